@@ -1,0 +1,30 @@
+"""Train PyTorch networks on the metric they are judged by.
+
+Example:
+    >>> import torch, directloss as dl
+    >>> loss_fn = dl.DirectLoss("ap")
+    >>> scores = torch.tensor([0.3, 0.1, 0.2], requires_grad=True)
+    >>> loss = loss_fn(scores, torch.tensor([0, 1, 0]))
+    >>> loss.backward()
+"""
+
+from directloss import tasks
+from directloss._checks import DirectLossError, DirectLossWarning
+from directloss.direct import DirectLoss, direct_loss
+from directloss.surrogates import HingeLoss, PerceptronLoss, hinge_loss, perceptron_loss
+from directloss.task import Task
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DirectLoss",
+    "DirectLossError",
+    "DirectLossWarning",
+    "HingeLoss",
+    "PerceptronLoss",
+    "Task",
+    "direct_loss",
+    "hinge_loss",
+    "perceptron_loss",
+    "tasks",
+]

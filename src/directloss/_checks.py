@@ -1,0 +1,175 @@
+"""The error class and the checks at the door.
+
+Every message names the argument, the rule it breaks, the value it has, and what to do about it.
+Checks of shapes and types are free and always run. Checks of values (finite scores, labels 0 or 1) read the data,
+which costs a synchronisation on a GPU, so callers can switch them off with ``check_values=False``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+IGNORE = -1
+"""The label that stands for padding inside the library; users say it with ``mask``."""
+
+REDUCTIONS = ("mean", "sum", "none")
+
+
+class DirectLossError(ValueError):
+    """Input that the library cannot work with. The message says which argument, which rule, which value."""
+
+
+class DirectLossWarning(UserWarning):
+    """Something was computed by a convention that the user should know about."""
+
+
+def fail(argument: str, rule: str, value: object, hint: str = "") -> NoReturn:
+    """Raise a `DirectLossError` in the one shape that all messages of the library have."""
+    raise DirectLossError(f"{argument} {rule}, but it is {value}." + (f" {hint}" if hint else ""))
+
+
+def check_scores(scores: object, event_dims: int, shape_words: str) -> Tensor:
+    """Scores are a non-empty real floating-point tensor with at least ``event_dims`` dimensions."""
+    if not isinstance(scores, Tensor):
+        fail("scores", "must be a torch.Tensor", f"a {type(scores).__name__}", "Convert it with torch.as_tensor.")
+    if not scores.is_floating_point():
+        fail("scores", "must be floating point", scores.dtype, "Call scores.float() first.")
+    if scores.dim() < event_dims:
+        fail("scores", f"must have shape {shape_words}", f"of shape {tuple(scores.shape)}")
+    if scores.numel() == 0:
+        fail("scores", "must not be empty", f"of shape {tuple(scores.shape)}")
+    return scores
+
+
+def check_finite(scores: Tensor, argument: str = "scores") -> None:
+    """No NaN and no infinity: a ranking of such scores has no meaning."""
+    finite = torch.isfinite(scores)
+    if not bool(finite.all()):
+        first = (~finite).nonzero()[0].tolist()
+        value = scores[tuple(first)].item()
+        fail(
+            argument,
+            "must be finite",
+            f"{value} at index {first} ({int((~finite).sum())} of {scores.numel()} values are NaN or infinite)",
+            "Lower the learning rate, or look for a division by zero in the model.",
+        )
+
+
+def check_same_shape(target: object, scores: Tensor) -> Tensor:
+    """One label for each score."""
+    target = check_tensor("target", target)
+    if target.shape != scores.shape:
+        fail("target", f"must have the shape of scores, {tuple(scores.shape)}", f"of shape {tuple(target.shape)}")
+    return target
+
+
+def check_tensor(argument: str, value: object) -> Tensor:
+    """A tensor, not a list or an array."""
+    if not isinstance(value, Tensor):
+        fail(argument, "must be a torch.Tensor", f"a {type(value).__name__}", "Convert it with torch.as_tensor.")
+    return value
+
+
+def check_labels(target: Tensor, allowed: Sequence[float] = (0, 1), hint: str = "") -> None:
+    """Every label is one of ``allowed``."""
+    if target.dtype == torch.bool:
+        return
+    good = target == allowed[0]
+    for label in allowed[1:]:
+        good |= target == label
+    if not bool(good.all()):
+        value = target[~good][0].item()
+        words = " or ".join(str(label) for label in allowed if label != IGNORE)
+        fail("target", f"must hold only {words}", f"{value} at index {(~good).nonzero()[0].tolist()}", hint)
+
+
+def check_classes(target: Tensor, classes: int) -> None:
+    """Class indices from 0 to ``classes`` - 1."""
+    if target.dtype == torch.bool or target.is_floating_point() or target.is_complex():
+        fail("target", "must hold integer class indices", target.dtype, "Call target.long() first.")
+    bad = (target < IGNORE) | (target >= classes)
+    if bool(bad.any()):
+        value = target[bad][0].item()
+        fail("target", f"must hold class indices from 0 to {classes - 1}", f"{value} at {bad.nonzero()[0].tolist()}")
+
+
+def check_mask(mask: object, shape: torch.Size, what: str) -> Tensor:
+    """A boolean mask, True for real entries and False for padding."""
+    mask = check_tensor("mask", mask)
+    if mask.dtype != torch.bool:
+        fail("mask", "must be boolean (True = real, False = padding)", mask.dtype, "Call mask.bool() first.")
+    if mask.shape != shape:
+        fail("mask", f"must have the shape of {what}, {tuple(shape)}", f"of shape {tuple(mask.shape)}")
+    return mask
+
+
+def check_epsilon(epsilon: object) -> float | Tensor | None:
+    """A positive finite number (or a tensor of them), or "auto", which is returned as None."""
+    if isinstance(epsilon, str):
+        if epsilon != "auto":
+            fail("epsilon", 'must be a positive number or "auto"', repr(epsilon))
+        return None
+    if isinstance(epsilon, Tensor):
+        if not (epsilon.is_floating_point() and bool((torch.isfinite(epsilon) & (epsilon > 0)).all())):
+            fail("epsilon", "must be positive and finite", epsilon)
+        return epsilon
+    return check_positive("epsilon", epsilon, 'Leave it at "auto" to have it follow the scores.')
+
+
+def check_positive(argument: str, value: object, hint: str = "") -> float:
+    """A positive finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        fail(argument, "must be a positive number", repr(value), hint)
+    if not (math.isfinite(value) and value > 0):
+        fail(argument, "must be positive and finite", value, hint)
+    return float(value)
+
+
+def check_count(argument: str, value: object) -> int:
+    """A whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        fail(argument, "must be a whole number of at least 1", repr(value))
+    return value
+
+
+def check_sign(sign: object) -> int:
+    """+1 (away from worse) or -1 (towards better)."""
+    if sign not in (1, -1):
+        fail("sign", "must be +1 (away from worse) or -1 (towards better)", repr(sign))
+    return 1 if sign == 1 else -1
+
+
+def check_choice(argument: str, value: Any, choices: Iterable[str]) -> Any:
+    """One of a few words; the nearest one is suggested."""
+    choices = list(choices)
+    if value not in choices:
+        fail(argument, "must be one of " + ", ".join(repr(choice) for choice in choices), repr(value), near(value, choices))
+    return value
+
+
+def near(word: object, known: Iterable[str], most: int = 3) -> str:
+    """A "did you mean" sentence, or nothing."""
+    close = difflib.get_close_matches(str(word).lower(), list(known), n=most, cutoff=0.5)
+    return f"Did you mean {' or '.join(repr(name) for name in close)}?" if close else ""
+
+
+_told: set[str] = set()
+
+
+def warn_once(key: str, message: str) -> None:
+    """Say it the first time only: a training loop would otherwise repeat it thousands of times."""
+    if key not in _told:
+        _told.add(key)
+        warnings.warn(message, DirectLossWarning, stacklevel=3)
+
+
+def forget_warnings() -> None:
+    """Let `warn_once` speak again (for tests and notebooks)."""
+    _told.clear()

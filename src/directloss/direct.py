@@ -1,0 +1,166 @@
+"""The engine: the general loss gradient theorem, Theorem 1 of Song et al. (ICML 2016).
+
+    grad E[L(y, y_w)]  =  lim_{epsilon -> 0}  sign / epsilon * E[ grad F(y_direct) - grad F(y_w) ]          Eq. (2)
+    y_w      = argmax_y F(y)                                                                                Eq. (3)
+    y_direct = argmax_y F(y) + sign * epsilon * L(target, y)                                                Eq. (3)
+
+The engine knows no concrete task. It asks for the two inferences and differentiates F, or takes both from the task in
+one go where the task knows a faster way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from directloss._checks import REDUCTIONS, check_choice, check_epsilon, check_sign
+from directloss._problem import Dim, Problem, prepare
+from directloss.task import Solved, Task, as_task
+
+
+def direct_loss(
+    scores: Tensor,
+    target: Tensor,
+    task: str | Task | Any,
+    *,
+    epsilon: float | Tensor | str = "auto",
+    sign: int = +1,
+    reduction: str = "mean",
+    mask: Tensor | None = None,
+    dim: Dim | None = None,
+    weight: Tensor | None = None,
+    check_values: bool = True,
+) -> Tensor:
+    """The task loss itself, with the gradient of Theorem 1.
+
+    The value is the true loss of the batch (``1 - AP`` for ``"ap"``). The gradient with respect to the scores is
+    ``sign / epsilon * (dF(y_direct) - dF(y_w))``, and the chain rule carries it into the network.
+
+    Args:
+        scores: what the network says, shape ``(..., n)`` for rankings and sets, ``(..., c)`` for classes; see the task.
+        target: the labels, in the shape that the task asks for.
+        task: a name (``directloss.tasks.names()`` lists them) or an object with the methods of `Task`.
+        epsilon: how far the augmented inference looks, a positive number (or one for each problem); ``"auto"``
+            follows the scores.
+        sign: +1 moves away from worse outputs, -1 towards better ones.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"`` over the problems of the batch.
+        mask: True for real entries, False for padding; in the shape of ``target``.
+        dim: the dimension (or dimensions) of ``scores`` that hold the items of one problem; the last by default.
+        weight: how much each problem counts, in the shape of the unreduced losses.
+        check_values: whether to look for NaN and wrong labels, which costs a synchronisation on a GPU.
+
+    Returns:
+        A scalar, or one loss per problem for ``reduction="none"``.
+
+    References:
+        Song, Schwing, Zemel, Urtasun: Training Deep Neural Networks via Direct Loss Minimization, ICML 2016, Theorem 1.
+
+    Example:
+        >>> scores = torch.tensor([2.0, 1.0, 0.0], requires_grad=True)
+        >>> loss = direct_loss(scores, torch.tensor([0, 1, 0]), "ap", epsilon=1.0, sign=-1)
+        >>> loss
+        tensor(0.5000, grad_fn=<MeanBackward0>)
+        >>> loss.backward()
+        >>> scores.grad
+        tensor([ 0.,  0.,  0.])
+    """
+    sign = check_sign(sign)
+    problem = prepare(
+        scores, target, task, reduction=reduction, mask=mask, dim=dim, weight=weight, check_values=check_values
+    )
+    steps = problem.epsilon(epsilon)
+    wanted = torch.is_grad_enabled() and scores.requires_grad
+    solved = problem.task.fused(problem.scores.detach(), problem.target, steps, sign, gradient=wanted)
+    losses = _theorem(problem, steps, sign) if solved is None else _attach(problem.scores, solved)
+    return problem.reduce(losses, reduction)
+
+
+def _theorem(problem: Problem, epsilon: float | Tensor, sign: int) -> Tensor:
+    """Eq. (2) through the five methods of the task; autograd differentiates F, whatever F is made of."""
+    task, scores, target = problem.task, problem.scores, problem.target
+    with torch.no_grad():
+        fixed = scores.detach()
+        predicted = task.predict(fixed)
+        losses = task.loss(predicted, target)
+        if not torch.is_floating_point(losses):
+            losses = losses.to(fixed.dtype)
+    if not torch.is_grad_enabled():
+        return losses
+    with torch.no_grad():
+        direct = task.augmented(fixed, target, epsilon, sign)
+    gap = task.score(scores, direct) - task.score(scores, task.restrict(predicted, target))
+    gap = gap * (sign / epsilon)
+    # The value is the loss alone: the gap minus itself adds a gradient and nothing else.
+    return losses + (gap - gap.detach())
+
+
+class _Attach(torch.autograd.Function):
+    """A value together with its gradient, both known already."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, loss: Tensor, gradient: Tensor) -> Tensor:
+        ctx.save_for_backward(gradient)
+        return loss.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None, None]:
+        (gradient,) = ctx.saved_tensors
+        extra = gradient.dim() - grad_output.dim()
+        return gradient * grad_output.reshape(grad_output.shape + (1,) * extra).to(gradient.dtype), None, None
+
+
+def _attach(scores: Tensor, solved: Solved) -> Tensor:
+    if solved.gradient is None:
+        return solved.loss
+    return _Attach.apply(scores, solved.loss, solved.gradient)
+
+
+class DirectLoss(nn.Module):
+    """`direct_loss` as a module, with the same arguments.
+
+    Example:
+        >>> loss_fn = DirectLoss("ap")
+        >>> loss_fn
+        DirectLoss(AveragePrecision(), epsilon='auto', sign=+1, reduction='mean')
+        >>> loss_fn(torch.tensor([2.0, 1.0, 0.0]), torch.tensor([1, 0, 1]))
+        tensor(0.1667)
+    """
+
+    def __init__(
+        self,
+        task: str | Task | Any,
+        *,
+        epsilon: float | Tensor | str = "auto",
+        sign: int = +1,
+        reduction: str = "mean",
+        dim: Dim | None = None,
+        check_values: bool = True,
+    ) -> None:
+        super().__init__()
+        check_epsilon(epsilon)
+        self.task = as_task(task)
+        self.epsilon = epsilon
+        self.sign = check_sign(sign)
+        self.reduction: str = check_choice("reduction", reduction, REDUCTIONS)
+        self.dim = dim
+        self.check_values = check_values
+
+    def forward(self, scores: Tensor, target: Tensor, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
+        """The loss of a batch; see `direct_loss`."""
+        return direct_loss(
+            scores,
+            target,
+            self.task,
+            epsilon=self.epsilon,
+            sign=self.sign,
+            reduction=self.reduction,
+            mask=mask,
+            dim=self.dim,
+            weight=weight,
+            check_values=self.check_values,
+        )
+
+    def extra_repr(self) -> str:
+        return f"{self.task!r}, epsilon={self.epsilon!r}, sign={self.sign:+d}, reduction={self.reduction!r}"

@@ -1,0 +1,184 @@
+"""What a task is: the five methods that the theorem needs, and the hooks that make a task pleasant or fast.
+
+Shapes in docstrings: ``b`` stands for any leading batch dimensions (one problem each), ``n`` for items, ``c`` for classes.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from directloss._checks import check_finite, check_tensor, fail, near
+
+Output = Any
+"""Whatever a task predicts: a tensor, a tuple of tensors, an object of the task's own."""
+
+
+class Solved(NamedTuple):
+    """What the engine needs of one batch of problems, when a task computes it in one go."""
+
+    loss: Tensor
+    """Task loss L(y, y_w) of each problem, shape ``b``."""
+    gradient: Tensor | None
+    """``sign / epsilon * (dF(y_direct) - dF(y_w))`` with respect to the scores, in the shape of the scores."""
+
+
+class Task(ABC):
+    """A prediction problem and the loss it is judged by.
+
+    Write five methods and every loss of the library works with it: `direct_loss`, `hinge_loss`, `perceptron_loss`.
+    All of them take whole batches: the leading dimensions of ``scores`` are independent problems. A class that has the
+    five methods need not inherit from this one.
+    """
+
+    event_dims: int = 1
+    """How many trailing dimensions of ``scores`` make up one problem."""
+    target_dims: int = 1
+    """How many trailing dimensions of ``target`` make up one problem."""
+    shape_words: str = "(..., n)"
+    """The shape of ``scores``, as error messages say it."""
+
+    @abstractmethod
+    def predict(self, scores: Tensor) -> Output:
+        """Inference, Eq. (3) left: the output with the highest score F."""
+
+    @abstractmethod
+    def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Output:
+        """Loss-augmented inference, Eq. (3) right: the output with the highest ``F + sign * epsilon * L``."""
+
+    @abstractmethod
+    def truth(self, target: Tensor) -> Output:
+        """The output that the target asks for. Only the hinge and the perceptron need it."""
+
+    @abstractmethod
+    def loss(self, output: Output, target: Tensor) -> Tensor:
+        """Task loss L of an output, shape ``b``."""
+
+    @abstractmethod
+    def score(self, scores: Tensor, output: Output) -> Tensor:
+        """The scoring function F of an output, shape ``b``; differentiable in ``scores``."""
+
+    # ------------------------------------------------------------------ hooks, all optional
+
+    def restrict(self, output: Output, target: Tensor) -> Output:
+        """The part of a predicted output that F looks at, once the target is known. A ranking's F looks only at pairs
+        of a relevant and an irrelevant item, so rankings drop all other pairs here; most tasks have nothing to drop."""
+        return output
+
+    def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
+        """Raise `DirectLossError` when ``scores`` and ``target`` do not fit together."""
+        check_tensor("target", target)
+        if check_values:
+            check_finite(scores)
+
+    def counted(self, target: Tensor) -> Tensor | None:
+        """Which problems have a loss at all, shape ``b``, or None when all have. The others count zero, and not in the mean."""
+        return None
+
+    def auto_epsilon(self, scores: Tensor, target: Tensor) -> float | Tensor:
+        """``epsilon="auto"``: the standard deviation of all scores in the call, so that it follows their scale."""
+        return spread(scores.detach().flatten())
+
+    def fused(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int, gradient: bool) -> Solved | None:
+        """Loss and gradient in one go, for tasks that can do it faster than through the five methods; else None."""
+        return None
+
+
+def spread(scores: Tensor, valid: Tensor | None = None) -> Tensor:
+    """Standard deviation over the last dimension, in float32 or better; 1 where all scores are equal.
+
+    With equal scores any epsilon gives the same augmented output, so 1 is as good as any other value.
+    """
+    values = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    if valid is None:
+        deviation = torch.std(values, dim=-1, correction=0)
+    else:
+        count = valid.sum(-1).clamp(min=1)
+        centred = (values - (values * valid).sum(-1, keepdim=True) / count.unsqueeze(-1)) * valid
+        deviation = (centred.square().sum(-1) / count).sqrt()
+    # Below this floor 1 / epsilon would overflow the gradient's type.
+    return torch.where(deviation > torch.finfo(values.dtype).tiny ** 0.5, deviation, torch.ones_like(deviation))
+
+
+class ForeignTask(Task):
+    """A user's object with the five methods of `Task`, but without its hooks."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        self.event_dims = int(getattr(inner, "event_dims", 1))
+        self.target_dims = int(getattr(inner, "target_dims", 1))
+
+    def predict(self, scores: Tensor) -> Output:
+        return self.inner.predict(scores)
+
+    def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Output:
+        return self.inner.augmented(scores, target, epsilon, sign)
+
+    def truth(self, target: Tensor) -> Output:
+        return self.inner.truth(target)
+
+    def loss(self, output: Output, target: Tensor) -> Tensor:
+        return self.inner.loss(output, target)
+
+    def score(self, scores: Tensor, output: Output) -> Tensor:
+        return self.inner.score(scores, output)
+
+    def __repr__(self) -> str:
+        return repr(self.inner)
+
+
+METHODS = ("predict", "augmented", "truth", "loss", "score")
+Factory = Callable[..., Task]
+_factories: dict[str, tuple[Factory, str]] = {}
+
+
+def register(name: str, factory: Factory, summary: str) -> None:
+    """Give a task a name. ``"name@x"`` calls ``factory(x)``, plain ``"name"`` calls ``factory()``."""
+    _factories[name] = (factory, summary)
+
+
+def names() -> list[str]:
+    """Every registered name, in alphabetical order."""
+    return sorted(_factories)
+
+
+def summaries() -> dict[str, str]:
+    """Each registered name with one line that says what it is."""
+    return {name: _factories[name][1] for name in names()}
+
+
+def get(name: str) -> Task:
+    """The task of a name such as ``"ap"``, ``"ndcg@10"`` or ``"fbeta@2"``."""
+    base, at, number = name.strip().lower().partition("@")
+    if base not in _factories:
+        fail("task", "must be a known name, or a task object", repr(name), near(base, names()) or f"Known: {', '.join(names())}.")
+    factory = _factories[base][0]
+    if not at:
+        return factory()
+    if not re.fullmatch(r"\d+(\.\d+)?", number):
+        fail("task", "must have a number after '@'", repr(name), f"For example {base + '@10'!r}.")
+    try:
+        return factory(float(number) if "." in number else int(number))
+    except TypeError:
+        fail("task", f"takes no number: {base!r} stands alone", repr(name))
+
+
+def as_task(task: object) -> Task:
+    """A task from a name, a `Task`, or any object that has the five methods."""
+    if isinstance(task, Task):
+        return task
+    if isinstance(task, str):
+        return get(task)
+    missing = [method for method in METHODS if not callable(getattr(task, method, None))]
+    if missing or isinstance(task, type):
+        what = f"the class {task.__name__}" if isinstance(task, type) else f"a {type(task).__name__}"
+        hint = "Make an object of it first." if isinstance(task, type) else f"It lacks {', '.join(missing)}."
+        fail("task", "must be a name or an object with the methods " + ", ".join(METHODS), what, hint)
+    return ForeignTask(task)
+
+
