@@ -1,0 +1,46 @@
+# Needs make and Python 3.11 or newer; everything else is installed into .venv.
+PYTHON ?= python3
+EXTRAS ?= dev,lab
+BIN := .venv/bin
+READY := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench docs format clean lint types
+
+help: ## Show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+demo: $(READY) ## Train on noisy labels with AP and with cross-entropy, and write a report
+	$(BIN)/directloss reproduce robustness --preset quick --out runs/demo
+
+test: $(READY) ## Run all tests, doctests and the code in README and docs
+	$(BIN)/python -m pytest
+
+check: lint types test docs ## All that CI runs: format, lint, types, tests, docs
+
+lint: $(READY) ## Check format and style
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(READY) ## Check types
+	$(BIN)/mypy
+
+bench: $(READY) ## Measure speed against sorting and cross-entropy
+	$(BIN)/python -m benchmarks
+
+docs: $(READY) ## Build the documentation into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+format: $(READY) ## Format the code and repair what can be repaired
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean: ## Remove everything that was made
+	rm -rf .venv site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("directloss needs Python 3.11 or newer: make PYTHON=python3.11" if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[$(EXTRAS)]"
+	@touch $@

@@ -1,0 +1,33 @@
+"""What all tests share: one thread, fixed seeds, and warnings that are said anew in every test."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import hypothesis
+import pytest
+import torch
+
+from directloss._checks import forget_warnings
+
+# The problems of the tests are tiny: a second thread costs more than it brings, and test processes share the cores.
+torch.set_num_threads(1)
+os.environ.setdefault("MPLBACKEND", "agg")
+
+# The same examples in every run and on every machine; no example is too slow for a shared one.
+hypothesis.settings.register_profile("directloss", derandomize=True, deadline=None, database=None, max_examples=40)
+hypothesis.settings.load_profile("directloss")
+
+
+@pytest.fixture(autouse=True)
+def _fresh_state() -> Iterator[None]:
+    """Tests must not depend on their order: seeds and the memory of `warn_once` start anew."""
+    torch.manual_seed(0)
+    forget_warnings()
+    yield
+
+
+@pytest.fixture
+def generator() -> torch.Generator:
+    return torch.Generator().manual_seed(0)

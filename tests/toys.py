@@ -1,0 +1,32 @@
+"""Small tasks of the tests' own, written without the library's base class, as a user would write them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+
+class Pick:
+    """Choose one of c classes; the loss is 0 or 1. Scores (..., c), target (...)."""
+
+    event_dims, target_dims = 1, 0
+
+    def predict(self, scores: Tensor) -> Tensor:
+        return scores.argmax(-1)
+
+    def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
+        wrong = 1 - one_hot(target, scores.shape[-1])
+        return (scores + sign * torch.as_tensor(epsilon).unsqueeze(-1) * wrong).argmax(-1)
+
+    def truth(self, target: Tensor) -> Tensor:
+        return target
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        return (output != target).float()
+
+    def score(self, scores: Tensor, output: Tensor) -> Tensor:
+        return scores.gather(-1, output.unsqueeze(-1)).squeeze(-1)
+
+    def __repr__(self) -> str:
+        return "Pick()"
