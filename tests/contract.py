@@ -11,6 +11,7 @@ import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -275,7 +276,10 @@ def low_precision_is_close(task: Task, case: Case) -> None:
 
 def mask_is_removal(task: Task, case: Case) -> None:
     _, scores, target = same_shape(case)
-    if task.target_dims == 0:
+    if not task.maskable:
+        with pytest.raises(dl.DirectLossError, match="mask must be left out"):
+            dl.direct_loss(scores, target, task, mask=torch.ones_like(target, dtype=torch.bool))
+    elif task.target_dims == 0:
         masked_problems_are_removed(task, scores, target)
     elif task.event_dims == task.target_dims == 1:
         masked_items_are_removed(task, scores, target)

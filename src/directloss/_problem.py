@@ -118,6 +118,8 @@ def _apply_mask(task: Task, scores: Tensor, target: Tensor, mask: Tensor) -> tup
 
     The scores of padding are set to zero, so that whatever stands there, NaN included, cannot leak into a gradient.
     """
+    if not task.maskable:
+        fail("mask", f"must be left out: parts of {task!r} cannot be padding", "given", "Leave out problems with weight=0.")
     if task.target_dims == 0:
         mask = check_mask(mask, scores.shape[: scores.dim() - task.event_dims], "the problems")
         shown = mask.reshape(mask.shape + (1,) * task.event_dims)

@@ -82,7 +82,7 @@ def _theorem(problem: Problem, epsilon: float | Tensor, sign: int) -> Tensor:
     task, scores, target = problem.task, problem.scores, problem.target
     with torch.no_grad():
         fixed = scores.detach()
-        predicted = task.predict(fixed)
+        predicted = task.predict_padded(fixed, target)
         losses = task.loss(predicted, target)
         if not torch.is_floating_point(losses):
             losses = losses.to(fixed.dtype)

@@ -73,7 +73,8 @@ def perceptron_loss(
         scores, target, task, reduction=reduction, mask=mask, dim=dim, weight=weight, check_values=check_values
     )
     with torch.no_grad():
-        predicted = problem.task.restrict(problem.task.predict(problem.scores.detach()), problem.target)
+        predicted = problem.task.predict_padded(problem.scores.detach(), problem.target)
+        predicted = problem.task.restrict(predicted, problem.target)
     return problem.reduce(_above_truth(problem, predicted), reduction)
 
 

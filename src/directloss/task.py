@@ -42,6 +42,8 @@ class Task(ABC):
     """How many trailing dimensions of ``target`` make up one problem."""
     shape_words: str = "(..., n)"
     """The shape of ``scores``, as error messages say it."""
+    maskable: bool = True
+    """Whether single items can be padding. Otherwise a mask is refused; whole problems are left out with ``weight``."""
 
     @abstractmethod
     def predict(self, scores: Tensor) -> Output:
@@ -69,6 +71,11 @@ class Task(ABC):
         """The part of a predicted output that F looks at, once the target is known. A ranking's F looks only at pairs
         of a relevant and an irrelevant item, so rankings drop all other pairs here; most tasks have nothing to drop."""
         return output
+
+    def predict_padded(self, scores: Tensor, target: Tensor) -> Output:
+        """Inference for a task that must know beforehand which items are padding (``target == IGNORE``): a row of an
+        assignment that is not there must not take a column. The target may be used for nothing else."""
+        return self.predict(scores)
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
         """Raise `DirectLossError` when ``scores`` and ``target`` do not fit together."""
