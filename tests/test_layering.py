@@ -1,0 +1,107 @@
+"""Imports point one way. The table says which room may look into which; anything else is a breach."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[1] / "src" / "directloss"
+
+# room -> the rooms of the package that it may import from (its own room is always allowed)
+MAY_IMPORT: dict[str, set[str]] = {
+    "_checks": set(),
+    "kernels": {"_checks"},
+    "metrics": {"_checks", "kernels"},
+    "task": {"_checks"},
+    "_problem": {"_checks", "task"},
+    "direct": {"_checks", "_problem", "task"},
+    "surrogates": {"_checks", "_problem", "task"},
+    "tasks": {"_checks", "kernels", "metrics", "task"},
+    "uniloss": {"_checks", "kernels", "metrics"},
+    "distributed": {"_checks"},
+    "memory": {"_checks", "distributed"},
+}
+LIBRARY = set(MAY_IMPORT)
+MAY_IMPORT["__init__"] = LIBRARY
+MAY_IMPORT["lab"] = LIBRARY | {"__init__"}
+
+# What the library itself may need; everything else belongs to the lab and its extras.
+PACKAGES = {"numba", "numpy", "scipy", "torch"}
+
+
+def imported(path: Path, source: str, module: str) -> Iterator[tuple[int, str]]:
+    """Line and absolute name of every import in a file, wherever it stands."""
+    for node in ast.walk(ast.parse(source, str(path))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
+                base = ".".join([*package[: len(package) - node.level + 1], *([base] if base else [])])
+            for alias in node.names:
+                yield node.lineno, f"{base}.{alias.name}"
+
+
+def room_of(name: str) -> str:
+    """``directloss.tasks.ranking`` lies in the room ``tasks``; a name of the package itself in ``__init__``."""
+    parts = name.split(".")
+    return parts[1] if len(parts) > 1 and parts[1] in MAY_IMPORT else "__init__"
+
+
+def breaches(path: Path, source: str, module: str) -> list[str]:
+    room = room_of(module)
+    found = []
+    for line, name in imported(path, source, module):
+        top = name.split(".")[0]
+        if top == "directloss":
+            target = room_of(name)
+            if target != room and target not in MAY_IMPORT[room]:
+                found.append(f"{module}:{line}: {room} must not import {name}")
+        elif room != "lab" and top not in PACKAGES | sys.stdlib_module_names:
+            found.append(f"{module}:{line}: the library must not need {top}")
+    return found
+
+
+def module_name(path: Path) -> str:
+    parts = ["directloss", *path.relative_to(SOURCE).with_suffix("").parts]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def test_every_room_is_in_the_table() -> None:
+    rooms = {path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert rooms <= set(MAY_IMPORT), "a new room: decide what it may import"
+
+
+def test_imports_point_one_way() -> None:
+    found = [line for path in SOURCE.rglob("*.py") for line in breaches(path, path.read_text(), module_name(path))]
+    assert not found, "\n".join(found)
+
+
+def test_the_test_sees_a_breach() -> None:
+    engine, task, init = SOURCE / "direct.py", SOURCE / "tasks" / "made_up.py", SOURCE / "tasks" / "__init__.py"
+    for path, source in [
+        (engine, "from directloss.tasks.ranking import AveragePrecision"),
+        (engine, "from directloss import tasks"),
+        (engine, "def f():\n    import directloss.lab"),
+        (engine, "import pandas"),
+        (engine, "from .tasks import names"),
+        (task, "from directloss.direct import direct_loss"),
+        (task, "from ..direct import direct_loss"),
+        (task, "from .. import uniloss"),
+        (init, "from ..lab import cli"),
+        (SOURCE / "metrics" / "made_up.py", "from directloss.task import Task"),
+    ]:
+        assert len(breaches(path, source, module_name(path))) == 1, source
+
+
+def test_the_test_allows_what_is_right() -> None:
+    for path, source in [
+        (SOURCE / "tasks" / "made_up.py", "from directloss.metrics.ranking import average_precision"),
+        (SOURCE / "tasks" / "made_up.py", "from .ranking import RankingTask\nimport math, torch"),
+        (SOURCE / "lab" / "made_up.py", "import pandas\nimport directloss as dl\nfrom directloss.direct import direct_loss"),
+    ]:
+        assert not breaches(path, source, module_name(path)), source
