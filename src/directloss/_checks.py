@@ -86,7 +86,7 @@ def check_labels(target: Tensor, allowed: Sequence[float] = (0, 1), hint: str = 
         good |= target == label
     if not bool(good.all()):
         value = target[~good][0].item()
-        words = " or ".join(str(label) for label in allowed if label != IGNORE)
+        words = " or ".join(str(label) for label in allowed)
         fail("target", f"must hold only {words}", f"{value} at index {(~good).nonzero()[0].tolist()}", hint)
 
 
@@ -94,7 +94,7 @@ def check_classes(target: Tensor, classes: int) -> None:
     """Class indices from 0 to ``classes`` - 1."""
     if target.dtype == torch.bool or target.is_floating_point() or target.is_complex():
         fail("target", "must hold integer class indices", target.dtype, "Call target.long() first.")
-    bad = (target < IGNORE) | (target >= classes)
+    bad = (target < 0) | (target >= classes)
     if bool(bad.any()):
         value = target[bad][0].item()
         fail("target", f"must hold class indices from 0 to {classes - 1}", f"{value} at {bad.nonzero()[0].tolist()}")

@@ -84,8 +84,12 @@ def prepare(
         scores, target, mask = _events_last(task, scores, target, mask, dim)
     problem_mask = None
     if mask is not None:
-        scores, target, problem_mask = _apply_mask(task, scores, target, mask)
+        scores, target, mask = _blank_padding(task, scores, target, mask)
     task.check(scores, target, check_values)
+    if mask is not None and task.target_dims == 0:
+        problem_mask = mask
+    elif mask is not None:
+        target = torch.where(mask, target, IGNORE)
     return Problem(task, scores, target, _weights(task, scores, target, problem_mask, weight, check_values))
 
 
@@ -113,22 +117,19 @@ def _events_last(
     return last(scores), last(target), None if mask is None else last(mask)
 
 
-def _apply_mask(task: Task, scores: Tensor, target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Padding inside problems becomes the label `IGNORE`; a mask over whole problems becomes a weight of zero.
-
-    The scores of padding are set to zero, so that whatever stands there, NaN included, cannot leak into a gradient.
-    """
+def _blank_padding(task: Task, scores: Tensor, target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores and labels of padding set to zero, so that whatever stands there, NaN included, is neither checked nor leaks
+    into a gradient. The mask has the shape of the target, or of the problems where each has a single label."""
     if not task.maskable:
         fail("mask", f"must be left out: parts of {task!r} cannot be padding", "given", "Leave out problems with weight=0.")
     if task.target_dims == 0:
         mask = check_mask(mask, scores.shape[: scores.dim() - task.event_dims], "the problems")
-        shown = mask.reshape(mask.shape + (1,) * task.event_dims)
-        return torch.where(shown, scores, 0.0), torch.where(mask, target, torch.zeros_like(target)), mask
-    mask = check_mask(mask, target.shape, "target")
-    if target.dtype in (torch.bool, torch.uint8):
+    else:
+        mask = check_mask(mask, target.shape, "target")
+    if target.dtype in (torch.bool, torch.uint8):  # types that cannot hold the label of padding
         target = target.to(torch.int8)
     shown = mask.reshape(mask.shape + (1,) * (scores.dim() - mask.dim()))
-    return torch.where(shown, scores, 0.0), torch.where(mask, target, IGNORE), None
+    return torch.where(shown, scores, 0.0), torch.where(mask, target, torch.zeros_like(target)), mask
 
 
 def _weights(

@@ -1,0 +1,238 @@
+"""The numbers of an experiment: frozen, complete, and strict about unknown keys."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import json
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from directloss._checks import check_choice, check_count, check_epsilon, check_positive, fail, near
+from directloss.lab.methods import FAMILIES, Method, parse_method
+
+Params = dict[str, float | str]
+"""Hyper-parameters of one run, such as ``{"learning_rate": 0.01, "weight_decay": 0.0, "epsilon": "auto"}``."""
+
+SELECTIONS = ("train", "val")
+OPTIMIZERS = ("adam", "adamw", "sgd")
+PARTS = ("train", "val", "test")
+SEARCH_SEED = 1000
+"""Seeds of search runs start here, seeds of final runs at 0: they never meet."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The values to try of each hyper-parameter; an empty ``epsilon`` for methods that have none.
+
+    Example:
+        >>> len(Grid(learning_rate=(0.01, 0.1), weight_decay=(0.0,), epsilon=(1.0, "auto")))
+        4
+    """
+
+    learning_rate: tuple[float, ...]
+    weight_decay: tuple[float, ...] = (0.0,)
+    epsilon: tuple[float | str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.learning_rate or not self.weight_decay:
+            fail("grid", "must have at least one learning rate and one weight decay", self)
+        for rate in self.learning_rate:
+            check_positive("learning_rate", rate)
+        for decay in self.weight_decay:
+            if isinstance(decay, bool) or not isinstance(decay, int | float) or not 0 <= decay < float("inf"):
+                fail("weight_decay", "must be a number of at least 0", repr(decay))
+        for epsilon in self.epsilon:
+            check_epsilon(epsilon)
+
+    def space(self) -> dict[str, tuple[float | str, ...]]:
+        """Name of each hyper-parameter with its values."""
+        named = {"learning_rate": self.learning_rate, "weight_decay": self.weight_decay, "epsilon": self.epsilon}
+        return {name: values for name, values in named.items() if values}
+
+    def points(self) -> list[Params]:
+        """Every combination, in a fixed order."""
+        space = self.space()
+        return [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())]
+
+    def __len__(self) -> int:
+        return len(self.points())
+
+
+@dataclass(frozen=True)
+class Config:
+    """What every experiment has to say; each adds the numbers of its own data.
+
+    The three grids belong to the three families of methods: ``direct`` (pos- and neg-), ``hinge`` and ``plain`` (the
+    perceptrons and cross-entropy, which have no epsilon). They must have the same number of points, because a method
+    that may try more settings than its rival has an advantage that says nothing about the method.
+    """
+
+    methods: tuple[str, ...]
+    direct: Grid
+    hinge: Grid
+    plain: Grid
+    iterations: int
+    evaluate_every: int
+    seeds: int
+    hidden: tuple[int, ...]
+    """Widths of the hidden layers; none for a linear scorer."""
+    search_seeds: int = 1
+    noise: tuple[float, ...] = (0.0,)
+    """Shares of flipped labels."""
+    noisy_parts: tuple[str, ...] = ("train", "val")
+    """Which parts of the data have their labels flipped."""
+    classes: tuple[str, ...] = ()
+    """One problem for each of them; none when the data is one problem."""
+    select_on: str = "train"
+    """Where the AP that chooses hyper-parameters is measured; see `directloss.lab.runner`."""
+    optimizer: str = "adam"
+    momentum: float = 0.9
+    """For ``sgd`` only."""
+
+    def __post_init__(self) -> None:
+        sizes = {family: len(getattr(self, family)) for family in FAMILIES}
+        if len(set(sizes.values())) != 1:
+            fail("grids", "must have the same number of points for every family of methods", sizes)
+        for family, has_epsilon in FAMILIES.items():
+            if bool(getattr(self, family).epsilon) != has_epsilon:
+                fail(f"{family}.epsilon", "must have values" if has_epsilon else "must be empty", getattr(self, family).epsilon)
+        if not self.methods:
+            fail("methods", "must name at least one method", "empty")
+        for method in self.methods:
+            parse_method(method)
+        _check_unique("methods", self.methods)
+        if not self.noise:
+            fail("noise", "must name at least one share of flipped labels", "empty")
+        for share in self.noise:
+            if not 0 <= share <= 0.5:
+                fail("noise", "must be shares of flipped labels from 0 to 0.5", share, "Write 20 % as 0.2 or as 20%.")
+        _check_unique("noise", self.noise)
+        for part in self.noisy_parts:
+            check_choice("noisy_parts", part, PARTS)
+        for name in ("iterations", "evaluate_every", "seeds", "search_seeds"):
+            check_count(name, getattr(self, name))
+        if self.seeds > SEARCH_SEED:
+            fail("seeds", f"must be at most {SEARCH_SEED}, where the seeds of the search begin", self.seeds)
+        for width in self.hidden:
+            check_count("hidden", width)
+        check_choice("select_on", self.select_on, SELECTIONS)
+        check_choice("optimizer", self.optimizer, OPTIMIZERS)
+
+    # ------------------------------------------------------------------ what follows from the numbers
+
+    def grid(self, method: Method) -> Grid:
+        """The grid of a method's family."""
+        grid: Grid = getattr(self, method.family)
+        return grid
+
+    def digest(self) -> str:
+        """A short name for everything that one run's result depends on, besides the run's own description."""
+        kept = {key: value for key, value in self.to_dict().items() if key not in (*GROWING, *FAMILIES, "search_seeds")}
+        return stable_hash(kept)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
+        return plain
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The inverse of `to_dict`; unknown and missing keys and wrong types are errors."""
+        config: Self = _build(cls, values, "config")
+        return config
+
+    def changed(self, changes: Mapping[str, Any]) -> Self:
+        """A copy with some numbers replaced; ``"direct.epsilon"`` reaches into a grid."""
+        values = self.to_dict()
+        for path, value in changes.items():
+            place = values
+            *outer, last = path.split(".")
+            for name in outer:
+                place = _step(place, name, path)
+            _step(place, last, path)
+            place[last] = value
+        return self.from_dict(values)
+
+    def check_grown_from(self, old: Config, where: str) -> None:
+        """A run may go on with more methods, seeds, noise levels or classes, but with no other number changed."""
+        before, after = old.to_dict(), self.to_dict()
+        for key in after:
+            if key == "seeds":
+                kept = after[key] >= before[key]
+            elif key in GROWING:
+                kept = set(after[key]) >= set(before[key])
+            else:
+                kept = after[key] == before[key]
+            if not kept:
+                fail(
+                    f"config {key!r}",
+                    f"must be what the run in {where} has, {json.dumps(before[key])}",
+                    json.dumps(after[key]),
+                    "Leave the option out to go on with that run, or choose another folder with --out.",
+                )
+
+
+GROWING = ("methods", "noise", "classes", "seeds")
+"""What a resumed run may have more of: each run's result does not depend on them."""
+
+
+def stable_hash(values: object) -> str:
+    """Sixteen hexadecimal digits that depend only on the values."""
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _check_unique(argument: str, values: Sequence[object]) -> None:
+    if len(set(values)) != len(values):
+        fail(argument, "must name each once", ", ".join(map(str, values)))
+
+
+def _step(place: Any, name: str, path: str) -> Any:
+    if not isinstance(place, dict) or name not in place:
+        known = sorted(place) if isinstance(place, dict) else []
+        fail("config key", "must be a known one", repr(path), near(name, known) or f"Known: {', '.join(known)}.")
+    return place[name]
+
+
+def _build(cls: type, values: Mapping[str, Any], where: str) -> Any:
+    hints = typing.get_type_hints(cls)
+    names = [field.name for field in dataclasses.fields(cls)]
+    for key in values:
+        if key not in names:
+            fail(f"{where} key", "must be a known one", repr(key), near(key, names) or f"Known: {', '.join(names)}.")
+    needed = [f.name for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING and f.name not in values]
+    if needed:
+        fail(where, "must have every key", f"without {', '.join(needed)}")
+    return cls(**{key: _convert(value, hints[key], key) for key, value in values.items()})
+
+
+def _convert(value: Any, kind: Any, key: str) -> Any:
+    """A value out of JSON as the type that the dataclass declares: lists become tuples, dicts become grids."""
+    origin = typing.get_origin(kind)
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            fail(f"config {key!r}", "must be a list", repr(value))
+        return tuple(_convert(item, typing.get_args(kind)[0], key) for item in value)
+    if origin in (typing.Union, types.UnionType):
+        for option in typing.get_args(kind):
+            if _is_a(value, option):
+                return float(value) if option is float else value
+        fail(f"config {key!r}", f"must be {kind}", repr(value))
+    if dataclasses.is_dataclass(kind):
+        if not isinstance(value, Mapping):
+            fail(f"config {key!r}", "must be an object", repr(value))
+        return _build(typing.cast(type, kind), value, f"config {key!r}")
+    if not _is_a(value, kind):
+        fail(f"config {key!r}", f"must be of type {kind.__name__}", repr(value))
+    return float(value) if kind is float else value
+
+
+def _is_a(value: Any, kind: type) -> bool:
+    if isinstance(value, bool):
+        return kind is bool
+    return isinstance(value, (int, float) if kind is float else kind)

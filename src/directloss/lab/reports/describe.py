@@ -1,0 +1,271 @@
+"""What each experiment shows, which figure or table of which paper it follows, and what the paper claims there.
+
+To add an experiment to the reports, add a `Description`. An experiment without one gets tables and figures, but
+no verdicts. Differences are fractions here (0.02 = 2 points of AP); the pages print points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from directloss.lab.reports.claims import Claim, Comparison, better
+
+MAIN = "Song et al., Training Deep Neural Networks via Direct Loss Minimization (ICML 2016)"
+EARLY = "Song et al., Direct Loss Minimization for Training Deep Neural Nets (2015)"
+SUPPLEMENT = "Song et al. (ICML 2016), supplementary material"
+
+LARGE = 0.02
+"""Our reading of "by a large margin", "much" and "not competitive": at least 2 points of AP."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One panel. ``kind`` is "curve" (over iterations), "noise" (over label noise), "methods" (one row for each
+    method) or "lead" (difference of the first method to the others, over label noise)."""
+
+    kind: str
+    metric: str = "test_ap"
+    paper: str = ""
+    first: str = ""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Means that the paper prints: method -> one number for each noise level."""
+
+    title: str
+    noises: tuple[float, ...]
+    means: Mapping[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True)
+class Description:
+    """The declarative part of an experiment's report."""
+
+    title: str
+    question: str
+    paper: str = ""
+    metrics: tuple[str, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    reference: Reference | None = None
+
+
+def _beats(says: str, source: str, first: str, *others: str, by: float = 0.0, reading: str = "", place: str = "all") -> Claim:
+    comparisons, above, fails_below = better(first, *others, by=by)
+    return Claim(says, source, comparisons, above, fails_below, place=place, reading=reading)
+
+
+_LARGE_TEXT = "The paper gives no number; we ask for at least 2 points."
+
+SYNTHETIC = Description(
+    title="Nine losses on synthetic ranking data",
+    question=(
+        "A random four-layer ReLU network ranks Gaussian points; the top 20 % are positive. "
+        "Which loss trains a network of the same shape to the best average precision?"
+    ),
+    paper=f"{MAIN}, Sec. 4.1 and Fig. 3a; {EARLY}, Fig. 3",
+    metrics=("test_ap", "test_accuracy", "train_ap"),
+    figures=(
+        Figure("curve", "test_ap", "ICML 2016, Fig. 3a"),
+        Figure("curve", "test_accuracy", "2015 version, Fig. 3b"),
+        Figure("methods", "test_ap"),
+    ),
+    claims=(
+        _beats(
+            "Positive direct loss on AP (pos-ap) beats every baseline by a large margin.",
+            "Sec. 4.1",
+            "pos-ap", "hinge-ap", "hinge-01", "per-ap", "per-01", "x-ent",
+            by=LARGE,
+            reading=_LARGE_TEXT,
+        ),
+        _beats(
+            "The negative update (neg-ap) cannot compete when the model is not linear.",
+            "Sec. 4.1",
+            "pos-ap", "neg-ap",
+            by=LARGE,
+            reading="Measured as the lead of pos-ap; we ask for at least 2 points.",
+        ),
+        _beats(
+            "The perceptron updates do badly, because they ignore the task loss.",
+            "Sec. 4.1",
+            "pos-ap", "per-ap", "per-01",
+            by=LARGE,
+            reading="Measured as the lead of pos-ap; we ask for at least 2 points.",
+        ),
+        _beats(
+            "Direct loss on the 0-1 loss does not work well.",
+            "Sec. 4.1",
+            "pos-ap", "pos-01", "neg-01",
+            by=LARGE,
+            reading="Measured as the lead of pos-ap; we ask for at least 2 points.",
+        ),
+        _beats(
+            "hinge-ap is slightly better than the methods built on the 0-1 loss.",
+            "Sec. 4.1",
+            "hinge-ap", "pos-01", "neg-01", "hinge-01", "per-01",
+        ),
+    ),
+)
+
+ROBUSTNESS = Description(
+    title="Robustness to flipped labels",
+    question=(
+        "Points inside and outside a sphere, with a growing share of the training labels flipped. "
+        "Which loss keeps its average precision on clean test data?"
+    ),
+    paper=f"{MAIN}, Sec. 4.1 and Fig. 3b",
+    metrics=("test_ap", "test_accuracy"),
+    figures=(
+        Figure("noise", "test_ap", "ICML 2016, Fig. 3b"),
+        Figure("lead", "test_ap", first="pos-ap"),
+        Figure("noise", "test_accuracy"),
+    ),
+    claims=(
+        _beats(
+            "pos-ap is more robust to label noise than hinge-ap.",
+            "Sec. 4.1, Fig. 3b",
+            "pos-ap", "hinge-ap",
+            place="noisy",
+            reading="Measured as the difference of test AP, averaged over all levels with flipped labels.",
+        ),
+        _beats(
+            "The hinge loss becomes a worse stand-in as labels get noisier.",
+            "Sec. 4.1",
+            "pos-ap", "hinge-ap",
+            place="growth",
+            reading="Measured as the lead of pos-ap under noise minus its lead without noise.",
+        ),
+    ),
+)
+
+LINEAR = Description(
+    title="Linear scorer on separable data",
+    question="Labels given by the sign of a sum, a linear scorer: do the negative update and the perceptron do well here?",
+    paper=f"{EARLY}, Sec. 5.3 and Fig. 4; {SUPPLEMENT}, Sec. 3 and Fig. 1a",
+    metrics=("test_ap", "test_accuracy"),
+    figures=(
+        Figure("curve", "test_ap", "2015 version, Fig. 4a"),
+        Figure("curve", "test_accuracy", "2015 version, Fig. 4b"),
+        Figure("methods", "test_ap"),
+    ),
+    claims=(
+        Claim(
+            "Without noise, the negative update is slightly better than the positive one.",
+            "Supplement, Sec. 3",
+            (Comparison("neg-ap", "pos-ap"),),
+            fails_below=0.001,
+            reading="AP is close to 100 here, so a lead of 0.1 points already counts.",
+        ),
+        Claim(
+            "The perceptron also performs well.",
+            "Supplement, Sec. 3",
+            (Comparison("per-ap", "pos-ap"),),
+            above=-LARGE,
+            fails_below=-LARGE,
+            reading="We ask that per-ap is less than 2 points behind pos-ap.",
+        ),
+    ),
+)
+
+LINEAR_NOISY = Description(
+    title="Linear scorer, 20 % of the labels flipped",
+    question="The same linear problem with one label in five flipped: do the negative update and the perceptron suffer?",
+    paper=f"{EARLY}, Sec. 5.3 and Fig. 5; {SUPPLEMENT}, Sec. 3 and Fig. 1b",
+    metrics=("test_ap", "test_accuracy"),
+    figures=(
+        Figure("curve", "test_ap", "2015 version, Fig. 5a"),
+        Figure("curve", "test_accuracy", "2015 version, Fig. 5b"),
+        Figure("methods", "test_ap"),
+    ),
+    claims=(
+        Claim(
+            "With noise, the negative update and the perceptron perform alike.",
+            "Supplement, Sec. 3",
+            (Comparison("neg-ap", "per-ap"),),
+            above=-LARGE,
+            fails_below=-LARGE,
+            under=LARGE,
+            reading="We ask that they differ by less than 2 points of AP.",
+        ),
+        _beats(
+            "The negative update and the perceptron are more vulnerable to noisy labels than the positive update.",
+            "ICML 2016, Sec. 4.1",
+            "pos-ap", "neg-ap", "per-ap",
+        ),
+    ),
+)
+
+_NOISES = (0.0, 0.1, 0.2, 0.3, 0.4)
+_VOC_MEANS = {
+    "x-ent": (0.680, 0.597, 0.473, 0.317, 0.182),
+    "hinge-ap": (0.699, 0.601, 0.457, 0.300, 0.168),
+    "pos-ap": (0.695, 0.625, 0.578, 0.459, 0.296),
+}
+
+
+def _paper_gap(first: str, second: str, noisy: bool) -> float:
+    gaps = [a - b for a, b in zip(_VOC_MEANS[first], _VOC_MEANS[second], strict=True)]
+    return sum(gaps[1:]) / 4 if noisy else gaps[0]
+
+
+DIGITS_NOISE = Description(
+    title="Ten classes under label noise",
+    question=(
+        "One detector for each digit, with a growing share of the training labels flipped: "
+        "the protocol of the paper's action classification, on data that everybody has."
+    ),
+    paper=f"{MAIN}, Sec. 4.2, Table 1 and Fig. 4",
+    metrics=("test_ap",),
+    figures=(Figure("noise", "test_ap", "ICML 2016, Fig. 4"), Figure("lead", "test_ap", first="pos-ap")),
+    claims=(
+        Claim(
+            "Under label noise, direct loss works much better than the hinge loss.",
+            "Sec. 4.2, Table 1",
+            (Comparison("pos-ap", "hinge-ap", _paper_gap("pos-ap", "hinge-ap", True)),),
+            above=LARGE,
+            fails_below=LARGE,
+            place="noisy",
+            reading=_LARGE_TEXT,
+        ),
+        Claim(
+            "Under label noise, direct loss works better than cross-entropy.",
+            "Table 1",
+            (Comparison("pos-ap", "x-ent", _paper_gap("pos-ap", "x-ent", True)),),
+            place="noisy",
+        ),
+        Claim(
+            "Without noise, direct loss and hinge loss perform alike.",
+            "Sec. 4.2",
+            (Comparison("pos-ap", "hinge-ap", _paper_gap("pos-ap", "hinge-ap", False)),),
+            above=-LARGE,
+            fails_below=-LARGE,
+            under=LARGE,
+            place="clean",
+            reading="We ask that they differ by less than 2 points of AP.",
+        ),
+    ),
+    reference=Reference("Paper, Table 1: mean over 10 action classes of PASCAL VOC 2012", _NOISES, _VOC_MEANS),
+)
+
+DESCRIPTIONS: dict[str, Description] = {
+    "synthetic": SYNTHETIC,
+    "robustness": ROBUSTNESS,
+    "linear": LINEAR,
+    "linear-noisy": LINEAR_NOISY,
+    "digits-noise": DIGITS_NOISE,
+}
+
+
+def describe(experiment: str) -> Description:
+    """The description of an experiment, or a plain one for an experiment without claims.
+
+    Example:
+        >>> describe("robustness").title
+        'Robustness to flipped labels'
+        >>> describe("my-own").title
+        'my-own'
+    """
+    plain = Description(title=experiment, question="")
+    return DESCRIPTIONS.get(experiment, plain)

@@ -1,0 +1,50 @@
+"""Whole files or none: what is written goes to a temporary name first and is renamed when complete."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from directloss._checks import DirectLossError
+
+
+def write_all(files: Mapping[Path, bytes]) -> None:
+    """Write every file, or, if one of them cannot be written, change none of those that are there.
+
+    All temporary files are complete before the first rename, so that a full disk leaves the old report as it was.
+    """
+    waiting: dict[Path, Path] = {}
+    path = Path()
+    try:
+        for path, content in files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            waiting[path] = _temporary(path)
+            _fill(waiting[path], content)
+        for path in list(waiting):
+            waiting[path].replace(path)
+            del waiting[path]
+    except OSError as error:
+        raise DirectLossError(f"{path} could not be written: {error.strerror or error}. Nothing was replaced.") from error
+    finally:
+        for temporary in waiting.values():
+            temporary.unlink(missing_ok=True)
+
+
+def _temporary(path: Path) -> Path:
+    # In the same folder, because a rename is atomic only inside one file system.
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    os.close(handle)
+    return Path(name)
+
+
+def _fill(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    # mkstemp makes files that only the owner may read; a report is meant to be passed on.
+    umask = os.umask(0)
+    os.umask(umask)
+    path.chmod(0o666 & ~umask)

@@ -1,0 +1,63 @@
+"""Prints a `Table` as Markdown and in the terminal (the page prints it as HTML)."""
+
+from __future__ import annotations
+
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from directloss.lab.reports.tables import ALIKE, Cell, Column, Table
+
+
+def to_markdown(table: Table) -> str:
+    """The table for a README or a documentation page.
+
+    Example:
+        >>> print(to_markdown(Table("T", (Column("method", numeric=False), Column("AP")), ((Cell("a"), Cell("1", mark="best")),))))
+        **T**
+        <BLANKLINE>
+        | method | AP |
+        | --- | ---: |
+        | a | **1** |
+        <BLANKLINE>
+    """
+    heads = [_plain(f"{column.group}: {column.label}" if _is_level(column) else column.label) for column in table.columns]
+    lines = [f"**{_plain(table.title)}**", "", f"| {' | '.join(heads)} |"]
+    lines.append(f"| {' | '.join('---:' if column.numeric else '---' for column in table.columns)} |")
+    lines += [f"| {' | '.join(_markdown_cell(cell) for cell in row)} |" for row in table.rows]
+    lines += ["", *(f"{_plain(note)}  " for note in table.notes)] if table.notes else [""]
+    return "\n".join(lines) + ("\n" if table.notes else "")
+
+
+def _is_level(column: Column) -> bool:
+    # In the table of classes the group is the noise level and cannot be left out; elsewhere the title says it.
+    return column.group.endswith("%")
+
+
+def _markdown_cell(cell: Cell) -> str:
+    text = _plain(cell.text)
+    text = f"**{text}**" if cell.mark == "best" else f"{ALIKE} {text}" if cell.mark == "alike" else text
+    return f"{text} {_plain(cell.small)}" if cell.small else text
+
+
+def _plain(text: str) -> str:
+    """Text that Markdown cannot take for markup or HTML."""
+    return " ".join(text.split()).translate(_ESCAPES)
+
+
+_ESCAPES = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_[]|"} | {"<": "&lt;", ">": "&gt;", "&": "&amp;"})
+
+
+def to_rich(table: Table) -> RichTable:
+    """The table for the terminal."""
+    shown = RichTable(title=Text(table.title), caption=Text("\n".join(table.notes)), caption_justify="left")
+    for column in table.columns:
+        label = f"{column.group}\n{column.label}" if _is_level(column) else column.label
+        shown.add_column(Text(label), justify="right" if column.numeric else "left", no_wrap=not column.numeric)
+    for row in table.rows:
+        shown.add_row(*(_rich_cell(cell) for cell in row))
+    return shown
+
+
+def _rich_cell(cell: Cell) -> Text:
+    text = Text(f"{ALIKE} {cell.text}" if cell.mark == "alike" else cell.text, "bold green" if cell.mark == "best" else "")
+    return text.append(f" {cell.small}", "dim") if cell.small else text

@@ -1,0 +1,227 @@
+"""Tables as data: built once from records, printed as HTML, Markdown and in the terminal.
+
+In each column the best mean is bold. Methods whose paired difference to the best has an interval that contains zero
+carry ``≈``: these seeds cannot tell them from the best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from directloss.lab.reports.describe import Description
+from directloss.lab.reports.samples import measured, paired_at
+from directloss.lab.reports.stats import METHOD_TEXT, Estimate, estimate
+from directloss.lab.reports.stored import Run
+from directloss.lab.reports.wording import Metric, decimals, noise_text, number, span
+
+ALIKE = "≈"
+ALIKE_TEXT = "≈: these seeds cannot tell it from the best (the interval of the paired difference contains zero; no correction for many comparisons)."
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell: its text, what stands small behind it, and a mark ("best", "alike" or "")."""
+
+    text: str
+    small: str = ""
+    mark: str = ""
+    heading: bool = False
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column and the group it stands under ("" for none)."""
+
+    label: str
+    group: str = ""
+    numeric: bool = True
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with a title and notes below; the first cell of each row is its heading."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def groups(self) -> tuple[tuple[str, int], ...]:
+        """The row of group headings as (label, number of columns); empty when no column has a group."""
+        spans: list[tuple[str, int]] = []
+        for column in self.columns:
+            if spans and column.group and spans[-1][0] == column.group:
+                spans[-1] = (column.group, spans[-1][1] + 1)
+            else:
+                spans.append((column.group, 1))
+        return tuple(spans) if any(label for label, _ in spans) else ()
+
+
+def result_tables(run: Run, description: Description, metrics: Sequence[Metric]) -> list[Table]:
+    """The tables of an experiment: over methods, over noise levels, over classes, whatever the records hold."""
+    if len(run.noises) == 1:
+        return [_over_metrics(run, metrics), *_over_classes(run, metrics[:1])]
+    over_noise = [_over_noise(run, one, description if one.key == "test_ap" else None) for one in metrics]
+    return [*over_noise, *_over_classes(run, metrics[:1])]
+
+
+def _over_metrics(run: Run, metrics: Sequence[Metric]) -> Table:
+    """Rows are methods, columns are metrics."""
+    noise = run.noises[0]
+    columns = [_column(run, noise, metric) for metric in metrics]
+    ranked = sorted(run.methods, key=lambda method: _rank(run, method, noise, metrics[0]))
+    rows = [
+        (Cell(method, heading=True), *(column[method] for column in columns), Cell(str(_seeds(run, method, metrics[0]))))
+        for method in ranked
+    ]
+    heads = (Column("method", numeric=False), *(Column(metric.axis) for metric in metrics), Column("seeds"))
+    where = f", {noise_text(noise)} of the labels flipped" if noise else ""
+    return Table(f"Results of each method{where}", heads, tuple(rows), _notes(run, columns))
+
+
+def _rank(run: Run, method: str, noise: float | None, metric: Metric) -> float:
+    e = measured(run, method, noise, metric.key)
+    if e is None:
+        return float("inf")
+    return e.mean if metric.lower_is_better else -e.mean
+
+
+def _seeds(run: Run, method: str, metric: Metric) -> int:
+    found = [measured(run, method, noise, metric.key) for noise in run.noises]
+    return max((e.n for e in found if e), default=0)
+
+
+def _over_noise(run: Run, metric: Metric, description: Description | None) -> Table:
+    """Rows are methods, columns are noise levels; the paper's numbers follow where it prints some."""
+    columns = [_column(run, noise, metric) for noise in run.noises]
+    rows = [(Cell(method, heading=True), *(column[method] for column in columns)) for method in run.methods]
+    rows += _reference_rows(run, description)
+    heads = [Column("method", numeric=False)]
+    heads += [Column(noise_text(noise) or "none", "share of flipped labels") for noise in run.noises]
+    classes = f", mean over {len(run.groups)} classes" if run.groups != (None,) else ""
+    notes = _notes(run, columns)
+    if description and description.reference:
+        notes += (f"{description.reference.title}; other data than ours, so compare the course, not the height.",)
+    return Table(f"{metric.axis} by label noise{classes}", tuple(heads), tuple(rows), notes)
+
+
+def _reference_rows(run: Run, description: Description | None) -> list[tuple[Cell, ...]]:
+    reference = description.reference if description else None
+    if reference is None:
+        return []
+    at = {noise: place for place, noise in enumerate(reference.noises)}
+    return [
+        (
+            Cell(f"{method} (paper)", heading=True),
+            *(Cell(number(100 * means[at[n]], 1) if n in at else "–") for n in run.noises),  # noqa: RUF001
+        )
+        for method, means in reference.means.items()
+    ]
+
+
+def _over_classes(run: Run, metrics: Sequence[Metric]) -> list[Table]:
+    """Rows are classes, columns are methods within noise levels: the form of Table 1 of the ICML paper."""
+    if run.groups == (None,):
+        return []
+    tables = []
+    for metric in metrics:
+        heads = [Column("class", numeric=False)]
+        columns: list[dict[str | None, Cell]] = []
+        for noise in run.noises:
+            heads += [Column(method, noise_text(noise)) for method in run.methods]
+            by_class = [_column(run, noise, metric, group, brief=True) for group in run.groups]
+            mean = _column(run, noise, metric, brief=True)
+            for method in run.methods:
+                cells: dict[str | None, Cell] = {g: c[method] for g, c in zip(run.groups, by_class, strict=True)}
+                columns.append({**cells, None: mean[method]})
+        rows = [(Cell(name or "mean", heading=True), *(column[name] for column in columns)) for name in (*run.groups, None)]
+        notes = ("Means over seeds; best of each class and noise level in bold.", ALIKE_TEXT)
+        tables.append(Table(f"{metric.axis} of each class", tuple(heads), tuple(rows), notes))
+    return tables
+
+
+def _column(
+    run: Run, noise: float | None, metric: Metric, group: str | None = None, brief: bool = False
+) -> dict[str, Cell]:
+    """One cell for each method, with the best marked."""
+    found = {method: measured(run, method, noise, metric.key, group) for method in run.methods}
+    scaled = {method: e.scaled(metric.factor) if e else None for method, e in found.items()}
+    places = 1 if brief else decimals(scaled.values())
+    present = {method: e for method, e in scaled.items() if e is not None}
+    if not present:
+        return {method: Cell("–") for method in run.methods}  # noqa: RUF001
+    pick = min if metric.lower_is_better else max
+    best = pick(present, key=lambda method: present[method].mean)
+    cells = {}
+    for method, e in scaled.items():
+        cell = _cell(e, places, brief)
+        if method == best and len(present) > 1:
+            cell = replace(cell, mark="best")
+        elif e is not None and _alike(run, best, method, metric, noise, group):
+            cell = replace(cell, mark="alike")
+        cells[method] = cell
+    return cells
+
+
+def _alike(run: Run, best: str, method: str, metric: Metric, noise: float | None, group: str | None) -> bool:
+    gaps = paired_at(run, best, method, metric.key, noise, group)
+    if len(gaps) < 2 or method == best:
+        return False
+    e = estimate(gaps)
+    return e.low is not None and e.high is not None and e.low <= 0 <= e.high
+
+
+def _cell(e: Estimate | None, places: int, brief: bool) -> Cell:
+    if e is None:
+        return Cell("–")  # noqa: RUF001
+    if brief or e.half is None:
+        return Cell(number(e.mean, places))
+    return Cell(number(e.mean, places), f"± {number(e.half, places)}")
+
+
+def _notes(run: Run, columns: Iterable[dict[str, Cell]]) -> tuple[str, ...]:
+    cells = [cell for column in columns for cell in column.values()]
+    if len(run.seeds) == 1:
+        own = any(cell.small for cell in cells)
+        return ("One seed; the intervals were stored by the run." if own else "One seed, so there are no intervals.",)
+    first = f"{METHOD_TEXT[0].upper()}{METHOD_TEXT[1:]} ({len(run.seeds)} seeds); best in bold."
+    return (first, ALIKE_TEXT) if any(cell.mark == "alike" for cell in cells) else (first,)
+
+
+def difference_table(run: Run, metric: Metric, first: str) -> Table | None:
+    """``first`` minus each other method on the same seeds, at each noise level; None when there is nothing to compare."""
+    others = [method for method in run.methods if method != first]
+    if first not in run.methods or not others:
+        return None
+    found = {(o, n): _difference(run, first, o, metric, n) for o in others for n in run.noises}
+    places = decimals(found.values())
+    rows = [(Cell(other, heading=True), *(_difference_cell(found[other, n], places) for n in run.noises)) for other in others]
+    single = len(run.noises) == 1
+    heads = [Column(f"{first} minus", numeric=False)]
+    heads += [
+        Column("difference" if single else noise_text(n) or "none", "" if single else "share of flipped labels")
+        for n in run.noises
+    ]
+    unit = " in points" if metric.factor == 100 else ""
+    notes = (
+        "Mean of the differences on the same seeds, with its 95 % Student t interval in brackets.",
+        "Bold: the interval does not contain zero.",
+    )
+    return Table(f"Paired differences of {metric.label}{unit}", tuple(heads), tuple(rows), notes)
+
+
+def _difference(run: Run, first: str, second: str, metric: Metric, noise: float | None) -> Estimate | None:
+    gaps = paired_at(run, first, second, metric.key, noise)
+    return estimate(gaps).scaled(metric.factor) if gaps else None
+
+
+def _difference_cell(e: Estimate | None, places: int) -> Cell:
+    if e is None:
+        return Cell("–")  # noqa: RUF001
+    text = number(e.mean, places, signed=True)
+    if e.low is None or e.high is None:
+        return Cell(text)
+    clear = e.low > 0 or e.high < 0
+    return Cell(text, f"({span(e, places, signed=True)})", "best" if clear else "")
