@@ -132,7 +132,7 @@ def value_is_the_loss(task: Task, case: Case) -> None:
         wanted = predicted_pair(task, scores, target)[1] if has_loss(task, target) else 0.0
         value = dl.direct_loss(scores, target, task)
         close(value, wanted, LOSS)
-        assert 0 <= float(value) <= 1, f"the loss {float(value)} is not in [0, 1]"
+        assert float(value) >= 0, "a loss is never negative"
 
 
 def gradient_is_the_theorem(task: Task, case: Case) -> None:

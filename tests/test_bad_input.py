@@ -1,0 +1,220 @@
+"""Every wrong input is refused with a message that names the argument, the rule and the value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import directloss as dl
+from tests.toys import Pick
+
+SCORES = torch.tensor([[0.3, 0.1, 0.2], [1.0, -1.0, 0.5]])
+LABELS = torch.tensor([[0, 1, 0], [1, 0, 0]])
+CLASSES = torch.tensor([0, 2])
+MASK = torch.ones(2, 3, dtype=torch.bool)
+
+LOSSES: dict[str, Callable[..., Tensor]] = {
+    "direct_loss": dl.direct_loss,
+    "hinge_loss": dl.hinge_loss,
+    "perceptron_loss": dl.perceptron_loss,
+}
+
+
+def changed(tensor: Tensor, value: float) -> Tensor:
+    result = tensor.clone()
+    result[1, 2] = value
+    return result
+
+
+# What is changed in a good call of "ap", the argument that the message starts with, and a piece of the message.
+WRONG_FOR_ALL: list[tuple[dict[str, Any], str, str]] = [
+    # scores
+    ({"scores": changed(SCORES, math.nan)}, "scores", "must be finite, but it is nan at index [1, 2] (1 of 6 values"),
+    ({"scores": changed(SCORES, math.inf)}, "scores", "must be finite, but it is inf at index [1, 2]"),
+    ({"scores": changed(SCORES, -math.inf)}, "scores", "must be finite, but it is -inf"),
+    ({"scores": SCORES.long()}, "scores", "must be floating point, but it is torch.int64. Call scores.float()"),
+    ({"scores": SCORES.to(torch.complex64)}, "scores", "must be floating point, but it is torch.complex64"),
+    ({"scores": SCORES.tolist()}, "scores", "must be a torch.Tensor, but it is a list"),
+    ({"scores": None}, "scores", "must be a torch.Tensor, but it is a NoneType"),
+    ({"scores": torch.tensor(1.0), "target": torch.tensor(1)}, "scores", "must have shape (..., n), but it is of shape ()"),
+    ({"scores": torch.zeros(0), "target": torch.zeros(0)}, "scores", "must not be empty, but it is of shape (0,)"),
+    ({"scores": torch.zeros(0, 3), "target": torch.zeros(0, 3)}, "scores", "must not be empty, but it is of shape (0, 3)"),
+    # target
+    ({"target": LABELS[:, :2]}, "target", "must have the shape of scores, (2, 3), but it is of shape (2, 2)"),
+    ({"target": LABELS[0]}, "target", "must have the shape of scores, (2, 3), but it is of shape (3,)"),
+    ({"target": changed(LABELS, 2)}, "target", "must hold only 0 or 1, but it is 2 at index [1, 2]"),
+    ({"target": changed(LABELS.double(), 0.5)}, "target", "must hold only 0 or 1, but it is 0.5 at index [1, 2]"),
+    ({"target": changed(LABELS, -1)}, "target", "must hold only 0 or 1, but it is -1 at index [1, 2]"),
+    ({"target": changed(LABELS.double(), math.nan)}, "target", "must hold only 0 or 1, but it is nan"),
+    ({"target": LABELS.tolist()}, "target", "must be a torch.Tensor, but it is a list"),
+    # task
+    ({"task": "average precison"}, "task", "must be a known name, or a task object, but it is 'average precison'"),
+    ({"task": "acuracy"}, "task", "Did you mean 'accuracy'"),
+    ({"task": "ndgc@10"}, "task", "Did you mean 'ndcg'"),
+    ({"task": "ndcg@ten"}, "task", "must have a number after '@', but it is 'ndcg@ten'. For example 'ndcg@10'"),
+    ({"task": "ap@3"}, "task", "takes no number: 'ap' stands alone, but it is 'ap@3'"),
+    ({"task": ""}, "task", "must be a known name, or a task object, but it is ''"),
+    ({"task": Pick}, "task", "but it is the class Pick. Make an object of it first"),
+    ({"task": dl.Task}, "task", "but it is the class Task. Make an object of it first"),
+    ({"task": torch.nn.ReLU()}, "task", "but it is a ReLU. It lacks predict, augmented, truth, loss, score"),
+    ({"task": None}, "task", "but it is a NoneType"),
+    # reduction
+    ({"reduction": "avg"}, "reduction", "must be one of 'mean', 'sum', 'none', but it is 'avg'"),
+    ({"reduction": "means"}, "reduction", "Did you mean 'mean'"),
+    ({"reduction": None}, "reduction", "must be one of 'mean', 'sum', 'none', but it is None"),
+    # mask
+    ({"mask": MASK.long()}, "mask", "must be boolean (True = real, False = padding), but it is torch.int64. Call mask.bool()"),
+    ({"mask": MASK[0]}, "mask", "must have the shape of target, (2, 3), but it is of shape (3,)"),
+    ({"mask": MASK.tolist()}, "mask", "must be a torch.Tensor, but it is a list"),
+    # weight
+    ({"weight": torch.ones(3)}, "weight", "must hold one weight per problem, shape (2,), but it is of shape (3,)"),
+    ({"weight": torch.tensor([1.0, -2.0])}, "weight", "must be finite and not negative, but it is -2.0"),
+    ({"weight": torch.tensor([1.0, math.nan])}, "weight", "must be finite and not negative"),
+    ({"weight": [1.0, 2.0]}, "weight", "must be a torch.Tensor, but it is a list"),
+    # dim
+    ({"dim": 2}, "dim", "must name dimensions of scores, which has 2, but it is 2"),
+    ({"dim": (0, 5)}, "dim", "must name dimensions of scores, which has 2, but it is (0, 5)"),
+    ({"dim": "0"}, "dim", "must name dimensions of scores, which has 2, but it is 0"),
+    ({"dim": (0, 0)}, "dim", "must name each dimension once, but it is (0, 0)"),
+    ({"dim": (1, -1)}, "dim", "must name each dimension once, but it is (1, -1)"),
+    ({"dim": ()}, "dim", "must name each dimension once, but it is ()"),
+    ({"dim": 0, "task": "error"}, "dim", "must be left out"),
+    ({"dim": 0, "target": LABELS[0]}, "target", "must have 2 dimensions like scores, but it is of shape (3,)"),
+    ({"dim": 0, "mask": MASK[0]}, "mask", "must have 2 dimensions like scores, but it is of shape (3,)"),
+]
+
+WRONG_EPSILON: list[tuple[Any, str]] = [
+    (0, "must be positive and finite, but it is 0"),
+    (-1.0, "must be positive and finite, but it is -1.0"),
+    (math.nan, "must be positive and finite, but it is nan"),
+    (math.inf, "must be positive and finite, but it is inf"),
+    ("big", "must be a positive number or \"auto\", but it is 'big'"),
+    (None, "must be a positive number, but it is None"),
+    (True, "must be a positive number, but it is True"),
+    ([1.0, 2.0], "must be a positive number, but it is [1.0, 2.0]"),
+    (torch.tensor([1.0, 0.0]), "must be positive and finite"),
+    (torch.tensor([1.0, math.nan]), "must be positive and finite"),
+    (torch.tensor([1, 2]), "must be positive and finite"),
+]
+
+WRONG_SIGN = [0, 2, -3, 0.5, "+", None]
+
+# Whole calls whose task is not "ap".
+WRONG_ELSEWHERE: list[tuple[Any, Any, str, dict[str, Any], str, str]] = [
+    (SCORES, torch.tensor([0, 3]), "accuracy", {}, "target", "must hold class indices from 0 to 2, but it is 3"),
+    (SCORES, torch.tensor([0, -2]), "accuracy", {}, "target", "must hold class indices from 0 to 2, but it is -2"),
+    (SCORES, CLASSES.float(), "accuracy", {}, "target", "must hold integer class indices, but it is torch.float32"),
+    (SCORES, LABELS, "accuracy", {}, "target", "but it is of shape (2, 3)"),
+    (SCORES, CLASSES, "accuracy", {"mask": MASK}, "mask", "must have the shape of the problems, (2,), but it is of shape (2, 3)"),
+    (SCORES, changed(LABELS, 3), "error", {}, "target", "must hold only 0 or 1, but it is 3"),
+    (SCORES, LABELS[0], "error", {}, "target", "must have the shape of scores, (2, 3)"),
+    (SCORES, changed(LABELS, 3), "f1", {}, "target", "must hold only 0 or 1, but it is 3"),
+    (SCORES, LABELS[:, :2], "iou", {}, "target", "must have the shape of scores, (2, 3)"),
+    (changed(SCORES, math.nan), CLASSES, "accuracy", {}, "scores", "must be finite"),
+    (changed(SCORES, math.nan), LABELS, "error", {}, "scores", "must be finite"),
+    (changed(SCORES, math.nan), LABELS, "f1", {}, "scores", "must be finite"),
+]
+
+
+def refused(call: Callable[[], object], argument: str, message: str) -> None:
+    with pytest.raises(dl.DirectLossError) as caught:
+        call()
+    text = str(caught.value)
+    assert text.startswith(argument), text
+    assert message in text
+
+
+def good_call(**changes: Any) -> dict[str, Any]:
+    return {"scores": SCORES, "target": LABELS, "task": "ap", **changes}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_unchanged_call_is_good(loss: str) -> None:
+    """Otherwise the rows below could be refused for another reason."""
+    LOSSES[loss](**good_call(mask=MASK, weight=torch.ones(2), dim=1, reduction="none"))
+
+
+def row_name(row: object) -> str | None:
+    return ",".join(row) if isinstance(row, dict) else None
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize(("changes", "argument", "message"), WRONG_FOR_ALL, ids=row_name)
+def test_wrong_argument_is_named(loss: str, changes: dict[str, Any], argument: str, message: str) -> None:
+    refused(lambda: LOSSES[loss](**good_call(**changes)), argument, message)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize(("scores", "target", "task", "options", "argument", "message"), WRONG_ELSEWHERE)
+def test_wrong_argument_of_other_tasks_is_named(
+    loss: str, scores: Any, target: Any, task: str, options: dict[str, Any], argument: str, message: str
+) -> None:
+    refused(lambda: LOSSES[loss](scores, target, task, **options), argument, message)
+
+
+@pytest.mark.parametrize(("epsilon", "message"), WRONG_EPSILON)
+@pytest.mark.parametrize("loss", ["direct_loss", "hinge_loss"])
+def test_wrong_epsilon_is_named(loss: str, epsilon: Any, message: str) -> None:
+    refused(lambda: LOSSES[loss](**good_call(epsilon=epsilon)), "epsilon", message)
+
+
+@pytest.mark.parametrize("loss", ["direct_loss", "hinge_loss"])
+def test_epsilon_of_wrong_shape_is_named(loss: str) -> None:
+    refused(lambda: LOSSES[loss](**good_call(epsilon=torch.ones(3))), "epsilon", "broadcast to (2,), but it is of shape (3,)")
+
+
+@pytest.mark.parametrize("sign", WRONG_SIGN)
+def test_wrong_sign_is_named(sign: Any) -> None:
+    message = f"must be +1 (away from worse) or -1 (towards better), but it is {sign!r}"
+    refused(lambda: dl.direct_loss(**good_call(sign=sign)), "sign", message)
+
+
+# Modules refuse when they are built, not when they are called.
+WRONG_MODULES: list[tuple[Callable[..., object], tuple[Any, ...], dict[str, Any], str]] = [
+    (dl.DirectLoss, ("acuracy",), {}, "task"),
+    (dl.DirectLoss, (Pick,), {}, "task"),
+    (dl.DirectLoss, ("ap",), {"epsilon": 0}, "epsilon"),
+    (dl.DirectLoss, ("ap",), {"epsilon": "big"}, "epsilon"),
+    (dl.DirectLoss, ("ap",), {"sign": 0}, "sign"),
+    (dl.DirectLoss, ("ap",), {"reduction": "avg"}, "reduction"),
+    (dl.HingeLoss, ("acuracy",), {}, "task"),
+    (dl.HingeLoss, ("ap",), {"epsilon": -1}, "epsilon"),
+    (dl.HingeLoss, ("ap",), {"reduction": "avg"}, "reduction"),
+    (dl.PerceptronLoss, ("acuracy",), {}, "task"),
+    (dl.PerceptronLoss, ("ap",), {"reduction": "avg"}, "reduction"),
+]
+
+
+@pytest.mark.parametrize(("module", "arguments", "options", "argument"), WRONG_MODULES)
+def test_modules_refuse_when_built(
+    module: Callable[..., object], arguments: tuple[Any, ...], options: dict[str, Any], argument: str
+) -> None:
+    refused(lambda: module(*arguments, **options), argument, "must")
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_padding_may_hold_anything(loss: str) -> None:
+    """What stands behind the mask is never looked at: no false alarm, and nothing leaks."""
+    mask = changed(MASK, False)
+    spoiled = changed(SCORES, math.nan).requires_grad_()
+    found = LOSSES[loss](spoiled, changed(LABELS, 7), "ap", mask=mask)
+    wanted = LOSSES[loss](SCORES, LABELS, "ap", mask=mask)
+    torch.testing.assert_close(found.detach(), wanted)
+    if found.requires_grad:
+        assert bool(torch.autograd.grad(found, spoiled)[0].isfinite().all())
+
+
+def test_value_checks_can_be_switched_off() -> None:
+    """Then shapes and types are still checked, but no value is read."""
+    dl.direct_loss(changed(SCORES, math.inf), LABELS, "ap", check_values=False)
+    refused(lambda: dl.direct_loss(SCORES, LABELS[0], "ap", check_values=False), "target", "must have the shape of scores")
+
+
+def test_errors_are_value_errors() -> None:
+    with pytest.raises(ValueError, match="sign must be"):
+        dl.direct_loss(SCORES, LABELS, "ap", sign=0)

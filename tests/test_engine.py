@@ -1,0 +1,324 @@
+"""The engine around the tasks: reductions, weights, dimensions, precision, compilation, and tasks of a user's own."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import directloss as dl
+from tests.toys import Pick
+
+SCORES = torch.tensor([[0.3, 0.1, 0.2, -0.4], [1.0, -1.0, 0.5, 0.7], [0.2, 0.9, 0.4, 0.8]])
+RANKED = torch.tensor([[0, 1, 0, 1], [1, 0, 0, 1], [0, 0, 1, 0]])
+
+
+def slope(scores: Tensor, loss: Tensor) -> Tensor:
+    return torch.autograd.grad(loss, scores)[0]
+
+
+# ---------------------------------------------------------------------------------------------- values by hand
+
+
+def test_value_and_gradient_by_hand() -> None:
+    """One relevant item below one irrelevant: AP = 1/2. Moving it up costs F = 2 * 0.5 and wins epsilon / 2."""
+    scores = torch.tensor([0.0, 0.5], requires_grad=True)
+    target = torch.tensor([1, 0])
+    for epsilon, wanted in [(1.9, [0.0, 0.0]), (2.1, [-2 / 2.1, 2 / 2.1])]:
+        loss = dl.direct_loss(scores, target, "ap", epsilon=epsilon, sign=-1)
+        assert loss.item() == 0.5
+        torch.testing.assert_close(slope(scores, loss), torch.tensor(wanted))
+
+
+@pytest.mark.parametrize("task", ["ap", "auc", "ndcg"])
+def test_training_improves_the_metric(task: str) -> None:
+    torch.manual_seed(3)
+    inputs = torch.randn(200, 5)
+    target = (inputs[:, 0] * inputs[:, 1] + 0.5 * inputs[:, 2] > 0.8).long()
+    model = nn.Sequential(nn.Linear(5, 16), nn.ReLU(), nn.Linear(16, 1))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    loss_fn = dl.DirectLoss(task)
+    losses = []
+    for _ in range(60):
+        loss = loss_fn(model(inputs).squeeze(-1), target)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.6 * losses[0]
+
+
+# ---------------------------------------------------------------------------------------------- reductions and weights
+
+
+def test_reductions() -> None:
+    each = dl.direct_loss(SCORES, RANKED, "ap", reduction="none")
+    assert each.shape == (3,)
+    torch.testing.assert_close(dl.direct_loss(SCORES, RANKED, "ap"), each.mean())
+    torch.testing.assert_close(dl.direct_loss(SCORES, RANKED, "ap", reduction="sum"), each.sum())
+
+
+@pytest.mark.parametrize("loss_fn", [dl.direct_loss, dl.hinge_loss])
+def test_gradients_of_reductions(loss_fn: object) -> None:
+    scores = SCORES.clone().requires_grad_()
+    options = {"task": "ap", "epsilon": 1.0}
+    total = slope(scores, loss_fn(scores, RANKED, reduction="sum", **options))  # type: ignore[operator]
+    torch.testing.assert_close(slope(scores, loss_fn(scores, RANKED, **options)), total / 3)  # type: ignore[operator]
+
+
+def test_weight_is_a_weighted_mean() -> None:
+    weight = torch.tensor([2.0, 0.0, 1.0])
+    each = dl.direct_loss(SCORES, RANKED, "ap", reduction="none")
+    found = dl.direct_loss(SCORES, RANKED, "ap", weight=weight)
+    torch.testing.assert_close(found, (each * weight).sum() / weight.sum())
+    torch.testing.assert_close(dl.direct_loss(SCORES, RANKED, "ap", weight=weight, reduction="none"), each * weight)
+
+
+def test_weight_scales_the_gradient() -> None:
+    scores = SCORES.clone().requires_grad_()
+    weight = torch.tensor([2.0, 0.0, 1.0])
+    plain = slope(scores, dl.direct_loss(scores, RANKED, "ap", epsilon=1.0, reduction="sum"))
+    found = slope(scores, dl.direct_loss(scores, RANKED, "ap", epsilon=1.0, reduction="sum", weight=weight))
+    torch.testing.assert_close(found, plain * weight[:, None])
+
+
+def test_weights_of_zero_give_zero() -> None:
+    scores = SCORES.clone().requires_grad_()
+    loss = dl.direct_loss(scores, RANKED, "ap", weight=torch.zeros(3))
+    assert loss.item() == 0
+    assert not slope(scores, loss).any()
+
+
+def test_problems_without_a_loss_are_left_out_and_announced_once() -> None:
+    target = RANKED.clone()
+    target[1] = 0
+    scores = SCORES.clone().requires_grad_()
+    with pytest.warns(dl.DirectLossWarning, match="1 of 3 problems have no loss"):
+        loss = dl.direct_loss(scores, target, "ap", epsilon=1.0)
+    others = torch.tensor([0, 2])
+    again = dl.direct_loss(scores, target, "ap", epsilon=1.0)  # a second warning would be an error here
+    torch.testing.assert_close(again, dl.direct_loss(scores[others], target[others], "ap", epsilon=1.0))
+    gradient = slope(scores, loss)
+    assert not gradient[1].any()
+    assert gradient[others].any()
+
+
+# ---------------------------------------------------------------------------------------------- dimensions
+
+
+@pytest.mark.parametrize("task", ["ap", "f1"])
+def test_dim_moves_one_dimension(task: str) -> None:
+    wanted = dl.direct_loss(SCORES.T, RANKED.T, task, reduction="none", check_values=False)
+    found = dl.direct_loss(SCORES, RANKED, task, dim=0, reduction="none", check_values=False)
+    assert found.shape == (4,)
+    assert torch.equal(found, wanted)
+
+
+def test_dim_of_several_dimensions() -> None:
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(2, 3, 4, 5, generator=generator, requires_grad=True)
+    target = torch.randint(2, scores.shape, generator=generator)
+    for dim in [(1, 3), (3, 1), (-1, -3), [1, 3]]:
+        found = dl.direct_loss(scores, target, "ap", dim=dim, epsilon=1.0, reduction="none")
+        flat = scores.permute(0, 2, 1, 3).flatten(2), target.permute(0, 2, 1, 3).flatten(2)
+        wanted = dl.direct_loss(*flat, "ap", epsilon=1.0, reduction="none")
+        assert found.shape == (2, 4)
+        assert torch.equal(found, wanted)
+        torch.testing.assert_close(slope(scores, found.sum()), slope(scores, wanted.sum()))
+
+
+def test_dim_with_mask() -> None:
+    mask = torch.ones_like(RANKED, dtype=torch.bool)
+    mask[0, 1] = mask[2, 0] = False
+    found = dl.direct_loss(SCORES, RANKED, "auc", dim=0, mask=mask, reduction="none", check_values=False)
+    wanted = dl.direct_loss(SCORES.T, RANKED.T, "auc", mask=mask.T, reduction="none", check_values=False)
+    assert torch.equal(found, wanted)
+
+
+def test_dim_of_classes_moves_the_scores_alone() -> None:
+    target = torch.tensor([0, 1, 2, 1])
+    found = dl.direct_loss(SCORES, target, "accuracy", dim=0, reduction="none")
+    assert torch.equal(found, dl.direct_loss(SCORES.T, target, "accuracy", reduction="none"))
+
+
+def test_leading_batch_dimensions() -> None:
+    scores, target = SCORES.reshape(3, 2, 2), RANKED.reshape(3, 2, 2)
+    wanted = [dl.hinge_loss(s, t, "error", reduction="none") for s, t in zip(scores, target, strict=True)]
+    assert torch.equal(dl.hinge_loss(scores, target, "error", reduction="none"), torch.stack(wanted))
+
+
+def test_epsilon_for_each_problem() -> None:
+    scores = SCORES.clone().requires_grad_()
+    epsilon = torch.tensor([0.5, 1.0, 3.0])
+    found = slope(scores, dl.direct_loss(scores, RANKED, "ap", epsilon=epsilon, reduction="sum"))
+    for index, value in enumerate(epsilon.tolist()):
+        alone = slope(scores, dl.direct_loss(scores[index], RANKED[index], "ap", epsilon=value))
+        torch.testing.assert_close(found[index], alone[index])
+
+
+# ---------------------------------------------------------------------------------------------- like any other loss
+
+
+def test_works_under_autocast() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 1)
+    inputs, target = torch.randn(16, 4), (torch.arange(16) % 3 == 0).long()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        scores = model(inputs).squeeze(-1)
+        loss = dl.direct_loss(scores, target, "ap", epsilon=1.0)
+    assert scores.dtype == torch.bfloat16
+    assert loss.dtype == torch.float32
+    loss.backward()
+    assert model.weight.grad is not None
+    assert model.weight.grad.dtype == torch.float32
+    assert bool(model.weight.grad.isfinite().all())
+    exact = dl.direct_loss(scores.detach().double(), target, "ap")
+    torch.testing.assert_close(loss.detach().double(), exact, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("task", ["ap", "accuracy"])
+def test_loss_scaling_does_not_turn_the_gradient(task: str) -> None:
+    """Mixed precision multiplies the loss by a large number and divides the gradient by it."""
+    target = RANKED if task == "ap" else torch.tensor([1, 2, 0])
+    scores = SCORES.clone().requires_grad_()
+    plain = slope(scores, dl.direct_loss(scores, target, task, epsilon=1.0))
+    scaled = slope(scores, 2.0**16 * dl.direct_loss(scores, target, task, epsilon=1.0))
+    torch.testing.assert_close(scaled / 2**16, plain)
+
+
+def test_gradient_accumulation() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 1)
+    twin = copy.deepcopy(model)
+    inputs, target = torch.randn(6, 8, 4), (torch.arange(48) % 3 == 0).long().reshape(6, 8)
+    dl.direct_loss(model(inputs).squeeze(-1), target, "ap", epsilon=1.0).backward()
+    for part in range(3):
+        chosen = slice(2 * part, 2 * part + 2)
+        loss = dl.direct_loss(twin(inputs[chosen]).squeeze(-1), target[chosen], "ap", epsilon=1.0)
+        (loss / 3).backward()
+    torch.testing.assert_close(twin.weight.grad, model.weight.grad)
+
+
+def test_sum_with_another_loss() -> None:
+    scores = SCORES.clone().requires_grad_()
+    direct = dl.direct_loss(scores, RANKED, "ap", epsilon=1.0)
+    other = nn.functional.binary_cross_entropy_with_logits(scores, RANKED.float())
+    both = slope(scores, direct + 0.1 * other)
+    direct = dl.direct_loss(scores, RANKED, "ap", epsilon=1.0)
+    other = nn.functional.binary_cross_entropy_with_logits(scores, RANKED.float())
+    torch.testing.assert_close(both, slope(scores, direct) + 0.1 * slope(scores, other))
+
+
+def test_scores_without_gradient_are_evaluation() -> None:
+    assert not dl.direct_loss(SCORES, RANKED, "ap").requires_grad
+
+
+def test_input_is_left_alone() -> None:
+    scores, target = SCORES.clone(), RANKED.clone()
+    mask = torch.ones_like(target, dtype=torch.bool)
+    mask[:, 0] = False
+    for loss in (dl.direct_loss, dl.hinge_loss, dl.perceptron_loss):
+        loss(scores, target, "auc", mask=mask, check_values=False)
+    assert torch.equal(scores, SCORES)
+    assert torch.equal(target, RANKED)
+
+
+@pytest.mark.parametrize("kind", [torch.bool, torch.uint8, torch.int32, torch.float32])
+def test_labels_of_any_type(kind: torch.dtype) -> None:
+    for options in ({}, {"mask": torch.ones_like(RANKED, dtype=torch.bool)}):
+        found = dl.direct_loss(SCORES, RANKED.to(kind), "ap", **options)
+        assert torch.equal(found, dl.direct_loss(SCORES, RANKED, "ap", **options))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # the compiler warns about itself; what counts here is the result
+@pytest.mark.parametrize("task", ["ap", "accuracy"])
+def test_torch_compile_gives_the_same_result(task: str) -> None:
+    torch.manual_seed(0)
+    target = RANKED if task == "ap" else torch.tensor([1, 2, 0])
+    model = nn.Linear(4, 4)
+    twin = copy.deepcopy(model)
+
+    def step(model: nn.Module) -> Tensor:
+        loss = dl.direct_loss(model(SCORES), target, task, epsilon=1.0)
+        loss.backward()
+        return loss.detach()
+
+    compiled = torch.compile(step, backend="aot_eager")
+    assert torch.equal(compiled(model), step(twin))
+    torch.testing.assert_close(model.weight.grad, twin.weight.grad)
+
+
+# ---------------------------------------------------------------------------------------------- a user's own task
+
+
+def test_duck_typed_task_equals_the_registered_one() -> None:
+    target = torch.tensor([1, 2, 0])
+    for loss in (dl.direct_loss, dl.hinge_loss):
+        own, ours = SCORES.clone().requires_grad_(), SCORES.clone().requires_grad_()
+        found, wanted = loss(own, target, Pick(), epsilon=0.7), loss(ours, target, "accuracy", epsilon=0.7)
+        torch.testing.assert_close(found, wanted)
+        torch.testing.assert_close(slope(own, found), slope(ours, wanted))
+
+
+class Prototypes(nn.Module):
+    """Choose the nearest prototype: F is not linear in the scores, and has parameters of its own."""
+
+    event_dims, target_dims = 1, 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.points = nn.Parameter(torch.tensor([[0.0, 0.0], [1.0, 1.0], [-1.0, 1.0]]))
+
+    def all_scores(self, scores: Tensor) -> Tensor:
+        return -(scores.unsqueeze(-2) - self.points).square().sum(-1)
+
+    def predict(self, scores: Tensor) -> Tensor:
+        return self.all_scores(scores).argmax(-1)
+
+    def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
+        return Pick().augmented(self.all_scores(scores), target, epsilon, sign)
+
+    def truth(self, target: Tensor) -> Tensor:
+        return target
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        return output != target
+
+    def score(self, scores: Tensor, output: Tensor) -> Tensor:
+        return Pick().score(self.all_scores(scores), output)
+
+
+def test_nonlinear_score_with_parameters_of_its_own() -> None:
+    task = Prototypes()
+    points = torch.tensor([[0.4, 0.45], [0.2, 0.1]], requires_grad=True)
+    target = torch.tensor([0, 1])
+    loss = dl.direct_loss(points, target, task, epsilon=0.5, reduction="sum")
+    assert loss.item() == 1  # the second point lies nearest to prototype 0
+    loss.backward()
+    # By hand: only the first point changes its choice, from 0 to 1, because -(0.6^2 + 0.55^2) + 0.5 > -(0.4^2 + 0.45^2).
+    # dF/dz = -2 (z - p), so dF(1) - dF(0) = 2 (p1 - p0) = (2, 2), times sign / epsilon = 2. The prototypes get
+    # dF/dp = 2 (z - p).
+    first = points.detach()[0]
+    torch.testing.assert_close(points.grad, torch.tensor([[4.0, 4.0], [0.0, 0.0]]))
+    wanted = torch.stack([-4 * first, 4 * (first - 1), torch.zeros(2)])
+    torch.testing.assert_close(task.points.grad, wanted)
+
+
+def test_module_says_what_it_is() -> None:
+    assert repr(dl.DirectLoss(Pick(), epsilon=2.0, sign=-1)) == (
+        "DirectLoss(Pick(), epsilon=2.0, sign=-1, reduction='mean')"
+    )
+
+
+def test_modules_take_what_the_functions_take() -> None:
+    mask = torch.ones_like(RANKED, dtype=torch.bool)
+    mask[:, 3] = False
+    weight = torch.tensor([1.0, 2.0, 0.5])
+    found = dl.DirectLoss("auc", epsilon=2.0, sign=-1, reduction="sum", check_values=False)(SCORES, RANKED, mask, weight)
+    wanted = dl.direct_loss(
+        SCORES, RANKED, "auc", epsilon=2.0, sign=-1, reduction="sum", mask=mask, weight=weight, check_values=False
+    )
+    assert torch.equal(found, wanted)
