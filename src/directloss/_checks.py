@@ -110,8 +110,8 @@ def check_mask(mask: object, shape: torch.Size, what: str) -> Tensor:
     return mask
 
 
-def check_epsilon(epsilon: object) -> float | Tensor | None:
-    """A positive finite number (or a tensor of them), or "auto", which is returned as None."""
+def check_epsilon(epsilon: object, shape: torch.Size | None = None) -> float | Tensor | None:
+    """A positive finite number, or a tensor of them that broadcasts to ``shape``; "auto" is returned as None."""
     if isinstance(epsilon, str):
         if epsilon != "auto":
             fail("epsilon", 'must be a positive number or "auto"', repr(epsilon))
@@ -119,7 +119,12 @@ def check_epsilon(epsilon: object) -> float | Tensor | None:
     if isinstance(epsilon, Tensor):
         if not (epsilon.is_floating_point() and bool((torch.isfinite(epsilon) & (epsilon > 0)).all())):
             fail("epsilon", "must be positive and finite", epsilon)
-        return epsilon
+        if shape is None:
+            return epsilon
+        try:
+            return epsilon.expand(shape)
+        except RuntimeError:
+            fail("epsilon", f"must be a number or broadcast to {tuple(shape)}", f"of shape {tuple(epsilon.shape)}")
     return check_positive("epsilon", epsilon, 'Leave it at "auto" to have it follow the scores.')
 
 

@@ -12,7 +12,6 @@ from directloss._checks import (
     IGNORE,
     REDUCTIONS,
     check_choice,
-    check_epsilon,
     check_mask,
     check_scores,
     check_tensor,
@@ -33,35 +32,53 @@ class Problem:
     target: Tensor
     weight: Tensor | None
     """Weight of each problem, shape ``b``; None when all weigh one."""
+    check_values: bool
+    """Whether the values are still to be looked at."""
 
     @property
     def batch_shape(self) -> torch.Size:
         """The shape ``b`` of the losses."""
         return self.scores.shape[: self.scores.dim() - self.task.event_dims]
 
-    def epsilon(self, epsilon: object) -> float | Tensor:
-        """The user's epsilon, or the task's own choice for ``"auto"``; a number, or a tensor of shape ``b``."""
-        given = check_epsilon(epsilon)
+    def check(self) -> None:
+        """Let the task look at scores and target."""
+        self.task.check(self.scores, self.target, self.check_values)
+
+    def epsilon(self, given: float | Tensor | None) -> float | Tensor:
+        """The user's epsilon, or the task's own choice for None; a number, or a tensor of shape ``b``."""
         if given is None:
             return self.task.auto_epsilon(self.scores.detach(), self.target)
-        if isinstance(given, Tensor):
-            try:
-                return given.to(self.scores.device).expand(self.batch_shape)
-            except RuntimeError:
-                fail("epsilon", f"must be a number or broadcast to {tuple(self.batch_shape)}", f"of shape {tuple(given.shape)}")
         return given
 
-    def reduce(self, losses: Tensor, reduction: str) -> Tensor:
+    def reduce(self, losses: Tensor, reduction: str, counted: Tensor | None) -> Tensor:
         """Mean, sum, or nothing, over the problems that count."""
-        weight = self.weight
-        if reduction == "none":
-            return losses if weight is None else losses * weight
+        weight = self._weight_of(counted)
         if weight is None:
+            if reduction == "none" or losses.dim() == 0:
+                return losses
             return losses.mean() if reduction == "mean" else losses.sum()
+        if reduction == "none":
+            return losses * weight
         total = (losses * weight).sum()
-        # A batch in which nothing counts has the loss 0, not 0 / 0.
+        if reduction == "sum":
+            return total
         mass = weight.sum()
-        return total / torch.where(mass > 0, mass, torch.ones_like(mass)) if reduction == "mean" else total
+        # A batch in which nothing counts has the loss 0, not 0 / 0.
+        return total / torch.where(mass > 0, mass, torch.ones_like(mass))
+
+    def _weight_of(self, counted: Tensor | None) -> Tensor | None:
+        if counted is None:
+            return self.weight
+        missing = counted.numel() - int(counted.sum())
+        if missing == 0:
+            return self.weight
+        warn_once(
+            f"uncounted {self.task!r}",
+            f"{missing} of {counted.numel()} problems have no loss under {self.task!r} (for a ranking: no relevant or no "
+            "irrelevant item). They count as loss 0 with gradient 0, and not in the mean. This is said once.",
+        )
+        counted = counted.to(torch.promote_types(self.scores.dtype, torch.float32))
+        return counted if self.weight is None else counted * self.weight
 
 
 def prepare(
@@ -75,22 +92,40 @@ def prepare(
     weight: Tensor | None,
     check_values: bool,
 ) -> Problem:
-    """Check the arguments and bring them into canonical form. The order of steps is the same for every loss."""
-    check_choice("reduction", reduction, REDUCTIONS)
+    """Bring the arguments into canonical form, checking shapes on the way; `Problem.check` looks at the rest."""
+    if reduction not in REDUCTIONS:
+        check_choice("reduction", reduction, REDUCTIONS)
     task = as_task(task)
     scores = check_scores(scores, task.event_dims, task.shape_words)
     target = check_tensor("target", target)
     if dim is not None:
         scores, target, mask = _events_last(task, scores, target, mask, dim)
-    problem_mask = None
     if mask is not None:
         scores, target, mask = _blank_padding(task, scores, target, mask)
-    task.check(scores, target, check_values)
-    if mask is not None and task.target_dims == 0:
-        problem_mask = mask
-    elif mask is not None:
-        target = torch.where(mask, target, IGNORE)
-    return Problem(task, scores, target, _weights(task, scores, target, problem_mask, weight, check_values))
+        if not task.padding_label:
+            # Looked at before padding gets its label, so that a user's own -1 is refused.
+            task.check(scores, target, check_values)
+            check_values = False
+    if weight is not None:
+        weight = _check_weight(weight, scores, task)
+    if mask is not None:
+        if task.target_dims == 0:
+            hidden = mask.to(torch.promote_types(scores.dtype, torch.float32))
+            weight = hidden if weight is None else hidden * weight
+        else:
+            target = torch.where(mask, target, IGNORE)
+    return Problem(task, scores, target, weight, check_values)
+
+
+def _check_weight(weight: Tensor, scores: Tensor, task: Task) -> Tensor:
+    """One weight per problem, finite and not negative."""
+    batch_shape = scores.shape[: scores.dim() - task.event_dims]
+    weight = check_tensor("weight", weight).to(torch.promote_types(scores.dtype, torch.float32))
+    if weight.shape != batch_shape:
+        fail("weight", f"must hold one weight per problem, shape {tuple(batch_shape)}", f"of shape {tuple(weight.shape)}")
+    if not bool((torch.isfinite(weight) & (weight >= 0)).all()):
+        fail("weight", "must be finite and not negative", f"{weight.min().item()} at the least")
+    return weight
 
 
 def _events_last(
@@ -130,34 +165,3 @@ def _blank_padding(task: Task, scores: Tensor, target: Tensor, mask: Tensor) -> 
         target = target.to(torch.int8)
     shown = mask.reshape(mask.shape + (1,) * (scores.dim() - mask.dim()))
     return torch.where(shown, scores, 0.0), torch.where(mask, target, torch.zeros_like(target)), mask
-
-
-def _weights(
-    task: Task, scores: Tensor, target: Tensor, problem_mask: Tensor | None, weight: Tensor | None, check_values: bool
-) -> Tensor | None:
-    """Weights of the problems: the user's, times zero for those that are padding or have no loss."""
-    batch_shape = scores.shape[: scores.dim() - task.event_dims]
-    kind = torch.promote_types(scores.dtype, torch.float32)
-    counted = task.counted(target)
-    if counted is not None and check_values:
-        missing = counted.numel() - int(counted.sum())
-        if missing == 0:
-            counted = None
-        else:
-            warn_once(
-                f"uncounted {task!r}",
-                f"{missing} of {counted.numel()} problems have no loss under {task!r} (for a ranking: no relevant or no "
-                "irrelevant item). They count as loss 0 with gradient 0, and not in the mean. This is said once.",
-            )
-    total: Tensor | None = None
-    for part in (problem_mask, counted):
-        if part is not None:
-            total = part.to(kind) if total is None else total * part
-    if weight is None:
-        return total
-    weight = check_tensor("weight", weight).to(kind)
-    if weight.shape != batch_shape:
-        fail("weight", f"must hold one weight per problem, shape {tuple(batch_shape)}", f"of shape {tuple(weight.shape)}")
-    if check_values and not bool((torch.isfinite(weight) & (weight >= 0)).all()):
-        fail("weight", "must be finite and not negative", f"{weight.min().item()} at the least")
-    return weight if total is None else weight * total

@@ -70,11 +70,17 @@ def direct_loss(
     problem = prepare(
         scores, target, task, reduction=reduction, mask=mask, dim=dim, weight=weight, check_values=check_values
     )
-    steps = problem.epsilon(epsilon)
+    given = check_epsilon(epsilon, problem.batch_shape)
     wanted = torch.is_grad_enabled() and scores.requires_grad
-    solved = problem.task.fused(problem.scores.detach(), problem.target, steps, sign, gradient=wanted)
-    losses = _theorem(problem, steps, sign) if solved is None else _attach(problem.scores, solved)
-    return problem.reduce(losses, reduction)
+    solved = problem.task.fused(
+        problem.scores.detach(), problem.target, given, sign, gradient=wanted, check_values=problem.check_values
+    )
+    if solved is None:
+        problem.check()
+        losses, counted = _theorem(problem, problem.epsilon(given), sign), problem.task.counted(problem.target)
+    else:
+        losses, counted = _attach(problem.scores, solved), solved.counted
+    return problem.reduce(losses, reduction, counted)
 
 
 def _theorem(problem: Problem, epsilon: float | Tensor, sign: int) -> Tensor:

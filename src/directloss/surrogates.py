@@ -43,11 +43,13 @@ def hinge_loss(
     problem = prepare(
         scores, target, task, reduction=reduction, mask=mask, dim=dim, weight=weight, check_values=check_values
     )
-    margin = problem.epsilon(epsilon)
+    problem.check()
+    margin = problem.epsilon(check_epsilon(epsilon, problem.batch_shape))
     with torch.no_grad():
         worst = problem.task.augmented(problem.scores.detach(), problem.target, margin, +1)
         charge = problem.task.loss(worst, problem.target)
-    return problem.reduce(_above_truth(problem, worst) + margin * charge, reduction)
+    losses = _above_truth(problem, worst) + margin * charge
+    return problem.reduce(losses, reduction, problem.task.counted(problem.target))
 
 
 def perceptron_loss(
@@ -72,10 +74,11 @@ def perceptron_loss(
     problem = prepare(
         scores, target, task, reduction=reduction, mask=mask, dim=dim, weight=weight, check_values=check_values
     )
+    problem.check()
     with torch.no_grad():
         predicted = problem.task.predict_padded(problem.scores.detach(), problem.target)
         predicted = problem.task.restrict(predicted, problem.target)
-    return problem.reduce(_above_truth(problem, predicted), reduction)
+    return problem.reduce(_above_truth(problem, predicted), reduction, problem.task.counted(problem.target))
 
 
 def _above_truth(problem: Problem, output: Any) -> Tensor:

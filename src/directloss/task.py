@@ -26,6 +26,8 @@ class Solved(NamedTuple):
     """Task loss L(y, y_w) of each problem, shape ``b``."""
     gradient: Tensor | None
     """``sign / epsilon * (dF(y_direct) - dF(y_w))`` with respect to the scores, in the shape of the scores."""
+    counted: Tensor | None = None
+    """As `Task.counted`."""
 
 
 class Task(ABC):
@@ -44,6 +46,8 @@ class Task(ABC):
     """The shape of ``scores``, as error messages say it."""
     maskable: bool = True
     """Whether single items can be padding. Otherwise a mask is refused; whole problems are left out with ``weight``."""
+    padding_label: bool = False
+    """Whether a label -1 of the user's own means padding too, as ``mask`` does; `check` then sees it."""
 
     @abstractmethod
     def predict(self, scores: Tensor) -> Output:
@@ -91,8 +95,18 @@ class Task(ABC):
         """``epsilon="auto"``: the standard deviation of all scores in the call, so that it follows their scale."""
         return spread(scores.detach().flatten())
 
-    def fused(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int, gradient: bool) -> Solved | None:
-        """Loss and gradient in one go, for tasks that can do it faster than through the five methods; else None."""
+    def fused(
+        self,
+        scores: Tensor,
+        target: Tensor,
+        epsilon: float | Tensor | None,
+        sign: int,
+        *,
+        gradient: bool,
+        check_values: bool,
+    ) -> Solved | None:
+        """Checks, loss and gradient in one go, for tasks that can do it faster than through the five methods; else None.
+        An epsilon of None asks for the automatic one."""
         return None
 
 

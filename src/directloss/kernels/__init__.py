@@ -27,19 +27,25 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from directloss._checks import check_choice
+from directloss._checks import check_choice, check_finite, check_labels
 
 BACKENDS = ("auto", "compiled", "tensor")
 _chosen = "auto"
 
 
 class PositionWeights(NamedTuple):
-    """``m_i(n) = u_i * table[base + stride * i + n]`` with ``u_i = alpha + beta * i``, or ``[i = 1]`` if `first`."""
+    """``m_i(n) = u_i * table[base + stride * i + n]`` with ``u_i = alpha + beta * i``, or ``[i = 1]`` if `first`.
+
+    Tables are float64 and of one dimension; they serve every list that is not longer than they are.
+    """
 
     table: Tensor
-    """float64, shape ``(1, size)`` for all problems alike or ``(b, size)``."""
     prefix: Tensor
-    """Sums of the table from its start, in its shape: harmonic numbers, if the table holds 1/k."""
+    """Sums of the table from its start: harmonic numbers, if the table holds 1/k."""
+    z: Tensor
+    """The normaliser for each number P of relevant items; never 0."""
+    best: Tensor
+    """What the loss is measured from, ``best - M``, for each P."""
     stride: int = 1
     alpha: float = 1.0
     beta: float = 0.0
@@ -47,6 +53,8 @@ class PositionWeights(NamedTuple):
     base: int = 0
     cutoff: int = 0
     """``m_i(n)`` is 0 for ``i + n > cutoff``; 0 means that there is no cutoff."""
+    max_fpr: float = 0.0
+    """If not 0: ``m_i(n) = max(0, max_fpr * N - n)`` takes the table's place, and ``z`` is multiplied by ``max_fpr * N``."""
     convex: bool = False
     linear: bool = False
 
@@ -59,10 +67,14 @@ class Rankings(NamedTuple):
     """What a backend returns; None for what was not asked for. First dimension: problems."""
 
     loss: Tensor
-    gradient: Tensor | None
-    above_predicted: Tensor | None
+    """``best - M``, 0 where nothing is relevant; float64."""
+    counts: Tensor
+    """Numbers of relevant and irrelevant items, shape ``(b, 2)``."""
+    gradient: Tensor | None = None
+    """``sign / epsilon * (dF(y_direct) - dF(y_w))``, shape ``(b, n)``."""
+    above_predicted: Tensor | None = None
     """For each item the number of items of the other class above it, in the predicted ranking; 0 for padding."""
-    above_augmented: Tensor | None
+    above_augmented: Tensor | None = None
 
 
 @contextmanager
@@ -77,85 +89,120 @@ def use(backend: str) -> Iterator[None]:
 
 
 @torch.compiler.disable
-@torch.no_grad()
 def solve_rankings(
     scores: Tensor,
     target: Tensor,
     weights: PositionWeights,
-    z: Tensor,
-    best: Tensor,
     *,
-    epsilon: Tensor | None = None,
+    epsilon: float | Tensor | None = None,
     sign: int = +1,
     gradient: bool = False,
-    above: bool = False,
+    above: str = "",
+    check_values: bool = True,
+    padding: bool = True,
 ) -> Rankings:
-    """Loss ``best - M`` of each ranking; with an epsilon also the augmented ranking.
+    """Predicted and augmented rankings of a batch.
 
     Args:
-        scores: floating point, shape ``(b, n)``.
-        target: int8, shape ``(b, n)``: 1 relevant, 0 irrelevant, -1 padding.
-        weights: the metric's position weights.
-        z, best: float64, shape ``(b,)``.
-        epsilon: float64, shape ``(b,)``, or None for the predicted ranking alone.
+        scores: floating point, detached, shape ``(b, n)``.
+        target: any number type, shape ``(b, n)``: 1 relevant, 0 irrelevant, -1 padding.
+        weights: the metric's position weights, for lists of n items.
+        epsilon: a number, or one for each problem, shape ``(b,)``; None for the automatic one.
         sign: +1 or -1.
-        gradient: whether to return ``sign / epsilon * (dF(y_direct) - dF(y_w))``, in the type of the scores.
-        above: whether to return the counts.
+        gradient: whether to return the direct gradient, in the type of the scores.
+        above: which counts to return: "predicted", "augmented", or none.
+        check_values: whether to look for NaN and wrong labels.
+        padding: whether the label -1 is allowed.
     """
     compiled = scores.device.type == "cpu" if _chosen == "auto" else _chosen == "compiled"
     backend = _solve_compiled if compiled else _solve_tensor
-    return backend(scores, target, weights, z, best, epsilon, sign, gradient, above)
+    return backend(scores, target, weights, epsilon, sign, gradient, above, check_values, padding)
+
+
+def least_epsilon(kind: torch.dtype) -> float:
+    """Below this spread of the scores 1 / epsilon would overflow the gradient's type, and all scores count as equal."""
+    return float(torch.finfo(kind).tiny) ** 0.5
+
+
+def auto_epsilon(scores: Tensor, target: Tensor) -> Tensor:
+    """The automatic epsilon of each ranking: the standard deviation of its scores; 1 where they are all equal."""
+    real = target >= 0
+    kind = torch.promote_types(scores.dtype, torch.float32)
+    values = torch.where(real, scores.double(), 0.0)
+    count = real.sum(-1).clamp(min=1)
+    centred = torch.where(real, values - (values.sum(-1) / count)[..., None], 0.0)
+    reach = centred.abs().amax(-1, keepdim=True).clamp(min=1e-300)
+    deviation = reach[..., 0] * ((centred / reach).square().sum(-1) / count).sqrt()
+    return torch.where(deviation > least_epsilon(kind), deviation, 1.0)
 
 
 def _solve_compiled(
-    scores: Tensor, target: Tensor, weights: PositionWeights, z: Tensor, best: Tensor,
-    epsilon: Tensor | None, sign: int, gradient: bool, above: bool,
+    scores: Tensor, target: Tensor, weights: PositionWeights, epsilon: float | Tensor | None, sign: int,
+    gradient: bool, above: str, check_values: bool, padding: bool,
 ) -> Rankings:  # fmt: skip
     # Imported here because numba takes longer to import than all the rest; only the first ranking pays for it.
     from directloss.kernels import compiled
 
     kind = scores.dtype
+    narrow = kind != torch.float64
     if kind not in (torch.float32, torch.float64):
         scores = scores.float()
-    scores = scores.contiguous()
-    augment = epsilon is not None
-    monotone = weights.monotone(sign)
-    b, n = scores.shape
+    shape = scores.shape
+    labels = torch.empty(shape, dtype=torch.int8)
+    wrong = compiled.read_labels(_countable(target).reshape(-1).numpy(), labels.view(-1).numpy(), padding)
+    if wrong >= 0:
+        check_labels(target)
+    steps = torch.as_tensor(0.0 if epsilon is None else epsilon, dtype=torch.float64).reshape(-1)
+    loss, counts = torch.empty(shape[0], dtype=torch.float64), torch.empty((shape[0], 2), dtype=torch.int64)
     nothing = (0, 0)
-    loss = torch.empty(b, dtype=torch.float64)
-    grad = torch.zeros((b, n) if gradient and augment else nothing, dtype=scores.dtype)
-    above_w = torch.zeros((b, n) if above else nothing, dtype=torch.int64)
-    above_d = torch.zeros((b, n) if above and augment else nothing, dtype=torch.int64)
-    narrow = scores.dtype == torch.float32
-    values = scores.numpy()
-    compiled.solve(
-        values, values.view("uint32" if narrow else "uint64"), target.contiguous().numpy(), narrow,
-        weights.table.numpy(), weights.prefix.numpy(), weights.base, weights.stride, weights.alpha, weights.beta, weights.first,
-        weights.cutoff, monotone, (z if epsilon is None else epsilon).numpy(), sign, z.numpy(), best.numpy(), augment,
-        loss.numpy(), grad.numpy(), above_w.numpy(), above_d.numpy(),
+    grad = torch.empty(shape if gradient else nothing, dtype=scores.dtype)
+    above_w = torch.zeros(shape if above == "predicted" else nothing, dtype=torch.int64)
+    above_d = torch.zeros(shape if above == "augmented" else nothing, dtype=torch.int64)
+    bits = scores.contiguous().view(torch.int32 if narrow else torch.int64).numpy()
+    finite = compiled.solve(
+        bits.view("uint32" if narrow else "uint64"), labels.numpy(), narrow, weights.table.numpy(), weights.prefix.numpy(),
+        weights.z.numpy(), weights.best.numpy(), weights.base, weights.stride, weights.alpha, weights.beta, weights.first,
+        weights.cutoff, weights.max_fpr, weights.monotone(sign), steps.numpy(), epsilon is None,
+        least_epsilon(scores.dtype), sign, loss.numpy(), grad.numpy(), above_w.numpy(), above_d.numpy(), counts.numpy(),
     )  # fmt: skip
+    if not finite:
+        check_finite(scores)
     return Rankings(
         loss,
-        grad.to(kind) if gradient and augment else None,
-        above_w if above else None,
-        above_d if above and augment else None,
+        counts,
+        grad.to(kind) if gradient else None,
+        above_w if above == "predicted" else None,
+        above_d if above == "augmented" else None,
     )
 
 
+def _countable(target: Tensor) -> Tensor:
+    """Labels in one of the few types that the compiled reader is built for."""
+    if target.dtype == torch.bool:
+        return target.view(torch.int8) if target.is_contiguous() else target.to(torch.int8)
+    if target.dtype in (torch.int8, torch.int64, torch.float32):
+        return target
+    return target.to(torch.int64 if not target.is_floating_point() else torch.float32)
+
+
 def _solve_tensor(
-    scores: Tensor, target: Tensor, weights: PositionWeights, z: Tensor, best: Tensor,
-    epsilon: Tensor | None, sign: int, gradient: bool, above: bool,
+    scores: Tensor, target: Tensor, weights: PositionWeights, epsilon: float | Tensor | None, sign: int,
+    gradient: bool, above: str, check_values: bool, padding: bool,
 ) -> Rankings:  # fmt: skip
     from directloss.kernels import tensor
 
+    if check_values:
+        check_labels(target, (0, 1, -1) if padding else (0, 1))
+        check_finite(torch.where(target >= 0, scores, 0.0))
     predicted = tensor.predict(scores, target)
-    loss = tensor.position_loss(predicted.n_w, predicted.relevant, weights, z, best)
-    if epsilon is None:
-        return Rankings(loss, None, predicted.above if above else None, None)
-    direct = tensor.augment(predicted, weights, z, epsilon, sign)
-    grad = None
-    if gradient:
-        pairs = (predicted.relevant * predicted.irrelevant).clamp(min=1)
-        unit = -2.0 * sign / (epsilon * pairs)
-        grad = (unit[:, None] * (direct - predicted.above)).to(scores.dtype)
-    return Rankings(loss, grad, predicted.above if above else None, direct if above else None)
+    relevant, irrelevant = predicted.relevant, predicted.irrelevant
+    loss = tensor.position_loss(predicted.n_w, relevant, irrelevant, weights)
+    counts = torch.stack((relevant, irrelevant), 1)
+    if not gradient and above != "augmented":
+        return Rankings(loss, counts, None, predicted.above if above else None)
+    given = auto_epsilon(scores, target) if epsilon is None else epsilon
+    steps = torch.as_tensor(given, dtype=torch.float64, device=scores.device).reshape(-1).expand(len(scores))
+    direct = tensor.augment(predicted, weights, steps, sign)
+    unit = -2.0 * sign / (steps * (relevant * irrelevant).clamp(min=1))
+    grad = (unit[:, None] * (direct - predicted.above)).to(scores.dtype) if gradient else None
+    return Rankings(loss, counts, grad, predicted.above if above == "predicted" else None, direct if above else None)

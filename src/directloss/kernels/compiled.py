@@ -79,16 +79,19 @@ def _sort_packed(packed, spare, size):
 
 
 @njit(cache=True, nogil=True)
-def _sorted32(scores, bits, target, values, payload, packed, spare):
+def _sorted32(bits, target, values, payload, packed, spare):
     """Valid items in descending order of float32 scores: values, and payload = item << 1 | label. Returns how many.
 
-    Key, item and label travel in one 64-bit word, so that nothing has to be gathered after the sort.
+    Key, item and label travel in one 64-bit word, so that nothing has to be gathered after the sort. Returns -1 if a
+    score is not finite.
     """
     size = 0
     for item in range(target.shape[0]):
         label = target[item]
         if label >= 0:
             raw = np.uint64(bits[item])
+            if raw & np.uint64(0x7F800000) == np.uint64(0x7F800000):
+                return -1
             if raw == np.uint64(0x80000000):  # -0.0 equals 0.0
                 raw = np.uint64(0)
             key = raw if raw >> np.uint64(31) else (raw ^ LOW32) & np.uint64(0x7FFFFFFF)
@@ -97,31 +100,45 @@ def _sorted32(scores, bits, target, values, payload, packed, spare):
     if size == 0:
         return 0
     ordered = _sort_packed(packed, spare, size)
+    decoded = np.empty(size, dtype=np.uint32)
     for k in range(size):
-        word = np.int64(ordered[k] & LOW32)
-        payload[k] = word
-        values[k] = scores[word >> 1]
+        key = ordered[k] >> np.uint64(32)
+        decoded[k] = np.uint32(key if key >> np.uint64(31) else (key ^ LOW32) & np.uint64(0x7FFFFFFF))
+        payload[k] = np.int64(ordered[k] & LOW32)
+    floats = decoded.view(np.float32)
+    for k in range(size):
+        values[k] = floats[k]
     return size
 
 
 @njit(cache=True, nogil=True)
-def _sorted64(scores, bits, target, values, payload, keys, spare):
+def _sorted64(bits, target, values, payload, keys, spare):
     """As `_sorted32`, for float64 scores."""
     size = 0
     top = np.uint64(1) << np.uint64(63)
+    exponent = np.uint64(0x7FF) << np.uint64(52)
     for item in range(target.shape[0]):
         label = target[item]
         if label >= 0:
-            raw = np.uint64(0) if bits[item] == top else bits[item]
+            raw = bits[item]
+            if raw & exponent == exponent:
+                return -1
+            if raw == top:
+                raw = np.uint64(0)
             keys[size] = raw if raw & top else (~raw) & ~top
             payload[size] = item << 1 | label
             size += 1
     if size == 0:
         return 0
-    _, ordered = _sort_pairs(keys, payload.copy(), spare, np.empty_like(payload), size)
+    ordered, carried = _sort_pairs(keys, payload.copy(), spare, np.empty_like(payload), size)
+    decoded = np.empty(size, dtype=np.uint64)
     for k in range(size):
-        payload[k] = ordered[k]
-        values[k] = scores[ordered[k] >> 1]
+        key = ordered[k]
+        decoded[k] = key if key & top else (~key) & ~top
+        payload[k] = carried[k]
+    floats = decoded.view(np.float64)
+    for k in range(size):
+        values[k] = floats[k]
     return size
 
 
@@ -296,33 +313,84 @@ def _augment(a, b, P, N, n_w, p_w, n, p, table, prefix, base, stride, alpha, bet
 
 
 @njit(cache=True, nogil=True)
+def _auto_epsilon(values, size, least):
+    """`directloss.kernels.auto_epsilon` for one problem."""
+    mean = 0.0
+    for k in range(size):
+        mean += values[k] / size
+    reach = max(values[0] - mean, mean - values[size - 1])
+    total = 0.0
+    for k in range(size):
+        step = (values[k] - mean) / max(reach, 1e-300)
+        total += step * step
+    deviation = reach * np.sqrt(total / size)
+    return deviation if deviation > least else 1.0
+
+
+@njit(cache=True, nogil=True)
+def _false_positive_table(max_fpr, N):
+    """m(n) = max(0, max_fpr N - n)."""
+    table = np.empty(N + 2)
+    for n in range(N + 2):
+        table[n] = max(0.0, max_fpr * N - n)
+    return table
+
+
+@njit(cache=True, nogil=True)
+def read_labels(target, labels, padding):
+    """Copy labels into int8. Returns the place of the first that is not 0 or 1 (or -1, where padding is allowed), or -1."""
+    for k in range(target.shape[0]):
+        value = target[k]
+        if value == 0:
+            labels[k] = 0
+        elif value == 1:
+            labels[k] = 1
+        elif padding and value == -1:
+            labels[k] = -1
+        else:
+            return k
+    return -1
+
+
+@njit(cache=True, nogil=True)
 def solve(
-    scores, bits, target, narrow, table, prefix, base, stride, alpha, beta, first, cutoff, monotone,
-    epsilon, sign, z, best, augment, loss, gradient, above_w, above_d,
+    bits, target, narrow, table, prefix, z_of, best_of, base, stride, alpha, beta, first, cutoff, max_fpr, monotone,
+    epsilon, auto, least, sign, loss, gradient, above_w, above_d, size_of,
 ):  # fmt: skip
-    """Every problem of a batch: its loss, and as asked the gradient and who stands above whom (arrays of no rows: not asked)."""
-    width = scores.shape[1]
+    """Every problem of a batch: its loss, its numbers of relevant and irrelevant items, and, as asked, gradient and counts.
+
+    Arrays without rows are not asked for. Returns False if a score is not finite.
+    """
+    width = target.shape[1]
+    augment = gradient.shape[0] > 0 or above_d.shape[0] > 0
     values, payload = np.empty(width), np.empty(width, dtype=np.int64)
     keys, spare = np.empty(width, dtype=np.uint64), np.empty(width, dtype=np.uint64)
     a, b = np.empty(width), np.empty(width)
     item_a, item_b = np.empty(width, dtype=np.int64), np.empty(width, dtype=np.int64)
     n_w, p_w = np.empty(width, dtype=np.int64), np.empty(width, dtype=np.int64)
     n, p = np.empty(width, dtype=np.int64), np.empty(width, dtype=np.int64)
-    for row in range(scores.shape[0]):
+    for row in range(target.shape[0]):
         loss[row] = 0.0
+        size_of[row, 0] = size_of[row, 1] = 0
         if narrow:
-            size = _sorted32(scores[row], bits[row], target[row], values, payload, keys, spare)
+            size = _sorted32(bits[row], target[row], values, payload, keys, spare)
         else:
-            size = _sorted64(scores[row], bits[row], target[row], values, payload, keys, spare)
+            size = _sorted64(bits[row], target[row], values, payload, keys, spare)
+        if size < 0:
+            return False
         if size == 0:
             continue
         P, N, scale = _split(values, payload, size, a, b, item_a, item_b, n_w, p_w)
-        weights = table[row % table.shape[0]]
+        size_of[row, 0], size_of[row, 1] = P, N
+        weights = _false_positive_table(max_fpr, N) if max_fpr > 0 else table
+        z = z_of[P]
+        if max_fpr > 0:
+            z *= max_fpr * max(N, 1)
         if P > 0:
             total = 0.0
             for i in range(P):
                 total += _weight(i + 1, alpha, beta, first) * weights[base + stride * (i + 1) + n_w[i]]
-            loss[row] = best[row] - total / z[row]
+            loss[row] = best_of[P] - total / z
         if above_w.shape[0] > 0:
             for i in range(P):
                 above_w[row, item_a[i]] = n_w[i]
@@ -330,11 +398,12 @@ def solve(
                 above_w[row, item_b[j]] = p_w[j]
         if not augment:
             continue
+        step = 1.0
         if P > 0 and N > 0:
-            c = 0.5 * epsilon[row] * scale * P * N / z[row]
-            sums = prefix[row % prefix.shape[0]]
+            step = _auto_epsilon(values, size, least) if auto else epsilon[row % epsilon.shape[0]]
+            c = 0.5 * step * scale * P * N / z
             _augment(
-                a, b, P, N, n_w, p_w, n, p, weights, sums, base, stride, alpha, beta, first, cutoff, monotone, c, sign
+                a, b, P, N, n_w, p_w, n, p, weights, prefix, base, stride, alpha, beta, first, cutoff, monotone, c, sign
             )  # fmt: skip
         else:
             n[:P], p[:N] = n_w[:P], p_w[:N]
@@ -343,9 +412,12 @@ def solve(
                 above_d[row, item_a[i]] = n[i]
             for j in range(N):
                 above_d[row, item_b[j]] = p[j]
-        if gradient.shape[0] > 0 and P > 0 and N > 0:
-            unit = -2.0 * sign / (epsilon[row] * P * N)
+        if gradient.shape[0] > 0:
+            for k in range(width):
+                gradient[row, k] = 0.0
+            unit = -2.0 * sign / (step * P * N) if P > 0 and N > 0 else 0.0
             for i in range(P):
                 gradient[row, item_a[i]] = unit * (n[i] - n_w[i])
             for j in range(N):
                 gradient[row, item_b[j]] = unit * (p[j] - p_w[j])
+    return True

@@ -105,37 +105,51 @@ def row_weights(weights: PositionWeights, count: int, device: torch.device) -> T
     return (i == 1).double() if weights.first else weights.alpha + weights.beta * i
 
 
-def position_loss(n: Tensor, relevant: Tensor, weights: PositionWeights, z: Tensor, best: Tensor) -> Tensor:
+def tables(weights: PositionWeights, irrelevant: Tensor) -> Tensor:
+    """The table of each problem, shape (b, size)."""
+    if weights.max_fpr == 0:
+        return weights.table.expand(len(irrelevant), -1)
+    n = torch.arange(int(irrelevant.max()) + 2, dtype=torch.float64, device=irrelevant.device)
+    return (weights.max_fpr * irrelevant[:, None].double() - n).clamp(min=0)
+
+
+def normaliser(weights: PositionWeights, relevant: Tensor, irrelevant: Tensor) -> Tensor:
+    """z of each problem, shape (b,)."""
+    z = weights.z[relevant]
+    return z * weights.max_fpr * irrelevant.clamp(min=1) if weights.max_fpr else z
+
+
+def position_loss(n: Tensor, relevant: Tensor, irrelevant: Tensor, weights: PositionWeights) -> Tensor:
     """``best - 1/z sum_i m_i(n_i)``; 0 where nothing is relevant. ``n`` has shape (b, P), ascending."""
     P = n.shape[1]
-    i = torch.arange(1, P + 1, device=z.device)
-    table = weights.table.expand(len(z), -1)
+    i = torch.arange(1, P + 1, device=n.device)
+    table = tables(weights, irrelevant)
     at = (weights.base + weights.stride * i + n).clamp(max=table.shape[1] - 1)
-    m = table.gather(1, at) * row_weights(weights, P, z.device)
+    m = table.gather(1, at) * row_weights(weights, P, n.device)
     total = torch.where(i <= relevant[:, None], m, 0.0).sum(1)
-    return torch.where(relevant > 0, best - total / z, 0.0)
+    return torch.where(relevant > 0, weights.best[relevant] - total / normaliser(weights, relevant, irrelevant), 0.0)
 
 
-def augment(predicted: Predicted, weights: PositionWeights, z: Tensor, epsilon: Tensor, sign: int) -> Tensor:
+def augment(predicted: Predicted, weights: PositionWeights, epsilon: Tensor, sign: int) -> Tensor:
     """Who stands above whom in the loss-augmented ranking, shape (b, n)."""
     P, N = predicted.a.shape[1], predicted.b.shape[1]
     if P == 0 or N == 0:
         return predicted.above
-    c = 0.5 * epsilon * predicted.scale * (predicted.relevant * predicted.irrelevant) / z
+    relevant, irrelevant = predicted.relevant, predicted.irrelevant
+    c = 0.5 * epsilon * predicted.scale * (relevant * irrelevant) / normaliser(weights, relevant, irrelevant)
     if weights.monotone(sign):
         p = _positions_first(predicted, weights, c, sign)
         n = torch.searchsorted(p.contiguous(), torch.arange(1, P + 1, device=p.device).expand(len(p), P).contiguous())
-        n = torch.minimum(n, predicted.irrelevant[:, None])
+        n = torch.minimum(n, irrelevant[:, None])
     else:
         n = _table_of_choices(predicted, weights, c, sign)
-        behind = torch.arange(P, device=n.device) >= predicted.relevant[:, None]
-        p = torch.searchsorted(
-            torch.where(behind, N + 1, n).contiguous(), torch.arange(1, N + 1, device=n.device).expand(len(n), N).contiguous()
-        )
+        behind = torch.arange(P, device=n.device) >= relevant[:, None]
+        counted = torch.where(behind, N + 1, n).contiguous()
+        p = torch.searchsorted(counted, torch.arange(1, N + 1, device=n.device).expand(len(n), N).contiguous())
     width = predicted.above.shape[1]
     out = predicted.above.new_zeros(len(predicted.above), width + 1)
     out.scatter_(1, predicted.item_a, n).scatter_(1, predicted.item_b, p)
-    degenerate = (predicted.relevant == 0) | (predicted.irrelevant == 0)
+    degenerate = (relevant == 0) | (irrelevant == 0)
     return torch.where(degenerate[:, None], predicted.above, out[:, :width])
 
 
@@ -143,6 +157,7 @@ def _positions_first(predicted: Predicted, weights: PositionWeights, c: Tensor, 
     """argmax over p of ``G_j(p) = A_p - p b_j + sign c T_j(p)`` for each j, from coarse to fine; see `compiled`."""
     N = predicted.b.shape[1]
     A = torch.nn.functional.pad(predicted.a.cumsum(1), (1, 0))
+    table = tables(weights, predicted.irrelevant)
     last = predicted.relevant[:, None]
     # Column j of `p` is item j, counted from 1; columns 0 and beyond the last item are the bounds of the search.
     p = torch.cat((torch.zeros_like(last), last.expand(-1, N + 1)), 1).clone()
@@ -152,15 +167,16 @@ def _positions_first(predicted: Predicted, weights: PositionWeights, c: Tensor, 
         low, high = p[:, j - step], p[:, (j + step).clamp(max=N + 1)]
         bound = torch.where(j <= predicted.irrelevant[:, None], predicted.p_w[:, j - 1], last)
         low, high = (low, torch.minimum(high, bound)) if sign > 0 else (torch.maximum(low, bound), high)
-        found = _best_in_ranges(predicted, weights, A, c, sign, j, low, high)
+        found = _best_in_ranges(predicted, weights, table, A, c, sign, j, low, high)
         p[:, j] = torch.where(j <= predicted.irrelevant[:, None], found, last)
         step //= 2
     return p[:, 1 : N + 1]
 
 
 def _best_in_ranges(
-    predicted: Predicted, weights: PositionWeights, A: Tensor, c: Tensor, sign: int, j: Tensor, low: Tensor, high: Tensor
-) -> Tensor:
+    predicted: Predicted, weights: PositionWeights, table: Tensor, A: Tensor, c: Tensor, sign: int,
+    j: Tensor, low: Tensor, high: Tensor,
+) -> Tensor:  # fmt: skip
     """The best p of each range [low, high]; all ranges of all problems laid end to end."""
     length = (high - low + 1).clamp(min=1).flatten()
     cell = torch.repeat_interleave(length)
@@ -169,7 +185,7 @@ def _best_in_ranges(
     problem, column = cell.div(len(j), rounding_mode="floor"), cell % len(j)
     j_here = j[column]
     score = predicted.b[problem, j_here - 1]
-    gain = _gain(weights, problem % len(weights.table), p, j_here)
+    gain = _gain(weights, table, problem, p, j_here)
     value = A[problem, p] - p * score + sign * c[problem] * gain
     best = value.new_full((len(length),), -torch.inf).scatter_reduce_(0, cell, value, "amax")
     hit = value == best[cell]
@@ -181,15 +197,14 @@ def _best_in_ranges(
     return nearest.reshape(low.shape)
 
 
-def _gain(weights: PositionWeights, row: Tensor, p: Tensor, j: Tensor) -> Tensor:
+def _gain(weights: PositionWeights, table: Tensor, row: Tensor, p: Tensor, j: Tensor) -> Tensor:
     """T_j(p) = sum over i > p of m_i(j - 1) - m_i(j), up to a term that does not depend on p."""
-    table, prefix = weights.table, weights.prefix
     if weights.stride == 0:
         return -p * (table[row, j - 1] - table[row, j])
     if weights.first:
         return torch.where(p > 0, table[row, j + 1] - table[row, j], 0.0)
     k = (p + j).clamp(max=table.shape[1] - 1)
-    return (weights.alpha + weights.beta * (p + 1)) * table[row, k] - weights.beta * prefix[row, k]
+    return (weights.alpha + weights.beta * (p + 1)) * table[row, k] - weights.beta * weights.prefix[k]
 
 
 def _table_of_choices(predicted: Predicted, weights: PositionWeights, c: Tensor, sign: int) -> Tensor:
@@ -198,7 +213,7 @@ def _table_of_choices(predicted: Predicted, weights: PositionWeights, c: Tensor,
     device = c.device
     m = torch.arange(N + 1, device=device)
     B = torch.nn.functional.pad(predicted.b.cumsum(1), (1, 0))
-    table = weights.table.expand(count, -1)
+    table = tables(weights, predicted.irrelevant)
     u = row_weights(weights, P, device)
     reach = predicted.irrelevant if weights.cutoff == 0 else predicted.irrelevant.clamp(max=weights.cutoff)
     best = B.new_zeros(count, N + 1)

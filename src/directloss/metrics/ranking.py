@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,56 +33,53 @@ from directloss.kernels import PositionWeights, solve_rankings
 
 @dataclass(frozen=True)
 class PositionMetric:
-    """A metric ``1/z * sum_i m_i(n_i)`` with weights ``m_i(n)`` that never grow with n."""
+    """A metric ``1/z * sum_i m_i(n_i)`` with weights ``m_i(n)`` that never grow with n. The loss is ``best - M``."""
 
     needs_irrelevant: bool = field(default=False, init=False, repr=False)
 
-    def weights(self, relevant: Tensor, irrelevant: Tensor) -> PositionWeights:
-        """The weights m for problems with these numbers of items, shape ``(b,)`` each."""
+    def weights(self, target: Tensor) -> PositionWeights:
+        """The weights m, z and best for lists like these, shape ``(b, n)``. Only their length matters to most metrics."""
         raise TypeError(f"{type(self).__name__} must define weights")
 
-    def z(self, relevant: Tensor, irrelevant: Tensor) -> Tensor:
-        """The normaliser, float64, shape ``(b,)``, never 0."""
-        return relevant.clamp(min=1).double()
 
-    def best(self, relevant: Tensor, irrelevant: Tensor) -> Tensor:
-        """The loss is ``best - M``: 1, unless the metric has another scale."""
-        return torch.ones_like(relevant, dtype=torch.float64)
+class Tables(NamedTuple):
+    """Weights of the ranks 0 ... size - 1 (rank 0 does not exist), their sums, and useful normalisers."""
+
+    weight: Tensor
+    prefix: Tensor
+    count: Tensor
+    """max(1, P) for P = 0 ... size - 1."""
+    one: Tensor
 
 
 @lru_cache(maxsize=64)
-def _tables(kind: str, cutoff: int, size: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Weights of the ranks 0 ... size - 1 (rank 0 does not exist) and their sums; zero beyond the cutoff."""
+def _tables(kind: str, cutoff: int, size: int, device: torch.device) -> Tables:
     rank = torch.arange(size, dtype=torch.float64, device=device)
-    if kind == "reciprocal":
-        table = 1 / rank.clamp(min=1)
-    elif kind == "discount":
-        table = 1 / torch.log2(1 + rank.clamp(min=1))
-    else:
-        table = torch.ones_like(rank)
-    table[0] = 0
+    count = rank.clamp(min=1)
+    weight = {"reciprocal": 1 / count, "discount": 1 / torch.log2(1 + count), "one": torch.ones_like(rank)}[kind]
+    weight[0] = 0
     if cutoff:
-        table[cutoff + 1 :] = 0
-    return table[None], table.cumsum(0)[None]
+        weight[cutoff + 1 :] = 0
+    return Tables(weight, weight.cumsum(0), count, torch.ones_like(rank))
 
 
-def _rank_tables(kind: str, cutoff: int, relevant: Tensor, irrelevant: Tensor) -> tuple[Tensor, Tensor]:
-    """Tables long enough for the longest list. Lengths are powers of two, so that few are ever built."""
-    longest = int((relevant + irrelevant).max())
-    return _tables(kind, cutoff, 1 << (longest + 2).bit_length(), relevant.device)
+def _tables_for(kind: str, cutoff: int, target: Tensor) -> Tables:
+    """Tables long enough for these lists. Lengths are powers of two, so that few are ever built."""
+    return _tables(kind, cutoff, 1 << (target.shape[-1] + 2).bit_length(), target.device)
 
 
 @dataclass(frozen=True)
 class AveragePrecisionMetric(PositionMetric):
     """``m_i(n) = i / (i + n)``, z = P: the mean precision at the ranks of the relevant items; 001, Eq. (4)."""
 
-    def weights(self, relevant: Tensor, irrelevant: Tensor) -> PositionWeights:
-        return PositionWeights(*_rank_tables("reciprocal", 0, relevant, irrelevant), alpha=0.0, beta=1.0, convex=True)
+    def weights(self, target: Tensor) -> PositionWeights:
+        table = _tables_for("reciprocal", 0, target)
+        return PositionWeights(table.weight, table.prefix, table.count, table.one, alpha=0.0, beta=1.0, convex=True)
 
 
 @dataclass(frozen=True)
 class DCGMetric(PositionMetric):
-    """``m_i(n) = 1 / log2(1 + i + n)`` for ranks up to k, z = 1. The loss is the ideal value minus the value."""
+    """``m_i(n) = 1 / log2(1 + i + n)`` for ranks up to k, z = 1, measured from the value of the perfect ranking."""
 
     k: int | None = None
 
@@ -89,33 +87,22 @@ class DCGMetric(PositionMetric):
         if self.k is not None:
             check_count("k", self.k)
 
-    def weights(self, relevant: Tensor, irrelevant: Tensor) -> PositionWeights:
-        longest = int((relevant + irrelevant).max())
-        cutoff = 0 if self.k is None or self.k >= longest else self.k
-        tables = _rank_tables("discount", cutoff, relevant, irrelevant)
-        return PositionWeights(*tables, cutoff=cutoff, convex=cutoff == 0)
+    def weights(self, target: Tensor) -> PositionWeights:
+        cutoff = 0 if self.k is None or self.k >= target.shape[-1] else self.k
+        table = _tables_for("discount", cutoff, target)
+        # Sums of the table stop growing at the cutoff, so they are the ideal values for any number of relevant items.
+        return self._scaled(PositionWeights(table.weight, table.prefix, table.one, table.prefix, cutoff=cutoff, convex=cutoff == 0))
 
-    def ideal(self, relevant: Tensor) -> Tensor:
-        """The value of the perfect ranking."""
-        _, sums = _rank_tables("discount", 0, relevant, torch.zeros_like(relevant))
-        return sums[0, relevant if self.k is None else relevant.clamp(max=self.k)]
-
-    def z(self, relevant: Tensor, irrelevant: Tensor) -> Tensor:
-        return torch.ones_like(relevant, dtype=torch.float64)
-
-    def best(self, relevant: Tensor, irrelevant: Tensor) -> Tensor:
-        return self.ideal(relevant)
+    def _scaled(self, weights: PositionWeights) -> PositionWeights:
+        return weights
 
 
 @dataclass(frozen=True)
 class NDCGMetric(DCGMetric):
     """DCG with binary gains over its value for the perfect ranking."""
 
-    def z(self, relevant: Tensor, irrelevant: Tensor) -> Tensor:
-        return self.ideal(relevant.clamp(min=1))
-
-    def best(self, relevant: Tensor, irrelevant: Tensor) -> Tensor:
-        return PositionMetric.best(self, relevant, irrelevant)
+    def _scaled(self, weights: PositionWeights) -> PositionWeights:
+        return weights._replace(z=torch.where(weights.prefix > 0, weights.prefix, 1.0), best=weights.z)
 
 
 @dataclass(frozen=True)
@@ -127,32 +114,30 @@ class PrecisionAtKMetric(PositionMetric):
     def __post_init__(self) -> None:
         check_count("k", self.k)
 
-    def weights(self, relevant: Tensor, irrelevant: Tensor) -> PositionWeights:
-        longest = int((relevant + irrelevant).max())
-        cutoff = min(self.k, longest)
-        return PositionWeights(*_rank_tables("one", cutoff, relevant, irrelevant), cutoff=cutoff)
+    def weights(self, target: Tensor) -> PositionWeights:
+        cutoff = min(self.k, target.shape[-1])
+        table = _tables_for("one", cutoff, target)
+        return PositionWeights(table.weight, table.prefix, self._z(table), table.one, cutoff=cutoff)
 
-    def z(self, relevant: Tensor, irrelevant: Tensor) -> Tensor:
-        return torch.full_like(relevant, self.k, dtype=torch.float64)
+    def _z(self, table: Tables) -> Tensor:
+        return table.one * self.k
 
 
 @dataclass(frozen=True)
 class RecallAtKMetric(PrecisionAtKMetric):
     """``m_i(n) = [i + n <= k]``, z = P: the share of the relevant items that are among the first k."""
 
-    def z(self, relevant: Tensor, irrelevant: Tensor) -> Tensor:
-        return PositionMetric.z(self, relevant, irrelevant)
+    def _z(self, table: Tables) -> Tensor:
+        return table.count
 
 
 @dataclass(frozen=True)
 class ReciprocalRankMetric(PositionMetric):
     """``m_1(n) = 1 / (1 + n)``, z = 1: one over the rank of the first relevant item."""
 
-    def weights(self, relevant: Tensor, irrelevant: Tensor) -> PositionWeights:
-        return PositionWeights(*_rank_tables("reciprocal", 0, relevant, irrelevant), first=True, convex=True)
-
-    def z(self, relevant: Tensor, irrelevant: Tensor) -> Tensor:
-        return torch.ones_like(relevant, dtype=torch.float64)
+    def weights(self, target: Tensor) -> PositionWeights:
+        table = _tables_for("reciprocal", 0, target)
+        return PositionWeights(table.weight, table.prefix, table.one, table.one, first=True, convex=True)
 
 
 @dataclass(frozen=True)
@@ -169,13 +154,12 @@ class PartialAUCMetric(PositionMetric):
         if check_positive("max_fpr", self.max_fpr) > 1:
             fail("max_fpr", "must be at most 1", self.max_fpr)
 
-    def weights(self, relevant: Tensor, irrelevant: Tensor) -> PositionWeights:
-        n = torch.arange(int(irrelevant.max()) + 2, dtype=torch.float64, device=irrelevant.device)
-        table = (self.max_fpr * irrelevant[:, None].double() - n).clamp(min=0)
-        return PositionWeights(table, table, stride=0, convex=True, linear=self.max_fpr == 1)
-
-    def z(self, relevant: Tensor, irrelevant: Tensor) -> Tensor:
-        return self.max_fpr * (relevant * irrelevant).clamp(min=1).double()
+    def weights(self, target: Tensor) -> PositionWeights:
+        table = _tables_for("one", 0, target)
+        return PositionWeights(
+            table.weight, table.prefix, table.count, table.one,
+            stride=0, max_fpr=float(self.max_fpr), convex=True, linear=self.max_fpr == 1,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -188,32 +172,30 @@ class CustomMetric(PositionMetric):
 
     weight: Callable[[Tensor, Tensor], Tensor] = field(default=lambda i, n: i / (i + n))
 
-    def _table(self, relevant: Tensor, irrelevant: Tensor) -> Tensor:
-        P, N = max(int(relevant.max()), 1), int(irrelevant.max())
-        i = torch.arange(1, P + 1, dtype=torch.float64, device=relevant.device)[:, None]
-        n = torch.arange(N + 1, dtype=torch.float64, device=relevant.device)[None]
-        table = torch.as_tensor(self.weight(i, n), dtype=torch.float64, device=relevant.device)
+    def weights(self, target: Tensor) -> PositionWeights:
+        relevant, irrelevant = counts(target)
+        table = self._table(max(int(relevant.max()), 1), int(irrelevant.max()), target.device)
+        ideal = torch.nn.functional.pad(table[:, 0].cumsum(0), (1, 0), value=1.0)
+        if bool((ideal <= 0).any()):
+            fail("weight(i, n)", "must have a positive sum over the perfect ranking", ideal.min().item())
+        flat = table.reshape(-1).contiguous()
+        wide = table.shape[1]
+        return PositionWeights(flat, flat, ideal, torch.ones_like(ideal), stride=wide, base=-wide)
+
+    def _table(self, P: int, N: int, device: torch.device) -> Tensor:
+        i = torch.arange(1, P + 1, dtype=torch.float64, device=device)[:, None]
+        n = torch.arange(N + 1, dtype=torch.float64, device=device)[None]
+        table = torch.as_tensor(self.weight(i, n), dtype=torch.float64, device=device)
         try:
             table = table.expand(P, N + 1)
         except RuntimeError:
             fail("weight(i, n)", f"must have shape {(P, N + 1)} here", f"of shape {tuple(table.shape)}")
         check_finite(table, "weight(i, n)")
-        if bool((table[:, 1:] > table[:, :-1]).any()):
-            row, column = (table[:, 1:] > table[:, :-1]).nonzero()[0].tolist()
+        grows = table[:, 1:] > table[:, :-1]
+        if bool(grows.any()):
+            row, column = grows.nonzero()[0].tolist()
             fail("weight(i, n)", "must not grow with n", f"growing from n = {column} to {column + 1} at i = {row + 1}")
         return table
-
-    def weights(self, relevant: Tensor, irrelevant: Tensor) -> PositionWeights:
-        table = self._table(relevant, irrelevant)
-        flat = table.reshape(1, -1).contiguous()
-        return PositionWeights(flat, flat, stride=table.shape[1], base=-table.shape[1])
-
-    def z(self, relevant: Tensor, irrelevant: Tensor) -> Tensor:
-        ideal = self._table(relevant, torch.zeros_like(irrelevant))[:, 0].cumsum(0)
-        total = ideal[(relevant - 1).clamp(min=0)]
-        if bool((total <= 0).any()):
-            fail("weight(i, n)", "must have a positive sum over the perfect ranking", total.min().item())
-        return total
 
 
 def counts(target: Tensor) -> tuple[Tensor, Tensor]:
@@ -230,18 +212,15 @@ def evaluate(metric: PositionMetric, scores: Tensor, target: Tensor, mask: Tenso
         mask = check_mask(mask, target.shape, "target")
         scores = torch.where(mask, scores, 0.0)
         target = torch.where(mask, target.to(torch.int8), IGNORE)
-    check_finite(scores)
     n = scores.shape[-1]
-    flat = target.reshape(-1, n).to(torch.int8)
-    relevant, irrelevant = counts(flat)
-    best = metric.best(relevant, irrelevant)
-    solved = solve_rankings(
-        scores.reshape(-1, n), flat, metric.weights(relevant, irrelevant), metric.z(relevant, irrelevant), best
-    )
+    target = target.reshape(-1, n)
+    weights = metric.weights(target)
+    solved = solve_rankings(scores.reshape(-1, n), target, weights)
+    relevant, irrelevant = solved.counts.unbind(1)
     undefined = relevant == 0
     if metric.needs_irrelevant:
         undefined |= irrelevant == 0
-    value = torch.where(undefined, torch.nan, best - solved.loss)
+    value = torch.where(undefined, torch.nan, weights.best[relevant] - solved.loss)
     return value.reshape(scores.shape[:-1]).to(torch.promote_types(scores.dtype, torch.float32))
 
 

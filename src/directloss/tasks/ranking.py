@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from directloss._checks import check_finite, check_labels, check_same_shape, fail
-from directloss.kernels import Rankings, solve_rankings
+from directloss.kernels import Rankings, auto_epsilon, solve_rankings
 from directloss.kernels.tensor import position_loss
 from directloss.metrics.ranking import (
     AveragePrecisionMetric,
@@ -29,7 +29,7 @@ from directloss.metrics.ranking import (
     ReciprocalRankMetric,
     counts,
 )
-from directloss.task import Solved, Task, spread
+from directloss.task import Solved, Task
 
 
 class Ranking(NamedTuple):
@@ -64,11 +64,11 @@ class RankingTask(Task):
         if isinstance(output, Ranking):
             return output
         lists = _Lists(self.metric, target)
-        return lists.ranking(lists.solve(-output, above=True).above_predicted)
+        return lists.ranking(lists.solve(-output, above="predicted").above_predicted)
 
     def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Ranking:
         lists = _Lists(self.metric, target)
-        return lists.ranking(lists.solve(scores, epsilon, sign, above=True).above_augmented)
+        return lists.ranking(lists.solve(scores, epsilon, sign, above="augmented").above_augmented)
 
     def truth(self, target: Tensor) -> Ranking:
         relevant, _ = counts(target)
@@ -98,14 +98,26 @@ class RankingTask(Task):
         return (relevant > 0) & (irrelevant > 0)
 
     def auto_epsilon(self, scores: Tensor, target: Tensor) -> Tensor:
-        return spread(scores, target >= 0)
+        """See `directloss.kernels.auto_epsilon`."""
+        return auto_epsilon(scores, target)
 
-    def fused(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int, gradient: bool) -> Solved:
-        lists = _Lists(self.metric, target)
-        solved = lists.solve(scores, epsilon if gradient else None, sign, gradient=gradient)
+    def fused(
+        self,
+        scores: Tensor,
+        target: Tensor,
+        epsilon: float | Tensor | None,
+        sign: int,
+        *,
+        gradient: bool,
+        check_values: bool,
+    ) -> Solved:
+        check_same_shape(target, scores)
+        solved = _Lists(self.metric, target).solve(scores, epsilon, sign, gradient=gradient, check_values=check_values)
+        shape = scores.shape[:-1]
         return Solved(
-            solved.loss.reshape(scores.shape[:-1]).to(torch.promote_types(scores.dtype, torch.float32)),
+            solved.loss.reshape(shape).to(torch.promote_types(scores.dtype, torch.float32)),
             None if solved.gradient is None else solved.gradient.reshape(scores.shape),
+            solved.counts.amin(1).gt(0).reshape(shape),
         )
 
     def __repr__(self) -> str:
@@ -116,44 +128,45 @@ class RankingTask(Task):
 
 
 class _Lists:
-    """A batch of lists laid out as the kernels want it: two dimensions, labels as int8."""
+    """A batch of lists laid out as the kernels want it: two dimensions."""
 
     def __init__(self, metric: PositionMetric, target: Tensor) -> None:
         self.shape = target.shape
-        self.target = target.reshape(-1, target.shape[-1]).to(torch.int8)
-        self.relevant, self.irrelevant = counts(self.target)
-        self.weights = metric.weights(self.relevant, self.irrelevant)
-        self.z = metric.z(self.relevant, self.irrelevant)
-        self.best = metric.best(self.relevant, self.irrelevant)
+        self.target = target.reshape(-1, target.shape[-1])
+        self.weights = metric.weights(self.target)
 
     def solve(
-        self, scores: Tensor, epsilon: float | Tensor | None = None, sign: int = +1, *, gradient: bool = False, above: bool = False
+        self,
+        scores: Tensor,
+        epsilon: float | Tensor | None = None,
+        sign: int = +1,
+        *,
+        gradient: bool = False,
+        above: str = "",
+        check_values: bool = False,
     ) -> Rankings:
-        """Run the kernel."""
-        steps = None
-        if epsilon is not None:
-            steps = torch.as_tensor(epsilon, dtype=torch.float64, device=scores.device)
-            steps = steps.expand(self.shape[:-1]).reshape(-1).contiguous()
+        """Run the kernel. Values are checked at the door for labels without padding."""
         flat = scores.detach().reshape(self.target.shape)
         return solve_rankings(
-            flat, self.target, self.weights, self.z, self.best, epsilon=steps, sign=sign, gradient=gradient, above=above
-        )
+            flat, self.target, self.weights, epsilon=epsilon, sign=sign,
+            gradient=gradient, above=above, check_values=check_values, padding=not check_values,
+        )  # fmt: skip
 
     def loss(self, above: Tensor) -> Tensor:
         """The loss of rankings that are given by their counts."""
         flat = above.reshape(self.target.shape)
         n = torch.where(self.target == 1, flat, self.shape[-1]).sort(dim=1).values
-        return position_loss(n, self.relevant, self.weights, self.z, self.best).reshape(self.shape[:-1])
+        return position_loss(n, *counts(self.target), self.weights).reshape(self.shape[:-1])
 
     def ranking(self, above: Tensor | None) -> Ranking:
         """Counts together with the coefficients of F that follow from them."""
         if above is None:
             raise TypeError("the kernel returned no counts")
         flat = above.reshape(self.target.shape)
-        others = torch.where(self.target == 1, self.irrelevant[:, None], self.relevant[:, None])
-        pairs = (self.relevant * self.irrelevant).clamp(min=1)[:, None]
-        real = (self.target >= 0) & (self.irrelevant > 0)[:, None] & (self.relevant > 0)[:, None]
-        coefficients = torch.where(real, (others - 2 * flat) / pairs.double(), 0.0)
+        relevant, irrelevant = (count[:, None] for count in counts(self.target))
+        others = torch.where(self.target == 1, irrelevant, relevant)
+        real = (self.target >= 0) & (irrelevant > 0) & (relevant > 0)
+        coefficients = torch.where(real, (others - 2 * flat) / (relevant * irrelevant).clamp(min=1).double(), 0.0)
         return Ranking(flat.reshape(self.shape), coefficients.reshape(self.shape))
 
 
