@@ -4,8 +4,8 @@ An output is a tensor ``y`` in the shape of the scores: how often each part (an 
 
     F(y) = sum_p score_p * y_p          L(y) = constant + sum_p cost_p(target) * y_p
 
-the augmented objective is ``F + sign * epsilon * L = constant + sum_p (score_p + sign * epsilon * cost_p) * y_p``, so the
-solver that predicts also solves the loss-augmented problem, with other scores (001, Sec. 3).
+the augmented objective is ``F + sign * epsilon * L = constant + sum_p (score_p + sign * epsilon * cost_p) * y_p``, so
+the solver that predicts also solves the loss-augmented problem, with other scores (001, Sec. 3).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Decomposable(Task):
 
     @abstractmethod
     def solve(self, scores: Tensor) -> Tensor:
-        """The best output for any scores, in their shape and type. The scores are float32 or wider and have no gradient."""
+        """The best output for any scores, in their shape and type; float32 or wider, without gradient."""
 
     def predict(self, scores: Tensor) -> Tensor:
         return self.solve(_wide(scores.detach()))
@@ -139,7 +139,8 @@ class Decomposable(Task):
     def auto_epsilon(self, scores: Tensor, target: Tensor) -> Tensor:
         """One standard deviation of all scores over the largest cost of a problem.
 
-        F is a sum and L a share, so the costs shrink as problems grow; this keeps ``epsilon * cost`` on the scores' scale.
+        F is a sum and L a share, so the costs shrink as problems grow; this keeps ``epsilon * cost`` on the scores'
+        scale.
         """
         scores = _wide(scores.detach())
         largest = self._flat(self.costs(target, scores)).abs().amax(-1)
@@ -248,27 +249,39 @@ class SolverTask(Decomposable):
         if bool((lead.detach() < -size).any()):
             warn_once(
                 f"solver {self!r}",
-                f"The solver of {self!r} returned an output with a lower objective than the target has. It must maximise "
-                "(scores * y).sum(): give -scores to a solver that minimises. If it does, the target is no possible output.",
+                f"The solver of {self!r} returned an output with a lower objective than the target has. It must "
+                "maximise (scores * y).sum(): give -scores to a solver that minimises. If it does, the target is no "
+                "possible output.",
             )
 
     def _ask(self, scores: Tensor) -> Tensor:
         """The solver's answer, if it is one."""
-        answer = torch.as_tensor(self.solver(scores), device=scores.device)
+        given = self.solver(scores)
+        try:
+            answer = torch.as_tensor(given, device=scores.device)
+        except (TypeError, ValueError, RuntimeError):
+            fail("solver(scores)", "must be a tensor or an array", f"a {type(given).__name__}")
         if answer.shape != scores.shape:
             hint = "Pass batched=False if it solves one problem at a time." if self.batched else ""
-            fail("solver(scores)", f"must have the shape of scores, {tuple(scores.shape)}", f"of shape {tuple(answer.shape)}", hint)
+            fail(
+                "solver(scores)",
+                f"must have the shape of scores, {tuple(scores.shape)}",
+                f"of shape {tuple(answer.shape)}",
+                hint,
+            )
         if self.indicator and not bool(((answer == 0) | (answer == 1)).all()):
             wrong = answer[(answer != 0) & (answer != 1)][0].item()
-            fail("solver(scores)", "must hold only 0 and 1", f"{wrong} somewhere", "Pass indicator=False for counts or flows.")
+            fail(
+                "solver(scores)",
+                "must hold only 0 and 1",
+                f"{wrong} somewhere",
+                "Pass indicator=False for counts or flows.",
+            )
         return answer.to(scores.dtype)
 
     def __repr__(self) -> str:
-        words = [name_of(self.solver), f"loss={self.kind if callable(self.kind) else repr(self.kind)}"]
-        words[1] = f"loss={name_of(self.kind)}"
-        if self.event_dims != 1:
-            words.append(f"event_dims={self.event_dims}")
-        return f"SolverTask({', '.join(words)})"
+        dims = "" if self.event_dims == 1 else f", event_dims={self.event_dims}"
+        return f"SolverTask({name_of(self.solver)}, loss={name_of(self.kind)}{dims})"
 
 
 def name_of(value: object) -> str:

@@ -1,0 +1,151 @@
+"""Metrics of a ranking of items with grades of relevance: each is defined here, and only here.
+
+    DCG = sum_i gain(grade_i) * d(rank_i)          d(r) = 1 / log2(1 + r) for r <= k, else 0
+    NDCG = DCG / (DCG of the ideal ranking, by falling grade)
+
+Items with equal scores share the mean discount of the ranks they take up together: no order of the input is preferred,
+and the value is the mean over all ways to break the ties (as in scikit-learn).
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from directloss._checks import (
+    IGNORE,
+    check_choice,
+    check_count,
+    check_finite,
+    check_mask,
+    check_same_shape,
+    check_scores,
+    fail,
+)
+
+GAINS = ("exponential", "linear")
+
+
+def graded_dcg(
+    scores: Tensor, target: Tensor, k: int | None = None, gain: str = "exponential", mask: Tensor | None = None
+) -> Tensor:
+    """Discounted cumulative gain of each ranking of graded items, ``sum_i gain(grade_i) / log2(1 + rank_i)``.
+
+    Args:
+        scores: shape ``(..., n)``, a higher score is a better rank. target: shape ``(..., n)``, grades of at least 0,
+        whole numbers or not; -1 for padding. k: only the first k ranks count; all of them by default. gain:
+        ``"exponential"`` for ``2^grade - 1`` (Burges et al. 2005), ``"linear"`` for the grade itself (Jarvelin and
+            Kekalainen 2002).
+        mask: shape ``(..., n)``, False for padding.
+
+    Returns:
+        Shape ``(...)``.
+
+    Example:
+        >>> graded_dcg(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0, 1, 2]))
+        tensor(2.1309)
+    """
+    scores, target = _prepare(scores, target, k, gain, mask)
+    return _narrow((gains(target, gain) * shared_discounts(scores, target >= 0, k)).sum(-1), scores)
+
+
+def graded_ndcg(
+    scores: Tensor, target: Tensor, k: int | None = None, gain: str = "exponential", mask: Tensor | None = None
+) -> Tensor:
+    """`graded_dcg` over its value for the ideal ranking; NaN where no grade is above 0. Arguments as `graded_dcg`.
+
+    Example:
+        >>> graded_ndcg(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0, 1, 2]))
+        tensor(0.5869)
+        >>> graded_ndcg(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0, 1, 2]), k=2, gain="linear")
+        tensor(0.2398)
+    """
+    scores, target = _prepare(scores, target, k, gain, mask)
+    relative = relative_gains(target, gain)
+    value = (relative * shared_discounts(scores, target >= 0, k)).sum(-1) / ideal(relative, k)
+    return _narrow(torch.where(relative.amax(-1) > 0, value, torch.nan), scores)
+
+
+def gains(target: Tensor, gain: str) -> Tensor:
+    """The gain of each grade, float64; 0 for padding."""
+    grades = target.double().clamp(min=0)
+    return grades if gain == "linear" else torch.expm1(grades * math.log(2))
+
+
+def relative_gains(target: Tensor, gain: str) -> Tensor:
+    """Gains over the largest gain of the list, in [0, 1], float64; 0 for padding and where all grades are 0."""
+    grades = target.double().clamp(min=0)
+    if gain == "exponential":
+        # (2^g - 1) / (2^m - 1) in a form that large grades cannot overflow, nor small ones wash out.
+        grades = grades * math.log(2)
+        largest = grades.amax(-1, keepdim=True)
+        below = torch.where(largest > 0, torch.expm1(-largest), -1.0)
+        return torch.exp(grades - largest) * torch.expm1(-grades) / below
+    largest = grades.amax(-1, keepdim=True)
+    return grades / torch.where(largest > 0, largest, 1.0)
+
+
+def discounts(n: int, k: int | None, device: torch.device) -> Tensor:
+    """d(1) ... d(n), float64."""
+    table = 1 / torch.log2(torch.arange(2, n + 2, dtype=torch.float64, device=device))
+    if k is not None:
+        table[k:] = 0
+    return table
+
+
+def ideal(gains: Tensor, k: int | None) -> Tensor:
+    """The DCG of the best ranking of these gains; 1 where it would be 0, to divide by."""
+    value = (gains.sort(-1, descending=True).values * discounts(gains.shape[-1], k, gains.device)).sum(-1)
+    return torch.where(value > 0, value, 1.0)
+
+
+def shared_discounts(scores: Tensor, real: Tensor, k: int | None) -> Tensor:
+    """The discount of each item, the mean one among equal scores, float64; 0 for items that are not real."""
+    return share_places(scores, real, discounts(scores.shape[-1], k, scores.device))
+
+
+def share_places(scores: Tensor, real: Tensor, table: Tensor) -> Tensor:
+    """What each item gets of a table ``(n,)`` of values of the places 1 ... n; equal scores share their places."""
+    ordered, order = torch.where(real, scores, -torch.inf).sort(-1, descending=True)
+    group = torch.zeros_like(order)
+    group[..., 1:] = (ordered[..., 1:] != ordered[..., :-1]).cumsum(-1)
+    empty = torch.zeros(scores.shape, dtype=table.dtype, device=scores.device)
+    total = empty.scatter_add(-1, group, table.expand_as(empty))
+    members = empty.scatter_add(-1, group, torch.ones_like(empty))
+    shared = (total / members.clamp(min=1)).gather(-1, group)
+    return empty.scatter(-1, order, shared) * real
+
+
+def check_grades(target: Tensor) -> None:
+    """Grades are finite numbers of at least 0; -1 is padding."""
+    good = (torch.isfinite(target) & (target >= 0)) | (target == IGNORE)
+    if not bool(good.all()):
+        where = (~good).nonzero()[0].tolist()
+        rule = "must hold grades of at least 0 (or -1 for padding)"
+        fail("target", rule, f"{target[tuple(where)].item()} at index {where}")
+
+
+def check_settings(k: object, gain: object) -> None:
+    """A cutoff that is None or at least 1, and a gain that has a name."""
+    if k is not None:
+        check_count("k", k)
+    check_choice("gain", gain, GAINS)
+
+
+def _prepare(scores: Tensor, target: Tensor, k: int | None, gain: str, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    check_settings(k, gain)
+    scores = check_scores(scores, 1, "(..., n)").detach()
+    target = check_same_shape(target, scores)
+    if mask is not None:
+        mask = check_mask(mask, target.shape, "target")
+        scores = torch.where(mask, scores, 0.0)
+        target = torch.where(mask, target.double(), IGNORE)
+    check_finite(scores)
+    check_grades(target)
+    return scores, target
+
+
+def _narrow(value: Tensor, scores: Tensor) -> Tensor:
+    return value.to(torch.promote_types(scores.dtype, torch.float32))

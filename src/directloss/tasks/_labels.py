@@ -1,0 +1,134 @@
+"""Outputs that give each position (a token, a row) one label out of c, with a table of scores ``(..., t, c)``.
+
+    F(y) = 1/T * sum_t score[t, y_t] + ...          L(y) = 1/T * sum_t cost[t, y_t]
+
+Both are means over the T real positions, so ``F + sign * epsilon * L`` is what the same solver maximises for the table
+``score + sign * epsilon * cost``, and epsilon is on the scale of the scores whatever T is.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from directloss._checks import IGNORE, check_classes, check_finite, check_tensor, fail
+from directloss.task import Task, spread
+
+Cost: TypeAlias = Tensor | Callable[[Tensor], Tensor] | None
+"""None for 0-1, a matrix ``cost[true, predicted]``, or a function from the target to a table of costs."""
+
+
+class LabelTask(Task):
+    """What `Chain` and `Assignment` have in common; subclasses write `solve`. Outputs are labels ``(..., t)``, long."""
+
+    event_dims = 2
+    padding_label = True
+    shape_words = "(..., t, c)"
+
+    def __init__(self, cost: Cost) -> None:
+        if isinstance(cost, Tensor):
+            _check_cost(cost)
+            cost = cost.detach()
+        elif cost is not None and not callable(cost):
+            fail("cost", "must be a matrix (c, c) or a function of the target", f"a {type(cost).__name__}")
+        self.cost = cost
+
+    @abstractmethod
+    def solve(self, scores: Tensor, real: Tensor) -> Tensor:
+        """The best labels for any scores ``(..., t, c)``, `IGNORE` where ``real`` ``(..., t)`` is False."""
+
+    def predict(self, scores: Tensor) -> Tensor:
+        return self.solve(_wide(scores.detach()), torch.ones(scores.shape[:-1], dtype=torch.bool, device=scores.device))
+
+    def predict_padded(self, scores: Tensor, target: Tensor) -> Tensor:
+        return self.solve(_wide(scores.detach()), self.truth(target) != IGNORE)
+
+    def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
+        scores, target = _wide(scores.detach()), self.truth(target)
+        if isinstance(epsilon, Tensor):
+            epsilon = epsilon.to(scores)[..., None, None]
+        return self.solve(scores + sign * epsilon * self.costs(target, scores), target != IGNORE)
+
+    def truth(self, target: Tensor) -> Tensor:
+        return target.long()
+
+    def restrict(self, output: Tensor, target: Tensor) -> Tensor:
+        return torch.where(self.truth(target) == IGNORE, IGNORE, output)
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        """Mean cost over the real positions, shape ``b``."""
+        target = self.truth(target)
+        real, at = target != IGNORE, output.clamp(min=0)
+        if self.cost is None:
+            charge = (output != target).float()
+        elif isinstance(self.cost, Tensor):
+            charge = _wide(self.cost.to(target.device))[target.clamp(min=0), at]
+        else:
+            charge = _wide(self.cost(target)).gather(-1, at[..., None])[..., 0]
+        return (charge * real).sum(-1) / real.sum(-1).clamp(min=1)
+
+    def score(self, scores: Tensor, output: Tensor) -> Tensor:
+        """``F = 1/T * sum_t score[t, y_t]``."""
+        real = output != IGNORE
+        found = _wide(scores).gather(-1, output.clamp(min=0)[..., None])[..., 0]
+        return (found * real).sum(-1) / real.sum(-1).clamp(min=1)
+
+    def costs(self, target: Tensor, like: Tensor) -> Tensor:
+        """The cost of each label at each position, in the shape and type of ``like``."""
+        if self.cost is None:
+            labels = torch.arange(like.shape[-1], device=like.device)
+            return (labels != target[..., None]).to(like)
+        if isinstance(self.cost, Tensor):
+            return self.cost.to(like)[target.clamp(min=0)]
+        table = check_tensor("cost(target)", self.cost(target)).to(like)
+        if table.shape != like.shape:
+            fail(
+                "cost(target)", f"must have the shape of scores, {tuple(like.shape)}", f"of shape {tuple(table.shape)}"
+            )
+        return table
+
+    def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
+        self._check_labels(scores, check_tensor("target", target), check_values)
+
+    def _check_labels(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
+        shape, labels = tuple(scores.shape[:-1]), scores.shape[-1]
+        if target.shape != shape:
+            fail("target", f"must hold one label per position, shape {shape}", f"of shape {tuple(target.shape)}")
+        if isinstance(self.cost, Tensor) and len(self.cost) != labels:
+            fail("cost", f"must be a matrix for the {labels} labels of scores", f"of shape {tuple(self.cost.shape)}")
+        if check_values:
+            check_finite(scores)
+            check_classes(target, labels)
+
+    def counted(self, target: Tensor) -> Tensor | None:
+        """Problems with at least one real position."""
+        return (self.truth(target) != IGNORE).any(-1)
+
+    def auto_epsilon(self, scores: Tensor, target: Tensor) -> Tensor:
+        """One standard deviation of the scores at all real positions of the call, over the largest cost."""
+        real = (self.truth(target) != IGNORE)[..., None].expand(scores.shape)
+        epsilon = spread(scores.detach().flatten(), real.flatten())
+        if self.cost is None:
+            return epsilon
+        largest = self.costs(self.truth(target), _wide(scores.detach())).abs().amax()
+        return epsilon / torch.where(largest > 0, largest, torch.ones_like(largest))
+
+
+def _check_cost(cost: Tensor) -> None:
+    """A square matrix of finite costs, with nothing to pay for the right label."""
+    if cost.dim() != 2 or cost.shape[0] != cost.shape[1]:
+        fail("cost", "must be a matrix (c, c): cost[true, predicted]", f"of shape {tuple(cost.shape)}")
+    check_finite(cost, "cost")
+    if bool((cost < 0).any()):
+        fail("cost", "must not be negative", f"{cost.min().item()} at the least")
+    if bool(cost.diagonal().any()):
+        fail("cost", "must be 0 for the right label, on the diagonal", cost.diagonal().tolist())
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    """In float32 or wider."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))

@@ -1,0 +1,108 @@
+"""Assignments: each row gets a column of its own (the Hungarian problem)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from directloss._checks import IGNORE, check_labels, check_same_shape, check_tensor, fail
+from directloss.tasks._labels import Cost, LabelTask
+
+
+class Assignment(LabelTask):
+    """Give each row a column of its own: objects to tracks, keypoints to detections, jobs to machines.
+
+    ``F = 1/r * sum_i score[i, y_i]`` over the r real rows, with all ``y_i`` different. The loss is the share of rows
+    that get a wrong column, or the mean of a cost of your own. Both inferences are a linear sum assignment, exact in
+    O(r^2 c) by `scipy.optimize.linear_sum_assignment`, one problem after the other on the CPU.
+
+    Args:
+        cost: None for 0-1, a matrix ``cost[true, predicted]`` of shape ``(c, c)``, or a function from the target
+            ``(..., r)`` to costs ``(..., r, c)``.
+        indicator: whether targets are tables ``(..., r, c)`` with a single 1 in each row, instead of columns.
+
+    Shapes:
+        scores ``(..., r, c)`` with r <= c; target ``(..., r)``, the column of each row. Rows that are not there are
+        told by ``mask`` ``(..., r)``; they take no column.
+
+    References:
+        Kuhn 1955; Crouse 2016 for the algorithm; Song et al., ICML 2016, Sec. 3 for the loss-augmented problem.
+
+    Example:
+        >>> scores = torch.tensor([[3.0, 2.0, 0.0], [3.0, 0.0, 0.0]])
+        >>> task = Assignment()
+        >>> task.predict(scores)
+        tensor([1, 0])
+        >>> task.loss(task.predict(scores), torch.tensor([1, 2]))
+        tensor(0.5000)
+        >>> task.augmented(scores, torch.tensor([1, 2]), epsilon=4.0, sign=-1)
+        tensor([1, 2])
+    """
+
+    shape_words = "(..., r, c)"
+
+    def __init__(self, *, cost: Cost = None, indicator: bool = False) -> None:
+        super().__init__(cost)
+        self.indicator = indicator
+        self.maskable = not indicator
+        self.target_dims = 2 if indicator else 1
+
+    def solve(self, scores: Tensor, real: Tensor) -> Tensor:
+        from scipy.optimize import linear_sum_assignment  # slow to import, and only assignments need it
+
+        rows, columns = scores.shape[-2:]
+        table = scores.reshape(-1, rows, columns).cpu().numpy()
+        present = real.reshape(-1, rows).cpu().numpy()
+        output = torch.full((len(table), rows), IGNORE)
+        for problem, (values, there) in enumerate(zip(table, present, strict=True)):
+            row, column = linear_sum_assignment(values[there], maximize=True)
+            output[problem, there.nonzero()[0][row]] = torch.from_numpy(column)
+        return output.reshape(real.shape).to(scores.device)
+
+    def truth(self, target: Tensor) -> Tensor:
+        """The column of each row, from either form of the target."""
+        return target.long().argmax(-1) if self.indicator else target.long()
+
+    def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
+        rows, columns = scores.shape[-2:]
+        if rows > columns:
+            fail(
+                "scores",
+                "must have at least as many columns as rows",
+                f"of shape {tuple(scores.shape)}",
+                "Transpose it.",
+            )
+        if self.indicator:
+            check_same_shape(target, scores)
+            if check_values:
+                check_labels(target)
+                self._check_rows(target)
+        elif check_tensor("target", target).shape == scores.shape:
+            fail(
+                "target",
+                "must hold the column of each row",
+                "a table like scores",
+                "Or use Assignment(indicator=True).",
+            )
+        self._check_labels(scores, self.truth(target) if self.indicator else target, check_values)
+        if check_values:
+            self._check_distinct(self.truth(target))
+
+    @staticmethod
+    def _check_rows(target: Tensor) -> None:
+        marks = target.long().sum(-1)
+        if bool((marks != 1).any()):
+            where = (marks != 1).nonzero()[0].tolist()
+            fail("target", "must have a single 1 in each row", f"of {int(marks[tuple(where)])} in row {where}")
+
+    @staticmethod
+    def _check_distinct(columns: Tensor) -> None:
+        ordered = columns.sort(-1).values
+        twice = (ordered[..., 1:] == ordered[..., :-1]) & (ordered[..., 1:] != IGNORE)
+        if bool(twice.any()):
+            first = ordered[..., 1:][twice][0].item()
+            fail("target", "must give each row a column of its own", f"column {first} for more than one row")
+
+    def __repr__(self) -> str:
+        words = (["cost=..."] if self.cost is not None else []) + (["indicator=True"] if self.indicator else [])
+        return f"Assignment({', '.join(words)})"

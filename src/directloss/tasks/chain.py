@@ -1,0 +1,99 @@
+"""Sequence labelling: one label for each position, with scores for neighbouring labels (Viterbi)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from directloss._checks import IGNORE, check_finite, check_tensor, fail
+from directloss.tasks._labels import Cost, LabelTask
+
+
+class Chain(LabelTask):
+    """Label the positions of a sequence, with or without scores for neighbouring labels.
+
+    ``F = 1/T * (sum_t score[t, y_t] + sum_t transitions[y_{t-1}, y_t])`` over the T real positions. The loss is the
+    share of wrong labels, or the mean of ``cost[true, predicted]``. Both inferences are Viterbi's recursion, a loop
+    over the positions for the whole batch: O(T c^2) for each sequence.
+
+    Args:
+        transitions: scores of neighbouring labels, shape ``(c, c)``, from row to column. Gradients flow into it when
+        it is
+            a parameter (of your model: give it to your optimiser, the task does not own it). Without it the positions
+            are independent.
+        cost: None for 0-1, a matrix ``cost[true, predicted]`` of shape ``(c, c)``, or a function from the target
+            ``(..., t)`` to costs ``(..., t, c)``.
+
+    Shapes:
+        scores ``(..., t, c)``; target ``(..., t)``, labels from 0 to c - 1. Sequences of different lengths are padded
+        at the end and told apart by ``mask`` ``(..., t)``.
+
+    References:
+        Viterbi 1967 for the recursion; Song et al., ICML 2016, Sec. 3 for the loss-augmented problem.
+
+    Example:
+        >>> scores = torch.tensor([[2.0, 0.0], [0.0, 1.0], [2.0, 0.0]])
+        >>> Chain().predict(scores)
+        tensor([0, 1, 0])
+        >>> sticky = Chain(transitions=torch.eye(2))
+        >>> sticky.predict(scores)
+        tensor([0, 0, 0])
+        >>> sticky.loss(sticky.predict(scores), torch.tensor([0, 1, 0]))
+        tensor(0.3333)
+    """
+
+    def __init__(self, transitions: Tensor | None = None, *, cost: Cost = None) -> None:
+        super().__init__(cost)
+        if transitions is not None:
+            shape = check_tensor("transitions", transitions).shape
+            if len(shape) != 2 or shape[0] != shape[1] or not transitions.is_floating_point():
+                what = f"of shape {tuple(shape)}, {transitions.dtype}"
+                fail("transitions", "must be a floating-point matrix (c, c): from one label to the next", what)
+        self.transitions = transitions
+
+    def solve(self, scores: Tensor, real: Tensor) -> Tensor:
+        if self.transitions is None:
+            return torch.where(real, scores.argmax(-1), IGNORE)
+        between = self.transitions.detach().to(scores)
+        stay = torch.arange(scores.shape[-1], device=scores.device)
+        best, origins = scores[..., 0, :], []
+        for place in range(1, scores.shape[-2]):
+            arrived, origin = (best[..., :, None] + between).max(-2)
+            here = real[..., place, None]
+            # Padding passes on what the last real position found.
+            best = torch.where(here, arrived + scores[..., place, :], best)
+            origins.append(torch.where(here, origin, stay))
+        label = best.argmax(-1, keepdim=True)
+        labels = [label]
+        for origin in reversed(origins):
+            label = origin.gather(-1, label)
+            labels.append(label)
+        return torch.where(real, torch.cat(labels[::-1], -1), IGNORE)
+
+    def score(self, scores: Tensor, output: Tensor) -> Tensor:
+        unary = super().score(scores, output)
+        if self.transitions is None or output.shape[-1] == 1:
+            return unary
+        real = output != IGNORE
+        at = output.clamp(min=0)
+        steps = self.transitions.to(unary)[at[..., :-1], at[..., 1:]] * real[..., 1:]
+        return unary + steps.sum(-1) / real.sum(-1).clamp(min=1)
+
+    def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
+        super().check(scores, target, check_values)
+        labels = scores.shape[-1]
+        if self.transitions is not None and len(self.transitions) != labels:
+            shape = f"of shape {tuple(self.transitions.shape)}"
+            fail("transitions", f"must be a matrix for the {labels} labels of scores", shape)
+        if check_values:
+            if self.transitions is not None:
+                check_finite(self.transitions, "transitions")
+            real = target != IGNORE
+            if bool((real[..., 1:] & ~real[..., :-1]).any()):
+                where = (real[..., 1:] & ~real[..., :-1]).nonzero()[0].tolist()
+                fail("mask", "must have its padding at the end of each sequence", f"padding right before {where}")
+
+    def __repr__(self) -> str:
+        words = [] if self.transitions is None else [f"transitions={tuple(self.transitions.shape)}"]
+        words += [] if self.cost is None else ["cost=..."]
+        return f"Chain({', '.join(words)})"

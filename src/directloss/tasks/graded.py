@@ -1,0 +1,171 @@
+"""Rankings of items with grades of relevance, judged by NDCG: exact, and no harder than a sort."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from directloss._checks import IGNORE, check_finite, check_same_shape, fail
+from directloss.metrics.graded import (
+    check_grades,
+    check_settings,
+    ideal,
+    relative_gains,
+    share_places,
+    shared_discounts,
+)
+from directloss.task import Solved, Task, spread
+
+
+class GradedRanking(NamedTuple):
+    """A ranking as F and L see it."""
+
+    discounts: Tensor
+    """The discount that each item gets; 0 for padding and beyond k. Shape ``(..., n)``, float64."""
+    coefficients: Tensor
+    """dF/dscores: discounts / Z. Shape ``(..., n)``, float64."""
+
+
+class GradedNDCG(Task):
+    """Rank items of different grades, judged by NDCG with graded gains.
+
+    The metric is ``NDCG = sum_i u_i d(rank_i) / Z`` with ``u_i`` the gain of item i over the largest gain of its list
+    (in [0, 1]), ``d(r) = 1 / log2(1 + r)`` up to rank k and 0 beyond, and Z the value of the sum for the ideal
+    ranking. The ranking is scored with the metric's own discount and normaliser:
+
+        F = 1/Z * sum_i s_i d(rank_i)        F + sign * epsilon * L = constant + 1/Z * sum_i (s_i - sign * epsilon *
+        u_i) d(rank_i)
+
+    F is highest for the order of falling scores, as it must be, and by the rearrangement inequality the augmented
+    objective is highest for the order of falling ``s_i - sign * epsilon * u_i``: one sort, O(n log n). (With F over
+    pairs of items, as for binary relevance, the same problem is an assignment problem, O(n^3).) Epsilon is thus in
+    units of the scores: how far an item of the highest grade moves against an item of grade 0, whatever n, k and the
+    grades are.
+
+    Equal scores share the mean discount of their places, in value, inference and metric alike; that is a mean of best
+    rankings, so F and the augmented objective are still at their maximum. A list whose grades are all equal cannot be
+    ranked wrong: it has loss 0, gradient 0, and does not count in the mean.
+
+    Args:
+        k: only the first k ranks count; all of them by default.
+        gain: ``"exponential"`` for ``2^grade - 1``, ``"linear"`` for the grade itself.
+
+    Shapes:
+        scores ``(..., n)``; target ``(..., n)``, grades of at least 0, whole numbers or not; -1 (or ``mask``) for
+        padding.
+
+    References:
+        Burges et al., ICML 2005 for the metric; Le and Smola, arXiv 0704.3359, for F with a discount and its assignment
+        problem; Song et al., ICML 2016, Theorem 1 for the gradient.
+
+    Example:
+        >>> task = GradedNDCG(k=2)
+        >>> scores, grades = torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0, 1, 2])
+        >>> task.predict(scores)
+        tensor([1., 2., 3.])
+        >>> task.loss(task.predict(scores), grades)
+        tensor(0.8262, dtype=torch.float64)
+        >>> task.augmented(scores, grades, epsilon=4.0, sign=-1).discounts
+        tensor([0.0000, 0.6309, 1.0000], dtype=torch.float64)
+    """
+
+    padding_label = True
+
+    def __init__(self, k: int | None = None, gain: str = "exponential") -> None:
+        check_settings(k, gain)
+        self.k = k
+        self.gain = gain
+
+    def predict(self, scores: Tensor) -> Tensor:
+        """Rank of each item, 1 for the highest score; equal scores share the mean of their ranks."""
+        kind = torch.promote_types(scores.dtype, torch.float32)
+        ranks = torch.arange(1, scores.shape[-1] + 1, dtype=kind, device=scores.device)
+        return share_places(scores.detach(), torch.ones_like(scores, dtype=torch.bool), ranks)
+
+    def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> GradedRanking:
+        return self._ranking(self._moved(scores, relative_gains(target, self.gain), epsilon, sign), target)
+
+    def truth(self, target: Tensor) -> GradedRanking:
+        return self._ranking(target, target)
+
+    def restrict(self, output: Tensor | GradedRanking, target: Tensor) -> GradedRanking:
+        """Real items alone, with their discounts."""
+        return output if isinstance(output, GradedRanking) else self._ranking(-output, target)
+
+    def loss(self, output: Tensor | GradedRanking, target: Tensor) -> Tensor:
+        """``1 - NDCG`` of a predicted or restricted ranking, float64."""
+        return _shortfall(self.restrict(output, target).coefficients, relative_gains(target, self.gain))
+
+    def score(self, scores: Tensor, output: GradedRanking) -> Tensor:
+        if not isinstance(output, GradedRanking):
+            fail(
+                "output",
+                "must know the grades before it has a score F",
+                "a plain ranking",
+                "Pass it through task.restrict(output, target) first.",
+            )
+        kind = torch.promote_types(scores.dtype, torch.float32)
+        return (scores.to(kind) * output.coefficients.to(kind)).sum(-1)
+
+    def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
+        check_same_shape(target, scores)
+        if check_values:
+            check_finite(scores)
+            check_grades(target)
+
+    def counted(self, target: Tensor) -> Tensor | None:
+        """Lists with two different grades."""
+        grades = target.double()
+        lowest = torch.where(grades == IGNORE, torch.inf, grades).amin(-1)
+        return grades.amax(-1) > lowest
+
+    def auto_epsilon(self, scores: Tensor, target: Tensor) -> Tensor:
+        return spread(scores, target >= 0)
+
+    def fused(
+        self,
+        scores: Tensor,
+        target: Tensor,
+        epsilon: float | Tensor | None,
+        sign: int,
+        *,
+        gradient: bool,
+        check_values: bool,
+    ) -> Solved:
+        self.check(scores, target, check_values)
+        relative = relative_gains(target, self.gain)
+        over = 1 / ideal(relative, self.k)[..., None]
+        real = target >= 0
+        kind = torch.promote_types(scores.dtype, torch.float32)
+        here = shared_discounts(scores, real, self.k) * over
+        loss = _shortfall(here, relative).to(kind)
+        if not gradient:
+            return Solved(loss, None, self.counted(target))
+        if epsilon is None:
+            epsilon = self.auto_epsilon(scores, target)
+        there = shared_discounts(self._moved(scores, relative, epsilon, sign), real, self.k) * over
+        slope = (there - here) * sign / (epsilon[..., None] if isinstance(epsilon, Tensor) else epsilon)
+        return Solved(loss, slope.to(scores.dtype), self.counted(target))
+
+    def _ranking(self, scores: Tensor, target: Tensor) -> GradedRanking:
+        shared = shared_discounts(scores, target >= 0, self.k)
+        return GradedRanking(shared, shared / ideal(relative_gains(target, self.gain), self.k)[..., None])
+
+    @staticmethod
+    def _moved(scores: Tensor, relative: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
+        """``s - sign * epsilon * u``, in float64 so that no two scores melt into one."""
+        step = epsilon.double()[..., None] if isinstance(epsilon, Tensor) else epsilon
+        return scores.double() - sign * step * relative
+
+    def __repr__(self) -> str:
+        words = ([] if self.k is None else [f"k={self.k}"]) + (
+            [] if self.gain == "exponential" else [f"gain={self.gain!r}"]
+        )
+        return f"GradedNDCG({', '.join(words)})"
+
+
+def _shortfall(coefficients: Tensor, relative: Tensor) -> Tensor:
+    """1 - NDCG, kept within [0, 1] against rounding."""
+    return (1 - (relative * coefficients).sum(-1)).clamp(0, 1)

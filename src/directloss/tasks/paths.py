@@ -1,0 +1,261 @@
+"""Best paths: on any directed graph with a score for each edge, and on grids with a score for each cell.
+
+A higher score is a better edge: score = -cost. So that scores of *any* sign have a best output (loss-augmented scores
+can be positive, and then going round in circles pays), the outputs are the walks from source to goal with at most
+``max_edges`` edges, a finite set. For scores that are not positive the best walk is the shortest simple path. Bellman
+and Ford's recursion finds it, in rounds over whole batches; see `directloss.tasks._walks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from directloss._checks import check_choice, check_count, fail
+from directloss.tasks._walks import STEPS, Graph, best_walk, counts, edge_pairs, grid_edges
+from directloss.tasks.solver import Decomposable, GivenCosts, name_of
+
+
+class OffPath:
+    """Steps off the true path over the most that a walk can make, ``sum_p (1 - t_p) y_p / places``; in [0, 1]."""
+
+    def __init__(self, places: int) -> None:
+        self.places = places
+
+    def costs(self, t: Tensor) -> Tensor:
+        return (1 - t) / self.places
+
+    def value(self, y: Tensor, t: Tensor) -> Tensor:
+        return ((1 - t) * y).sum(-1) / self.places
+
+
+class ShortestPath(Decomposable):
+    """The best path from a source to a goal in a directed graph, with a score for each edge.
+
+    ``F = sum_e score_e * y_e``, where ``y_e`` says how often the walk takes edge e. The default loss, ``"off-path"``,
+    is the number of steps that the walk takes off the true path, over ``max_edges``: in [0, 1], and 0 only for the
+    true path (its edges lead nowhere else). Missed edges need no cost of their own: who misses one has left the path.
+    A cost for them would make L negative for walks that run through true edges twice.
+
+    ``loss="regret"`` takes the true costs of the edges as target: L is the true cost of the walk minus that of the
+    cheapest. A function ``loss(target) -> (costs, constant)`` gives any other loss that is a sum over steps.
+
+    The network should say ``-softplus(...)`` or the like. Scores that are not positive make the best walk a simple
+    path; so do all augmented scores of sign -1 with the default loss, while sign +1 with a large epsilon pays for
+    circles.
+
+    Args:
+        edges: pairs (tail, head) of node numbers, shape ``(edges, 2)``.
+        source: where paths start.
+        goal: where paths end.
+        num_nodes: how many nodes there are; by default one more than the largest number among the edges.
+        max_edges: the longest walk, ``num_nodes - 1`` by default.
+        loss: ``"off-path"``, ``"regret"`` or a function.
+        truth: makes the true walk from the target, for a loss of your own.
+
+    Shapes:
+        scores ``(..., edges)``; target ``(..., edges)`` with 1 for the edges of the true path, or the true costs.
+
+    References:
+        Bellman 1958, Ford 1956 for the recursion; Song et al., ICML 2016, Sec. 3 for the loss-augmented problem.
+
+    Example:
+        >>> task = ShortestPath([(0, 1), (1, 3), (0, 2), (2, 3)], source=0, goal=3)
+        >>> scores, target = -torch.tensor([1.0, 1.0, 2.0, 2.0]), torch.tensor([0, 0, 1, 1])
+        >>> task.predict(scores)
+        tensor([1., 1., 0., 0.])
+        >>> task.loss(task.predict(scores), target)
+        tensor(0.6667)
+        >>> task.augmented(scores, target, epsilon=6.0, sign=-1)
+        tensor([0., 0., 1., 1.])
+    """
+
+    def __init__(
+        self,
+        edges: Tensor | Sequence[tuple[int, int]],
+        source: int,
+        goal: int,
+        num_nodes: int | None = None,
+        max_edges: int | None = None,
+        *,
+        loss: str | GivenCosts = "off-path",
+        truth: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        pairs = edge_pairs(edges)
+        nodes = int(pairs.max()) + 1 if num_nodes is None else check_count("num_nodes", num_nodes)
+        if int(pairs.min()) < 0 or int(pairs.max()) >= nodes:
+            wrong = int(pairs.min()) if int(pairs.min()) < 0 else int(pairs.max())
+            fail("edges", f"must hold node numbers from 0 to {nodes - 1}", f"{wrong} somewhere")
+        for name, node in (("source", source), ("goal", goal)):
+            if not (type(node) is int and 0 <= node < nodes):
+                fail(name, f"must be a node number from 0 to {nodes - 1}", repr(node))
+        self.source, self.goal, self.num_nodes = source, goal, nodes
+        self.max_edges = max(nodes - 1, 1) if max_edges is None else check_count("max_edges", max_edges)
+        super().__init__(loss, {"off-path": OffPath(self.places)}, truth)
+        self.num_edges = len(pairs)
+        self.shape_words = f"(..., {self.num_edges}), one score for each edge,"
+        self.graph = Graph.of(pairs, nodes)
+        if not bool(torch.isfinite(best_walk(self.graph, -torch.ones(1, len(pairs)), source, goal, self.max_edges)[1])):
+            fail(
+                "edges",
+                f"must lead from source {source} to goal {goal} in {self.max_edges} steps or fewer",
+                "a graph where none does",
+            )
+
+    @property
+    def places(self) -> int:
+        """The most parts that a walk can use."""
+        return self.max_edges
+
+    def solve(self, scores: Tensor) -> Tensor:
+        walk, _ = self._walk(scores.reshape(-1, self.num_edges))
+        return counts(walk, self.num_edges + 1, scores)[:, :-1].reshape(scores.shape)
+
+    def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
+        if scores.shape[-1] != self.num_edges:
+            fail("scores", f"must have shape {self.shape_words}".rstrip(","), f"of shape {tuple(scores.shape)}")
+        super().check(scores, target, check_values)
+        if check_values and self._named is not None:
+            self._check_path(target)
+
+    def _walk(self, edge_scores: Tensor) -> tuple[Tensor, Graph]:
+        graph = self.graph.to(edge_scores.device)
+        return best_walk(graph, edge_scores, self.source, self.goal, self.max_edges)[0], graph
+
+    def _check_path(self, target: Tensor) -> None:
+        """As many edges leave each node as enter it, but for one more at the source and one less at the goal."""
+        graph = self.graph.to(target.device)
+        flow = target.reshape(-1, self.num_edges).float()
+        balance = flow.new_zeros(len(flow), self.num_nodes)
+        balance.index_add_(1, graph.tail[:-1], flow).index_add_(1, graph.head[:-1], -flow)
+        balance[:, self.source] -= 1
+        balance[:, self.goal] += 1
+        if bool(balance.any()):
+            problem, node = balance.nonzero()[0].tolist()
+            fail(
+                "target",
+                f"must mark a path from {self.source} to {self.goal}",
+                f"broken at node {node} in problem {problem}",
+                'For true costs instead of a path, use loss="regret".',
+            )
+
+    def __repr__(self) -> str:
+        return (
+            f"ShortestPath({self.num_edges} edges, source={self.source}, goal={self.goal}, "
+            f"max_edges={self.max_edges}, loss={name_of(self.kind)})"
+        )
+
+
+class GridPath(ShortestPath):
+    """The best path through a grid of cells, by default from the top left to the bottom right, a score for each cell.
+
+    ``F = sum_v score_v * y_v``, where ``y_v`` says how often the walk visits cell v, the start included (score =
+    -cost of entering the cell). The default loss, ``"off-path"``, is the number of visits to cells off the true path,
+    over the ``max_edges + 1`` visits that a walk can make at most; in [0, 1]. With ``"monotone"`` steps it is the
+    share of wrong cells, and 0 only for the true path. Otherwise it is 0 for the walks that stay on the true cells,
+    so also for one that steps back and forth there, which scores that are not positive never prefer. Losses of your
+    own, ``"regret"`` and the advice about signs are those of `ShortestPath`.
+
+    Args:
+        height: rows of the grid.
+        width: columns of the grid.
+        connectivity: 4 or 8 neighbours, or ``"monotone"``: one step right or one step down.
+        start: row and column of the first cell.
+        goal: row and column of the last cell, by default the bottom right.
+        max_edges: the longest walk; by default ``height * width - 1``, or what a monotone path has.
+        loss: ``"off-path"``, ``"regret"`` or a function.
+        truth: makes the true walk from the target, for a loss of your own.
+
+    Shapes:
+        scores ``(..., height, width)``; target the same with 1 for the cells of the true path, or the true costs.
+
+    Example:
+        >>> task = GridPath(2, 3, "monotone")
+        >>> task.predict(-torch.tensor([[1.0, 9.0, 9.0], [1.0, 1.0, 1.0]]))
+        tensor([[1., 0., 0.],
+                [1., 1., 1.]])
+        >>> GridPath(3, 3, 8).predict(-torch.ones(3, 3))
+        tensor([[1., 0., 0.],
+                [0., 1., 0.],
+                [0., 0., 1.]])
+    """
+
+    event_dims = target_dims = 2
+
+    def __init__(
+        self,
+        height: int,
+        width: int,
+        connectivity: int | str = 4,
+        *,
+        start: Sequence[int] = (0, 0),
+        goal: Sequence[int] | None = None,
+        max_edges: int | None = None,
+        loss: str | GivenCosts = "off-path",
+        truth: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        self.height, self.width = check_count("height", height), check_count("width", width)
+        if height * width < 2:
+            fail("height * width", "must be at least 2: a path has a step", height * width)
+        check_choice("connectivity", str(connectivity), STEPS)
+        self.connectivity = connectivity
+        ends = {"start": start, "goal": (height - 1, width - 1) if goal is None else goal}
+        for name, cell in ends.items():
+            if not (len(cell) == 2 and 0 <= cell[0] < height and 0 <= cell[1] < width):
+                fail(name, f"must be a row and a column of the {height} x {width} grid", cell)
+        (top, left), (bottom, right) = ends["start"], ends["goal"]
+        if max_edges is None and connectivity == "monotone":
+            max_edges = max(bottom - top + right - left, 1)
+        source, sink = top * width + left, bottom * width + right
+        edges = grid_edges(height, width, STEPS[str(connectivity)])
+        super().__init__(edges, source, sink, height * width, max_edges, loss=loss, truth=truth)
+        self.shape_words = f"(..., {height}, {width})"
+
+    @property
+    def places(self) -> int:
+        return self.max_edges + 1
+
+    def solve(self, scores: Tensor) -> Tensor:
+        cells = scores.reshape(-1, self.num_nodes)
+        walk, graph = self._walk(cells[:, self.graph.head[:-1].to(cells.device)])
+        beyond = torch.full_like(walk, self.num_nodes)
+        visits = counts(torch.where(walk < self.num_edges, graph.head[walk], beyond), self.num_nodes + 1, scores)
+        visits[:, self.source] += 1
+        return visits[:, :-1].reshape(scores.shape)
+
+    def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
+        if scores.shape[-2:] != (self.height, self.width):
+            fail("scores", f"must have shape {self.shape_words}", f"of shape {tuple(scores.shape)}")
+        Decomposable.check(self, scores, target, check_values)
+        if check_values and self._named is not None:
+            self._check_path(target)
+
+    def _check_path(self, target: Tensor) -> None:
+        """Start and goal are marked, and every marked cell can be entered from one and left to another."""
+        graph = self.graph.to(target.device)
+        cells = target.reshape(-1, self.num_nodes).float()
+        joined = cells[:, graph.tail[:-1]] * cells[:, graph.head[:-1]]
+        entered = torch.zeros_like(cells).index_add_(1, graph.head[:-1], joined)
+        left = torch.zeros_like(cells).index_add_(1, graph.tail[:-1], joined)
+        entered[:, self.source] += 1
+        left[:, self.goal] += 1
+        broken = (cells > 0) & ((entered == 0) | (left == 0))
+        broken[:, [self.source, self.goal]] |= cells[:, [self.source, self.goal]] == 0
+        if bool(broken.any()):
+            problem, cell = broken.nonzero()[0].tolist()
+            place = (cell // self.width, cell % self.width)
+            hint = 'For true costs instead of a path, use loss="regret".'
+            fail(
+                "target",
+                "must mark the cells of a path from start to goal",
+                f"broken at cell {place} in problem {problem}",
+                hint,
+            )
+
+    def __repr__(self) -> str:
+        return (
+            f"GridPath({self.height}, {self.width}, {self.connectivity!r}, "
+            f"max_edges={self.max_edges}, loss={name_of(self.kind)})"
+        )
