@@ -22,30 +22,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from directloss._checks import check_choice, check_finite, check_labels
 
+BINARY = 'Relevance is binary here; for grades there is "graded_ndcg".'
 BACKENDS = ("auto", "compiled", "tensor")
 _chosen = "auto"
 
 
 class PositionWeights(NamedTuple):
-    """``m_i(n) = u_i * table[base + stride * i + n]`` with ``u_i = alpha + beta * i``, or ``[i = 1]`` if `first`.
+    """``m_i(n) = u_i * table[base + stride * i + n]`` with ``u_i = alpha + beta * i``, or ``[i = 1]`` if `first`."""
 
-    Tables are float64 and of one dimension; they serve every list that is not longer than they are.
-    """
-
-    table: Tensor
-    prefix: Tensor
-    """Sums of the table from its start: harmonic numbers, if the table holds 1/k."""
-    z: Tensor
-    """The normaliser for each number P of relevant items; never 0."""
-    best: Tensor
-    """What the loss is measured from, ``best - M``, for each P."""
+    tables: Tensor
+    """Four rows of float64, long enough for the lists: `table`, `prefix`, `z` and `best`."""
     stride: int = 1
     alpha: float = 1.0
     beta: float = 0.0
@@ -58,6 +53,26 @@ class PositionWeights(NamedTuple):
     convex: bool = False
     linear: bool = False
 
+    @property
+    def table(self) -> Tensor:
+        """The weights themselves."""
+        return self.tables[0]
+
+    @property
+    def prefix(self) -> Tensor:
+        """Sums of the table from its start: harmonic numbers, if the table holds 1/k."""
+        return self.tables[1]
+
+    @property
+    def z(self) -> Tensor:
+        """The normaliser for each number P of relevant items; never 0."""
+        return self.tables[2]
+
+    @property
+    def best(self) -> Tensor:
+        """What the loss is measured from, ``best - M``, for each P."""
+        return self.tables[3]
+
     def monotone(self, sign: int) -> bool:
         """Whether the best positions can be found one by one."""
         return self.linear or (self.convex and sign > 0)
@@ -67,9 +82,11 @@ class Rankings(NamedTuple):
     """What a backend returns; None for what was not asked for. First dimension: problems."""
 
     loss: Tensor
-    """``best - M``, 0 where nothing is relevant; float64."""
+    """``best - M``, 0 where nothing is relevant; float32, or float64 for such scores."""
     counts: Tensor
     """Numbers of relevant and irrelevant items, shape ``(b, 2)``."""
+    complete: bool
+    """Whether every list has relevant and irrelevant items."""
     gradient: Tensor | None = None
     """``sign / epsilon * (dF(y_direct) - dF(y_w))``, shape ``(b, n)``."""
     above_predicted: Tensor | None = None
@@ -119,6 +136,7 @@ def solve_rankings(
     return backend(scores, target, weights, epsilon, sign, gradient, above, check_values, padding)
 
 
+@lru_cache
 def least_epsilon(kind: torch.dtype) -> float:
     """Below this spread of the scores 1 / epsilon would overflow the gradient's type, and all scores count as equal."""
     return float(torch.finfo(kind).tiny) ** 0.5
@@ -147,32 +165,34 @@ def _solve_compiled(
     narrow = kind != torch.float64
     if kind not in (torch.float32, torch.float64):
         scores = scores.float()
-    shape = scores.shape
-    labels = torch.empty(shape, dtype=torch.int8)
-    wrong = compiled.read_labels(_countable(target).reshape(-1).numpy(), labels.view(-1).numpy(), padding)
-    if wrong >= 0:
-        check_labels(target)
-    steps = torch.as_tensor(0.0 if epsilon is None else epsilon, dtype=torch.float64).reshape(-1)
-    loss, counts = torch.empty(shape[0], dtype=torch.float64), torch.empty((shape[0], 2), dtype=torch.int64)
-    nothing = (0, 0)
-    grad = torch.empty(shape if gradient else nothing, dtype=scores.dtype)
-    above_w = torch.zeros(shape if above == "predicted" else nothing, dtype=torch.int64)
-    above_d = torch.zeros(shape if above == "augmented" else nothing, dtype=torch.int64)
-    bits = scores.contiguous().view(torch.int32 if narrow else torch.int64).numpy()
-    finite = compiled.solve(
-        bits.view("uint32" if narrow else "uint64"), labels.numpy(), narrow, weights.table.numpy(), weights.prefix.numpy(),
-        weights.z.numpy(), weights.best.numpy(), weights.base, weights.stride, weights.alpha, weights.beta, weights.first,
-        weights.cutoff, weights.max_fpr, weights.monotone(sign), steps.numpy(), epsilon is None,
-        least_epsilon(scores.dtype), sign, loss.numpy(), grad.numpy(), above_w.numpy(), above_d.numpy(), counts.numpy(),
+    values = scores.contiguous().numpy()
+    labels = np.empty(values.shape, dtype=np.int8)
+    if compiled.read_labels(_countable(target).reshape(-1).numpy(), labels.reshape(-1), padding) >= 0:
+        check_labels(target, hint=BINARY)
+    if epsilon is None or isinstance(epsilon, float):
+        steps = np.array([epsilon or 0.0])
+    else:
+        steps = torch.as_tensor(epsilon, dtype=torch.float64).reshape(-1).numpy()
+    loss = np.empty(len(values), dtype=values.dtype)
+    counts = np.empty((len(values), 2), dtype=np.int64)
+    grad = np.empty(values.shape if gradient else (0, 0), dtype=values.dtype)
+    above_w = np.zeros(values.shape if above == "predicted" else (0, 0), dtype=np.int64)
+    above_d = np.zeros(values.shape if above == "augmented" else (0, 0), dtype=np.int64)
+    missing = compiled.solve(
+        values.view(np.uint32 if narrow else np.uint64), labels, narrow, weights.tables.numpy(),
+        weights.base, weights.stride, weights.alpha, weights.beta, weights.first, weights.cutoff, weights.max_fpr,
+        weights.monotone(sign), steps, epsilon is None, least_epsilon(scores.dtype), sign,
+        loss, grad, above_w, above_d, counts,
     )  # fmt: skip
-    if not finite:
+    if missing < 0:
         check_finite(scores)
     return Rankings(
-        loss,
-        counts,
-        grad.to(kind) if gradient else None,
-        above_w if above == "predicted" else None,
-        above_d if above == "augmented" else None,
+        torch.from_numpy(loss),
+        torch.from_numpy(counts),
+        missing == 0,
+        torch.from_numpy(grad).to(kind) if gradient else None,
+        torch.from_numpy(above_w) if above == "predicted" else None,
+        torch.from_numpy(above_d) if above == "augmented" else None,
     )
 
 
@@ -192,17 +212,20 @@ def _solve_tensor(
     from directloss.kernels import tensor
 
     if check_values:
-        check_labels(target, (0, 1, -1) if padding else (0, 1))
+        check_labels(target, (0, 1, -1) if padding else (0, 1), BINARY)
         check_finite(torch.where(target >= 0, scores, 0.0))
     predicted = tensor.predict(scores, target)
     relevant, irrelevant = predicted.relevant, predicted.irrelevant
     loss = tensor.position_loss(predicted.n_w, relevant, irrelevant, weights)
+    loss = loss.to(torch.promote_types(scores.dtype, torch.float32))
     counts = torch.stack((relevant, irrelevant), 1)
+    complete = bool((counts > 0).all())
     if not gradient and above != "augmented":
-        return Rankings(loss, counts, None, predicted.above if above else None)
+        return Rankings(loss, counts, complete, None, predicted.above if above else None)
     given = auto_epsilon(scores, target) if epsilon is None else epsilon
     steps = torch.as_tensor(given, dtype=torch.float64, device=scores.device).reshape(-1).expand(len(scores))
     direct = tensor.augment(predicted, weights, steps, sign)
     unit = -2.0 * sign / (steps * (relevant * irrelevant).clamp(min=1))
     grad = (unit[:, None] * (direct - predicted.above)).to(scores.dtype) if gradient else None
-    return Rankings(loss, counts, grad, predicted.above if above == "predicted" else None, direct if above else None)
+    above_w = predicted.above if above == "predicted" else None
+    return Rankings(loss, counts, complete, grad, above_w, direct if above == "augmented" else None)

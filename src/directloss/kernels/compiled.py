@@ -354,13 +354,16 @@ def read_labels(target, labels, padding):
 
 @njit(cache=True, nogil=True)
 def solve(
-    bits, target, narrow, table, prefix, z_of, best_of, base, stride, alpha, beta, first, cutoff, max_fpr, monotone,
+    bits, target, narrow, tables, base, stride, alpha, beta, first, cutoff, max_fpr, monotone,
     epsilon, auto, least, sign, loss, gradient, above_w, above_d, size_of,
 ):  # fmt: skip
     """Every problem of a batch: its loss, its numbers of relevant and irrelevant items, and, as asked, gradient and counts.
 
-    Arrays without rows are not asked for. Returns False if a score is not finite.
+    Arrays without rows are not asked for. Returns the number of problems that lack relevant or irrelevant items, or -1 if
+    a score is not finite.
     """
+    table, prefix, z_of, best_of = tables[0], tables[1], tables[2], tables[3]
+    missing = 0
     width = target.shape[1]
     augment = gradient.shape[0] > 0 or above_d.shape[0] > 0
     values, payload = np.empty(width), np.empty(width, dtype=np.int64)
@@ -377,11 +380,13 @@ def solve(
         else:
             size = _sorted64(bits[row], target[row], values, payload, keys, spare)
         if size < 0:
-            return False
+            return -1
         if size == 0:
+            missing += 1
             continue
         P, N, scale = _split(values, payload, size, a, b, item_a, item_b, n_w, p_w)
         size_of[row, 0], size_of[row, 1] = P, N
+        missing += P == 0 or N == 0
         weights = _false_positive_table(max_fpr, N) if max_fpr > 0 else table
         z = z_of[P]
         if max_fpr > 0:
@@ -420,4 +425,4 @@ def solve(
                 gradient[row, item_a[i]] = unit * (n[i] - n_w[i])
             for j in range(N):
                 gradient[row, item_b[j]] = unit * (p[j] - p_w[j])
-    return True
+    return missing

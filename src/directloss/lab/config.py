@@ -48,6 +48,9 @@ class Grid:
                 fail("weight_decay", "must be a number of at least 0", repr(decay))
         for epsilon in self.epsilon:
             check_epsilon(epsilon)
+        # 1 and 1.0 are the same setting and must have the same name.
+        for name, values in self.space().items():
+            object.__setattr__(self, name, tuple(v if isinstance(v, str) else float(v) for v in values))
 
     def space(self) -> dict[str, tuple[float | str, ...]]:
         """Name of each hyper-parameter with its values."""
@@ -120,6 +123,7 @@ class Config:
             fail("seeds", f"must be at most {SEARCH_SEED}, where the seeds of the search begin", self.seeds)
         for width in self.hidden:
             check_count("hidden", width)
+        object.__setattr__(self, "noise", tuple(float(share) for share in self.noise))
         check_choice("select_on", self.select_on, SELECTIONS)
         check_choice("optimizer", self.optimizer, OPTIMIZERS)
 

@@ -6,6 +6,7 @@ last line, without its newline, which the next start recognises and drops.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import platform
@@ -160,7 +161,7 @@ class RecordFile:
             try:
                 written = os.write(handle, line)
                 if written != len(line):
-                    raise OSError(28, "no space left on device")
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
                 os.fsync(handle)
             except OSError:
                 os.ftruncate(handle, before)

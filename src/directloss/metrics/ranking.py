@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -42,30 +41,25 @@ class PositionMetric:
         raise TypeError(f"{type(self).__name__} must define weights")
 
 
-class Tables(NamedTuple):
-    """Weights of the ranks 0 ... size - 1 (rank 0 does not exist), their sums, and useful normalisers."""
-
-    weight: Tensor
-    prefix: Tensor
-    count: Tensor
-    """max(1, P) for P = 0 ... size - 1."""
-    one: Tensor
-
-
 @lru_cache(maxsize=64)
-def _tables(kind: str, cutoff: int, size: int, device: torch.device) -> Tables:
+def _tables(kind: str, cutoff: int, z: str, best: str, size: int, device: torch.device) -> Tensor:
+    """Weights of the ranks 0 ... size - 1 (rank 0 does not exist), their sums, and z and best for each P."""
     rank = torch.arange(size, dtype=torch.float64, device=device)
     count = rank.clamp(min=1)
-    weight = {"reciprocal": 1 / count, "discount": 1 / torch.log2(1 + count), "one": torch.ones_like(rank)}[kind]
+    one = torch.ones_like(rank)
+    weight = {"reciprocal": 1 / count, "discount": 1 / torch.log2(1 + count), "one": one.clone()}[kind]
     weight[0] = 0
     if cutoff:
         weight[cutoff + 1 :] = 0
-    return Tables(weight, weight.cumsum(0), count, torch.ones_like(rank))
+    # The sums stop growing at the cutoff, so they are the values of the perfect ranking for any P.
+    ideal = weight.cumsum(0)
+    scale = {"one": one, "relevant": count, "cutoff": one * max(cutoff, 1), "ideal": torch.where(ideal > 0, ideal, 1.0)}
+    return torch.stack((weight, ideal, scale[z], {"one": one, "ideal": ideal}[best]))
 
 
-def _tables_for(kind: str, cutoff: int, target: Tensor) -> Tables:
+def _tables_for(target: Tensor, kind: str, *, z: str, best: str = "one", cutoff: int = 0) -> Tensor:
     """Tables long enough for these lists. Lengths are powers of two, so that few are ever built."""
-    return _tables(kind, cutoff, 1 << (target.shape[-1] + 2).bit_length(), target.device)
+    return _tables(kind, cutoff, z, best, 1 << (max(target.shape[-1], cutoff) + 2).bit_length(), target.device)
 
 
 @dataclass(frozen=True)
@@ -73,8 +67,7 @@ class AveragePrecisionMetric(PositionMetric):
     """``m_i(n) = i / (i + n)``, z = P: the mean precision at the ranks of the relevant items; 001, Eq. (4)."""
 
     def weights(self, target: Tensor) -> PositionWeights:
-        table = _tables_for("reciprocal", 0, target)
-        return PositionWeights(table.weight, table.prefix, table.count, table.one, alpha=0.0, beta=1.0, convex=True)
+        return PositionWeights(_tables_for(target, "reciprocal", z="relevant"), alpha=0.0, beta=1.0, convex=True)
 
 
 @dataclass(frozen=True)
@@ -87,22 +80,18 @@ class DCGMetric(PositionMetric):
         if self.k is not None:
             check_count("k", self.k)
 
-    def weights(self, target: Tensor) -> PositionWeights:
+    def weights(self, target: Tensor, z: str = "one", best: str = "ideal") -> PositionWeights:
         cutoff = 0 if self.k is None or self.k >= target.shape[-1] else self.k
-        table = _tables_for("discount", cutoff, target)
-        # Sums of the table stop growing at the cutoff, so they are the ideal values for any number of relevant items.
-        return self._scaled(PositionWeights(table.weight, table.prefix, table.one, table.prefix, cutoff=cutoff, convex=cutoff == 0))
-
-    def _scaled(self, weights: PositionWeights) -> PositionWeights:
-        return weights
+        tables = _tables_for(target, "discount", z=z, best=best, cutoff=cutoff)
+        return PositionWeights(tables, cutoff=cutoff, convex=cutoff == 0)
 
 
 @dataclass(frozen=True)
 class NDCGMetric(DCGMetric):
     """DCG with binary gains over its value for the perfect ranking."""
 
-    def _scaled(self, weights: PositionWeights) -> PositionWeights:
-        return weights._replace(z=torch.where(weights.prefix > 0, weights.prefix, 1.0), best=weights.z)
+    def weights(self, target: Tensor, z: str = "ideal", best: str = "one") -> PositionWeights:
+        return super().weights(target, z, best)
 
 
 @dataclass(frozen=True)
@@ -114,21 +103,16 @@ class PrecisionAtKMetric(PositionMetric):
     def __post_init__(self) -> None:
         check_count("k", self.k)
 
-    def weights(self, target: Tensor) -> PositionWeights:
-        cutoff = min(self.k, target.shape[-1])
-        table = _tables_for("one", cutoff, target)
-        return PositionWeights(table.weight, table.prefix, self._z(table), table.one, cutoff=cutoff)
-
-    def _z(self, table: Tables) -> Tensor:
-        return table.one * self.k
+    def weights(self, target: Tensor, z: str = "cutoff") -> PositionWeights:
+        return PositionWeights(_tables_for(target, "one", z=z, cutoff=self.k), cutoff=self.k)
 
 
 @dataclass(frozen=True)
 class RecallAtKMetric(PrecisionAtKMetric):
     """``m_i(n) = [i + n <= k]``, z = P: the share of the relevant items that are among the first k."""
 
-    def _z(self, table: Tables) -> Tensor:
-        return table.count
+    def weights(self, target: Tensor, z: str = "relevant") -> PositionWeights:
+        return super().weights(target, z)
 
 
 @dataclass(frozen=True)
@@ -136,8 +120,7 @@ class ReciprocalRankMetric(PositionMetric):
     """``m_1(n) = 1 / (1 + n)``, z = 1: one over the rank of the first relevant item."""
 
     def weights(self, target: Tensor) -> PositionWeights:
-        table = _tables_for("reciprocal", 0, target)
-        return PositionWeights(table.weight, table.prefix, table.one, table.one, first=True, convex=True)
+        return PositionWeights(_tables_for(target, "reciprocal", z="one"), first=True, convex=True)
 
 
 @dataclass(frozen=True)
@@ -155,11 +138,8 @@ class PartialAUCMetric(PositionMetric):
             fail("max_fpr", "must be at most 1", self.max_fpr)
 
     def weights(self, target: Tensor) -> PositionWeights:
-        table = _tables_for("one", 0, target)
-        return PositionWeights(
-            table.weight, table.prefix, table.count, table.one,
-            stride=0, max_fpr=float(self.max_fpr), convex=True, linear=self.max_fpr == 1,
-        )  # fmt: skip
+        tables = _tables_for(target, "one", z="relevant")
+        return PositionWeights(tables, stride=0, max_fpr=float(self.max_fpr), convex=True, linear=self.max_fpr == 1)
 
 
 @dataclass(frozen=True)
@@ -175,12 +155,14 @@ class CustomMetric(PositionMetric):
     def weights(self, target: Tensor) -> PositionWeights:
         relevant, irrelevant = counts(target)
         table = self._table(max(int(relevant.max()), 1), int(irrelevant.max()), target.device)
-        ideal = torch.nn.functional.pad(table[:, 0].cumsum(0), (1, 0), value=1.0)
+        ideal = table[:, 0].cumsum(0)
         if bool((ideal <= 0).any()):
             fail("weight(i, n)", "must have a positive sum over the perfect ranking", ideal.min().item())
-        flat = table.reshape(-1).contiguous()
-        wide = table.shape[1]
-        return PositionWeights(flat, flat, ideal, torch.ones_like(ideal), stride=wide, base=-wide)
+        P, wide = table.shape
+        tables = table.new_ones(4, max(P * wide, P + 1))
+        tables[0, : P * wide] = table.flatten()
+        tables[2, 1 : P + 1] = ideal
+        return PositionWeights(tables, stride=wide, base=-wide)
 
     def _table(self, P: int, N: int, device: torch.device) -> Tensor:
         i = torch.arange(1, P + 1, dtype=torch.float64, device=device)[:, None]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from directloss._checks import check_finite, check_labels, check_same_shape, fail
-from directloss.kernels import Rankings, auto_epsilon, solve_rankings
+from directloss.kernels import BINARY, Rankings, auto_epsilon, solve_rankings
 from directloss.kernels.tensor import position_loss
 from directloss.metrics.ranking import (
     AveragePrecisionMetric,
@@ -91,7 +91,7 @@ class RankingTask(Task):
         check_same_shape(target, scores)
         if check_values:
             check_finite(scores)
-            check_labels(target, hint='Binary relevance is needed here; for grades there is "graded_ndcg".')
+            check_labels(target, hint=BINARY)
 
     def counted(self, target: Tensor) -> Tensor | None:
         relevant, irrelevant = counts(target)
@@ -115,9 +115,9 @@ class RankingTask(Task):
         solved = _Lists(self.metric, target).solve(scores, epsilon, sign, gradient=gradient, check_values=check_values)
         shape = scores.shape[:-1]
         return Solved(
-            solved.loss.reshape(shape).to(torch.promote_types(scores.dtype, torch.float32)),
+            solved.loss.reshape(shape),
             None if solved.gradient is None else solved.gradient.reshape(scores.shape),
-            solved.counts.amin(1).gt(0).reshape(shape),
+            None if solved.complete else (solved.counts > 0).all(1).reshape(shape),
         )
 
     def __repr__(self) -> str:

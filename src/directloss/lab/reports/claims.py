@@ -12,6 +12,7 @@ from enum import StrEnum
 from directloss.lab.reports.samples import levels, paired
 from directloss.lab.reports.stats import LEVEL, Estimate, estimate
 from directloss.lab.reports.stored import Run
+from directloss.lab.reports.wording import number
 
 
 class Verdict(StrEnum):
@@ -131,13 +132,14 @@ def rule_text(claim: Claim, unit: str = "points", factor: float = 100.0) -> str:
         Confirmed when the 95 % interval of the difference lies above 0 points; not confirmed when it lies below
         0.5 points; undecided otherwise.
     """
+    above, fails_below = (number(limit * factor, 1).removesuffix(".0") for limit in (claim.above, claim.fails_below))
     many = len(claim.comparisons) > 1
     whose = "of every difference" if many else "of the difference"
     if claim.under is None:
-        holds = f"lies above {claim.above * factor:g} {unit}"
-        fails = f"lies below {claim.fails_below * factor:g} {unit}"
+        holds = f"lies above {above} {unit}".rstrip()
+        fails = f"lies below {fails_below} {unit}".rstrip()
     else:
-        holds = f"lies between {claim.above * factor:g} and {claim.under * factor:+g} {unit}"
+        holds = f"lies between {above} and {claim.under * factor:g} {unit}".rstrip()
         fails = "lies wholly outside"
     one = "one of them, widened for the number of comparisons (Bonferroni)," if many else "it"
     return f"Confirmed when the 95 % interval {whose} {holds}; not confirmed when {one} {fails}; undecided otherwise."

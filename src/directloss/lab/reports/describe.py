@@ -22,7 +22,8 @@ LARGE = 0.02
 @dataclass(frozen=True)
 class Figure:
     """One panel. ``kind`` is "curve" (over iterations), "noise" (over label noise), "methods" (one row for each
-    method) or "lead" (difference of the first method to the others, over label noise)."""
+    method) or "lead" (difference of the first method to the others, over label noise).
+    """
 
     kind: str
     metric: str = "test_ap"
@@ -52,7 +53,9 @@ class Description:
     reference: Reference | None = None
 
 
-def _beats(says: str, source: str, first: str, *others: str, by: float = 0.0, reading: str = "", place: str = "all") -> Claim:
+def _beats(
+    says: str, source: str, first: str, *others: str, by: float = 0.0, reading: str = "", place: str = "all"
+) -> Claim:
     comparisons, above, fails_below = better(first, *others, by=by)
     return Claim(says, source, comparisons, above, fails_below, place=place, reading=reading)
 
@@ -76,35 +79,49 @@ SYNTHETIC = Description(
         _beats(
             "Positive direct loss on AP (pos-ap) beats every baseline by a large margin.",
             "Sec. 4.1",
-            "pos-ap", "hinge-ap", "hinge-01", "per-ap", "per-01", "x-ent",
+            "pos-ap",
+            "hinge-ap",
+            "hinge-01",
+            "per-ap",
+            "per-01",
+            "x-ent",
             by=LARGE,
             reading=_LARGE_TEXT,
         ),
         _beats(
             "The negative update (neg-ap) cannot compete when the model is not linear.",
             "Sec. 4.1",
-            "pos-ap", "neg-ap",
+            "pos-ap",
+            "neg-ap",
             by=LARGE,
             reading="Measured as the lead of pos-ap; we ask for at least 2 points.",
         ),
         _beats(
             "The perceptron updates do badly, because they ignore the task loss.",
             "Sec. 4.1",
-            "pos-ap", "per-ap", "per-01",
+            "pos-ap",
+            "per-ap",
+            "per-01",
             by=LARGE,
             reading="Measured as the lead of pos-ap; we ask for at least 2 points.",
         ),
         _beats(
             "Direct loss on the 0-1 loss does not work well.",
             "Sec. 4.1",
-            "pos-ap", "pos-01", "neg-01",
+            "pos-ap",
+            "pos-01",
+            "neg-01",
             by=LARGE,
             reading="Measured as the lead of pos-ap; we ask for at least 2 points.",
         ),
         _beats(
             "hinge-ap is slightly better than the methods built on the 0-1 loss.",
             "Sec. 4.1",
-            "hinge-ap", "pos-01", "neg-01", "hinge-01", "per-01",
+            "hinge-ap",
+            "pos-01",
+            "neg-01",
+            "hinge-01",
+            "per-01",
         ),
     ),
 )
@@ -126,14 +143,16 @@ ROBUSTNESS = Description(
         _beats(
             "pos-ap is more robust to label noise than hinge-ap.",
             "Sec. 4.1, Fig. 3b",
-            "pos-ap", "hinge-ap",
+            "pos-ap",
+            "hinge-ap",
             place="noisy",
             reading="Measured as the difference of test AP, averaged over all levels with flipped labels.",
         ),
         _beats(
             "The hinge loss becomes a worse stand-in as labels get noisier.",
             "Sec. 4.1",
-            "pos-ap", "hinge-ap",
+            "pos-ap",
+            "hinge-ap",
             place="growth",
             reading="Measured as the lead of pos-ap under noise minus its lead without noise.",
         ),
@@ -142,7 +161,7 @@ ROBUSTNESS = Description(
 
 LINEAR = Description(
     title="Linear scorer on separable data",
-    question="Labels given by the sign of a sum, a linear scorer: do the negative update and the perceptron do well here?",
+    question="Labels are the sign of a sum, the scorer is linear: do the negative update and the perceptron do well?",
     paper=f"{EARLY}, Sec. 5.3 and Fig. 4; {SUPPLEMENT}, Sec. 3 and Fig. 1a",
     metrics=("test_ap", "test_accuracy"),
     figures=(
@@ -171,7 +190,7 @@ LINEAR = Description(
 
 LINEAR_NOISY = Description(
     title="Linear scorer, 20 % of the labels flipped",
-    question="The same linear problem with one label in five flipped: do the negative update and the perceptron suffer?",
+    question="The same linear problem, one label in five flipped: do the negative update and the perceptron suffer?",
     paper=f"{EARLY}, Sec. 5.3 and Fig. 5; {SUPPLEMENT}, Sec. 3 and Fig. 1b",
     metrics=("test_ap", "test_accuracy"),
     figures=(
@@ -192,7 +211,9 @@ LINEAR_NOISY = Description(
         _beats(
             "The negative update and the perceptron are more vulnerable to noisy labels than the positive update.",
             "ICML 2016, Sec. 4.1",
-            "pos-ap", "neg-ap", "per-ap",
+            "pos-ap",
+            "neg-ap",
+            "per-ap",
         ),
     ),
 )
@@ -227,7 +248,7 @@ DIGITS_NOISE = Description(
             above=LARGE,
             fails_below=LARGE,
             place="noisy",
-            reading=_LARGE_TEXT,
+            reading='We read "much better" as at least 2 points.',
         ),
         Claim(
             "Under label noise, direct loss works better than cross-entropy.",

@@ -26,7 +26,9 @@ def write_all(files: Mapping[Path, bytes]) -> None:
             waiting[path].replace(path)
             del waiting[path]
     except OSError as error:
-        raise DirectLossError(f"{path} could not be written: {error.strerror or error}. Nothing was replaced.") from error
+        raise DirectLossError(
+            f"{path} could not be written: {error.strerror or error}. Nothing was replaced."
+        ) from error
     finally:
         for temporary in waiting.values():
             temporary.unlink(missing_ok=True)

@@ -12,7 +12,8 @@ def to_markdown(table: Table) -> str:
     """The table for a README or a documentation page.
 
     Example:
-        >>> print(to_markdown(Table("T", (Column("method", numeric=False), Column("AP")), ((Cell("a"), Cell("1", mark="best")),))))
+        >>> columns = (Column("method", numeric=False), Column("AP"))
+        >>> print(to_markdown(Table("T", columns, ((Cell("a"), Cell("1", mark="best")),))))
         **T**
         <BLANKLINE>
         | method | AP |
@@ -20,7 +21,9 @@ def to_markdown(table: Table) -> str:
         | a | **1** |
         <BLANKLINE>
     """
-    heads = [_plain(f"{column.group}: {column.label}" if _is_level(column) else column.label) for column in table.columns]
+    heads = [
+        _plain(f"{column.group}: {column.label}" if _is_level(column) else column.label) for column in table.columns
+    ]
     lines = [f"**{_plain(table.title)}**", "", f"| {' | '.join(heads)} |"]
     lines.append(f"| {' | '.join('---:' if column.numeric else '---' for column in table.columns)} |")
     lines += [f"| {' | '.join(_markdown_cell(cell) for cell in row)} |" for row in table.rows]
@@ -35,7 +38,7 @@ def _is_level(column: Column) -> bool:
 
 def _markdown_cell(cell: Cell) -> str:
     text = _plain(cell.text)
-    text = f"**{text}**" if cell.mark == "best" else f"{ALIKE} {text}" if cell.mark == "alike" else text
+    text = f"**{text}**" if cell.mark in ("best", "clear") else f"{ALIKE} {text}" if cell.mark == "alike" else text
     return f"{text} {_plain(cell.small)}" if cell.small else text
 
 
@@ -59,5 +62,6 @@ def to_rich(table: Table) -> RichTable:
 
 
 def _rich_cell(cell: Cell) -> Text:
-    text = Text(f"{ALIKE} {cell.text}" if cell.mark == "alike" else cell.text, "bold green" if cell.mark == "best" else "")
+    styles = {"best": "bold green", "clear": "bold", "paper": "dim"}
+    text = Text(f"{ALIKE} {cell.text}" if cell.mark == "alike" else cell.text, styles.get(cell.mark, ""))
     return text.append(f" {cell.small}", "dim") if cell.small else text

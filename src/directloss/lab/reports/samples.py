@@ -25,7 +25,9 @@ def by_seed(run: Run, method: str, noise: float | None, metric: str, group: str 
     for record in run.final:
         if record.method == method and record.noise == noise and record.group in wanted and metric in record.metrics:
             values[record.seed][record.group] = record.metrics[metric]
-    return {seed: sum(found.values()) / len(found) for seed, found in sorted(values.items()) if len(found) == len(wanted)}
+    return {
+        seed: sum(found.values()) / len(found) for seed, found in sorted(values.items()) if len(found) == len(wanted)
+    }
 
 
 def measured(run: Run, method: str, noise: float | None, metric: str, group: str | None = None) -> Estimate | None:
@@ -41,7 +43,7 @@ def measured(run: Run, method: str, noise: float | None, metric: str, group: str
     if result.n == 1:
         low, high = (by_seed(run, method, noise, f"{metric}_{end}", group) for end in ("low", "high"))
         if low and high:
-            return Estimate(result.mean, *low.values(), *high.values(), 1)
+            return Estimate(result.mean, next(iter(low.values())), next(iter(high.values())), 1)
     return result
 
 
@@ -62,7 +64,9 @@ def paired(run: Run, first: str, second: str, metric: str, place: str = "all") -
     return [_mean(gaps, plus, seed) - (_mean(gaps, minus, seed) if minus else 0.0) for seed in sorted(seeds)]
 
 
-def paired_at(run: Run, first: str, second: str, metric: str, noise: float | None, group: str | None = None) -> list[float]:
+def paired_at(
+    run: Run, first: str, second: str, metric: str, noise: float | None, group: str | None = None
+) -> list[float]:
     """``first`` minus ``second`` for each common seed at one noise level."""
     return list(_gaps(run, first, second, metric, noise, group).values())
 

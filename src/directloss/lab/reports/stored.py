@@ -40,6 +40,8 @@ class Record:
     seconds: float
     versions: Mapping[str, str]
     commit: str
+    diverged: bool
+    """Whether training stopped because a score was no longer finite (``diverged_at`` in the file)."""
 
     @property
     def place(self) -> tuple[str, int, float | None, str | None]:
@@ -72,7 +74,9 @@ class Run:
     @property
     def noises(self) -> tuple[float | None, ...]:
         """Noise levels with final records, rising."""
-        return tuple(sorted({record.noise for record in self.final}, key=lambda noise: (noise is not None, noise or 0.0)))
+        return tuple(
+            sorted({record.noise for record in self.final}, key=lambda noise: (noise is not None, noise or 0.0))
+        )
 
     @property
     def groups(self) -> tuple[str | None, ...]:
@@ -133,7 +137,9 @@ def _read_records(path: Path) -> tuple[list[Record], list[str]]:
         except json.JSONDecodeError as error:
             # A killed process can leave a last line without its end; everything before it is whole.
             if number == len(lines) and not text.endswith("\n"):
-                notes.append(f"The last line of {path.name} is cut off (the run was killed while writing it) and was left out.")
+                notes.append(
+                    f"The last line of {path.name} is cut off (the run was killed while writing it) and was left out."
+                )
                 break
             fail(where, "must be one JSON object", f"broken at column {error.colno} ({error.msg})", _REPAIR)
         record = _record(raw, where)
@@ -189,7 +195,9 @@ def _record(raw: object, where: str) -> Record:
 
     stage = take("stage", "'search' or 'final'", lambda value: value in ("search", "final"))
     noise = take("noise", "a number or null", lambda value: value is None or _is_number(value), None)
-    group = take("class", "a word, a whole number or null", lambda value: value is None or isinstance(value, str | int), None)
+    group = take(
+        "class", "a word, a whole number or null", lambda value: value is None or isinstance(value, str | int), None
+    )
     return Record(
         experiment=take("experiment", "a word", _is_word),
         stage=stage,
@@ -201,8 +209,11 @@ def _record(raw: object, where: str) -> Record:
         metrics=_numbers(take("metrics", "an object of numbers", _is_metrics)),
         curve=_curve(take("curve", "an object of lists of numbers or null", _is_curve, None), where),
         seconds=float(take("seconds", "a number", _is_number, 0.0)),
-        versions={str(k): str(v) for k, v in take("versions", "an object", lambda value: isinstance(value, dict), {}).items()},
+        versions={
+            str(k): str(v) for k, v in take("versions", "an object", lambda value: isinstance(value, dict), {}).items()
+        },
         commit=str(raw.get("commit") or ""),
+        diverged=raw.get("diverged_at") is not None,
     )
 
 
@@ -237,10 +248,15 @@ def _numbers(metrics: Mapping[str, float | None]) -> dict[str, float]:
 
 
 def _curve(raw: Mapping[str, list[float | None]] | None, where: str) -> dict[str, tuple[float, ...]]:
-    curve = {key: tuple(math.nan if point is None else float(point) for point in points) for key, points in (raw or {}).items()}
+    curve = {
+        key: tuple(math.nan if point is None else float(point) for point in points)
+        for key, points in (raw or {}).items()
+    }
     curve = {key: points for key, points in curve.items() if points}
     steps = len(curve.get("iteration", ()))
     for key, points in curve.items():
         if len(points) != steps:
-            fail(f"{where}: curve", f"must have as many values of {key!r} as iterations, {steps}", f"{len(points)} long")
+            fail(
+                f"{where}: curve", f"must have as many values of {key!r} as iterations, {steps}", f"{len(points)} long"
+            )
     return curve

@@ -67,7 +67,7 @@ def look(method: str) -> Look:
     return Look(colour, _SPARE_DASHES[code % len(_SPARE_DASHES)], _SPARE_MARKERS[code % len(_SPARE_MARKERS)])
 
 
-RC: dict[str, Any] = {
+RC: Any = {
     "figure.figsize": (4.4, 3.3),
     "figure.facecolor": "white",
     "savefig.dpi": 200,

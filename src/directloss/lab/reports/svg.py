@@ -12,9 +12,10 @@ FONT = "system-ui, 'Segoe UI', Roboto, 'Liberation Sans', 'DejaVu Sans', sans-se
 
 def colour_rules() -> tuple[str, str]:
     """CSS variables of the methods' colours for light and for dark mode."""
-    return tuple(
+    light, dark = (
         " ".join(f"--m-{family}: {colours[mode]};" for family, colours in FAMILIES.items()) for mode in (0, 1)
-    )  # type: ignore[return-value]
+    )
+    return light, dark
 
 
 def adapt(raw: str, name: str, title: str, description: str) -> str:
@@ -26,7 +27,8 @@ def adapt(raw: str, name: str, title: str, description: str) -> str:
     body = re.sub(r"'DejaVu Sans'[^;\"]*", FONT, body)
     box = re.search(r'viewBox="([^"]+)"', body)
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="{box.group(1) if box else ""}" '
+        '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+        f'viewBox="{box.group(1) if box else ""}" '
         f'role="img" aria-labelledby="{name}-title {name}-desc" style="stroke-linejoin: round; stroke-linecap: butt">'
         f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-desc">{escape(description)}</desc>'
     )

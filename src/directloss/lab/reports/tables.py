@@ -12,16 +12,21 @@ from dataclasses import dataclass, replace
 from directloss.lab.reports.describe import Description
 from directloss.lab.reports.samples import measured, paired_at
 from directloss.lab.reports.stats import METHOD_TEXT, Estimate, estimate
-from directloss.lab.reports.stored import Run
-from directloss.lab.reports.wording import Metric, decimals, noise_text, number, span
+from directloss.lab.reports.stored import Run, method_order
+from directloss.lab.reports.wording import Metric, capital, decimals, noise_text, number, span
 
 ALIKE = "≈"
-ALIKE_TEXT = "≈: these seeds cannot tell it from the best (the interval of the paired difference contains zero; no correction for many comparisons)."
+ALIKE_TEXT = (
+    "≈: these seeds cannot tell it from the best "
+    "(the interval of the paired difference contains zero; no correction for many comparisons)."
+)
+NOTHING = "–"  # noqa: RUF001
+"""What stands where there is no number."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: its text, what stands small behind it, and a mark ("best", "alike" or "")."""
+    """One cell: its text, what stands small behind it, and a mark ("best", "alike", "clear", "paper" or "")."""
 
     text: str
     small: str = ""
@@ -73,7 +78,11 @@ def _over_metrics(run: Run, metrics: Sequence[Metric]) -> Table:
     columns = [_column(run, noise, metric) for metric in metrics]
     ranked = sorted(run.methods, key=lambda method: _rank(run, method, noise, metrics[0]))
     rows = [
-        (Cell(method, heading=True), *(column[method] for column in columns), Cell(str(_seeds(run, method, metrics[0]))))
+        (
+            Cell(method, heading=True),
+            *(column[method] for column in columns),
+            Cell(str(_seeds(run, method, metrics[0]))),
+        )
         for method in ranked
     ]
     heads = (Column("method", numeric=False), *(Column(metric.axis) for metric in metrics), Column("seeds"))
@@ -104,7 +113,7 @@ def _over_noise(run: Run, metric: Metric, description: Description | None) -> Ta
     notes = _notes(run, columns)
     if description and description.reference:
         notes += (f"{description.reference.title}; other data than ours, so compare the course, not the height.",)
-    return Table(f"{metric.axis} by label noise{classes}", tuple(heads), tuple(rows), notes)
+    return Table(f"{capital(metric.axis)} by label noise{classes}", tuple(heads), tuple(rows), notes)
 
 
 def _reference_rows(run: Run, description: Description | None) -> list[tuple[Cell, ...]]:
@@ -115,9 +124,9 @@ def _reference_rows(run: Run, description: Description | None) -> list[tuple[Cel
     return [
         (
             Cell(f"{method} (paper)", heading=True),
-            *(Cell(number(100 * means[at[n]], 1) if n in at else "–") for n in run.noises),  # noqa: RUF001
+            *(Cell(number(100 * means[at[n]], 1) if n in at else NOTHING, mark="paper") for n in run.noises),
         )
-        for method, means in reference.means.items()
+        for method, means in sorted(reference.means.items(), key=lambda pair: method_order(pair[0]))
     ]
 
 
@@ -136,9 +145,13 @@ def _over_classes(run: Run, metrics: Sequence[Metric]) -> list[Table]:
             for method in run.methods:
                 cells: dict[str | None, Cell] = {g: c[method] for g, c in zip(run.groups, by_class, strict=True)}
                 columns.append({**cells, None: mean[method]})
-        rows = [(Cell(name or "mean", heading=True), *(column[name] for column in columns)) for name in (*run.groups, None)]
-        notes = ("Means over seeds; best of each class and noise level in bold.", ALIKE_TEXT)
-        tables.append(Table(f"{metric.axis} of each class", tuple(heads), tuple(rows), notes))
+        rows = [
+            (Cell(name or "mean", heading=True), *(column[name] for column in columns)) for name in (*run.groups, None)
+        ]
+        notes: tuple[str, ...] = ("Means over seeds; best of each class and noise level in bold.",)
+        if any(cell.mark == "alike" for row in rows for cell in row):
+            notes += (ALIKE_TEXT,)
+        tables.append(Table(f"{capital(metric.axis)} of each class", tuple(heads), tuple(rows), notes))
     return tables
 
 
@@ -151,7 +164,7 @@ def _column(
     places = 1 if brief else decimals(scaled.values())
     present = {method: e for method, e in scaled.items() if e is not None}
     if not present:
-        return {method: Cell("–") for method in run.methods}  # noqa: RUF001
+        return {method: Cell(NOTHING) for method in run.methods}
     pick = min if metric.lower_is_better else max
     best = pick(present, key=lambda method: present[method].mean)
     cells = {}
@@ -175,7 +188,7 @@ def _alike(run: Run, best: str, method: str, metric: Metric, noise: float | None
 
 def _cell(e: Estimate | None, places: int, brief: bool) -> Cell:
     if e is None:
-        return Cell("–")  # noqa: RUF001
+        return Cell(NOTHING)
     if brief or e.half is None:
         return Cell(number(e.mean, places))
     return Cell(number(e.mean, places), f"± {number(e.half, places)}")
@@ -191,13 +204,16 @@ def _notes(run: Run, columns: Iterable[dict[str, Cell]]) -> tuple[str, ...]:
 
 
 def difference_table(run: Run, metric: Metric, first: str) -> Table | None:
-    """``first`` minus each other method on the same seeds, at each noise level; None when there is nothing to compare."""
+    """``first`` minus each other method on the same seeds, at each noise level; None without another method."""
     others = [method for method in run.methods if method != first]
     if first not in run.methods or not others:
         return None
     found = {(o, n): _difference(run, first, o, metric, n) for o in others for n in run.noises}
     places = decimals(found.values())
-    rows = [(Cell(other, heading=True), *(_difference_cell(found[other, n], places) for n in run.noises)) for other in others]
+    rows = [
+        (Cell(other, heading=True), *(_difference_cell(found[other, n], places) for n in run.noises))
+        for other in others
+    ]
     single = len(run.noises) == 1
     heads = [Column(f"{first} minus", numeric=False)]
     heads += [
@@ -219,9 +235,9 @@ def _difference(run: Run, first: str, second: str, metric: Metric, noise: float 
 
 def _difference_cell(e: Estimate | None, places: int) -> Cell:
     if e is None:
-        return Cell("–")  # noqa: RUF001
+        return Cell(NOTHING)
     text = number(e.mean, places, signed=True)
     if e.low is None or e.high is None:
         return Cell(text)
     clear = e.low > 0 or e.high < 0
-    return Cell(text, f"({span(e, places, signed=True)})", "best" if clear else "")
+    return Cell(text, f"({span(e, places, signed=True)})", "clear" if clear else "")

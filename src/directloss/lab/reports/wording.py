@@ -11,6 +11,8 @@ from typing import Any
 from directloss.lab.reports.stats import Estimate
 from directloss.lab.reports.stored import Run
 
+MINUS = "\u2212"
+
 _UPPER = {"ap", "auc", "iou", "mrr", "ndcg", "f1", "mcc", "map", "pckh"}
 _FRACTIONS = {"ap", "map", "accuracy", "auc", "precision", "recall", "f1", "iou", "dice", "ndcg", "mrr", "pckh"}
 
@@ -61,14 +63,14 @@ def decimals(estimates: Iterable[Estimate | None]) -> int:
 
 
 def number(value: float, places: int, signed: bool = False) -> str:
-    """A number with a true minus sign, and no minus before zero.
+    r"""A number with a true minus sign, and no minus before zero.
 
     Example:
         >>> number(-0.04, 1), number(-1.25, 1, signed=True), number(2, 1, signed=True)
-        ('0.0', '−1.2', '+2.0')
+        ('0.0', '\u22121.2', '+2.0')
     """
     rounded = round(value, places) + 0.0
-    return f"{rounded:{'+' if signed and rounded else ''}.{places}f}".replace("-", "−")  # noqa: RUF001
+    return f"{rounded:{'+' if signed and rounded else ''}.{places}f}".replace("-", MINUS)
 
 
 def span(e: Estimate, places: int, signed: bool = False) -> str:
@@ -76,6 +78,11 @@ def span(e: Estimate, places: int, signed: bool = False) -> str:
     if e.low is None or e.high is None:
         return ""
     return f"{number(e.low, places, signed)} to {number(e.high, places, signed)}"
+
+
+def capital(text: str) -> str:
+    """The text with a capital first letter."""
+    return text[:1].upper() + text[1:]
 
 
 def noise_text(noise: float | None) -> str:

@@ -1,0 +1,143 @@
+"""A whole experiment: search each cell, run the final seeds with the best setting, record everything.
+
+A cell is one method at one noise level on one class. Its search and its final runs are two queues; the final queue
+opens as soon as the search of that cell is complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from optuna.storages import BaseStorage
+
+from directloss.lab.config import SEARCH_SEED, Config, Params, stable_hash
+from directloss.lab.methods import parse_method
+from directloss.lab.pool import Pool
+from directloss.lab.records import Record, RecordFile, RunSpec, commit
+from directloss.lab.runner import Job, selection_metric
+from directloss.lab.search import GridQueue, Ticket, best_setting
+
+Observer = Callable[[Record], None]
+
+
+@dataclass
+class Cell:
+    """One method at one noise level on one class, and where it stands."""
+
+    method: str
+    noise: float
+    label: str | None
+    points: list[Params]
+    search: GridQueue
+    best: Params | None = None
+    final: GridQueue | None = None
+
+
+@dataclass
+class Campaign:
+    """All cells of an experiment, and the way from nothing to a complete set of records."""
+
+    experiment: str
+    config: Config
+    storage: BaseStorage
+    records: RecordFile
+    data_root: str | None = None
+    observe: Observer = lambda record: None
+    _cells: list[Cell] = field(default_factory=list)
+    _tickets: dict[str, tuple[GridQueue, Ticket]] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        """How many runs a complete set has."""
+        cells = len(self.config.methods) * len(self.config.noise) * max(1, len(self.config.classes))
+        return cells * (len(self.config.direct) * self.config.search_seeds + self.config.seeds)
+
+    def run(self, pool: Pool) -> None:
+        """Do every run that is not recorded yet."""
+        self._cells = [self._open(*place) for place in self._places()]
+        while True:
+            while pool.free and (job := self._next()) is not None:
+                pool.submit(job)
+            if not self._tickets:
+                break
+            for job, record in pool.collect():
+                self._done(job.key, {**record, "commit": commit()})
+        for cell in self._cells:
+            self._gather(cell)
+
+    # ------------------------------------------------------------------ cells
+
+    def _places(self) -> Iterator[tuple[float, str | None, str]]:
+        """Noise levels outermost and methods innermost: what is compared is done at about the same time."""
+        for noise in self.config.noise:
+            for label in self.config.classes or (None,):
+                for method in self.config.methods:
+                    yield noise, label, method
+
+    def _open(self, noise: float, label: str | None, method: str) -> Cell:
+        grid = self.config.grid(parse_method(method))
+        seeds = tuple(SEARCH_SEED + k for k in range(self.config.search_seeds))
+        queue = self._queue("search", noise, label, method, {**grid.space(), "seed": seeds})
+        return Cell(method, noise, label, grid.points(), queue)
+
+    def _queue(self, stage: str, noise: float, label: str | None, method: str, space: dict[str, Any]) -> GridQueue:
+        # The space is part of the name: a study with other values would be another study.
+        mark = stable_hash([self.config.digest(), space])
+        place = " ".join(str(part) for part in (self.experiment, stage, method, noise, label) if part is not None)
+        return GridQueue(self.storage, f"{place} {mark}", space)
+
+    def _advance(self, cell: Cell) -> None:
+        """Open the final queue once the search is complete."""
+        if cell.final is None and cell.search.complete:
+            cell.best = best_setting(cell.points, cell.search.finished())
+            space = {name: (value,) for name, value in cell.best.items()}
+            seeds = tuple(range(self.config.seeds))
+            cell.final = self._queue("final", cell.noise, cell.label, cell.method, {**space, "seed": seeds})
+
+    # ------------------------------------------------------------------ jobs
+
+    def _next(self) -> Job | None:
+        """A run to do; what is recorded already only has its result brought to its queue.
+
+        Runs that another process was given and has not brought back come last: it may be at work on them, or dead.
+        """
+        for take_over in (False, True):
+            for cell in self._cells:
+                self._advance(cell)
+                for stage, queue in (("search", cell.search), ("final", cell.final)):
+                    while queue is not None and (ticket := queue.take(take_over)) is not None:
+                        job = self._job(cell, stage, ticket)
+                        self._tickets[job.key] = (queue, ticket)
+                        if job.key not in self.records:
+                            return job
+                        self._done(job.key, self.records.by_key[job.key])
+                        self._advance(cell)
+        return None
+
+    def _job(self, cell: Cell, stage: str, ticket: Ticket) -> Job:
+        params = {name: value for name, value in ticket.setting.items() if name != "seed"}
+        seed = ticket.setting["seed"]
+        spec = RunSpec(self.experiment, stage, cell.method, seed, cell.noise, cell.label, params)
+        return Job(spec, self.config, self.data_root)
+
+    def _done(self, key: str, record: Record) -> None:
+        """To disk first: if we die between the two, the record is found again and brought to its queue."""
+        queue, ticket = self._tickets.pop(key)
+        new = key not in self.records
+        self.records.append(record)
+        queue.bring(ticket, record["metrics"][self._value_of(record["stage"])], record)
+        if new:
+            self.observe(record)
+
+    def _value_of(self, stage: str) -> str:
+        return selection_metric(self.config) if stage == "search" else "test_ap"
+
+    def _gather(self, cell: Cell) -> None:
+        """Records of runs that other machines did, or whose line was lost."""
+        for queue in (cell.search, cell.final):
+            for result in queue.finished() if queue is not None else ():
+                if result.record is not None and result.record["key"] not in self.records:
+                    self.records.append(result.record)
+                    self.observe(result.record)

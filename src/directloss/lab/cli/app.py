@@ -1,0 +1,83 @@
+"""The command's frame: help, version, and errors that are shown without a traceback.
+
+Exit codes: 0 all went well, 2 the input cannot be used, 130 interrupted with Ctrl-C, 1 a bug of ours.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+from typer.core import TyperGroup
+
+import directloss
+from directloss._checks import DirectLossError
+
+BAD_INPUT, INTERRUPTED = 2, 130
+
+
+class Interrupted(Exception):
+    """Ctrl-C, with a sentence about what to do next."""
+
+
+def say_error(message: str) -> None:
+    """One message on standard error, in red where that is possible."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console.print(Text.assemble(("Error: ", "bold red"), message))
+
+
+class Commands(TyperGroup):
+    """The group of all commands: what users can cause becomes a message and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except DirectLossError as error:
+            say_error(str(error))
+            raise typer.Exit(BAD_INPUT) from None
+        except BrokenPipeError:
+            # The reader of our output, such as `head`, has gone; nothing is wrong.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0) from None
+        except OSError as error:
+            say_error(f"{error.filename or 'A file'} cannot be read or written: {error.strerror or error}.")
+            raise typer.Exit(BAD_INPUT) from None
+        except Interrupted as stop:
+            Console(stderr=True, highlight=False, soft_wrap=True).print(Text(str(stop)))
+            raise typer.Exit(INTERRUPTED) from None
+        except KeyboardInterrupt:
+            Console(stderr=True).print("Stopped.")
+            raise typer.Exit(INTERRUPTED) from None
+
+
+app = typer.Typer(
+    name="directloss",
+    cls=Commands,
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"directloss {directloss.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def frame(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and stop.")
+    ] = False,
+) -> None:
+    """Train networks on the metric they are judged by, and reproduce the papers behind it.
+
+    Start with **directloss list**, then **directloss reproduce robustness**, which takes about two minutes.
+    """

@@ -1,0 +1,35 @@
+"""``directloss report``: tables, figures and page again, from the records of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from directloss.lab.cli.app import app
+
+
+@app.command("report")
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The output folder of a run.", show_default=False)],
+) -> None:
+    """Draw tables, figures and report.html again, from the records in DIR alone."""
+    show_report(folder, Console())
+
+
+def show_report(folder: Path, console: Console) -> None:
+    """Write the report, print its tables, and say where it is."""
+    # Here, because matplotlib is slow to load and no other command needs it.
+    from directloss.lab.reports.describe import describe
+    from directloss.lab.reports.printing import to_rich
+    from directloss.lab.reports.stored import load_run
+    from directloss.lab.reports.tables import result_tables
+    from directloss.lab.reports.wording import metrics_of
+
+    run = load_run(folder)
+    description = describe(run.experiment)
+    for table in result_tables(run, description, metrics_of(run, description.metrics)):
+        console.print(to_rich(table))
+    console.print(f"Report: {folder / 'report.html'}", highlight=False, soft_wrap=True)

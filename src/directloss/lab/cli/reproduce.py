@@ -1,0 +1,142 @@
+"""``directloss reproduce``: one of the papers' experiments, from data to report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from directloss._checks import fail
+from directloss.lab.cli.app import Interrupted, app
+from directloss.lab.cli.report import show_report
+from directloss.lab.experiments import EXPERIMENTS
+from directloss.lab.methods import PAPER_METHODS, parse_methods
+from directloss.lab.session import Plan, Request, carry_out, make_plan
+
+
+def _names(incomplete: str) -> list[str]:
+    return [name for name in EXPERIMENTS if name.startswith(incomplete)]
+
+
+def _methods(incomplete: str) -> list[str]:
+    *before, last = incomplete.split(",")
+    return [",".join([*before, name]) for name in PAPER_METHODS if name.startswith(last)]
+
+
+@app.command("reproduce", epilog="Example: directloss reproduce robustness --methods pos-ap,x-ent --noise 0,0.2 --out runs/mine")
+def reproduce(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help=f"Which experiment: {', '.join(EXPERIMENTS)}.", autocompletion=_names, show_default=False
+        ),
+    ],
+    preset: Annotated[
+        str | None,
+        typer.Option(help="**quick** takes minutes, **paper** is the complete experiment.", show_default="quick"),
+    ] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            help="Comma-separated, such as pos-ap,hinge-ap,x-ent; **all** for the papers' nine.",
+            autocompletion=_methods,
+            show_default="those of the figure",
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="How many final runs for each setting.", show_default="from the preset")
+    ] = None,
+    noise: Annotated[
+        str | None,
+        typer.Option(help="Shares of flipped labels, such as 0,0.2 or 0,20%.", show_default="from the preset"),
+    ] = None,
+    select: Annotated[
+        str | None,
+        typer.Option(
+            help="Choose hyper-parameters by AP on **train** data or on held-out **val** data; never on test data.",
+            show_default="from the preset",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for records, figures and report.", show_default="runs/NAME-PRESET")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes that train at the same time.", show_default="all cores")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Where optuna keeps the trials; machines that share it share the work.",
+            show_default="SQLite in the folder",
+        ),
+    ] = None,
+    data_root: Annotated[
+        Path | None,
+        typer.Option(help="For digits-noise: the folder with the four MNIST files.", show_default="scikit-learn's digits"),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change any number of the config; may be repeated.", show_default=False),
+    ] = None,
+) -> None:
+    """Reproduce an experiment: search, train, evaluate, draw figures, write a report.
+
+    Every finished run is stored at once. After an interruption of any kind, the same command with **--resume** goes on.
+    """
+    request = Request(
+        name=name,
+        preset=preset,
+        methods=None if methods is None else parse_methods(methods),
+        seeds=seeds,
+        noise=None if noise is None else parse_shares(noise),
+        select=select,
+        settings=parse_settings(settings or []),
+        out=out,
+        workers=workers,
+        resume=resume,
+        storage=storage,
+        data_root=data_root,
+    )
+    console = Console()
+    plan = make_plan(request)
+    _carry_out(plan, console)
+    show_report(plan.folder.path, console)
+
+
+def _carry_out(plan: Plan, console: Console) -> None:
+    try:
+        carry_out(plan, console)
+    except KeyboardInterrupt:
+        raise Interrupted(f"Stopped. What is finished is stored; go on with:\n  {plan.resume_command}") from None
+
+
+def parse_shares(text: str) -> tuple[float, ...]:
+    """``0,0.2`` or ``0%,20%`` as shares."""
+    shares = []
+    for word in text.replace(" ", ",").split(","):
+        if not word:
+            continue
+        try:
+            shares.append(float(word.removesuffix("%")) / (100 if word.endswith("%") else 1))
+        except ValueError:
+            fail("--noise", "must be numbers such as 0,0.2 or 0,20%", repr(text))
+    return tuple(shares)
+
+
+def parse_settings(pairs: list[str]) -> dict[str, Any]:
+    """``iterations=100`` or ``direct.epsilon=[1.0,"auto"]``: the values are JSON, or else plain words."""
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            fail("--set", "must have the form KEY=VALUE", repr(pair), "For example: --set iterations=100.")
+        try:
+            settings[key.strip()] = json.loads(value)
+        except ValueError:
+            settings[key.strip()] = value
+    return settings

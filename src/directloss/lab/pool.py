@@ -1,0 +1,124 @@
+"""Worker processes: each has a pipe of its own, takes one job at a time, and ends when the pipe closes.
+
+Why not ProcessPoolExecutor: its workers outlive a parent that was killed, and it cannot stop a job that is under way.
+Here a dead parent closes the pipes, so that nothing is left behind, and `stop` ends all workers at once.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from directloss._checks import DirectLossError
+from directloss.lab.runner import Job, execute, set_up_process
+
+Result = tuple[Job, dict[str, Any]]
+
+
+class Pool:
+    """``workers`` processes that execute jobs; with one worker the jobs run in this process."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self._idle: list[_Worker] = []
+        self._busy: list[_Worker] = []
+        self._here: list[Job] = []
+        set_up_process()
+
+    @property
+    def free(self) -> int:
+        """How many jobs it can take now."""
+        return self.workers - len(self._busy) - len(self._here)
+
+    def submit(self, job: Job) -> None:
+        """Start a job; there must be a free worker."""
+        if self.workers == 1:
+            self._here.append(job)
+            return
+        worker = self._idle.pop() if self._idle else _Worker()
+        worker.start(job)
+        self._busy.append(worker)
+
+    def collect(self) -> list[Result]:
+        """Wait until at least one job is done and return what is."""
+        if self._here:
+            job = self._here.pop()
+            return [(job, execute(job))]
+        ready = set(wait([worker.pipe for worker in self._busy]))
+        done = [worker for worker in self._busy if worker.pipe in ready]
+        results = [worker.result() for worker in done]
+        self._busy = [worker for worker in self._busy if worker not in done]
+        self._idle += done
+        return results
+
+    def stop(self) -> None:
+        """End all workers, whatever they are doing."""
+        for worker in self._busy + self._idle:
+            worker.end()
+        self._busy, self._idle, self._here = [], [], []
+
+
+class _Worker:
+    """One process and this side of its pipe."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.process: BaseProcess = context.Process(target=_work, args=(theirs, execute), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.job: Job | None = None
+
+    def start(self, job: Job) -> None:
+        self.job = job
+        self.pipe.send(job)
+
+    def result(self) -> Result:
+        job = self.job
+        if job is None:
+            raise RuntimeError("a worker answered without a job")
+        try:
+            answer = self.pipe.recv()
+        except (EOFError, OSError):
+            self.process.join()
+            raise DirectLossError(
+                f"A worker process died (exit code {self.process.exitcode}) during {job.spec.method}, seed {job.spec.seed}. "
+                "Was the memory full? What is finished is stored; go on with --resume and fewer --workers."
+            ) from None
+        if isinstance(answer, DirectLossError):
+            raise answer
+        if isinstance(answer, str):
+            raise RuntimeError(f"A run failed: {job.spec}\n{answer}")
+        return job, answer
+
+    def end(self) -> None:
+        self.pipe.close()
+        self.process.terminate()
+        self.process.join()
+
+
+def _work(pipe: Connection, run: Callable[[Job], dict[str, Any]]) -> None:
+    """The life of a worker process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides what to do
+    set_up_process()
+    while True:
+        try:
+            job = pipe.recv()
+        except (EOFError, OSError):
+            os._exit(0)
+        try:
+            answer: Any = run(job)
+        except DirectLossError as error:
+            answer = error
+        except Exception:
+            answer = traceback.format_exc()
+        try:
+            pipe.send(answer)
+        except (BrokenPipeError, OSError):
+            os._exit(0)

@@ -1,0 +1,173 @@
+"""From a request ("reproduce this, there, with these changes") to a finished folder of records."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from directloss._checks import check_count, fail
+from directloss.lab.campaign import Campaign
+from directloss.lab.config import Config
+from directloss.lab.experiments import Experiment, get_experiment
+from directloss.lab.folder import Folder, now
+from directloss.lab.pool import Pool
+from directloss.lab.progress import Display, Standing
+from directloss.lab.records import RecordFile, commit, versions
+from directloss.lab.runner import selection_metric
+from directloss.lab.search import close_storage, open_storage
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for. None means: as the preset, or the run that is resumed, has it."""
+
+    name: str
+    preset: str | None = None
+    methods: tuple[str, ...] | None = None
+    seeds: int | None = None
+    noise: tuple[float, ...] | None = None
+    select: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    out: Path | None = None
+    workers: int | None = None
+    resume: bool = False
+    storage: str | None = None
+    data_root: Path | None = None
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """The config keys that were given."""
+        named = {"methods": self.methods, "seeds": self.seeds, "noise": self.noise, "select_on": self.select}
+        if self.data_root is not None:
+            named["images"] = "mnist"
+        return {**{key: value for key, value in named.items() if value is not None}, **self.settings}
+
+    def command(self, out: Path, preset: str) -> str:
+        """The command that asks for exactly this."""
+        words = ["directloss", "reproduce", self.name, "--preset", preset]
+        options: dict[str, object] = {
+            "--methods": None if self.methods is None else ",".join(self.methods),
+            "--seeds": self.seeds,
+            "--noise": None if self.noise is None else ",".join(f"{share:g}" for share in self.noise),
+            "--select": self.select,
+            "--out": out,
+            "--storage": self.storage,
+            "--data-root": self.data_root,
+        }
+        for option, value in options.items():
+            if value is not None:
+                words += [option, str(value)]
+        for key, value in self.settings.items():
+            words += ["--set", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
+        return shlex.join(words)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A checked request: nothing in it can fail any more except the work itself."""
+
+    experiment: Experiment
+    config: Config
+    preset: str
+    folder: Folder
+    info: dict[str, Any]
+    workers: int
+    storage: str
+    data_root: str | None
+
+    @property
+    def resume_command(self) -> str:
+        """How to go on after an interruption."""
+        words = ["directloss", "reproduce", self.experiment.name, "--out", str(self.folder.path), "--resume"]
+        return shlex.join(words + (["--data-root", self.data_root] if self.data_root else []))
+
+
+def make_plan(request: Request) -> Plan:
+    """Check everything that can be checked before the first run, and write nothing."""
+    experiment = get_experiment(request.name)
+    if request.data_root is not None:
+        _check_data_root(experiment, request.data_root)
+    workers = check_count("--workers", request.workers if request.workers is not None else _cores())
+    if request.resume:
+        preset, out, config, info = _resumed(experiment, request)
+    else:
+        preset = request.preset or "quick"
+        out = request.out or Path("runs") / f"{request.name}-{preset}"
+        config = experiment.config(preset).changed(request.changes)
+        Folder(out).check_new()
+        info = {"experiment": request.name, "preset": preset, "command": request.command(out, preset), "started": now()}
+    storage = request.storage or info.get("storage") or f"sqlite:///{out}/search.db"
+    root = str(request.data_root) if request.data_root is not None else info.get("data_root")
+    info |= {"config": config.to_dict(), "finished": None, "versions": versions(), "commit": commit()}
+    info |= {"storage": request.storage or info.get("storage"), "data_root": root}
+    return Plan(experiment, config, preset, Folder(out), info, workers, storage, root)
+
+
+def _resumed(experiment: Experiment, request: Request) -> tuple[str, Path, Config, dict[str, Any]]:
+    """The stored run, perhaps with more methods, seeds, noise levels or classes than it had."""
+    out = request.out or Path("runs") / f"{request.name}-{request.preset or 'quick'}"
+    info = Folder(out).check_resumable(request.name)
+    stored = experiment.config_from(info["config"])
+    preset = str(info["preset"])
+    if request.preset is not None and request.preset != preset:
+        fail("--preset", f"must be {preset!r}, the preset of the run in {out}", repr(request.preset))
+    config = stored.changed(request.changes)
+    config.check_grown_from(stored, str(out))
+    if config != stored:
+        info["command"] = request.command(out, preset)
+    return preset, out, config, info
+
+
+def _check_data_root(experiment: Experiment, root: Path) -> None:
+    if not experiment.takes_data_root:
+        fail("--data-root", f"must be left out: {experiment.name!r} draws its data itself", root)
+    from directloss.lab.data.digits import mnist
+
+    mnist(str(root))
+
+
+def _cores() -> int:
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+def carry_out(plan: Plan, console: Console) -> None:
+    """Do the runs. The folder holds a complete set of records afterwards."""
+    plan.folder.claim()
+    began = time.monotonic()
+    before = float(plan.info.get("seconds") or 0.0)
+    finished = None
+    try:
+        plan.folder.write(plan.info)
+        try:
+            _run_all(plan, console)
+            finished = now()
+        finally:
+            seconds = round(before + time.monotonic() - began, 1)
+            plan.folder.write({**plan.info, "finished": finished, "seconds": seconds})
+    finally:
+        plan.folder.release()
+
+
+def _run_all(plan: Plan, console: Console) -> None:
+    records = RecordFile(plan.folder.path)
+    storage = open_storage(plan.storage)
+    pool = Pool(plan.workers)
+    try:
+        campaign = Campaign(plan.experiment.name, plan.config, storage, records, plan.data_root)
+        standing = Standing(plan.config.methods, selection_metric(plan.config))
+        title = f"{plan.experiment.name} ({plan.preset})"
+        with Display(console, title, campaign.total, standing, list(records.by_key.values())) as display:
+            campaign.observe = display.add
+            campaign.run(pool)
+    finally:
+        pool.stop()
+        close_storage(storage)

@@ -1,0 +1,242 @@
+"""Metrics of decisions: of yes or no per item (positive where the score is above 0), and of the best class per item.
+
+The formulas, and what 0/0 means in each, are in `directloss.metrics.confusion`. A score of exactly 0 is a no.
+The best class is the one with the highest score; among equal scores it is the one with the lowest index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from directloss._checks import (
+    check_classes,
+    check_count,
+    check_finite,
+    check_labels,
+    check_mask,
+    check_positive,
+    check_same_shape,
+    check_scores,
+    check_tensor,
+    fail,
+)
+from directloss.metrics import confusion
+from directloss.metrics.confusion import Counts, count
+
+
+def confusion_counts(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Counts:
+    """The confusion matrix of each problem, float64, with a positive decision where the score is above 0.
+
+    Args:
+        scores: shape ``(..., n)``.
+        target: shape ``(..., n)``, 1 for positives and 0 for negatives.
+        mask: shape ``(..., n)``, False for padding.
+
+    Returns:
+        ``tp``, ``fp``, ``fn``, ``tn``, each of shape ``(...)``.
+
+    Example:
+        >>> [int(c) for c in confusion_counts(torch.tensor([2.0, 1.0, -1.0, 0.0]), torch.tensor([1, 0, 0, 1]))]
+        [1, 1, 1, 1]
+    """
+    scores = check_scores(scores, 1, "(..., n)").detach()
+    target = check_same_shape(target, scores)
+    positive, negative = target == 1, target == 0
+    if mask is None:
+        check_labels(target)
+        check_finite(scores)
+    else:
+        mask = check_mask(mask, target.shape, "target")
+        check_labels(torch.where(mask, target, torch.zeros_like(target)))
+        check_finite(torch.where(mask, scores, 0.0))
+        positive, negative = positive & mask, negative & mask
+    return count(scores > 0, positive, negative)
+
+
+def evaluate(function: Callable[..., Tensor], scores: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
+    """Any function of the four counts, for each problem; in the type of the scores, but at least float32."""
+    return function(*confusion_counts(scores, target, mask)).to(torch.promote_types(scores.dtype, torch.float32))
+
+
+def f_beta(scores: Tensor, target: Tensor, beta: float = 1.0, mask: Tensor | None = None) -> Tensor:
+    """F-beta of each problem; ``beta`` says how many times more recall weighs than precision.
+
+    Args:
+        scores: shape ``(..., n)``, positive above 0.
+        target: shape ``(..., n)``, 1 or 0.
+        beta: a positive number.
+        mask: shape ``(..., n)``, False for padding.
+
+    Example:
+        >>> f_beta(torch.tensor([2.0, 1.0, -1.0, 0.5]), torch.tensor([1, 0, 0, 1]))
+        tensor(0.8000)
+    """
+    beta = check_positive("beta", beta)
+    return evaluate(lambda *counts: confusion.f_beta_of_counts(*counts, beta=beta), scores, target, mask)
+
+
+def precision(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
+    """The share of the predicted positives that are right; arguments as `f_beta`.
+
+    Example:
+        >>> precision(torch.tensor([2.0, 1.0, -1.0, 0.5]), torch.tensor([1, 0, 0, 1]))
+        tensor(0.6667)
+    """
+    return evaluate(confusion.precision_of_counts, scores, target, mask)
+
+
+def recall(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
+    """The share of the positives that are found; arguments as `f_beta`.
+
+    Example:
+        >>> recall(torch.tensor([2.0, 1.0, -1.0, -0.5]), torch.tensor([1, 0, 0, 1]))
+        tensor(0.5000)
+    """
+    return evaluate(confusion.recall_of_counts, scores, target, mask)
+
+
+def matthews(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Matthews' correlation coefficient, from -1 to 1; arguments as `f_beta`.
+
+    Example:
+        >>> matthews(torch.tensor([2.0, 1.0, -1.0, 0.5]), torch.tensor([1, 0, 0, 1]))
+        tensor(0.5774)
+    """
+    return evaluate(confusion.matthews_of_counts, scores, target, mask)
+
+
+def kappa(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Cohen's kappa, from -1 to 1; arguments as `f_beta`.
+
+    Example:
+        >>> kappa(torch.tensor([2.0, 1.0, -1.0, 0.5]), torch.tensor([1, 0, 0, 1]))
+        tensor(0.5000)
+    """
+    return evaluate(confusion.kappa_of_counts, scores, target, mask)
+
+
+def balanced_accuracy(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
+    """The mean of the accuracies on positives and on negatives; arguments as `f_beta`.
+
+    Example:
+        >>> balanced_accuracy(torch.tensor([2.0, 1.0, -1.0, 0.5]), torch.tensor([1, 0, 0, 1]))
+        tensor(0.7500)
+    """
+    return evaluate(confusion.balanced_accuracy_of_counts, scores, target, mask)
+
+
+def g_mean(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
+    """The geometric mean of the accuracies on positives and on negatives; arguments as `f_beta`.
+
+    Example:
+        >>> g_mean(torch.tensor([2.0, 1.0, -1.0, 0.5]), torch.tensor([1, 0, 0, 1]))
+        tensor(0.7071)
+    """
+    return evaluate(confusion.g_mean_of_counts, scores, target, mask)
+
+
+def binary_accuracy(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
+    """The share of right decisions; arguments as `f_beta`.
+
+    Example:
+        >>> binary_accuracy(torch.tensor([2.0, 1.0, -1.0, 0.5]), torch.tensor([1, 0, 0, 1]))
+        tensor(0.7500)
+    """
+    return evaluate(confusion.accuracy_of_counts, scores, target, mask)
+
+
+def error(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
+    """The share of wrong decisions, ``1 - binary_accuracy``; arguments as `f_beta`.
+
+    Example:
+        >>> error(torch.tensor([2.0, 1.0, -1.0, 0.5]), torch.tensor([1, 0, 0, 1]))
+        tensor(0.2500)
+    """
+    return 1 - binary_accuracy(scores, target, mask)
+
+
+# ---------------------------------------------------------------------------------------------- one class per item
+
+
+def check_class_problem(scores: Tensor, target: object, check_values: bool = True) -> Tensor:
+    """One class index for each row of scores."""
+    target = check_tensor("target", target)
+    if target.shape != scores.shape[:-1]:
+        rule = f"must hold one class index per row of scores, shape {tuple(scores.shape[:-1])}"
+        fail("target", rule, f"of shape {tuple(target.shape)}")
+    if check_values:
+        check_finite(scores)
+        check_classes(target, scores.shape[-1])
+    return target
+
+
+def check_k(k: int, classes: int) -> None:
+    """A set of k classes needs k classes to choose from."""
+    if k > classes:
+        fail("k", f"must be at most the number of classes, {classes}", k)
+
+
+def top_k_members(scores: Tensor, k: int) -> Tensor:
+    """The set of the k highest scores as a boolean tensor ``(..., c)``; among equal scores the lower index comes first.
+
+    Example:
+        >>> top_k_members(torch.tensor([0.0, 2.0, 1.0, 1.0]), 2)
+        tensor([False,  True,  True, False])
+    """
+    lowest = scores.topk(k, dim=-1, sorted=False).values.amin(-1, keepdim=True)
+    above, equal = scores > lowest, scores == lowest
+    room = k - above.sum(-1, keepdim=True)
+    return above | (equal & (equal.cumsum(-1) <= room))
+
+
+def _mean_over_items(right: Tensor, mask: Tensor | None, scores: Tensor) -> Tensor:
+    """The share of items that are right, among those that are not padding; 1 where there are none."""
+    kind = torch.promote_types(scores.dtype, torch.float32)
+    if mask is None:
+        return right.to(kind).mean()
+    real = mask.sum()
+    return torch.where(real > 0, (right & mask).sum() / real.clamp(min=1), 1.0).to(kind)
+
+
+def _class_problem(scores: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Checked scores and class indices, both zero where there is padding."""
+    scores = check_scores(scores, 1, "(..., c)").detach()
+    if mask is not None:
+        mask = check_mask(mask, scores.shape[:-1], "target")
+        scores = torch.where(mask[..., None], scores, 0.0)
+        target = check_tensor("target", target)
+        if target.shape == mask.shape:
+            target = torch.where(mask, target, torch.zeros_like(target))
+    return scores, check_class_problem(scores, target)
+
+
+def accuracy(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
+    """The share of items whose best class is the right one, a scalar.
+
+    Args:
+        scores: shape ``(..., c)``, one row of class scores per item.
+        target: shape ``(...)``, class indices.
+        mask: shape ``(...)``, False for padding.
+
+    Example:
+        >>> accuracy(torch.tensor([[1.0, 3.0, 0.0], [2.0, 1.0, 0.0]]), torch.tensor([1, 2]))
+        tensor(0.5000)
+    """
+    scores, target = _class_problem(scores, target, mask)
+    return _mean_over_items(scores.argmax(-1) == target, mask, scores)
+
+
+def top_k_accuracy(scores: Tensor, target: Tensor, k: int = 5, mask: Tensor | None = None) -> Tensor:
+    """The share of items whose right class is among the ``k`` best, a scalar; other arguments as `accuracy`.
+
+    Example:
+        >>> top_k_accuracy(torch.tensor([[1.0, 3.0, 0.0], [2.0, 1.0, 0.0]]), torch.tensor([0, 2]), k=2)
+        tensor(0.5000)
+    """
+    scores, target = _class_problem(scores, target, mask)
+    check_k(check_count("k", k), scores.shape[-1])
+    found = top_k_members(scores, k).gather(-1, target.long()[..., None]).squeeze(-1)
+    return _mean_over_items(found, mask, scores)

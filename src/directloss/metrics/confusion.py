@@ -1,0 +1,145 @@
+"""Metrics as functions of the confusion matrix: the one definition of each number, for training and evaluation alike.
+
+Every function takes four tensors of counts that broadcast against each other - ``tp`` true positives, ``fp`` false
+positives, ``fn`` false negatives, ``tn`` true negatives - and returns the metric in their common shape.
+
+What 0/0 means:
+
+- Precision, recall, F-beta, IoU, Dice: 1 where nothing was to be found and nothing was predicted (``tp = fp = fn = 0``),
+  else 0. So precision is 0 where positives exist and none was predicted; recall is 0 where all that was predicted is wrong.
+- Matthews: 0. Kappa: 1, because its 0/0 happens only where every decision is right. Accuracy of no items: 1.
+- Balanced accuracy and G-mean leave out a class without items; without any items they are 1.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Counts(NamedTuple):
+    """The confusion matrix of one problem or of many."""
+
+    tp: Tensor
+    fp: Tensor
+    fn: Tensor
+    tn: Tensor
+
+
+def count(predicted: Tensor, positive: Tensor, negative: Tensor) -> Counts:
+    """Count the decisions over the last dimension, in float64; an item that is neither positive nor negative is padding.
+
+    Three boolean tensors of shape ``(..., n)`` give four of shape ``(...)``.
+
+    Example:
+        >>> label = torch.tensor([1, 1, 0, -1])
+        >>> count(torch.tensor([True, False, True, True]), label == 1, label == 0).fp
+        tensor(1., dtype=torch.float64)
+    """
+    tp = torch.count_nonzero(predicted & positive, dim=-1).double()
+    fp = torch.count_nonzero(predicted & negative, dim=-1).double()
+    fn = torch.count_nonzero(positive, dim=-1) - tp
+    return Counts(tp, fp, fn, torch.count_nonzero(negative, dim=-1) - fp)
+
+
+def _ratio(part: Tensor, whole: Tensor, otherwise: Tensor | float) -> Tensor:
+    """``part / whole``, and ``otherwise`` where both are zero."""
+    empty = (whole == 0).to(whole.dtype)
+    return (part + empty * otherwise) / (whole + empty)
+
+
+def _share(part: Tensor, whole: Tensor, fp: Tensor, fn: Tensor) -> Tensor:
+    """``part / whole``; for 0/0 it is 1 where nothing was to be found and nothing was predicted, else 0."""
+    return _ratio(part, whole, (fp + fn == 0).to(whole.dtype))
+
+
+def precision_of_counts(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
+    """Precision ``tp / (tp + fp)``: the share of the predicted positives that are right."""
+    return _share(tp, tp + fp, fp, fn)
+
+
+def recall_of_counts(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
+    """Recall ``tp / (tp + fn)``: the share of the positives that are found."""
+    return _share(tp, tp + fn, fp, fn)
+
+
+def f_beta_of_counts(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor, beta: float = 1.0) -> Tensor:
+    """``(1 + beta^2) tp / ((1 + beta^2) tp + beta^2 fn + fp)``, which weighs recall ``beta`` times as much as precision.
+
+    van Rijsbergen: Information Retrieval, 1979, Ch. 7.
+
+    Example:
+        >>> f_beta_of_counts(torch.tensor(2.0), torch.tensor(1.0), torch.tensor(1.0), torch.tensor(5.0))
+        tensor(0.6667)
+    """
+    # Divided by 1 + beta^2, so that neither a huge nor a tiny beta overflows.
+    weight = beta * beta / (1 + beta * beta) if beta < 1 else 1 / (1 + 1 / (beta * beta))
+    return _share(tp, tp + (weight * fn + (1 - weight) * fp), fp, fn)
+
+
+def iou_of_counts(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
+    """Intersection over union ``tp / (tp + fp + fn)``, the Jaccard index."""
+    return _share(tp, tp + (fp + fn), fp, fn)
+
+
+def dice_of_counts(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
+    """Dice coefficient ``2 tp / (2 tp + fp + fn)``; the same number as F1."""
+    return f_beta_of_counts(tp, fp, fn, tn)
+
+
+def matthews_of_counts(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
+    """Matthews' correlation ``(tp tn - fp fn) / sqrt((tp+fp) (tp+fn) (tn+fp) (tn+fn))``, from -1 to 1.
+
+    Matthews: Comparison of the predicted and observed secondary structure of T4 phage lysozyme, 1975.
+
+    Example:
+        >>> matthews_of_counts(torch.tensor(2.0), torch.tensor(1.0), torch.tensor(1.0), torch.tensor(2.0))
+        tensor(0.3333)
+    """
+    # Two roots of two factors: the product of all four would overflow float32 for some thousand million items.
+    return _ratio(tp * tn - fp * fn, ((tp + fp) * (tn + fn)).sqrt() * ((tp + fn) * (tn + fp)).sqrt(), 0.0)
+
+
+def kappa_of_counts(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
+    """Cohen's kappa, the agreement beyond chance: ``2 (tp tn - fp fn) / ((tp+fp) (fp+tn) + (tp+fn) (fn+tn))``, from -1 to 1.
+
+    Cohen: A coefficient of agreement for nominal scales, 1960.
+
+    Example:
+        >>> kappa_of_counts(torch.tensor(2.0), torch.tensor(1.0), torch.tensor(1.0), torch.tensor(2.0))
+        tensor(0.3333)
+    """
+    return _ratio(2 * (tp * tn - fp * fn), (tp + fp) * (fp + tn) + (tp + fn) * (fn + tn), 1.0)
+
+
+def balanced_accuracy_of_counts(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
+    """The mean of ``tp / (tp + fn)`` and ``tn / (tn + fp)``: every class weighs the same, however rare.
+
+    Example:
+        >>> balanced_accuracy_of_counts(torch.tensor(1.0), torch.tensor(0.0), torch.tensor(1.0), torch.tensor(8.0))
+        tensor(0.7500)
+    """
+    positives, negatives = tp + fn, tn + fp
+    classes = (positives > 0).to(tp.dtype) + (negatives > 0).to(tp.dtype)
+    return _ratio(_ratio(tp, positives, 0.0) + _ratio(tn, negatives, 0.0), classes, 1.0)
+
+
+def g_mean_of_counts(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
+    """The geometric mean of ``tp / (tp + fn)`` and ``tn / (tn + fp)``: zero as soon as one class is never found.
+
+    Kubat, Matwin: Addressing the curse of imbalanced training sets, 1997.
+
+    Example:
+        >>> g_mean_of_counts(torch.tensor(1.0), torch.tensor(0.0), torch.tensor(3.0), torch.tensor(8.0))
+        tensor(0.5000)
+    """
+    # The rate of an absent class is set to that of the other one: their geometric mean is then the other one alone.
+    of_negatives = _ratio(tn, tn + fp, _ratio(tp, tp + fn, 1.0))
+    return (_ratio(tp, tp + fn, of_negatives) * of_negatives).sqrt()
+
+
+def accuracy_of_counts(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
+    """The share of right decisions ``(tp + tn) / (tp + fp + fn + tn)``."""
+    return _ratio(tp + tn, (tp + tn) + (fp + fn), 1.0)

@@ -1,0 +1,280 @@
+"""Exact loss-augmented inference for every loss that is a function of the confusion matrix.
+
+Plain inference says yes where the score is above 0. With F the mean of the scores of the chosen items, any other output
+is that one with some decisions flipped, and each flip costs ``|score| / n``. The loss counts items but does not know them,
+so within a class the cheapest are flipped first, and what has to be found is two numbers per problem:
+
+    max over i, j  of  sign * L(i, j) - X_i - Y_j
+
+where ``X_i`` and ``Y_j`` are the prices ``|score| / (n epsilon)`` of the i cheapest flips among the positives and the j
+cheapest among the negatives. Measured from the threshold, sums never mix the large scores with the small ones.
+
+Three facts keep this small:
+
+- A monotone loss (never smaller for one more wrong decision) is raised only by flipping right decisions and lowered only
+  by flipping wrong ones, so sign +1 looks at the right ones and sign -1 at the wrong ones.
+- No set of flips may cost more than it can possibly gain, which leaves out the items far from the threshold.
+- Where L is linear along a line - for most metrics at a fixed number of predicted positives (``j - i`` fixed), for IoU at
+  a fixed number of false positives (``j`` fixed) - the objective is concave along it: its top is where the price of one
+  more step exceeds its slope. One binary search for all lines at once, O(n log n) in all. Else the grid of all (i, j).
+
+Among equal scores the item with the lower index is flipped first. Of several equally good outputs the cheapest is taken,
+so that the plain prediction stays whenever nothing is strictly better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from directloss.metrics.confusion import Counts, count
+
+Loss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+GRID_CELLS = 1 << 18
+"""How many cells of the grid are looked at in one go: some megabytes, which stay in the cache."""
+KEYS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+class Decisions(NamedTuple):
+    """The plain decisions of a batch of problems, in two dimensions ``(b, n)``, and their confusion matrix ``(b,)``."""
+
+    scores: Tensor
+    chosen: Tensor
+    positive: Tensor
+    negative: Tensor
+    counts: Counts
+
+
+class Moves(NamedTuple):
+    """The decisions of one class that can be flipped in one direction, cheapest first; ``w`` of them at most."""
+
+    step: int
+    """+1 where a flip makes a no a yes, -1 where it makes a yes a no."""
+    price: Tensor
+    """Shape ``(b, w)``, ascending; infinite where a problem has fewer of them."""
+    place: Tensor
+    """Which item it is, shape ``(b, w)``; n where there is none."""
+
+    def total(self) -> Tensor:
+        """The price of the first 0, 1, ..., w flips together, shape ``(b, w + 1)``."""
+        return pad(self.price.cumsum(-1), (1, 0))
+
+    def cut(self, limit: Tensor) -> Moves:
+        """Without the flips that even together with all cheaper ones cost too much."""
+        width = int((self.price.cumsum(-1) < limit).sum(-1).max())
+        return Moves(self.step, self.price[:, :width], self.place[:, :width])
+
+
+def decide(scores: Tensor, target: Tensor) -> Decisions:
+    """Yes where the score is above 0. Any batch dimensions become one."""
+    n = scores.shape[-1]
+    flat, labels = scores.reshape(-1, n), target.reshape(-1, n)
+    chosen, positive, negative = flat > 0, labels == 1, labels == 0
+    return Decisions(flat, chosen, positive, negative, count(chosen, positive, negative))
+
+
+def best_flips(
+    plain: Decisions, loss: Loss, epsilon: Tensor, sign: int, *, line: str | None = None, monotone: bool = True
+) -> Tensor:
+    """The augmented output minus the plain one: +1, -1 or 0 for each item, shape ``(b, n)``.
+
+    Args:
+        plain: the plain decisions.
+        loss: L as a function of the four counts, float64 tensors that broadcast against each other.
+        epsilon: shape ``(b,)``, float64.
+        sign: +1 or -1.
+        line: ``"predicted"`` or ``"false positives"``, the number that has to be fixed to make L linear; else None.
+        monotone: whether L never falls when one more decision is wrong.
+    """
+    now = Counts(*(part[:, None] for part in plain.counts))
+    unit = (now.tp + now.fp + now.fn + now.tn).clamp(min=1) * epsilon[:, None]
+    size = plain.scores.abs()
+    if not monotone:
+        sides = [(member & able, step) for member in (plain.positive, plain.negative) for able, step in _both_ways(plain)]
+        moves = [_collect(size, able, step, unit) for able, step in sides]
+        return _apply(plain, _search_grid(now, loss, sign, moves[:2], moves[2:]))
+    limit = _most_gained(now, loss, sign)
+    movable = plain.chosen if sign > 0 else ~plain.chosen
+    cheap = size < unit * limit
+    positives = _collect(size, plain.positive & movable & cheap, -sign, unit).cut(limit)
+    negatives = _collect(size, plain.negative & ~movable & cheap, sign, unit).cut(limit)
+    if line is None:
+        return _apply(plain, _search_grid(now, loss, sign, [positives], [negatives]))
+    return _apply(plain, _search_lines(now, loss, sign, positives, negatives, line))
+
+
+def _both_ways(plain: Decisions) -> list[tuple[Tensor, int]]:
+    """Which items can be flipped to no, and which to yes."""
+    return [(plain.chosen, -1), (~plain.chosen, +1)]
+
+
+def _most_gained(now: Counts, loss: Loss, sign: int) -> Tensor:
+    """How much more (sign +1) or less (sign -1) than now a monotone loss can be, shape ``(b, 1)``."""
+    zero = torch.zeros_like(now.tp)
+    positives, negatives = now.tp + now.fn, now.fp + now.tn
+    extreme = (zero, negatives, positives, zero) if sign > 0 else (positives, zero, zero, negatives)
+    return sign * (loss(*extreme) - loss(*now))
+
+
+def _collect(size: Tensor, able: Tensor, step: int, unit: Tensor) -> Moves:
+    """Sort the items that can be flipped by ``|score|``. Only they are sorted: with sign -1 they are few."""
+    problems, n = size.shape
+    if problems == 1:
+        place = able[0].nonzero()[:, 0]
+        sizes, order = _ascending(size[0].index_select(0, place))
+        return Moves(step, sizes.double()[None] / unit, place.index_select(0, order)[None])
+    number = able.sum(-1)
+    row, item = able.nonzero(as_tuple=True)
+    slot = torch.arange(len(row), device=row.device) - (number.cumsum(0) - number)[row]
+    sizes = size.new_full((problems, int(number.max())), torch.inf)
+    sizes[row, slot] = size[row, item]
+    place = torch.full_like(sizes, n, dtype=torch.int64)
+    place[row, slot] = item
+    sizes, order = _ascending(sizes)
+    return Moves(step, sizes.double() / unit, place.gather(-1, order))
+
+
+def _ascending(sizes: Tensor) -> tuple[Tensor, Tensor]:
+    """Sort numbers that are not negative. Their bits, read as integers, have the same order and sort several times faster."""
+    keys, order = sizes.view(KEYS[sizes.element_size()]).sort(dim=-1, stable=True)
+    return keys.view(sizes.dtype), order
+
+
+def _apply(plain: Decisions, flips: list[tuple[Moves, Tensor]]) -> Tensor:
+    """Carry out the first so many moves of each kind."""
+    problems, n = plain.scores.shape
+    kind = torch.promote_types(plain.scores.dtype, torch.float32)
+    change = torch.zeros(problems, n + 1, dtype=kind, device=plain.scores.device)  # the last column takes what is no item
+    for moves, number in flips:
+        done = torch.arange(moves.place.shape[1], device=number.device) < number
+        change.scatter_(1, moves.place, moves.step * done.to(kind))
+    return change[:, :n]
+
+
+def _cheapest(value: Tensor, cost: Tensor) -> Tensor:
+    """Where the highest value of the last dimension is, and if it is there several times, where it costs least."""
+    return cost.masked_fill(value < value.amax(-1, keepdim=True), torch.inf).argmin(-1, keepdim=True)
+
+
+# ---------------------------------------------------------------------------------------------- lines
+
+
+def _search_lines(
+    now: Counts, loss: Loss, sign: int, positives: Moves, negatives: Moves, line: str
+) -> list[tuple[Moves, Tensor]]:
+    """The top of every line, then the best of the tops."""
+
+    def worth(i: Tensor, j: Tensor) -> Tensor:
+        i, j = sign * i.double(), sign * j.double()  # once: arithmetic of mixed types is slow
+        return sign * loss(now.tp - i, now.fp + j, now.fn + i, now.tn - j)
+
+    i, j = _fixed_predicted(positives, negatives, worth) if line == "predicted" else _fixed_fp(positives, negatives, worth)
+    cost = positives.total().gather(-1, i) + negatives.total().gather(-1, j)
+    value = torch.where(cost < torch.inf, worth(i, j) - cost, -torch.inf)
+    best = _cheapest(value, cost)
+    return [(positives, i.gather(-1, best)), (negatives, j.gather(-1, best))]
+
+
+Worth = Callable[[Tensor, Tensor], Tensor]
+
+
+def _fixed_predicted(positives: Moves, negatives: Moves, worth: Worth) -> tuple[Tensor, Tensor]:
+    """The best i and j for every difference ``j - i``, each of shape ``(b, w)``.
+
+    One more step along such a line flips one more positive and one more negative. Its gain, the slope of the line, is
+    always the same, its price ``x_i + y_j`` grows: binary search for the last step that is worth it.
+    """
+    x, y = positives.price, negatives.price
+    gap = torch.arange(-x.shape[1], y.shape[1] + 1, device=x.device).expand(len(x), -1)
+    first = (-gap).clamp(min=0)
+    last = torch.minimum(_real(x), _real(y) - gap).maximum(first)
+    slope = (worth(last, last + gap) - worth(first, first + gap)) / (last - first).clamp(min=1)
+    i = first + _steps_below(x, y, first, first + gap, slope)
+    return i, i + gap
+
+
+def _steps_below(x: Tensor, y: Tensor, x_start: Tensor, y_start: Tensor, slope: Tensor) -> Tensor:
+    """How many steps from a pair of places in x and y have a price ``x + y`` below the slope; all of shape ``(b, w)``.
+
+    All problems lie one after the other in one dimension, and places are 32-bit integers: both make the loop faster.
+    """
+    step = 1 << min(x.shape[1], y.shape[1]).bit_length() >> 1
+    x, y = pad(x, (0, step), value=torch.inf), pad(y, (0, step), value=torch.inf)
+    kind = torch.int32 if max(x.numel(), y.numel()) < 2**31 else torch.int64
+    row = torch.arange(len(x), device=x.device)[:, None]
+    at_x, at_y = (x_start + row * x.shape[1]).to(kind).flatten(), (y_start + row * y.shape[1]).to(kind).flatten()
+    x, y, slope = x.flatten(), y.flatten(), slope.flatten()
+    begin = at_x.clone()
+    while step:
+        # The price of the step that is the last of ``step`` more; the slices shift the prices instead of the places.
+        price = x[step - 1 :].index_select(0, at_x).add_(y[step - 1 :].index_select(0, at_y))
+        taken = (price < slope).to(kind)
+        at_x.add_(taken, alpha=step)
+        at_y.add_(taken, alpha=step)
+        step >>= 1
+    return (at_x - begin).view_as(x_start).long()
+
+
+def _fixed_fp(positives: Moves, negatives: Moves, worth: Worth) -> tuple[Tensor, Tensor]:
+    """The best i for every j, each of shape ``(b, w)``: flip all positives whose price is below the slope of the line."""
+    x = positives.price
+    j = torch.arange(negatives.price.shape[1] + 1, device=x.device).expand(len(x), -1)
+    last = _real(x).expand_as(j)
+    slope = (worth(last, j) - worth(torch.zeros_like(j), j)) / last.clamp(min=1)
+    return torch.searchsorted(x.contiguous(), slope.contiguous()), j
+
+
+def _real(price: Tensor) -> Tensor:
+    """How many moves a problem has, shape ``(b, 1)``."""
+    return (price < torch.inf).sum(-1, keepdim=True)
+
+
+# ---------------------------------------------------------------------------------------------- grid
+
+
+def _search_grid(
+    now: Counts, loss: Loss, sign: int, positives: list[Moves], negatives: list[Moves]
+) -> list[tuple[Moves, Tensor]]:
+    """The best cell of the whole grid, some problems at a time so that memory stays bounded."""
+    axes = (*_axis(positives), *_axis(negatives))
+    together = max(1, GRID_CELLS // axes[-1].shape[1])
+    found = []
+    for start in range(0, len(axes[0]), together):
+        here, *parts = (tuple(part[start : start + together] for part in group) for group in (now, axes[:2], axes[2:]))
+        found.append(_best_cell(Counts(*here), loss, sign, *parts))
+    tp, fp = (torch.cat(changes) for changes in zip(*found, strict=True))
+    flips = [(moves, tp) for moves in positives] + [(moves, fp) for moves in negatives]
+    return [(moves, (moves.step * change).clamp(min=0)) for moves, change in flips]
+
+
+def _axis(kinds: list[Moves]) -> tuple[Tensor, Tensor]:
+    """By how much a count can change, and what that costs, each of shape ``(b, w)``."""
+    costs = [moves.total() for moves in kinds]
+    # Beyond the last move of a problem the price is infinite; the count stays, so that L is always well defined.
+    steps = [torch.arange(cost.shape[1], device=cost.device).minimum(_real(moves.price)) for moves, cost in zip(kinds, costs)]
+    return torch.cat([moves.step * step for moves, step in zip(kinds, steps)], -1), torch.cat(costs, -1)
+
+
+def _best_cell(
+    now: Counts, loss: Loss, sign: int, rows: tuple[Tensor, Tensor], columns: tuple[Tensor, Tensor]
+) -> tuple[Tensor, Tensor]:
+    """How much the true and the false positives change in the best cell, each of shape ``(b, 1)``."""
+    tp, fp, fn, tn = (part[:, :, None] for part in now)
+    more_fp, price_fp = (part[:, None, :] for part in columns)
+    fp, tn = fp + more_fp, tn - more_fp
+    problems, width = columns[0].shape
+    height = max(1, GRID_CELLS // (problems * width))
+    tops = []
+    for some_tp, price_tp in zip(*(part[:, :, None].split(height, 1) for part in rows), strict=True):
+        cost = (price_tp + price_fp).flatten(1)
+        value = (sign * loss(tp + some_tp, fp, fn - some_tp, tn)).flatten(1) - cost
+        cell = _cheapest(value, cost)
+        changes = some_tp[:, :, 0].gather(-1, cell // width), columns[0].gather(-1, cell % width)
+        tops.append((value.gather(-1, cell), cost.gather(-1, cell), *changes))
+    value, cost, change_tp, change_fp = (torch.cat(parts, -1) for parts in zip(*tops, strict=True))
+    best = _cheapest(value, cost)
+    return change_tp.gather(-1, best), change_fp.gather(-1, best)
