@@ -66,7 +66,12 @@ def record(experiment: str, method: str, seed: int, noise: float = 0.0, group: i
         "noise": noise,
         "class": group,
         "params": params,
-        "metrics": {"test_ap": ap, "train_ap": min(1.0, ap + 0.01), "test_accuracy": 0.8 + 0.18 * ap, "val_ap": ap - 0.002},
+        "metrics": {
+            "test_ap": ap,
+            "train_ap": min(1.0, ap + 0.01),
+            "test_accuracy": 0.8 + 0.18 * ap,
+            "val_ap": ap - 0.002,
+        },
         "curve": curve(ap, method) if group is None else {},
         "seconds": 2.5,
         "versions": VERSIONS,
@@ -81,7 +86,12 @@ def search_records(experiment: str, methods: Sequence[str], noises: Sequence[flo
             for rate in (0.01, 0.03, 0.1, 0.3):
                 trial = record(experiment, method, 1000, noise)
                 score = trial["metrics"]["train_ap"] - 0.05 * abs(math.log10(rate / trial["params"]["lr"]))
-                trial |= {"stage": "search", "curve": {}, "metrics": {"train_ap": score}, "key": f"search/{method}/{noise}/{rate}"}
+                trial |= {
+                    "stage": "search",
+                    "curve": {},
+                    "metrics": {"train_ap": score},
+                    "key": f"search/{method}/{noise}/{rate}",
+                }
                 trial["params"] = trial["params"] | {"lr": rate}
                 yield trial
 
@@ -89,7 +99,9 @@ def search_records(experiment: str, methods: Sequence[str], noises: Sequence[flo
 def records(experiment: str, seeds: int = 10, methods: Sequence[str] | None = None) -> list[dict[str, Any]]:
     few = ("pos-ap", "hinge-ap", "x-ent")
     methods = methods or (few if experiment == "digits-noise" else METHODS)
-    noises: Sequence[float] = {"robustness": NOISES, "digits-noise": NOISES, "linear-noisy": (0.2,)}.get(experiment, (0.0,))
+    noises: Sequence[float] = {"robustness": NOISES, "digits-noise": NOISES, "linear-noisy": (0.2,)}.get(
+        experiment, (0.0,)
+    )
     groups: Sequence[int | None] = range(10) if experiment == "digits-noise" else (None,)
     found = list(search_records(experiment, methods, noises))
     found += [record(experiment, m, s, n, g) for m in methods for n in noises for s in range(seeds) for g in groups]
@@ -101,7 +113,13 @@ def run_info(experiment: str, **changes: Any) -> dict[str, Any]:
         "experiment": experiment,
         "preset": "paper",
         "command": f"directloss reproduce {experiment} --preset paper --out runs/{experiment}",
-        "config": {"iterations": 500, "hidden": [64, 64, 64], "momentum": 0.9, "train_points": 10000, "tune_on": "train_ap"},
+        "config": {
+            "iterations": 500,
+            "hidden": [64, 64, 64],
+            "momentum": 0.9,
+            "train_points": 10000,
+            "tune_on": "train_ap",
+        },
         "started": "2026-01-05T10:00:00+00:00",
         "finished": "2026-01-05T10:42:30+00:00",
     } | changes

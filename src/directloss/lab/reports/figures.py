@@ -91,12 +91,11 @@ def _curve(run: Run, figure: Figure, what: Metric, canvas: Canvas, axes: Axes) -
     """Mean over seeds with the interval as a band, over iterations."""
     if len(run.noises) > 1:
         return None
+    found = {method: curve for method in run.methods if (curve := _mean_curve(run, method, what)) is not None}
+    if not found:
+        return None
     ends: dict[str, tuple[float, float]] = {}
-    for method in run.methods:
-        found = _mean_curve(run, method, what)
-        if found is None:
-            continue
-        steps, mean, low, high = found
+    for method, (steps, mean, low, high) in found.items():
         seen = look(method)
         stride = max(1, len(steps) // 6)
         offset = run.methods.index(method) * stride // max(1, len(run.methods))
@@ -105,12 +104,10 @@ def _curve(run: Run, figure: Figure, what: Metric, canvas: Canvas, axes: Axes) -
         axes.fill_between(steps, low, high, color=seen.colour, alpha=0.16, lw=0)
         last = int(np.flatnonzero(np.isfinite(mean))[-1])
         ends[method] = (float(steps[last]), float(mean[last]))
-    if not ends:
-        return None
     axes.set(xlabel="iteration", ylabel=what.axis)
     axes.margins(x=0)
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    zoomed = _zoom(axes, (y for _, y in ends.values()))
+    zoomed = _frame(axes, [curve[1] for curve in found.values()], [curve[3] - curve[1] for curve in found.values()])
     _keep_below_full(axes, what)
     label_ends(canvas, axes, ends)
     title = f"{capital(what.label)} over iterations"
@@ -252,15 +249,21 @@ def _ticks(axes: Axes) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}".replace("-", MINUS)))
 
 
-def _zoom(axes: Axes, lasts: Iterable[float]) -> str:
-    """Where all lines end close together, show the end; the text says where the axis starts."""
-    low, high = axes.get_ylim()
-    lasts = list(lasts)
+def _frame(axes: Axes, means: list[np.ndarray], halves: list[np.ndarray]) -> str:
+    """Limits that show the means well and the bands as far as they leave room; says so if the start is cut off.
+
+    Where all lines end close together the axis shows that end, because the steep start would hide every difference.
+    """
+    values = np.concatenate(means)
+    low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    pad = min(float(np.nanmax(np.concatenate(halves))), 0.25 * (high - low)) + 0.03 * (high - low) + 1e-9
+    lasts = [float(mean[np.isfinite(mean)][-1]) for mean in means]
     apart = max(lasts) - min(lasts)
-    if len(lasts) < 2 or apart == 0 or apart > 0.1 * (high - low):
+    if not 0 < apart < 0.1 * (high - low):
+        axes.set_ylim(low - pad, high + pad)
         return ""
     start = min(lasts) - 3 * apart
-    axes.set_ylim(start, high)
+    axes.set_ylim(start, high + min(pad, apart))
     return f" The axis starts at {start:.3g}; the first iterations lie below."
 
 

@@ -150,5 +150,6 @@ def metrics_of(run: Run, wanted: tuple[str, ...]) -> tuple[Metric, ...]:
     there = {key for record in run.final for key in record.metrics}
     named = [key for key in wanted if key in there]
     ends = ("_low", "_high")
-    found = named or sorted(key for key in there if key.startswith("test_") and not key.endswith(ends))
-    return tuple(metric(key) for key in found or sorted(there))
+    found = named or [key for key in there if key.startswith("test_") and not key.endswith(ends)] or list(there)
+    # AP is what the library is about; without a wish of the experiment it comes first.
+    return tuple(metric(key) for key in (named or sorted(found, key=lambda key: (key != "test_ap", key))))
