@@ -29,7 +29,7 @@ bench: $(READY) ## Measure speed against sorting and cross-entropy
 	$(BIN)/python -m benchmarks
 
 docs: $(READY) ## Build the documentation into site/
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 format: $(READY) ## Format the code and repair what can be repaired
 	$(BIN)/ruff format .

@@ -85,6 +85,7 @@ WRONG_FOR_ALL: list[tuple[dict[str, Any], str, str]] = [
     ({"dim": ()}, "dim", "must name each dimension once, but it is ()"),
     ({"dim": 0, "task": "error"}, "dim", "must be left out"),
     ({"dim": 0, "target": LABELS[0]}, "target", "must have 2 dimensions like scores, but it is of shape (3,)"),
+    ({"dim": 0, "mask": MASK.tolist()}, "mask", "must be a torch.Tensor, but it is a list"),
     ({"dim": 0, "mask": MASK[0]}, "mask", "must have 2 dimensions like scores, but it is of shape (3,)"),
 ]
 
@@ -210,8 +211,9 @@ def test_padding_may_hold_anything(loss: str) -> None:
 
 
 def test_value_checks_can_be_switched_off() -> None:
-    """Then shapes and types are still checked, but no value is read."""
-    dl.direct_loss(changed(SCORES, math.inf), LABELS, "ap", check_values=False)
+    """Then shapes and types are still checked, but values only where that is free."""
+    dl.direct_loss(changed(SCORES, math.inf), CLASSES, Pick(), check_values=False)
+    refused(lambda: dl.direct_loss(changed(SCORES, math.inf), CLASSES, Pick()), "scores", "must be finite")
     refused(lambda: dl.direct_loss(SCORES, LABELS[0], "ap", check_values=False), "target", "must have the shape of scores")
 
 

@@ -142,14 +142,15 @@ def _events_last(
     if len(set(places)) != len(dims) or not dims:
         fail("dim", "must name each dimension once", dim)
 
-    def last(tensor: Tensor) -> Tensor:
+    def last(argument: str, tensor: Tensor) -> Tensor:
+        tensor = check_tensor(argument, tensor)
         if tensor.dim() != scores.dim():
-            fail("target or mask", f"must have {scores.dim()} dimensions like scores", f"of shape {tuple(tensor.shape)}")
+            fail(argument, f"must have {scores.dim()} dimensions like scores", f"of shape {tuple(tensor.shape)}")
         return tensor.movedim(places, list(range(-len(places), 0))).flatten(-len(places))
 
     if task.target_dims == 0:  # one label per problem: only the scores have the dimension
-        return last(scores), target, mask
-    return last(scores), last(target), None if mask is None else last(mask)
+        return last("scores", scores), target, mask
+    return last("scores", scores), last("target", target), None if mask is None else last("mask", mask)
 
 
 def _blank_padding(task: Task, scores: Tensor, target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
