@@ -44,7 +44,7 @@ class Grid:
         for rate in self.learning_rate:
             check_positive("learning_rate", rate)
         for decay in self.weight_decay:
-            if isinstance(decay, bool) or not isinstance(decay, int | float) or not 0 <= decay < float("inf"):
+            if not 0 <= decay < float("inf"):
                 fail("weight_decay", "must be a number of at least 0", repr(decay))
         for epsilon in self.epsilon:
             check_epsilon(epsilon)
@@ -102,8 +102,9 @@ class Config:
         if len(set(sizes.values())) != 1:
             fail("grids", "must have the same number of points for every family of methods", sizes)
         for family, has_epsilon in FAMILIES.items():
-            if bool(getattr(self, family).epsilon) != has_epsilon:
-                fail(f"{family}.epsilon", "must have values" if has_epsilon else "must be empty", getattr(self, family).epsilon)
+            values = getattr(self, family).epsilon
+            if bool(values) != has_epsilon:
+                fail(f"{family}.epsilon", "must have values" if has_epsilon else "must be empty", values)
         if not self.methods:
             fail("methods", "must name at least one method", "empty")
         for method in self.methods:

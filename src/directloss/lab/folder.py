@@ -40,7 +40,7 @@ class Folder:
         except (OSError, ValueError) as error:
             fail(str(path), "must be readable JSON", f"not ({error})", "Choose another folder with --out.")
         if not isinstance(info, dict) or info.get("schema") != SCHEMA:
-            fail(str(path), f"must describe a run of schema {SCHEMA}", "something else", "Choose another folder with --out.")
+            fail(str(path), f"must describe a run of schema {SCHEMA}", "another file", "Choose another --out.")
         return info
 
     def check_new(self) -> None:
@@ -56,10 +56,11 @@ class Folder:
         info = self.stored()
         if info is None:
             hint = "Leave --resume out to start a new run."
-            fail("--resume", "must be used with a folder that holds a run", f"{self.path}, which has no {RUN_FILE}", hint)
+            fail("--resume", "needs an --out folder that holds a run", f"{self.path}, which has no {RUN_FILE}", hint)
         if info.get("experiment") != experiment:
             hint = "Choose another folder with --out."
-            fail("--out", f"must hold a run of {experiment!r}", f"{self.path}, which holds {info.get('experiment')!r}", hint)
+            found = f"{self.path}, which holds {info.get('experiment')!r}"
+            fail("--out", f"must hold a run of {experiment!r}", found, hint)
         return info
 
     def claim(self) -> None:

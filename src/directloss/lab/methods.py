@@ -63,7 +63,8 @@ class Method:
     @property
     def hyper_parameters(self) -> tuple[str, ...]:
         """What is tuned."""
-        return ("learning_rate", "weight_decay", "epsilon") if FAMILIES[self.family] else ("learning_rate", "weight_decay")
+        shared = ("learning_rate", "weight_decay")
+        return (*shared, "epsilon") if FAMILIES[self.family] else shared
 
     def loss(self, scores: Tensor, target: Tensor, params: Mapping[str, float | str]) -> Tensor:
         """The loss of one batch: scores ``(n,)``, labels 0 or 1 ``(n,)``. The caller vouches for finite scores."""
@@ -91,7 +92,7 @@ def parse_method(name: str) -> Method:
         return Method(name, "x-ent", "")
     kind, dash, task = name.partition("-")
     if kind not in PREFIXES or not dash or not task:
-        hint = near(name, PAPER_METHODS) or f"Known: x-ent, and {', '.join(PREFIXES)} followed by a task, such as pos-ap."
+        hint = near(name, PAPER_METHODS) or f"Known: {', '.join(PAPER_METHODS)}, and others such as pos-ndcg@10."
         fail("method", "must be x-ent, or pos-, neg-, hinge- or per- with a task", repr(name), hint)
     task = "error" if task == "01" else task
     get(task)  # fails here, with the known names, rather than in the middle of a run

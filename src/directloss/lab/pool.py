@@ -88,7 +88,7 @@ class _Worker:
         except (EOFError, OSError):
             self.process.join()
             raise DirectLossError(
-                f"A worker process died (exit code {self.process.exitcode}) during {job.spec.method}, seed {job.spec.seed}. "
+                f"A worker process died (exit code {self.process.exitcode}) during {job.spec.method}. "
                 "Was the memory full? What is finished is stored; go on with --resume and fewer --workers."
             ) from None
         if isinstance(answer, DirectLossError):

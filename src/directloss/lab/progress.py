@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console, Group
@@ -35,7 +34,8 @@ class Standing:
     def words(self, method: str) -> tuple[str, str, str]:
         """Best AP in the search, mean AP on test data, number of final runs."""
         best, final = self.best.get(method), self.final.get(method, [])
-        return f"{best:.3f}" if best is not None else "-", f"{sum(final) / len(final):.3f}" if final else "-", str(len(final))
+        mean = f"{sum(final) / len(final):.3f}" if final else "-"
+        return f"{best:.3f}" if best is not None else "-", mean, str(len(final))
 
 
 class Display:
@@ -66,7 +66,7 @@ class Display:
             self.console.print(f"{self.title}: {self.total - self.done} of {self.total} runs to do", highlight=False)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *problem: object) -> None:
         if self._live is not None:
             self._live.update(self._picture())
             self._live.stop()
@@ -93,9 +93,8 @@ class Display:
         words = f"{record['stage']} {record['method']}, noise {record['noise']:g}, seed {record['seed']}"
         if record["class"] is not None:
             words += f", class {record['class']}"
-        standing = ", ".join(
-            f"{method} {self.standing.words(method)[0]}" for method in self.standing.methods if method in self.standing.best
-        )
+        begun = [method for method in self.standing.methods if method in self.standing.best]
+        standing = ", ".join(f"{method} {self.standing.words(method)[0]}" for method in begun)
         return f"[{self.done}/{self.total}] {words}; {self.time_left()}; best {self.standing.metric}: {standing}"
 
     def _picture(self) -> Group:

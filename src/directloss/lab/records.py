@@ -90,7 +90,7 @@ def versions() -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def commit() -> str | None:
-    """The git commit that this package's source is at, with ``-dirty`` when it was edited; None for an installed package."""
+    """The git commit of this package's source, with ``-dirty`` when it was edited; None for an installed package."""
     here = Path(__file__).resolve()
     if not any((parent / ".git").exists() for parent in here.parents):
         return None
@@ -138,11 +138,12 @@ class RecordFile:
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE_NAME
         self.by_key: dict[str, Record] = {}
-        end = 0
+        whole = 0
         for record, end in _lines(self.path):
             self.by_key[record["key"]] = record
-        if self.path.is_file() and self.path.stat().st_size > end:
-            os.truncate(self.path, end)
+            whole = end
+        if self.path.is_file() and self.path.stat().st_size > whole:
+            os.truncate(self.path, whole)
 
     def __contains__(self, key: str) -> bool:
         return key in self.by_key

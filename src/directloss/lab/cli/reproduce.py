@@ -26,12 +26,18 @@ def _methods(incomplete: str) -> list[str]:
     return [",".join([*before, name]) for name in PAPER_METHODS if name.startswith(last)]
 
 
-@app.command("reproduce", epilog="Example: directloss reproduce robustness --methods pos-ap,x-ent --noise 0,0.2 --out runs/mine")
+EXAMPLE = "Example: directloss reproduce robustness --methods pos-ap,x-ent --noise 0,0.2 --out runs/mine"
+
+
+@app.command("reproduce", epilog=EXAMPLE)
 def reproduce(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="NAME", help=f"Which experiment: {', '.join(EXPERIMENTS)}.", autocompletion=_names, show_default=False
+            metavar="NAME",
+            help=f"Which experiment: {', '.join(EXPERIMENTS)}.",
+            autocompletion=_names,
+            show_default=False,
         ),
     ],
     preset: Annotated[
@@ -77,11 +83,18 @@ def reproduce(
     ] = None,
     data_root: Annotated[
         Path | None,
-        typer.Option(help="For digits-noise: the folder with the four MNIST files.", show_default="scikit-learn's digits"),
+        typer.Option(
+            help="For digits-noise: the folder with the four MNIST files.", show_default="scikit-learn's digits"
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change any number of the config; may be repeated.", show_default=False),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change any number of the config, such as iterations=100; may be repeated.",
+            show_default=False,
+        ),
     ] = None,
 ) -> None:
     """Reproduce an experiment: search, train, evaluate, draw figures, write a report.

@@ -13,7 +13,7 @@ from directloss.lab.data.idx import read_images
 
 @lru_cache(maxsize=1)
 def small_digits() -> tuple[Tensor, Tensor]:
-    """The 1,797 digits of 8 x 8 pixels that come with scikit-learn: inputs ``(n, 64)`` from 0 to 1, classes ``(n,)``."""
+    """The 1,797 digits of 8 x 8 pixels of scikit-learn: inputs ``(n, 64)`` from 0 to 1, classes ``(n,)``."""
     from sklearn.datasets import load_digits  # here, because worker processes of other experiments do without it
 
     data = load_digits()
@@ -24,4 +24,5 @@ def small_digits() -> tuple[Tensor, Tensor]:
 def mnist(root: str) -> tuple[Tensor, Tensor]:
     """The 70,000 digits of MNIST from the original files: inputs ``(n, 784)`` from 0 to 1, classes ``(n,)``."""
     images, labels = read_images(Path(root))
-    return torch.from_numpy(images.reshape(len(images), -1).copy()).float() / 255.0, torch.from_numpy(labels.copy()).long()
+    flat = torch.tensor(images.reshape(len(images), -1))
+    return flat.float() / 255.0, torch.tensor(labels).long()

@@ -61,7 +61,8 @@ def read_images(root: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
         images.append(read_idx(_find(root, image_name) or root, IMAGES))
         labels.append(read_idx(_find(root, label_name) or root, LABELS))
         if len(images[-1]) != len(labels[-1]):
-            fail(label_name, f"must have a label for each of the {len(images[-1])} images", f"{len(labels[-1])} labels long")
+            rule = f"must have a label for each of the {len(images[-1])} images"
+            fail(label_name, rule, f"{len(labels[-1])} labels long")
     return np.concatenate(images), np.concatenate(labels)
 
 

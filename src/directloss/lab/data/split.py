@@ -79,7 +79,7 @@ def thirds(x: Tensor, y: Tensor, *seed: object) -> Split:
     """Three equal parts at random: train, validation, test. One or two items are left over at most."""
     order = torch.randperm(len(y), generator=generator("thirds", *seed))
     size = len(y) // 3
-    train, val, test = (Part(x[order[k * size : (k + 1) * size]], y[order[k * size : (k + 1) * size]]) for k in range(3))
+    train, val, test = (Part(x, y).take(order[k * size : (k + 1) * size]) for k in range(3))
     return Split(train=train, val=val, test=test)
 
 

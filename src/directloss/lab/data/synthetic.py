@@ -14,18 +14,18 @@ def teacher(points: int, dimensions: int, hidden: tuple[int, ...], positive_shar
     """Points of a standard normal, labelled by a random ReLU network: the highest-scored share is positive.
 
     All weights and biases of the network are standard normal. Such a network is now and then dead (constant on most of
-    the inputs), so that the cut would fall among equal scores and the labels would mean nothing; then it is drawn again.
+    the inputs), so that the cut would fall among equal scores and labels would mean nothing; then it is drawn again.
     """
     x = torch.randn(points, dimensions, generator=generator("teacher inputs", *seed))
     count = round(positive_share * points)
-    for attempt in range(100):
-        scores = _random_network(x, hidden, generator("teacher", attempt, *seed))
-        ranked = scores.argsort(descending=True, stable=True)
-        if scores[ranked[count - 1]] > scores[ranked[count]]:
-            labels = torch.zeros(points, dtype=torch.long)
-            labels[ranked[:count]] = 1
-            return Part(x, labels)
-    fail("hidden", "must give a network that is not dead on its inputs", hidden, "Make the layers wider.")
+    attempts = (_random_network(x, hidden, generator("teacher", attempt, *seed)) for attempt in range(100))
+    ranked = (scores.sort(descending=True, stable=True) for scores in attempts)
+    alive = next((order for scores, order in ranked if scores[count - 1] > scores[count]), None)
+    if alive is None:
+        fail("hidden", "must give a network that is not dead on its inputs", hidden, "Make the layers wider.")
+    labels = torch.zeros(points, dtype=torch.long)
+    labels[alive[:count]] = 1
+    return Part(x, labels)
 
 
 def _random_network(x: Tensor, hidden: tuple[int, ...], draw: torch.Generator) -> Tensor:

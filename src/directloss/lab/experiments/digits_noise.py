@@ -1,12 +1,12 @@
 """``digits-noise``: the form of ICML 2016, Table 1, on handwritten digits.
 
 The paper's table: ten classes of PASCAL VOC actions, each ranked against the rest, five noise levels, cross-entropy,
-hinge-AP and pos-AP; the data in equal thirds for training, validation and test; learning rate, regularisation weight and
-epsilon chosen on the validation third; the whole training third as one batch; 300 iterations; AP per class and mean.
+hinge-AP and pos-AP; the data in equal thirds for training, validation and test; learning rate, regularisation weight
+and epsilon chosen on the validation third; the whole training third as one batch; 300 iterations; AP of each class.
 
 Here the classes are the ten digits: those that come with scikit-learn (1,797 images of 8 x 8), or MNIST with
-``--data-root`` (a random 6,000 of its 70,000 images for each seed, so that the table takes hours and not days; ``points``
-changes that).
+``--data-root`` (a random 6,000 of its 70,000 images for each seed, so that the table takes hours and not days;
+``points`` changes that).
 
 What the paper leaves open, and what we chose:
 

@@ -6,9 +6,9 @@ standard normal, positive where the coordinates sum to more than 0; 10,000 train
 
 What the paper leaves open, and what we chose:
 
-- The flips are said of the data set as a whole, so here they are in training **and** test labels. The best AP on the
-  noisy data is therefore that of the true direction under flipped labels, well below 1. The share is exact in each part.
-- w . x has no bias, and so does ours. AP does not see one; for the 0-1 losses the true boundary goes through the origin.
+- The flips are said of the data set as a whole, so here they are in training **and** test labels, the exact share in
+  each. The best AP on the noisy data is therefore that of the true direction under flipped labels, well below 1.
+- w . x has no bias, and neither has ours. AP does not see one, and the true boundary goes through the origin.
 - w starts from PyTorch's default initialisation, a new one for each seed along with new points.
 - Adam, full batch; grids on training AP; the same number of settings for each method; as in `synthetic`.
 - Iterations: 200, when the slowest method's curve has flattened.

@@ -1,4 +1,4 @@
-"""``synthetic``: nine losses learn the scores of a random network. ICML 2016, Sec. 4.1, Fig. 3a; its 2015 version, Fig. 3.
+"""``synthetic``: nine losses learn the scores of a random network. ICML 2016, Sec. 4.1, Fig. 3a; 2015 version, Fig. 3.
 
 The paper: a network of four layers of rectified linear units with N(0, 1) parameters scores 20,000 points of a
 10-dimensional Gaussian; the top 20 % are positive; 10,000 train, 10,000 test; the same network structure is trained

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from torch import Tensor, nn
@@ -21,7 +22,7 @@ class Scorer(nn.Module):
         super().__init__()
         widths = [inputs, *hidden, 1]
         layers: list[nn.Module] = []
-        for left, right in zip(widths, widths[1:], strict=False):
+        for left, right in itertools.pairwise(widths):
             layers += [nn.Linear(left, right, bias=bias), nn.ReLU()]
         self.depth = len(widths) - 1
         self.layers = nn.Sequential(*layers[:-1])
