@@ -7,6 +7,7 @@ The best class is the one with the highest score; among equal scores it is the o
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -75,7 +76,7 @@ def f_beta(scores: Tensor, target: Tensor, beta: float = 1.0, mask: Tensor | Non
         tensor(0.8000)
     """
     beta = check_positive("beta", beta)
-    return evaluate(lambda *counts: confusion.f_beta_of_counts(*counts, beta=beta), scores, target, mask)
+    return evaluate(partial(confusion.f_beta_of_counts, beta=beta), scores, target, mask)
 
 
 def precision(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:

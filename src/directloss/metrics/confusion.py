@@ -5,8 +5,8 @@ positives, ``fn`` false negatives, ``tn`` true negatives - and returns the metri
 
 What 0/0 means:
 
-- Precision, recall, F-beta, IoU, Dice: 1 where nothing was to be found and nothing was predicted (``tp = fp = fn = 0``),
-  else 0. So precision is 0 where positives exist and none was predicted; recall is 0 where all that was predicted is wrong.
+- Precision, recall, F-beta, IoU, Dice: 1 where nothing was to be found and nothing was predicted, else 0. So precision
+  is 0 where there are positives and none was predicted, and recall is 0 where there are none and some were predicted.
 - Matthews: 0. Kappa: 1, because its 0/0 happens only where every decision is right. Accuracy of no items: 1.
 - Balanced accuracy and G-mean leave out a class without items; without any items they are 1.
 """
@@ -27,9 +27,14 @@ class Counts(NamedTuple):
     fn: Tensor
     tn: Tensor
 
+    @property
+    def items(self) -> Tensor:
+        """How many items there are in all."""
+        return self.tp + self.fp + self.fn + self.tn
+
 
 def count(predicted: Tensor, positive: Tensor, negative: Tensor) -> Counts:
-    """Count the decisions over the last dimension, in float64; an item that is neither positive nor negative is padding.
+    """Count the decisions over the last dimension, in float64. What is neither positive nor negative is padding.
 
     Three boolean tensors of shape ``(..., n)`` give four of shape ``(...)``.
 
@@ -66,7 +71,7 @@ def recall_of_counts(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
 
 
 def f_beta_of_counts(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor, beta: float = 1.0) -> Tensor:
-    """``(1 + beta^2) tp / ((1 + beta^2) tp + beta^2 fn + fp)``, which weighs recall ``beta`` times as much as precision.
+    """``(1 + beta^2) tp / ((1 + beta^2) tp + beta^2 fn + fp)``: recall weighs ``beta`` times as much as precision.
 
     van Rijsbergen: Information Retrieval, 1979, Ch. 7.
 
@@ -103,7 +108,7 @@ def matthews_of_counts(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor
 
 
 def kappa_of_counts(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
-    """Cohen's kappa, the agreement beyond chance: ``2 (tp tn - fp fn) / ((tp+fp) (fp+tn) + (tp+fn) (fn+tn))``, from -1 to 1.
+    """Cohen's kappa: ``2 (tp tn - fp fn) / ((tp+fp) (fp+tn) + (tp+fn) (fn+tn))``, agreement beyond chance, -1 to 1.
 
     Cohen: A coefficient of agreement for nominal scales, 1960.
 

@@ -1,8 +1,8 @@
 """Exact loss-augmented inference for every loss that is a function of the confusion matrix.
 
-Plain inference says yes where the score is above 0. With F the mean of the scores of the chosen items, any other output
-is that one with some decisions flipped, and each flip costs ``|score| / n``. The loss counts items but does not know them,
-so within a class the cheapest are flipped first, and what has to be found is two numbers per problem:
+Plain inference says yes where the score is above 0. With F the mean over the items of ``score * yes``, any other output
+is that one with some decisions flipped, and each flip costs ``|score| / n``. The loss counts items but does not know
+them, so within a class the cheapest are flipped first, and what has to be found is two numbers per problem:
 
     max over i, j  of  sign * L(i, j) - X_i - Y_j
 
@@ -11,15 +11,15 @@ cheapest among the negatives. Measured from the threshold, sums never mix the la
 
 Three facts keep this small:
 
-- A monotone loss (never smaller for one more wrong decision) is raised only by flipping right decisions and lowered only
-  by flipping wrong ones, so sign +1 looks at the right ones and sign -1 at the wrong ones.
+- A monotone loss (never smaller for one more wrong decision) is raised only by flipping right decisions and lowered
+  only by flipping wrong ones, so sign +1 looks at the right ones and sign -1 at the wrong ones.
 - No set of flips may cost more than it can possibly gain, which leaves out the items far from the threshold.
-- Where L is linear along a line - for most metrics at a fixed number of predicted positives (``j - i`` fixed), for IoU at
-  a fixed number of false positives (``j`` fixed) - the objective is concave along it: its top is where the price of one
-  more step exceeds its slope. One binary search for all lines at once, O(n log n) in all. Else the grid of all (i, j).
+- Where L is linear along a line - for most metrics at a fixed number of predicted positives (``j - i`` fixed), for IoU
+  at a fixed number of false positives (``j`` fixed) - the objective is concave along it: its top is where the price of
+  one more step exceeds its slope. One binary search for all lines at once, O(n log n). Else the grid of all (i, j).
 
-Among equal scores the item with the lower index is flipped first. Of several equally good outputs the cheapest is taken,
-so that the plain prediction stays whenever nothing is strictly better.
+Among equal scores the item with the lower index is flipped first. Of several equally good outputs the one that costs
+least is taken, so that the plain prediction stays unless something is strictly better.
 """
 
 from __future__ import annotations
@@ -91,10 +91,12 @@ def best_flips(
         monotone: whether L never falls when one more decision is wrong.
     """
     now = Counts(*(part[:, None] for part in plain.counts))
-    unit = (now.tp + now.fp + now.fn + now.tn).clamp(min=1) * epsilon[:, None]
+    unit = now.items.clamp(min=1) * epsilon[:, None]
     size = plain.scores.abs()
     if not monotone:
-        sides = [(member & able, step) for member in (plain.positive, plain.negative) for able, step in _both_ways(plain)]
+        sides = [
+            (member & able, step) for member in (plain.positive, plain.negative) for able, step in _both_ways(plain)
+        ]
         moves = [_collect(size, able, step, unit) for able, step in sides]
         return _apply(plain, _search_grid(now, loss, sign, moves[:2], moves[2:]))
     limit = _most_gained(now, loss, sign)
@@ -139,7 +141,7 @@ def _collect(size: Tensor, able: Tensor, step: int, unit: Tensor) -> Moves:
 
 
 def _ascending(sizes: Tensor) -> tuple[Tensor, Tensor]:
-    """Sort numbers that are not negative. Their bits, read as integers, have the same order and sort several times faster."""
+    """Sort numbers that are not negative. Their bits, read as integers, have the same order, and sort much faster."""
     keys, order = sizes.view(KEYS[sizes.element_size()]).sort(dim=-1, stable=True)
     return keys.view(sizes.dtype), order
 
@@ -148,7 +150,9 @@ def _apply(plain: Decisions, flips: list[tuple[Moves, Tensor]]) -> Tensor:
     """Carry out the first so many moves of each kind."""
     problems, n = plain.scores.shape
     kind = torch.promote_types(plain.scores.dtype, torch.float32)
-    change = torch.zeros(problems, n + 1, dtype=kind, device=plain.scores.device)  # the last column takes what is no item
+    change = torch.zeros(
+        problems, n + 1, dtype=kind, device=plain.scores.device
+    )  # the last column takes what is no item
     for moves, number in flips:
         done = torch.arange(moves.place.shape[1], device=number.device) < number
         change.scatter_(1, moves.place, moves.step * done.to(kind))
@@ -172,7 +176,9 @@ def _search_lines(
         i, j = sign * i.double(), sign * j.double()  # once: arithmetic of mixed types is slow
         return sign * loss(now.tp - i, now.fp + j, now.fn + i, now.tn - j)
 
-    i, j = _fixed_predicted(positives, negatives, worth) if line == "predicted" else _fixed_fp(positives, negatives, worth)
+    i, j = (
+        _fixed_predicted(positives, negatives, worth) if line == "predicted" else _fixed_fp(positives, negatives, worth)
+    )
     cost = positives.total().gather(-1, i) + negatives.total().gather(-1, j)
     value = torch.where(cost < torch.inf, worth(i, j) - cost, -torch.inf)
     best = _cheapest(value, cost)
@@ -220,7 +226,7 @@ def _steps_below(x: Tensor, y: Tensor, x_start: Tensor, y_start: Tensor, slope: 
 
 
 def _fixed_fp(positives: Moves, negatives: Moves, worth: Worth) -> tuple[Tensor, Tensor]:
-    """The best i for every j, each of shape ``(b, w)``: flip all positives whose price is below the slope of the line."""
+    """The best i for every j, each of shape ``(b, w)``: flip each positive that costs less than the line's slope."""
     x = positives.price
     j = torch.arange(negatives.price.shape[1] + 1, device=x.device).expand(len(x), -1)
     last = _real(x).expand_as(j)
@@ -240,40 +246,50 @@ def _search_grid(
     now: Counts, loss: Loss, sign: int, positives: list[Moves], negatives: list[Moves]
 ) -> list[tuple[Moves, Tensor]]:
     """The best cell of the whole grid, some problems at a time so that memory stays bounded."""
-    axes = (*_axis(positives), *_axis(negatives))
-    together = max(1, GRID_CELLS // axes[-1].shape[1])
+    rows, columns = _axis(positives), _axis(negatives)
+    together = max(1, GRID_CELLS // columns.price.shape[1])
     found = []
-    for start in range(0, len(axes[0]), together):
-        here, *parts = (tuple(part[start : start + together] for part in group) for group in (now, axes[:2], axes[2:]))
-        found.append(_best_cell(Counts(*here), loss, sign, *parts))
+    for start in range(0, len(rows.price), together):
+        part = slice(start, start + together)
+        here = Counts(*(counts[part] for counts in now))
+        found.append(_best_cell(here, loss, sign, Axis(*(r[part] for r in rows)), Axis(*(c[part] for c in columns))))
     tp, fp = (torch.cat(changes) for changes in zip(*found, strict=True))
     flips = [(moves, tp) for moves in positives] + [(moves, fp) for moves in negatives]
     return [(moves, (moves.step * change).clamp(min=0)) for moves, change in flips]
 
 
-def _axis(kinds: list[Moves]) -> tuple[Tensor, Tensor]:
-    """By how much a count can change, and what that costs, each of shape ``(b, w)``."""
-    costs = [moves.total() for moves in kinds]
-    # Beyond the last move of a problem the price is infinite; the count stays, so that L is always well defined.
-    steps = [torch.arange(cost.shape[1], device=cost.device).minimum(_real(moves.price)) for moves, cost in zip(kinds, costs)]
-    return torch.cat([moves.step * step for moves, step in zip(kinds, steps)], -1), torch.cat(costs, -1)
+class Axis(NamedTuple):
+    """By how much a count can change, and what that costs in all, each of shape ``(b, w)``."""
+
+    change: Tensor
+    price: Tensor
 
 
-def _best_cell(
-    now: Counts, loss: Loss, sign: int, rows: tuple[Tensor, Tensor], columns: tuple[Tensor, Tensor]
-) -> tuple[Tensor, Tensor]:
+def _axis(kinds: list[Moves]) -> Axis:
+    """Moves of one or both directions in a row."""
+    changes, prices = [], []
+    for moves in kinds:
+        prices.append(moves.total())
+        # Beyond the last move of a problem the price is infinite; the count stays, so that L is always well defined.
+        number = torch.arange(prices[-1].shape[1], device=prices[-1].device).minimum(_real(moves.price))
+        changes.append(moves.step * number)
+    return Axis(torch.cat(changes, -1), torch.cat(prices, -1))
+
+
+def _best_cell(now: Counts, loss: Loss, sign: int, rows: Axis, columns: Axis) -> tuple[Tensor, Tensor]:
     """How much the true and the false positives change in the best cell, each of shape ``(b, 1)``."""
     tp, fp, fn, tn = (part[:, :, None] for part in now)
-    more_fp, price_fp = (part[:, None, :] for part in columns)
-    fp, tn = fp + more_fp, tn - more_fp
-    problems, width = columns[0].shape
+    fp, tn = fp + columns.change[:, None, :], tn - columns.change[:, None, :]
+    problems, width = columns.change.shape
     height = max(1, GRID_CELLS // (problems * width))
     tops = []
-    for some_tp, price_tp in zip(*(part[:, :, None].split(height, 1) for part in rows), strict=True):
-        cost = (price_tp + price_fp).flatten(1)
-        value = (sign * loss(tp + some_tp, fp, fn - some_tp, tn)).flatten(1) - cost
+    for start in range(0, rows.change.shape[1], height):
+        some, price = (part[:, start : start + height] for part in rows)
+        more = some[:, :, None]
+        cost = (price[:, :, None] + columns.price[:, None, :]).flatten(1)
+        value = (sign * loss(tp + more, fp, fn - more, tn)).flatten(1) - cost
         cell = _cheapest(value, cost)
-        changes = some_tp[:, :, 0].gather(-1, cell // width), columns[0].gather(-1, cell % width)
+        changes = some.gather(-1, cell // width), columns.change.gather(-1, cell % width)
         tops.append((value.gather(-1, cell), cost.gather(-1, cell), *changes))
     value, cost, change_tp, change_fp = (torch.cat(parts, -1) for parts in zip(*tops, strict=True))
     best = _cheapest(value, cost)

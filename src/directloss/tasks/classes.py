@@ -1,20 +1,21 @@
 """One decision per problem: yes or no (0-1 loss), the best class (0-1 loss or any table of costs), the k best classes.
 
 Each row of scores is a problem of its own with one label, so a weight per item is the ``weight`` of the losses. The
-augmented output is exact for both signs in one pass over the scores. Of several equally good outputs the plain prediction
-is taken if it is one of them, else the one with the lowest index.
+augmented output is exact for both signs in one pass over the scores. Of several equally good outputs the plain
+prediction is taken if it is one of them, else the one with the lowest index.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from directloss._checks import check_count, check_finite, check_labels, check_same_shape, fail
 from directloss.metrics.classification import check_class_problem, check_k, top_k_members
-from directloss.task import Solved, Task
+from directloss.task import Task
 
 
 class Error(Task):
@@ -38,14 +39,10 @@ class Error(Task):
         return scores > 0
 
     def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
+        """A flip costs ``|score|`` and brings epsilon, if it goes the way of the sign."""
         chosen = scores > 0
-        return chosen ^ self._flips(scores, chosen, target, epsilon, sign)
-
-    @staticmethod
-    def _flips(scores: Tensor, chosen: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
-        """Which decisions change: a flip costs ``|score|`` and brings epsilon, if it goes the way of the sign."""
         right = chosen == (target == 1)
-        return (right if sign > 0 else ~right) & (scores.abs() < epsilon)
+        return chosen ^ ((right if sign > 0 else ~right) & (scores.abs() < epsilon))
 
     def truth(self, target: Tensor) -> Tensor:
         return target == 1
@@ -61,27 +58,6 @@ class Error(Task):
         if check_values:
             check_finite(scores)
             check_labels(target, hint="Items to leave out are said with mask.")
-
-    def fused(
-        self,
-        scores: Tensor,
-        target: Tensor,
-        epsilon: float | Tensor | None,
-        sign: int,
-        *,
-        gradient: bool,
-        check_values: bool,
-    ) -> Solved:
-        self.check(scores, target, check_values)
-        kind = torch.promote_types(scores.dtype, torch.float32)
-        chosen = scores > 0
-        losses = (chosen != (target == 1)).to(kind)
-        if not gradient:
-            return Solved(losses, None)
-        steps = self.auto_epsilon(scores, target) if epsilon is None else epsilon
-        flips = self._flips(scores, chosen, target, steps, sign)
-        # Either sign pushes a positive up and a negative down.
-        return Solved(losses, (flips * (1 - 2 * target.to(kind)) / steps).to(scores.dtype))
 
     def __repr__(self) -> str:
         return "Error()"
@@ -133,3 +109,118 @@ class Accuracy(ClassTask):
     def score(self, scores: Tensor, output: Tensor) -> Tensor:
         kind = torch.promote_types(scores.dtype, torch.float32)
         return scores.gather(-1, output.long().unsqueeze(-1)).squeeze(-1).to(kind)
+
+
+class Holding(NamedTuple):
+    """Of all sets that hold the right class the one with the highest F: what hinge and perceptron compare with."""
+
+    target: Tensor
+
+
+class TopK(ClassTask):
+    """Top-k error: the output is a set of k classes, F the sum of their scores, ``L = [target not in the set]``.
+
+    An output is a boolean tensor in the shape of the scores, True for the classes of the set.
+
+    Example:
+        >>> task = TopK(2)
+        >>> task.loss(task.predict(torch.tensor([[1.0, 3.0, 0.0], [2.0, 1.0, 0.0]])), torch.tensor([0, 2]))
+        tensor([0., 1.])
+    """
+
+    def __init__(self, k: int = 5) -> None:
+        self.k = check_count("k", k)
+
+    def predict(self, scores: Tensor) -> Tensor:
+        """The k classes with the highest scores; of equal ones those with the lowest indices."""
+        return top_k_members(scores, self.k)
+
+    def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
+        """Only one exchange can pay: the right class for the best outside (sign +1), or the worst inside for it (-1)."""
+        members = self.predict(scores)
+        truth = target.long().unsqueeze(-1)
+        own = scores.gather(-1, truth)
+        if sign > 0:
+            rival, place = scores.masked_fill(members, -torch.inf).max(-1, keepdim=True)
+        else:
+            rival, place = scores.masked_fill(~members, torch.inf).min(-1, keepdim=True)
+        price = (own.double() - rival.double()).abs().squeeze(-1)
+        inside = members.gather(-1, truth).squeeze(-1)
+        exchange = ((inside if sign > 0 else ~inside) & (price < epsilon)).unsqueeze(-1)
+        changed = members.scatter(-1, truth, sign < 0).scatter(-1, place, sign > 0)
+        return torch.where(exchange, changed, members)
+
+    def truth(self, target: Tensor) -> Holding:
+        return Holding(target)
+
+    def loss(self, output: Tensor | Holding, target: Tensor) -> Tensor:
+        if isinstance(output, Holding):
+            return (output.target != target).to(torch.float32)
+        return (~output.gather(-1, target.long().unsqueeze(-1)).squeeze(-1)).to(torch.float32)
+
+    def score(self, scores: Tensor, output: Tensor | Holding) -> Tensor:
+        if isinstance(output, Holding):
+            output = self.predict(scores.detach().scatter(-1, output.target.long().unsqueeze(-1), torch.inf))
+        return (scores.to(torch.promote_types(scores.dtype, torch.float32)) * output).sum(-1)
+
+    def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
+        check_k(self.k, scores.shape[-1])
+        super().check(scores, target, check_values)
+
+    def __repr__(self) -> str:
+        return f"TopK({self.k})"
+
+
+class CostMatrix(Accuracy):
+    """Any table of costs: ``L = costs[target, chosen class]``, F is the score of the chosen class.
+
+    Args:
+        costs: shape ``(c, c)``, finite and not negative; row = the right class, column = the chosen one.
+
+    Example:
+        >>> task = CostMatrix([[0.0, 1.0], [5.0, 0.0]])
+        >>> task.loss(task.predict(torch.tensor([[1.0, 0.0], [1.0, 0.0]])), torch.tensor([0, 1]))
+        tensor([0., 5.])
+    """
+
+    def __init__(self, costs: Tensor | Sequence[Sequence[float]]) -> None:
+        try:
+            table = torch.as_tensor(costs, dtype=torch.float32).detach().clone()
+        except (TypeError, ValueError, RuntimeError):
+            fail("costs", "must be a table of numbers", repr(costs))
+        if table.dim() != 2 or table.shape[0] != table.shape[1] or table.numel() == 0:
+            fail("costs", "must be square, one row and one column per class", f"of shape {tuple(table.shape)}")
+        check_finite(table, "costs")
+        if bool((table < 0).any()):
+            fail("costs", "must not be negative", table.min().item())
+        self.costs = table
+        lowest = table.min(-1)
+        # The right class itself, unless another one is cheaper still.
+        classes = torch.arange(len(table), device=table.device)
+        self.cheapest = torch.where(table.diagonal() <= lowest.values, classes, lowest.indices)
+
+    def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
+        steps = torch.as_tensor(epsilon, dtype=torch.float64, device=scores.device).unsqueeze(-1)
+        objective = scores.double() + sign * steps * self.costs.to(scores.device)[target.long()]
+        plain = self.predict(scores)
+        stays = objective.gather(-1, plain.unsqueeze(-1)).squeeze(-1) >= objective.amax(-1)
+        return torch.where(stays, plain, objective.argmax(-1))
+
+    def truth(self, target: Tensor) -> Tensor:
+        return self.cheapest.to(target.device)[target.long()]
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        return self.costs.to(target.device)[target.long(), output]
+
+    def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
+        classes = len(self.costs)
+        if scores.shape[-1] != classes:
+            fail(
+                "scores",
+                f"must have one column per class of the cost matrix, {classes}",
+                f"of shape {tuple(scores.shape)}",
+            )
+        super().check(scores, target, check_values)
+
+    def __repr__(self) -> str:
+        return f"CostMatrix({len(self.costs)} x {len(self.costs)})"

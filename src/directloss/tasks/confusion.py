@@ -1,10 +1,10 @@
 """Yes-or-no decisions judged by their confusion matrix: F-beta, IoU, Dice, Matthews, kappa, ..., and your own function.
 
 Scores and target have shape ``(..., n)``; each row of n items is one problem. The output says yes or no for every item,
-F is the mean of the scores of the yes items, and plain inference says yes where the score is above 0 (a score of exactly
-0 is a no). Loss-augmented inference is exact for both signs: O(n log n), except for G-mean and functions of your own,
-which look at the grid of all (true positives, false positives) within reach; `directloss.tasks._flips` has the algorithm
-and the rule for ties. What 0/0 means in each metric: `directloss.metrics.confusion`.
+F is the mean over the items of ``score * yes``, and plain inference says yes where the score is above 0 (a score of
+exactly 0 is a no). Loss-augmented inference is exact for both signs: O(n log n), except for G-mean and functions of your
+own, which look at all pairs of true and false positives within reach; `directloss.tasks._flips` has the algorithm and
+the rule for ties. What 0/0 means in each metric: `directloss.metrics.confusion`.
 
 A problem without positives (or without negatives) has a loss like any other: its false alarms can be fewer.
 """
@@ -45,7 +45,7 @@ class CountTask(Task):
     """
 
     line: ClassVar[str | None] = None
-    """What has to be fixed for the metric to be linear in the true positives: "predicted", "false positives" or nothing."""
+    """What has to be fixed to make the metric linear in the true positives: "predicted", "false positives", or None."""
     monotone: bool = True
     """Whether the metric never rises when one more decision is wrong."""
 
@@ -103,8 +103,8 @@ class CountTask(Task):
         """The 20 % quantile of ``|score|``, over n times what a flipped decision changes the loss by: ``q / (n d)``.
 
         A decision flips when ``|score| < n * epsilon * (change of the loss)``, so this puts about a fifth of the
-        decisions within reach, taken one at a time. ``d`` is the change of the loss at the plain prediction, averaged over
-        the items with each weighed by its own: what matters more counts more.
+        decisions within reach, taken one at a time. ``d`` is the change of the loss at the plain prediction, averaged
+        over the items with each weighed by its own: what matters more counts more.
         """
         return self._auto(decide(scores.detach(), target)).reshape(scores.shape[:-1])
 
@@ -117,7 +117,7 @@ class CountTask(Task):
         return (reach / self._stake(plain.counts)).to(reach.dtype)
 
     def _stake(self, now: Counts) -> Tensor:
-        """``n d``: n times what one more flip changes the loss by, shape ``(b,)``; 1 for the share of wrong decisions."""
+        """``n d``: n times what one more flip changes the loss by, shape ``(b,)``; for plain accuracy it would be 1."""
         tp, fp, fn, tn = now
         here = self.loss_of_counts(tp, fp, fn, tn)
         total = squares = torch.zeros_like(here)
@@ -126,9 +126,8 @@ class CountTask(Task):
             tp_by, fp_by = more_tp * one, more_fp * one
             change = (self.loss_of_counts(tp + tp_by, fp + fp_by, fn - tp_by, tn - fp_by) - here).abs()
             total, squares = total + kind * change, squares + kind * change.square()
-        items = tp + fp + fn + tn
         # No single flip matters, for example where everything is wrong: then as if each mattered the same.
-        return torch.where(total > 0, items * squares / total, 1.0)
+        return torch.where(total > 0, now.items * squares / total, 1.0)
 
     def fused(
         self,
@@ -143,7 +142,7 @@ class CountTask(Task):
         self.check(scores, target, check_values)
         plain, shape = decide(scores, target), scores.shape[:-1]
         losses = self.loss_of_counts(*plain.counts).to(torch.promote_types(scores.dtype, torch.float32)).reshape(shape)
-        items = sum(plain.counts)
+        items = plain.counts.items
         slope = None
         if gradient:
             steps = self._auto(plain).double() if epsilon is None else self._steps(epsilon, scores)
@@ -331,20 +330,25 @@ class CountMetric(CountTask):
         self.function = function
         self.monotone = bool(monotone)
         # Every small confusion matrix with both classes, so that a wrong function fails here and not in training.
-        small = [(tp, fp, p - tp, n - fp) for p, n in product((1, 2), (1, 2)) for tp in range(p + 1) for fp in range(n + 1)]
+        small = [
+            (tp, fp, p - tp, n - fp) for p, n in product((1, 2), (1, 2)) for tp in range(p + 1) for fp in range(n + 1)
+        ]
         self.metric(*torch.tensor(small, dtype=torch.float64).unbind(-1))
 
     def metric(self, tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
-        counts = Counts(*torch.broadcast_tensors(tp, fp, fn, tn))
-        value = self.function(*counts)
-        if not (isinstance(value, Tensor) and value.shape == counts.tp.shape):
-            what = f"of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
-            fail("function(tp, fp, fn, tn)", f"must be a tensor in the shape of the counts, {tuple(counts.tp.shape)}", what)
+        shape = torch.broadcast_shapes(tp.shape, fp.shape, fn.shape, tn.shape)
+        counts = Counts(tp.expand(shape), fp.expand(shape), fn.expand(shape), tn.expand(shape))
+        value: object = self.function(*counts)
+        what = "function(tp, fp, fn, tn)"
+        if not isinstance(value, Tensor):
+            fail(what, "must be a tensor", f"a {type(value).__name__}")
+        if value.shape != shape:
+            fail(what, f"must have the shape of the counts, {tuple(shape)}", f"of shape {tuple(value.shape)}")
         finite = torch.isfinite(value)
         if not bool(finite.all()):
             where = ", ".join(f"{name} = {int(part[~finite][0])}" for name, part in counts._asdict().items())
             hint = "Say what 0/0 means, for example with torch.where."
-            fail("function(tp, fp, fn, tn)", "must be finite for all counts", f"{value[~finite][0].item()} at {where}", hint)
+            fail(what, "must be finite for all counts", f"{value[~finite][0].item()} at {where}", hint)
         return value.double()
 
     def __repr__(self) -> str:
