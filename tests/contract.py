@@ -271,6 +271,18 @@ def low_precision_is_close(task: Task, case: Case) -> None:
             assert bool(torch.isfinite(gradient).all())
 
 
+def type_follows_the_scores(task: Task, case: Case) -> None:
+    scores, target = next(counted_problems(task, case))
+    for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        wanted = torch.promote_types(dtype, torch.float32)
+        for loss in (dl.direct_loss, dl.hinge_loss, dl.perceptron_loss):
+            leaf = scores.to(dtype).requires_grad_()
+            for reduction in ("mean", "none"):
+                assert loss(leaf, target, task, reduction=reduction).dtype == wanted
+                with torch.no_grad():
+                    assert loss(leaf, target, task, reduction=reduction).dtype == wanted
+
+
 # ---------------------------------------------------------------------------------------------- masks
 
 
@@ -344,6 +356,7 @@ CHECKS: dict[str, Callable[[Task, Case], None]] = {
         batch_equals_one_by_one,
         layout_does_not_matter,
         low_precision_is_close,
+        type_follows_the_scores,
         mask_is_removal,
         copies_behave_alike,
         repr_is_short_and_stable,

@@ -93,20 +93,21 @@ def curved_sample(w: Tensor, generator: torch.Generator, size: int) -> Sample:
 
 
 def lines_loss(w: Tensor) -> Tensor:
-    """Scores a_c x + b_c of three classes, x ~ N(c - 1, 1), classes equally likely.
+    """Scores a_c x + b_c of three classes, x ~ N(1 - c, 1), classes equally likely.
 
-    The highest of three lines with rising slopes: class 0 below the first crossing, class 2 above the second.
+    The highest of three lines with rising slopes: class 0 below the first crossing, class 2 above the second. The model
+    has the classes the wrong way round, so the gradient is large.
     """
     slopes, heights = w[:3], w[3:]
     first = (heights[0] - heights[1]) / (slopes[1] - slopes[0])
     second = (heights[1] - heights[2]) / (slopes[2] - slopes[1])
-    right = ndtr(first + 1) + (ndtr(second) - ndtr(first)) + ndtr(1 - second)
+    right = ndtr(first - 1) + (ndtr(second) - ndtr(first)) + ndtr(-1 - second)
     return 1 - right / 3
 
 
 def lines_sample(w: Tensor, generator: torch.Generator, size: int) -> Sample:
     target = torch.randint(3, (size,), generator=generator)
-    x = torch.randn(size, generator=generator, dtype=torch.float64) + target - 1
+    x = torch.randn(size, generator=generator, dtype=torch.float64) + 1 - target
     jacobian = torch.cat([torch.eye(3) * x[:, None, None], torch.eye(3).expand(size, 3, 3)], -1).double()
     return x[:, None] * w[:3] + w[3:], target, jacobian
 
@@ -149,13 +150,13 @@ def ap_sample(target: list[int]) -> Callable[[Tensor, torch.Generator, int], Sam
 
 
 def ap_world(target: list[int], scores: tuple[float, ...]) -> World:
-    return World("ap", scores, ap_loss(target), ap_sample(target), slack=0.1, size=200_000)
+    return World("ap", scores, ap_loss(target), ap_sample(target), slack=0.05, size=200_000)
 
 
 WORLDS = {
-    "binary linear": World("error", (1.0, 0.5, 0.2), linear_loss, linear_sample, slack=0.25),
+    "binary linear": World("error", (-0.2, 0.8, 0.5), linear_loss, linear_sample, slack=0.25),
     "binary nonlinear": World("error", (1.2, 0.4, 0.7), curved_loss, curved_sample, slack=0.25),
-    "three classes": World("accuracy", (-1.0, 0.2, 1.1, 0.1, 0.3, -0.2), lines_loss, lines_sample, slack=0.25),
+    "three classes": World("accuracy", (-0.6, 0.2, 0.9, 0.3, 0.4, 0.1), lines_loss, lines_sample, slack=0.25),
     "ap of 2": ap_world([1, 0], (0.2, 0.5)),
     "ap of 3, one relevant": ap_world([0, 1, 0], (0.3, 0.6, -0.2)),
     "ap of 3, two relevant": ap_world([1, 0, 1], (0.4, 0.1, -0.5)),

@@ -51,7 +51,8 @@ class Problem:
         return given
 
     def reduce(self, losses: Tensor, reduction: str, counted: Tensor | None) -> Tensor:
-        """Mean, sum, or nothing, over the problems that count."""
+        """Mean, sum, or nothing, over the problems that count; in the type of the scores, or float32 for half precision."""
+        losses = losses.to(torch.promote_types(self.scores.dtype, torch.float32))
         weight = self._weight_of(counted)
         if weight is None:
             if reduction == "none" or losses.dim() == 0:
