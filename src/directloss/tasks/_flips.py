@@ -24,18 +24,16 @@ least is taken, so that the plain prediction stays unless something is strictly 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from directloss.metrics.confusion import Counts, count
+from directloss.tasks._search import Loss, Moves, search_grid, search_lines
 
-Loss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-GRID_CELLS = 1 << 18
-"""How many cells of the grid are looked at in one go: some megabytes, which stay in the cache."""
+ITEMS = 1 << 21
+"""How many items are worked on in one go, unless a single problem has more, so that memory stays bounded."""
 KEYS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -48,25 +46,10 @@ class Decisions(NamedTuple):
     negative: Tensor
     counts: Counts
 
-
-class Moves(NamedTuple):
-    """The decisions of one class that can be flipped in one direction, cheapest first; ``w`` of them at most."""
-
-    step: int
-    """+1 where a flip makes a no a yes, -1 where it makes a yes a no."""
-    price: Tensor
-    """Shape ``(b, w)``, ascending; infinite where a problem has fewer of them."""
-    place: Tensor
-    """Which item it is, shape ``(b, w)``; n where there is none."""
-
-    def total(self) -> Tensor:
-        """The price of the first 0, 1, ..., w flips together, shape ``(b, w + 1)``."""
-        return pad(self.price.cumsum(-1), (1, 0))
-
-    def cut(self, limit: Tensor) -> Moves:
-        """Without the flips that even together with all cheaper ones cost too much."""
-        width = int((self.price.cumsum(-1) < limit).sum(-1).max())
-        return Moves(self.step, self.price[:, :width], self.place[:, :width])
+    def part(self, some: slice) -> Decisions:
+        """Some of the problems."""
+        counts = Counts(*(number[some] for number in self.counts))
+        return Decisions(self.scores[some], self.chosen[some], self.positive[some], self.negative[some], counts)
 
 
 def decide(scores: Tensor, target: Tensor) -> Decisions:
@@ -90,28 +73,30 @@ def best_flips(
         line: ``"predicted"`` or ``"false positives"``, the number that has to be fixed to make L linear; else None.
         monotone: whether L never falls when one more decision is wrong.
     """
+    together = max(1, ITEMS // plain.scores.shape[1])
+    parts = [slice(start, start + together) for start in range(0, len(epsilon), together)]
+    return torch.cat([_best_flips(plain.part(some), loss, epsilon[some], sign, line, monotone) for some in parts])
+
+
+def _best_flips(plain: Decisions, loss: Loss, epsilon: Tensor, sign: int, line: str | None, monotone: bool) -> Tensor:
     now = Counts(*(part[:, None] for part in plain.counts))
     unit = now.items.clamp(min=1) * epsilon[:, None]
     size = plain.scores.abs()
     if not monotone:
-        sides = [
-            (member & able, step) for member in (plain.positive, plain.negative) for able, step in _both_ways(plain)
+        ways = [(plain.chosen, -1), (~plain.chosen, +1)]
+        either = [
+            [_collect(size, kind & able, step, unit) for able, step in ways]
+            for kind in (plain.positive, plain.negative)
         ]
-        moves = [_collect(size, able, step, unit) for able, step in sides]
-        return _apply(plain, _search_grid(now, loss, sign, moves[:2], moves[2:]))
+        return _apply(plain, search_grid(now, loss, sign, *either))
     limit = _most_gained(now, loss, sign)
     movable = plain.chosen if sign > 0 else ~plain.chosen
     cheap = size < unit * limit
     positives = _collect(size, plain.positive & movable & cheap, -sign, unit).cut(limit)
     negatives = _collect(size, plain.negative & ~movable & cheap, sign, unit).cut(limit)
     if line is None:
-        return _apply(plain, _search_grid(now, loss, sign, [positives], [negatives]))
-    return _apply(plain, _search_lines(now, loss, sign, positives, negatives, line))
-
-
-def _both_ways(plain: Decisions) -> list[tuple[Tensor, int]]:
-    """Which items can be flipped to no, and which to yes."""
-    return [(plain.chosen, -1), (~plain.chosen, +1)]
+        return _apply(plain, search_grid(now, loss, sign, [positives], [negatives]))
+    return _apply(plain, search_lines(now, loss, sign, positives, negatives, line))
 
 
 def _most_gained(now: Counts, loss: Loss, sign: int) -> Tensor:
@@ -150,147 +135,9 @@ def _apply(plain: Decisions, flips: list[tuple[Moves, Tensor]]) -> Tensor:
     """Carry out the first so many moves of each kind."""
     problems, n = plain.scores.shape
     kind = torch.promote_types(plain.scores.dtype, torch.float32)
-    change = torch.zeros(
-        problems, n + 1, dtype=kind, device=plain.scores.device
-    )  # the last column takes what is no item
+    # One column more than there are items: it takes the moves that a problem does not have.
+    change = torch.zeros(problems, n + 1, dtype=kind, device=plain.scores.device)
     for moves, number in flips:
         done = torch.arange(moves.place.shape[1], device=number.device) < number
         change.scatter_(1, moves.place, moves.step * done.to(kind))
     return change[:, :n]
-
-
-def _cheapest(value: Tensor, cost: Tensor) -> Tensor:
-    """Where the highest value of the last dimension is, and if it is there several times, where it costs least."""
-    return cost.masked_fill(value < value.amax(-1, keepdim=True), torch.inf).argmin(-1, keepdim=True)
-
-
-# ---------------------------------------------------------------------------------------------- lines
-
-
-def _search_lines(
-    now: Counts, loss: Loss, sign: int, positives: Moves, negatives: Moves, line: str
-) -> list[tuple[Moves, Tensor]]:
-    """The top of every line, then the best of the tops."""
-
-    def worth(i: Tensor, j: Tensor) -> Tensor:
-        i, j = sign * i.double(), sign * j.double()  # once: arithmetic of mixed types is slow
-        return sign * loss(now.tp - i, now.fp + j, now.fn + i, now.tn - j)
-
-    i, j = (
-        _fixed_predicted(positives, negatives, worth) if line == "predicted" else _fixed_fp(positives, negatives, worth)
-    )
-    cost = positives.total().gather(-1, i) + negatives.total().gather(-1, j)
-    value = torch.where(cost < torch.inf, worth(i, j) - cost, -torch.inf)
-    best = _cheapest(value, cost)
-    return [(positives, i.gather(-1, best)), (negatives, j.gather(-1, best))]
-
-
-Worth = Callable[[Tensor, Tensor], Tensor]
-
-
-def _fixed_predicted(positives: Moves, negatives: Moves, worth: Worth) -> tuple[Tensor, Tensor]:
-    """The best i and j for every difference ``j - i``, each of shape ``(b, w)``.
-
-    One more step along such a line flips one more positive and one more negative. Its gain, the slope of the line, is
-    always the same, its price ``x_i + y_j`` grows: binary search for the last step that is worth it.
-    """
-    x, y = positives.price, negatives.price
-    gap = torch.arange(-x.shape[1], y.shape[1] + 1, device=x.device).expand(len(x), -1)
-    first = (-gap).clamp(min=0)
-    last = torch.minimum(_real(x), _real(y) - gap).maximum(first)
-    slope = (worth(last, last + gap) - worth(first, first + gap)) / (last - first).clamp(min=1)
-    i = first + _steps_below(x, y, first, first + gap, slope)
-    return i, i + gap
-
-
-def _steps_below(x: Tensor, y: Tensor, x_start: Tensor, y_start: Tensor, slope: Tensor) -> Tensor:
-    """How many steps from a pair of places in x and y have a price ``x + y`` below the slope; all of shape ``(b, w)``.
-
-    All problems lie one after the other in one dimension, and places are 32-bit integers: both make the loop faster.
-    """
-    step = 1 << min(x.shape[1], y.shape[1]).bit_length() >> 1
-    x, y = pad(x, (0, step), value=torch.inf), pad(y, (0, step), value=torch.inf)
-    kind = torch.int32 if max(x.numel(), y.numel()) < 2**31 else torch.int64
-    row = torch.arange(len(x), device=x.device)[:, None]
-    at_x, at_y = (x_start + row * x.shape[1]).to(kind).flatten(), (y_start + row * y.shape[1]).to(kind).flatten()
-    x, y, slope = x.flatten(), y.flatten(), slope.flatten()
-    begin = at_x.clone()
-    while step:
-        # The price of the step that is the last of ``step`` more; the slices shift the prices instead of the places.
-        price = x[step - 1 :].index_select(0, at_x).add_(y[step - 1 :].index_select(0, at_y))
-        taken = (price < slope).to(kind)
-        at_x.add_(taken, alpha=step)
-        at_y.add_(taken, alpha=step)
-        step >>= 1
-    return (at_x - begin).view_as(x_start).long()
-
-
-def _fixed_fp(positives: Moves, negatives: Moves, worth: Worth) -> tuple[Tensor, Tensor]:
-    """The best i for every j, each of shape ``(b, w)``: flip each positive that costs less than the line's slope."""
-    x = positives.price
-    j = torch.arange(negatives.price.shape[1] + 1, device=x.device).expand(len(x), -1)
-    last = _real(x).expand_as(j)
-    slope = (worth(last, j) - worth(torch.zeros_like(j), j)) / last.clamp(min=1)
-    return torch.searchsorted(x.contiguous(), slope.contiguous()), j
-
-
-def _real(price: Tensor) -> Tensor:
-    """How many moves a problem has, shape ``(b, 1)``."""
-    return (price < torch.inf).sum(-1, keepdim=True)
-
-
-# ---------------------------------------------------------------------------------------------- grid
-
-
-def _search_grid(
-    now: Counts, loss: Loss, sign: int, positives: list[Moves], negatives: list[Moves]
-) -> list[tuple[Moves, Tensor]]:
-    """The best cell of the whole grid, some problems at a time so that memory stays bounded."""
-    rows, columns = _axis(positives), _axis(negatives)
-    together = max(1, GRID_CELLS // columns.price.shape[1])
-    found = []
-    for start in range(0, len(rows.price), together):
-        part = slice(start, start + together)
-        here = Counts(*(counts[part] for counts in now))
-        found.append(_best_cell(here, loss, sign, Axis(*(r[part] for r in rows)), Axis(*(c[part] for c in columns))))
-    tp, fp = (torch.cat(changes) for changes in zip(*found, strict=True))
-    flips = [(moves, tp) for moves in positives] + [(moves, fp) for moves in negatives]
-    return [(moves, (moves.step * change).clamp(min=0)) for moves, change in flips]
-
-
-class Axis(NamedTuple):
-    """By how much a count can change, and what that costs in all, each of shape ``(b, w)``."""
-
-    change: Tensor
-    price: Tensor
-
-
-def _axis(kinds: list[Moves]) -> Axis:
-    """Moves of one or both directions in a row."""
-    changes, prices = [], []
-    for moves in kinds:
-        prices.append(moves.total())
-        # Beyond the last move of a problem the price is infinite; the count stays, so that L is always well defined.
-        number = torch.arange(prices[-1].shape[1], device=prices[-1].device).minimum(_real(moves.price))
-        changes.append(moves.step * number)
-    return Axis(torch.cat(changes, -1), torch.cat(prices, -1))
-
-
-def _best_cell(now: Counts, loss: Loss, sign: int, rows: Axis, columns: Axis) -> tuple[Tensor, Tensor]:
-    """How much the true and the false positives change in the best cell, each of shape ``(b, 1)``."""
-    tp, fp, fn, tn = (part[:, :, None] for part in now)
-    fp, tn = fp + columns.change[:, None, :], tn - columns.change[:, None, :]
-    problems, width = columns.change.shape
-    height = max(1, GRID_CELLS // (problems * width))
-    tops = []
-    for start in range(0, rows.change.shape[1], height):
-        some, price = (part[:, start : start + height] for part in rows)
-        more = some[:, :, None]
-        cost = (price[:, :, None] + columns.price[:, None, :]).flatten(1)
-        value = (sign * loss(tp + more, fp, fn - more, tn)).flatten(1) - cost
-        cell = _cheapest(value, cost)
-        changes = some.gather(-1, cell // width), columns.change.gather(-1, cell % width)
-        tops.append((value.gather(-1, cell), cost.gather(-1, cell), *changes))
-    value, cost, change_tp, change_fp = (torch.cat(parts, -1) for parts in zip(*tops, strict=True))
-    best = _cheapest(value, cost)
-    return change_tp.gather(-1, best), change_fp.gather(-1, best)

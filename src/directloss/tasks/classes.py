@@ -136,7 +136,7 @@ class TopK(ClassTask):
         return top_k_members(scores, self.k)
 
     def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
-        """Only one exchange can pay: the right class for the best outside (sign +1), or the worst inside for it (-1)."""
+        """Only one exchange can pay: the right class for the best outside (sign +1), the worst inside for it (-1)."""
         members = self.predict(scores)
         truth = target.long().unsqueeze(-1)
         own = scores.gather(-1, truth)

@@ -2,173 +2,40 @@
 
 Scores and target have shape ``(..., n)``; each row of n items is one problem. The output says yes or no for every item,
 F is the mean over the items of ``score * yes``, and plain inference says yes where the score is above 0 (a score of
-exactly 0 is a no). Loss-augmented inference is exact for both signs: O(n log n), except for G-mean and functions of your
-own, which look at all pairs of true and false positives within reach; `directloss.tasks._flips` has the algorithm and
-the rule for ties. What 0/0 means in each metric: `directloss.metrics.confusion`.
+exactly 0 is a no). Loss-augmented inference is exact for both signs: O(n log n), except for G-mean and your own
+functions, which look at all pairs of true and false positives within reach; `directloss.tasks._flips` has the algorithm
+and the rule for ties. What 0/0 means in each metric: `directloss.metrics.confusion`.
 
 A problem without positives (or without negatives) has a loss like any other: its false alarms can be fewer.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from itertools import product
-from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from directloss._checks import check_finite, check_labels, check_positive, check_same_shape, fail
+from directloss._checks import check_positive, fail
 from directloss.metrics import confusion as formulas
-from directloss.metrics.confusion import Counts, count
-from directloss.task import Solved, Task, spread
-from directloss.tasks._flips import Decisions, best_flips, decide
+from directloss.metrics.confusion import Counts
+from directloss.tasks._counting import CountTask, Selection
 
-REACH = 0.2
-"""``epsilon="auto"`` is set for about this share of the decisions to be within reach of a flip."""
-
-
-class Selection(NamedTuple):
-    """An output as F sees it."""
-
-    chosen: Tensor
-    """1 for yes, 0 for no and for padding. Shape ``(..., n)``, floating point."""
-    items: Tensor
-    """How many items of the problem are not padding, shape ``(...)``."""
-
-
-class CountTask(Task):
-    """Decide yes or no for each item, judged by a function of true and false positives and negatives.
-
-    A new metric is one method, `metric`; the loss is ``1 - metric``.
-    """
-
-    line: ClassVar[str | None] = None
-    """What has to be fixed to make the metric linear in the true positives: "predicted", "false positives", or None."""
-    monotone: bool = True
-    """Whether the metric never rises when one more decision is wrong."""
-
-    @abstractmethod
-    def metric(self, tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
-        """The metric as a function of float64 counts that broadcast against each other."""
-
-    def loss_of_counts(self, tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
-        """L as a function of the counts: ``1 - metric``."""
-        return 1 - self.metric(tp, fp, fn, tn)
-
-    def predict(self, scores: Tensor) -> Tensor:
-        """1 where the score is above 0, else 0; in the type of the scores."""
-        return (scores > 0).to(scores.dtype)
-
-    def restrict(self, output: Tensor | Selection, target: Tensor) -> Selection:
-        if isinstance(output, Selection):
-            return output
-        real = target >= 0
-        return Selection(output * real, real.sum(-1))
-
-    def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Selection:
-        plain = decide(scores.detach(), target)
-        steps = self._steps(epsilon, scores)
-        change = best_flips(plain, self.loss_of_counts, steps, sign, line=self.line, monotone=self.monotone)
-        chosen = (plain.chosen & (plain.positive | plain.negative)) + change
-        return Selection(chosen.reshape(scores.shape).to(scores.dtype), (target >= 0).sum(-1))
-
-    def truth(self, target: Tensor) -> Selection:
-        return Selection((target == 1).to(torch.get_default_dtype()), (target >= 0).sum(-1))
-
-    def loss(self, output: Tensor | Selection, target: Tensor) -> Tensor:
-        chosen = output.chosen if isinstance(output, Selection) else output
-        losses = self.loss_of_counts(*count(chosen > 0, target == 1, target == 0))
-        return losses.to(torch.promote_types(chosen.dtype, torch.float32))
-
-    def score(self, scores: Tensor, output: Tensor | Selection) -> Tensor:
-        """F, the mean over the items of ``score * chosen``."""
-        kind = torch.promote_types(scores.dtype, torch.float32)
-        if not isinstance(output, Selection):
-            return (scores.to(kind) * output.to(kind)).mean(-1)
-        return (scores.to(kind) * output.chosen.to(kind)).sum(-1) / output.items.clamp(min=1)
-
-    def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
-        check_same_shape(target, scores)
-        if check_values:
-            check_finite(scores)
-            check_labels(target, hint="Items to leave out are said with mask.")
-
-    def counted(self, target: Tensor) -> Tensor | None:
-        """Every problem that has at least one item."""
-        return (target >= 0).any(-1)
-
-    def auto_epsilon(self, scores: Tensor, target: Tensor) -> Tensor:
-        """The 20 % quantile of ``|score|``, over n times what a flipped decision changes the loss by: ``q / (n d)``.
-
-        A decision flips when ``|score| < n * epsilon * (change of the loss)``, so this puts about a fifth of the
-        decisions within reach, taken one at a time. ``d`` is the change of the loss at the plain prediction, averaged
-        over the items with each weighed by its own: what matters more counts more.
-        """
-        return self._auto(decide(scores.detach(), target)).reshape(scores.shape[:-1])
-
-    def _auto(self, plain: Decisions) -> Tensor:
-        real = plain.positive | plain.negative
-        reach = _quantile(plain.scores.abs(), real, REACH)
-        # With a fifth of the scores at the threshold, or no items at all, the quantile says nothing about their scale.
-        known = (reach > torch.finfo(reach.dtype).tiny ** 0.5) & (reach < torch.inf)
-        reach = torch.where(known, reach, spread(plain.scores, real))
-        return (reach / self._stake(plain.counts)).to(reach.dtype)
-
-    def _stake(self, now: Counts) -> Tensor:
-        """``n d``: n times what one more flip changes the loss by, shape ``(b,)``; for plain accuracy it would be 1."""
-        tp, fp, fn, tn = now
-        here = self.loss_of_counts(tp, fp, fn, tn)
-        total = squares = torch.zeros_like(here)
-        for kind, (more_tp, more_fp) in zip((tp, fn, fp, tn), ((-1, 0), (1, 0), (0, -1), (0, 1)), strict=True):
-            one = kind.clamp(max=1)  # no flip where there is no such item
-            tp_by, fp_by = more_tp * one, more_fp * one
-            change = (self.loss_of_counts(tp + tp_by, fp + fp_by, fn - tp_by, tn - fp_by) - here).abs()
-            total, squares = total + kind * change, squares + kind * change.square()
-        # No single flip matters, for example where everything is wrong: then as if each mattered the same.
-        return torch.where(total > 0, now.items * squares / total, 1.0)
-
-    def fused(
-        self,
-        scores: Tensor,
-        target: Tensor,
-        epsilon: float | Tensor | None,
-        sign: int,
-        *,
-        gradient: bool,
-        check_values: bool,
-    ) -> Solved:
-        self.check(scores, target, check_values)
-        plain, shape = decide(scores, target), scores.shape[:-1]
-        losses = self.loss_of_counts(*plain.counts).to(torch.promote_types(scores.dtype, torch.float32)).reshape(shape)
-        items = plain.counts.items
-        slope = None
-        if gradient:
-            steps = self._auto(plain).double() if epsilon is None else self._steps(epsilon, scores)
-            change = best_flips(plain, self.loss_of_counts, steps, sign, line=self.line, monotone=self.monotone)
-            slope = (change * (sign / (steps * items.clamp(min=1))).to(change.dtype)[:, None]).to(scores.dtype)
-            slope = slope.reshape(scores.shape)
-        return Solved(losses, slope, (items > 0).reshape(shape))
-
-    @staticmethod
-    def _steps(epsilon: float | Tensor, scores: Tensor) -> Tensor:
-        """One epsilon per problem, in one dimension."""
-        steps = torch.as_tensor(epsilon, dtype=torch.float64, device=scores.device)
-        return steps.expand(scores.shape[:-1]).reshape(-1)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
-
-
-def _quantile(values: Tensor, real: Tensor, share: float) -> Tensor:
-    """The value below which this share of the real entries of each row lies, in float32 or better."""
-    values = values.to(torch.promote_types(values.dtype, torch.float32))
-    n = values.shape[-1]
-    if bool(real.all()):
-        return values.kthvalue(max(1, round(share * n)), dim=-1).values
-    place = (share * real.sum(-1, keepdim=True)).round().long().clamp(1, n) - 1
-    return values.masked_fill(~real, torch.inf).sort(dim=-1).values.gather(-1, place).squeeze(-1)
+__all__ = [
+    "BalancedAccuracy",
+    "CountMetric",
+    "CountTask",
+    "Dice",
+    "FBeta",
+    "GMean",
+    "IoU",
+    "Kappa",
+    "Matthews",
+    "Precision",
+    "Recall",
+    "Selection",
+]
 
 
 class FBeta(CountTask):
@@ -336,8 +203,8 @@ class CountMetric(CountTask):
         self.metric(*torch.tensor(small, dtype=torch.float64).unbind(-1))
 
     def metric(self, tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
-        shape = torch.broadcast_shapes(tp.shape, fp.shape, fn.shape, tn.shape)
-        counts = Counts(tp.expand(shape), fp.expand(shape), fn.expand(shape), tn.expand(shape))
+        counts = Counts(*torch.broadcast_tensors(tp, fp, fn, tn))  # type: ignore[no-untyped-call]
+        shape = counts.tp.shape
         value: object = self.function(*counts)
         what = "function(tp, fp, fn, tn)"
         if not isinstance(value, Tensor):

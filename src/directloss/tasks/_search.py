@@ -1,0 +1,175 @@
+"""How many decisions to flip: the maximum of ``sign * L(i, j) - X_i - Y_j``, on lines where L is linear, else a grid.
+
+`directloss.tasks._flips` says where this comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from directloss.metrics.confusion import Counts
+
+Loss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""L as a function of tp, fp, fn, tn."""
+Worth = Callable[[Tensor, Tensor], Tensor]
+"""``sign * L`` as a function of i and j, the numbers of flipped positives and negatives."""
+GRID_CELLS = 1 << 18
+"""How many cells of the grid are looked at in one go: some megabytes, which stay in the cache."""
+
+
+class Moves(NamedTuple):
+    """The decisions of one class that can be flipped in one direction, cheapest first; ``w`` of them at most."""
+
+    step: int
+    """+1 where a flip makes a no a yes, -1 where it makes a yes a no."""
+    price: Tensor
+    """Shape ``(b, w)``, ascending; infinite where a problem has fewer of them."""
+    place: Tensor
+    """Which item it is, shape ``(b, w)``; n where there is none."""
+
+    def total(self) -> Tensor:
+        """The price of the first 0, 1, ..., w flips together, shape ``(b, w + 1)``."""
+        return pad(self.price.cumsum(-1), (1, 0))
+
+    def cut(self, limit: Tensor) -> Moves:
+        """Without the flips that even together with all cheaper ones cost too much."""
+        width = int((self.price.cumsum(-1) < limit).sum(-1).max())
+        return Moves(self.step, self.price[:, :width], self.place[:, :width])
+
+
+def _cheapest(value: Tensor, cost: Tensor) -> Tensor:
+    """Where the highest value of the last dimension is, and if it is there several times, where it costs least."""
+    return cost.masked_fill(value < value.amax(-1, keepdim=True), torch.inf).argmin(-1, keepdim=True)
+
+
+# ---------------------------------------------------------------------------------------------- lines
+
+
+def search_lines(
+    now: Counts, loss: Loss, sign: int, positives: Moves, negatives: Moves, line: str
+) -> list[tuple[Moves, Tensor]]:
+    """The top of every line, then the best of the tops."""
+
+    def worth(i: Tensor, j: Tensor) -> Tensor:
+        i, j = sign * i.double(), sign * j.double()  # once: arithmetic of mixed types is slow
+        return sign * loss(now.tp - i, now.fp + j, now.fn + i, now.tn - j)
+
+    search = _fixed_predicted if line == "predicted" else _fixed_fp
+    i, j = search(positives, negatives, worth)
+    cost = positives.total().gather(-1, i) + negatives.total().gather(-1, j)
+    value = torch.where(cost < torch.inf, worth(i, j) - cost, -torch.inf)
+    best = _cheapest(value, cost)
+    return [(positives, i.gather(-1, best)), (negatives, j.gather(-1, best))]
+
+
+def _fixed_predicted(positives: Moves, negatives: Moves, worth: Worth) -> tuple[Tensor, Tensor]:
+    """The best i and j for every difference ``j - i``, each of shape ``(b, w)``.
+
+    One more step along such a line flips one more positive and one more negative. Its gain, the slope of the line, is
+    always the same, its price ``x_i + y_j`` grows: binary search for the last step that is worth it.
+    """
+    x, y = positives.price, negatives.price
+    gap = torch.arange(-x.shape[1], y.shape[1] + 1, device=x.device).expand(len(x), -1)
+    first = (-gap).clamp(min=0)
+    last = torch.minimum(_real(x), _real(y) - gap).maximum(first)
+    slope = (worth(last, last + gap) - worth(first, first + gap)) / (last - first).clamp(min=1)
+    i = first + _steps_below(x, y, first, first + gap, slope)
+    return i, i + gap
+
+
+def _steps_below(x: Tensor, y: Tensor, x_start: Tensor, y_start: Tensor, slope: Tensor) -> Tensor:
+    """How many steps from a pair of places in x and y have a price ``x + y`` below the slope; all of shape ``(b, w)``.
+
+    All problems lie one after the other in one dimension, and places are 32-bit integers: both make the loop faster.
+    """
+    step = 1 << min(x.shape[1], y.shape[1]).bit_length() >> 1
+    x, y = pad(x, (0, step), value=torch.inf), pad(y, (0, step), value=torch.inf)
+    kind = torch.int32 if max(x.numel(), y.numel()) < 2**31 else torch.int64
+    row = torch.arange(len(x), device=x.device)[:, None]
+    at_x, at_y = (x_start + row * x.shape[1]).to(kind).flatten(), (y_start + row * y.shape[1]).to(kind).flatten()
+    x, y, slope = x.flatten(), y.flatten(), slope.flatten()
+    begin = at_x.clone()
+    while step:
+        # The price of the step that is the last of ``step`` more; the slices shift the prices instead of the places.
+        price = x[step - 1 :].index_select(0, at_x).add_(y[step - 1 :].index_select(0, at_y))
+        taken = (price < slope).to(kind)
+        at_x.add_(taken, alpha=step)
+        at_y.add_(taken, alpha=step)
+        step >>= 1
+    return (at_x - begin).view_as(x_start).long()
+
+
+def _fixed_fp(positives: Moves, negatives: Moves, worth: Worth) -> tuple[Tensor, Tensor]:
+    """The best i for every j, each of shape ``(b, w)``: flip each positive that costs less than the line's slope."""
+    x = positives.price
+    j = torch.arange(negatives.price.shape[1] + 1, device=x.device).expand(len(x), -1)
+    last = _real(x).expand_as(j)
+    slope = (worth(last, j) - worth(torch.zeros_like(j), j)) / last.clamp(min=1)
+    return torch.searchsorted(x.contiguous(), slope.contiguous()), j
+
+
+def _real(price: Tensor) -> Tensor:
+    """How many moves a problem has, shape ``(b, 1)``."""
+    return (price < torch.inf).sum(-1, keepdim=True)
+
+
+# ---------------------------------------------------------------------------------------------- grid
+
+
+def search_grid(
+    now: Counts, loss: Loss, sign: int, positives: list[Moves], negatives: list[Moves]
+) -> list[tuple[Moves, Tensor]]:
+    """The best cell of the whole grid, some problems at a time so that memory stays bounded."""
+    rows, columns = _axis(positives), _axis(negatives)
+    together = max(1, GRID_CELLS // columns.price.shape[1])
+    found = []
+    for start in range(0, len(rows.price), together):
+        part = slice(start, start + together)
+        here = Counts(*(counts[part] for counts in now))
+        found.append(_best_cell(here, loss, sign, Axis(*(r[part] for r in rows)), Axis(*(c[part] for c in columns))))
+    tp, fp = (torch.cat(changes) for changes in zip(*found, strict=True))
+    flips = [(moves, tp) for moves in positives] + [(moves, fp) for moves in negatives]
+    return [(moves, (moves.step * change).clamp(min=0)) for moves, change in flips]
+
+
+class Axis(NamedTuple):
+    """By how much a count can change, and what that costs in all, each of shape ``(b, w)``."""
+
+    change: Tensor
+    price: Tensor
+
+
+def _axis(kinds: list[Moves]) -> Axis:
+    """Moves of one or both directions in a row."""
+    changes, prices = [], []
+    for moves in kinds:
+        prices.append(moves.total())
+        # Beyond the last move of a problem the price is infinite; the count stays, so that L is always well defined.
+        number = torch.arange(prices[-1].shape[1], device=prices[-1].device).minimum(_real(moves.price))
+        changes.append(moves.step * number)
+    return Axis(torch.cat(changes, -1), torch.cat(prices, -1))
+
+
+def _best_cell(now: Counts, loss: Loss, sign: int, rows: Axis, columns: Axis) -> tuple[Tensor, Tensor]:
+    """How much the true and the false positives change in the best cell, each of shape ``(b, 1)``."""
+    tp, fp, fn, tn = (part[:, :, None] for part in now)
+    fp, tn = fp + columns.change[:, None, :], tn - columns.change[:, None, :]
+    problems, width = columns.change.shape
+    height = max(1, GRID_CELLS // (problems * width))
+    tops = []
+    for start in range(0, rows.change.shape[1], height):
+        some, price = (part[:, start : start + height] for part in rows)
+        more = some[:, :, None]
+        cost = (price[:, :, None] + columns.price[:, None, :]).flatten(1)
+        value = (sign * loss(tp + more, fp, fn - more, tn)).flatten(1) - cost
+        cell = _cheapest(value, cost)
+        changes = some.gather(-1, cell // width), columns.change.gather(-1, cell % width)
+        tops.append((value.gather(-1, cell), cost.gather(-1, cell), *changes))
+    value, cost, change_tp, change_fp = (torch.cat(parts, -1) for parts in zip(*tops, strict=True))
+    best = _cheapest(value, cost)
+    return change_tp.gather(-1, best), change_fp.gather(-1, best)
