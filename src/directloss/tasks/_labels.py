@@ -102,7 +102,7 @@ class LabelTask(Task):
             fail("cost", f"must be a matrix for the {labels} labels of scores", f"of shape {tuple(self.cost.shape)}")
         if check_values:
             check_finite(scores)
-            check_classes(target, labels)
+            check_classes(target.masked_fill(target == IGNORE, 0), labels)
 
     def counted(self, target: Tensor) -> Tensor | None:
         """Problems with at least one real position."""
