@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from directloss._checks import check_finite, check_labels, check_same_shape, fail
+from directloss._checks import DirectLossError, check_finite, check_labels, check_same_shape, fail
 from directloss.kernels import BINARY, Rankings, auto_epsilon, solve_rankings
 from directloss.kernels.tensor import position_loss
 from directloss.metrics.ranking import (
@@ -112,7 +112,12 @@ class RankingTask(Task):
         check_values: bool,
     ) -> Solved:
         check_same_shape(target, scores)
-        solved = _Lists(self.metric, target).solve(scores, epsilon, sign, gradient=gradient, check_values=check_values)
+        try:
+            solved = _Lists(self.metric, target).solve(scores, epsilon, sign, gradient=gradient, check_values=check_values)
+        except DirectLossError:
+            # The kernel saw flattened lists; said again, the message has the index in the user's shape.
+            self.check(scores, target, check_values=True)
+            raise
         shape = scores.shape[:-1]
         return Solved(
             solved.loss.reshape(shape),
