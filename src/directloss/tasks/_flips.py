@@ -75,7 +75,8 @@ def best_flips(
     """
     together = max(1, ITEMS // plain.scores.shape[1])
     parts = [slice(start, start + together) for start in range(0, len(epsilon), together)]
-    return torch.cat([_best_flips(plain.part(some), loss, epsilon[some], sign, line, monotone) for some in parts])
+    found = [_best_flips(plain.part(some), loss, epsilon[some], sign, line, monotone) for some in parts]
+    return found[0] if len(found) == 1 else torch.cat(found)
 
 
 def _best_flips(plain: Decisions, loss: Loss, epsilon: Tensor, sign: int, line: str | None, monotone: bool) -> Tensor:
