@@ -14,7 +14,7 @@ from rich.text import Text
 from directloss.lab.reports.claims import Verdict
 from directloss.lab.reports.files import write_all
 from directloss.lab.reports.page import SIGNS, Report, build, finding_text, panels_of, render
-from directloss.lab.reports.printing import to_markdown, to_rich
+from directloss.lab.reports.printing import plain, to_markdown, to_rich
 from directloss.lab.reports.stored import load_run
 from directloss.lab.reports.wording import metric
 
@@ -53,17 +53,18 @@ def terminal_summary(out_dir: Path) -> RenderableType:
 
 
 def _markdown(report: Report) -> str:
-    parts = [f"# {report.description.title}", report.summary, *(f"> {notice}" for notice in report.notices)]
+    parts = [f"# {plain(report.description.title)}", plain(report.summary)]
+    parts += [f"> {plain(notice)}" for notice in report.notices]
     for judgement in report.judgements:
         what = metric(judgement.claim.metric)
         lines = [f"- **{judgement.verdict.value}**: {judgement.claim.says} ({judgement.claim.source})"]
         for finding in judgement.findings:
             ours, theirs = finding_text(finding, what)
             pair = f"{finding.comparison.first} minus {finding.comparison.second}"
-            lines.append(f"    - {pair}: {ours}" + (f"; paper {theirs}" if theirs else ""))
+            lines.append("    - " + plain(f"{pair}: {ours}" + (f"; paper {theirs}" if theirs else "")))
         parts.append("\n".join(lines))
     parts += [to_markdown(table) for table in (*report.results, *report.differences)]
     command = report.run.info.get("command")
     if isinstance(command, str):
-        parts.append(f"Command: `{command.replace('`', '')}`")
+        parts.append(f"Command: `{' '.join(command.replace('`', '').split())}`")
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"

@@ -7,6 +7,8 @@ pyplot, so no display and no global state is needed.
 from __future__ import annotations
 
 import io
+import itertools
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -52,8 +54,22 @@ class _Drawing:
 def draw_all(run: Run, description: Description, metrics: Iterable[Metric]) -> list[Panel]:
     """Every figure of the experiment for which the records hold the data."""
     wanted = description.figures or _usual(run, tuple(metrics))
-    panels = (draw(run, figure) for figure in wanted)
-    return [panel for panel in panels if panel is not None]
+    names: set[str] = set()
+    panels = []
+    for figure in wanted:
+        name = _free_name(figure, names)
+        panel = draw(run, figure, name)
+        if panel is not None:
+            names.add(name)
+            panels.append(panel)
+    return panels
+
+
+def _free_name(figure: Figure, taken: set[str]) -> str:
+    """A name for ids and files. It is made of letters that are safe in both, because metrics are named in records."""
+    name = re.sub(r"[^a-z0-9]+", "-", f"{figure.kind}-{figure.metric}".lower()).strip("-")[:60]
+    others = (f"{name}-{count}" for count in itertools.count(2))
+    return next(free for free in itertools.chain([name], others) if free not in taken)
 
 
 def _usual(run: Run, metrics: tuple[Metric, ...]) -> tuple[Figure, ...]:
@@ -63,10 +79,9 @@ def _usual(run: Run, metrics: tuple[Metric, ...]) -> tuple[Figure, ...]:
     return (*(Figure("curve", one.key) for one in metrics), *(Figure("methods", one.key) for one in metrics[:1]))
 
 
-def draw(run: Run, figure: Figure) -> Panel | None:
+def draw(run: Run, figure: Figure, name: str) -> Panel | None:
     """Draw one figure, or return None when the records hold nothing for it."""
     kinds = {"curve": _curve, "noise": _noise, "methods": _methods, "lead": _lead}
-    name = f"{figure.kind}-{figure.metric.replace('_', '-')}"
     with mpl.rc_context(RC):
         canvas = Canvas()
         FigureCanvasAgg(canvas)
@@ -259,7 +274,8 @@ def _frame(axes: Axes, means: list[np.ndarray], halves: list[np.ndarray]) -> str
     pad = min(float(np.nanmax(np.concatenate(halves))), 0.25 * (high - low)) + 0.03 * (high - low) + 1e-9
     lasts = [float(mean[np.isfinite(mean)][-1]) for mean in means]
     apart = max(lasts) - min(lasts)
-    if not 0 < apart < 0.1 * (high - low):
+    unsure = max(float(half[np.isfinite(half)][-1]) for half in halves)
+    if not 0 < apart < 0.1 * (high - low) or unsure > 3 * apart:
         axes.set_ylim(low - pad, high + pad)
         return ""
     start = min(lasts) - 3 * apart

@@ -22,12 +22,12 @@ def to_markdown(table: Table) -> str:
         <BLANKLINE>
     """
     heads = [
-        _plain(f"{column.group}: {column.label}" if _is_level(column) else column.label) for column in table.columns
+        plain(f"{column.group}: {column.label}" if _is_level(column) else column.label) for column in table.columns
     ]
-    lines = [f"**{_plain(table.title)}**", "", f"| {' | '.join(heads)} |"]
+    lines = [f"**{plain(table.title)}**", "", f"| {' | '.join(heads)} |"]
     lines.append(f"| {' | '.join('---:' if column.numeric else '---' for column in table.columns)} |")
     lines += [f"| {' | '.join(_markdown_cell(cell) for cell in row)} |" for row in table.rows]
-    lines += ["", *(f"{_plain(note)}  " for note in table.notes)] if table.notes else [""]
+    lines += ["", *(f"{plain(note)}  " for note in table.notes)] if table.notes else [""]
     return "\n".join(lines) + ("\n" if table.notes else "")
 
 
@@ -37,12 +37,12 @@ def _is_level(column: Column) -> bool:
 
 
 def _markdown_cell(cell: Cell) -> str:
-    text = _plain(cell.text)
+    text = plain(cell.text)
     text = f"**{text}**" if cell.mark in ("best", "clear") else f"{ALIKE} {text}" if cell.mark == "alike" else text
-    return f"{text} {_plain(cell.small)}" if cell.small else text
+    return f"{text} {plain(cell.small)}" if cell.small else text
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Text that Markdown cannot take for markup or HTML."""
     return " ".join(text.split()).translate(_ESCAPES)
 

@@ -16,11 +16,11 @@ RULE = "#d8dee4"
 
 FAMILIES = {
     "pos": ("#0072b2", "#56b4e9"),
-    "neg": ("#d55e00", "#ff9350"),
-    "hinge": ("#008a64", "#2fcf9f"),
-    "per": ("#b5558a", "#ee9fcb"),
-    "x": ("#59626c", "#b4bec9"),
-    "uniloss": ("#8a6d00", "#e6c34a"),
+    "neg": ("#d55e00", "#ff7a2e"),
+    "hinge": ("#00805c", "#1fc493"),
+    "per": ("#b5558a", "#e07cb4"),
+    "x": ("#3d444d", "#d9dfe6"),
+    "uniloss": ("#6b5300", "#f0d34a"),
 }
 """Kind of update -> colour in light mode, colour in dark mode."""
 
