@@ -105,7 +105,8 @@ def use(backend: str) -> Iterator[None]:
         _chosen = before
 
 
-@torch.compiler.disable
+# As torch.compiler.disable, but torch._dynamo (a second of imports) is loaded by the first call instead of by our import.
+@torch._disable_dynamo
 def solve_rankings(
     scores: Tensor,
     target: Tensor,

@@ -41,6 +41,7 @@ class PositionMetric:
         raise TypeError(f"{type(self).__name__} must define weights")
 
 
+@torch._disable_dynamo
 @lru_cache(maxsize=64)
 def _tables(kind: str, cutoff: int, z: str, best: str, size: int, device: torch.device) -> Tensor:
     """Weights of the ranks 0 ... size - 1 (rank 0 does not exist), their sums, and z and best for each P."""

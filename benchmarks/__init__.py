@@ -1,0 +1,1 @@
+"""Measurements, not tests: every time is a ratio to a reference that is measured in the same run."""

@@ -1,0 +1,165 @@
+"""Average precision as a loss, as others do it: from their packages where installed, else from the published formula.
+
+Each entry takes scores and labels of one list and returns a loss to differentiate. Formulas are written afresh here from
+the papers, in the form that their authors' code computes them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numba import njit
+from torch import Tensor
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def smooth_ap(scores: Tensor, target: Tensor, temperature: float = 0.01) -> Tensor:
+    """Brown et al. 2020: ranks from sigmoids of all pairwise differences."""
+    positive = target.bool()
+    difference = torch.sigmoid((scores[None, :] - scores[positive][:, None]) / temperature)
+    own = torch.zeros_like(difference).masked_fill_(positive[None, :], 1.0)
+    # Each row compares an item with itself once, which the sigmoid counts as one half.
+    rank_all = 0.5 + difference.sum(1)
+    rank_positive = 0.5 + (difference * own).sum(1)
+    return 1 - (rank_positive / rank_all).mean()
+
+
+class _BlackBoxRank(torch.autograd.Function):
+    """Rolinek et al. 2020 (RaMBO): rank again with scores moved along the incoming gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, step: float) -> Tensor:
+        ranks = _ranks(scores)
+        ctx.step = step
+        ctx.save_for_backward(scores, ranks)
+        return ranks
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None]:
+        scores, ranks = ctx.saved_tensors
+        moved = _ranks(scores + ctx.step * grad_output)
+        return -(ranks - moved) / (ctx.step + 1e-8), None
+
+
+def _ranks(scores: Tensor) -> Tensor:
+    return scores.argsort(descending=True).argsort().to(scores.dtype) + 1
+
+
+def blackbox_ap(scores: Tensor, target: Tensor, step: float = 4.0, margin: float = 0.02) -> Tensor:
+    """AP from black-box ranks among all items and among the positives."""
+    positive = target.bool()
+    shifted = scores + margin * torch.where(positive, -0.5, 0.5)
+    ranks = _BlackBoxRank.apply(shifted, step)
+    among = _BlackBoxRank.apply(shifted[positive], step)
+    return 1 - (among / ranks[positive]).mean()
+
+
+@njit(cache=True)
+def _paper_table(a: np.ndarray, b: np.ndarray, epsilon: float) -> np.ndarray:
+    """001, Fig. 2: the whole table of P x N cells, and back."""
+    P, N = len(a), len(b)
+    h = np.zeros((P + 1, N + 1))
+    up = np.zeros((P + 1, N + 1), dtype=np.bool_)
+    prefix_b = np.zeros(N + 1)
+    for j in range(N):
+        prefix_b[j + 1] = prefix_b[j] + b[j]
+    prefix_a = 0.0
+    for i in range(P + 1):
+        if i:
+            prefix_a += a[i - 1]
+        for j in range(N + 1):
+            best = -np.inf
+            if i:
+                best = h[i - 1, j] - epsilon * i / (i + j) / P - (j * a[i - 1] - prefix_b[j]) / (P * N)
+                up[i, j] = True
+            if j:
+                other = h[i, j - 1] + (prefix_a - i * b[j - 1]) / (P * N)
+                if other > best:
+                    best = other
+                    up[i, j] = False
+            h[i, j] = best if i or j else 0.0
+    n = np.zeros(P, dtype=np.int64)
+    i, j = P, N
+    while i or j:
+        if i and (not j or up[i, j]):
+            n[i - 1] = j
+            i -= 1
+        else:
+            j -= 1
+    return n
+
+
+class _PaperDirect(torch.autograd.Function):
+    """Direct loss minimization of AP as published, sign +1, compiled by numba."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, target: Tensor, epsilon: float) -> Tensor:
+        order = scores.argsort(descending=True)
+        positive = target[order] == 1
+        a, b = scores[order[positive]].double(), scores[order[~positive]].double()
+        P, N = len(a), len(b)
+        n_w = (~positive).cumsum(0)[positive]
+        n = torch.from_numpy(_paper_table(a.numpy(), b.numpy(), epsilon))
+        j = torch.arange(1, N + 1)
+        moved = torch.searchsorted(n, j).sub(torch.searchsorted(n_w, j))
+        gradient = torch.empty_like(scores)
+        gradient[order[positive]] = (-2 / (epsilon * P * N) * (n - n_w)).to(scores.dtype)
+        gradient[order[~positive]] = (-2 / (epsilon * P * N) * moved).to(scores.dtype)
+        ctx.save_for_backward(gradient)
+        i = torch.arange(1, P + 1)
+        return 1 - (i / (i + n_w)).mean().to(scores.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.saved_tensors[0] * grad_output, None, None
+
+
+def paper_direct(scores: Tensor, target: Tensor) -> Tensor:
+    """Song et al. 2016 with the O(PN) table of the paper."""
+    return _PaperDirect.apply(scores, target, 0.1)
+
+
+def _torchsort_ap() -> Loss:
+    import torchsort
+
+    def loss(scores: Tensor, target: Tensor) -> Tensor:
+        positive = target.bool()
+        ranks = torchsort.soft_rank(-scores[None], regularization_strength=0.1)[0][positive]
+        among = torchsort.soft_rank(-scores[positive][None], regularization_strength=0.1)[0]
+        return 1 - (among / ranks).mean()
+
+    return loss
+
+
+def _libauc_ap() -> Loss:
+    from libauc.losses import APLoss
+
+    losses: dict[int, Any] = {}
+
+    def loss(scores: Tensor, target: Tensor) -> Tensor:
+        n = len(target)
+        # Its state is one moving average per sample, so each list needs its own.
+        if n not in losses:
+            losses[n] = APLoss(data_len=n, margin=1.0, gamma=0.9)
+        return losses[n](torch.sigmoid(scores), target, torch.arange(n))
+
+    return loss
+
+
+def available(longest: int) -> dict[str, tuple[Loss, int]]:
+    """Name -> (loss, longest list that is worth waiting for). Quadratic methods stop early."""
+    found: dict[str, tuple[Loss, int]] = {
+        "Smooth-AP (formula)": (smooth_ap, 20_000),
+        "RaMBO black box (formula)": (blackbox_ap, longest),
+        "direct loss, the paper's table (numba)": (paper_direct, 20_000),
+    }
+    if importlib.util.find_spec("torchsort"):
+        found["torchsort AP (package)"] = (_torchsort_ap(), longest)
+    if importlib.util.find_spec("libauc"):
+        found["LibAUC APLoss (package)"] = (_libauc_ap(), 20_000)
+    return found

@@ -1,0 +1,228 @@
+"""Rankings: the compiled and the tensor backend agree, the fast ways agree with the paper's table, and the edges hold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import directloss as dl
+from directloss import kernels, tasks
+from directloss._checks import forget_warnings
+
+NAMES = ["ap", "ndcg", "ndcg@4", "dcg", "dcg@3", "precision@5", "recall@5", "mrr", "auc", "pauc@0.3"]
+EXACT = {torch.float64: 1e-12, torch.float32: 1e-6}
+
+
+def lists(b: int, n: int, seed: int, dtype: torch.dtype = torch.float64, ties: bool = False) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randn(b, n, generator=generator, dtype=torch.float64)
+    target = (torch.rand(b, n, generator=generator) < torch.rand(b, 1, generator=generator)).long()
+    return (scores.mul(2).round() if ties else scores).to(dtype), target
+
+
+def gradient(scores: Tensor, target: Tensor, task: object, **options: object) -> tuple[Tensor, Tensor]:
+    scores = scores.clone().requires_grad_()
+    losses = dl.direct_loss(scores, target, task, reduction="none", **options)
+    losses.sum().backward()
+    assert scores.grad is not None
+    return losses.detach(), scores.grad
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    forget_warnings()
+
+
+@pytest.mark.filterwarnings("ignore:.*problems have no loss")
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("name", NAMES)
+def test_backends_agree(name: str, sign: int, ties: bool) -> None:
+    for n, epsilon in [(2, 1.0), (7, 0.3), (40, 0.05), (40, 2.0), (90, 20.0)]:
+        scores, target = lists(6, n, seed=n, ties=ties)
+        found = {}
+        for backend in ("compiled", "tensor"):
+            with kernels.use(backend):
+                found[backend] = gradient(scores, target, name, epsilon=epsilon, sign=sign)
+        torch.testing.assert_close(found["compiled"], found["tensor"], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:.*problems have no loss")
+@pytest.mark.parametrize("backend", ["compiled", "tensor"])
+@pytest.mark.parametrize("name", NAMES)
+def test_padding_is_as_if_it_were_not_there(name: str, backend: str) -> None:
+    scores, target = lists(5, 12, seed=3)
+    mask = torch.rand(5, 12, generator=torch.Generator().manual_seed(1)) < 0.7
+    noisy = torch.where(mask, scores, torch.nan)
+    with kernels.use(backend):
+        losses, grads = gradient(noisy, target, name, epsilon=0.7, mask=mask)
+        for row in range(5):
+            keep = mask[row]
+            alone = gradient(scores[row, keep], target[row, keep], name, epsilon=0.7)
+            torch.testing.assert_close(losses[row], alone[0])
+            torch.testing.assert_close(grads[row, keep], alone[1])
+        assert not grads[~mask].any()
+
+
+def paper_table(scores: np.ndarray, target: np.ndarray, epsilon: float, sign: int) -> float:
+    """The Bellman recursion of 001, Fig. 2, for AP: the best value of F + sign * epsilon * L. F counts pairs once here."""
+    a, b = -np.sort(-scores[target == 1]), -np.sort(-scores[target == 0])
+    P, N = len(a), len(b)
+    h = np.full((P + 1, N + 1), -np.inf)
+    h[0, 0] = 0.0
+    for i in range(P + 1):
+        for j in range(N + 1):
+            if i:
+                below = -(a[i - 1] - b[:j]).sum() / (P * N)
+                h[i, j] = max(h[i, j], h[i - 1, j] - sign * epsilon * i / (i + j) / P + below)
+            if j:
+                above = (a[:i] - b[j - 1]).sum() / (P * N)
+                h[i, j] = max(h[i, j], h[i, j - 1] + above)
+    return h[P, N] + sign * epsilon
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize(("n", "epsilon"), [(30, 0.1), (60, 1.0), (100, 10.0)])
+def test_ap_attains_the_papers_optimum(n: int, epsilon: float, sign: int) -> None:
+    generator = torch.Generator().manual_seed(n)
+    scores = torch.randn(n, generator=generator, dtype=torch.float64)
+    target = (torch.rand(n, generator=generator) < 0.3).long()
+    task = tasks.AveragePrecision()
+    ranking = task.augmented(scores, target, epsilon, sign)
+    value = task.score(scores, ranking) + sign * epsilon * task.loss(ranking, target)
+    assert value.item() == pytest.approx(paper_table(scores.numpy(), target.numpy(), epsilon, sign), abs=1e-10)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_fused_equals_the_five_methods(name: str, sign: int) -> None:
+    scores, target = lists(4, 25, seed=8)
+    target[:, 0], target[:, 1] = 1, 0
+    task = tasks.get(name)
+    losses, grads = gradient(scores, target, task, epsilon=0.4, sign=sign)
+    predicted = task.infer(scores, target)
+    direct = task.augmented(scores, target, 0.4, sign)
+    torch.testing.assert_close(losses, task.loss(predicted, target))
+    torch.testing.assert_close(grads, sign / 0.4 * (direct.coefficients - predicted.coefficients))
+
+
+def test_automatic_epsilon_is_the_same_in_both_backends() -> None:
+    scores, target = lists(4, 50, seed=2)
+    mask = torch.rand(4, 50, generator=torch.Generator().manual_seed(5)) < 0.8
+    for options in ({}, {"mask": mask}):
+        with kernels.use("compiled"):
+            compiled = gradient(scores, target, "ap", **options)
+        with kernels.use("tensor"):
+            tensor = gradient(scores, target, "ap", **options)
+        torch.testing.assert_close(compiled, tensor, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("factor", [1e-300, 1e-30, 1.0, 1e30, 1e300])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_scores_of_any_magnitude(factor: float, sign: int) -> None:
+    scores, target = lists(1, 30, seed=4)
+    plain, huge = (tasks.AveragePrecision().augmented(scores * f, target, 0.5 * f, sign) for f in (1.0, factor))
+    assert torch.equal(plain.above, huge.above)
+
+
+def test_denormal_scores_have_a_finite_gradient() -> None:
+    scores, target = lists(1, 30, seed=4, dtype=torch.float32)
+    losses, grads = gradient(scores * 1e-42, target, "ap")
+    assert torch.isfinite(losses).all()
+    assert torch.isfinite(grads).all()
+
+
+@pytest.mark.parametrize("backend", ["compiled", "tensor"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_constant_scorer_gets_the_value_of_chance_and_a_gradient(dtype: torch.dtype, backend: str) -> None:
+    target = torch.tensor([1] * 5 + [0] * 15)
+    with kernels.use(backend):
+        losses, grads = gradient(torch.zeros(20, dtype=dtype), target, "ap")
+    assert losses.item() == pytest.approx(1 - 5 / 20)
+    assert grads.dtype == dtype
+    assert (grads[:5] <= 0).all()
+    assert (grads[5:] >= 0).all()
+    assert grads.any()
+
+
+def test_ties_do_not_depend_on_the_order_of_the_input() -> None:
+    scores, target = lists(1, 40, seed=6, ties=True)
+    order = torch.randperm(40, generator=torch.Generator().manual_seed(0))
+    for name in NAMES:
+        first = dl.direct_loss(scores[0], target[0], name)
+        torch.testing.assert_close(dl.direct_loss(scores[0, order], target[0, order], name), first)
+
+
+@pytest.mark.parametrize("backend", ["compiled", "tensor"])
+@pytest.mark.parametrize("labels", [[1, 1, 1], [0, 0, 0], [1], [0]])
+def test_lists_that_cannot_be_ranked_wrong(labels: list[int], backend: str) -> None:
+    target = torch.tensor(labels)
+    scores = torch.arange(len(labels), dtype=torch.float32, requires_grad=True)
+    with kernels.use(backend), pytest.warns(dl.DirectLossWarning, match="1 of 1 problems have no loss"):
+        loss = dl.direct_loss(scores, target, "ap")
+    loss.backward()
+    assert loss.item() == 0
+    assert scores.grad is not None
+    assert not scores.grad.any()
+
+
+def test_lists_that_cannot_be_ranked_wrong_do_not_count_in_the_mean() -> None:
+    scores = torch.tensor([[2.0, 1.0, 0.0], [2.0, 1.0, 0.0]])
+    target = torch.tensor([[0, 0, 1], [0, 0, 0]])
+    with pytest.warns(dl.DirectLossWarning, match="1 of 2 problems"):
+        assert dl.direct_loss(scores, target, "ap").item() == pytest.approx(2 / 3)
+
+
+def test_a_million_items() -> None:
+    generator = torch.Generator().manual_seed(0)
+    target = torch.rand(1_000_000, generator=generator) < 0.1
+    scores = torch.randn(1_000_000, generator=generator) + 1.8 * target
+    losses, grads = gradient(scores, target, "ap")
+    assert 0.2 < losses.item() < 0.6
+    assert (grads[target] <= 0).all()
+    assert (grads[~target] >= 0).all()
+    assert abs(grads.double().sum().item()) < 1e-6 * grads.abs().double().sum().item()
+
+
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        (lambda i, n: n, "must not grow with n"),
+        (lambda i, n: 1 / n, "must be finite"),
+        (lambda i, n: torch.ones(3, 77), r"must have shape \(1, 2\)"),
+        (lambda i, n: 0 * i - n, "positive sum over the perfect ranking"),
+    ],
+)
+def test_wrong_position_weights_are_refused(weight: object, message: str) -> None:
+    with pytest.raises(dl.DirectLossError, match=message):
+        dl.direct_loss(torch.tensor([1.0, 0.0]), torch.tensor([1, 0]), tasks.PositionTask(weight))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: tasks.PositionTask(3), "weight must be a function"),
+        (lambda: tasks.NDCG(0), "k must be a whole number of at least 1"),
+        (lambda: tasks.PrecisionAtK(2.5), "k must be a whole number"),
+        (lambda: tasks.PartialAUC(0.0), "max_fpr must be positive"),
+        (lambda: tasks.PartialAUC(1.5), "max_fpr must be at most 1"),
+        (lambda: tasks.get("pauc@2"), "max_fpr must be at most 1"),
+        (lambda: tasks.get("ndcg@ten"), "must have a number after '@'"),
+        (lambda: tasks.get("ap@3"), "takes no number"),
+    ],
+)
+def test_wrong_settings_are_refused_when_built(make: object, message: str) -> None:
+    with pytest.raises(dl.DirectLossError, match=message):
+        make()
+
+
+def test_a_plain_ranking_has_no_score_before_its_items_are_known() -> None:
+    task, scores = tasks.AveragePrecision(), torch.tensor([1.0, 2.0])
+    with pytest.raises(dl.DirectLossError, match="which items are relevant"):
+        task.score(scores, task.predict(scores))
+
+
+def test_prediction_is_the_rank_with_ties_shared() -> None:
+    assert tasks.AUC().predict(torch.tensor([3.0, 1.0, 3.0, 0.0])).tolist() == [1.5, 3.0, 1.5, 4.0]
