@@ -26,7 +26,7 @@ types: $(READY) ## Check types
 	$(BIN)/mypy
 
 bench: $(READY) ## Measure speed against sorting and cross-entropy
-	$(BIN)/directloss bench
+	$(BIN)/python -m benchmarks.speed
 
 docs: $(READY) ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 import hypothesis
 import pytest
@@ -21,11 +20,10 @@ hypothesis.settings.load_profile("directloss")
 
 
 @pytest.fixture(autouse=True)
-def _fresh_state() -> Iterator[None]:
+def _fresh_state() -> None:
     """Tests must not depend on their order: seeds and the memory of `warn_once` start anew."""
     torch.manual_seed(0)
     forget_warnings()
-    yield
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
 """The contract of a task: what must hold for every one of them, checked against all outputs of tiny problems.
 
-Each function here takes a task and its `Case` and raises AssertionError when the task breaks that part of the contract.
-`CHECKS` lists them; test_contract.py runs every check on every registered task, and on tasks that are broken on purpose.
+Each function here takes a task and its `Case` and raises AssertionError when the task breaks that part of the
+contract. `CHECKS` lists them; test_contract.py runs every check on every registered task, and on tasks that are broken
+on purpose.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ def value_is_the_loss(task: Task, case: Case) -> None:
 
 
 def gradient_is_the_theorem(task: Task, case: Case) -> None:
-    """sign / epsilon * (dF(direct) - dF(predicted)), with F differentiated by autograd through the task's own methods."""
+    """sign / epsilon * (dF(direct) - dF(predicted)), with F of the task's own methods differentiated by autograd."""
     for scores, target in problems(case):
         leaf = scores.clone().requires_grad_()
         for epsilon, sign in each_setting():
@@ -152,7 +153,7 @@ def gradient_is_the_theorem(task: Task, case: Case) -> None:
 
 
 def gradient_is_the_ramp_slope(task: Task, case: Case) -> None:
-    """The gradient is the slope of ``sign / epsilon * (max[F + sign epsilon L] - max F)``, taken from the oracle alone."""
+    """The gradient is the slope of sign / epsilon * (max[F + sign epsilon L] - max F), taken from the oracle alone."""
     untied = ((s, t) for s, t in counted_problems(task, case, 40) if not is_tied(s))
     checked = 0
     for scores, target in (problem for problem, _ in zip(untied, range(3), strict=False)):
@@ -199,11 +200,16 @@ def no_grad_changes_nothing(task: Task, case: Case) -> None:
 def hinge_is_the_maximum(task: Task, case: Case) -> None:
     for scores, target in counted_problems(task, case):
         pairs = list(case.outputs(scores, target))
-        truth, predicted_loss = pair(task, scores, target, task.truth(target))[0], predicted_pair(task, scores, target)[1]
+        truth, predicted_loss = (
+            pair(task, scores, target, task.truth(target))[0],
+            predicted_pair(task, scores, target)[1],
+        )
         for epsilon in EPSILONS:
             value = float(dl.hinge_loss(scores, target, task, epsilon=epsilon))
             close(value, max(f + epsilon * l for f, l in pairs) - truth, LOSS * (1 + epsilon))
-            assert value >= epsilon * predicted_loss - LOSS * (1 + epsilon), "the hinge must bound epsilon times the task loss"
+            assert value >= epsilon * predicted_loss - LOSS * (1 + epsilon), (
+                "the hinge must bound epsilon times the task loss"
+            )
 
 
 def perceptron_is_the_shortfall(task: Task, case: Case) -> None:

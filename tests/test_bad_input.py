@@ -41,9 +41,17 @@ WRONG_FOR_ALL: list[tuple[dict[str, Any], str, str]] = [
     ({"scores": SCORES.to(torch.complex64)}, "scores", "must be floating point, but it is torch.complex64"),
     ({"scores": SCORES.tolist()}, "scores", "must be a torch.Tensor, but it is a list"),
     ({"scores": None}, "scores", "must be a torch.Tensor, but it is a NoneType"),
-    ({"scores": torch.tensor(1.0), "target": torch.tensor(1)}, "scores", "must have shape (..., n), but it is of shape ()"),
+    (
+        {"scores": torch.tensor(1.0), "target": torch.tensor(1)},
+        "scores",
+        "must have shape (..., n), but it is of shape ()",
+    ),
     ({"scores": torch.zeros(0), "target": torch.zeros(0)}, "scores", "must not be empty, but it is of shape (0,)"),
-    ({"scores": torch.zeros(0, 3), "target": torch.zeros(0, 3)}, "scores", "must not be empty, but it is of shape (0, 3)"),
+    (
+        {"scores": torch.zeros(0, 3), "target": torch.zeros(0, 3)},
+        "scores",
+        "must not be empty, but it is of shape (0, 3)",
+    ),
     # target
     ({"target": LABELS[:, :2]}, "target", "must have the shape of scores, (2, 3), but it is of shape (2, 2)"),
     ({"target": LABELS[0]}, "target", "must have the shape of scores, (2, 3), but it is of shape (3,)"),
@@ -68,7 +76,11 @@ WRONG_FOR_ALL: list[tuple[dict[str, Any], str, str]] = [
     ({"reduction": "means"}, "reduction", "Did you mean 'mean'"),
     ({"reduction": None}, "reduction", "must be one of 'mean', 'sum', 'none', but it is None"),
     # mask
-    ({"mask": MASK.long()}, "mask", "must be boolean (True = real, False = padding), but it is torch.int64. Call mask.bool()"),
+    (
+        {"mask": MASK.long()},
+        "mask",
+        "must be boolean (True = real, False = padding), but it is torch.int64. Call mask.bool()",
+    ),
     ({"mask": MASK[0]}, "mask", "must have the shape of target, (2, 3), but it is of shape (3,)"),
     ({"mask": MASK.tolist()}, "mask", "must be a torch.Tensor, but it is a list"),
     # weight
@@ -111,13 +123,27 @@ WRONG_ELSEWHERE: list[tuple[Any, Any, str, dict[str, Any], str, str]] = [
     (SCORES, torch.tensor([0, -2]), "accuracy", {}, "target", "must hold class indices from 0 to 2, but it is -2"),
     (SCORES, CLASSES.float(), "accuracy", {}, "target", "must hold integer class indices, but it is torch.float32"),
     (SCORES, LABELS, "accuracy", {}, "target", "but it is of shape (2, 3)"),
-    (SCORES, CLASSES, "accuracy", {"mask": MASK}, "mask", "must have the shape of the problems, (2,), but it is of shape (2, 3)"),
+    (
+        SCORES,
+        CLASSES,
+        "accuracy",
+        {"mask": MASK},
+        "mask",
+        "must have the shape of the problems, (2,), but it is of shape (2, 3)",
+    ),
     (SCORES, changed(LABELS, 3), "error", {}, "target", "must hold only 0 or 1, but it is 3"),
     (SCORES, LABELS[0], "error", {}, "target", "must have the shape of scores, (2, 3)"),
     (SCORES, changed(LABELS, 3), "f1", {}, "target", "must hold only 0 or 1, but it is 3"),
     (SCORES, LABELS[:, :2], "iou", {}, "target", "must have the shape of scores, (2, 3)"),
     (changed(SCORES, math.nan)[1], LABELS[1], "ap", {}, "scores", "must be finite, but it is nan at index [2] (1 of 3"),
-    (changed(SCORES, math.nan)[None], LABELS[None], "ap", {}, "scores", "must be finite, but it is nan at index [0, 1, 2]"),
+    (
+        changed(SCORES, math.nan)[None],
+        LABELS[None],
+        "ap",
+        {},
+        "scores",
+        "must be finite, but it is nan at index [0, 1, 2]",
+    ),
     (SCORES[1], changed(LABELS, 2)[1], "ap", {}, "target", "must hold only 0 or 1, but it is 2 at index [2]"),
     (changed(SCORES, math.nan), CLASSES, "accuracy", {}, "scores", "must be finite"),
     (changed(SCORES, math.nan), LABELS, "error", {}, "scores", "must be finite"),
@@ -169,7 +195,11 @@ def test_wrong_epsilon_is_named(loss: str, epsilon: Any, message: str) -> None:
 
 @pytest.mark.parametrize("loss", ["direct_loss", "hinge_loss"])
 def test_epsilon_of_wrong_shape_is_named(loss: str) -> None:
-    refused(lambda: LOSSES[loss](**good_call(epsilon=torch.ones(3))), "epsilon", "broadcast to (2,), but it is of shape (3,)")
+    refused(
+        lambda: LOSSES[loss](**good_call(epsilon=torch.ones(3))),
+        "epsilon",
+        "broadcast to (2,), but it is of shape (3,)",
+    )
 
 
 @pytest.mark.parametrize("sign", WRONG_SIGN)
@@ -217,7 +247,9 @@ def test_value_checks_can_be_switched_off() -> None:
     """Then shapes and types are still checked, but values only where that is free."""
     dl.direct_loss(changed(SCORES, math.inf), CLASSES, Pick(), check_values=False)
     refused(lambda: dl.direct_loss(changed(SCORES, math.inf), CLASSES, Pick()), "scores", "must be finite")
-    refused(lambda: dl.direct_loss(SCORES, LABELS[0], "ap", check_values=False), "target", "must have the shape of scores")
+    refused(
+        lambda: dl.direct_loss(SCORES, LABELS[0], "ap", check_values=False), "target", "must have the shape of scores"
+    )
 
 
 def test_errors_are_value_errors() -> None:

@@ -39,7 +39,9 @@ def test_every_registered_name_has_a_case() -> None:
 
 def test_every_case_belongs_to_a_task() -> None:
     for name, case in CASES.items():
-        assert case.make is not None or base_name(name) in dl.tasks.names(), f"{name!r} is neither registered nor has `make`"
+        assert case.make is not None or base_name(name) in dl.tasks.names(), (
+            f"{name!r} is neither registered nor has `make`"
+        )
 
 
 # ---------------------------------------------------------------------------------------------- the test of the test

@@ -39,8 +39,8 @@ def blocks(text: str) -> Iterator[Block]:
 def run(page: str, text: str) -> int:
     """Run a page and return how many blocks it had."""
     names: dict[str, Any] = {"__name__": "__main__"}
-    count = 0
-    for count, block in enumerate(blocks(text), start=1):
+    found = list(blocks(text))
+    for block in found:
         if block.language == "pycon":
             test = doctest.DocTestParser().get_doctest(block.code, names, page, page, block.line)
             lines: list[str] = []
@@ -50,7 +50,7 @@ def run(page: str, text: str) -> int:
         else:
             # Newlines in front make line numbers in a traceback those of the page.
             exec(compile("\n" * block.line + block.code, page, "exec"), names)
-    return count
+    return len(found)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -63,7 +63,25 @@ def test_readme_has_code() -> None:
     assert list(blocks((ROOT / "README.md").read_text()))
 
 
-GOOD = "```python\nx = 1\n```\n\n- a list\n\n  ```pycon\n  >>> x + 1\n  2\n  ```\n\n```python no-run\n1 / 0\n```\n```text\n?\n```\n"
+GOOD = """\
+```python
+x = 1
+```
+
+- a list
+
+  ```pycon
+  >>> x + 1
+  2
+  ```
+
+```python no-run
+1 / 0
+```
+```text
+?
+```
+"""
 
 
 def test_runner_shares_names_and_skips_what_it_should() -> None:

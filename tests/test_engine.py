@@ -299,7 +299,7 @@ def test_nonlinear_score_with_parameters_of_its_own() -> None:
     loss = dl.direct_loss(points, target, task, epsilon=0.5, reduction="sum")
     assert loss.item() == 1  # the second point lies nearest to prototype 0
     loss.backward()
-    # By hand: only the first point changes its choice, from 0 to 1, because -(0.6^2 + 0.55^2) + 0.5 > -(0.4^2 + 0.45^2).
+    # By hand: the first point alone changes its choice, from 0 to 1: -(0.6^2 + 0.55^2) + 0.5 > -(0.4^2 + 0.45^2).
     # dF/dz = -2 (z - p), so dF(1) - dF(0) = 2 (p1 - p0) = (2, 2), times sign / epsilon = 2. The prototypes get
     # dF/dp = 2 (z - p).
     first = points.detach()[0]
@@ -318,7 +318,9 @@ def test_modules_take_what_the_functions_take() -> None:
     mask = torch.ones_like(RANKED, dtype=torch.bool)
     mask[:, 3] = False
     weight = torch.tensor([1.0, 2.0, 0.5])
-    found = dl.DirectLoss("auc", epsilon=2.0, sign=-1, reduction="sum", check_values=False)(SCORES, RANKED, mask, weight)
+    found = dl.DirectLoss("auc", epsilon=2.0, sign=-1, reduction="sum", check_values=False)(
+        SCORES, RANKED, mask, weight
+    )
     wanted = dl.direct_loss(
         SCORES, RANKED, "auc", epsilon=2.0, sign=-1, reduction="sum", mask=mask, weight=weight, check_values=False
     )

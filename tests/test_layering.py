@@ -27,7 +27,7 @@ LIBRARY = set(MAY_IMPORT)
 MAY_IMPORT["__init__"] = LIBRARY
 MAY_IMPORT["lab"] = LIBRARY | {"__init__"}
 
-# Inside the lab: reports know stored records alone; an experiment declares, and contains neither a training loop nor a loss.
+# Inside the lab: reports know stored records alone; an experiment declares, and has no training loop and no loss.
 IN_LAB: dict[str, tuple[str, ...]] = {
     "directloss.lab.reports": ("directloss._checks", "directloss.lab.reports", "directloss.lab.records"),
     "directloss.lab.experiments": (
@@ -120,6 +120,9 @@ def test_the_test_allows_what_is_right() -> None:
     for path, source in [
         (SOURCE / "tasks" / "made_up.py", "from directloss.metrics.ranking import average_precision"),
         (SOURCE / "tasks" / "made_up.py", "from .ranking import RankingTask\nimport math, torch"),
-        (SOURCE / "lab" / "made_up.py", "import pandas\nimport directloss as dl\nfrom directloss.direct import direct_loss"),
+        (
+            SOURCE / "lab" / "made_up.py",
+            "import pandas\nimport directloss as dl\nfrom directloss.direct import direct_loss",
+        ),
     ]:
         assert not breaches(path, source, module_name(path)), source

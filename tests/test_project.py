@@ -15,7 +15,23 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 MADE = {".git", ".venv", "site", "build", "dist", "runs", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"}
 MADE |= {"__pycache__", "directloss.egg-info"}
-TEXT = {".py", ".md", ".toml", ".txt", ".yml", ".yaml", ".cff", ".cfg", ".html", ".css", ".js", ".json", ".j2", ".svg", ""}
+TEXT = {
+    ".py",
+    ".md",
+    ".toml",
+    ".txt",
+    ".yml",
+    ".yaml",
+    ".cff",
+    ".cfg",
+    ".html",
+    ".css",
+    ".js",
+    ".json",
+    ".j2",
+    ".svg",
+    "",
+}
 
 
 def text_files() -> Iterator[Path]:
@@ -80,7 +96,9 @@ def test_constraints_are_exact_and_of_no_machine() -> None:
 
 
 def test_constraints_pin_every_direct_need() -> None:
-    pinned = {line.split("==")[0].lower().replace("_", "-") for line in (ROOT / "constraints.txt").read_text().splitlines()}
+    pinned = {
+        line.split("==")[0].lower().replace("_", "-") for line in (ROOT / "constraints.txt").read_text().splitlines()
+    }
     extras = PROJECT["project"]["optional-dependencies"].values()
     needs = [*PROJECT["project"]["dependencies"], *(need for extra in extras for need in extra)]
     names = {re.split(r"[\[<>=]", need)[0].lower() for need in needs} - {"directloss"}

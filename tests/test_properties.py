@@ -58,9 +58,7 @@ def test_ranking_value_ignores_shift_and_scale(
 
 @pytest.mark.parametrize("task", RANKING)
 @given(problem=lists(), epsilon=epsilons, sign=signs)
-def test_ranking_gradient_sums_to_zero(
-    task: str, problem: tuple[Tensor, Tensor], epsilon: float, sign: int
-) -> None:
+def test_ranking_gradient_sums_to_zero(task: str, problem: tuple[Tensor, Tensor], epsilon: float, sign: int) -> None:
     """F looks at differences alone, so a common shift of all scores changes nothing."""
     found = gradient(*problem, task, epsilon, sign)
     assert abs(float(found.sum())) <= 1e-12 * (1 + float(found.abs().sum()))
@@ -86,7 +84,9 @@ def test_direct_ranking_is_no_better_or_no_worse(task: str, problem: tuple[Tenso
     object_ = dl.tasks.get(task)
     here = float(object_.loss(object_.predict(scores), target))
     for sign in (+1, -1):
-        near, far = (float(object_.loss(object_.augmented(scores, target, e, sign), target)) for e in (epsilon, 2 * epsilon))
+        near, far = (
+            float(object_.loss(object_.augmented(scores, target, e, sign), target)) for e in (epsilon, 2 * epsilon)
+        )
         assert sign * (near - here) >= -1e-9
         assert sign * (far - near) >= -1e-9
 
@@ -111,7 +111,7 @@ def test_order_of_the_items_does_not_matter(
 def test_gradient_points_against_the_scores(
     task: str, problem: tuple[Tensor, Tensor], epsilon: float, sign: int
 ) -> None:
-    """F is linear, so <gradient, scores> = sign / epsilon * (F(direct) - F(predicted)), and F(predicted) is the largest."""
+    """F is linear: <gradient, scores> = sign / epsilon * (F(direct) - F(predicted)), and F(predicted) is the largest."""
     scores, target = problem
     product = float((gradient(scores, target, task, epsilon, sign) * scores).sum())
     assert sign * product <= 1e-9 / epsilon

@@ -14,7 +14,7 @@ TARGET = torch.tensor([0, 1])
 
 
 def test_hinge_of_classes_is_the_multiclass_hinge() -> None:
-    """max_c [s_c + epsilon (c != y)] - s_y, Crammer and Singer; by hand: max(2, 2, 1) - 2 and max(1.5, 0.4, 4) - 0.4."""
+    """Crammer and Singer: max_c [s_c + epsilon (c != y)] - s_y; here max(2, 2, 1) - 2 and max(1.5, 0.4, 4) - 0.4."""
     found = dl.hinge_loss(SCORES, TARGET, "accuracy", reduction="none")
     torch.testing.assert_close(found, torch.tensor([0.0, 3.6], dtype=torch.float64))
 
@@ -98,7 +98,9 @@ def test_reductions_and_weights() -> None:
 
 
 def test_modules_equal_functions() -> None:
-    assert torch.equal(dl.HingeLoss(Pick(), epsilon=0.5)(SCORES, TARGET), dl.hinge_loss(SCORES, TARGET, Pick(), epsilon=0.5))
+    assert torch.equal(
+        dl.HingeLoss(Pick(), epsilon=0.5)(SCORES, TARGET), dl.hinge_loss(SCORES, TARGET, Pick(), epsilon=0.5)
+    )
     assert torch.equal(dl.PerceptronLoss(Pick())(SCORES, TARGET), dl.perceptron_loss(SCORES, TARGET, Pick()))
     assert repr(dl.HingeLoss(Pick(), epsilon=0.5)) == "HingeLoss(Pick(), epsilon=0.5, reduction='mean')"
     assert repr(dl.PerceptronLoss(Pick(), reduction="sum")) == "PerceptronLoss(Pick(), reduction='sum')"
