@@ -251,8 +251,8 @@ def layout_does_not_matter(task: Task, case: Case) -> None:
     _, scores, target = same_shape(case)
 
     def scattered(tensor: Tensor) -> Tensor:
-        wide = torch.stack([tensor, torch.zeros_like(tensor)], -1).transpose(0, -1).contiguous().transpose(0, -1)
-        return wide[..., 0]
+        wide = torch.stack([tensor, torch.zeros_like(tensor)], -1)
+        return wide.transpose(0, -2).contiguous().transpose(0, -2)[..., 0]
 
     assert not scattered(scores).is_contiguous()
     wanted = all_losses(task, scores, target)

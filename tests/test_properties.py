@@ -111,7 +111,7 @@ def test_order_of_the_items_does_not_matter(
 def test_gradient_points_against_the_scores(
     task: str, problem: tuple[Tensor, Tensor], epsilon: float, sign: int
 ) -> None:
-    """F is linear: <gradient, scores> = sign / epsilon * (F(direct) - F(predicted)), and F(predicted) is the largest."""
+    """F is linear: <gradient, scores> = sign / epsilon * (F(direct) - F(predicted)), and F(predicted) is largest."""
     scores, target = problem
     product = float((gradient(scores, target, task, epsilon, sign) * scores).sum())
     assert sign * product <= 1e-9 / epsilon
