@@ -59,12 +59,12 @@ def direct_loss(
 
     Example:
         >>> scores = torch.tensor([2.0, 1.0, 0.0], requires_grad=True)
-        >>> loss = direct_loss(scores, torch.tensor([0, 1, 0]), "ap", epsilon=1.0, sign=-1)
-        >>> loss
-        tensor(0.5000, grad_fn=<MeanBackward0>)
+        >>> loss = direct_loss(scores, torch.tensor([0, 1, 0]), "ap", epsilon=3.0, sign=-1)
+        >>> loss.item()
+        0.5
         >>> loss.backward()
         >>> scores.grad
-        tensor([ 0.,  0.,  0.])
+        tensor([ 0.3333, -0.3333,  0.0000])
     """
     sign = check_sign(sign)
     problem = prepare(
