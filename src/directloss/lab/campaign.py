@@ -16,7 +16,7 @@ from directloss.lab.config import SEARCH_SEED, Config, Params, stable_hash
 from directloss.lab.methods import parse_method
 from directloss.lab.pool import Pool
 from directloss.lab.records import Record, RecordFile, RunSpec, commit
-from directloss.lab.runner import Job, selection_metric
+from directloss.lab.runner import Job
 from directloss.lab.search import GridQueue, Ticket, best_setting
 
 Observer = Callable[[Record], None]
@@ -105,15 +105,20 @@ class Campaign:
         """
         for take_over in (False, True):
             for cell in self._cells:
-                self._advance(cell)
-                for stage, queue in (("search", cell.search), ("final", cell.final)):
-                    while queue is not None and (ticket := queue.take(take_over)) is not None:
-                        job = self._job(cell, stage, ticket)
-                        self._tickets[job.key] = (queue, ticket)
-                        if job.key not in self.records:
-                            return job
-                        self._done(job.key, self.records.by_key[job.key])
-                        self._advance(cell)
+                if (job := self._next_of(cell, take_over)) is not None:
+                    return job
+        return None
+
+    def _next_of(self, cell: Cell, take_over: bool) -> Job | None:
+        for stage in ("search", "final"):
+            self._advance(cell)
+            queue = cell.search if stage == "search" else cell.final
+            while queue is not None and (ticket := queue.take(take_over)) is not None:
+                job = self._job(cell, stage, ticket)
+                self._tickets[job.key] = (queue, ticket)
+                if job.key not in self.records:
+                    return job
+                self._done(job.key, self.records.by_key[job.key])
         return None
 
     def _job(self, cell: Cell, stage: str, ticket: Ticket) -> Job:
@@ -127,12 +132,11 @@ class Campaign:
         queue, ticket = self._tickets.pop(key)
         new = key not in self.records
         self.records.append(record)
-        queue.bring(ticket, record["metrics"][self._value_of(record["stage"])], record)
+        # The final queue only hands out seeds; nothing is chosen by its values.
+        value = f"{self.config.select_on}_ap" if record["stage"] == "search" else "test_ap"
+        queue.bring(ticket, record["metrics"][value], record)
         if new:
             self.observe(record)
-
-    def _value_of(self, stage: str) -> str:
-        return selection_metric(self.config) if stage == "search" else "test_ap"
 
     def _gather(self, cell: Cell) -> None:
         """Records of runs that other machines did, or whose line was lost."""

@@ -11,31 +11,60 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from directloss.lab.config import Config
 from directloss.lab.records import Record
+
+LINES = 50
+"""About as many plain lines as a whole experiment may print."""
 
 
 class Standing:
-    """The best AP of each method in the search so far, and the mean test AP of its final runs."""
+    """The best AP of each method in the search so far, and the mean test AP of its final runs.
 
-    def __init__(self, methods: tuple[str, ...], metric: str) -> None:
-        self.methods = methods
-        self.metric = metric
-        self.best: dict[str, float] = {}
-        self.final: dict[str, list[float]] = defaultdict(list)
+    Levels of noise are kept apart; over classes the mean is taken.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.methods, self.noise = config.methods, config.noise
+        self.metric = f"{config.select_on}_ap"
+        self._best: dict[tuple[str, float], dict[str | None, float]] = defaultdict(dict)
+        self._final: dict[tuple[str, float], list[float]] = defaultdict(list)
 
     def add(self, record: Record) -> None:
         """Take one more record into account."""
-        method, metrics = record["method"], record["metrics"]
-        if record["stage"] == "search":
-            self.best[method] = max(metrics[self.metric], self.best.get(method, 0.0))
+        place, metrics = (record["method"], record["noise"]), record["metrics"]
+        if record["stage"] == "final":
+            self._final[place].append(metrics["test_ap"])
         else:
-            self.final[method].append(metrics["test_ap"])
+            found = self._best[place]
+            found[record["class"]] = max(metrics[self.metric], found.get(record["class"], 0.0))
 
-    def words(self, method: str) -> tuple[str, str, str]:
-        """Best AP in the search, mean AP on test data, number of final runs."""
-        best, final = self.best.get(method), self.final.get(method, [])
-        mean = f"{sum(final) / len(final):.3f}" if final else "-"
-        return f"{best:.3f}" if best is not None else "-", mean, str(len(final))
+    def best(self, method: str, noise: float) -> str:
+        """Best AP in the search; a dash before the first run."""
+        found = self._best[method, noise].values()
+        return f"{sum(found) / len(found):.3f}" if found else "-"
+
+    def test(self, method: str, noise: float) -> str:
+        """Mean AP on test data, with the number of runs; nothing before the first one."""
+        found = self._final[method, noise]
+        return f"{sum(found) / len(found):.3f} ({len(found)})" if found else ""
+
+    def table(self) -> Table:
+        """Methods by noise levels."""
+        part = self.metric.split("_")[0]
+        title = f"Best {part} AP in the search, then mean test AP (number of final runs)"
+        table = Table(title=title, title_justify="left", title_style="", box=None, pad_edge=False)
+        table.add_column("method")
+        for noise in self.noise:
+            table.add_column(f"noise {noise:.0%}" if len(self.noise) > 1 else "", justify="left")
+        for method in self.methods:
+            table.add_row(method, *(f"{self.best(method, n)}  [bold]{self.test(method, n)}[/]" for n in self.noise))
+        return table
+
+    def sentence(self, noise: float) -> str:
+        """The standing at one noise level, in one line."""
+        begun = [method for method in self.methods if self.best(method, noise) != "-"]
+        return ", ".join(f"{method} {self.best(method, noise)}" for method in begun)
 
 
 class Display:
@@ -49,11 +78,10 @@ class Display:
         self.began = time.monotonic()
         self._bar = Progress(
             TextColumn("[bold]{task.description}"),
-            BarColumn(None),
+            BarColumn(),
             MofNCompleteColumn(),
             TextColumn("runs,"),
             TimeElapsedColumn(),
-            TextColumn("so far,"),
             TextColumn("{task.fields[left]}"),
         )
         self._task = self._bar.add_task(title, total=total, completed=self.done, left="")
@@ -78,35 +106,25 @@ class Display:
         self._bar.update(self._task, completed=self.done, left=self.time_left())
         if self._live is not None:
             self._live.update(self._picture())
-        elif self.done % max(1, self.total // 50) == 0 or self.done == self.total:
-            self.console.print(self._line(record), highlight=False, soft_wrap=True)
+        elif self.done % max(1, self.total // LINES) == 0 or self.done == self.total:
+            self.console.print(self._line(record), highlight=False, markup=False, soft_wrap=True)
 
     def time_left(self) -> str:
         """A guess from the speed so far in this session."""
         new = self.done - self.found
-        if new == 0:
+        if new == 0 or self.done == self.total:
             return ""
-        seconds = (time.monotonic() - self.began) / new * (self.total - self.done)
-        return f"about {span(seconds)} left"
+        return f"about {span((time.monotonic() - self.began) / new * (self.total - self.done))} left"
 
     def _line(self, record: Record) -> str:
         words = f"{record['stage']} {record['method']}, noise {record['noise']:g}, seed {record['seed']}"
         if record["class"] is not None:
             words += f", class {record['class']}"
-        begun = [method for method in self.standing.methods if method in self.standing.best]
-        standing = ", ".join(f"{method} {self.standing.words(method)[0]}" for method in begun)
-        return f"[{self.done}/{self.total}] {words}; {self.time_left()}; best {self.standing.metric}: {standing}"
+        standing = f"best {self.standing.metric}: {self.standing.sentence(record['noise'])}"
+        return "; ".join(part for part in (f"[{self.done}/{self.total}] {words}", self.time_left(), standing) if part)
 
     def _picture(self) -> Group:
-        table = Table(box=None, pad_edge=False)
-        table.add_column("method")
-        part = self.standing.metric.split("_")[0]
-        table.add_column(f"best {part} AP in search", justify="right")
-        table.add_column("mean test AP", justify="right")
-        table.add_column("final runs", justify="right")
-        for method in self.standing.methods:
-            table.add_row(method, *self.standing.words(method))
-        return Group(self._bar, table)
+        return Group(self._bar, self.standing.table())
 
 
 def span(seconds: float) -> str:
@@ -114,7 +132,7 @@ def span(seconds: float) -> str:
 
     Example:
         >>> span(75), span(4000)
-        ('1 min 15 s', '1 h 07 min')
+        ('1 min 15 s', '1 h 06 min')
     """
     whole = round(seconds)
     if whole < 60:

@@ -86,11 +86,6 @@ def prepare(
     return split
 
 
-def selection_metric(config: Config) -> str:
-    """The number that chooses hyper-parameters."""
-    return f"{config.select_on}_ap"
-
-
 def set_up_process() -> None:
     """One thread per process: the networks are small, and results must not depend on how sums are split up."""
     torch.set_num_threads(1)

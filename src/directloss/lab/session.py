@@ -21,7 +21,6 @@ from directloss.lab.folder import Folder, now
 from directloss.lab.pool import Pool
 from directloss.lab.progress import Display, Standing
 from directloss.lab.records import RecordFile, commit, versions
-from directloss.lab.runner import selection_metric
 from directloss.lab.search import close_storage, open_storage
 
 
@@ -163,7 +162,7 @@ def _run_all(plan: Plan, console: Console) -> None:
     pool = Pool(plan.workers)
     try:
         campaign = Campaign(plan.experiment.name, plan.config, storage, records, plan.data_root)
-        standing = Standing(plan.config.methods, selection_metric(plan.config))
+        standing = Standing(plan.config)
         title = f"{plan.experiment.name} ({plan.preset})"
         with Display(console, title, campaign.total, standing, list(records.by_key.values())) as display:
             campaign.observe = display.add

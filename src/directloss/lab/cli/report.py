@@ -22,14 +22,9 @@ def report(
 def show_report(folder: Path, console: Console) -> None:
     """Write the report, print its tables, and say where it is."""
     # Here, because matplotlib is slow to load and no other command needs it.
-    from directloss.lab.reports.describe import describe
-    from directloss.lab.reports.printing import to_rich
-    from directloss.lab.reports.stored import load_run
-    from directloss.lab.reports.tables import result_tables
-    from directloss.lab.reports.wording import metrics_of
+    from directloss.lab.reports import terminal_summary, write_report
 
-    run = load_run(folder)
-    description = describe(run.experiment)
-    for table in result_tables(run, description, metrics_of(run, description.metrics)):
-        console.print(to_rich(table))
-    console.print(f"Report: {folder / 'report.html'}", highlight=False, soft_wrap=True)
+    page = write_report(folder)
+    console.print()
+    console.print(terminal_summary(folder))
+    console.print(f"Report: {page}", highlight=False, soft_wrap=True)

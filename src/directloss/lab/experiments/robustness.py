@@ -14,9 +14,9 @@ What the paper leaves open, and what we chose:
   a perfect scorer would lose AP as well, and the figure could not tell robustness from noise in the measurement.
 - The test set has 5,000 points before the thresholds. Its size is not stated; a large one measures more sharply.
 - Hidden width is 32 (three hidden layers, so four layers as in `synthetic`): the width is not stated.
-- Adam, full batch. The paper mentions "momentum-based gradient updates" and no numbers. The gradients of the losses differ in size by orders of
-  magnitude (the direct gradient by 1 / epsilon), so with plain SGD one grid of learning rates would not be a fair grid
-  for all; Adam is indifferent to the scale of a loss.
+- Adam, full batch. The paper mentions "momentum-based gradient updates" and no numbers. The gradients of the losses
+  differ in size by orders of magnitude (the direct gradient by 1 / epsilon), so with plain SGD one grid of learning
+  rates would not be a fair grid for all; Adam is indifferent to the scale of a loss.
 - ``select_on="train"`` is the paper's rule. Under noise it rewards the setting that memorises flipped labels, so there
   is also ``"val"``: a third of the noisy training data is held out while hyper-parameters are chosen, and the final
   runs train on all of it. Whichever it is, it is the same for all methods, and no clean label is ever used.

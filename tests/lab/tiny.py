@@ -1,0 +1,32 @@
+"""An experiment small enough for tests: 2 settings and 2 seeds for each of 3 methods, 12 runs in all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+RUNS = 12
+
+SETTINGS: dict[str, Any] = {
+    "iterations": 4,
+    "evaluate_every": 2,
+    "train_points": 120,
+    "test_points": 120,
+    "hidden": [4],
+    "direct": {"learning_rate": [0.01], "weight_decay": [0.0], "epsilon": [1.0, "auto"]},
+    "hinge": {"learning_rate": [0.01], "weight_decay": [0.0], "epsilon": [1.0, 10.0]},
+    "plain": {"learning_rate": [0.01, 0.1], "weight_decay": [0.0]},
+}
+
+OPTIONS = ["reproduce", "robustness", "--noise", "0.2", "--seeds", "2"]
+for _key, _value in SETTINGS.items():
+    OPTIONS += ["--set", f"{_key}={json.dumps(_value)}"]
+
+
+def stored(folder: Path) -> dict[str, dict[str, Any]]:
+    """The records of a folder by key, without what differs between two runs of the same work."""
+    lines = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
+    found = {line["key"]: {k: v for k, v in line.items() if k not in ("seconds", "commit")} for line in lines}
+    assert len(found) == len(lines), "a run was recorded twice"
+    return found
