@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import tomllib
 from collections.abc import Iterator
@@ -78,6 +79,19 @@ def test_every_task_is_documented() -> None:
     page = (ROOT / "docs" / "tasks.md").read_text()
     missing = [name for name in dl.tasks.names() if f'`"{name}' not in page]
     assert not missing, f"not in docs/tasks.md: {missing}"
+
+
+def test_every_task_object_is_documented() -> None:
+    """And what the page names exists. Base classes and outputs need no row."""
+    named = set(re.findall(r"`([A-Z]\w+)\(", (ROOT / "docs" / "tasks.md").read_text()))
+    public = {name: getattr(dl.tasks, name) for name in dl.tasks.__all__}
+    concrete = {
+        name
+        for name, value in public.items()
+        if isinstance(value, type) and issubclass(value, dl.Task) and not inspect.isabstract(value)
+    }
+    assert named <= set(public), f"docs/tasks.md names what is not there: {named - set(public)}"
+    assert concrete - named <= {"RankingTask"}, f"not in docs/tasks.md: {concrete - named}"
 
 
 def test_public_names_exist_and_are_few() -> None:
