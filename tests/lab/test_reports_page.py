@@ -140,15 +140,15 @@ def test_values_of_records_cannot_become_markup(tmp_path: Path) -> None:
 def test_the_first_sentence_gives_the_numbers(tmp_path: Path) -> None:
     summary = build(load_run(make_run(tmp_path, "robustness", seeds=10))).summary
     assert re.fullmatch(
-        r"pos-ap is 12\.\d+ points of test AP ahead of hinge-ap \(95 % interval 12\.\d+ to 1\d\.\d+; "
-        r"mean over the noisy levels; 10 seeds\)\. Of the paper's 2 claims judged here: 2 confirmed\.",
+        r"pos-ap is 12\.\d+ points of test AP ahead of hinge-ap "
+        r"\(difference \+12\.\d+ to \+1\d\.\d+ with 95 % confidence; mean over the noisy levels; 10 seeds\)\. Of the paper's 2 claims judged here: 2 confirmed\.",
         summary,
     )
 
 
 def test_many_rivals_are_told_by_the_strongest(tmp_path: Path) -> None:
     summary = build(load_run(make_run(tmp_path, "synthetic", seeds=10))).summary
-    assert "ahead of x-ent, the strongest of 5 rivals (95 % interval" in summary
+    assert "ahead of x-ent, the strongest of 5 rivals (difference +2." in summary
 
 
 INCOMPLETE = {

@@ -132,6 +132,15 @@ def test_chosen_parameters_and_the_edge_of_the_search(tmp_path: Path) -> None:
     assert pos[5].text == "4", "four trials at each noise level"
 
 
+def test_no_weight_decay_is_no_edge(tmp_path: Path) -> None:
+    lines = [record("linear", "x-ent", 0) | {"params": {"decay": 0.0, "lr": 0.1}}]
+    for value in (0.0, 0.1, 0.2):
+        lines.append(record("linear", "x-ent", 0) | {"stage": "search", "params": {"decay": value, "lr": 0.1 + value}})
+    table = chosen_table(load_run(write_run(tmp_path, lines)))
+    assert table is not None
+    assert [cell.small for cell in table.rows[0][1:3]] == ["", "edge"]
+
+
 def test_different_choices_are_counted(tmp_path: Path) -> None:
     lines = [record("synthetic", "x-ent", seed) | {"params": {"lr": 0.1 if seed else 0.3}} for seed in range(3)]
     table = chosen_table(load_run(write_run(tmp_path, lines)))

@@ -112,7 +112,11 @@ def _headline(judgement: Judgement) -> str:
     pair = finding.comparison
     rival = f"{pair.second}, the strongest of {len(found)} rivals" if len(found) > 1 else pair.second
     way = "ahead of" if difference.mean >= 0 else "behind"
-    interval = f"95 % interval {span(difference, places)}" if difference.low is not None else "no interval"
+    interval = (
+        f"difference {span(difference, places, signed=True)} with 95 % confidence"
+        if difference.low is not None
+        else "no interval"
+    )
     where = PLACE_TEXT[judgement.claim.place]
     details = "; ".join(part for part in (interval, where, _seeds(difference.n)) if part)
     amount = f"{number(abs(difference.mean), places)} {what.unit}".strip()
@@ -174,11 +178,13 @@ def _card(judgement: Judgement) -> dict[str, Any]:
     findings = []
     for finding in judgement.findings:
         ours, theirs = finding_text(finding, what)
+        value, bracket, interval = ours.partition("(")
         pair = f"{finding.comparison.first} {MINUS} {finding.comparison.second}"
         findings.append(
             {
                 "pair": pair,
-                "ours": ours,
+                "ours": value,
+                "interval": bracket + interval,
                 "paper": theirs,
                 "verdict": finding.verdict.value,
                 "sign": SIGNS[finding.verdict],

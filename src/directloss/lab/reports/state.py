@@ -134,7 +134,8 @@ def _chosen(name: str, final: list[Record], search: list[Record]) -> Cell:
         return Cell(", ".join(f"{value} ({count}×)" for value, count in values.most_common()))  # noqa: RUF001
     tried: set[float] = {value for record in search if _is_number(value := record.params.get(name))}
     value = next(record.params[name] for record in final if name in record.params)
-    at_edge = len(tried) > 2 and _is_number(value) and value in (min(tried), max(tried))
+    # Zero is an end of its own (no weight decay), not a place where the search stopped too early.
+    at_edge = len(tried) > 2 and _is_number(value) and value != 0 and value in (min(tried), max(tried))
     return Cell(value_text(value), EDGE if at_edge else "")
 
 

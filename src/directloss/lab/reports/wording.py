@@ -129,10 +129,10 @@ def value_text(value: Any) -> str:
     """A setting as text: short numbers, words as they are, lists with commas.
 
     Example:
-        >>> value_text(0.1), value_text(1e-07), value_text([1, 2.5]), value_text({"a": True}), value_text(None)
-        ('0.1', '1e-07', '1, 2.5', 'a: true', 'none')
+        >>> value_text(1e-07), value_text([1, 2.5]), value_text({"a": True, "b": []}), value_text(None)
+        ('1e-07', '1, 2.5', 'a: true; b: none', 'none')
     """
-    if value is None:
+    if value is None or value == [] or value == {}:
         return "none"
     if isinstance(value, bool):
         return str(value).lower()
