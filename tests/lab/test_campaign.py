@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +38,11 @@ def conduct(folder: Path, config: Config = CONFIG, experiment: str = "robustness
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An uninterrupted run."""
     folder = tmp_path_factory.mktemp("whole")
     assert len(conduct(folder)) == RUNS
-    yield folder
+    return folder
 
 
 def test_every_method_gets_the_same_budget_and_the_same_seeds(whole: Path) -> None:

@@ -95,6 +95,8 @@ def make_plan(request: Request) -> Plan:
     if request.data_root is not None:
         _check_data_root(experiment, request.data_root)
     workers = check_count("--workers", request.workers if request.workers is not None else _cores())
+    if request.storage is not None:
+        close_storage(open_storage(request.storage))
     if request.resume:
         preset, out, config, info = _resumed(experiment, request)
     else:
