@@ -19,7 +19,7 @@ Three facts keep this small:
   one more step exceeds its slope. One binary search for all lines at once, O(n log n). Else the grid of all (i, j).
 
 Among equal scores the item with the lower index is flipped first. Of several equally good outputs the one that costs
-least is taken, so that the plain prediction stays unless something is strictly better.
+least is taken, so that the plain prediction stays unless something is better by more than rounding errors.
 """
 
 from __future__ import annotations

@@ -18,6 +18,8 @@ Loss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """L as a function of tp, fp, fn, tn."""
 Worth = Callable[[Tensor, Tensor], Tensor]
 """``sign * L`` as a function of i and j, the numbers of flipped positives and negatives."""
+ROUNDING = 1e-14
+"""More than the rounding errors of a loss of order one in float64: what is less than this is no difference."""
 GRID_CELLS = 1 << 18
 """How many cells of the grid are looked at in one go: some megabytes, which stay in the cache."""
 
@@ -43,8 +45,8 @@ class Moves(NamedTuple):
 
 
 def _cheapest(value: Tensor, cost: Tensor) -> Tensor:
-    """Where the highest value of the last dimension is, and if it is there several times, where it costs least."""
-    return cost.masked_fill(value < value.amax(-1, keepdim=True), torch.inf).argmin(-1, keepdim=True)
+    """Where the highest value of the last dimension is; of several that are equal but for rounding the cheapest."""
+    return cost.masked_fill(value < value.amax(-1, keepdim=True) - 4 * ROUNDING, torch.inf).argmin(-1, keepdim=True)
 
 
 # ---------------------------------------------------------------------------------------------- lines
@@ -77,7 +79,7 @@ def _fixed_predicted(positives: Moves, negatives: Moves, worth: Worth) -> tuple[
     gap = torch.arange(-x.shape[1], y.shape[1] + 1, device=x.device).expand(len(x), -1)
     first = (-gap).clamp(min=0)
     last = torch.minimum(_real(x), _real(y) - gap).maximum(first)
-    slope = (worth(last, last + gap) - worth(first, first + gap)) / (last - first).clamp(min=1)
+    slope = (worth(last, last + gap) - worth(first, first + gap) - ROUNDING) / (last - first).clamp(min=1)
     i = first + _steps_below(x, y, first, first + gap, slope)
     return i, i + gap
 
@@ -109,7 +111,7 @@ def _fixed_fp(positives: Moves, negatives: Moves, worth: Worth) -> tuple[Tensor,
     x = positives.price
     j = torch.arange(negatives.price.shape[1] + 1, device=x.device).expand(len(x), -1)
     last = _real(x).expand_as(j)
-    slope = (worth(last, j) - worth(torch.zeros_like(j), j)) / last.clamp(min=1)
+    slope = (worth(last, j) - worth(torch.zeros_like(j), j) - ROUNDING) / last.clamp(min=1)
     return torch.searchsorted(x.contiguous(), slope.contiguous()), j
 
 
