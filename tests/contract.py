@@ -70,8 +70,7 @@ def pair(task: Task, scores: Tensor, target: Tensor, output: Any) -> tuple[float
 
 
 def predicted_pair(task: Task, scores: Tensor, target: Tensor) -> tuple[float, float]:
-    output = task.predict(scores)
-    return float(task.score(scores, task.restrict(output, target))), float(task.loss(output, target))
+    return float(task.score(scores, task.infer(scores, target))), float(task.loss(task.predict(scores), target))
 
 
 def enumerated(found: tuple[float, float], pairs: Pairs, what: str) -> tuple[float, float]:
@@ -146,7 +145,7 @@ def gradient_is_the_theorem(task: Task, case: Case) -> None:
                 close(found, torch.zeros_like(scores))
                 continue
             direct = task.augmented(scores, target, epsilon, sign)
-            predicted = task.restrict(task.predict(scores), target)
+            predicted = task.infer(scores, target)
             gap = task.score(leaf, direct) - task.score(leaf, predicted)
             (slope,) = torch.autograd.grad(gap, leaf, allow_unused=True)
             close(found, torch.zeros_like(scores) if slope is None else sign / epsilon * slope)

@@ -8,7 +8,7 @@ Example:
     >>> loss.backward()
 """
 
-from directloss import tasks
+from directloss import metrics, tasks
 from directloss._checks import DirectLossError, DirectLossWarning
 from directloss.direct import DirectLoss, direct_loss
 from directloss.surrogates import HingeLoss, PerceptronLoss, hinge_loss, perceptron_loss
@@ -25,6 +25,7 @@ __all__ = [
     "Task",
     "direct_loss",
     "hinge_loss",
+    "metrics",
     "perceptron_loss",
     "tasks",
 ]

@@ -88,7 +88,7 @@ def _theorem(problem: Problem, epsilon: float | Tensor, sign: int) -> Tensor:
     task, scores, target = problem.task, problem.scores, problem.target
     with torch.no_grad():
         fixed = scores.detach()
-        predicted = task.predict_padded(fixed, target)
+        predicted = task.infer(fixed, target)
         losses = task.loss(predicted, target)
         if not torch.is_floating_point(losses):
             losses = losses.to(fixed.dtype)
@@ -96,7 +96,7 @@ def _theorem(problem: Problem, epsilon: float | Tensor, sign: int) -> Tensor:
         return losses
     with torch.no_grad():
         direct = task.augmented(fixed, target, epsilon, sign)
-    gap = task.score(scores, direct) - task.score(scores, task.restrict(predicted, target))
+    gap = task.score(scores, direct) - task.score(scores, predicted)
     gap = gap * (sign / epsilon)
     # The value is the loss alone: the gap minus itself adds a gradient and nothing else.
     return losses + (gap - gap.detach())

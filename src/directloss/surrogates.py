@@ -76,8 +76,7 @@ def perceptron_loss(
     )
     problem.check()
     with torch.no_grad():
-        predicted = problem.task.predict_padded(problem.scores.detach(), problem.target)
-        predicted = problem.task.restrict(predicted, problem.target)
+        predicted = problem.task.infer(problem.scores.detach(), problem.target)
     return problem.reduce(_above_truth(problem, predicted), reduction, problem.task.counted(problem.target))
 
 

@@ -71,14 +71,9 @@ class Task(ABC):
 
     # ------------------------------------------------------------------ hooks, all optional
 
-    def restrict(self, output: Output, target: Tensor) -> Output:
-        """The part of a predicted output that F looks at, once the target is known. A ranking's F looks only at pairs
-        of a relevant and an irrelevant item, so rankings drop all other pairs here; most tasks have nothing to drop."""
-        return output
-
-    def predict_padded(self, scores: Tensor, target: Tensor) -> Output:
-        """Inference for a task that must know beforehand which items are padding (``target == IGNORE``): a row of an
-        assignment that is not there must not take a column. The target may be used for nothing else."""
+    def infer(self, scores: Tensor, target: Tensor) -> Output:
+        """`predict` in the form that `augmented` returns, for tasks whose F has to know something of the target: which
+        items are padding, or, for a ranking, between which items it counts pairs. The rest of the target may not be used."""
         return self.predict(scores)
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:

@@ -143,16 +143,22 @@ def least_epsilon(kind: torch.dtype) -> float:
     return float(torch.finfo(kind).tiny) ** 0.5
 
 
-def auto_epsilon(scores: Tensor, target: Tensor) -> Tensor:
-    """The automatic epsilon of each ranking: the standard deviation of its scores; 1 where they are all equal."""
-    real = target >= 0
-    kind = torch.promote_types(scores.dtype, torch.float32)
-    values = torch.where(real, scores.double(), 0.0)
-    count = real.sum(-1).clamp(min=1)
-    centred = torch.where(real, values - (values.sum(-1) / count)[..., None], 0.0)
-    reach = centred.abs().amax(-1, keepdim=True).clamp(min=1e-300)
-    deviation = reach[..., 0] * ((centred / reach).square().sum(-1) / count).sqrt()
-    return torch.where(deviation > least_epsilon(kind), deviation, 1.0)
+GRID, MOST, EXCHANGES = 24, 0.1, 16.0
+"""Of `auto_epsilon`: pairs looked at (squared), largest share of pairs to exchange, and pairs to exchange per item."""
+
+
+def auto_epsilon(scores: Tensor, target: Tensor, weights: PositionWeights) -> Tensor:
+    """The automatic epsilon of each ranking, shape ``(b,)``: large enough to exchange 16 pairs per item, and no more.
+
+    Relevant item i and irrelevant item j below it change places when epsilon exceeds the price of their pair, its margin
+    over what the exchange costs in AP: ``2/N (a_i - b_j) (i + j)(i + j - 1) / i``. Epsilon is the quantile of this price
+    at which ``16 n`` pairs, but at most a tenth of all, change places. It is read off a grid of at most 24 x 24 pairs, and
+    divided by the value of the perfect ranking for metrics where that is not 1.
+    """
+    from directloss.kernels import tensor
+
+    predicted = tensor.predict(scores, target)
+    return tensor.auto_epsilon(predicted, weights, least_epsilon(torch.promote_types(scores.dtype, torch.float32)))
 
 
 def _solve_compiled(
@@ -182,7 +188,7 @@ def _solve_compiled(
     missing = compiled.solve(
         values.view(np.uint32 if narrow else np.uint64), labels, narrow, weights.tables.numpy(),
         weights.base, weights.stride, weights.alpha, weights.beta, weights.first, weights.cutoff, weights.max_fpr,
-        weights.monotone(sign), steps, epsilon is None, least_epsilon(scores.dtype), sign,
+        weights.monotone(sign), steps, epsilon is None, GRID, MOST, EXCHANGES, least_epsilon(scores.dtype), sign,
         loss, grad, above_w, above_d, counts,
     )  # fmt: skip
     if missing < 0:
@@ -223,7 +229,8 @@ def _solve_tensor(
     complete = bool((counts > 0).all())
     if not gradient and above != "augmented":
         return Rankings(loss, counts, complete, None, predicted.above if above else None)
-    given = auto_epsilon(scores, target) if epsilon is None else epsilon
+    least = least_epsilon(torch.promote_types(scores.dtype, torch.float32))
+    given = tensor.auto_epsilon(predicted, weights, least) if epsilon is None else epsilon
     steps = torch.as_tensor(given, dtype=torch.float64, device=scores.device).reshape(-1).expand(len(scores))
     direct = tensor.augment(predicted, weights, steps, sign)
     unit = -2.0 * sign / (steps * (relevant * irrelevant).clamp(min=1))

@@ -313,18 +313,25 @@ def _augment(a, b, P, N, n_w, p_w, n, p, table, prefix, base, stride, alpha, bet
 
 
 @njit(cache=True, nogil=True)
-def _auto_epsilon(values, size, least):
-    """`directloss.kernels.auto_epsilon` for one problem."""
-    mean = 0.0
-    for k in range(size):
-        mean += values[k] / size
-    reach = max(values[0] - mean, mean - values[size - 1])
-    total = 0.0
-    for k in range(size):
-        step = (values[k] - mean) / max(reach, 1e-300)
-        total += step * step
-    deviation = reach * np.sqrt(total / size)
-    return deviation if deviation > least else 1.0
+def _auto_epsilon(a, b, P, N, scale, grid, most, exchanges, least):
+    """`directloss.kernels.auto_epsilon` for one problem, for a metric whose range is 1."""
+    rows, columns = min(P, grid), min(N, grid)
+    prices = np.empty(rows * columns)
+    count = 0
+    for x in range(rows):
+        i = 1 + ((2 * x + 1) * P) // (2 * rows)
+        for y in range(columns):
+            j = 1 + ((2 * y + 1) * N) // (2 * columns)
+            margin = a[i - 1] - b[j - 1]
+            if margin > 0:
+                prices[count] = 2.0 * margin / N * (i + j) * (i + j - 1) / i
+                count += 1
+    if count == 0:
+        return 1.0 / scale if 1.0 / scale > least else 1.0
+    share = min(most, exchanges * (P + N) / (P * N))
+    at = min(count - 1, int(share * rows * columns))
+    step = np.partition(prices[:count], at)[at] / scale
+    return step if step > least else 1.0
 
 
 @njit(cache=True, nogil=True)
@@ -355,7 +362,7 @@ def read_labels(target, labels, padding):
 @njit(cache=True, nogil=True)
 def solve(
     bits, target, narrow, tables, base, stride, alpha, beta, first, cutoff, max_fpr, monotone,
-    epsilon, auto, least, sign, loss, gradient, above_w, above_d, size_of,
+    epsilon, auto, grid, most, exchanges, least, sign, loss, gradient, above_w, above_d, size_of,
 ):  # fmt: skip
     """Every problem of a batch: its loss, its numbers of relevant and irrelevant items, and, as asked, gradient and counts.
 
@@ -405,7 +412,14 @@ def solve(
             continue
         step = 1.0
         if P > 0 and N > 0:
-            step = _auto_epsilon(values, size, least) if auto else epsilon[row % epsilon.shape[0]]
+            if auto:
+                step = _auto_epsilon(a, b, P, N, scale, grid, most, exchanges, least)
+                ideal = 0.0
+                for i in range(P):
+                    ideal += _weight(i + 1, alpha, beta, first) * weights[base + stride * (i + 1)]
+                step *= z / ideal
+            else:
+                step = epsilon[row % epsilon.shape[0]]
             c = 0.5 * step * scale * P * N / z
             _augment(
                 a, b, P, N, n_w, p_w, n, p, weights, prefix, base, stride, alpha, beta, first, cutoff, monotone, c, sign

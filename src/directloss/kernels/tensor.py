@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from directloss.kernels import PositionWeights
+from directloss.kernels import EXCHANGES, GRID, MOST, PositionWeights
 
 
 class Predicted(NamedTuple):
@@ -128,6 +128,36 @@ def position_loss(n: Tensor, relevant: Tensor, irrelevant: Tensor, weights: Posi
     m = table.gather(1, at) * row_weights(weights, P, n.device)
     total = torch.where(i <= relevant[:, None], m, 0.0).sum(1)
     return torch.where(relevant > 0, weights.best[relevant] - total / normaliser(weights, relevant, irrelevant), 0.0)
+
+
+def auto_epsilon(predicted: Predicted, weights: PositionWeights, least: float) -> Tensor:
+    """See `directloss.kernels.auto_epsilon`."""
+    relevant, irrelevant = predicted.relevant, predicted.irrelevant
+    P, N = relevant.clamp(min=1)[:, None], irrelevant.clamp(min=1)[:, None]
+    i, real_i = _grid(P)
+    j, real_j = _grid(N)
+    a = torch.nn.functional.pad(predicted.a, (0, 1)).gather(1, i - 1)
+    b = torch.nn.functional.pad(predicted.b, (0, 1)).gather(1, j - 1)
+    margin, i, j = a[:, :, None] - b[:, None, :], i[:, :, None], j[:, None, :]
+    price = 2.0 * margin / N[..., None] * (i + j) * (i + j - 1) / i
+    sold = (margin > 0) & real_i[:, :, None] & real_j[:, None, :]
+    price = torch.where(sold, price, torch.inf).flatten(1).sort(1).values
+    count = sold.flatten(1).sum(1, keepdim=True)
+    share = (EXCHANGES * (P + N) / (P * N).double()).clamp(max=MOST)
+    pairs = (real_i.sum(1, keepdim=True) * real_j.sum(1, keepdim=True)).double()
+    at = torch.minimum((share * pairs).long(), count - 1).clamp(min=0)
+    step = torch.where(count > 0, price.gather(1, at), 1.0)[:, 0] / predicted.scale
+    step = torch.where(step > least, step, 1.0)
+    perfect = weights.best[relevant] - position_loss(torch.zeros_like(predicted.n_w), relevant, irrelevant, weights)
+    return torch.where((relevant > 0) & (irrelevant > 0), step / perfect, 1.0)
+
+
+def _grid(count: Tensor) -> tuple[Tensor, Tensor]:
+    """Up to `GRID` places spread evenly over 1 ... count, and which of them are real; ``count`` has shape (b, 1)."""
+    wide = count.clamp(max=GRID)
+    k = torch.arange(GRID, device=count.device)
+    place = 1 + ((2 * k + 1) * count).div(2 * wide, rounding_mode="floor")
+    return torch.minimum(place, count), k < wide
 
 
 def augment(predicted: Predicted, weights: PositionWeights, epsilon: Tensor, sign: int) -> Tensor:

@@ -1,0 +1,56 @@
+"""Metrics: the only definition of each number, used for training and evaluation alike.
+
+Every function takes ``scores`` and ``target`` (and a ``mask`` for padding) and returns one value for each problem.
+"""
+
+from directloss.metrics.classification import (
+    accuracy,
+    balanced_accuracy,
+    binary_accuracy,
+    error,
+    f_beta,
+    g_mean,
+    kappa,
+    matthews,
+    precision,
+    recall,
+    top_k_accuracy,
+)
+from directloss.metrics.graded import graded_dcg, graded_ndcg
+from directloss.metrics.overlap import dice, iou
+from directloss.metrics.ranking import (
+    auc,
+    average_precision,
+    dcg,
+    ndcg,
+    partial_auc,
+    precision_at_k,
+    recall_at_k,
+    reciprocal_rank,
+)
+
+__all__ = [
+    "accuracy",
+    "auc",
+    "average_precision",
+    "balanced_accuracy",
+    "binary_accuracy",
+    "dcg",
+    "dice",
+    "error",
+    "f_beta",
+    "g_mean",
+    "graded_dcg",
+    "graded_ndcg",
+    "iou",
+    "kappa",
+    "matthews",
+    "ndcg",
+    "partial_auc",
+    "precision",
+    "precision_at_k",
+    "recall",
+    "recall_at_k",
+    "reciprocal_rank",
+    "top_k_accuracy",
+]

@@ -49,11 +49,9 @@ class CountTask(Task):
         """1 where the score is above 0, else 0; in the type of the scores."""
         return (scores > 0).to(scores.dtype)
 
-    def restrict(self, output: Tensor | Selection, target: Tensor) -> Selection:
-        if isinstance(output, Selection):
-            return output
+    def infer(self, scores: Tensor, target: Tensor) -> Selection:
         real = target >= 0
-        return Selection(output * real, real.sum(-1))
+        return Selection(self.predict(scores) * real, real.sum(-1))
 
     def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Selection:
         plain = decide(scores.detach(), target)

@@ -44,7 +44,7 @@ class LabelTask(Task):
     def predict(self, scores: Tensor) -> Tensor:
         return self.solve(_wide(scores.detach()), torch.ones(scores.shape[:-1], dtype=torch.bool, device=scores.device))
 
-    def predict_padded(self, scores: Tensor, target: Tensor) -> Tensor:
+    def infer(self, scores: Tensor, target: Tensor) -> Tensor:
         return self.solve(_wide(scores.detach()), self.truth(target) != IGNORE)
 
     def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
@@ -55,9 +55,6 @@ class LabelTask(Task):
 
     def truth(self, target: Tensor) -> Tensor:
         return target.long()
-
-    def restrict(self, output: Tensor, target: Tensor) -> Tensor:
-        return torch.where(self.truth(target) == IGNORE, IGNORE, output)
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         """Mean cost over the real positions, shape ``b``."""

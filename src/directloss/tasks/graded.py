@@ -90,13 +90,14 @@ class GradedNDCG(Task):
     def truth(self, target: Tensor) -> GradedRanking:
         return self._ranking(target, target)
 
-    def restrict(self, output: Tensor | GradedRanking, target: Tensor) -> GradedRanking:
-        """Real items alone, with their discounts."""
-        return output if isinstance(output, GradedRanking) else self._ranking(-output, target)
+    def infer(self, scores: Tensor, target: Tensor) -> GradedRanking:
+        """The ranking as F sees it: real items alone, with their discounts."""
+        return self._ranking(scores, target)
 
     def loss(self, output: Tensor | GradedRanking, target: Tensor) -> Tensor:
-        """``1 - NDCG`` of a predicted or restricted ranking, float64."""
-        return _shortfall(self.restrict(output, target).coefficients, relative_gains(target, self.gain))
+        """``1 - NDCG`` of a ranking, also of one that is given by plain ranks as `predict` returns them; in float64."""
+        ranking = output if isinstance(output, GradedRanking) else self.infer(-output, target)
+        return _shortfall(ranking.coefficients, relative_gains(target, self.gain))
 
     def score(self, scores: Tensor, output: GradedRanking) -> Tensor:
         if not isinstance(output, GradedRanking):
@@ -104,7 +105,7 @@ class GradedNDCG(Task):
                 "output",
                 "must know the grades before it has a score F",
                 "a plain ranking",
-                "Pass it through task.restrict(output, target) first.",
+                "Use task.infer(scores, target) instead of task.predict(scores).",
             )
         kind = torch.promote_types(scores.dtype, torch.float32)
         return (scores.to(kind) * output.coefficients.to(kind)).sum(-1)

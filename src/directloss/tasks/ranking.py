@@ -59,12 +59,10 @@ class RankingTask(Task):
         not_below = torch.searchsorted(ordered, negated, side="right")
         return (above + not_below + 1).to(negated.dtype) / 2
 
-    def restrict(self, output: Tensor | Ranking, target: Tensor) -> Ranking:
-        """Pairs of a relevant and an irrelevant item alone; ties are spread evenly."""
-        if isinstance(output, Ranking):
-            return output
+    def infer(self, scores: Tensor, target: Tensor) -> Ranking:
+        """The ranking as F sees it: pairs of a relevant and an irrelevant item alone, ties spread evenly."""
         lists = _Lists(self.metric, target)
-        return lists.ranking(lists.solve(-output, above="predicted").above_predicted)
+        return lists.ranking(lists.solve(scores, above="predicted").above_predicted)
 
     def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Ranking:
         lists = _Lists(self.metric, target)
@@ -75,14 +73,15 @@ class RankingTask(Task):
         return _Lists(self.metric, target).ranking(torch.where(target == 0, relevant[..., None], 0))
 
     def loss(self, output: Tensor | Ranking, target: Tensor) -> Tensor:
-        """The loss of a predicted or restricted ranking, in float64."""
-        return _Lists(self.metric, target).loss(self.restrict(output, target).above)
+        """The loss of a ranking, also of one that is given by plain ranks as `predict` returns them; in float64."""
+        ranking = output if isinstance(output, Ranking) else self.infer(-output, target)
+        return _Lists(self.metric, target).loss(ranking.above)
 
     def score(self, scores: Tensor, output: Ranking) -> Tensor:
         if not isinstance(output, Ranking):
             fail(
                 "output", "must know which items are relevant before it has a score F", "a plain ranking",
-                "Pass it through task.restrict(output, target) first.",
+                "Use task.infer(scores, target) instead of task.predict(scores).",
             )  # fmt: skip
         kind = torch.promote_types(scores.dtype, torch.float32)
         return (scores.to(kind) * output.coefficients.to(kind)).sum(-1)
@@ -99,7 +98,9 @@ class RankingTask(Task):
 
     def auto_epsilon(self, scores: Tensor, target: Tensor) -> Tensor:
         """See `directloss.kernels.auto_epsilon`."""
-        return auto_epsilon(scores, target)
+        lists = _Lists(self.metric, target)
+        flat = scores.detach().reshape(lists.target.shape)
+        return auto_epsilon(flat, lists.target, lists.weights).reshape(target.shape[:-1])
 
     def fused(
         self,
