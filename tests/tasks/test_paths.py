@@ -173,6 +173,17 @@ def test_sign_minus_one_never_circles() -> None:
     assert task.augmented(-costs, target, 1000.0, +1).max() > 1, "sign +1 is paid for circles"
 
 
+def test_auto_epsilon_follows_the_level_of_the_scores_where_paths_differ_in_length() -> None:
+    scores = torch.full((3, 3), -2.0)
+    path = torch.eye(3)
+    assert float(GridPath(3, 3, 8).auto_epsilon(scores, path)) == pytest.approx(2 * 9 / math.sqrt(3))
+    assert float(GridPath(3, 3, 8).auto_epsilon(0 * scores, path)) == pytest.approx(9 / math.sqrt(3))
+    steps = torch.tensor([[1, 1, 1], [0, 0, 1], [0, 0, 1]])
+    spread = torch.tensor([[-2.0, -2.0, -2.0], [-2.0, 1.0, -2.0], [-2.0, -2.0, -2.0]])
+    wanted = float(spread.std(correction=0)) * 5 / math.sqrt(5)
+    assert float(GridPath(3, 3, "monotone").auto_epsilon(spread, steps)) == pytest.approx(wanted)
+
+
 def test_repr() -> None:
     assert repr(ShortestPath(DIAMOND, 0, 3)) == "ShortestPath(4 edges, source=0, goal=3, max_edges=3, loss='off-path')"
     assert repr(GridPath(2, 3, "monotone")) == "GridPath(2, 3, 'monotone', max_edges=3, loss='off-path')"

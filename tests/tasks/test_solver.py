@@ -109,11 +109,18 @@ def test_counts_are_allowed_when_asked_for() -> None:
     assert task.predict(SCORES[0]).tolist() == [2, 2, 0, 0]
 
 
-def test_auto_epsilon_moves_the_dearest_part_by_one_standard_deviation() -> None:
-    task = SolverTask(best_two)
-    epsilon = task.auto_epsilon(SCORES, TARGET)
-    moved = epsilon[:, None] * task.costs(TARGET, SCORES).abs().amax(-1, keepdim=True)
-    torch.testing.assert_close(moved, SCORES.std(correction=0).expand(2, 1))
+def test_auto_epsilon_follows_scores_costs_and_size() -> None:
+    """Both targets have two parts, and each part costs 1/4 (or 1/2, if missed)."""
+    deviation = SCORES.std(correction=0)
+    for loss, cost in (("hamming", 1 / 4), ("missed", 1 / 2)):
+        epsilon = SolverTask(best_two, loss=loss).auto_epsilon(SCORES, TARGET)
+        torch.testing.assert_close(epsilon, (deviation / (cost * math.sqrt(2))).expand(2))
+    epsilon = SolverTask(best_two, loss="regret").auto_epsilon(SCORES, 1.0 + TARGET)
+    torch.testing.assert_close(epsilon, (deviation / (2 * math.sqrt(2))).expand(2))
+    epsilon = SolverTask(best_two, loss=own_costs).auto_epsilon(SCORES, TARGET)
+    torch.testing.assert_close(epsilon, deviation.expand(2))
+    free = SolverTask(best_two, loss=lambda t: (0.0 * t, 0.0)).auto_epsilon(SCORES, TARGET)
+    torch.testing.assert_close(free, deviation.expand(2))
 
 
 def test_a_solver_that_minimises_is_found_out() -> None:

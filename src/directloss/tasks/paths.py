@@ -36,15 +36,16 @@ class ShortestPath(Decomposable):
 
     ``F = sum_e score_e * y_e``, where ``y_e`` says how often the walk takes edge e. The default loss, ``"off-path"``,
     is the number of steps that the walk takes off the true path, over ``max_edges``: in [0, 1], and 0 only for the
-    true path (its edges lead nowhere else). Missed edges need no cost of their own: who misses one has left the path.
-    A cost for them would make L negative for walks that run through true edges twice.
+    true path (the edges of a simple path lead nowhere else). Missed edges need no cost of their own: who misses one
+    has left the path. A cost for them would make L negative for walks that run through true edges twice.
 
     ``loss="regret"`` takes the true costs of the edges as target: L is the true cost of the walk minus that of the
     cheapest. A function ``loss(target) -> (costs, constant)`` gives any other loss that is a sum over steps.
 
-    The network should say ``-softplus(...)`` or the like. Scores that are not positive make the best walk a simple
-    path; so do all augmented scores of sign -1 with the default loss, while sign +1 with a large epsilon pays for
-    circles.
+    Let the network say minus a positive cost, ``-softplus(z)``: for scores that are not positive the best walk is a
+    simple path. So it is for the augmented scores of sign -1 with the default loss, while sign +1 with a large epsilon
+    pays for circles. Only ratios of costs matter, so divide them by their mean: otherwise sign -1 lets all costs shrink
+    and sign +1 lets them grow (``examples/shortest_path.py``).
 
     Args:
         edges: pairs (tail, head) of node numbers, shape ``(edges, 2)``.
@@ -112,6 +113,11 @@ class ShortestPath(Decomposable):
     def solve(self, scores: Tensor) -> Tensor:
         walk, _ = self._walk(scores.reshape(-1, self.num_edges))
         return counts(walk, self.num_edges + 1, scores)[:, :-1].reshape(scores.shape)
+
+    def scale(self, scores: Tensor) -> Tensor:
+        """Root mean square: paths differ in length, so the level of the scores matters, not only their spread."""
+        square = scores.square().mean()
+        return torch.where(square > 0, square, torch.ones_like(square)).sqrt()
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
         if scores.shape[-1] != self.num_edges:
@@ -224,6 +230,10 @@ class GridPath(ShortestPath):
         visits = counts(torch.where(walk < self.num_edges, graph.head[walk], beyond), self.num_nodes + 1, scores)
         visits[:, self.source] += 1
         return visits[:, :-1].reshape(scores.shape)
+
+    def scale(self, scores: Tensor) -> Tensor:
+        """Spread, where all paths are equally long and a common shift of the scores changes nothing."""
+        return Decomposable.scale(self, scores) if self.connectivity == "monotone" else super().scale(scores)
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
         if scores.shape[-2:] != (self.height, self.width):

@@ -137,14 +137,20 @@ class Decomposable(Task):
                 check_finite(target, "target")
 
     def auto_epsilon(self, scores: Tensor, target: Tensor) -> Tensor:
-        """One standard deviation of all scores over the largest cost of a problem.
+        """``scale of the scores / (largest cost * sqrt(K))`` for a true output of K parts.
 
-        F is a sum and L a share, so the costs shrink as problems grow; this keeps ``epsilon * cost`` on the scores'
-        scale.
+        F is a sum over about K parts, so it varies by ``scale * sqrt(K)``; L varies by K times the largest cost. This
+        epsilon makes ``epsilon * L`` vary as much as F does, whatever the size of the problem and of the costs.
         """
         scores = _wide(scores.detach())
         largest = self._flat(self.costs(target, scores)).abs().amax(-1)
-        return spread(scores.flatten()) / torch.where(largest > 0, largest, torch.ones_like(largest))
+        parts = self._sum(self.truth(target)) if isinstance(self.kind, str) else torch.ones_like(largest)
+        divisor = largest * parts.to(largest).clamp(min=1).sqrt()
+        return self.scale(scores) / torch.where(divisor > 0, divisor, torch.ones_like(divisor))
+
+    def scale(self, scores: Tensor) -> Tensor:
+        """What the automatic epsilon is measured in: the standard deviation of all scores in the call."""
+        return spread(scores.flatten())
 
     def _given(self, target: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
         """What the user's loss says, brought into shape."""
