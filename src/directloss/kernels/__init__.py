@@ -143,17 +143,19 @@ def least_epsilon(kind: torch.dtype) -> float:
     return float(torch.finfo(kind).tiny) ** 0.5
 
 
-GRID, MOST, EXCHANGES = 24, 0.1, 16.0
+GRID, MOST, EXCHANGES = 24, 0.1, (8.0, 60.0)
 """Of `auto_epsilon`: pairs looked at (squared), largest share of pairs to exchange, and pairs to exchange per item."""
 
 
 def auto_epsilon(scores: Tensor, target: Tensor, weights: PositionWeights) -> Tensor:
-    """The automatic epsilon of each ranking, shape ``(b,)``: large enough to exchange 16 pairs per item, and no more.
+    """The automatic epsilon of each ranking, shape ``(b,)``: as large as it takes to exchange a few pairs per item.
 
     Relevant item i and irrelevant item j below it change places when epsilon exceeds the price of their pair, its margin
     over what the exchange costs in AP: ``2/N (a_i - b_j) (i + j)(i + j - 1) / i``. Epsilon is the quantile of this price
-    at which ``16 n`` pairs, but at most a tenth of all, change places. It is read off a grid of at most 24 x 24 pairs, and
-    divided by the value of the perfect ranking for metrics where that is not 1.
+    at which ``max(8, 60 L) n`` pairs, but at most a tenth of all, change places. L is the present loss (as a share of
+    the value of the perfect ranking): a list that is mostly wrong or noisy is looked at widely, one that is nearly right
+    closely. The quantile is read off a grid of at most 24 x 24 pairs. Where the perfect ranking has another value than
+    1, epsilon is divided by it.
     """
     from directloss.kernels import tensor
 

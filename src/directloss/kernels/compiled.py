@@ -313,7 +313,7 @@ def _augment(a, b, P, N, n_w, p_w, n, p, table, prefix, base, stride, alpha, bet
 
 
 @njit(cache=True, nogil=True)
-def _auto_epsilon(a, b, P, N, scale, grid, most, exchanges, least):
+def _auto_epsilon(a, b, P, N, scale, exchanges, grid, most, least):
     """`directloss.kernels.auto_epsilon` for one problem, for a metric whose range is 1."""
     rows, columns = min(P, grid), min(N, grid)
     prices = np.empty(rows * columns)
@@ -398,8 +398,8 @@ def solve(
         z = z_of[P]
         if max_fpr > 0:
             z *= max_fpr * max(N, 1)
+        total = 0.0
         if P > 0:
-            total = 0.0
             for i in range(P):
                 total += _weight(i + 1, alpha, beta, first) * weights[base + stride * (i + 1) + n_w[i]]
             loss[row] = best_of[P] - total / z
@@ -413,11 +413,11 @@ def solve(
         step = 1.0
         if P > 0 and N > 0:
             if auto:
-                step = _auto_epsilon(a, b, P, N, scale, grid, most, exchanges, least)
                 ideal = 0.0
                 for i in range(P):
                     ideal += _weight(i + 1, alpha, beta, first) * weights[base + stride * (i + 1)]
-                step *= z / ideal
+                per_item = max(exchanges[0], exchanges[1] * (1.0 - total / ideal))
+                step = _auto_epsilon(a, b, P, N, scale, per_item, grid, most, least) * z / ideal
             else:
                 step = epsilon[row % epsilon.shape[0]]
             c = 0.5 * step * scale * P * N / z

@@ -143,13 +143,15 @@ def auto_epsilon(predicted: Predicted, weights: PositionWeights, least: float) -
     sold = (margin > 0) & real_i[:, :, None] & real_j[:, None, :]
     price = torch.where(sold, price, torch.inf).flatten(1).sort(1).values
     count = sold.flatten(1).sum(1, keepdim=True)
-    share = (EXCHANGES * (P + N) / (P * N).double()).clamp(max=MOST)
+    ideal = weights.best[relevant] - position_loss(torch.zeros_like(predicted.n_w), relevant, irrelevant, weights)
+    value = weights.best[relevant] - position_loss(predicted.n_w, relevant, irrelevant, weights)
+    per_item = (EXCHANGES[1] * (1 - value / ideal)).clamp(min=EXCHANGES[0])[:, None]
+    share = (per_item * (P + N) / (P * N).double()).clamp(max=MOST)
     pairs = (real_i.sum(1, keepdim=True) * real_j.sum(1, keepdim=True)).double()
     at = torch.minimum((share * pairs).long(), count - 1).clamp(min=0)
     step = torch.where(count > 0, price.gather(1, at), 1.0)[:, 0] / predicted.scale
     step = torch.where(step > least, step, 1.0)
-    perfect = weights.best[relevant] - position_loss(torch.zeros_like(predicted.n_w), relevant, irrelevant, weights)
-    return torch.where((relevant > 0) & (irrelevant > 0), step / perfect, 1.0)
+    return torch.where((relevant > 0) & (irrelevant > 0), step / ideal, 1.0)
 
 
 def _grid(count: Tensor) -> tuple[Tensor, Tensor]:
