@@ -142,6 +142,10 @@ def test_large_float32_scores_do_not_swallow_epsilon() -> None:
         assert chosen(task.augmented(scores, torch.tensor([0]), 1.5, +1)).tolist() == [1]
         assert chosen(task.augmented(scores, torch.tensor([0]), 0.5, +1)).tolist() == [0]
         assert chosen(task.augmented(scores, torch.tensor([1]), 1.5, -1)).tolist() == [1]
+        # Here the difference itself, 16777215.75, needs more digits than float32 has.
+        far = torch.tensor([[2.0**24, 0.25, -1.0]])
+        assert chosen(task.augmented(far, torch.tensor([1]), 2.0**24 - 0.1, -1)).tolist() == [1]
+        assert chosen(task.augmented(far, torch.tensor([1]), 2.0**24 - 0.3, -1)).tolist() == [0]
 
 
 # ---------------------------------------------------------------------------------------------- through the engine

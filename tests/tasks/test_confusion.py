@@ -83,7 +83,7 @@ def test_padding_does_not_count(name: str, generator: torch.Generator) -> None:
             continue
         scores = torch.where(target < 0, 0.0, draw_scores((n,), generator))
         pairs = list(every(scores, target))
-        predicted = task.restrict(task.predict(scores), target)
+        predicted = task.infer(scores, target)
         assert float(task.score(scores, predicted)) == pytest.approx(max(f for f, _ in pairs), abs=TIGHT)
         for epsilon, sign in product((0.01, 0.3, 1.0, 30.0), SIGNS):
             output = task.augmented(scores, target, epsilon, sign)
@@ -169,7 +169,7 @@ def test_the_plain_prediction_stays_if_nothing_is_better(name: str, generator: t
         n = int(torch.randint(1, 8, (), generator=generator))
         scores = torch.randint(-8, 9, (n,), generator=generator).double() / 8
         target = torch.randint(2, (n,), generator=generator)
-        plain = task.restrict(task.predict(scores), target)
+        plain = task.infer(scores, target)
         for epsilon, sign in product((0.125, 0.5, 1.0), SIGNS):
             here = task.score(scores, plain) + sign * epsilon * task.loss(plain, target)
             if float(here) >= float(objective(task, scores, target, epsilon, sign)) - TIGHT / 1000:
@@ -270,6 +270,10 @@ def test_problems_of_one_class_count_and_empty_ones_do_not() -> None:
     assert float(scores.grad[0, 0]) > 0
     assert float(scores.grad[1, 1]) < 0
     assert not scores.grad[2].any()
+    wanted = dl.hinge_loss(scores[:2], target[:2], "f1").item()
+    with pytest.warns(dl.DirectLossWarning, match="1 of 3 problems have no loss under IoU"):
+        dl.hinge_loss(scores, target, "iou", mask=mask)
+    assert dl.hinge_loss(scores, target, "f1", mask=mask).item() == pytest.approx(wanted)
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int32, torch.float32, torch.float64])
@@ -282,13 +286,12 @@ def test_labels_of_any_type(dtype: torch.dtype, generator: torch.Generator) -> N
         assert torch.equal(loss(scores, target.to(dtype), "iou", mask=mask), wanted)
 
 
-def test_outputs_plain_and_restricted() -> None:
+def test_outputs_without_and_with_a_target() -> None:
     task, scores, target = tasks.IoU(), torch.tensor([1.0, 2.0, -1.0, 4.0]), torch.tensor([1, 0, 1, -1])
     plain = task.predict(scores)
-    seen = task.restrict(plain, target)
+    seen = task.infer(scores, target)
     assert seen.chosen.tolist() == [1, 1, 0, 0]
     assert int(seen.items) == 3
-    assert task.restrict(seen, target) is seen
     assert float(task.loss(plain, target)) == float(task.loss(seen, target)) == pytest.approx(2 / 3)
     assert float(task.score(scores, seen)) == pytest.approx(1.0)
     assert float(task.score(scores, plain)) == pytest.approx(7 / 4), "without a target nothing is padding"
