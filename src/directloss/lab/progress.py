@@ -52,7 +52,7 @@ class Standing:
     def table(self) -> Table:
         """Methods by noise levels."""
         part = self.metric.split("_")[0]
-        title = f"Best {part} AP in the search, then mean test AP (number of final runs)"
+        title = f"Best {part} AP in search, mean test AP (runs)"
         table = Table(title=title, title_justify="left", title_style="", box=None, pad_edge=False)
         table.add_column("method")
         for noise in self.noise:
