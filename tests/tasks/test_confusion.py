@@ -98,7 +98,7 @@ def test_pieces_change_nothing(name: str, generator: torch.Generator, monkeypatc
     task = CountMetric(bumpy_tensors) if name == "bumpy" else get(name)
     problems = [batch(generator, tied=True, padded=True) for _ in range(6)]
     whole = [task.augmented(*problem, sign).chosen for problem in problems for sign in SIGNS]
-    monkeypatch.setattr(_flips, "ITEMS", 70)
+    monkeypatch.setattr(_flips, "CPU_ITEMS", 70)
     monkeypatch.setattr(_search, "GRID_CELLS", 50)
     pieces = [task.augmented(*problem, sign).chosen for problem in problems for sign in SIGNS]
     assert all(torch.equal(a, b) for a, b in zip(whole, pieces, strict=True))

@@ -95,23 +95,25 @@ class CountTask(Task):
         return self._auto(decide(scores.detach(), target)).reshape(scores.shape[:-1])
 
     def _auto(self, plain: Decisions) -> Tensor:
-        real = plain.positive | plain.negative
-        reach = _quantile(plain.scores.abs(), real, REACH)
-        # With a fifth of the scores at the threshold, or no items at all, the quantile says nothing about their scale.
+        sizes = plain.scores.abs()
+        padding = None if bool((plain.counts.items == sizes.shape[-1]).all()) else ~(plain.positive | plain.negative)
+        reach = _quantile(sizes, padding, REACH)
         known = (reach > torch.finfo(reach.dtype).tiny ** 0.5) & (reach < torch.inf)
-        reach = torch.where(known, reach, spread(plain.scores, real))
+        if not bool(known.all()):
+            # With a fifth of the scores at the threshold, or no items at all, the quantile says nothing of their scale.
+            reach = torch.where(known, reach, spread(plain.scores, plain.positive | plain.negative))
         return (reach / self._stake(plain.counts)).to(reach.dtype)
 
     def _stake(self, now: Counts) -> Tensor:
         """``n d``: n times what one more flip changes the loss by, shape ``(b,)``; for plain accuracy it would be 1."""
         tp, fp, fn, tn = now
-        here = self.loss_of_counts(tp, fp, fn, tn)
-        total = squares = torch.zeros_like(here)
-        for kind, (more_tp, more_fp) in zip((tp, fn, fp, tn), ((-1, 0), (1, 0), (0, -1), (0, 1)), strict=True):
-            one = kind.clamp(max=1)  # no flip where there is no such item
-            tp_by, fp_by = more_tp * one, more_fp * one
-            change = (self.loss_of_counts(tp + tp_by, fp + fp_by, fn - tp_by, tn - fp_by) - here).abs()
-            total, squares = total + kind * change, squares + kind * change.square()
+        kinds = torch.stack([tp, fn, fp, tn])
+        one = kinds.clamp(max=1)  # no flip where there is no such item
+        more_tp = torch.stack([-one[0], one[1], 0 * tp, 0 * tp])
+        more_fp = torch.stack([0 * tp, 0 * tp, -one[2], one[3]])
+        flipped = self.loss_of_counts(tp + more_tp, fp + more_fp, fn - more_tp, tn - more_fp)
+        change = (flipped - self.loss_of_counts(tp, fp, fn, tn)).abs()
+        total, squares = (kinds * change).sum(0), (kinds * change.square()).sum(0)
         # No single flip matters, for example where everything is wrong: then as if each mattered the same.
         return torch.where(total > 1e-12, now.items * squares / total, 1.0)
 
@@ -149,11 +151,11 @@ class CountTask(Task):
         return f"{type(self).__name__}()"
 
 
-def _quantile(values: Tensor, real: Tensor, share: float) -> Tensor:
-    """The value below which this share of the real entries of each row lies, in float32 or better."""
+def _quantile(values: Tensor, padding: Tensor | None, share: float) -> Tensor:
+    """The value below which this share of each row lies, padding left out; in float32 or better."""
     values = values.to(torch.promote_types(values.dtype, torch.float32))
     n = values.shape[-1]
-    if bool(real.all()):
+    if padding is None:
         return values.kthvalue(max(1, round(share * n)), dim=-1).values
-    place = (share * real.sum(-1, keepdim=True)).round().long().clamp(1, n) - 1
-    return values.masked_fill(~real, torch.inf).sort(dim=-1).values.gather(-1, place).squeeze(-1)
+    place = (share * (n - padding.sum(-1, keepdim=True))).round().long().clamp(1, n) - 1
+    return values.masked_fill(padding, torch.inf).sort(dim=-1).values.gather(-1, place).squeeze(-1)

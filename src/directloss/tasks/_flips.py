@@ -32,8 +32,9 @@ from torch import Tensor
 from directloss.metrics.confusion import Counts, count
 from directloss.tasks._search import Loss, Moves, search_grid, search_lines
 
-ITEMS = 1 << 21
-"""How many items are worked on in one go, unless a single problem has more, so that memory stays bounded."""
+ITEMS = 1 << 22
+CPU_ITEMS = 1 << 16
+"""How many items are worked on in one go, unless a single problem has more: memory stays bounded, or in the cache."""
 KEYS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -73,7 +74,8 @@ def best_flips(
         line: ``"predicted"`` or ``"false positives"``, the number that has to be fixed to make L linear; else None.
         monotone: whether L never falls when one more decision is wrong.
     """
-    together = max(1, ITEMS // plain.scores.shape[1])
+    most = CPU_ITEMS if plain.scores.device.type == "cpu" else ITEMS
+    together = max(1, most // plain.scores.shape[1])
     parts = [slice(start, start + together) for start in range(0, len(epsilon), together)]
     found = [_best_flips(plain.part(some), loss, epsilon[some], sign, line, monotone) for some in parts]
     return found[0] if len(found) == 1 else torch.cat(found)
