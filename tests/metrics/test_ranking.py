@@ -22,7 +22,8 @@ def draw(n: int, seed: int) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     target = torch.randint(0, 2, (n,), generator=generator)
     target[0], target[1] = 0, 1
-    return torch.randn(n, generator=generator, dtype=torch.float64), target
+    # Positive scores, because torchmetrics reads a negative one as "not retrieved".
+    return torch.rand(n, generator=generator, dtype=torch.float64), target
 
 
 REFERENCES = {

@@ -145,6 +145,8 @@ def least_epsilon(kind: torch.dtype) -> float:
 
 GRID, MOST, EXCHANGES = 24, 0.1, (8.0, 60.0)
 """Of `auto_epsilon`: pairs looked at (squared), largest share of pairs to exchange, and pairs to exchange per item."""
+HAIR = 1 + 2.0**-10
+"""An epsilon equal to a pair's price would leave the pair undecided; a hair above it, the pair changes places."""
 
 
 def auto_epsilon(scores: Tensor, target: Tensor, weights: PositionWeights) -> Tensor:
@@ -190,7 +192,7 @@ def _solve_compiled(
     missing = compiled.solve(
         values.view(np.uint32 if narrow else np.uint64), labels, narrow, weights.tables.numpy(),
         weights.base, weights.stride, weights.alpha, weights.beta, weights.first, weights.cutoff, weights.max_fpr,
-        weights.monotone(sign), steps, epsilon is None, GRID, MOST, EXCHANGES, least_epsilon(scores.dtype), sign,
+        weights.monotone(sign), steps, epsilon is None, GRID, MOST, HAIR, EXCHANGES, least_epsilon(scores.dtype), sign,
         loss, grad, above_w, above_d, counts,
     )  # fmt: skip
     if missing < 0:

@@ -7,6 +7,8 @@ sums of huge or tiny scores exact enough.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numba import njit
 
@@ -152,7 +154,8 @@ def _split(values, payload, size, a, b, item_a, item_b, n, p):
     high, low = values[0], values[size - 1]
     centre = 0.5 * high + 0.5 * low
     reach = 0.5 * high - 0.5 * low
-    scale = 0.5 / max(reach, 1e-300)
+    # A power of two, so that scaling rounds nothing and equally good rankings stay equally good.
+    scale = 2.0 ** -math.frexp(max(reach, 1e-300))[1]
     P, N, start = 0, 0, 0
     while start < size:
         value, end, r, q = values[start], start, 0, 0
@@ -313,7 +316,7 @@ def _augment(a, b, P, N, n_w, p_w, n, p, table, prefix, base, stride, alpha, bet
 
 
 @njit(cache=True, nogil=True)
-def _auto_epsilon(a, b, P, N, scale, exchanges, grid, most, least):
+def _auto_epsilon(a, b, P, N, scale, exchanges, grid, most, hair, least):
     """`directloss.kernels.auto_epsilon` for one problem, for a metric whose range is 1."""
     rows, columns = min(P, grid), min(N, grid)
     prices = np.empty(rows * columns)
@@ -330,7 +333,7 @@ def _auto_epsilon(a, b, P, N, scale, exchanges, grid, most, least):
         return 1.0 / scale if 1.0 / scale > least else 1.0
     share = min(most, exchanges * (P + N) / (P * N))
     at = min(count - 1, int(share * rows * columns))
-    step = np.partition(prices[:count], at)[at] / scale
+    step = hair * np.partition(prices[:count], at)[at] / scale
     return step if step > least else 1.0
 
 
@@ -362,7 +365,7 @@ def read_labels(target, labels, padding):
 @njit(cache=True, nogil=True)
 def solve(
     bits, target, narrow, tables, base, stride, alpha, beta, first, cutoff, max_fpr, monotone,
-    epsilon, auto, grid, most, exchanges, least, sign, loss, gradient, above_w, above_d, size_of,
+    epsilon, auto, grid, most, hair, exchanges, least, sign, loss, gradient, above_w, above_d, size_of,
 ):  # fmt: skip
     """Every problem of a batch: its loss, its numbers of relevant and irrelevant items, and, as asked, gradient and counts.
 
@@ -417,7 +420,7 @@ def solve(
                 for i in range(P):
                     ideal += _weight(i + 1, alpha, beta, first) * weights[base + stride * (i + 1)]
                 per_item = max(exchanges[0], exchanges[1] * (1.0 - total / ideal))
-                step = _auto_epsilon(a, b, P, N, scale, per_item, grid, most, least) * z / ideal
+                step = _auto_epsilon(a, b, P, N, scale, per_item, grid, most, hair, least) * z / ideal
             else:
                 step = epsilon[row % epsilon.shape[0]]
             c = 0.5 * step * scale * P * N / z

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from directloss.kernels import EXCHANGES, GRID, MOST, PositionWeights
+from directloss.kernels import EXCHANGES, GRID, HAIR, MOST, PositionWeights
 
 
 class Predicted(NamedTuple):
@@ -90,7 +90,9 @@ def _unit_range(values: Tensor, size: Tensor, real: Tensor) -> tuple[Tensor, Ten
     high = values[:, :1]
     low = values.gather(1, (size - 1).clamp(min=0)[:, None])
     centre = 0.5 * high + 0.5 * low
-    scale = 0.5 / (0.5 * high - 0.5 * low).clamp(min=1e-300)
+    # A power of two, so that scaling rounds nothing and equally good rankings stay equally good.
+    exponent = torch.frexp((0.5 * high - 0.5 * low).clamp(min=1e-300)).exponent
+    scale = torch.exp2(-exponent.double())
     return torch.where(real, (values - centre) * scale, 0.0), scale[:, 0]
 
 
@@ -149,7 +151,7 @@ def auto_epsilon(predicted: Predicted, weights: PositionWeights, least: float) -
     share = (per_item * (P + N) / (P * N).double()).clamp(max=MOST)
     pairs = (real_i.sum(1, keepdim=True) * real_j.sum(1, keepdim=True)).double()
     at = torch.minimum((share * pairs).long(), count - 1).clamp(min=0)
-    step = torch.where(count > 0, price.gather(1, at), 1.0)[:, 0] / predicted.scale
+    step = torch.where(count > 0, HAIR * price.gather(1, at), 1.0)[:, 0] / predicted.scale
     step = torch.where(step > least, step, 1.0)
     return torch.where((relevant > 0) & (irrelevant > 0), step / ideal, 1.0)
 
@@ -252,7 +254,7 @@ def _table_of_choices(predicted: Predicted, weights: PositionWeights, c: Tensor,
     choices = []
     for i in range(P):
         row = predicted.n_w[:, i, None]
-        # The window of an optimum; sign -1 picks the last of equally good cells, so its row is scanned in reverse order.
+        # The window of an optimum. Among equally good cells the one nearest to the prediction is taken.
         window = (m >= row) & (m <= torch.maximum(row, reach[:, None])) if sign > 0 else m <= row
         at = (weights.base + weights.stride * (i + 1) + m).clamp(max=table.shape[1] - 1)
         f = B - m * predicted.a[:, i, None] - (sign * c * u[i])[:, None] * table[:, at]
@@ -266,9 +268,10 @@ def _table_of_choices(predicted: Predicted, weights: PositionWeights, c: Tensor,
     n = predicted.n_w.clone()
     at = predicted.irrelevant
     for i in reversed(range(P)):
+        real = i < predicted.relevant
         top = predicted.n_w[:, i] if sign < 0 else torch.maximum(predicted.n_w[:, i], reach)
-        at = torch.minimum(at, top)
-        chosen = choices[i].gather(1, at[:, None])[:, 0].long()
-        at = torch.where(i < predicted.relevant, chosen, at)
-        n[:, i] = torch.where(i < predicted.relevant, at, n[:, i])
+        inside = torch.minimum(at, top)
+        chosen = choices[i].gather(1, inside[:, None])[:, 0].long()
+        at = torch.where(real, chosen, at)
+        n[:, i] = torch.where(real, chosen, n[:, i])
     return n
