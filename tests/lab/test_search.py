@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 from optuna.storages import BaseStorage
+from sqlalchemy.exc import IntegrityError
 
 from directloss import DirectLossError
+from directloss.lab import search
 from directloss.lab.search import Finished, GridQueue, Queue, Range, TpeQueue, best_setting, close_storage, open_storage
 
 SPACE: dict[str, tuple[Any, ...]] = {"learning_rate": (0.1, 0.01), "epsilon": (1.0, "auto"), "seed": (1000, 1001)}
@@ -148,6 +150,27 @@ def test_tpe_does_not_depend_on_interruptions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["nonsense", "sqlite:////no/such/folder/a.db", "nosuchdb://host/name"])
-def test_storages_that_cannot_be_opened(url: str) -> None:
+def test_storages_that_cannot_be_opened(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search.time, "sleep", lambda seconds: None)
     with pytest.raises(DirectLossError, match="--storage must be a storage that optuna can open"):
         open_storage(url)
+
+
+def test_two_processes_may_make_one_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second of two that make the tables at the same moment is refused by the database, and tries again."""
+    opened: list[str] = []
+    pauses: list[float] = []
+
+    class Busy(search.RDBStorage):
+        def __init__(self, url: str, **options: Any) -> None:
+            opened.append(url)
+            if len(opened) == 1:
+                raise IntegrityError("insert", {}, Exception("UNIQUE constraint failed"))
+            super().__init__(url, **options)
+
+    monkeypatch.setattr(search, "RDBStorage", Busy)
+    monkeypatch.setattr(search.time, "sleep", pauses.append)
+    storage = open_storage(f"sqlite:///{tmp_path}/a.db")
+    close_storage(storage)
+    assert len(opened) == 2
+    assert len(pauses) == 1

@@ -11,6 +11,8 @@ RUNS = 12
 SETTINGS: dict[str, Any] = {
     "iterations": 4,
     "evaluate_every": 2,
+    "search_seeds": 1,
+    "select_on": "train",
     "train_points": 120,
     "test_points": 120,
     "hidden": [4],

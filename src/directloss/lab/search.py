@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,11 +24,15 @@ from optuna.samplers import BaseSampler, GridSampler, TPESampler
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
+from sqlalchemy.exc import IntegrityError, OperationalError
 
 from directloss._checks import fail
 from directloss.lab.seeding import derive
 
 Setting = dict[str, Any]
+
+OPENINGS = 4
+"""How often a database is tried before it counts as unusable."""
 
 
 class Ticket(NamedTuple):
@@ -48,13 +53,20 @@ class Finished(NamedTuple):
 def open_storage(url: str) -> BaseStorage:
     """``sqlite:///FILE``, ``mysql://...``, ``postgresql://...``, or ``journal:FILE`` for file systems without locks."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    try:
-        if url.startswith("journal:"):
-            return JournalStorage(JournalFileBackend(url.removeprefix("journal:")))
-        options = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}
-        return RDBStorage(url, engine_kwargs=options)
-    except Exception as error:  # every database driver has errors of its own
-        fail("--storage", "must be a storage that optuna can open", repr(url), f"It said: {str(error).splitlines()[0]}")
+    for attempt in range(OPENINGS):
+        try:
+            if url.startswith("journal:"):
+                return JournalStorage(JournalFileBackend(url.removeprefix("journal:")))
+            options = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}
+            return RDBStorage(url, engine_kwargs=options)
+        except Exception as error:  # every database driver has errors of its own
+            # Two processes that make the tables of a new database at the same moment get in each other's way.
+            if isinstance(error, IntegrityError | OperationalError) and attempt < OPENINGS - 1:
+                time.sleep(0.2 * 2**attempt)
+                continue
+            said = f"It said: {str(error).splitlines()[0]}"
+            fail("--storage", "must be a storage that optuna can open", repr(url), said)
+    raise AssertionError("unreachable")
 
 
 def close_storage(storage: BaseStorage) -> None:
