@@ -56,7 +56,9 @@ def run(seeds: int, out: Path, workers: int) -> None:
             record = done.result()
             records.append(record)
             what = f"{record['experiment']} noise {record['noise']} epsilon {record['params']['epsilon']}"
-            print(f"{count}/{len(todo)} {what} seed {record['seed']}: AP {record['metrics']['test_ap']:.4f}", flush=True)
+            print(
+                f"{count}/{len(todo)} {what} seed {record['seed']}: AP {record['metrics']['test_ap']:.4f}", flush=True
+            )
 
 
 def values(records: list[Record], column: tuple[str, float], epsilon: float | str) -> list[float]:
@@ -70,7 +72,9 @@ def values(records: list[Record], column: tuple[str, float], epsilon: float | st
 
 
 def show(records: list[Record]) -> str:
-    """The table in Markdown: AP in points, mean and half of its 95 % interval; what each row loses against the best fixed."""
+    """The table in Markdown: AP in points, mean and half of its 95 % interval; what each row loses against the best
+    fixed.
+    """
     mean = {(c, e): sum(v) / len(v) for c in COLUMNS for e in EPSILONS if (v := values(records, c, e))}
     best = {c: max(mean[c, e] for e in EPSILONS if e != "auto") for c in COLUMNS}
     head = [f"{name}, {noise:.0%} noise" for name, noise in COLUMNS]

@@ -1,7 +1,7 @@
 """Average precision as a loss, as others do it: from their packages where installed, else from the published formula.
 
-Each entry takes scores and labels of one list and returns a loss to differentiate. Formulas are written afresh here from
-the papers, in the form that their authors' code computes them.
+Each entry takes scores and labels of one list and returns a loss to differentiate. Formulas are written afresh here
+from the papers, in the form that their authors' code computes them.
 """
 
 from __future__ import annotations

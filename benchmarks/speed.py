@@ -46,7 +46,9 @@ def cross_entropy(scores: Tensor, target: Tensor) -> Tensor:
 def measure(sizes: list[int], peers: bool) -> dict[str, dict[int, tuple[float, float, float]]]:
     """Row -> size -> (seconds, ratio to sort, ratio to cross-entropy)."""
     rows = ours() | (available(max(sizes)) if peers else {})
-    table: dict[str, dict[int, tuple[float, float, float]]] = {name: {} for name in ("torch.sort", "cross-entropy", *rows)}
+    table: dict[str, dict[int, tuple[float, float, float]]] = {
+        name: {} for name in ("torch.sort", "cross-entropy", *rows)
+    }
     for n in sizes:
         scores, target = imbalanced(n)
         sort = seconds(lambda s=scores: torch.sort(s))
@@ -77,7 +79,9 @@ def verdicts(table: dict[str, dict[int, tuple[float, float, float]]]) -> list[st
     for (name, n), (most, unit) in TARGETS.items():
         if n in table.get(name, {}):
             ratio = table[name][n][1 if unit == "sort" else 2]
-            lines.append(f"{name}, n = {n:,}: {ratio:.2f}x {unit}, goal {most}x: {'met' if ratio <= most else 'NOT MET'}")
+            lines.append(
+                f"{name}, n = {n:,}: {ratio:.2f}x {unit}, goal {most}x: {'met' if ratio <= most else 'NOT MET'}"
+            )
     return lines
 
 
@@ -98,7 +102,8 @@ def memory(n: int = NEGATIVE_LONGEST) -> str:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     run()
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-    return f"direct loss, -1, n = {n:,}: peak memory grows by {grown:.0f} MB, goal 1000 MB: {'met' if grown < 1000 else 'NOT MET'}"
+    met = "met" if grown < 1000 else "NOT MET"
+    return f"direct loss, -1, n = {n:,}: peak memory grows by {grown:.0f} MB, goal 1000 MB: {met}"
 
 
 def import_time() -> str:

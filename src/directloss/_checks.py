@@ -155,7 +155,12 @@ def check_choice(argument: str, value: Any, choices: Iterable[str]) -> Any:
     """One of a few words; the nearest one is suggested."""
     choices = list(choices)
     if value not in choices:
-        fail(argument, "must be one of " + ", ".join(repr(choice) for choice in choices), repr(value), near(value, choices))
+        fail(
+            argument,
+            "must be one of " + ", ".join(repr(choice) for choice in choices),
+            repr(value),
+            near(value, choices),
+        )
     return value
 
 

@@ -51,7 +51,9 @@ class Problem:
         return given
 
     def reduce(self, losses: Tensor, reduction: str, counted: Tensor | None) -> Tensor:
-        """Mean, sum, or nothing, over the problems that count; in the type of the scores, or float32 for half precision."""
+        """Mean, sum, or nothing, over the problems that count; in the type of the scores, or float32 for half
+        precision.
+        """
         losses = losses.to(torch.promote_types(self.scores.dtype, torch.float32))
         weight = self._weight_of(counted)
         if weight is None:
@@ -75,8 +77,8 @@ class Problem:
             return self.weight
         warn_once(
             f"uncounted {self.task!r}",
-            f"{missing} of {counted.numel()} problems have no loss under {self.task!r} (for a ranking: no relevant or no "
-            "irrelevant item). They count as loss 0 with gradient 0, and not in the mean. This is said once.",
+            f"{missing} of {counted.numel()} problems have no loss under {self.task!r} (for a ranking: no relevant or "
+            "no irrelevant item). They count as loss 0 with gradient 0, and not in the mean. This is said once.",
         )
         counted = counted.to(torch.promote_types(self.scores.dtype, torch.float32))
         return counted if self.weight is None else counted * self.weight
@@ -123,7 +125,9 @@ def _check_weight(weight: Tensor, scores: Tensor, task: Task) -> Tensor:
     batch_shape = scores.shape[: scores.dim() - task.event_dims]
     weight = check_tensor("weight", weight).to(torch.promote_types(scores.dtype, torch.float32))
     if weight.shape != batch_shape:
-        fail("weight", f"must hold one weight per problem, shape {tuple(batch_shape)}", f"of shape {tuple(weight.shape)}")
+        fail(
+            "weight", f"must hold one weight per problem, shape {tuple(batch_shape)}", f"of shape {tuple(weight.shape)}"
+        )
     if not bool((torch.isfinite(weight) & (weight >= 0)).all()):
         fail("weight", "must be finite and not negative", f"{weight.min().item()} at the least")
     return weight
@@ -155,10 +159,16 @@ def _events_last(
 
 
 def _blank_padding(task: Task, scores: Tensor, target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores and labels of padding set to zero, so that whatever stands there, NaN included, is neither checked nor leaks
-    into a gradient. The mask has the shape of the target, or of the problems where each has a single label."""
+    """Scores and labels of padding set to zero, so that whatever stands there, NaN included, is neither checked nor
+    leaks into a gradient. The mask has the shape of the target, or of the problems where each has a single label.
+    """
     if not task.maskable:
-        fail("mask", f"must be left out: parts of {task!r} cannot be padding", "given", "Leave out problems with weight=0.")
+        fail(
+            "mask",
+            f"must be left out: parts of {task!r} cannot be padding",
+            "given",
+            "Leave out problems with weight=0.",
+        )
     if task.target_dims == 0:
         mask = check_mask(mask, scores.shape[: scores.dim() - task.event_dims], "the problems")
     else:

@@ -120,7 +120,8 @@ class _Attach(torch.autograd.Function):
 def _attach(scores: Tensor, solved: Solved) -> Tensor:
     if solved.gradient is None:
         return solved.loss
-    return _Attach.apply(scores, solved.loss, solved.gradient)
+    attached: Tensor = _Attach.apply(scores, solved.loss, solved.gradient)  # type: ignore[no-untyped-call]
+    return attached
 
 
 class DirectLoss(nn.Module):
@@ -153,7 +154,9 @@ class DirectLoss(nn.Module):
         self.dim = dim
         self.check_values = check_values
 
-    def forward(self, scores: Tensor, target: Tensor, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
+    def forward(
+        self, scores: Tensor, target: Tensor, mask: Tensor | None = None, weight: Tensor | None = None
+    ) -> Tensor:
         """The loss of a batch; see `direct_loss`."""
         return direct_loss(
             scores,

@@ -121,7 +121,9 @@ class HingeLoss(_Surrogate):
         check_epsilon(epsilon)
         self.epsilon = epsilon
 
-    def forward(self, scores: Tensor, target: Tensor, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
+    def forward(
+        self, scores: Tensor, target: Tensor, mask: Tensor | None = None, weight: Tensor | None = None
+    ) -> Tensor:
         """The loss of a batch; see `hinge_loss`."""
         return hinge_loss(scores, target, self.task, epsilon=self.epsilon, mask=mask, weight=weight, **self._shared())
 
@@ -142,7 +144,9 @@ class PerceptronLoss(_Surrogate):
     ) -> None:
         super().__init__(task, reduction, dim, check_values)
 
-    def forward(self, scores: Tensor, target: Tensor, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
+    def forward(
+        self, scores: Tensor, target: Tensor, mask: Tensor | None = None, weight: Tensor | None = None
+    ) -> Tensor:
         """The loss of a batch; see `perceptron_loss`."""
         return perceptron_loss(scores, target, self.task, mask=mask, weight=weight, **self._shared())
 

@@ -1,6 +1,6 @@
 """What a task is: the five methods that the theorem needs, and the hooks that make a task pleasant or fast.
 
-Shapes in docstrings: ``b`` stands for any leading batch dimensions (one problem each), ``n`` for items, ``c`` for classes.
+Shapes in docstrings: ``b`` for any leading batch dimensions (one problem each), ``n`` for items, ``c`` for classes.
 """
 
 from __future__ import annotations
@@ -72,8 +72,10 @@ class Task(ABC):
     # ------------------------------------------------------------------ hooks, all optional
 
     def infer(self, scores: Tensor, target: Tensor) -> Output:
-        """`predict` in the form that `augmented` returns, for tasks whose F has to know something of the target: which
-        items are padding, or, for a ranking, between which items it counts pairs. The rest of the target may not be used."""
+        """`predict` in the form that `augmented` returns, for tasks whose F has to know something of the target:
+        which items are padding, or, for a ranking, between which items it counts pairs. The rest of the target may
+        not be used.
+        """
         return self.predict(scores)
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
@@ -83,7 +85,9 @@ class Task(ABC):
             check_finite(scores)
 
     def counted(self, target: Tensor) -> Tensor | None:
-        """Which problems have a loss at all, shape ``b``, or None when all have. The others count zero, and not in the mean."""
+        """Which problems have a loss at all, shape ``b``, or None when all have. The others count zero, and not in the
+        mean.
+        """
         return None
 
     def auto_epsilon(self, scores: Tensor, target: Tensor) -> float | Tensor:
@@ -100,8 +104,9 @@ class Task(ABC):
         gradient: bool,
         check_values: bool,
     ) -> Solved | None:
-        """Checks, loss and gradient in one go, for tasks that can do it faster than through the five methods; else None.
-        An epsilon of None asks for the automatic one."""
+        """Checks, loss and gradient in one go, for tasks that can do it faster than through the five methods; else
+        None. An epsilon of None asks for the automatic one.
+        """
         return None
 
 
@@ -139,10 +144,12 @@ class ForeignTask(Task):
         return self.inner.truth(target)
 
     def loss(self, output: Output, target: Tensor) -> Tensor:
-        return self.inner.loss(output, target)
+        loss: Tensor = self.inner.loss(output, target)
+        return loss
 
     def score(self, scores: Tensor, output: Output) -> Tensor:
-        return self.inner.score(scores, output)
+        score: Tensor = self.inner.score(scores, output)
+        return score
 
     def __repr__(self) -> str:
         return repr(self.inner)
@@ -172,7 +179,12 @@ def get(name: str) -> Task:
     """The task of a name such as ``"ap"``, ``"ndcg@10"`` or ``"fbeta@2"``."""
     base, at, number = name.strip().lower().partition("@")
     if base not in _factories:
-        fail("task", "must be a known name, or a task object", repr(name), near(base, names()) or f"Known: {', '.join(names())}.")
+        fail(
+            "task",
+            "must be a known name, or a task object",
+            repr(name),
+            near(base, names()) or f"Known: {', '.join(names())}.",
+        )
     factory = _factories[base][0]
     if not at:
         return factory()
@@ -196,5 +208,3 @@ def as_task(task: object) -> Task:
         hint = "Make an object of it first." if isinstance(task, type) else f"It lacks {', '.join(missing)}."
         fail("task", "must be a name or an object with the methods " + ", ".join(METHODS), what, hint)
     return ForeignTask(task)
-
-

@@ -1,4 +1,4 @@
-"""Rankings: the compiled and the tensor backend agree, the fast ways agree with the paper's table, and the edges hold."""
+"""Rankings: both backends agree, the fast ways agree with the paper's table, and the edges hold."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_padding_is_as_if_it_were_not_there(name: str, backend: str) -> None:
 
 
 def paper_table(scores: np.ndarray, target: np.ndarray, epsilon: float, sign: int) -> float:
-    """The Bellman recursion of 001, Fig. 2, for AP: the best value of F + sign * epsilon * L. F counts pairs once here."""
+    """The Bellman recursion of 001, Fig. 2, for AP: the best value of F + sign * epsilon * L."""
     a, b = -np.sort(-scores[target == 1]), -np.sort(-scores[target == 0])
     P, N = len(a), len(b)
     h = np.full((P + 1, N + 1), -np.inf)

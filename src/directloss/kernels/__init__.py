@@ -6,13 +6,13 @@ irrelevant) the scoring function of Yue et al. and its gradient are
 
     F = 1/(PN) sum_ij y_ij (a_i - b_j)        dF/da_i = (N - 2 n_i) / (PN)        dF/db_j = (P - 2 p_j) / (PN)
 
-and a metric that depends on positions is ``M = 1/z sum_i m_i(n_i)``, here ``m_i(n) = u_i * table[base + stride * i + n]``.
+and a metric of positions is ``M = 1/z sum_i m_i(n_i)``, here with ``m_i(n) = u_i * table[base + stride * i + n]``.
 Loss-augmented inference, ``argmax F + sign * epsilon * (best - M)``, then takes one of two ways:
 
-* The objective is a sum over irrelevant items of ``G_j(p_j)``. Where ``m_i`` is convex (sign +1) or linear (both signs),
-  ``G`` is totally monotone and the best ``p_j`` of each item alone are already in order: O(P log N + N).
-* Else it is a sum over relevant items of ``f_i(n_i)`` with ``n`` in order: a table of choices, one bit per cell, limited to
-  the cells that an optimum can reach (``n_i >= n^w_i`` for sign +1, ``n_i <= n^w_i`` for sign -1).
+* The objective is a sum over irrelevant items of ``G_j(p_j)``. Where ``m_i`` is convex (sign +1) or linear (both
+  signs), ``G`` is totally monotone and the best ``p_j`` of each item alone are already in order: O(P log N + N).
+* Else it is a sum over relevant items of ``f_i(n_i)`` with ``n`` in order: a table of choices, one bit per cell,
+  limited to the cells that an optimum can reach (``n_i >= n^w_i`` for sign +1, ``n_i <= n^w_i`` for sign -1).
 
 Ties: among equal scores the k-th of r relevant items stands behind ``ceil(k q / r)`` of the q irrelevant ones, that is,
 they are spread evenly. This does not depend on the order of the input, and a constant scorer gets the value of chance.
@@ -20,6 +20,7 @@ they are spread evenly. This does not depend on the order of the input, and a co
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -30,6 +31,7 @@ import torch
 from torch import Tensor
 
 from directloss._checks import check_choice, check_finite, check_labels
+from directloss._dynamo import outside_graphs
 
 BINARY = 'Relevance is binary here; for grades there is "graded_ndcg".'
 BACKENDS = ("auto", "compiled", "tensor")
@@ -49,7 +51,7 @@ class PositionWeights(NamedTuple):
     cutoff: int = 0
     """``m_i(n)`` is 0 for ``i + n > cutoff``; 0 means that there is no cutoff."""
     max_fpr: float = 0.0
-    """If not 0: ``m_i(n) = max(0, max_fpr * N - n)`` takes the table's place, and ``z`` is multiplied by ``max_fpr * N``."""
+    """If not 0, ``m_i(n) = max(0, max_fpr * N - n)`` takes the table's place and ``max_fpr * N`` multiplies ``z``."""
     convex: bool = False
     linear: bool = False
 
@@ -105,8 +107,7 @@ def use(backend: str) -> Iterator[None]:
         _chosen = before
 
 
-# As torch.compiler.disable, but torch._dynamo (a second of imports) is loaded by the first call instead of by our import.
-@torch._disable_dynamo
+@outside_graphs
 def solve_rankings(
     scores: Tensor,
     target: Tensor,
@@ -140,7 +141,7 @@ def solve_rankings(
 @lru_cache
 def least_epsilon(kind: torch.dtype) -> float:
     """Below this spread of the scores 1 / epsilon would overflow the gradient's type, and all scores count as equal."""
-    return float(torch.finfo(kind).tiny) ** 0.5
+    return math.sqrt(torch.finfo(kind).tiny)
 
 
 GRID, MOST, EXCHANGES = 24, 0.1, (8.0, 60.0)
@@ -152,12 +153,12 @@ HAIR = 1 + 2.0**-10
 def auto_epsilon(scores: Tensor, target: Tensor, weights: PositionWeights) -> Tensor:
     """The automatic epsilon of each ranking, shape ``(b,)``: as large as it takes to exchange a few pairs per item.
 
-    Relevant item i and irrelevant item j below it change places when epsilon exceeds the price of their pair, its margin
-    over what the exchange costs in AP: ``2/N (a_i - b_j) (i + j)(i + j - 1) / i``. Epsilon is the quantile of this price
-    at which ``max(8, 60 L) n`` pairs, but at most a tenth of all, change places. L is the present loss (as a share of
-    the value of the perfect ranking): a list that is mostly wrong or noisy is looked at widely, one that is nearly right
-    closely. The quantile is read off a grid of at most 24 x 24 pairs. Where the perfect ranking has another value than
-    1, epsilon is divided by it.
+    Relevant item i and irrelevant item j below it change places when epsilon exceeds the price of their pair, its
+    margin over what the exchange costs in AP: ``2/N (a_i - b_j) (i + j)(i + j - 1) / i``. Epsilon is the quantile of
+    this price at which ``max(8, 60 L) n`` pairs, but at most a tenth of all, change places. L is the present loss (as
+    a share of the value of the perfect ranking): a list that is mostly wrong or noisy is looked at widely, one that
+    is nearly right closely. The quantile is read off a grid of at most 24 x 24 pairs. Where the perfect ranking has
+    another value than 1, epsilon is divided by it.
     """
     from directloss.kernels import tensor
 

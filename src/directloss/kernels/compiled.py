@@ -1,4 +1,5 @@
-"""Rankings on the CPU, compiled by numba. Same results as `tensor`, and the definitions of both are in the package's docstring.
+"""Rankings on the CPU, compiled by numba. Same results as `tensor`, and the definitions of both are in the package's
+docstring.
 
 One problem is solved at a time, from the raw scores to the gradient, in O(n) memory. Compiled code is cached on disk.
 All arithmetic is in float64; scores are centred and scaled to unit range first, which changes no ranking and keeps
@@ -227,7 +228,9 @@ def _positions_first(A, b, P, N, p_w, p, table, prefix, stride, alpha, beta, fir
 
 @njit(cache=True, nogil=True)
 def _table_of_choices(a, B, n_w, n, low, high, rows, table, base, stride, alpha, beta, first, c, sign):
-    """best_i(m) = max(best_i(m - 1), best_{i-1}(m) + f_i(m)) over the windows low[i] <= m <= high[i]; one bit per cell."""
+    """best_i(m) = max(best_i(m - 1), best_{i-1}(m) + f_i(m)) over the windows low[i] <= m <= high[i]; one bit per
+    cell.
+    """
     start = np.empty(rows + 1, dtype=np.int64)
     start[0] = 0
     for i in range(rows):
@@ -348,7 +351,9 @@ def _false_positive_table(max_fpr, N):
 
 @njit(cache=True, nogil=True)
 def read_labels(target, labels, padding):
-    """Copy labels into int8. Returns the place of the first that is not 0 or 1 (or -1, where padding is allowed), or -1."""
+    """Copy labels into int8. Returns the place of the first that is not 0 or 1 (or -1, where padding is allowed), or
+    -1.
+    """
     for k in range(target.shape[0]):
         value = target[k]
         if value == 0:
@@ -367,10 +372,11 @@ def solve(
     bits, target, narrow, tables, base, stride, alpha, beta, first, cutoff, max_fpr, monotone,
     epsilon, auto, grid, most, hair, exchanges, least, sign, loss, gradient, above_w, above_d, size_of,
 ):  # fmt: skip
-    """Every problem of a batch: its loss, its numbers of relevant and irrelevant items, and, as asked, gradient and counts.
+    """Every problem of a batch: its loss, its numbers of relevant and irrelevant items, and, as asked, gradient and
+    counts.
 
-    Arrays without rows are not asked for. Returns the number of problems that lack relevant or irrelevant items, or -1 if
-    a score is not finite.
+    Arrays without rows are not asked for. Returns the number of problems that lack relevant or irrelevant items, or
+    -1 if a score is not finite.
     """
     table, prefix, z_of, best_of = tables[0], tables[1], tables[2], tables[3]
     missing = 0

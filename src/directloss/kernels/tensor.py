@@ -70,7 +70,9 @@ def predict(scores: Tensor, target: Tensor) -> Predicted:
     )
 
 
-def _tie_groups(values: Tensor, label: Tensor, count_a: Tensor, count_b: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _tie_groups(
+    values: Tensor, label: Tensor, count_a: Tensor, count_b: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """For each place in the sorted lists: the counts before its group of equal scores, and inside it."""
     fresh = torch.ones_like(label, dtype=torch.bool)
     # Padding stands at the end with score 0; it must not join a group of real zeros.

@@ -1,6 +1,7 @@
 """Metrics of a ranking of relevant (1) and irrelevant (0) items: each is defined here, and only here.
 
-All are position metrics: with ``n_i`` irrelevant items above the i-th relevant one (which then stands at rank ``i + n_i``),
+All are position metrics: with ``n_i`` irrelevant items above the i-th relevant one (which then stands at rank ``i +
+n_i``),
 
     M = 1/z * sum_i m_i(n_i)
 
@@ -27,6 +28,7 @@ from directloss._checks import (
     check_scores,
     fail,
 )
+from directloss._dynamo import outside_graphs
 from directloss.kernels import PositionWeights, solve_rankings
 
 
@@ -37,11 +39,11 @@ class PositionMetric:
     needs_irrelevant: bool = field(default=False, init=False, repr=False)
 
     def weights(self, target: Tensor) -> PositionWeights:
-        """The weights m, z and best for lists like these, shape ``(b, n)``. Only their length matters to most metrics."""
+        """The weights m, z and best for lists like these, ``(b, n)``. To most metrics only their length matters."""
         raise TypeError(f"{type(self).__name__} must define weights")
 
 
-@torch._disable_dynamo
+@outside_graphs
 @lru_cache(maxsize=64)
 def _tables(kind: str, cutoff: int, z: str, best: str, size: int, device: torch.device) -> Tensor:
     """Weights of the ranks 0 ... size - 1 (rank 0 does not exist), their sums, and z and best for each P."""
@@ -283,7 +285,8 @@ def auc(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 def partial_auc(scores: Tensor, target: Tensor, max_fpr: float = 0.1, mask: Tensor | None = None) -> Tensor:
-    """Area under the ROC curve up to the false positive rate ``max_fpr``, divided by it; arguments as `average_precision`.
+    """Area under the ROC curve up to the false positive rate ``max_fpr``, divided by it; arguments as
+    `average_precision`.
 
     Example:
         >>> partial_auc(torch.tensor([4.0, 3.0, 2.0, 1.0]), torch.tensor([1, 0, 1, 0]), max_fpr=0.5)

@@ -1,9 +1,9 @@
 """Rankings of relevant and irrelevant items: one task for every metric of positions.
 
 The output is a ranking, scored by F = 1/(PN) sum over pairs of y_ij (a_i - b_j) (Yue et al.; 001, Sec. 3), with the
-loss ``1 - M`` (for DCG: ideal value minus value). Inference is a sort. Loss-augmented inference is exact for both signs:
-O(n log n) for AP, NDCG, reciprocal rank, partial AUC (sign +1) and AUC (both signs), else a table that is limited to the
-cells an optimum can reach; `directloss.kernels` has the formulas.
+loss ``1 - M`` (for DCG: ideal value minus value). Inference is a sort. Loss-augmented inference is exact for both
+signs: O(n log n) for AP, NDCG, reciprocal rank, partial AUC (sign +1) and AUC (both signs), else a table that is
+limited to the cells an optimum can reach; `directloss.kernels` has the formulas.
 """
 
 from __future__ import annotations
@@ -114,7 +114,9 @@ class RankingTask(Task):
     ) -> Solved:
         check_same_shape(target, scores)
         try:
-            solved = _Lists(self.metric, target).solve(scores, epsilon, sign, gradient=gradient, check_values=check_values)
+            solved = _Lists(self.metric, target).solve(
+                scores, epsilon, sign, gradient=gradient, check_values=check_values
+            )
         except DirectLossError:
             # The kernel saw flattened lists; said again, the message has the index in the user's shape.
             self.check(scores, target, check_values=True)
@@ -292,8 +294,8 @@ class PartialAUC(RankingTask):
 class PositionTask(RankingTask):
     """Your own position metric: ``M = sum_i m(i, n_i) / sum_i m(i, 0)``.
 
-    ``m(i, n)`` is the worth of the i-th relevant item when n irrelevant ones stand above it. It gets two float64 tensors
-    that broadcast against each other and must not grow with n.
+    ``m(i, n)`` is the worth of the i-th relevant item when n irrelevant ones stand above it. It gets two float64
+    tensors that broadcast against each other and must not grow with n.
 
     Example:
         >>> PositionTask(lambda i, n: 0.9 ** (i + n))
