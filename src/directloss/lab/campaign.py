@@ -62,8 +62,8 @@ class Campaign:
                 pool.submit(job)
             if not self._tickets:
                 break
-            for job, record in pool.collect():
-                self._done(job.key, {**record, "commit": commit()})
+            for done, record in pool.collect():
+                self._done(done.key, {**record, "commit": commit()})
         for cell in self._cells:
             self._gather(cell)
 

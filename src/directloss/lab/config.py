@@ -148,7 +148,7 @@ class Config:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """The inverse of `to_dict`; unknown and missing keys and wrong types are errors."""
-        config: Self = _build(cls, values, "config")
+        config: Self = build(cls, values, "config")
         return config
 
     def changed(self, changes: Mapping[str, Any]) -> Self:
@@ -204,7 +204,8 @@ def _step(place: Any, name: str, path: str) -> Any:
     return place[name]
 
 
-def _build(cls: type, values: Mapping[str, Any], where: str) -> Any:
+def build(cls: type, values: Mapping[str, Any], where: str) -> Any:
+    """A dataclass out of plain data; unknown and missing keys and wrong types are errors that name ``where``."""
     hints = typing.get_type_hints(cls)
     names = [field.name for field in dataclasses.fields(cls)]
     for key in values:
@@ -231,7 +232,7 @@ def _convert(value: Any, kind: Any, key: str) -> Any:
     if dataclasses.is_dataclass(kind):
         if not isinstance(value, Mapping):
             fail(f"config {key!r}", "must be an object", repr(value))
-        return _build(typing.cast(type, kind), value, f"config {key!r}")
+        return build(typing.cast(type, kind), value, f"config {key!r}")
     if not _is_a(value, kind):
         fail(f"config {key!r}", f"must be of type {kind.__name__}", repr(value))
     return float(value) if kind is float else value

@@ -10,13 +10,29 @@ import multiprocessing
 import os
 import signal
 import traceback
-from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import Any, Protocol
 
 from directloss._checks import DirectLossError
-from directloss.lab.runner import Job, execute, set_up_process
+from directloss.lab.records import RunSpec
+from directloss.lab.runner import set_up_process
+
+
+class Job(Protocol):
+    """Work that can be sent to another process."""
+
+    @property
+    def spec(self) -> RunSpec:
+        """What is run."""
+
+    @property
+    def key(self) -> str:
+        """The key that its record will have."""
+
+    def run(self) -> dict[str, Any]:
+        """Do it and return the record."""
+
 
 Result = tuple[Job, dict[str, Any]]
 
@@ -49,7 +65,7 @@ class Pool:
         """Wait until at least one job is done and return what is."""
         if self._here:
             job = self._here.pop()
-            return [(job, execute(job))]
+            return [(job, job.run())]
         ready = set(wait([worker.pipe for worker in self._busy]))
         done = [worker for worker in self._busy if worker.pipe in ready]
         results = [worker.result() for worker in done]
@@ -70,7 +86,7 @@ class _Worker:
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self.process: BaseProcess = context.Process(target=_work, args=(theirs, execute), daemon=True)
+        self.process: BaseProcess = context.Process(target=_work, args=(theirs,), daemon=True)
         self.process.start()
         theirs.close()
         self.job: Job | None = None
@@ -103,7 +119,7 @@ class _Worker:
         self.process.join()
 
 
-def _work(pipe: Connection, run: Callable[[Job], dict[str, Any]]) -> None:
+def _work(pipe: Connection) -> None:
     """The life of a worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides what to do
     set_up_process()
@@ -113,7 +129,7 @@ def _work(pipe: Connection, run: Callable[[Job], dict[str, Any]]) -> None:
         except (EOFError, OSError):
             os._exit(0)
         try:
-            answer: Any = run(job)
+            answer: Any = job.run()
         except DirectLossError as error:
             answer = error
         except Exception:

@@ -2,31 +2,48 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
-from typing import Self
+from typing import Protocol, Self
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from directloss.lab.config import Config
 from directloss.lab.records import Record
 
 LINES = 50
 """About as many plain lines as a whole experiment may print."""
 
 
+class Compared(Protocol):
+    """What the display has to know of a config."""
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """What is compared."""
+
+    @property
+    def noise(self) -> tuple[float, ...]:
+        """Shares of flipped labels."""
+
+    @property
+    def select_on(self) -> str:
+        """Where settings are chosen."""
+
+
 class Standing:
-    """The best AP of each method in the search so far, and the mean test AP of its final runs.
+    """The best AP (or other metric) of each method in the search so far, and the mean on test data of its final runs.
 
     Levels of noise are kept apart; over classes the mean is taken.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Compared, metric: str = "ap", shows_noise: bool = True) -> None:
         self.methods, self.noise = config.methods, config.noise
-        self.metric = f"{config.select_on}_ap"
+        self.shows_noise = shows_noise
+        self.name, self.metric = metric, f"{config.select_on}_{metric}"
         self._best: dict[tuple[str, float], dict[str | None, float]] = defaultdict(dict)
         self._final: dict[tuple[str, float], list[float]] = defaultdict(list)
 
@@ -34,10 +51,10 @@ class Standing:
         """Take one more record into account."""
         place, metrics = (record["method"], record["noise"]), record["metrics"]
         if record["stage"] == "final":
-            self._final[place].append(metrics["test_ap"])
+            self._final[place].append(metrics[f"test_{self.name}"])
         else:
             found = self._best[place]
-            found[record["class"]] = max(metrics[self.metric], found.get(record["class"], 0.0))
+            found[record["class"]] = max(metrics[self.metric], found.get(record["class"], -math.inf))
 
     def best(self, method: str, noise: float) -> str:
         """Best AP in the search; a dash before the first run."""
@@ -52,7 +69,8 @@ class Standing:
     def table(self) -> Table:
         """Methods by noise levels."""
         part = self.metric.split("_")[0]
-        title = f"Best {part} AP in search, mean test AP (runs)"
+        name = self.name.upper() if self.name == "ap" else self.name
+        title = f"Best {part} {name} in search, mean test {name} (runs)"
         table = Table(title=title, title_justify="left", title_style="", box=None, pad_edge=False)
         table.add_column("method")
         for noise in self.noise:
@@ -117,7 +135,9 @@ class Display:
         return f"about {span((time.monotonic() - self.began) / new * (self.total - self.done))} left"
 
     def _line(self, record: Record) -> str:
-        words = f"{record['stage']} {record['method']}, noise {record['noise']:g}, seed {record['seed']}"
+        words = f"{record['stage']} {record['method']}"
+        if self.standing.shows_noise:
+            words += f", noise {record['noise']:g}, seed {record['seed']}"
         if record["class"] is not None:
             words += f", class {record['class']}"
         standing = f"best {self.standing.metric}: {self.standing.sentence(record['noise'])}"

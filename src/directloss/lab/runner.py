@@ -35,6 +35,10 @@ class Job:
         """The key that its record will have."""
         return self.spec.key(self.config.digest())
 
+    def run(self) -> Record:
+        """Train and measure."""
+        return execute(self)
+
 
 def execute(job: Job) -> Record:
     """Train and measure. The result depends on the job alone."""

@@ -6,7 +6,7 @@ import json
 import os
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -94,7 +94,7 @@ def make_plan(request: Request) -> Plan:
     experiment = get_experiment(request.name)
     if request.data_root is not None:
         _check_data_root(experiment, request.data_root)
-    workers = check_count("--workers", request.workers if request.workers is not None else _cores())
+    workers = check_count("--workers", request.workers if request.workers is not None else cores())
     if request.storage is not None:
         close_storage(open_storage(request.storage))
     if request.resume:
@@ -135,27 +135,32 @@ def _check_data_root(experiment: Experiment, root: Path) -> None:
     mnist(str(root))
 
 
-def _cores() -> int:
+def cores() -> int:
+    """How many processors this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 def carry_out(plan: Plan, console: Console) -> None:
     """Do the runs. The folder holds a complete set of records afterwards."""
-    plan.folder.claim()
+    with_description(plan.folder, plan.info, lambda: _run_all(plan, console))
+
+
+def with_description(folder: Folder, info: Mapping[str, Any], work: Callable[[], Mapping[str, Any] | None]) -> None:
+    """Do the work in a folder of its own; ``run.json`` tells when it began, how long it took, and what it returned."""
+    folder.claim()
     began = time.monotonic()
-    before = float(plan.info.get("seconds") or 0.0)
-    finished = None
+    before = float(info.get("seconds") or 0.0)
+    ending: dict[str, Any] = {"finished": None}
     try:
-        plan.folder.write(plan.info)
+        folder.write(info)
         try:
-            _run_all(plan, console)
-            finished = now()
+            ending = {**(work() or {}), "finished": now()}
         finally:
             seconds = round(before + time.monotonic() - began, 1)
-            plan.folder.write({**plan.info, "finished": finished, "seconds": seconds})
+            folder.write({**info, **ending, "seconds": seconds})
     finally:
-        plan.folder.release()
+        folder.release()
 
 
 def _run_all(plan: Plan, console: Console) -> None:

@@ -270,12 +270,21 @@ DIGITS_NOISE = Description(
     reference=Reference("Paper, Table 1: mean over 10 action classes of PASCAL VOC 2012", _NOISES, _VOC_MEANS),
 )
 
+FIT = Description(
+    title="Direct loss and its rivals on your data",
+    question=(
+        "One table, one metric: is a network that was trained on the metric itself better on rows that it has never "
+        "seen? Every loss was tuned with the same number of trials on validation rows."
+    ),
+)
+
 DESCRIPTIONS: dict[str, Description] = {
     "synthetic": SYNTHETIC,
     "robustness": ROBUSTNESS,
     "linear": LINEAR,
     "linear-noisy": LINEAR_NOISY,
     "digits-noise": DIGITS_NOISE,
+    "fit": FIT,
 }
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from directloss.lab.reports.claims import PLACE_TEXT, Finding, Judgement, Verdict, judge, rule_text
+from directloss.lab.reports.compared import sentence, stored_comparisons
 from directloss.lab.reports.describe import Description, describe
 from directloss.lab.reports.figures import Panel, draw_all
 from directloss.lab.reports.samples import measured
@@ -67,7 +68,10 @@ def build(run: Run) -> Report:
 
 
 def _reference_method(run: Run, main: Metric) -> str:
-    """Differences are taken from pos-ap, the method of the papers, or else from the best method."""
+    """Differences are taken from the method that the run compared itself, or pos-ap, or else the best method."""
+    stored = stored_comparisons(run)
+    if stored:
+        return stored[0].first
     if "pos-ap" in run.methods:
         return "pos-ap"
     return _best(run, main)[0]
@@ -87,6 +91,8 @@ def summary(run: Run, metrics: Sequence[Metric], judgements: Sequence[Judgement]
     """One or two sentences that say what came out."""
     if not metrics:
         return "There is no result yet."
+    if own := stored_comparisons(run):
+        return " ".join(sentence(one) for one in own)
     parts = [_headline(judgements[0]) if judgements else ""]
     if not parts[0]:
         best, mean = _best(run, metrics[0])

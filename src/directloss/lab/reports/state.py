@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import Any, TypeGuard
 
+from directloss.lab.reports.compared import stored_comparisons
 from directloss.lab.reports.samples import without_value
 from directloss.lab.reports.stored import Record, Run, group_order, method_order
 from directloss.lab.reports.tables import NOTHING, Cell, Column, Table
@@ -24,7 +25,7 @@ def notices(run: Run, metric: Metric | None) -> list[str]:
     if not run.final:
         return [*found, "No final run is stored yet, so there is nothing to compare."]
     found += _missing(run)
-    if len(run.seeds) == 1:
+    if len(run.seeds) == 1 and not stored_comparisons(run):
         found.append("There is one seed only, so nothing can be said about chance: claims stay undecided.")
     if len(run.methods) == 1:
         found.append(f"There is one method only ({run.methods[0]}), so there is nothing to compare it with.")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from directloss.lab.reports.compared import BOOTSTRAP_TEXT, stored_comparisons
 from directloss.lab.reports.describe import Description
 from directloss.lab.reports.samples import measured, paired_at
 from directloss.lab.reports.stats import METHOD_TEXT, Estimate, estimate
@@ -191,11 +192,16 @@ def _cell(e: Estimate | None, places: int, brief: bool) -> Cell:
         return Cell(NOTHING)
     if brief or e.half is None:
         return Cell(number(e.mean, places))
+    if e.n == 1:
+        # An interval of one run is its own, such as a bootstrap, and need not lie evenly around the value.
+        return Cell(number(e.mean, places), f"({span(e, places)})")
     return Cell(number(e.mean, places), f"± {number(e.half, places)}")
 
 
 def _notes(run: Run, columns: Iterable[dict[str, Cell]]) -> tuple[str, ...]:
     cells = [cell for column in columns for cell in column.values()]
+    if stored_comparisons(run):
+        return (BOOTSTRAP_TEXT, "Best in bold.")
     if len(run.seeds) == 1:
         own = any(cell.small for cell in cells)
         return ("One seed; the intervals were stored by the run." if own else "One seed, so there are no intervals.",)
@@ -221,14 +227,16 @@ def difference_table(run: Run, metric: Metric, first: str) -> Table | None:
         for n in run.noises
     ]
     unit = " in points" if metric.factor == 100 else ""
-    notes = (
-        "Mean of the differences on the same seeds, with its 95 % Student t interval in brackets.",
-        "Bold: the interval does not contain zero.",
-    )
+    own = stored_comparisons(run)
+    kind = "Mean of the differences on the same seeds, with its 95 % Student t interval in brackets."
+    notes = (BOOTSTRAP_TEXT if own else kind, "Bold: the interval does not contain zero.")
     return Table(f"Paired differences of {metric.label}{unit}", tuple(heads), tuple(rows), notes)
 
 
 def _difference(run: Run, first: str, second: str, metric: Metric, noise: float | None) -> Estimate | None:
+    for own in stored_comparisons(run):
+        if (own.first, own.second, own.metric) == (first, second, metric.key):
+            return own.difference.scaled(metric.factor)
     gaps = paired_at(run, first, second, metric.key, noise)
     return estimate(gaps).scaled(metric.factor) if gaps else None
 

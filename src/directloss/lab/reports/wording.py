@@ -13,8 +13,9 @@ from directloss.lab.reports.stored import Run
 
 MINUS = "\u2212"
 
-_UPPER = {"ap", "auc", "iou", "mrr", "ndcg", "f1", "mcc", "map", "pckh"}
+_UPPER = {"ap", "auc", "pauc", "iou", "mrr", "ndcg", "f1", "mcc", "map", "pckh"}
 _FRACTIONS = {"ap", "map", "accuracy", "auc", "precision", "recall", "f1", "iou", "dice", "ndcg", "mrr", "pckh"}
+_FRACTIONS |= {"fbeta", "gmean", "pauc"}
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def metric(key: str) -> Metric:
     """
     words = key.split("_")
     known = any(word.split("@")[0] in _FRACTIONS for word in words)
-    label = " ".join(word.upper() if word in _UPPER else word for word in words)
+    label = " ".join(word.upper() if word.split("@")[0] in _UPPER else word for word in words)
     lower = any(word in ("loss", "error", "seconds") for word in words)
     return Metric(key, label, 100.0 if known else 1.0, lower)
 

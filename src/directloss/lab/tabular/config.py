@@ -1,0 +1,112 @@
+"""The numbers of a fit: frozen, complete, and stored with the run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from directloss._checks import check_choice, check_count, fail
+from directloss.lab.config import build, stable_hash
+from directloss.lab.methods import Method, parse_method
+from directloss.lab.search import Range
+from directloss.lab.tabular.measures import get_measure
+
+EXPERIMENT = "fit"
+MODELS: dict[str, tuple[int, ...]] = {"mlp": (64, 64), "linear": ()}
+"""Widths of the hidden layers."""
+TRIALS, ITERATIONS = 20, 300
+BATCH, LARGE, EPOCHS = 2_048, 20_000, 10
+"""More training rows than ``LARGE`` are trained in batches of ``BATCH``, for ``EPOCHS`` rounds at least."""
+OF_REST_VALIDATION = 0.25
+"""Share of the rows that are not test rows which chooses settings."""
+
+RATES, DECAYS = Range(3e-4, 0.1), Range(1e-6, 0.1)
+EPSILONS: dict[str, Range | tuple[float | str, ...]] = {"direct": ("auto", 0.1, 1.0, 10.0), "hinge": Range(0.1, 100.0)}
+"""What is searched. Each loss has its own epsilon, where it has one, and all have the same number of trials."""
+
+
+def space(method: Method) -> dict[str, Range | tuple[float | str, ...]]:
+    """The hyper-parameters of a method and where they are searched."""
+    shared: dict[str, Range | tuple[float | str, ...]] = {"learning_rate": RATES, "weight_decay": DECAYS}
+    return {**shared, "epsilon": EPSILONS[method.family]} if method.family in EPSILONS else shared
+
+
+@dataclass(frozen=True)
+class FitConfig:
+    """Everything that the result depends on, the content of the file included."""
+
+    data: str
+    """Name of the file; its content counts, not its place."""
+    sha256: str
+    target: str
+    positive: str
+    metric: str
+    methods: tuple[str, ...]
+    model: str = "mlp"
+    trials: int = TRIALS
+    seed: int = 0
+    test_share: float = 0.2
+    iterations: int = ITERATIONS
+    batch: int = 0
+    """Rows of a batch; 0 for all rows at once."""
+    impute: bool = False
+    drop: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+
+    noise: ClassVar[tuple[float, ...]] = (0.0,)
+    select_on: ClassVar[str] = "val"
+
+    def __post_init__(self) -> None:
+        get_measure(self.metric)
+        check_choice("--model", self.model, MODELS)
+        for name in ("trials", "iterations"):
+            check_count(f"--{name}", getattr(self, name))
+        if not 0 <= self.seed < 2**31:
+            fail("--seed", "must be a whole number from 0", self.seed)
+        if not 0.05 <= self.test_share <= 0.5:
+            fail("--test-share", "must be a share from 0.05 to 0.5", self.test_share)
+        if len(self.methods) < 2:
+            fail("--compare", "must name a loss besides the direct one", ", ".join(self.methods))
+        for method in self.methods:
+            parse_method(method)
+
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        """Widths of the hidden layers."""
+        return MODELS[self.model]
+
+    def digest(self) -> str:
+        """A short name for everything that one run's result depends on, besides the run's own description."""
+        # More methods do not change the result of one; nor does the name of the file.
+        return stable_hash({key: value for key, value in self.to_dict().items() if key not in ("methods", "data")})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
+        return plain
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> FitConfig:
+        """The inverse of `to_dict`; unknown and missing keys and wrong types are errors."""
+        config: FitConfig = build(cls, values, "config")
+        return config
+
+    def check_continues(self, old: FitConfig, where: str) -> None:
+        """A run may go on with more losses, but with nothing else changed."""
+        before, after = old.to_dict(), self.to_dict()
+        for key, value in after.items():
+            kept = set(value) >= set(before[key]) if key == "methods" else key == "data" or value == before[key]
+            if not kept and key == "sha256":
+                fail(
+                    "DATA",
+                    f"must have the content that the run in {where} began with",
+                    "another",
+                    "Choose another --out.",
+                )
+            if not kept:
+                name = {"methods": "--compare"}.get(key, f"--{key.replace('_', '-')}")
+                hint = "Leave the option out to go on with that run, or choose another folder with --out."
+                fail(name, f"must be what the run in {where} has, {json.dumps(before[key])}", json.dumps(value), hint)
