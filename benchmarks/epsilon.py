@@ -1,6 +1,6 @@
 """Does ``epsilon="auto"`` need tuning? Fixed epsilons against the automatic one, on the papers' three kinds of data.
 
-    python -m benchmarks.epsilon [--seeds 5] [--out results/epsilon] [--workers 2]
+    python -m benchmarks.epsilon [--seeds 8] [--out results/epsilon] [--workers 2]
 
 Trains pos-ap with each epsilon on the synthetic, the linear and the robustness data, with and without label noise, and
 measures AP on clean test data at the last iteration. Everything but epsilon is the same for all: the data, network,
@@ -32,6 +32,8 @@ COLUMNS = (
     ("robustness", 0.2),
     ("robustness", 0.4),
 )
+FIRST_SEED = 100
+"""The constants of the automatic epsilon were chosen on these data with seeds 0 to 7; the study uses others."""
 DECAY = {"synthetic": 0.0, "linear": 0.0, "robustness": 0.001}
 
 
@@ -42,7 +44,7 @@ def jobs(seeds: int) -> Iterator[Job]:
         config = dataclasses.replace(config, noisy_parts=("train",), evaluate_every=config.iterations)
         for epsilon in EPSILONS:
             params = {"learning_rate": 0.01, "weight_decay": DECAY[experiment], "epsilon": epsilon}
-            for seed in range(seeds):
+            for seed in range(FIRST_SEED, FIRST_SEED + seeds):
                 yield Job(RunSpec(experiment, "final", "pos-ap", seed, noise, None, params), config)
 
 
@@ -92,7 +94,7 @@ def show(records: list[Record]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--out", type=Path, default=Path("results/epsilon"))
     parser.add_argument("--workers", type=int, default=2)
     arguments = parser.parse_args()

@@ -144,7 +144,7 @@ def least_epsilon(kind: torch.dtype) -> float:
     return math.sqrt(torch.finfo(kind).tiny)
 
 
-GRID, MOST, EXCHANGES = 24, 0.1, (8.0, 60.0)
+GRID, MOST, EXCHANGES = 24, 0.15, (8.0, 80.0)
 """Of `auto_epsilon`: pairs looked at (squared), largest share of pairs to exchange, and pairs to exchange per item."""
 HAIR = 1 + 2.0**-10
 """An epsilon equal to a pair's price would leave the pair undecided; a hair above it, the pair changes places."""
@@ -155,7 +155,7 @@ def auto_epsilon(scores: Tensor, target: Tensor, weights: PositionWeights) -> Te
 
     Relevant item i and irrelevant item j below it change places when epsilon exceeds the price of their pair, its
     margin over what the exchange costs in AP: ``2/N (a_i - b_j) (i + j)(i + j - 1) / i``. Epsilon is the quantile of
-    this price at which ``max(8, 60 L) n`` pairs, but at most a tenth of all, change places. L is the present loss (as
+    this price at which ``max(8, 80 L) n`` pairs, but at most 15 % of all, change places. L is the present loss (as
     a share of the value of the perfect ranking): a list that is mostly wrong or noisy is looked at widely, one that
     is nearly right closely. The quantile is read off a grid of at most 24 x 24 pairs. Where the perfect ranking has
     another value than 1, epsilon is divided by it.
