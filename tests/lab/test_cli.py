@@ -239,7 +239,8 @@ def record(stage: str, method: str, ap: float, noise: float = 0.0, label: str | 
 
 
 def config() -> Config:
-    return EXPERIMENTS["robustness"].config("quick").changed({"methods": ["pos-ap", "x-ent"], "noise": [0.0, 0.2]})
+    changes = {"methods": ["pos-ap", "x-ent"], "noise": [0.0, 0.2], "select_on": "train"}
+    return EXPERIMENTS["robustness"].config("quick").changed(changes)
 
 
 def test_standing_keeps_the_best_of_each_class_and_level() -> None:

@@ -17,7 +17,7 @@ What the paper leaves open, and what we chose:
 - Adam, full batch. The paper mentions "momentum-based gradient updates" and no numbers. The gradients of the losses
   differ in size by orders of magnitude (the direct gradient by 1 / epsilon), so with plain SGD one grid of learning
   rates would not be a fair grid for all; Adam is indifferent to the scale of a loss.
-- Settings are chosen on a third of the noisy training data that is held out while choosing (``--select val``); the final
+- Settings are chosen on a third of the noisy training data, held out while choosing (``--select val``); the final
   runs train on all of it. The paper tunes on the training set (``--select train``), which rewards the setting that
   memorises flipped labels best: many settings reach a training AP of 1, and the choice among them is blind. Whichever
   it is, it is the same for all methods, and no clean label is ever used.
