@@ -35,7 +35,7 @@ def write(folder: Path, name: str, frame: pd.DataFrame | None = None) -> Path:
     """The rows in the format that the name asks for; svmlight and NPZ without the category."""
     frame = rows() if frame is None else frame
     path = folder / name
-    numbers = frame[["a", "b", "noise"]].to_numpy() if "a" in frame else None
+    numbers = frame[["a", "b", "noise"]].to_numpy() if {"a", "b", "noise"} <= set(frame) else None
     y = (frame["outcome"] == "yes").astype(int).to_numpy() if "outcome" in frame else None
     if ".csv" in name:
         frame.to_csv(path, index=False)

@@ -80,4 +80,5 @@ def frame(
     """Train networks on the metric they are judged by, and reproduce the papers behind it.
 
     Start with **directloss list**, then **directloss reproduce robustness**, which takes about two minutes.
+    For a table of your own: **directloss fit DATA --target COLUMN --metric ap**.
     """

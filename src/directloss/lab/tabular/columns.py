@@ -78,7 +78,8 @@ def check_finite(frame: pd.DataFrame, numbers: Sequence[str]) -> None:
     infinite = {name: int(np.isinf(frame[name].to_numpy(dtype=float, na_value=np.nan)).sum()) for name in numbers}
     infinite = {name: count for name, count in infinite.items() if count}
     if infinite:
-        fail("numbers", "must be finite", f"infinite in {listed(infinite)}", "Replace these values.")
+        found = f"a table with infinite ones in {listed(infinite)}"
+        fail("DATA", "must have finite numbers only", found, "Replace these values.")
 
 
 def check_numbers(frame: pd.DataFrame, kinds: Mapping[str, str], impute: bool) -> list[str]:
@@ -88,7 +89,7 @@ def check_numbers(frame: pd.DataFrame, kinds: Mapping[str, str], impute: bool) -
     missing = {name: count for name in numbers if (count := int(frame[name].isna().sum()))}
     if missing and not impute:
         hint = "Add --impute to fill them with the median and to mark them in a column of its own, or use --drop."
-        fail("numbers", "must not be missing", f"missing in {listed(missing)}", hint)
+        fail("DATA", "must have no missing numbers", f"a table with gaps in {listed(missing)}", hint)
     empty = [name for name in missing if missing[name] == len(frame)]
     if empty:
         fail(

@@ -56,7 +56,7 @@ def _check_kinds(model: Model, frame: pd.DataFrame) -> None:
     gaps = {c.name: count for c in numbers if not c.marks and (count := int(frame[c.name].isna().sum()))}
     if gaps:
         hint = "The model knows missing numbers only in columns that had some in training with --impute."
-        fail("numbers", "must not be missing", f"missing in {listed(gaps)}", hint)
+        fail("DATA", "must have no missing numbers", f"a table with gaps in {listed(gaps)}", hint)
 
 
 def _names(names: Sequence[str], most: int = 8) -> str:
