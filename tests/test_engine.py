@@ -325,3 +325,10 @@ def test_modules_take_what_the_functions_take() -> None:
         SCORES, RANKED, "auc", epsilon=2.0, sign=-1, reduction="sum", mask=mask, weight=weight, check_values=False
     )
     assert torch.equal(found, wanted)
+
+
+@pytest.mark.parametrize("kind", [dl.DirectLoss, dl.HingeLoss])
+def test_a_tensor_of_epsilons_moves_and_is_saved_with_its_module(kind: type[torch.nn.Module]) -> None:
+    module = kind("ap", epsilon=torch.tensor([0.1, 0.2]))
+    assert list(module.state_dict()) == ["epsilon"]
+    assert module.double().epsilon.dtype == torch.float64

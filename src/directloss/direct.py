@@ -13,11 +13,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from directloss._checks import REDUCTIONS, check_choice, check_epsilon, check_sign
+from directloss._checks import check_epsilon, check_sign
+from directloss._module import LossModule
 from directloss._problem import Dim, Problem, prepare
-from directloss.task import Solved, Task, as_task
+from directloss.task import Solved, Task
 
 
 def direct_loss(
@@ -124,7 +125,7 @@ def _attach(scores: Tensor, solved: Solved) -> Tensor:
     return attached
 
 
-class DirectLoss(nn.Module):
+class DirectLoss(LossModule):
     """`direct_loss` as a module, with the same arguments.
 
     Example:
@@ -145,31 +146,14 @@ class DirectLoss(nn.Module):
         dim: Dim | None = None,
         check_values: bool = True,
     ) -> None:
-        super().__init__()
-        check_epsilon(epsilon)
-        self.task = as_task(task)
-        self.epsilon = epsilon
+        super().__init__(task, reduction, dim, check_values, epsilon)
         self.sign = check_sign(sign)
-        self.reduction: str = check_choice("reduction", reduction, REDUCTIONS)
-        self.dim = dim
-        self.check_values = check_values
 
     def forward(
         self, scores: Tensor, target: Tensor, mask: Tensor | None = None, weight: Tensor | None = None
     ) -> Tensor:
         """The loss of a batch; see `direct_loss`."""
-        return direct_loss(
-            scores,
-            target,
-            self.task,
-            epsilon=self.epsilon,
-            sign=self.sign,
-            reduction=self.reduction,
-            mask=mask,
-            dim=self.dim,
-            weight=weight,
-            check_values=self.check_values,
-        )
+        return direct_loss(scores, target, self.task, sign=self.sign, mask=mask, weight=weight, **self.options())
 
     def extra_repr(self) -> str:
         return f"{self.task!r}, epsilon={self.epsilon!r}, sign={self.sign:+d}, reduction={self.reduction!r}"

@@ -11,11 +11,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from directloss._checks import REDUCTIONS, check_choice, check_epsilon
+from directloss._checks import check_epsilon
+from directloss._module import LossModule
 from directloss._problem import Dim, Problem, prepare
-from directloss.task import Task, as_task
+from directloss.task import Task
 
 
 def hinge_loss(
@@ -86,21 +87,7 @@ def _above_truth(problem: Problem, output: Any) -> Tensor:
     return task.score(scores, output) - task.score(scores, task.truth(problem.target))
 
 
-class _Surrogate(nn.Module):
-    """What the two modules share."""
-
-    def __init__(self, task: str | Task | Any, reduction: str, dim: Dim | None, check_values: bool) -> None:
-        super().__init__()
-        self.task = as_task(task)
-        self.reduction: str = check_choice("reduction", reduction, REDUCTIONS)
-        self.dim = dim
-        self.check_values = check_values
-
-    def _shared(self) -> dict[str, Any]:
-        return {"reduction": self.reduction, "dim": self.dim, "check_values": self.check_values}
-
-
-class HingeLoss(_Surrogate):
+class HingeLoss(LossModule):
     """`hinge_loss` as a module, with the same arguments.
 
     Example:
@@ -117,21 +104,19 @@ class HingeLoss(_Surrogate):
         dim: Dim | None = None,
         check_values: bool = True,
     ) -> None:
-        super().__init__(task, reduction, dim, check_values)
-        check_epsilon(epsilon)
-        self.epsilon = epsilon
+        super().__init__(task, reduction, dim, check_values, epsilon)
 
     def forward(
         self, scores: Tensor, target: Tensor, mask: Tensor | None = None, weight: Tensor | None = None
     ) -> Tensor:
         """The loss of a batch; see `hinge_loss`."""
-        return hinge_loss(scores, target, self.task, epsilon=self.epsilon, mask=mask, weight=weight, **self._shared())
+        return hinge_loss(scores, target, self.task, mask=mask, weight=weight, **self.options())
 
     def extra_repr(self) -> str:
         return f"{self.task!r}, epsilon={self.epsilon!r}, reduction={self.reduction!r}"
 
 
-class PerceptronLoss(_Surrogate):
+class PerceptronLoss(LossModule):
     """`perceptron_loss` as a module, with the same arguments.
 
     Example:
@@ -148,7 +133,7 @@ class PerceptronLoss(_Surrogate):
         self, scores: Tensor, target: Tensor, mask: Tensor | None = None, weight: Tensor | None = None
     ) -> Tensor:
         """The loss of a batch; see `perceptron_loss`."""
-        return perceptron_loss(scores, target, self.task, mask=mask, weight=weight, **self._shared())
+        return perceptron_loss(scores, target, self.task, mask=mask, weight=weight, **self.options())
 
     def extra_repr(self) -> str:
         return f"{self.task!r}, reduction={self.reduction!r}"
