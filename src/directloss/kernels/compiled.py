@@ -1,5 +1,4 @@
-"""Rankings on the CPU, compiled by numba. Same results as `tensor`, and the definitions of both are in the package's
-docstring.
+"""Rankings on the CPU, compiled by numba. Same results as `tensor`; the package's docstring has the formulas.
 
 One problem is solved at a time, from the raw scores to the gradient, in O(n) memory. Compiled code is cached on disk.
 All arithmetic is in float64; scores are centred and scaled to unit range first, which changes no ranking and keeps
@@ -9,15 +8,30 @@ sums of huge or tiny scores exact enough.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numba import njit
+
+
+def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile; keep the result on disk, unless there is no place to write to.
+
+    All kernels stand in one file, because numba drops a cached result only when the file of that function changes.
+    """
+    try:
+        compiled: Callable[..., Any] = njit(cache=True, nogil=True)(function)
+    except RuntimeError:
+        compiled = njit(nogil=True)(function)
+    return compiled
+
 
 RADIX = 256
 LOW32 = np.uint64(0xFFFFFFFF)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _radix_pass(keys, payload, keys_out, payload_out, size, shift):
     """One stable counting pass over 8 bits; False (and nothing moved) when all keys agree in them."""
     counts = np.zeros(RADIX, dtype=np.int64)
@@ -39,7 +53,7 @@ def _radix_pass(keys, payload, keys_out, payload_out, size, shift):
     return True
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _sort_pairs(keys, payload, keys_spare, payload_spare, size):
     """Sort by 64-bit keys (float64 scores), payload along. Returns the two arrays that hold the result."""
     for shift in range(0, 64, 8):
@@ -49,7 +63,7 @@ def _sort_pairs(keys, payload, keys_spare, payload_spare, size):
     return keys, payload
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _sort_packed(packed, spare, size):
     """Sort 64-bit words by their upper 32 bits (float32 scores), three stable passes of 11 bits or four of 8."""
     digits = 11 if size > 2048 else 8
@@ -81,7 +95,7 @@ def _sort_packed(packed, spare, size):
     return packed
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _sorted32(bits, target, values, payload, packed, spare):
     """Valid items in descending order of float32 scores: values, and payload = item << 1 | label. Returns how many.
 
@@ -114,7 +128,7 @@ def _sorted32(bits, target, values, payload, packed, spare):
     return size
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _sorted64(bits, target, values, payload, keys, spare):
     """As `_sorted32`, for float64 scores."""
     size = 0
@@ -145,7 +159,7 @@ def _sorted64(bits, target, values, payload, keys, spare):
     return size
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _split(values, payload, size, a, b, item_a, item_b, n, p):
     """Split the sorted list into relevant (a) and irrelevant (b) items and count who stands above whom.
 
@@ -177,14 +191,14 @@ def _split(values, payload, size, a, b, item_a, item_b, n, p):
     return P, N, scale
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _weight(i, alpha, beta, first):
     if first:
         return 1.0 if i == 1 else 0.0
     return alpha + beta * i
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _positions_first(A, b, P, N, p_w, p, table, prefix, stride, alpha, beta, first, c, sign):
     """argmax over p of G_j(p) = A_p - p b_j + sign c T_j(p) for each j: G is totally monotone, so the p_j are monotone.
 
@@ -226,7 +240,7 @@ def _positions_first(A, b, P, N, p_w, p, table, prefix, stride, alpha, beta, fir
         step //= 2
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _table_of_choices(a, B, n_w, n, low, high, rows, table, base, stride, alpha, beta, first, c, sign):
     """best_i(m) = max(best_i(m - 1), best_{i-1}(m) + f_i(m)) over the windows low[i] <= m <= high[i]; one bit per
     cell.
@@ -267,7 +281,7 @@ def _table_of_choices(a, B, n_w, n, low, high, rows, table, base, stride, alpha,
         n[i] = m
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _above_relevant(p, n, P, N):
     """n_i = #{j : p_j < i}."""
     j = 0
@@ -277,7 +291,7 @@ def _above_relevant(p, n, P, N):
         n[i] = j
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _above_irrelevant(n, p, P, N):
     """p_j = #{i : n_i < j}."""
     i = 0
@@ -287,7 +301,7 @@ def _above_irrelevant(n, p, P, N):
         p[j] = i
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _augment(a, b, P, N, n_w, p_w, n, p, table, prefix, base, stride, alpha, beta, first, cutoff, monotone, c, sign):
     """Fill n and p with the loss-augmented ranking."""
     if monotone:
@@ -318,7 +332,7 @@ def _augment(a, b, P, N, n_w, p_w, n, p, table, prefix, base, stride, alpha, bet
     _above_irrelevant(n, p, P, N)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _auto_epsilon(a, b, P, N, scale, exchanges, grid, most, hair, least):
     """`directloss.kernels.auto_epsilon` for one problem, for a metric whose range is 1."""
     rows, columns = min(P, grid), min(N, grid)
@@ -340,7 +354,7 @@ def _auto_epsilon(a, b, P, N, scale, exchanges, grid, most, hair, least):
     return step if step > least else 1.0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _false_positive_table(max_fpr, N):
     """m(n) = max(0, max_fpr N - n)."""
     table = np.empty(N + 2)
@@ -349,7 +363,7 @@ def _false_positive_table(max_fpr, N):
     return table
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def read_labels(target, labels, padding):
     """Copy labels into int8. Returns the place of the first that is not 0 or 1 (or -1, where padding is allowed), or
     -1.
@@ -367,7 +381,7 @@ def read_labels(target, labels, padding):
     return -1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def solve(
     bits, target, narrow, tables, base, stride, alpha, beta, first, cutoff, max_fpr, monotone,
     epsilon, auto, grid, most, hair, exchanges, least, sign, loss, gradient, above_w, above_d, size_of,
