@@ -21,8 +21,9 @@ from directloss.lab.tabular.encoding import MOST, RARE, Encoder, learn_encoder
 from directloss.lab.tabular.measures import DECISIONS, get_measure
 from directloss.lab.tabular.modelfile import Model, load_model
 from directloss.lab.tabular.reading import Table, kind_of, read_table
-from directloss.lab.tabular.running import split_rows
+from directloss.lab.tabular.running import best_on_the_way, split_rows, start_at_base_rate
 from directloss.lab.tabular.target import read_target
+from directloss.lab.training import Trained
 from tests.lab.tables import rows, write
 
 # ---------------------------------------------------------------------- reading
@@ -176,6 +177,24 @@ def test_parts_are_disjoint_complete_and_stratified(positives: int) -> None:
         assert int(y[part].sum()) >= 1
     assert not torch.equal(parts["test"], split_rows(y, 0.2, 1)["test"])
     assert torch.equal(parts["test"], split_rows(y, 0.2, 0)["test"])
+
+
+# ---------------------------------------------------------------------- training
+
+
+def test_the_number_of_steps_is_chosen_and_the_start_does_not_count() -> None:
+    trained = Trained({"iteration": [0, 10, 20, 30], "val_ap": [0.9, 0.5, 0.7, 0.7]})
+    assert best_on_the_way(trained, "val_ap") == {"val_ap": 0.7, "iterations": 20}
+    at_once = Trained({"iteration": [0, 1], "val_ap": [0.9, 0.5]}, diverged_at=0)
+    assert best_on_the_way(at_once, "val_ap") == {"val_ap": 0.5, "iterations": 1}
+
+
+@pytest.mark.parametrize("hidden", [(), (8,)])
+def test_cross_entropy_starts_at_the_base_rate(hidden: tuple[int, ...]) -> None:
+    scorer = Scorer(3, hidden)
+    start_at_base_rate(scorer, torch.tensor([1] + [0] * 49))
+    share = torch.sigmoid(scorer.layers[-1].bias.detach())
+    assert float(share) == pytest.approx(0.02)
 
 
 # ---------------------------------------------------------------------- metrics

@@ -41,7 +41,10 @@ def fit(
     ] = None,
     trials: Annotated[int | None, typer.Option(help="Settings to try for each loss.", show_default="20")] = None,
     iterations: Annotated[
-        int | None, typer.Option(help="Steps of each training.", show_default="300, more for large data")
+        int | None,
+        typer.Option(
+            help="The most steps of a training; the best number is chosen.", show_default="500, more for large data"
+        ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Chooses split and first weights.", show_default="0")] = None,
     test_share: Annotated[

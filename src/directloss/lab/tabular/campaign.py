@@ -14,7 +14,7 @@ from directloss.lab.pool import Pool
 from directloss.lab.records import Record, RecordFile, RunSpec, commit
 from directloss.lab.search import Finished, Ticket, TpeQueue
 from directloss.lab.tabular.config import EXPERIMENT, FitConfig, space
-from directloss.lab.tabular.running import FitJob, model_path
+from directloss.lab.tabular.running import STEPS, FitJob, model_path
 
 
 @dataclass
@@ -68,7 +68,7 @@ class Campaign:
                     return job
                 self._done(job.key, self.records.by_key[job.key])
             if queue.complete and method not in self.finals:
-                job = self._job(method, "final", self.best(method).setting)
+                job = self._job(method, "final", self._final_setting(method))
                 if job.key in self._tickets:
                     continue
                 self._tickets[job.key] = (None, None)
@@ -77,6 +77,11 @@ class Campaign:
                     return job
                 self._done(job.key, self.records.by_key[job.key])
         return None
+
+    def _final_setting(self, method: str) -> Params:
+        best = self.best(method)
+        steps = best.record["metrics"][STEPS] if best.record is not None else self.config.iterations
+        return {**best.setting, STEPS: int(steps)}
 
     def _job(self, method: str, stage: str, params: Params) -> FitJob:
         seed = self.config.seed + (SEARCH_SEED if stage == "search" else 0)
@@ -89,7 +94,7 @@ class Campaign:
         new = key not in self.records
         self.records.append(record)
         if queue is not None and ticket is not None:
-            queue.bring(ticket, record["metrics"][f"val_{self.config.metric}"])
+            queue.bring(ticket, record["metrics"][f"val_{self.config.metric}"], record)
         else:
             self.finals[record["method"]] = record
         if new:

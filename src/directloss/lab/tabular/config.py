@@ -17,7 +17,8 @@ from directloss.lab.tabular.measures import get_measure
 EXPERIMENT = "fit"
 MODELS: dict[str, tuple[int, ...]] = {"mlp": (64, 64), "linear": ()}
 """Widths of the hidden layers."""
-TRIALS, ITERATIONS = 20, 300
+TRIALS, ITERATIONS = 20, 500
+"""Settings for each loss, and the most steps of one training; the best number of them is chosen."""
 BATCH, LARGE, EPOCHS = 2_048, 20_000, 10
 """More training rows than ``LARGE`` are trained in batches of ``BATCH``, for ``EPOCHS`` rounds at least."""
 OF_REST_VALIDATION = 0.25
