@@ -464,14 +464,13 @@ def test_help(command: str) -> None:
 
 
 def test_cross_entropy_gets_its_chance_with_rare_positives(tmp_path: Path) -> None:
-    """With a fixed number of steps and no start at the base rate it is still at an AP of 0.1 when others are done."""
+    """Without its start at the base rate and a chosen number of steps it ends at an AP of 0.07 here."""
     draw = np.random.default_rng(0)
-    x = draw.normal(size=(3000, 6))
-    signal = x[:, 0] * x[:, 1] + np.sin(2 * x[:, 2]) + x[:, 3]
+    x = draw.normal(size=(3000, 20))
+    signal = x[:, 0] * x[:, 1] + np.sin(2 * x[:, 2]) + x[:, 3] + 0.5 * draw.normal(size=3000)
     np.savez(tmp_path / "t.npz", x=x, y=signal > np.quantile(signal, 0.98))
-    words = ["--metric", "ap", "--trials", 3, "--iterations", 200, "--workers", 1, "--out", tmp_path / "run"]
+    words = ["--metric", "ap", "--trials", 2, "--iterations", 60, "--workers", 1, "--out", tmp_path / "run"]
     result = call("fit", tmp_path / "t.npz", *words)
     assert result.exit_code == 0, result.output
     final = {r["method"]: r["metrics"]["test_ap"] for r in stored(tmp_path / "run").values() if r["stage"] == "final"}
-    assert final["x-ent"] > 0.4
-    assert final["pos-ap"] > 0.4
+    assert min(final.values()) > 0.2

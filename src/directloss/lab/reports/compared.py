@@ -64,11 +64,15 @@ def sentence(one: Compared) -> str:
         pos-ap is better than x-ent by 1.2 points of test AP (95 % interval 0.3 to 2.1).
         >>> print(sentence(Compared("pos-ap", "x-ent", "test_ap", Estimate(0.01, -0.005, 0.025, 1))))
         No difference between pos-ap and x-ent could be shown: +1.0 points of test AP (95 % interval ...0.5 to +2.5).
+        >>> print(sentence(Compared("pos-f1", "x-ent", "test_mcc", Estimate(-0.02, -0.04, -0.0004, 1))))
+        pos-f1 is worse than x-ent by 0.0200 of test MCC (95 % interval 0.0004 to 0.0400).
     """
     what = metric(one.metric)
     e = one.difference.scaled(what.factor)
-    # Two digits of the half-width: a limit of the interval next to zero must not be rounded to it.
-    places = min(4, decimals([e]) + (what.factor == 1))
+    # A limit next to zero must not be rounded to zero: it is what the sentence turns on.
+    limits = [limit for limit in (e.low, e.high) if limit]
+    first = decimals([e])
+    places = next((p for p in range(first, 4) if all(round(limit, p) for limit in limits)), 4)
     amount = f"{what.unit} of {what.label}".strip() if what.unit else f"of {what.label}"
     if not one.clear:
         value = number(e.mean, places, signed=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -32,6 +33,7 @@ class Campaign:
     observe: Callable[[Record], None] = lambda record: None
     _queues: dict[str, TpeQueue] = field(default_factory=dict)
     _tickets: dict[str, tuple[TpeQueue | None, Ticket | None]] = field(default_factory=dict)
+    _counts: Counter[str] = field(default_factory=Counter)
     finals: dict[str, Record] = field(default_factory=dict)
     """The final record of each loss, once it is there."""
 
@@ -60,7 +62,9 @@ class Campaign:
         return max(self._queues[method].finished(), key=lambda result: result.value)
 
     def _next(self) -> FitJob | None:
-        for method, queue in self._queues.items():
+        # The loss that is furthest behind first: each search is done one trial after the other, so a loss that starts
+        # late would keep one process busy while the others have nothing left to do.
+        for method, queue in sorted(self._queues.items(), key=lambda pair: self._counts[pair[0]]):
             while (ticket := queue.take()) is not None:
                 job = self._job(method, "search", ticket.setting)
                 self._tickets[job.key] = (queue, ticket)
@@ -91,6 +95,7 @@ class Campaign:
     def _done(self, key: str, record: Record) -> None:
         """To disk first: if we die between the two, the record is found again."""
         queue, ticket = self._tickets.pop(key)
+        self._counts[record["method"]] += 1
         new = key not in self.records
         self.records.append(record)
         if queue is not None and ticket is not None:
