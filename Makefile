@@ -14,7 +14,7 @@ demo: $(READY) ## Train on noisy labels with AP and with cross-entropy, and writ
 	$(BIN)/directloss reproduce robustness --preset quick --out runs/demo
 
 test: $(READY) ## Run all tests, doctests and the code in README and docs
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 check: lint types test docs ## All that CI runs: format, lint, types, tests, docs
 
