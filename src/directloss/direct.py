@@ -107,21 +107,23 @@ class _Attach(torch.autograd.Function):
     """A value together with its gradient, both known already."""
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, loss: Tensor, gradient: Tensor) -> Tensor:
-        ctx.save_for_backward(gradient)
-        return loss.clone()
+    def forward(ctx: Any, scores: Tensor, solved: Solved) -> Tensor:
+        ctx.gradient = solved.gradient
+        return solved.loss
 
     @staticmethod
-    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None, None]:
-        (gradient,) = ctx.saved_tensors
-        extra = gradient.dim() - grad_output.dim()
-        return gradient * grad_output.reshape(grad_output.shape + (1,) * extra).to(gradient.dtype), None, None
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None]:
+        gradient: Tensor = ctx.gradient
+        if grad_output.dim() > 0:
+            extra = gradient.dim() - grad_output.dim()
+            grad_output = grad_output.reshape(grad_output.shape + (1,) * extra).to(gradient.dtype)
+        return gradient * grad_output, None
 
 
 def _attach(scores: Tensor, solved: Solved) -> Tensor:
     if solved.gradient is None:
         return solved.loss
-    attached: Tensor = _Attach.apply(scores, solved.loss, solved.gradient)  # type: ignore[no-untyped-call]
+    attached: Tensor = _Attach.apply(scores, solved)  # type: ignore[no-untyped-call]
     return attached
 
 

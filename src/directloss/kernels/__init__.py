@@ -81,7 +81,7 @@ class PositionWeights(NamedTuple):
 
 
 class Rankings(NamedTuple):
-    """What a backend returns; None for what was not asked for. First dimension: problems."""
+    """What a backend returns, for lists of shape ``(b, n)``; None for what was not asked for."""
 
     loss: Tensor
     """``best - M``, 0 where nothing is relevant; float32, or float64 for such scores."""
@@ -123,10 +123,10 @@ def solve_rankings(
     """Predicted and augmented rankings of a batch.
 
     Args:
-        scores: floating point, detached, shape ``(b, n)``.
+        scores: floating point, detached, shape ``(b, n)`` with any number of batch dimensions ``b``.
         target: any number type, shape ``(b, n)``: 1 relevant, 0 irrelevant, -1 padding.
         weights: the metric's position weights, for lists of n items.
-        epsilon: a number, or one for each problem, shape ``(b,)``; None for the automatic one.
+        epsilon: a number, or one for each problem, shape ``b``; None for the automatic one.
         sign: +1 or -1.
         gradient: whether to return the direct gradient, in the type of the scores.
         above: which counts to return: "predicted", "augmented", or none.
@@ -151,7 +151,7 @@ HAIR = 1 + 2.0**-10
 
 
 def auto_epsilon(scores: Tensor, target: Tensor, weights: PositionWeights) -> Tensor:
-    """The automatic epsilon of each ranking, shape ``(b,)``: as large as it takes to exchange a few pairs per item.
+    """The automatic epsilon of each ranking, shape ``b``: as large as it takes to exchange a few pairs per item.
 
     Relevant item i and irrelevant item j below it change places when epsilon exceeds the price of their pair, its
     margin over what the exchange costs in AP: ``2/N (a_i - b_j) (i + j)(i + j - 1) / i``. Epsilon is the quantile of
@@ -162,8 +162,9 @@ def auto_epsilon(scores: Tensor, target: Tensor, weights: PositionWeights) -> Te
     """
     from directloss.kernels import tensor
 
-    predicted = tensor.predict(scores, target)
-    return tensor.auto_epsilon(predicted, weights, least_epsilon(torch.promote_types(scores.dtype, torch.float32)))
+    predicted = tensor.predict(scores.reshape(-1, scores.shape[-1]), target.reshape(-1, scores.shape[-1]))
+    least = least_epsilon(torch.promote_types(scores.dtype, torch.float32))
+    return tensor.auto_epsilon(predicted, weights, least).reshape(scores.shape[:-1])
 
 
 def _solve_compiled(
@@ -177,24 +178,26 @@ def _solve_compiled(
     narrow = kind != torch.float64
     if kind not in (torch.float32, torch.float64):
         scores = scores.float()
+    # Reshaping is left to numpy from here on: it costs a fraction of what it costs on tensors.
     values = scores.contiguous().numpy()
-    labels = np.empty(values.shape, dtype=np.int8)
-    if compiled.read_labels(_countable(target).reshape(-1).numpy(), labels.reshape(-1), padding) >= 0:
+    shape, n = values.shape, values.shape[-1]
+    labels = np.empty(shape, dtype=np.int8)
+    if compiled.read_labels(_countable(target).numpy().reshape(-1), labels.reshape(-1), padding) >= 0:
         check_labels(target, hint=BINARY)
     if epsilon is None or isinstance(epsilon, float):
         steps = np.array([epsilon or 0.0])
     else:
         steps = torch.as_tensor(epsilon, dtype=torch.float64).reshape(-1).numpy()
-    loss = np.empty(len(values), dtype=values.dtype)
-    counts = np.empty((len(values), 2), dtype=np.int64)
-    grad = np.empty(values.shape if gradient else (0, 0), dtype=values.dtype)
-    above_w = np.zeros(values.shape if above == "predicted" else (0, 0), dtype=np.int64)
-    above_d = np.zeros(values.shape if above == "augmented" else (0, 0), dtype=np.int64)
+    loss = np.empty(shape[:-1], dtype=values.dtype)
+    counts = np.empty((*shape[:-1], 2), dtype=np.int64)
+    grad = np.empty(shape if gradient else (0, n), dtype=values.dtype)
+    above_w = np.zeros(shape if above == "predicted" else (0, n), dtype=np.int64)
+    above_d = np.zeros(shape if above == "augmented" else (0, n), dtype=np.int64)
     missing = compiled.solve(
-        values.view(np.uint32 if narrow else np.uint64), labels, narrow, weights.tables.numpy(),
-        weights.base, weights.stride, weights.alpha, weights.beta, weights.first, weights.cutoff, weights.max_fpr,
+        values.view(np.uint32 if narrow else np.uint64).reshape(-1, n), labels.reshape(-1, n), narrow,
+        weights.tables.numpy(), weights.base, weights.stride, weights.alpha, weights.beta, weights.first, weights.cutoff, weights.max_fpr,
         weights.monotone(sign), steps, epsilon is None, GRID, MOST, HAIR, EXCHANGES, least_epsilon(scores.dtype), sign,
-        loss, grad, above_w, above_d, counts,
+        loss.reshape(-1), grad.reshape(-1, n), above_w.reshape(-1, n), above_d.reshape(-1, n), counts.reshape(-1, 2),
     )  # fmt: skip
     if missing < 0:
         check_finite(scores)
@@ -226,19 +229,21 @@ def _solve_tensor(
     if check_values:
         check_labels(target, (0, 1, -1) if padding else (0, 1), BINARY)
         check_finite(torch.where(target >= 0, scores, 0.0))
+    batch, shape = scores.shape[:-1], scores.shape
+    scores, target = scores.reshape(-1, shape[-1]), target.reshape(-1, shape[-1])
     predicted = tensor.predict(scores, target)
     relevant, irrelevant = predicted.relevant, predicted.irrelevant
     loss = tensor.position_loss(predicted.n_w, relevant, irrelevant, weights)
-    loss = loss.to(torch.promote_types(scores.dtype, torch.float32))
-    counts = torch.stack((relevant, irrelevant), 1)
+    loss = loss.to(torch.promote_types(scores.dtype, torch.float32)).reshape(batch)
+    counts = torch.stack((relevant, irrelevant), 1).reshape(*batch, 2)
     complete = bool((counts > 0).all())
+    above_w = predicted.above.reshape(shape) if above == "predicted" else None
     if not gradient and above != "augmented":
-        return Rankings(loss, counts, complete, None, predicted.above if above else None)
+        return Rankings(loss, counts, complete, None, above_w)
     least = least_epsilon(torch.promote_types(scores.dtype, torch.float32))
     given = tensor.auto_epsilon(predicted, weights, least) if epsilon is None else epsilon
     steps = torch.as_tensor(given, dtype=torch.float64, device=scores.device).reshape(-1).expand(len(scores))
     direct = tensor.augment(predicted, weights, steps, sign)
     unit = -2.0 * sign / (steps * (relevant * irrelevant).clamp(min=1))
-    grad = (unit[:, None] * (direct - predicted.above)).to(scores.dtype) if gradient else None
-    above_w = predicted.above if above == "predicted" else None
-    return Rankings(loss, counts, complete, grad, above_w, direct if above == "augmented" else None)
+    grad = (unit[:, None] * (direct - predicted.above)).to(scores.dtype).reshape(shape) if gradient else None
+    return Rankings(loss, counts, complete, grad, above_w, direct.reshape(shape) if above == "augmented" else None)

@@ -197,16 +197,14 @@ def evaluate(metric: PositionMetric, scores: Tensor, target: Tensor, mask: Tenso
         mask = check_mask(mask, target.shape, "target")
         scores = torch.where(mask, scores, 0.0)
         target = torch.where(mask, target.to(torch.int8), IGNORE)
-    n = scores.shape[-1]
-    target = target.reshape(-1, n)
     weights = metric.weights(target)
-    solved = solve_rankings(scores.reshape(-1, n), target, weights)
-    relevant, irrelevant = solved.counts.unbind(1)
+    solved = solve_rankings(scores, target, weights)
+    relevant, irrelevant = solved.counts.unbind(-1)
     undefined = relevant == 0
     if metric.needs_irrelevant:
         undefined |= irrelevant == 0
     value = torch.where(undefined, torch.nan, weights.best[relevant] - solved.loss)
-    return value.reshape(scores.shape[:-1]).to(torch.promote_types(scores.dtype, torch.float32))
+    return value.to(torch.promote_types(scores.dtype, torch.float32))
 
 
 def average_precision(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:

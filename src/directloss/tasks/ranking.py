@@ -14,8 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from directloss._checks import DirectLossError, check_finite, check_labels, check_same_shape, fail
-from directloss.kernels import BINARY, Rankings, auto_epsilon, solve_rankings
+from directloss._checks import check_finite, check_labels, check_same_shape, fail
+from directloss.kernels import BINARY, auto_epsilon, solve_rankings
 from directloss.kernels.tensor import position_loss
 from directloss.metrics.ranking import (
     AveragePrecisionMetric,
@@ -61,21 +61,24 @@ class RankingTask(Task):
 
     def infer(self, scores: Tensor, target: Tensor) -> Ranking:
         """The ranking as F sees it: pairs of a relevant and an irrelevant item alone, ties spread evenly."""
-        lists = _Lists(self.metric, target)
-        return lists.ranking(lists.solve(scores, above="predicted").above_predicted)
+        solved = solve_rankings(scores.detach(), target, self.metric.weights(target), above="predicted")
+        return _ranking(solved.above_predicted, target)
 
     def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Ranking:
-        lists = _Lists(self.metric, target)
-        return lists.ranking(lists.solve(scores, epsilon, sign, above="augmented").above_augmented)
+        weights = self.metric.weights(target)
+        solved = solve_rankings(scores.detach(), target, weights, epsilon=epsilon, sign=sign, above="augmented")
+        return _ranking(solved.above_augmented, target)
 
     def truth(self, target: Tensor) -> Ranking:
         relevant, _ = counts(target)
-        return _Lists(self.metric, target).ranking(torch.where(target == 0, relevant[..., None], 0))
+        return _ranking(torch.where(target == 0, relevant[..., None], 0), target)
 
     def loss(self, output: Tensor | Ranking, target: Tensor) -> Tensor:
         """The loss of a ranking, also of one that is given by plain ranks as `predict` returns them; in float64."""
         ranking = output if isinstance(output, Ranking) else self.infer(-output, target)
-        return _Lists(self.metric, target).loss(ranking.above)
+        flat = target.reshape(-1, target.shape[-1])
+        n = torch.where(flat == 1, ranking.above.reshape(flat.shape), flat.shape[1]).sort(dim=1).values
+        return position_loss(n, *counts(flat), self.metric.weights(flat)).reshape(target.shape[:-1])
 
     def score(self, scores: Tensor, output: Ranking) -> Tensor:
         if not isinstance(output, Ranking):
@@ -98,9 +101,7 @@ class RankingTask(Task):
 
     def auto_epsilon(self, scores: Tensor, target: Tensor) -> Tensor:
         """See `directloss.kernels.auto_epsilon`."""
-        lists = _Lists(self.metric, target)
-        flat = scores.detach().reshape(lists.target.shape)
-        return auto_epsilon(flat, lists.target, lists.weights).reshape(target.shape[:-1])
+        return auto_epsilon(scores.detach(), target, self.metric.weights(target))
 
     def fused(
         self,
@@ -113,20 +114,12 @@ class RankingTask(Task):
         check_values: bool,
     ) -> Solved:
         check_same_shape(target, scores)
-        try:
-            solved = _Lists(self.metric, target).solve(
-                scores, epsilon, sign, gradient=gradient, check_values=check_values
-            )
-        except DirectLossError:
-            # The kernel saw flattened lists; said again, the message has the index in the user's shape.
-            self.check(scores, target, check_values=True)
-            raise
-        shape = scores.shape[:-1]
-        return Solved(
-            solved.loss.reshape(shape),
-            None if solved.gradient is None else solved.gradient.reshape(scores.shape),
-            None if solved.complete else (solved.counts > 0).all(1).reshape(shape),
-        )
+        # Padding is labelled only after the values have been checked, so what is still to be checked has none.
+        solved = solve_rankings(
+            scores, target, self.metric.weights(target), epsilon=epsilon, sign=sign,
+            gradient=gradient, check_values=check_values, padding=not check_values,
+        )  # fmt: skip
+        return Solved(solved.loss, solved.gradient, None if solved.complete else (solved.counts > 0).all(-1))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._arguments()})"
@@ -135,47 +128,15 @@ class RankingTask(Task):
         return ""
 
 
-class _Lists:
-    """A batch of lists laid out as the kernels want it: two dimensions."""
-
-    def __init__(self, metric: PositionMetric, target: Tensor) -> None:
-        self.shape = target.shape
-        self.target = target.reshape(-1, target.shape[-1])
-        self.weights = metric.weights(self.target)
-
-    def solve(
-        self,
-        scores: Tensor,
-        epsilon: float | Tensor | None = None,
-        sign: int = +1,
-        *,
-        gradient: bool = False,
-        above: str = "",
-        check_values: bool = False,
-    ) -> Rankings:
-        """Run the kernel. Values are checked at the door for labels without padding."""
-        flat = scores.detach().reshape(self.target.shape)
-        return solve_rankings(
-            flat, self.target, self.weights, epsilon=epsilon, sign=sign,
-            gradient=gradient, above=above, check_values=check_values, padding=not check_values,
-        )  # fmt: skip
-
-    def loss(self, above: Tensor) -> Tensor:
-        """The loss of rankings that are given by their counts."""
-        flat = above.reshape(self.target.shape)
-        n = torch.where(self.target == 1, flat, self.shape[-1]).sort(dim=1).values
-        return position_loss(n, *counts(self.target), self.weights).reshape(self.shape[:-1])
-
-    def ranking(self, above: Tensor | None) -> Ranking:
-        """Counts together with the coefficients of F that follow from them."""
-        if above is None:
-            raise TypeError("the kernel returned no counts")
-        flat = above.reshape(self.target.shape)
-        relevant, irrelevant = (count[:, None] for count in counts(self.target))
-        others = torch.where(self.target == 1, irrelevant, relevant)
-        real = (self.target >= 0) & (irrelevant > 0) & (relevant > 0)
-        coefficients = torch.where(real, (others - 2 * flat) / (relevant * irrelevant).clamp(min=1).double(), 0.0)
-        return Ranking(flat.reshape(self.shape), coefficients.reshape(self.shape))
+def _ranking(above: Tensor | None, target: Tensor) -> Ranking:
+    """Counts together with the coefficients of F that follow from them."""
+    if above is None:
+        raise TypeError("the kernel returned no counts")
+    relevant, irrelevant = (count[..., None] for count in counts(target))
+    others = torch.where(target == 1, irrelevant, relevant)
+    real = (target >= 0) & (irrelevant > 0) & (relevant > 0)
+    coefficients = torch.where(real, (others - 2 * above) / (relevant * irrelevant).clamp(min=1).double(), 0.0)
+    return Ranking(above, coefficients)
 
 
 class AveragePrecision(RankingTask):
