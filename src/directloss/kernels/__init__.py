@@ -195,7 +195,8 @@ def _solve_compiled(
     above_d = np.zeros(shape if above == "augmented" else (0, n), dtype=np.int64)
     missing = compiled.solve(
         values.view(np.uint32 if narrow else np.uint64).reshape(-1, n), labels.reshape(-1, n), narrow,
-        weights.tables.numpy(), weights.base, weights.stride, weights.alpha, weights.beta, weights.first, weights.cutoff, weights.max_fpr,
+        weights.tables.numpy(), weights.base, weights.stride, weights.alpha, weights.beta, weights.first,
+        weights.cutoff, weights.max_fpr,
         weights.monotone(sign), steps, epsilon is None, GRID, MOST, HAIR, EXCHANGES, least_epsilon(scores.dtype), sign,
         loss.reshape(-1), grad.reshape(-1, n), above_w.reshape(-1, n), above_d.reshape(-1, n), counts.reshape(-1, 2),
     )  # fmt: skip
