@@ -63,12 +63,17 @@ def measure(sizes: list[int], peers: bool) -> dict[str, dict[int, tuple[float, f
     return table
 
 
+def short(number: float) -> str:
+    """Two or three digits, without exponents."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:.2g}"
+
+
 def show(table: dict[str, dict[int, tuple[float, float, float]]], sizes: list[int]) -> str:
     """The table in Markdown."""
     lines = ["| forward + backward, ms (x sort / x BCE) | " + " | ".join(f"n = {n:,}" for n in sizes) + " |"]
     lines.append("|---" * (len(sizes) + 1) + "|")
     for name, row in table.items():
-        cells = [f"{1e3 * row[n][0]:.3g} ({row[n][1]:.2g} / {row[n][2]:.2g})" if n in row else "-" for n in sizes]
+        cells = ["{} ({} / {})".format(*map(short, (1e3 * row[n][0], *row[n][1:]))) if n in row else "-" for n in sizes]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

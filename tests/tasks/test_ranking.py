@@ -249,7 +249,7 @@ def test_prediction_is_the_rank_with_ties_shared() -> None:
 def test_kernels_compile_without_a_place_to_keep_them(monkeypatch: pytest.MonkeyPatch) -> None:
     from directloss.kernels import compiled
 
-    def nowhere_to_write(**options: bool) -> object:
+    def nowhere_to_write(**options: object) -> object:
         if options.get("cache"):
             raise RuntimeError("cannot cache function: no locator available")
         return lambda function: function

@@ -21,11 +21,10 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     All kernels stand in one file, because numba drops a cached result only when the file of that function changes.
     """
     # Nothing here divides by zero, and without the check for it loops are faster.
-    options = {"nogil": True, "error_model": "numpy"}
     try:
-        compiled: Callable[..., Any] = njit(cache=True, **options)(function)
+        compiled: Callable[..., Any] = njit(cache=True, nogil=True, error_model="numpy")(function)
     except RuntimeError:
-        compiled = njit(**options)(function)
+        compiled = njit(nogil=True, error_model="numpy")(function)
     return compiled
 
 
