@@ -21,6 +21,8 @@ What the paper leaves open, and what we chose:
   runs train on all of it. The paper tunes on the training set (``--select train``), which rewards the setting that
   memorises flipped labels best: many settings reach a training AP of 1, and the choice among them is blind. Whichever
   it is, it is the same for all methods, and no clean label is ever used.
+- Few settings and ten search seeds, because held-out AP under heavy noise is a rough guide: with 40 % of some 280 labels
+  flipped it varies by 0.07 from seed to seed, more than good settings differ from one another.
 - Every number is that of the last of 500 iterations; there is no early stopping. Neither number is stated.
 - The hinge has no ``epsilon="auto"`` in its grid, since a margin that follows the scores is no margin; it has one more
   number instead. Weight decays end at 0.03, where cross-entropy no longer learns anything.
@@ -64,19 +66,18 @@ def _model(config: RobustnessConfig, inputs: int) -> nn.Module:
     return Scorer(inputs, config.hidden)
 
 
-_DECAYS = (0.0, 0.001, 0.01, 0.03)
-_FINE_DECAYS = (0.0, 0.0001, 0.0003, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.007, 0.01, 0.02, 0.03)
+_DECAYS = (0.0, 0.003, 0.03)
 
 PAPER = RobustnessConfig(
     methods=("pos-ap", "hinge-ap", "x-ent"),
     noise=(0.0, 0.1, 0.2, 0.3, 0.4),
-    direct=Grid((0.003, 0.01, 0.03), _DECAYS, (1.0, 10.0, 100.0, "auto")),
-    hinge=Grid((0.003, 0.01, 0.03), _DECAYS, (0.1, 1.0, 10.0, 100.0)),
-    plain=Grid((0.001, 0.003, 0.01, 0.03), _FINE_DECAYS),
+    direct=Grid((0.01,), _DECAYS, (1.0, 10.0, 100.0, "auto")),
+    hinge=Grid((0.01,), _DECAYS, (0.1, 1.0, 10.0, 100.0)),
+    plain=Grid((0.003, 0.01, 0.03), (0.0, 0.001, 0.003, 0.03)),
     iterations=500,
     evaluate_every=25,
     seeds=20,
-    search_seeds=3,
+    search_seeds=10,
     select_on="val",
     hidden=(32, 32, 32),
 )
