@@ -21,7 +21,7 @@ What the paper leaves open, and what we chose:
   runs train on all of it. The paper tunes on the training set (``--select train``), which rewards the setting that
   memorises flipped labels best: many settings reach a training AP of 1, and the choice among them is blind. Whichever
   it is, it is the same for all methods, and no clean label is ever used.
-- Few settings and ten search seeds, because held-out AP under heavy noise is a rough guide: with 40 % of some 280 labels
+- Few settings and ten search seeds, because held-out AP under heavy noise is a rough guide: with 40 % of its labels
   flipped it varies by 0.07 from seed to seed, more than good settings differ from one another.
 - Every number is that of the last of 500 iterations; there is no early stopping. Neither number is stated.
 - The hinge has no ``epsilon="auto"`` in its grid, since a margin that follows the scores is no margin; it has one more
