@@ -11,6 +11,7 @@ help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 demo: $(READY) ## Train on noisy labels with AP and with cross-entropy, and write a report
+	rm -rf runs/demo
 	$(BIN)/directloss reproduce robustness --preset quick --out runs/demo
 
 test: $(READY) ## Run all tests, doctests and the code in README and docs

@@ -112,7 +112,7 @@ WRONG_EPSILON: list[tuple[Any, str]] = [
     ([1.0, 2.0], "must be a positive number, but it is [1.0, 2.0]"),
     (torch.tensor([1.0, 0.0]), "must be positive and finite"),
     (torch.tensor([1.0, math.nan]), "must be positive and finite"),
-    (torch.tensor([1, 2]), "must be positive and finite"),
+    (torch.tensor([1, 2]), "must be a number or a floating-point tensor"),
 ]
 
 WRONG_SIGN = [0, 2, -3, 0.5, "+", None]

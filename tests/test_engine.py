@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import directloss as dl
-from tests.toys import Pick
+from tests.toys import Hamming, Pick
 
 SCORES = torch.tensor([[0.3, 0.1, 0.2, -0.4], [1.0, -1.0, 0.5, 0.7], [0.2, 0.9, 0.4, 0.8]])
 RANKED = torch.tensor([[0, 1, 0, 1], [1, 0, 0, 1], [0, 0, 1, 0]])
@@ -332,3 +332,74 @@ def test_a_tensor_of_epsilons_moves_and_is_saved_with_its_module(kind: type[torc
     module = kind("ap", epsilon=torch.tensor([0.1, 0.2]))
     assert list(module.state_dict()) == ["epsilon"]
     assert module.double().epsilon.dtype == torch.float64
+
+
+@pytest.mark.parametrize("name", ["ap", "ndcg@3", "f1", "mcc", "graded_ndcg", "error"])
+@pytest.mark.filterwarnings("ignore:.*problems have no loss")
+def test_compiled_gradients_are_those_of_eager_mode(name: str) -> None:
+    """Also where a list lacks positives, and for every family that computes its gradient itself."""
+    scores = torch.tensor([[0.3, -0.2, 0.9, 0.1], [0.5, 0.4, -0.3, 0.2]])
+    labels = torch.tensor([[1, 0, 0, 1], [0, 0, 0, 0]])
+    found = []
+    for module in (dl.DirectLoss(name), torch.compile(dl.DirectLoss(name), backend="eager")):
+        leaf = scores.clone().requires_grad_()
+        loss = module(leaf, labels)
+        loss.backward()
+        found.append((loss.detach(), leaf.grad))
+    torch.testing.assert_close(found[0], found[1])
+    assert found[0][1].any()
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_huge_scores_have_a_value(sign: int) -> None:
+    scores = torch.tensor([[3e38, -3e38, 0.0], [0.0, 1.0, 2.0]], requires_grad=True)
+    loss = dl.direct_loss(scores, torch.tensor([1, 2]), "accuracy", sign=sign)
+    loss.backward()
+    assert loss.item() == 0.5
+
+
+@pytest.mark.parametrize("name", ["ap", "f1", "graded_ndcg"])
+def test_a_large_loss_scale_acts_before_half_precision(name: str) -> None:
+    scores = torch.randn(200_000, generator=torch.Generator().manual_seed(0)).half().requires_grad_()
+    labels = (torch.rand(200_000, generator=torch.Generator().manual_seed(1)) < 0.1).long()
+    wide = scores.detach().float().requires_grad_()
+    for leaf in (scores, wide):
+        (dl.direct_loss(leaf, labels, name, epsilon=0.5) * 4096.0).backward()
+    torch.testing.assert_close(scores.grad.float(), wide.grad, rtol=2e-3, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["accuracy", "error", "topk@2"])
+def test_masked_problems_do_not_move_the_automatic_epsilon(name: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn((6,) if name == "error" else (6, 4), generator=generator)
+    labels = torch.randint(0, 2, (6,), generator=generator)
+    padded = torch.cat([scores, torch.full((20, *scores.shape[1:]), torch.nan)])
+    mask = torch.arange(26) < 6
+    found = []
+    for values, target, options in (
+        (scores, labels, {}),
+        (padded, torch.cat([labels, labels.new_zeros(20)]), {"mask": mask}),
+    ):
+        leaf = values.clone().requires_grad_()
+        dl.direct_loss(leaf, target, name, **options).backward()
+        found.append(leaf.grad[:6])
+    torch.testing.assert_close(found[0], found[1])
+
+
+def test_a_foreign_task_refuses_masks_it_does_not_know_of() -> None:
+    with pytest.raises(dl.DirectLossError, match="mask must be left out"):
+        dl.direct_loss(torch.randn(2, 3), torch.zeros(2, 3), Hamming(), mask=torch.ones(2, 3, dtype=torch.bool))
+
+
+def test_a_task_must_return_one_loss_per_problem() -> None:
+    class Forgetful(Hamming):
+        def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+            return (output != target).float()
+
+    with pytest.raises(dl.DirectLossError, match=r"task.loss must return one number per problem, shape \(2,\)"):
+        dl.direct_loss(torch.randn(2, 3), torch.zeros(2, 3), Forgetful())
+
+
+def test_targets_and_epsilons_may_carry_gradients_of_their_own() -> None:
+    scores, labels = torch.tensor([0.1, 0.2]), torch.tensor([1.0, 0.0], requires_grad=True)
+    assert dl.direct_loss(scores, labels, "ap", epsilon=torch.tensor(0.5, requires_grad=True)).item() == 0.5

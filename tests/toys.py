@@ -30,3 +30,22 @@ class Pick:
 
     def __repr__(self) -> str:
         return "Pick()"
+
+
+class Hamming:
+    """Say yes or no to each item; the loss is the share of wrong answers. Knows nothing of padding."""
+
+    def predict(self, scores: Tensor) -> Tensor:
+        return (scores > 0).to(scores.dtype)
+
+    def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
+        return self.predict(scores + sign * epsilon * (1 - 2 * target) / scores.shape[-1])
+
+    def truth(self, target: Tensor) -> Tensor:
+        return target
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        return (output != target).float().mean(-1)
+
+    def score(self, scores: Tensor, output: Tensor) -> Tensor:
+        return (scores * output).sum(-1)

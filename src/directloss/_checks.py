@@ -117,7 +117,10 @@ def check_epsilon(epsilon: object, shape: torch.Size | None = None) -> float | T
             fail("epsilon", 'must be a positive number or "auto"', repr(epsilon))
         return None
     if isinstance(epsilon, Tensor):
-        if not (epsilon.is_floating_point() and bool((torch.isfinite(epsilon) & (epsilon > 0)).all())):
+        epsilon = epsilon.detach()
+        if not epsilon.is_floating_point():
+            fail("epsilon", "must be a number or a floating-point tensor", f"a tensor of {epsilon.dtype}")
+        if not bool((torch.isfinite(epsilon) & (epsilon > 0)).all()):
             fail("epsilon", "must be positive and finite", epsilon)
         if shape is None:
             return epsilon
@@ -146,7 +149,7 @@ def check_count(argument: str, value: object) -> int:
 
 def check_sign(sign: object) -> int:
     """+1 (away from worse) or -1 (towards better)."""
-    if sign not in (1, -1):
+    if isinstance(sign, bool) or not isinstance(sign, int | float) or sign not in (1, -1):
         fail("sign", "must be +1 (away from worse) or -1 (towards better)", repr(sign))
     return 1 if sign == 1 else -1
 

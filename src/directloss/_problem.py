@@ -21,6 +21,7 @@ from directloss._checks import (
 from directloss.task import Task, as_task
 
 Dim = int | Sequence[int]
+UNSIGNED = (torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64)
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class Problem:
     """Weight of each problem, shape ``b``; None when all weigh one."""
     check_values: bool
     """Whether the values are still to be looked at."""
+    shown: Tensor | None = None
+    """Which problems are no padding, shape ``b``; None when none is, or when padding is inside of problems."""
 
     @property
     def batch_shape(self) -> torch.Size:
@@ -46,9 +49,18 @@ class Problem:
 
     def epsilon(self, given: float | Tensor | None) -> float | Tensor:
         """The user's epsilon, or the task's own choice for None; a number, or a tensor of shape ``b``."""
-        if given is None:
-            return self.task.auto_epsilon(self.scores.detach(), self.target)
-        return given
+        if given is not None:
+            return given
+        scores, target = self.scores.detach(), self.target
+        if self.shown is not None and bool(self.shown.any()):
+            scores, target = scores[self.shown], target[self.shown]
+        return self.task.auto_epsilon(scores, target)
+
+    def check_one_each(self, values: Tensor, what: str) -> None:
+        """A task returns one number for each problem."""
+        if values.shape != self.batch_shape:
+            shape = tuple(self.batch_shape)
+            fail(what, f"must return one number per problem, shape {shape}", f"of shape {tuple(values.shape)}")
 
     def reduce(self, losses: Tensor, reduction: str, counted: Tensor | None) -> Tensor:
         """Mean, sum, or nothing, over the problems that count; in the type of the scores, or float32 for half
@@ -101,6 +113,11 @@ def prepare(
     task = as_task(task)
     scores = check_scores(scores, task.event_dims, task.shape_words)
     target = check_tensor("target", target)
+    if target.requires_grad:
+        target = target.detach()
+    if target.is_complex():
+        fail("target", "must hold real labels", target.dtype)
+    shown = None
     if dim is not None:
         scores, target, mask = _events_last(task, scores, target, mask, dim)
     if mask is not None:
@@ -114,10 +131,10 @@ def prepare(
     if mask is not None:
         if task.target_dims == 0:
             hidden = mask.to(torch.promote_types(scores.dtype, torch.float32))
-            weight = hidden if weight is None else hidden * weight
+            weight, shown = hidden if weight is None else hidden * weight, mask
         else:
             target = torch.where(mask, target, IGNORE)
-    return Problem(task, scores, target, weight, check_values)
+    return Problem(task, scores, target, weight, check_values, shown)
 
 
 def _check_weight(weight: Tensor, scores: Tensor, task: Task) -> Tensor:
@@ -173,7 +190,7 @@ def _blank_padding(task: Task, scores: Tensor, target: Tensor, mask: Tensor) -> 
         mask = check_mask(mask, scores.shape[: scores.dim() - task.event_dims], "the problems")
     else:
         mask = check_mask(mask, target.shape, "target")
-    if target.dtype in (torch.bool, torch.uint8):  # types that cannot hold the label of padding
-        target = target.to(torch.int8)
+    if target.dtype in UNSIGNED:  # types that cannot hold the label of padding
+        target = target.to(torch.int64)
     shown = mask.reshape(mask.shape + (1,) * (scores.dim() - mask.dim()))
     return torch.where(shown, scores, 0.0), torch.where(mask, target, torch.zeros_like(target)), mask

@@ -16,11 +16,13 @@ import torch
 from torch import Tensor
 
 from directloss._checks import check_epsilon, check_sign
+from directloss._dynamo import outside_graphs
 from directloss._module import LossModule
 from directloss._problem import Dim, Problem, prepare
 from directloss.task import Solved, Task
 
 
+@outside_graphs
 def direct_loss(
     scores: Tensor,
     target: Tensor,
@@ -93,14 +95,28 @@ def _theorem(problem: Problem, epsilon: float | Tensor, sign: int) -> Tensor:
         losses = task.loss(predicted, target)
         if not torch.is_floating_point(losses):
             losses = losses.to(fixed.dtype)
+    problem.check_one_each(losses, "task.loss")
     if not torch.is_grad_enabled():
         return losses
     with torch.no_grad():
         direct = task.augmented(fixed, target, epsilon, sign)
     gap = task.score(scores, direct) - task.score(scores, predicted)
-    gap = gap * (sign / epsilon)
-    # The value is the loss alone: the gap minus itself adds a gradient and nothing else.
-    return losses + (gap - gap.detach())
+    problem.check_one_each(gap, "task.score")
+    carried: Tensor = _Carry.apply(gap * (sign / epsilon), losses)  # type: ignore[no-untyped-call]
+    return carried
+
+
+class _Carry(torch.autograd.Function):
+    """The value of the second argument with the gradient of the first, whatever value the first may have."""
+
+    @staticmethod
+    def forward(ctx: Any, gap: Tensor, losses: Tensor) -> Tensor:
+        ctx.kind = gap.dtype
+        return losses.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None]:
+        return grad_output.to(ctx.kind), None
 
 
 class _Attach(torch.autograd.Function):
@@ -108,16 +124,16 @@ class _Attach(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, solved: Solved) -> Tensor:
-        ctx.gradient = solved.gradient
+        ctx.gradient, ctx.kind = solved.gradient, scores.dtype
         return solved.loss
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None]:
         gradient: Tensor = ctx.gradient
         if grad_output.dim() > 0:
-            extra = gradient.dim() - grad_output.dim()
-            grad_output = grad_output.reshape(grad_output.shape + (1,) * extra).to(gradient.dtype)
-        return gradient * grad_output, None
+            grad_output = grad_output.reshape(grad_output.shape + (1,) * (gradient.dim() - grad_output.dim()))
+        # Half precision only at the very end: the scale of a loss must act before small gradients vanish.
+        return (gradient * grad_output).to(ctx.kind), None
 
 
 def _attach(scores: Tensor, solved: Solved) -> Tensor:

@@ -25,7 +25,7 @@ class Solved(NamedTuple):
     loss: Tensor
     """Task loss L(y, y_w) of each problem, shape ``b``."""
     gradient: Tensor | None
-    """``sign / epsilon * (dF(y_direct) - dF(y_w))`` with respect to the scores, in the shape of the scores."""
+    """``sign / epsilon * (dF(y_direct) - dF(y_w))`` in the shape of the scores, float32 or better."""
     counted: Tensor | None = None
     """As `Task.counted`."""
 
@@ -91,8 +91,13 @@ class Task(ABC):
         return None
 
     def auto_epsilon(self, scores: Tensor, target: Tensor) -> float | Tensor:
-        """``epsilon="auto"``: the standard deviation of all scores in the call, so that it follows their scale."""
-        return spread(scores.detach().flatten())
+        """``epsilon="auto"``: the standard deviation of the scores, so that it follows their scale.
+
+        It is taken over all problems of the call, each centred, because only differences inside a problem matter.
+        """
+        values = scores.detach().to(torch.promote_types(scores.dtype, torch.float32))
+        inside = tuple(range(-self.event_dims, 0))
+        return spread((values - values.mean(inside, keepdim=True) if inside else values).flatten())
 
     def fused(
         self,
@@ -133,6 +138,8 @@ class ForeignTask(Task):
         self.inner = inner
         self.event_dims = int(getattr(inner, "event_dims", 1))
         self.target_dims = int(getattr(inner, "target_dims", 1))
+        # Padding reaches a task as the label -1, which an object that does not say so may take for a label.
+        self.maskable = bool(getattr(inner, "maskable", self.target_dims == 0))
 
     def predict(self, scores: Tensor) -> Output:
         return self.inner.predict(scores)

@@ -128,7 +128,7 @@ def solve_rankings(
         weights: the metric's position weights, for lists of n items.
         epsilon: a number, or one for each problem, shape ``b``; None for the automatic one.
         sign: +1 or -1.
-        gradient: whether to return the direct gradient, in the type of the scores.
+        gradient: whether to return the direct gradient, in the type of the loss.
         above: which counts to return: "predicted", "augmented", or none.
         check_values: whether to look for NaN and wrong labels.
         padding: whether the label -1 is allowed.
@@ -206,7 +206,7 @@ def _solve_compiled(
         torch.from_numpy(loss),
         torch.from_numpy(counts),
         missing == 0,
-        torch.from_numpy(grad).to(kind) if gradient else None,
+        torch.from_numpy(grad) if gradient else None,
         torch.from_numpy(above_w) if above == "predicted" else None,
         torch.from_numpy(above_d) if above == "augmented" else None,
     )
@@ -246,5 +246,5 @@ def _solve_tensor(
     steps = torch.as_tensor(given, dtype=torch.float64, device=scores.device).reshape(-1).expand(len(scores))
     direct = tensor.augment(predicted, weights, steps, sign)
     unit = -2.0 * sign / (steps * (relevant * irrelevant).clamp(min=1))
-    grad = (unit[:, None] * (direct - predicted.above)).to(scores.dtype).reshape(shape) if gradient else None
+    grad = (unit[:, None] * (direct - predicted.above)).to(loss.dtype).reshape(shape) if gradient else None
     return Rankings(loss, counts, complete, grad, above_w, direct.reshape(shape) if above == "augmented" else None)

@@ -137,7 +137,7 @@ class CountTask(Task):
             change = best_flips(plain, self.loss_of_counts, steps, sign, line=self.line, monotone=self.monotone)
             # A finite factor: an epsilon so small that its inverse overflows must not make 0 * infinity.
             factor = (1 / (steps * items.clamp(min=1))).clamp(max=torch.finfo(change.dtype).max).to(change.dtype)
-            slope = (change * factor[:, None]).to(scores.dtype).reshape(scores.shape)
+            slope = (change * factor[:, None]).to(losses.dtype).reshape(scores.shape)
             slope = slope if sign > 0 else 0 - slope  # and not -slope, which would make zeros -0.0
         return Solved(losses, slope, (items > 0).reshape(shape))
 

@@ -148,7 +148,7 @@ class GradedNDCG(Task):
             epsilon = self.auto_epsilon(scores, target)
         there = shared_discounts(self._moved(scores, relative, epsilon, sign), real, self.k) * over
         slope = (there - here) * sign / (epsilon[..., None] if isinstance(epsilon, Tensor) else epsilon)
-        return Solved(loss, slope.to(scores.dtype), self.counted(target))
+        return Solved(loss, slope.to(kind), self.counted(target))
 
     def _ranking(self, scores: Tensor, target: Tensor) -> GradedRanking:
         shared = shared_discounts(scores, target >= 0, self.k)
