@@ -18,7 +18,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "task": {"_checks"},
     "_problem": {"_checks", "task"},
     "_module": {"_checks", "_problem", "task"},
-    "direct": {"_checks", "_module", "_problem", "task"},
+    "direct": {"_checks", "_dynamo", "_module", "_problem", "task"},
     "surrogates": {"_checks", "_module", "_problem", "task"},
     "tasks": {"_checks", "kernels", "metrics", "task"},
     "uniloss": {"_checks", "kernels", "metrics"},

@@ -179,7 +179,7 @@ def _blank_padding(task: Task, scores: Tensor, target: Tensor, mask: Tensor) -> 
     """Scores and labels of padding set to zero, so that whatever stands there, NaN included, is neither checked nor
     leaks into a gradient. The mask has the shape of the target, or of the problems where each has a single label.
     """
-    if not task.maskable:
+    if task.target_dims > 0 and not task.maskable:
         fail(
             "mask",
             f"must be left out: parts of {task!r} cannot be padding",

@@ -44,8 +44,9 @@ class Task(ABC):
     """How many trailing dimensions of ``target`` make up one problem."""
     shape_words: str = "(..., n)"
     """The shape of ``scores``, as error messages say it."""
-    maskable: bool = True
-    """Whether single items can be padding. Otherwise a mask is refused; whole problems are left out with ``weight``."""
+    maskable: bool = False
+    """Whether the task knows padding inside a problem, which reaches it as the label -1. Otherwise such a mask is
+    refused. A mask over whole problems (``target_dims`` 0) never reaches the task."""
     padding_label: bool = False
     """Whether a label -1 of the user's own means padding too, as ``mask`` does; `check` then sees it."""
 
@@ -138,8 +139,7 @@ class ForeignTask(Task):
         self.inner = inner
         self.event_dims = int(getattr(inner, "event_dims", 1))
         self.target_dims = int(getattr(inner, "target_dims", 1))
-        # Padding reaches a task as the label -1, which an object that does not say so may take for a label.
-        self.maskable = bool(getattr(inner, "maskable", self.target_dims == 0))
+        self.maskable = bool(getattr(inner, "maskable", False))
 
     def predict(self, scores: Tensor) -> Output:
         return self.inner.predict(scores)

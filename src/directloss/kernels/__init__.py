@@ -246,5 +246,5 @@ def _solve_tensor(
     steps = torch.as_tensor(given, dtype=torch.float64, device=scores.device).reshape(-1).expand(len(scores))
     direct = tensor.augment(predicted, weights, steps, sign)
     unit = -2.0 * sign / (steps * (relevant * irrelevant).clamp(min=1))
-    grad = (unit[:, None] * (direct - predicted.above)).to(loss.dtype).reshape(shape) if gradient else None
+    grad = (unit[:, None] * (direct - predicted.above) + 0.0).to(loss.dtype).reshape(shape) if gradient else None
     return Rankings(loss, counts, complete, grad, above_w, direct.reshape(shape) if above == "augmented" else None)

@@ -460,7 +460,7 @@ def solve(
                 gradient[row, k] = 0.0
             unit = -2.0 * sign / (step * P * N) if P > 0 and N > 0 else 0.0
             for i in range(P):
-                gradient[row, item_a[i]] = unit * (n[i] - n_w[i])
+                gradient[row, item_a[i]] = unit * (n[i] - n_w[i]) + 0.0  # and not -0.0
             for j in range(N):
-                gradient[row, item_b[j]] = unit * (p[j] - p_w[j])
+                gradient[row, item_b[j]] = unit * (p[j] - p_w[j]) + 0.0
     return missing

@@ -32,6 +32,8 @@ class CountTask(Task):
     A new metric is one method, `metric`; the loss is ``1 - metric``.
     """
 
+    maskable = True
+
     line: ClassVar[str | None] = None
     """What has to be fixed to make the metric linear in the true positives: "predicted", "false positives", or None."""
     monotone: bool = True

@@ -25,6 +25,8 @@ Cost: TypeAlias = Tensor | Callable[[Tensor], Tensor] | None
 class LabelTask(Task):
     """What `Chain` and `Assignment` have in common; subclasses write `solve`. Outputs are labels ``(..., t)``, long."""
 
+    maskable = True
+
     event_dims = 2
     padding_label = True
     shape_words = "(..., t, c)"

@@ -71,6 +71,8 @@ class GradedNDCG(Task):
         tensor([0.0000, 0.6309, 1.0000], dtype=torch.float64)
     """
 
+    maskable = True
+
     padding_label = True
 
     def __init__(self, k: int | None = None, gain: str = "exponential") -> None:

@@ -48,6 +48,8 @@ class RankingTask(Task):
     an irrelevant item cannot be ranked wrong: it has loss 0, gradient 0, and does not count in the mean.
     """
 
+    maskable = True
+
     def __init__(self, metric: PositionMetric) -> None:
         self.metric = metric
 

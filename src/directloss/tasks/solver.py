@@ -68,8 +68,6 @@ class Decomposable(Task):
     ``truth`` makes the true output from the target where the target is not that output itself.
     """
 
-    maskable = False
-
     def __init__(
         self,
         loss: str | GivenCosts,
