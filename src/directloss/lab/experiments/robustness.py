@@ -66,14 +66,14 @@ def _model(config: RobustnessConfig, inputs: int) -> nn.Module:
     return Scorer(inputs, config.hidden)
 
 
-_DECAYS = (0.0, 0.003, 0.03)
+_DECAYS = (0.0, 0.003, 0.01, 0.03)
 
 PAPER = RobustnessConfig(
     methods=("pos-ap", "hinge-ap", "x-ent"),
     noise=(0.0, 0.1, 0.2, 0.3, 0.4),
     direct=Grid((0.01,), _DECAYS, (1.0, 10.0, 100.0, "auto")),
     hinge=Grid((0.01,), _DECAYS, (0.1, 1.0, 10.0, 100.0)),
-    plain=Grid((0.003, 0.01, 0.03), (0.0, 0.001, 0.003, 0.03)),
+    plain=Grid((0.001, 0.003, 0.01, 0.03), _DECAYS),
     iterations=500,
     evaluate_every=25,
     seeds=20,
@@ -85,9 +85,9 @@ PAPER = RobustnessConfig(
 QUICK = dataclasses.replace(
     PAPER,
     noise=(0.0, 0.2, 0.4),
-    direct=Grid((0.01,), (0.0, 0.003, 0.01, 0.03), (1.0, 10.0, "auto")),
-    hinge=Grid((0.01,), (0.0, 0.003, 0.01, 0.03), (1.0, 10.0, 100.0)),
-    plain=Grid((0.003, 0.01, 0.03), (0.0, 0.003, 0.01, 0.03)),
+    direct=Grid((0.01,), _DECAYS, (1.0, 10.0, "auto")),
+    hinge=Grid((0.01,), _DECAYS, (1.0, 10.0, 100.0)),
+    plain=Grid((0.003, 0.01, 0.03), _DECAYS),
     iterations=300,
     seeds=5,
     search_seeds=2,
