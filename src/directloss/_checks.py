@@ -110,6 +110,16 @@ def check_mask(mask: object, shape: torch.Size, what: str) -> Tensor:
     return mask
 
 
+def check_weight(weight: object, shape: torch.Size, what: str) -> Tensor:
+    """Finite weights that are not negative, one for each problem or each item."""
+    weight = check_tensor("weight", weight)
+    if weight.shape != shape:
+        fail("weight", f"must hold one weight per {what}, shape {tuple(shape)}", f"of shape {tuple(weight.shape)}")
+    if not bool((torch.isfinite(weight) & (weight >= 0)).all()):
+        fail("weight", "must be finite and not negative", f"{weight.min().item()} at the least")
+    return weight
+
+
 def check_epsilon(epsilon: object, shape: torch.Size | None = None) -> float | Tensor | None:
     """A positive finite number, or a tensor of them that broadcasts to ``shape``; "auto" is returned as None."""
     if isinstance(epsilon, str):

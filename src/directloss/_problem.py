@@ -15,6 +15,7 @@ from directloss._checks import (
     check_mask,
     check_scores,
     check_tensor,
+    check_weight,
     fail,
     warn_once,
 )
@@ -90,7 +91,7 @@ class Problem:
         warn_once(
             f"uncounted {self.task!r}",
             f"{missing} of {counted.numel()} problems have no loss under {self.task!r} (for a ranking: no relevant or "
-            "no irrelevant item). They count as loss 0 with gradient 0, and not in the mean. This is said once.",
+            "no irrelevant item that counts). They have loss 0 and gradient 0, and no part in the mean. This is said once.",
         )
         counted = counted.to(torch.promote_types(self.scores.dtype, torch.float32))
         return counted if self.weight is None else counted * self.weight
@@ -119,7 +120,7 @@ def prepare(
         fail("target", "must hold real labels", target.dtype)
     shown = None
     if dim is not None:
-        scores, target, mask = _events_last(task, scores, target, mask, dim)
+        scores, target, mask, weight = _events_last(task, scores, target, mask, weight, dim)
     if mask is not None:
         scores, target, mask = _blank_padding(task, scores, target, mask)
         if not task.padding_label:
@@ -127,7 +128,12 @@ def prepare(
             task.check(scores, target, check_values)
             check_values = False
     if weight is not None:
-        weight = _check_weight(weight, scores, task)
+        weight = check_tensor("weight", weight)
+        batch_shape = scores.shape[: scores.dim() - task.event_dims]
+        if weight.shape != batch_shape and weight.shape == target.shape:
+            task, weight = _weigh_items(task, weight, mask, batch_shape), None
+        else:
+            weight = check_weight(weight, batch_shape, "problem").to(torch.promote_types(scores.dtype, torch.float32))
     if mask is not None:
         if task.target_dims == 0:
             hidden = mask.to(torch.promote_types(scores.dtype, torch.float32))
@@ -137,22 +143,25 @@ def prepare(
     return Problem(task, scores, target, weight, check_values, shown)
 
 
-def _check_weight(weight: Tensor, scores: Tensor, task: Task) -> Tensor:
-    """One weight per problem, finite and not negative."""
-    batch_shape = scores.shape[: scores.dim() - task.event_dims]
-    weight = check_tensor("weight", weight).to(torch.promote_types(scores.dtype, torch.float32))
-    if weight.shape != batch_shape:
+def _weigh_items(task: Task, weight: Tensor, mask: Tensor | None, batch_shape: torch.Size) -> Task:
+    """The task for items with weights, if it knows such a thing. Padding weighs nothing."""
+    weight = weight.detach().double()
+    if mask is not None:
+        weight = torch.where(mask, weight, 0.0)
+    weighted = task.weighted(check_weight(weight, weight.shape, "item"))
+    if weighted is None:
         fail(
-            "weight", f"must hold one weight per problem, shape {tuple(batch_shape)}", f"of shape {tuple(weight.shape)}"
+            "weight",
+            f"must hold one weight per problem of {task!r}, shape {tuple(batch_shape)}",
+            f"one per item, of shape {tuple(weight.shape)}",
+            f"Items cannot have weights here: {task.no_item_weights}.",
         )
-    if not bool((torch.isfinite(weight) & (weight >= 0)).all()):
-        fail("weight", "must be finite and not negative", f"{weight.min().item()} at the least")
-    return weight
+    return weighted
 
 
 def _events_last(
-    task: Task, scores: Tensor, target: Tensor, mask: Tensor | None, dim: Dim
-) -> tuple[Tensor, Tensor, Tensor | None]:
+    task: Task, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, dim: Dim
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """Move ``dim`` (one or several dimensions, which together hold the items of one problem) to the end."""
     if task.event_dims != 1:
         fail("dim", f"must be left out: one problem of this task has shape {task.shape_words}", dim)
@@ -171,8 +180,10 @@ def _events_last(
         return tensor.movedim(places, list(range(-len(places), 0))).flatten(-len(places))
 
     if task.target_dims == 0:  # one label per problem: only the scores have the dimension
-        return last("scores", scores), target, mask
-    return last("scores", scores), last("target", target), None if mask is None else last("mask", mask)
+        return last("scores", scores), target, mask, weight
+    if weight is not None and check_tensor("weight", weight).dim() == scores.dim():  # one for each item
+        weight = last("weight", weight)
+    return last("scores", scores), last("target", target), None if mask is None else last("mask", mask), weight
 
 
 def _blank_padding(task: Task, scores: Tensor, target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:

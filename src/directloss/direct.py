@@ -51,7 +51,8 @@ def direct_loss(
         reduction: ``"mean"``, ``"sum"`` or ``"none"`` over the problems of the batch.
         mask: True for real entries, False for padding; in the shape of ``target``.
         dim: the dimension (or dimensions) of ``scores`` that hold the items of one problem; the last by default.
-        weight: how much each problem counts, in the shape of the unreduced losses.
+        weight: how much each problem counts, in the shape of the unreduced losses; or, for ``"auc"``, how much each
+            item counts, in the shape of ``target``.
         check_values: whether to look for NaN and wrong labels, which costs a synchronisation on a GPU.
 
     Returns:

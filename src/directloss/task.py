@@ -49,6 +49,8 @@ class Task(ABC):
     refused. A mask over whole problems (``target_dims`` 0) never reaches the task."""
     padding_label: bool = False
     """Whether a label -1 of the user's own means padding too, as ``mask`` does; `check` then sees it."""
+    no_item_weights: str = "the task says nothing of items that count more than others"
+    """Why the items of one problem cannot have weights, as the error message says it; see `weighted`."""
 
     @abstractmethod
     def predict(self, scores: Tensor) -> Output:
@@ -88,6 +90,12 @@ class Task(ABC):
     def counted(self, target: Tensor) -> Tensor | None:
         """Which problems have a loss at all, shape ``b``, or None when all have. The others count zero, and not in the
         mean.
+        """
+        return None
+
+    def weighted(self, weight: Tensor) -> Task | None:
+        """This task for items with these weights, in the shape of the target (float64, finite, not negative, 0 for
+        padding); or None if it has no exact inference for them.
         """
         return None
 

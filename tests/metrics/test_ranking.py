@@ -60,6 +60,42 @@ def test_partial_auc_is_the_area_up_to_a_false_positive_rate() -> None:
     assert metrics.partial_auc(scores, target, 1.0).item() == pytest.approx(roc_auc_score(target, scores))
 
 
+@pytest.mark.parametrize("n", [2, 5, 20, 200])
+def test_weighted_auc(n: int) -> None:
+    for seed in range(5):
+        scores, target = draw(n, seed)
+        weight = torch.rand(n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        weight[2:] *= torch.arange(n - 2) % 4 > 0  # some weigh nothing
+        wanted = roc_auc_score(target, scores, sample_weight=weight)
+        assert metrics.auc(scores, target, weight=weight).item() == pytest.approx(wanted, abs=1e-12)
+    padded, mask = torch.cat([scores, scores.new_full((3,), torch.nan)]), torch.arange(n + 3) < n
+    longer = torch.cat([target, target.new_zeros(3)]), torch.cat([weight, weight.new_ones(3)])
+    assert metrics.auc(padded, longer[0], mask, longer[1]).item() == pytest.approx(wanted, abs=1e-12)
+
+
+def test_equal_weights_are_no_weights() -> None:
+    """Ties included, which are counted as in training."""
+    scores, target = torch.randint(4, (3, 30)).double(), torch.randint(2, (3, 30))
+    torch.testing.assert_close(
+        metrics.auc(scores, target, weight=torch.full((3, 30), 0.1)), metrics.auc(scores, target)
+    )
+    nothing = torch.where(target == 1, 0.0, 1.0)
+    assert metrics.auc(scores, target, weight=nothing).isnan().all()
+
+
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        (torch.ones(3), r"weight must hold one weight per item, shape \(2,\), but it is of shape \(3,\)"),
+        (torch.tensor([1.0, -1.0]), "weight must be finite and not negative"),
+        ([1.0, 1.0], "weight must be a torch.Tensor"),
+    ],
+)
+def test_wrong_weights(weight: object, message: str) -> None:
+    with pytest.raises(DirectLossError, match=message):
+        metrics.auc(torch.tensor([1.0, 0.0]), torch.tensor([1, 0]), weight=weight)
+
+
 def test_dcg_over_ideal_is_ndcg() -> None:
     scores, target = draw(30, 3)
     ideal = metrics.dcg(target.double(), target, k=7)

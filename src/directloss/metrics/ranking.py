@@ -26,10 +26,11 @@ from directloss._checks import (
     check_positive,
     check_same_shape,
     check_scores,
+    check_weight,
     fail,
 )
 from directloss._dynamo import outside_graphs
-from directloss.kernels import PositionWeights, solve_rankings
+from directloss.kernels import PositionWeights, pairs, solve_rankings
 
 
 @dataclass(frozen=True)
@@ -190,13 +191,7 @@ def counts(target: Tensor) -> tuple[Tensor, Tensor]:
 
 def evaluate(metric: PositionMetric, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
     """The metric of each ranking, shape ``b``; NaN where it is not defined (nothing relevant, or no pairs for AUC)."""
-    scores = check_scores(scores, 1, "(..., n)").detach()
-    target = check_same_shape(target, scores)
-    check_labels(target)
-    if mask is not None:
-        mask = check_mask(mask, target.shape, "target")
-        scores = torch.where(mask, scores, 0.0)
-        target = torch.where(mask, target.to(torch.int8), IGNORE)
+    scores, target = _checked(scores, target, mask)
     weights = metric.weights(target)
     solved = solve_rankings(scores, target, weights)
     relevant, irrelevant = solved.counts.unbind(-1)
@@ -205,6 +200,18 @@ def evaluate(metric: PositionMetric, scores: Tensor, target: Tensor, mask: Tenso
         undefined |= irrelevant == 0
     value = torch.where(undefined, torch.nan, weights.best[relevant] - solved.loss)
     return value.to(torch.promote_types(scores.dtype, torch.float32))
+
+
+def _checked(scores: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Scores and labels that fit together, padding blanked out."""
+    scores = check_scores(scores, 1, "(..., n)").detach()
+    target = check_same_shape(target, scores)
+    check_labels(target)
+    if mask is not None:
+        mask = check_mask(mask, target.shape, "target")
+        scores = torch.where(mask, scores, 0.0)
+        target = torch.where(mask, target.to(torch.int8), IGNORE)
+    return scores, target
 
 
 def average_precision(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -272,14 +279,27 @@ def reciprocal_rank(scores: Tensor, target: Tensor, mask: Tensor | None = None) 
     return evaluate(ReciprocalRankMetric(), scores, target, mask)
 
 
-def auc(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
+def auc(scores: Tensor, target: Tensor, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
     """Area under the ROC curve: the share of pairs in the right order; arguments as `average_precision`.
+
+    With ``weight``, shape ``(..., n)``, a pair counts as much as the product of the weights of its two items.
 
     Example:
         >>> auc(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1, 0, 1]))
         tensor(0.5000)
+        >>> auc(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1, 0, 1]), weight=torch.tensor([3.0, 1.0, 1.0]))
+        tensor(0.7500)
     """
-    return evaluate(PartialAUCMetric(), scores, target, mask)
+    if weight is None:
+        return evaluate(PartialAUCMetric(), scores, target, mask)
+    scores, target = _checked(scores, target, mask)
+    check_finite(scores)
+    weight = check_weight(weight, target.shape, "item")
+    items = pairs.weigh(scores, target, weight)
+    relevant, irrelevant = items.mass
+    value = 1 - pairs.pair_loss(items, pairs.predicted_above(items))
+    value = torch.where((relevant > 0) & (irrelevant > 0), value, torch.nan)
+    return value.to(torch.promote_types(scores.dtype, torch.float32))
 
 
 def partial_auc(scores: Tensor, target: Tensor, max_fpr: float = 0.1, mask: Tensor | None = None) -> Tensor:

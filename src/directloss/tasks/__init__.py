@@ -5,6 +5,7 @@
 
 from directloss.task import Task, get, names, register, summaries
 from directloss.tasks.assignment import Assignment
+from directloss.tasks.auc import AUC
 from directloss.tasks.chain import Chain
 from directloss.tasks.classes import Accuracy, CostMatrix, Error, TopK
 from directloss.tasks.confusion import (
@@ -24,7 +25,6 @@ from directloss.tasks.confusion import (
 from directloss.tasks.graded import GradedNDCG, GradedRanking
 from directloss.tasks.paths import GridPath, ShortestPath
 from directloss.tasks.ranking import (
-    AUC,
     DCG,
     NDCG,
     AveragePrecision,

@@ -33,6 +33,10 @@ class CountTask(Task):
     """
 
     maskable = True
+    no_item_weights = (
+        "with different weights the best set of decisions to flip is a knapsack problem; "
+        '"error" has one loss per item, and takes a weight for each'
+    )
 
     line: ClassVar[str | None] = None
     """What has to be fixed to make the metric linear in the true positives: "predicted", "false positives", or None."""

@@ -26,7 +26,7 @@ class LabelTask(Task):
     """What `Chain` and `Assignment` have in common; subclasses write `solve`. Outputs are labels ``(..., t)``, long."""
 
     maskable = True
-
+    no_item_weights = "put the weights into its cost, a function of the target, which is as exact"
     event_dims = 2
     padding_label = True
     shape_words = "(..., t, c)"

@@ -72,8 +72,8 @@ class GradedNDCG(Task):
     """
 
     maskable = True
-
     padding_label = True
+    no_item_weights = 'put the weights into the grades, with gain="linear": a grade may be any number of at least 0'
 
     def __init__(self, k: int | None = None, gain: str = "exponential") -> None:
         check_settings(k, gain)

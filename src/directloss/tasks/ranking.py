@@ -36,9 +36,11 @@ class Ranking(NamedTuple):
     """A ranking as F sees it: only pairs of a relevant and an irrelevant item."""
 
     above: Tensor
-    """For each item, how many items of the other class stand above it; 0 for padding. Shape ``(..., n)``."""
+    """For each item, how many items of the other class (or how much of their weight) stand above it; 0 for padding.
+    Shape ``(..., n)``.
+    """
     coefficients: Tensor
-    """dF/dscores: for each item (others - 2 above) / (PN). Shape ``(..., n)``, float64."""
+    """dF/dscores: for each item (others - 2 above) / (PN), if all weigh one. Shape ``(..., n)``, float64."""
 
 
 class RankingTask(Task):
@@ -49,6 +51,10 @@ class RankingTask(Task):
     """
 
     maskable = True
+    no_item_weights = (
+        "the metric looks at ranks, and there is no exact inference for ranks in which items count differently; "
+        '"auc", which compares pairs, takes weights of items'
+    )
 
     def __init__(self, metric: PositionMetric) -> None:
         self.metric = metric
@@ -224,18 +230,6 @@ class ReciprocalRank(RankingTask):
 
     def __init__(self) -> None:
         super().__init__(ReciprocalRankMetric())
-
-
-class AUC(RankingTask):
-    """Area under the ROC curve: the share of pairs in the right order.
-
-    Example:
-        >>> AUC()
-        AUC()
-    """
-
-    def __init__(self) -> None:
-        super().__init__(PartialAUCMetric())
 
 
 class PartialAUC(RankingTask):

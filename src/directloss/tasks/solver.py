@@ -68,6 +68,8 @@ class Decomposable(Task):
     ``truth`` makes the true output from the target where the target is not that output itself.
     """
 
+    no_item_weights = "put the weights into its loss, a function that gives the cost of each part, which is as exact"
+
     def __init__(
         self,
         loss: str | GivenCosts,
