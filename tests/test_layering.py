@@ -23,6 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tasks": {"_checks", "kernels", "metrics", "task"},
     "uniloss": {"_checks", "kernels", "metrics"},
     "distributed": {"_checks"},
+    "full_batch": {"_checks"},
     "memory": {"_checks", "distributed"},
 }
 LIBRARY = set(MAY_IMPORT)

@@ -11,6 +11,7 @@ Example:
 from directloss import metrics, tasks
 from directloss._checks import DirectLossError, DirectLossWarning
 from directloss.direct import DirectLoss, direct_loss
+from directloss.full_batch import full_batch_step
 from directloss.surrogates import HingeLoss, PerceptronLoss, hinge_loss, perceptron_loss
 from directloss.task import Task
 
@@ -24,6 +25,7 @@ __all__ = [
     "PerceptronLoss",
     "Task",
     "direct_loss",
+    "full_batch_step",
     "hinge_loss",
     "metrics",
     "perceptron_loss",

@@ -1,0 +1,221 @@
+"""The exact gradient of a full batch in bounded memory.
+
+Average precision couples all items, so the mean of the gradients of small batches is not the gradient of the whole.
+But a loss sees the network through its scores alone, and by the chain rule
+
+    dL/dw = sum_i dL/ds_i * ds_i/dw
+
+the sum over the items may be taken in chunks once all ``dL/ds_i`` are known. So the data is read twice: first for the
+scores, without a graph; then in chunks with a graph, each sent back with its stored part of the score gradient.
+The memory is that of one chunk, the time is that of one more forward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.data import Dataset, default_collate
+
+from directloss._checks import check_count, check_tensor, fail
+
+Chunk = tuple[Any, Tensor]
+"""Inputs and labels of some items; the inputs are whatever the model takes."""
+Data = tuple[Tensor, Tensor] | Dataset[Any] | Iterable[Chunk]
+
+SAME = 1e-3
+"""Relative difference of the scores of two passes that sums in another order can explain, in half precision too."""
+
+
+def full_batch_step(
+    model: nn.Module, data: Data, loss_fn: Callable[[Tensor, Tensor], Tensor], chunk: int = 256
+) -> Tensor:
+    """Add the gradient of ``loss_fn`` over all of ``data`` to the ``.grad`` of the model; return the loss.
+
+    The gradient is that of ``loss_fn(model(x), y).backward()``, with at most ``chunk`` items in a graph at any time.
+    As with ``backward``, call ``optimizer.zero_grad()`` before and ``optimizer.step()`` after.
+
+    Random numbers that the model draws in the first pass (dropout) are drawn again in the second, and the generators
+    end where an ordinary step would have left them. The second pass checks that the scores are the same: data that
+    changes from reading to reading is refused. So is batch normalisation in training mode, which would see chunks
+    instead of the batch.
+
+    Args:
+        model: gives scores with one entry per item in the first dimension.
+        data: tensors ``(x, y)``; or a map-style `torch.utils.data.Dataset` of pairs; or any iterable of chunks
+            ``(x, y)``, such as a list or a `DataLoader`, that can be read twice. Tensors may lie on another device
+            than the model: each chunk is moved when its turn comes.
+        loss_fn: takes the scores and labels of all items, returns a scalar.
+        chunk: how many items go through the model at once; an iterable of chunks has its own size.
+
+    Returns:
+        The loss, detached.
+
+    Example:
+        >>> from directloss import DirectLoss
+        >>> x, y = torch.randn(1000, 8), torch.arange(1000) % 5 == 0
+        >>> model = nn.Sequential(nn.Linear(8, 1), nn.Flatten(0))
+        >>> loss = full_batch_step(model, (x, y), DirectLoss("ap"), chunk=100)
+        >>> model[0].weight.grad.shape
+        torch.Size([1, 8])
+    """
+    _check_model(model)
+    chunks = _chunks(data, check_count("chunk", chunk))
+    device = _device(model)
+    before = _random_state(model)
+    scores, target, sizes = _first_pass(model, chunks, device)
+    loss = _loss(loss_fn, scores, target)
+    after = _random_state(model)
+    _set_random_state(before)
+    _second_pass(model, chunks, device, scores, sizes)
+    _set_random_state(after)
+    return loss
+
+
+def _first_pass(
+    model: nn.Module, chunks: Callable[[], Iterator[Chunk]], device: torch.device
+) -> tuple[Tensor, Tensor, list[int]]:
+    """All scores, all labels, and how many items each chunk had."""
+    scores, targets = [], []
+    with torch.no_grad():
+        for inputs, target in chunks():
+            scores.append(_scores(model, inputs, len(target), device))
+            targets.append(target.to(device))
+    if not any(len(part) for part in scores):
+        fail("data", "must have at least one item", "empty")
+    return torch.cat(scores).requires_grad_(), torch.cat(targets), [len(part) for part in scores]
+
+
+def _loss(loss_fn: Callable[[Tensor, Tensor], Tensor], scores: Tensor, target: Tensor) -> Tensor:
+    """The loss; its gradient is left in ``scores.grad``. Parameters that the loss itself may have get theirs too."""
+    with torch.enable_grad():
+        loss = check_tensor("the result of loss_fn", loss_fn(scores, target))
+        if loss.numel() != 1:
+            fail("the result of loss_fn", "must be a scalar", f"of shape {tuple(loss.shape)}", 'Use reduction="mean".')
+        if not loss.requires_grad:
+            fail("loss_fn", "must be differentiable in the scores", "without a gradient")
+        loss.backward()  # type: ignore[no-untyped-call]
+    if scores.grad is None:
+        fail("loss_fn", "must be differentiable in the scores", "a function that does not use them")
+    return loss.detach()
+
+
+def _second_pass(
+    model: nn.Module,
+    chunks: Callable[[], Iterator[Chunk]],
+    device: torch.device,
+    scores: Tensor,
+    sizes: list[int],
+) -> None:
+    again = chunks()
+    for expected, gradient in zip(_split(scores.detach(), sizes), _split(_gradient(scores), sizes), strict=True):
+        item = next(again, None)
+        if item is None or len(item[1]) != len(expected):
+            _refuse_changes()
+        inputs, target = item
+        with torch.enable_grad():
+            found = _scores(model, inputs, len(target), device)
+        if not _same(found.detach(), expected):
+            _refuse_changes()
+        found.backward(gradient)  # type: ignore[no-untyped-call]
+    if next(again, None) is not None:
+        _refuse_changes()
+
+
+def _split(values: Tensor, sizes: int | list[int]) -> tuple[Tensor, ...]:
+    return torch.split(values, sizes)
+
+
+def _gradient(scores: Tensor) -> Tensor:
+    return torch.zeros_like(scores) if scores.grad is None else scores.grad
+
+
+def _same(found: Tensor, expected: Tensor) -> bool:
+    scale = float(expected.abs().max())
+    return torch.allclose(found, expected, rtol=SAME, atol=SAME * scale, equal_nan=True)
+
+
+def _refuse_changes() -> NoReturn:
+    fail(
+        "data",
+        "must give the same items with the same scores when it is read twice",
+        "different in the second reading",
+        "Switch shuffling and random augmentation off; a model must not change its state when it is called.",
+    )
+
+
+def _scores(model: nn.Module, inputs: Any, items: int, device: torch.device) -> Tensor:
+    scores = check_tensor("model(x)", model(inputs.to(device) if isinstance(inputs, Tensor) else inputs))
+    if scores.dim() == 0 or len(scores) != items:
+        fail("model(x)", f"must have one entry for each of the {items} items", f"of shape {tuple(scores.shape)}")
+    return scores
+
+
+def _chunks(data: Data, size: int) -> Callable[[], Iterator[Chunk]]:
+    """A function that starts a new reading of the data."""
+    if isinstance(data, tuple) and len(data) == 2 and isinstance(data[0], Tensor) and isinstance(data[1], Tensor):
+        x, y = data
+        if x.dim() == 0 or y.dim() == 0 or len(x) != len(y):
+            fail("data", "must have as many inputs as labels", f"of shapes {tuple(x.shape)} and {tuple(y.shape)}")
+        return lambda: zip(_split(x, size), _split(y, size), strict=True)
+    if isinstance(data, Dataset) and hasattr(data, "__len__"):
+        return lambda: _collated(data, size)
+    if isinstance(data, Iterator):
+        fail("data", "must be readable twice", f"a {type(data).__name__}, which is used up after one reading")
+    if not isinstance(data, Iterable):
+        fail("data", "must be tensors (x, y), a dataset of pairs, or an iterable of chunks", f"a {type(data).__name__}")
+    return lambda: _checked(data)
+
+
+def _collated(dataset: Any, size: int) -> Iterator[Chunk]:
+    for start in range(0, len(dataset), size):
+        items = [dataset[index] for index in range(start, min(start + size, len(dataset)))]
+        yield _pair(default_collate(items))
+
+
+def _checked(chunks: Iterable[Any]) -> Iterator[Chunk]:
+    for item in chunks:
+        yield _pair(item)
+
+
+def _pair(item: Any) -> Chunk:
+    if not isinstance(item, tuple | list) or len(item) != 2 or not isinstance(item[1], Tensor) or item[1].dim() == 0:
+        fail("each chunk of data", "must be a pair of inputs and a tensor of labels", f"a {type(item).__name__}")
+    return item[0], item[1]
+
+
+def _check_model(model: nn.Module) -> None:
+    for name, module in model.named_modules():
+        if isinstance(module, _BatchNorm) and module.training:
+            fail(
+                "model",
+                "must not have batch normalisation in training mode, which would see chunks instead of the batch",
+                f"one with {type(module).__name__} {name!r}",
+                f"Call model.get_submodule({name!r}).eval() to use its stored statistics.",
+            )
+
+
+def _device(model: nn.Module) -> torch.device:
+    first = next(model.parameters(), None)
+    return torch.device("cpu") if first is None else first.device
+
+
+State = list[tuple[int | None, Tensor]]
+"""Generator states: None for the CPU, a number for a CUDA device."""
+
+
+def _random_state(model: nn.Module) -> State:
+    gpus = sorted({parameter.get_device() for parameter in model.parameters() if parameter.is_cuda})
+    on_gpus: State = [(gpu, torch.cuda.get_rng_state(gpu)) for gpu in gpus]
+    return [(None, torch.get_rng_state()), *on_gpus]
+
+
+def _set_random_state(state: State) -> None:
+    for gpu, numbers in state:
+        if gpu is None:
+            torch.set_rng_state(numbers)
+        else:
+            torch.cuda.set_rng_state(numbers, gpu)
