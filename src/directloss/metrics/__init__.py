@@ -18,6 +18,7 @@ from directloss.metrics.classification import (
 )
 from directloss.metrics.graded import graded_dcg, graded_ndcg
 from directloss.metrics.overlap import dice, iou
+from directloss.metrics.pose import pck_from_within, pckh, within_radius
 from directloss.metrics.ranking import (
     auc,
     average_precision,
@@ -47,10 +48,13 @@ __all__ = [
     "matthews",
     "ndcg",
     "partial_auc",
+    "pck_from_within",
+    "pckh",
     "precision",
     "precision_at_k",
     "recall",
     "recall_at_k",
     "reciprocal_rank",
     "top_k_accuracy",
+    "within_radius",
 ]
