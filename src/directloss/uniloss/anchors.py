@@ -1,0 +1,274 @@
+"""Anchors: configurations with known metric values, sampled around three places. Sec. 3.4 of the paper.
+
+    good    a few flips away from the best configuration
+    nearby  a few flips away from the present one
+    bad     at random
+
+In *score space* an anchor is a set of scores: its configuration is one that scores can have, and its value is the
+metric's own. In *bit space*, as in the paper, binaries are flipped as they stand: for rankings nearly all random ones
+and many flipped ones contradict themselves (a above b above c above a). Those are valued by the metric's counting
+rule, and marked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from directloss._checks import check_choice, check_count, fail, warn_once
+from directloss.uniloss.comparisons import BEYOND, Comparisons, spread
+from directloss.uniloss.configurations import Configurations, Dense, Flipped, Joined
+from directloss.uniloss.consistency import consistent_differences
+from directloss.uniloss.refactoring import Bound
+
+KINDS = ("good", "nearby", "bad")
+SPACES = ("scores", "bits")
+UNITS = ("comparison", "score")
+BESTS = ("target", "nearest")
+STEPS = 8
+"""How often the way to the ideal scores is halved in the search for the nearest optimal ones."""
+
+
+@dataclass(frozen=True)
+class Anchoring:
+    """How anchors are chosen.
+
+    Args:
+        good: how many around the best configuration.
+        nearby: how many around the present one.
+        bad: how many at random.
+        space: ``"scores"``, where every anchor is consistent, or ``"bits"``, the paper's.
+        flips: how many comparisons (or scores) are flipped.
+        unit: ``"comparison"`` flips one of them; ``"score"`` flips all comparisons of one score, as the paper does
+            with the pixels of a heatmap, for nearby anchors.
+        best: ``"target"`` for the configuration that the target names; ``"nearest"`` for the first optimal one on the
+            way from the present scores to it, which prefers none of several optimal ones.
+        control: replace the values by constants (good 1, nearby the present value, bad 0), to see in an experiment
+            what the metric's values contribute.
+    """
+
+    good: int = 16
+    nearby: int = 16
+    bad: int = 16
+    space: str = "scores"
+    flips: int = 1
+    unit: str = "comparison"
+    best: str = "target"
+    control: bool = False
+
+    def __post_init__(self) -> None:
+        for kind in KINDS:
+            number = getattr(self, kind)
+            if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+                fail(kind, "must be a whole number of anchors, at least 0", repr(number))
+        if self.good + self.nearby + self.bad < 2:
+            fail("anchors", "must be at least two in all", self.good + self.nearby + self.bad)
+        check_count("flips", self.flips)
+        check_choice("space", self.space, SPACES)
+        check_choice("unit", self.unit, UNITS)
+        check_choice("best", self.best, BESTS)
+
+
+@dataclass(frozen=True)
+class Anchors:
+    """Configurations with their values, good ones first, then nearby ones, then bad ones."""
+
+    configurations: Configurations
+    values: Tensor
+    """The metric, ``(k,)``."""
+    kinds: tuple[str, ...]
+    inconsistent: Tensor
+    """Boolean ``(k,)``: configurations that no scores have."""
+
+
+def as_anchoring(anchors: int | Anchoring) -> Anchoring:
+    """A number stands for that many of each kind."""
+    if isinstance(anchors, Anchoring):
+        return anchors
+    if isinstance(anchors, bool) or not isinstance(anchors, int):
+        fail("anchors", "must be a number, or an Anchoring", repr(anchors))
+    return Anchoring(check_count("anchors", anchors), anchors, anchors)
+
+
+def sample(
+    problem: Bound,
+    comparisons: Comparisons,
+    how: Anchoring,
+    present: Tensor,
+    generator: torch.Generator,
+    subset: Tensor | None = None,
+) -> Anchors:
+    """Draw anchors for a problem.
+
+    Args:
+        problem: the metric, bound to scores and target.
+        comparisons: those of the problem that are relaxed in this step.
+        how: the numbers and places.
+        present: the binaries of the present scores, ``(l,)``.
+        generator: of all random choices.
+        subset: indices of those comparisons among all of the problem; None for all.
+    """
+    with torch.no_grad():
+        draw = _InScores if how.space == "scores" else _InBits
+        anchors = draw(problem, comparisons, how, present, generator, subset).anchors()
+    if how.control:
+        values = _constants(anchors.kinds, problem, anchors.values)
+        return Anchors(anchors.configurations, values, anchors.kinds, anchors.inconsistent)
+    return anchors
+
+
+def _constants(kinds: tuple[str, ...], problem: Bound, like: Tensor) -> Tensor:
+    now = float(problem.measure(problem.scores.detach()[None])[0])
+    constant = {"good": 1.0, "nearby": now, "bad": 0.0}
+    return like.new_tensor([constant[kind] for kind in kinds])
+
+
+class _Draw:
+    """What both spaces share."""
+
+    def __init__(
+        self,
+        problem: Bound,
+        comparisons: Comparisons,
+        how: Anchoring,
+        present: Tensor,
+        generator: torch.Generator,
+        subset: Tensor | None,
+    ) -> None:
+        self.problem, self.comparisons, self.how = problem, comparisons, how
+        self.present, self.generator, self.subset = present, generator, subset
+        self.scores = problem.scores.detach()
+
+    def anchors(self) -> Anchors:
+        kinds = [kind for kind in KINDS if getattr(self.how, kind)]
+        drawn = [getattr(self, kind)(getattr(self.how, kind)) for kind in kinds]
+        values = torch.cat([value for _, value, _ in drawn])
+        bad = torch.cat([inconsistent for _, _, inconsistent in drawn])
+        named = tuple(kind for kind in kinds for _ in range(getattr(self.how, kind)))
+        return Anchors(Joined([configurations for configurations, _, _ in drawn]), values, named, bad)
+
+    def choose(self, k: int, among: int) -> Tensor:
+        """``(k, flips)`` numbers below ``among``, no two alike in a row."""
+        flips = min(self.how.flips, among)
+        if flips == 1:
+            chosen = torch.randint(among, (k, 1), generator=self.generator)
+        else:
+            chosen = torch.stack([torch.randperm(among, generator=self.generator)[:flips] for _ in range(k)])
+        return chosen.to(self.scores.device)
+
+
+class _InScores(_Draw):
+    """Anchors are scores."""
+
+    def good(self, k: int) -> tuple[Configurations, Tensor, Tensor]:
+        best = self.best()
+        return self._flips_of(best, self.comparisons.values(best) > 0, k)
+
+    def nearby(self, k: int) -> tuple[Configurations, Tensor, Tensor]:
+        if self.how.unit == "score":
+            return self._moves_of_scores(k)
+        return self._flips_of(self.scores, self.present, k)
+
+    def bad(self, k: int) -> tuple[Configurations, Tensor, Tensor]:
+        scores = self.comparisons.random(self.scores, k, self.generator)
+        return self._valued(Dense(self.comparisons.values(scores) > 0), scores)
+
+    def best(self) -> Tensor:
+        """The best scores that are known, or the nearest optimal ones on the way to them."""
+        best = self.problem.best_scores
+        if best is None:
+            fail(
+                "best_scores",
+                "must be given where the target does not say what the best scores are",
+                None,
+                'Pass best_scores=function(scores, target), or anchors=Anchoring(space="bits") with a best '
+                "configuration.",
+            )
+        if self.how.best == "target":
+            return best
+        # Halving the way keeps its end: the last point that is still as good as the best.
+        share = 0.5 ** torch.arange(STEPS, dtype=best.dtype, device=best.device)
+        way = self.scores + share[:, None] * (best - self.scores)
+        values = self.problem.measure(way)
+        optimal = (values - values[0]).abs() <= 1e-6
+        return way[int(optimal.int().cumprod(0).sum()) - 1]
+
+    def _flips_of(self, base: Tensor, binaries: Tensor, k: int) -> tuple[Configurations, Tensor, Tensor]:
+        which = self.choose(k, self.comparisons.count)
+        scores = base.repeat(k, 1)
+        for flip in range(which.shape[1]):
+            scores = self.comparisons.flipped(scores, which[:, flip])
+        return self._valued(self.comparisons.changed(binaries, scores, which), scores)
+
+    def _moves_of_scores(self, k: int) -> tuple[Configurations, Tensor, Tensor]:
+        """A score that loses most of its comparisons goes to the top, another to the bottom."""
+        items = self.choose(k, self.scores.numel())
+        low, high = self.scores.min(), self.scores.max()
+        beyond = BEYOND * spread(self.scores)
+        scores = self.scores.repeat(k, 1)
+        chosen = scores.gather(1, items)
+        top = chosen <= self.scores.median()
+        scores.scatter_(1, items, torch.where(top, high + beyond, low - beyond))
+        return self._valued(self.comparisons.moved(self.present, scores, items), scores)
+
+    def _valued(self, configurations: Configurations, scores: Tensor) -> tuple[Configurations, Tensor, Tensor]:
+        values = self.problem.measure(scores)
+        return configurations, values, torch.zeros_like(values, dtype=torch.bool)
+
+
+class _InBits(_Draw):
+    """Anchors are bits."""
+
+    def good(self, k: int) -> tuple[Configurations, Tensor, Tensor]:
+        best = self.problem.best_binaries
+        if best is None:
+            best = torch.ones_like(self.present)
+        elif self.subset is not None:
+            best = best[self.subset]
+        return self._flips_of(best, k)
+
+    def nearby(self, k: int) -> tuple[Configurations, Tensor, Tensor]:
+        if self.how.unit == "score":
+            return self._flips_of_scores(k)
+        return self._flips_of(self.present, k)
+
+    def bad(self, k: int) -> tuple[Configurations, Tensor, Tensor]:
+        bits = torch.rand(k, self.present.numel(), generator=self.generator) < 0.5
+        return self._valued(Dense(bits.to(self.present.device)))
+
+    def _flips_of(self, base: Tensor, k: int) -> tuple[Configurations, Tensor, Tensor]:
+        return self._valued(Flipped(base, self.choose(k, self.present.numel())))
+
+    def _flips_of_scores(self, k: int) -> tuple[Configurations, Tensor, Tensor]:
+        items = self.choose(k, self.scores.numel())
+        rows = []
+        for row in items.tolist():
+            touched = torch.zeros_like(self.present)
+            for item in row:
+                touched ^= self.comparisons.of_score(self.scores, item)
+            rows.append(self.present ^ touched)
+        return self._valued(Dense(torch.stack(rows)))
+
+    def _valued(self, configurations: Configurations) -> tuple[Configurations, Tensor, Tensor]:
+        if self.problem.decide is None:
+            fail("space", "must be 'scores' for a metric whose value of configurations is not known", "'bits'")
+        bits = self._completed(configurations.dense())
+        test = self.problem.consistent
+        good = consistent_differences(self.problem.comparisons, bits) if test is None else test(bits)
+        if not bool(good.all()):
+            warn_once(
+                "inconsistent anchors",
+                f"{int((~good).sum())} of {len(bits)} anchors in bit space contradict themselves: no scores have those "
+                'binaries. They keep the value of the counting rule. Anchoring(space="scores") has none. Said once.',
+            )
+        return configurations, self.problem.decide(bits), ~good
+
+    def _completed(self, bits: Tensor) -> Tensor:
+        """Binaries that are not relaxed in this step stay as they are."""
+        if self.subset is None:
+            return bits
+        whole = (self.problem.comparisons.values(self.scores) > 0).repeat(len(bits), 1)
+        whole[:, self.subset] = bits
+        return whole

@@ -1,0 +1,287 @@
+"""UniLoss: a metric, relaxed by a sigmoid and by interpolation between anchors, as a loss. Eq. (5) of the paper.
+
+    scores  ->  comparisons c = f(scores, target)  ->  u = sigmoid(c)  ->  interpolation of the metric at u
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from directloss._checks import (
+    REDUCTIONS,
+    check_choice,
+    check_finite,
+    check_mask,
+    check_scores,
+    check_tensor,
+    fail,
+    warn_once,
+)
+from directloss._dynamo import outside_graphs
+from directloss.uniloss.anchors import Anchoring, Anchors, as_anchoring, sample
+from directloss.uniloss.automatic import Automatic
+from directloss.uniloss.byhand import by_hand
+from directloss.uniloss.interpolation import Interpolation, as_interpolation
+from directloss.uniloss.refactoring import Bound, Refactored
+
+Metric = Callable[[Tensor, Tensor], Tensor]
+BestScores = Callable[[Tensor, Tensor], Tensor]
+VALUES = ("interpolated", "metric")
+
+
+@outside_graphs
+def uniloss(
+    scores: Tensor,
+    target: Tensor,
+    metric: str | Metric | Refactored,
+    *,
+    maximize: bool = True,
+    anchors: int | Anchoring = 16,
+    interpolation: str | Interpolation = "inverse-distance",
+    fraction: float = 1.0,
+    generator: torch.Generator | None = None,
+    value: str = "interpolated",
+    best_scores: BestScores | None = None,
+    batch_dims: int = 0,
+    reduction: str = "mean",
+    mask: Tensor | None = None,
+    check_values: bool = True,
+) -> Tensor:
+    """One minus the relaxed metric (or the relaxed metric itself, where lower is better).
+
+    Args:
+        scores: what the network says; logits rather than probabilities, because a sigmoid of their differences is
+            taken.
+        target: whatever the metric compares them with.
+        metric: ``metric(scores, target) -> scalar``, or ``"ap"``, ``"accuracy"``, ``"pckh"``, or a `Refactoring`.
+        maximize: False for a metric of which less is better.
+        anchors: how many of each kind (good, nearby, bad), or an `Anchoring`.
+        interpolation: ``"inverse-distance"``, the paper's, ``"distance-spline"``, or an `Interpolation`.
+        fraction: the share of the comparisons that is relaxed in this step, chosen at random.
+        generator: of the random choices; torch's global one by default.
+        value: ``"interpolated"``, or ``"metric"`` for the true metric with the gradient of the interpolated one.
+        best_scores: ``best_scores(scores, target)``, scores for which the metric is at its best; needed only where
+            the target's form does not tell.
+        batch_dims: how many leading dimensions of ``scores`` and ``target`` number separate problems, for metrics
+            that see a single one. The named metrics know it by themselves.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"`` over the problems.
+        mask: True for real entries, in the shape of ``target``.
+        check_values: whether to look for NaN and wrong labels.
+
+    Returns:
+        A scalar, or one loss per problem for ``reduction="none"``.
+
+    References:
+        Liu, Wang, Deng: UniLoss: Unified Surrogate Loss by Adaptive Interpolation, ECCV 2020, Sec. 3.
+
+    Example:
+        >>> scores = torch.tensor([2.0, 1.0, 0.0], requires_grad=True)
+        >>> loss = uniloss(scores, torch.tensor([0, 1, 0]), "ap", generator=torch.Generator().manual_seed(0))
+        >>> loss.backward()
+        >>> scores.grad[1] < 0  # the relevant item is to rise
+        tensor(True)
+    """
+    loss_fn = UniLoss(
+        metric,
+        maximize=maximize,
+        anchors=anchors,
+        interpolation=interpolation,
+        fraction=fraction,
+        generator=generator,
+        value=value,
+        best_scores=best_scores,
+        batch_dims=batch_dims,
+        reduction=reduction,
+        check_values=check_values,
+    )
+    result: Tensor = loss_fn(scores, target, mask)
+    return result
+
+
+@dataclass(frozen=True)
+class Relaxed:
+    """One problem, relaxed: what the loss is made of."""
+
+    value: Tensor
+    """The interpolated metric, a scalar."""
+    metric: Tensor | None
+    """The true metric, where it was asked for."""
+    anchors: Anchors
+    comparisons: int
+    """How many were relaxed."""
+
+
+class UniLoss(nn.Module):
+    """`uniloss` as a module, with the same arguments. What is learned about a metric's code is kept.
+
+    Example:
+        >>> loss_fn = UniLoss("accuracy", generator=torch.Generator().manual_seed(0))
+        >>> scores = torch.randn(8, 3, requires_grad=True)
+        >>> loss_fn(scores, torch.tensor([0, 1, 2, 0, 1, 2, 0, 1])).backward()
+    """
+
+    def __init__(
+        self,
+        metric: str | Metric | Refactored,
+        *,
+        maximize: bool = True,
+        anchors: int | Anchoring = 16,
+        interpolation: str | Interpolation = "inverse-distance",
+        fraction: float = 1.0,
+        generator: torch.Generator | None = None,
+        value: str = "interpolated",
+        best_scores: BestScores | None = None,
+        batch_dims: int = 0,
+        reduction: str = "mean",
+        check_values: bool = True,
+    ) -> None:
+        super().__init__()
+        self.refactored = as_refactored(metric)
+        self.maximize = maximize
+        self.anchoring = _with_unit(anchors, self.refactored)
+        self.interpolation = as_interpolation(interpolation)
+        self.fraction = _check_fraction(fraction)
+        self.generator = generator
+        self.value: str = check_choice("value", value, VALUES)
+        self.best_scores = best_scores
+        if isinstance(batch_dims, bool) or not isinstance(batch_dims, int) or batch_dims < 0:
+            fail("batch_dims", "must be a number of dimensions, at least 0", repr(batch_dims))
+        self.batch_dims = batch_dims
+        self.reduction: str = check_choice("reduction", reduction, REDUCTIONS)
+        self.check_values = check_values
+
+    @outside_graphs
+    def forward(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
+        """The loss of scores and target; see `uniloss`."""
+        problems, batch_shape = self._problems(scores, target, mask)
+        relaxed = [self._relax(*problem) for problem in problems]
+        dtype = torch.promote_types(scores.dtype, torch.float32)
+        losses = [self._loss(one).to(dtype) if one is not None else scores.sum().to(dtype) * 0 for one in relaxed]
+        counted = [one is not None for one in relaxed]
+        if not all(counted):
+            warn_once(
+                f"uncounted uniloss {self.refactored!r}",
+                f"{counted.count(False)} of {len(counted)} problems have nothing to compare (for a ranking: no "
+                "relevant or no irrelevant item). They count as loss 0 with gradient 0, and not in the mean. Said "
+                "once.",
+            )
+        return _reduce(torch.stack(losses), batch_shape, counted, self.reduction)
+
+    def relax(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> list[Relaxed | None]:
+        """What the loss is made of, problem by problem: for those who want to look inside."""
+        return [self._relax(*problem) for problem in self._problems(scores, target, mask)[0]]
+
+    def explain(self, scores: Tensor, target: Tensor) -> str:
+        """What was found in the metric's code, for one problem, in words."""
+        if isinstance(self.refactored, Automatic):
+            return str(self.refactored.explain(scores, target))
+        problem = self.refactored.bind(scores, target)
+        count = 0 if problem is None else problem.comparisons.count
+        return f"{self.refactored!r}, written by hand: {count} comparisons."
+
+    def extra_repr(self) -> str:
+        """The settings that matter."""
+        return f"{self.refactored!r}, {self.anchoring}, {self.interpolation}"
+
+    # ------------------------------------------------------------------ from a batch to problems
+
+    def _problems(
+        self, scores: Tensor, target: Tensor, mask: Tensor | None
+    ) -> tuple[list[tuple[Tensor, Tensor]], torch.Size]:
+        dims = self.refactored.event_dims
+        scores = check_scores(scores, dims or 1, "(..., n)" if dims == 1 else "that the metric expects")
+        target = check_tensor("target", target).detach()
+        real = None if mask is None else check_mask(mask, target.shape, "target")
+        if real is not None:  # whatever stands in padding is not looked at
+            wide = real
+            while wide.dim() < scores.dim():
+                wide = wide.unsqueeze(-1)
+            if wide.shape[:-1] == scores.shape[:-1] or wide.shape == scores.shape:
+                scores = torch.where(wide, scores, 0.0)
+            target = torch.where(real, target, torch.zeros_like(target))
+        if self.check_values:
+            check_finite(scores)
+            self.refactored.check(scores, target)
+        if scores.dtype in (torch.float16, torch.bfloat16):
+            scores = scores.float()
+        lead = self.batch_dims if dims is None else scores.dim() - dims
+        batch_shape = scores.shape[:lead]
+        if target.shape[:lead] != batch_shape:
+            fail("target", f"must begin with the batch dimensions {tuple(batch_shape)}", tuple(target.shape))
+        rows = [part.reshape(-1, *part.shape[lead:]) for part in (scores, target)]
+        marks = [None] * len(rows[0]) if real is None else list(real.reshape(-1, *real.shape[lead:]))
+        problems = [
+            (s, t) if keep is None else self.refactored.hide(s, t, keep)
+            for s, t, keep in zip(*rows, marks, strict=True)
+        ]
+        return problems, batch_shape
+
+    # ------------------------------------------------------------------ one problem
+
+    def _relax(self, scores: Tensor, target: Tensor) -> Relaxed | None:
+        if scores.numel() == 0:
+            return None
+        problem = self.refactored.bind(scores, target)
+        if problem is None:
+            return None
+        problem = self._with_best(problem, scores, target)
+        generator = self.generator if self.generator is not None else torch.default_generator
+        comparisons, subset = problem.comparisons, None
+        if self.fraction < 1:
+            count = max(1, round(self.fraction * comparisons.count))
+            subset = torch.randperm(comparisons.count, generator=generator)[:count].to(scores.device)
+            comparisons = comparisons.take(subset)
+        values = comparisons.values(problem.scores)
+        anchors = sample(problem, comparisons, self.anchoring, values.detach() > 0, generator, subset)
+        places = anchors.configurations
+        squared = places.squared_distances(torch.sigmoid(values))
+        interpolated = self.interpolation(squared, anchors.values.to(squared.dtype), places.between)
+        metric = problem.measure(problem.scores.detach()[None])[0] if self.value == "metric" else None
+        return Relaxed(interpolated, metric, anchors, comparisons.count)
+
+    def _with_best(self, problem: Bound, scores: Tensor, target: Tensor) -> Bound:
+        """The user's own best scores, where given."""
+        if self.best_scores is None:
+            return problem
+        best = self.best_scores(scores.detach(), target)
+        if not isinstance(best, Tensor) or best.shape != scores.shape:
+            found = f"of shape {tuple(best.shape)}" if isinstance(best, Tensor) else f"a {type(best).__name__}"
+            fail("best_scores(scores, target)", f"must return scores of shape {tuple(scores.shape)}", found)
+        return replace(problem, best_scores=best.detach().to(scores.dtype).flatten())
+
+    def _loss(self, relaxed: Relaxed) -> Tensor:
+        value = relaxed.value
+        if relaxed.metric is not None:
+            value = relaxed.metric.to(value.dtype) + (value - value.detach())
+        return 1 - value if self.maximize else value
+
+
+def as_refactored(metric: str | Metric | Refactored) -> Refactored:
+    """A name's refactoring, a refactoring itself, or the one that is found in a function's code."""
+    if isinstance(metric, Refactored):
+        return metric
+    if isinstance(metric, str):
+        return by_hand(metric)
+    return Automatic(metric)
+
+
+def _with_unit(anchors: int | Anchoring, refactored: Refactored) -> Anchoring:
+    """A plain number leaves it to the metric what is flipped."""
+    anchoring = as_anchoring(anchors)
+    return anchoring if isinstance(anchors, Anchoring) else replace(anchoring, unit=refactored.unit)
+
+
+def _check_fraction(fraction: float) -> float:
+    if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction <= 1:
+        fail("fraction", "must be a share of the comparisons, above 0 and at most 1", repr(fraction))
+    return float(fraction)
+
+
+def _reduce(losses: Tensor, batch_shape: torch.Size, counted: list[bool], reduction: str) -> Tensor:
+    if reduction == "none":
+        return losses.reshape(batch_shape)
+    return losses.sum() / max(1, sum(counted)) if reduction == "mean" else losses.sum()

@@ -1,0 +1,111 @@
+"""A metric taken apart: e = g(h(f(scores, target))), Eq. (4) of Liu, Wang, Deng (ECCV 2020)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from directloss._checks import fail
+from directloss.uniloss.best import ideal_scores
+from directloss.uniloss.comparisons import Comparisons, General
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A refactoring bound to one problem: all that sampling anchors and relaxing needs to know."""
+
+    scores: Tensor
+    """The scores, flattened to ``(m,)``, with their gradient history."""
+    comparisons: Comparisons
+    """f: what is compared."""
+    measure: Callable[[Tensor], Tensor]
+    """The metric of other scores of the same problem, ``(k, m)`` to ``(k,)``."""
+    decide: Callable[[Tensor], Tensor] | None
+    """g: the metric of configurations, boolean ``(k, l)`` to ``(k,)``; None where it is not known."""
+    best_scores: Tensor | None
+    """Scores ``(m,)`` for which the metric is at its best, as near to the present ones as is easily had."""
+    best_binaries: Tensor | None = None
+    """The best configuration, boolean ``(l,)``, for anchors in bit space; None for all ones."""
+    consistent: Callable[[Tensor], Tensor] | None = None
+    """Which configurations ``(k, l)`` some scores really have, ``(k,)``; None: the general test on differences."""
+
+
+class Refactored(ABC):
+    """Anything that can be bound to a problem: a refactoring written by hand, or one found in a metric's code."""
+
+    event_dims: int | None = None
+    """Last dimensions of ``scores`` that make up one problem; None when all of them do."""
+    unit: str = "comparison"
+    """What nearby anchors flip unless the user says otherwise; see `directloss.uniloss.Anchoring`."""
+
+    @abstractmethod
+    def bind(self, scores: Tensor, target: Tensor) -> Bound | None:
+        """The refactoring for the scores and the target of one problem; None where there is nothing to compare."""
+
+    def check(self, scores: Tensor, target: Tensor) -> None:  # noqa: B027 - optional
+        """Refuse scores and targets that do not fit, before they are split into problems."""
+
+    def hide(self, scores: Tensor, target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """One problem without its padding: the entries that ``mask``, in the shape of the target, calls real."""
+        if mask.shape == scores.shape[: mask.dim()]:
+            return scores[mask], target[mask]
+        return scores.movedim(1, -1)[mask], target[mask]
+
+
+@dataclass(frozen=True)
+class Refactoring(Refactored):
+    """A metric taken apart by hand.
+
+    Args:
+        comparisons: f, ``comparisons(scores, target) -> (l,)``: differentiable numbers whose signs are all that the
+            metric needs to know.
+        value: g, ``value(binaries, target) -> scalar``: the metric of a boolean ``(l,)``.
+        best: ``best(target) -> (l,)``, the best configuration; all ones by default.
+        best_scores: ``best_scores(scores, target)``, scores that have it, for anchors in score space; by default the
+            target is asked, see `directloss.uniloss.ideal_scores`.
+
+    Example:
+        >>> error_free = Refactoring(
+        ...     comparisons=lambda scores, target: scores * (2 * target - 1),
+        ...     value=lambda binaries, target: binaries.float().mean(),
+        ... )
+        >>> error_free(torch.tensor([0.5, -2.0]), torch.tensor([1, 1]))
+        tensor(0.5000)
+    """
+
+    comparisons: Callable[[Tensor, Tensor], Tensor]
+    value: Callable[[Tensor, Tensor], Tensor]
+    best: Callable[[Tensor], Tensor] | None = None
+    best_scores: Callable[[Tensor, Tensor], Tensor | None] = ideal_scores
+
+    def __call__(self, scores: Tensor, target: Tensor) -> Tensor:
+        """The metric itself: g(h(f(scores, target)))."""
+        with torch.no_grad():
+            return self.value(self.comparisons(scores, target) > 0, target)
+
+    def bind(self, scores: Tensor, target: Tensor) -> Bound:
+        """See `Refactored.bind`."""
+        shape = scores.shape
+        first = self.comparisons(scores.detach(), target)
+        if not isinstance(first, Tensor) or first.dim() != 1 or first.numel() == 0:
+            found = f"of shape {tuple(first.shape)}" if isinstance(first, Tensor) else f"a {type(first).__name__}"
+            fail("comparisons(scores, target)", "must return a tensor of shape (l,), not empty", found)
+        best = self.best_scores(scores.detach(), target)
+        return Bound(
+            scores=scores.flatten(),
+            comparisons=General(lambda flat: self.comparisons(flat.reshape(shape), target), first.numel()),
+            measure=lambda rows: torch.stack([self._scalar(self(row.reshape(shape), target)) for row in rows]),
+            decide=lambda bits: torch.stack([self._scalar(self.value(row, target)) for row in bits]),
+            best_scores=None if best is None else best.flatten(),
+            best_binaries=None if self.best is None else self.best(target).bool(),
+        )
+
+    def _scalar(self, value: Tensor) -> Tensor:
+        if not isinstance(value, Tensor) or value.numel() != 1:
+            found = f"of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+            fail("value(binaries, target)", "must return a tensor with one number", found)
+        return value.reshape(()).detach()
