@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from sklearn.metrics import average_precision_score
@@ -142,3 +144,65 @@ def test_ap_is_that_of_everybody(generator: torch.Generator) -> None:
     numbers = measure(model, Split(part, part, part), ("train", "val"))
     expected = average_precision_score(part.y, model(part.x).detach())
     assert numbers == {"train_ap": pytest.approx(expected), "val_ap": pytest.approx(expected)}
+
+
+# ---------------------------------------------------------------------- epochs, schedules, augmentation
+
+
+def test_learning_rate_drops() -> None:
+    """With a gradient of one everywhere, plain SGD moves by the learning rate."""
+    places: list[float] = []
+    model = Scorer(1, (), bias=False)
+    weight = next(model.parameters())
+
+    def loss(scores: Tensor, target: Tensor) -> Tensor:
+        places.append(weight.item())
+        return weight.sum() + 0 * scores.sum()
+
+    part = Part(torch.ones(4, 1), torch.ones(4))
+    schedule = Schedule(6, 1.0, optimizer="sgd", momentum=0.0, drops=(2, 4), factor=0.25)
+    train(model, loss, part, schedule, lambda network: {})
+    moves = [a - b for a, b in itertools.pairwise([*places, weight.item()])]
+    assert moves == pytest.approx([1, 1, 0.25, 0.25, 0.0625, 0.0625], abs=1e-6)
+
+
+def test_augmentation_changes_batches_but_not_the_data() -> None:
+    part = Part(torch.zeros(10, 3), torch.arange(10))
+    seen: list[Tensor] = []
+
+    def shift(batch: Part, draw: torch.Generator) -> Part:
+        return Part(batch.x + torch.rand(1, generator=draw), batch.y)
+
+    class Watching(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            seen.append(x)
+            return x.sum(1) * weight
+
+    weight = nn.Parameter(torch.ones(()))
+    model = Watching()
+    model.weight = weight
+    schedule = Schedule(4, 0.1, optimizer="sgd", batch_size=5)
+    train(model, lambda s, y: s.sum() * 0, part, schedule, lambda network: {}, augment=shift)
+    values = [float(x[0, 0]) for x in seen]
+    assert len(set(values)) == 4
+    assert bool((part.x == 0).all())
+    seen.clear()
+    train(model, lambda s, y: s.sum() * 0, part, schedule, lambda network: {}, augment=shift)
+    assert [float(x[0, 0]) for x in seen] == values
+
+
+def test_rmsprop_by_hand() -> None:
+    model = Scorer(1, (), bias=False)
+    weight = next(model.parameters())
+    nn.init.ones_(weight)
+    part = Part(torch.ones(1, 1), torch.ones(1))
+    train(model, lambda s, y: s.sum(), part, Schedule(1, 0.1, optimizer="rmsprop"), lambda network: {})
+    assert weight.item() == pytest.approx(1 - 0.1 / (0.01**0.5), abs=1e-5)  # mean square after one step: 0.01 * 1
+
+
+def test_training_leaves_the_global_generator_alone() -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    run(Schedule(3, 0.05))
+    assert torch.equal(torch.rand(1), expected)

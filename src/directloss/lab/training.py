@@ -1,20 +1,30 @@
-"""The one training loop."""
+"""The one training loop.
+
+It can be stopped at any moment and goes on from its last checkpoint to the same weights and the same curve, bit for
+bit: whatever a step depends on is either a function of the iteration (order of the batches, learning rate) or stored
+(weights, optimizer, states of the random generators).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
+from directloss.lab.checkpoint import Checkpoint, State
 from directloss.lab.data import Part
-from directloss.lab.seeding import generator
+from directloss.lab.seeding import derive, generator
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Scores and labels of a batch to a scalar."""
 Watch = Callable[[nn.Module], dict[str, float]]
 """Measures a model; called with gradients off."""
+Augment = Callable[[Part, torch.Generator], Part]
+"""Changes a batch at random, with the generator that it is given."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +40,29 @@ class Schedule:
     """Measure at iteration 0, at every multiple of this, and at the end; 0 for the end only."""
     batch_size: int | None = None
     seed: int = 0
-    """Order of the batches; the full batch has no order."""
+    """Order of the batches and augmentation; the full batch has no order."""
+    drops: tuple[int, ...] = ()
+    """Iterations from which on the learning rate is multiplied by ``factor``, once for each."""
+    factor: float = 0.1
+
+    def rate(self, iteration: int) -> float:
+        """The learning rate of an iteration.
+
+        Example:
+            >>> [Schedule(10, 1.0, drops=(4, 6), factor=0.5).rate(i) for i in (0, 3, 4, 5, 6, 9)]
+            [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]
+        """
+        return self.learning_rate * self.factor ** sum(iteration >= drop for drop in self.drops)
+
+
+def steps_per_epoch(items: int, batch_size: int | None) -> int:
+    """How many batches of equal size an epoch has; what is left over is another rest in every epoch.
+
+    Example:
+        >>> steps_per_epoch(45_000, 128), steps_per_epoch(100, 128), steps_per_epoch(100, None)
+        (351, 1, 1)
+    """
+    return 1 if batch_size is None or batch_size >= items else items // batch_size
 
 
 @dataclass
@@ -40,6 +72,8 @@ class Trained:
     curve: dict[str, list[float]] = field(default_factory=dict)
     diverged_at: int | None = None
     """The iteration at which a score or the loss was no longer finite; training stops there."""
+    seconds_before: float = 0.0
+    """What earlier sessions spent on it, up to their last checkpoint."""
 
     def note(self, iteration: int, numbers: dict[str, float]) -> None:
         """Add one point to the curve."""
@@ -52,36 +86,111 @@ class Trained:
         return {name: values[-1] for name, values in self.curve.items() if name != "iteration"}
 
 
-def train(model: nn.Module, loss: Loss, data: Part, schedule: Schedule, watch: Watch) -> Trained:
-    """Train ``model`` in place and return the curve of what ``watch`` saw."""
+def train(
+    model: nn.Module,
+    loss: Loss,
+    data: Part,
+    schedule: Schedule,
+    watch: Watch,
+    *,
+    augment: Augment | None = None,
+    draws: Mapping[str, torch.Generator] | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> Trained:
+    """Train ``model`` in place and return the curve of what ``watch`` saw.
+
+    Args:
+        model: gives the scores of a batch.
+        loss: scores and labels to a scalar.
+        data: the training part.
+        schedule: how long and how.
+        watch: measures the model.
+        augment: changes each batch at random.
+        draws: generators that ``loss`` draws from, by name; their states are part of a checkpoint.
+        checkpoint: where to store the state now and then, and where to go on from.
+    """
     optimizer = make_optimizer(model, schedule)
-    batches = _batches(data, schedule)
+    changing = generator("augment", schedule.seed)
+    frozen = _Frozen(model, optimizer, {**(draws or {}), "augment": changing})
     done = Trained()
     every = schedule.evaluate_every
-    for iteration in range(schedule.iterations):
-        if every and iteration % every == 0:
-            done.note(iteration, _measure(model, watch))
-        batch = next(batches)
-        model.train()
-        scores = model(batch.x)
-        # Checked here once, so that the losses need not look at the values again.
-        if not bool(torch.isfinite(scores).all()):
-            done.diverged_at = iteration
-            break
-        optimizer.zero_grad(set_to_none=True)
-        loss(scores, batch.y).backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-    done.note(schedule.iterations, _measure(model, watch))
+    # Dropout and the like draw from torch's own generator: it is seeded here, and left to others as it was.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive("training", schedule.seed))
+        start = frozen.thaw(checkpoint, done) if checkpoint is not None else 0
+        batches = _batches(data, schedule, start)
+        began = time.monotonic()
+        for iteration in range(start, schedule.iterations):
+            if checkpoint is not None and checkpoint.due():
+                seconds = done.seconds_before + time.monotonic() - began
+                checkpoint.save(frozen.state(iteration, done, seconds))
+            if every and iteration % every == 0:
+                done.note(iteration, _measure(model, watch))
+            batch = next(batches) if augment is None else augment(next(batches), changing)
+            model.train()
+            scores = model(batch.x)
+            # Checked here once, so that the losses need not look at the values again.
+            if not bool(torch.isfinite(scores).all()):
+                done.diverged_at = iteration
+                break
+            if schedule.drops:
+                for group in optimizer.param_groups:
+                    group["lr"] = schedule.rate(iteration)
+            optimizer.zero_grad(set_to_none=True)
+            loss(scores, batch.y).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+        done.note(schedule.iterations, _measure(model, watch))
     return done
 
 
 def make_optimizer(model: nn.Module, schedule: Schedule) -> torch.optim.Optimizer:
-    """Adam, AdamW or SGD with momentum; fused, because a step of these small networks is mostly overhead."""
+    """Adam, AdamW, RMSProp or SGD with momentum; fused where there is such a version.
+
+    A step of these small networks is mostly overhead. Momentum is for SGD alone.
+    """
     rate, decay = schedule.learning_rate, schedule.weight_decay
     if schedule.optimizer == "sgd":
         return torch.optim.SGD(model.parameters(), rate, momentum=schedule.momentum, weight_decay=decay, fused=True)
+    if schedule.optimizer == "rmsprop":
+        return torch.optim.RMSprop(model.parameters(), rate, weight_decay=decay)
     kind = torch.optim.AdamW if schedule.optimizer == "adamw" else torch.optim.Adam
     return kind(model.parameters(), rate, weight_decay=decay, fused=True)
+
+
+class _Frozen:
+    """Everything that changes during training, to and from a checkpoint."""
+
+    def __init__(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, draws: Mapping[str, torch.Generator]
+    ) -> None:
+        self.model, self.optimizer, self.draws = model, optimizer, draws
+
+    def state(self, iteration: int, done: Trained, seconds: float) -> State:
+        return {
+            "iteration": iteration,
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "draws": {name: draw.get_state() for name, draw in self.draws.items()},
+            "torch": torch.get_rng_state(),
+            "curve": done.curve,
+            "seconds": seconds,
+        }
+
+    def thaw(self, checkpoint: Checkpoint, done: Trained) -> int:
+        """Take over what was stored, if there is something, and return the iteration to go on with."""
+        state = checkpoint.load()
+        if state is None:
+            return 0
+        try:
+            self.model.load_state_dict(state["model"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            for name, draw in self.draws.items():
+                draw.set_state(state["draws"][name])
+            torch.set_rng_state(state["torch"])
+            done.curve, done.seconds_before = dict(state["curve"]), float(state["seconds"])
+            return int(state["iteration"])
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            checkpoint.refuse("must fit the network and the optimizer of this run", f"another's ({error!r:.80})")
 
 
 def _measure(model: nn.Module, watch: Watch) -> dict[str, float]:
@@ -90,14 +199,15 @@ def _measure(model: nn.Module, watch: Watch) -> dict[str, float]:
         return watch(model)
 
 
-def _batches(data: Part, schedule: Schedule) -> Iterator[Part]:
-    """The whole data again and again, or shuffled batches of equal size, epoch after epoch."""
+def _batches(data: Part, schedule: Schedule, start: int = 0) -> Iterator[Part]:
+    """The whole data again and again, or shuffled batches of equal size, epoch after epoch; from ``start`` on."""
     size = schedule.batch_size
     if size is None or size >= len(data):
         while True:
             yield data
     draw = generator("batches", schedule.seed)
-    while True:
-        order = torch.randperm(len(data), generator=draw)
-        for start in range(0, len(data) - size + 1, size):
-            yield data.take(order[start : start + size])
+    steps = steps_per_epoch(len(data), size)
+    for epoch in itertools.count():
+        order = torch.randperm(len(data), generator=draw)  # drawn for skipped epochs as well: order follows from start
+        for step in range(max(0, start - epoch * steps), steps):
+            yield data.take(order[step * size : (step + 1) * size])
