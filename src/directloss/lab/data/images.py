@@ -1,0 +1,112 @@
+"""Photographs: reading them, cutting boxes out of them, and the numbers that a network sees.
+
+Boxes are ``(left, top, right, bottom)`` in pixels, measured at the edges of pixels: the box of a whole image is
+``(0, 0, width, height)``, and ``right - left`` is a width.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from directloss._checks import fail
+
+Pixels = NDArray[np.uint8]
+"""An image ``(height, width, 3)``, red first."""
+Box = tuple[float, float, float, float]
+
+MEAN = (0.485, 0.456, 0.406)
+DEVIATION = (0.229, 0.224, 0.225)
+"""Of the colours of ImageNet's photographs, from 0 to 1; the convention under which the AlexNet weights were made."""
+MEAN_COLOUR = tuple(round(255 * value) for value in MEAN)
+
+CROP = 227
+CONTEXT = 16
+"""R-CNN's input: boxes are warped to 227 x 227 pixels, of which 16 on each side show what is around the box."""
+
+
+def vision(module: str) -> Any:
+    """``cv2`` or ``PIL.Image``, or a message that says which extra is missing."""
+    try:
+        return __import__(module, fromlist=["_"])
+    except ImportError:
+        hint = 'Install it with: pip install "directloss[vision]".'
+        fail(f"the package {module.split('.')[0]}", "must be installed to work with images", "missing", hint)
+
+
+def read_image(path: Path) -> Pixels:
+    """The pixels of a JPEG or PNG file in three colours. A file that is missing, broken or cut short is refused."""
+    image_module = vision("PIL.Image")
+    if not path.is_file():
+        fail(str(path), "must be an image file", "missing")
+    try:
+        # A warning about a huge image is an error here: nobody would read it in the middle of thousands of files.
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", image_module.DecompressionBombWarning)
+            with image_module.open(path) as image:
+                return np.asarray(image.convert("RGB"))
+    except vision("PIL").UnidentifiedImageError:
+        fail(str(path), "must be a complete image", "not (no image format is recognised)")
+    except (OSError, ValueError, SyntaxError, image_module.DecompressionBombError, Warning) as error:
+        fail(str(path), "must be a complete image", f"not ({str(error).splitlines()[0] if str(error) else error!r})")
+
+
+def warp(pixels: Pixels, box: Box, size: int = CROP, context: int = CONTEXT) -> Pixels:
+    """A box with ``context`` pixels of its surroundings, warped to ``size`` x ``size``; the mean colour outside.
+
+    The context is measured in the result: the box itself fills ``size - 2 * context`` pixels there, whatever its own
+    size and shape. Girshick et al. 2014, Appendix A, column D.
+    """
+    left, top, right, bottom = _with_context(box, size / (size - 2 * context))
+    height, width = pixels.shape[:2]
+    inside = max(left, 0), max(top, 0), min(right, width), min(bottom, height)
+    result: Pixels = np.full((size, size, 3), MEAN_COLOUR, np.uint8)
+    if inside[0] >= inside[2] or inside[1] >= inside[3]:
+        return result
+    scale_x, scale_y = size / (right - left), size / (bottom - top)
+    x0, x1 = _span((inside[0] - left) * scale_x, (inside[2] - left) * scale_x, size)
+    y0, y1 = _span((inside[1] - top) * scale_y, (inside[3] - top) * scale_y, size)
+    cv2 = vision("cv2")
+    piece = pixels[inside[1] : inside[3], inside[0] : inside[2]]
+    result[y0:y1, x0:x1] = cv2.resize(piece, (x1 - x0, y1 - y0), interpolation=cv2.INTER_LINEAR)
+    return result
+
+
+def _with_context(box: Box, scale: float) -> tuple[int, int, int, int]:
+    """The box grown about its middle, in whole pixels, at least one wide and high."""
+    left, top, right, bottom = box
+    middle_x, middle_y = (left + right) / 2, (top + bottom) / 2
+    half_x, half_y = (right - left) / 2 * scale, (bottom - top) / 2 * scale
+    x0, y0 = round(middle_x - half_x), round(middle_y - half_y)
+    return x0, y0, max(x0 + 1, round(middle_x + half_x)), max(y0 + 1, round(middle_y + half_y))
+
+
+def _span(start: float, end: float, size: int) -> tuple[int, int]:
+    """Whole pixels of the result, at least one."""
+    first = min(round(start), size - 1)
+    return first, min(size, max(first + 1, round(end)))
+
+
+def normalise(pixels: Tensor) -> Tensor:
+    """What the network sees: bytes ``(b, h, w, 3)`` to numbers ``(b, 3, h, w)``, mean subtracted, unit deviation.
+
+    Example:
+        >>> normalise(torch.zeros(2, 4, 4, 3, dtype=torch.uint8)).shape
+        torch.Size([2, 3, 4, 4])
+    """
+    mean = torch.tensor(MEAN, device=pixels.device)
+    scale = 1 / (255 * torch.tensor(DEVIATION, device=pixels.device))
+    values = (pixels.to(torch.float32) - 255 * mean) * scale
+    return values.permute(0, 3, 1, 2).contiguous()
+
+
+def clip(box: Box, width: float, height: float) -> Box:
+    """The part of a box inside an image; empty (right <= left or bottom <= top) if there is none."""
+    left, top, right, bottom = box
+    return max(left, 0.0), max(top, 0.0), min(right, width), min(bottom, height)
