@@ -1,0 +1,149 @@
+"""AlexNet with one output, under the parameter names of torchvision, so that its weight files fit.
+
+Krizhevsky et al. 2012, in the single-tower form of Krizhevsky 2014. Written out here because torchvision is a large
+package to ask for when forty lines will do.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from directloss._checks import fail
+
+SIZES = (224, 227)
+"""Sides of the images that it is made for: torchvision's and the original's. The pooling makes any of both 6 x 6."""
+FEATURES = 256 * 6 * 6
+HEAD = "classifier.6."
+
+
+class AlexNet(nn.Module):
+    """Images ``(b, 3, 227, 227)``, normalised as ImageNet's, to scores ``(b,)``.
+
+    ``width`` is that of the two hidden layers, 4,096 in the paper; the weights of others do not fit narrower ones.
+
+    Example:
+        >>> AlexNet(width=8)(torch.zeros(2, 3, 227, 227)).shape
+        torch.Size([2])
+    """
+
+    def __init__(self, width: int = 4096, dropout: float = 0.5) -> None:
+        super().__init__()
+        self.features = convolutions()
+        self.avgpool = nn.AdaptiveAvgPool2d((6, 6))
+        self.classifier = classifier(width, dropout)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """One score per image."""
+        scores: Tensor = self.classifier(self.pooled(images)).squeeze(-1)
+        return scores
+
+    def pooled(self, images: Tensor) -> Tensor:
+        """What the classifier sees ``(b, 9216)``; with frozen convolutions it can be computed once and kept."""
+        if images.dim() != 4 or images.shape[1] != 3 or min(images.shape[2:]) < 63:
+            rule = "must have shape (b, 3, 227, 227) or (b, 3, 224, 224), at the least 63 pixels wide and high"
+            fail("images", rule, f"of shape {tuple(images.shape)}")
+        values: Tensor = self.avgpool(self.features(images)).flatten(1)
+        return values
+
+
+def convolutions() -> nn.Sequential:
+    """The five convolution layers: images ``(b, 3, h, w)`` to ``(b, 256, h', w')``."""
+    return nn.Sequential(
+        nn.Conv2d(3, 64, 11, stride=4, padding=2),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(3, 2),
+        nn.Conv2d(64, 192, 5, padding=2),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(3, 2),
+        nn.Conv2d(192, 384, 3, padding=1),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(384, 256, 3, padding=1),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(256, 256, 3, padding=1),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(3, 2),
+    )
+
+
+def classifier(width: int = 4096, dropout: float = 0.5) -> nn.Sequential:
+    """The three fully connected layers: ``(b, 9216)`` to ``(b, 1)``."""
+    return nn.Sequential(
+        nn.Dropout(dropout),
+        nn.Linear(FEATURES, width),
+        nn.ReLU(inplace=True),
+        nn.Dropout(dropout),
+        nn.Linear(width, width),
+        nn.ReLU(inplace=True),
+        nn.Linear(width, 1),
+    )
+
+
+class Head(nn.Module):
+    """`classifier` on stored features ``(b, 9216)``, with scores ``(b,)``; the part of AlexNet that is fine-tuned."""
+
+    def __init__(self, width: int = 4096, dropout: float = 0.5) -> None:
+        super().__init__()
+        self.classifier = classifier(width, dropout)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """One score per item."""
+        scores: Tensor = self.classifier(features).squeeze(-1)
+        return scores
+
+
+def load_weights(model: AlexNet, path: Path) -> tuple[str, ...]:
+    """Load a state dict of torchvision's AlexNet, or its convolutions alone; return the layers that were loaded.
+
+    The last layer of a network of 1,000 classes is left out, as ours has one output. Nothing but tensors is read from
+    the file: a pickle that would run code is refused.
+    """
+    found = _read(path)
+    own = model.state_dict()
+    wanted = {name: tensor for name, tensor in found.items() if name in own and not _other_head(name, tensor, own)}
+    foreign = [name for name in found if name not in own]
+    if foreign or not wanted:
+        keys = ", ".join(foreign[:4] or list(found)[:4]) or "nothing"
+        fail(
+            str(path),
+            "must be a state dict of torchvision's AlexNet",
+            f"one with {keys}",
+            "Keys begin with features.0.",
+        )
+    missing = [name for name in own if name.startswith("features.") and name not in wanted]
+    if missing:
+        fail(str(path), "must have all five convolution layers", f"without {', '.join(missing)}")
+    for name, tensor in wanted.items():
+        if tensor.shape != own[name].shape:
+            rule = f"must have {name} of shape {tuple(own[name].shape)}"
+            fail(str(path), rule, f"of shape {tuple(tensor.shape)}", "Are these weights of another network or width?")
+        if not bool(torch.isfinite(tensor).all()):
+            fail(str(path), f"must have finite numbers in {name}", "one with NaN or infinity")
+    model.load_state_dict(wanted, strict=False)
+    return tuple(dict.fromkeys(name.rsplit(".", 1)[0] for name in wanted))
+
+
+def _other_head(name: str, tensor: Tensor, own: Mapping[str, Tensor]) -> bool:
+    return name.startswith(HEAD) and tensor.shape != own[name].shape
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    try:
+        found: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        fail(str(path), "must be a file of weights", "missing")
+    except (OSError, EOFError, RuntimeError, ValueError, KeyError, pickle.UnpicklingError) as error:
+        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        fail(
+            str(path), "must be a file of weights that torch.load reads with weights_only=True", f"not ({first[:120]})"
+        )
+    if isinstance(found, Mapping) and isinstance(found.get("state_dict"), Mapping):
+        found = found["state_dict"]
+    if not isinstance(found, Mapping) or not all(isinstance(value, Tensor) for value in found.values()):
+        fail(str(path), "must hold a state dict, names and tensors", f"a {type(found).__name__}")
+    return {str(name).removeprefix("module."): value for name, value in found.items()}
