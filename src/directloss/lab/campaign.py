@@ -1,17 +1,19 @@
 """A whole experiment: search each cell, run the final seeds with the best setting, record everything.
 
 A cell is one method at one noise level on one class. Its search and its final runs are two queues; the final queue
-opens as soon as the search of that cell is complete.
+opens as soon as the search of that cell is complete. Where there is one setting only, there is no search.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from optuna.storages import BaseStorage
 
+from directloss.lab.checkpoint import FOLDER, Checkpoint
 from directloss.lab.config import SEARCH_SEED, Config, Params, stable_hash
 from directloss.lab.methods import parse_method
 from directloss.lab.pool import Pool
@@ -30,7 +32,7 @@ class Cell:
     noise: float
     label: str | None
     points: list[Params]
-    search: GridQueue
+    search: GridQueue | None
     best: Params | None = None
     final: GridQueue | None = None
 
@@ -45,6 +47,8 @@ class Campaign:
     records: RecordFile
     data_root: str | None = None
     observe: Observer = lambda record: None
+    metric: str = "ap"
+    """What settings are chosen by."""
     _cells: list[Cell] = field(default_factory=list)
     _tickets: dict[str, tuple[GridQueue, Ticket]] = field(default_factory=dict)
 
@@ -52,7 +56,8 @@ class Campaign:
     def total(self) -> int:
         """How many runs a complete set has."""
         cells = len(self.config.methods) * len(self.config.noise) * max(1, len(self.config.classes))
-        return cells * (len(self.config.direct) * self.config.search_seeds + self.config.seeds)
+        settings = len(self.config.direct)
+        return cells * ((settings * self.config.search_seeds if settings > 1 else 0) + self.config.seeds)
 
     def run(self, pool: Pool) -> None:
         """Do every run that is not recorded yet."""
@@ -78,6 +83,8 @@ class Campaign:
 
     def _open(self, noise: float, label: str | None, method: str) -> Cell:
         grid = self.config.grid(parse_method(method))
+        if len(grid) == 1:
+            return Cell(method, noise, label, grid.points(), None)
         seeds = tuple(SEARCH_SEED + k for k in range(self.config.search_seeds))
         queue = self._queue("search", noise, label, method, {**grid.space(), "seed": seeds})
         return Cell(method, noise, label, grid.points(), queue)
@@ -90,8 +97,8 @@ class Campaign:
 
     def _advance(self, cell: Cell) -> None:
         """Open the final queue once the search is complete."""
-        if cell.final is None and cell.search.complete:
-            cell.best = best_setting(cell.points, cell.search.finished())
+        if cell.final is None and (cell.search is None or cell.search.complete):
+            cell.best = cell.points[0] if cell.search is None else best_setting(cell.points, cell.search.finished())
             space = {name: (value,) for name, value in cell.best.items()}
             seeds = tuple(range(self.config.seeds))
             cell.final = self._queue("final", cell.noise, cell.label, cell.method, {**space, "seed": seeds})
@@ -125,15 +132,21 @@ class Campaign:
         params = {name: value for name, value in ticket.setting.items() if name != "seed"}
         seed = ticket.setting["seed"]
         spec = RunSpec(self.experiment, stage, cell.method, seed, cell.noise, cell.label, params)
-        return Job(spec, self.config, self.data_root)
+        return Job(spec, self.config, self.data_root, str(self.checkpoints))
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of runs that are not finished."""
+        return self.records.path.parent / FOLDER
 
     def _done(self, key: str, record: Record) -> None:
         """To disk first: if we die between the two, the record is found again and brought to its queue."""
         queue, ticket = self._tickets.pop(key)
         new = key not in self.records
         self.records.append(record)
+        Checkpoint(self.checkpoints, key).remove()
         # The final queue only hands out seeds; nothing is chosen by its values.
-        value = f"{self.config.select_on}_ap" if record["stage"] == "search" else "test_ap"
+        value = f"{self.config.select_on if record['stage'] == 'search' else 'test'}_{self.metric}"
         queue.bring(ticket, record["metrics"][value], record)
         if new:
             self.observe(record)

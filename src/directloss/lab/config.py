@@ -10,7 +10,7 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from directloss._checks import check_choice, check_count, check_epsilon, check_positive, fail, near
 from directloss.lab.methods import FAMILIES, Method, parse_method
@@ -19,7 +19,7 @@ Params = dict[str, float | str]
 """Hyper-parameters of one run, such as ``{"learning_rate": 0.01, "weight_decay": 0.0, "epsilon": "auto"}``."""
 
 SELECTIONS = ("train", "val")
-OPTIMIZERS = ("adam", "adamw", "sgd")
+OPTIMIZERS = ("adam", "adamw", "rmsprop", "sgd")
 PARTS = ("train", "val", "test")
 SEARCH_SEED = 1000
 """Seeds of search runs start here, seeds of final runs at 0: they never meet."""
@@ -97,14 +97,18 @@ class Config:
     momentum: float = 0.9
     """For ``sgd`` only."""
 
+    counts: ClassVar[tuple[str, ...]] = ("iterations", "evaluate_every", "seeds", "search_seeds")
+    """Which numbers must be at least 1."""
+
     def __post_init__(self) -> None:
-        sizes = {family: len(getattr(self, family)) for family in FAMILIES}
+        grids = self.grids()
+        sizes = {family: len(grid) for family, grid in grids.items()}
         if len(set(sizes.values())) != 1:
             fail("grids", "must have the same number of points for every family of methods", sizes)
-        for family, has_epsilon in FAMILIES.items():
-            values = getattr(self, family).epsilon
-            if bool(values) != has_epsilon:
-                fail(f"{family}.epsilon", "must have values" if has_epsilon else "must be empty", values)
+        for family, grid in grids.items():
+            if bool(grid.epsilon) != FAMILIES[family]:
+                rule = "must have values" if FAMILIES[family] else "must be empty"
+                fail(f"{family}.epsilon", rule, grid.epsilon)
         if not self.methods:
             fail("methods", "must name at least one method", "empty")
         for method in self.methods:
@@ -118,7 +122,7 @@ class Config:
         _check_unique("noise", self.noise)
         for part in self.noisy_parts:
             check_choice("noisy_parts", part, PARTS)
-        for name in ("iterations", "evaluate_every", "seeds", "search_seeds"):
+        for name in self.counts:
             check_count(name, getattr(self, name))
         if self.seeds > SEARCH_SEED:
             fail("seeds", f"must be at most {SEARCH_SEED}, where the seeds of the search begin", self.seeds)
@@ -130,10 +134,13 @@ class Config:
 
     # ------------------------------------------------------------------ what follows from the numbers
 
+    def grids(self) -> dict[str, Grid]:
+        """The grid of each family that has one."""
+        return {family: grid for family in FAMILIES if (grid := getattr(self, family, None)) is not None}
+
     def grid(self, method: Method) -> Grid:
-        """The grid of a method's family."""
-        grid: Grid = getattr(self, method.family)
-        return grid
+        """The grid of a method's family; UniLoss, which has no epsilon, is tuned as the plain ones without its own."""
+        return self.grids().get(method.family, self.plain)
 
     def digest(self) -> str:
         """A short name for everything that one run's result depends on, besides the run's own description."""
@@ -180,6 +187,69 @@ class Config:
                     json.dumps(after[key]),
                     "Leave the option out to go on with that run, or choose another folder with --out.",
                 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochConfig(Config):
+    """An experiment that trains in minibatches: what it has to say besides.
+
+    One more grid belongs to UniLoss. Where a paper fixes the learning rate, each grid has that one point, and there is
+    no search.
+    """
+
+    uniloss: Grid
+    iterations: int = 0
+    """Follows from ``epochs``."""
+    evaluate_every: int = 1
+    """In epochs."""
+    hidden: tuple[int, ...] = ()
+    dataset: str
+    """Which of the experiment's data sets lies at ``--data-root``."""
+    epochs: int
+    batch_size: int
+    drops: tuple[int, ...] = ()
+    """Epochs from which on the learning rate is multiplied by ``factor``."""
+    factor: float = 0.1
+    points: int = 0
+    """How many items of the training data are used; 0 for all."""
+    train_measured: int = 0
+    """How many training items are measured on the way; 0 for all."""
+    anchors: int = 16
+    """UniLoss: of each of its three types."""
+    interpolation: str = "inverse-distance"
+    fraction: float = 1.0
+    """UniLoss: share of the comparisons in each step."""
+    stretch: int = 1
+    """UniLoss: how many times longer its schedule is."""
+
+    counts: ClassVar[tuple[str, ...]] = (
+        "evaluate_every", "seeds", "search_seeds", "epochs", "batch_size", "anchors", "stretch",
+    )  # fmt: skip
+    datasets: ClassVar[tuple[str, ...]] = ()
+    """The data sets that the experiment knows."""
+    has_noise: ClassVar[bool] = False
+    """Whether labels are 0 or 1, so that they can be flipped."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.iterations:
+            fail("iterations", "must be 0, because this experiment counts epochs", self.iterations, "Set epochs.")
+        if self.noise != (0.0,) and not self.has_noise:
+            fail("noise", "must be 0, because this experiment has no 0/1 labels to flip", self.noise)
+        check_choice("dataset", self.dataset, self.datasets)
+        for name in ("points", "train_measured"):
+            if getattr(self, name) < 0:
+                fail(name, "must be at least 0", getattr(self, name))
+        check_positive("factor", self.factor)
+        for drop in self.drops:
+            check_count("drops", drop)
+        if not 0 < self.fraction <= 1:
+            fail("fraction", "must be a share above 0 and at most 1", self.fraction)
+
+    def lengthened(self, method: Method) -> tuple[int, tuple[int, ...]]:
+        """Epochs and drops of a method: UniLoss may have a longer schedule."""
+        times = self.stretch if method.family == "uniloss" else 1
+        return times * self.epochs, tuple(times * drop for drop in self.drops)
 
 
 GROWING = ("methods", "noise", "classes", "seeds")

@@ -1,17 +1,22 @@
-"""What is measured: average precision, and the accuracy at the threshold that is best on the training data.
+"""What is measured: average precision, the accuracy of classes, or the share of keypoints that are found (PCK).
 
-A scorer trained to rank has no natural threshold, so accuracy needs one. It is chosen on the training labels (flipped
-ones included, since that is what the learner has) and used unchanged on the test data, for every method alike.
+With AP comes the accuracy at the threshold that is best on the training data. A scorer trained to rank has no natural
+threshold, so accuracy needs one. It is chosen on the training labels (flipped ones included, since that is what the
+learner has) and used unchanged on the test data, for every method alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import Tensor, nn
 
-from directloss.lab.data import Split
+from directloss._checks import check_choice
+from directloss.lab.data import Part, Split
+from directloss.lab.data.keypoints import visible
+from directloss.metrics import classification
+from directloss.metrics.pose import pckh
 from directloss.metrics.ranking import average_precision
 
 
@@ -44,18 +49,67 @@ def accuracy(scores: Tensor, target: Tensor, threshold: float) -> float:
 
 
 @torch.no_grad()
-def measure(model: nn.Module, split: Split, parts: Iterable[str], with_accuracy: bool = True) -> dict[str, float]:
-    """``{part}_ap`` of each named part that exists, and ``test_accuracy`` where test is among them.
+def measure(
+    model: nn.Module,
+    split: Split,
+    parts: Iterable[str],
+    with_accuracy: bool = True,
+    metric: str = "ap",
+    batch: int | None = None,
+) -> dict[str, float]:
+    """``{part}_{metric}`` of each named part that exists; for AP also ``test_accuracy`` where test is among them.
 
     A network whose scores are not all finite ranks nothing; it is judged as one that gives every item the same score.
+    ``batch`` is how many items the network sees at once: all of them without it.
     """
+    check_choice("metric", metric, METRICS)
     named = split.parts()
-    scores = {name: _finite(model(part.x)) for name, part in named.items() if name in {*parts, "train"}}
+    if metric != "ap":
+        return {f"{name}_{metric}": _mean(model, named[name], MEANS[metric], batch) for name in parts if name in named}
+    scores = {name: _scores(model, part, batch) for name, part in named.items() if name in {*parts, "train"}}
     numbers = {f"{name}_ap": float(average_precision(scores[name], named[name].y)) for name in parts if name in named}
     if with_accuracy and "test" in scores:
         threshold = best_threshold(scores["train"], named["train"].y)
         numbers["test_accuracy"] = accuracy(scores["test"], named["test"].y, threshold)
     return numbers
+
+
+Weighted = tuple[float, int]
+"""A mean and over how many it was taken."""
+
+
+def _class_accuracy(scores: Tensor, target: Tensor) -> Weighted:
+    return float(classification.accuracy(scores, target)), len(target)
+
+
+def _pck(heatmaps: Tensor, target: Tensor) -> Weighted:
+    """Keypoints as `directloss.lab.data.keypoints` describes them; the radius is the same for all of an image."""
+    seen, radius = visible(target), target[..., 2].amax(-1)
+    reference = torch.where(radius > 0, radius, torch.ones_like(radius))  # an image without keypoints counts nothing
+    return float(pckh(heatmaps, target[..., :2], reference, 1.0, seen)), int(seen.sum())
+
+
+MEANS: dict[str, Callable[[Tensor, Tensor], Weighted]] = {"accuracy": _class_accuracy, "pck": _pck}
+"""Metrics that are a mean over items, so that batches can be measured one by one."""
+METRICS = ("ap", *MEANS)
+"""What an experiment can be judged by."""
+
+
+def _mean(model: nn.Module, part: Part, value: Callable[[Tensor, Tensor], Weighted], batch: int | None) -> float:
+    found = [value(_finite(model(some.x)), some.y) for some in _pieces(part, batch)]
+    return sum(mean * weight for mean, weight in found) / max(1, sum(weight for _, weight in found))
+
+
+def _scores(model: nn.Module, part: Part, batch: int | None) -> Tensor:
+    return _finite(torch.cat([model(some.x) for some in _pieces(part, batch)]))
+
+
+def _pieces(part: Part, batch: int | None) -> Iterator[Part]:
+    if batch is None or batch >= len(part):
+        yield part if batch is None else part.take(torch.arange(len(part)))
+        return
+    for index in torch.split(torch.arange(len(part)), batch):
+        yield part.take(index)
 
 
 def _finite(scores: Tensor) -> Tensor:

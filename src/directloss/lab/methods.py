@@ -4,7 +4,9 @@
     neg-TASK    direct loss, towards better         the same, sign -1
     hinge-TASK  structured hinge                    hinge-ap is Yue et al. 2007
     per-TASK    structured perceptron
-    x-ent       cross-entropy of the labels
+    x-ent       cross-entropy of the labels, 0 or 1, or of the classes
+    uniloss-METRIC  UniLoss                         Liu et al. 2020, on ap, accuracy or pckh
+    mse-WIDTH   squared error of heatmaps           against Gaussian bumps of that width around the keypoints
 
 TASK is any task of the library that ranks or labels one score per item: ``ap``, ``ndcg@10``, ``f1``, ``auc`` ...;
 ``01`` is the papers' name for the task ``error``, the 0-1 loss of each item.
@@ -12,21 +14,30 @@ TASK is any task of the library that ranks or labels one score per item: ``ap``,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from directloss._checks import fail, near
+from directloss._checks import check_choice, fail, near
 from directloss.direct import direct_loss
+from directloss.lab.data.keypoints import bumps, pixel_labels, visible
 from directloss.surrogates import hinge_loss, perceptron_loss
 from directloss.task import get
 
-FAMILIES = {"direct": True, "hinge": True, "plain": False}
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+FAMILIES = {"direct": True, "hinge": True, "plain": False, "uniloss": False}
 """The families of methods, and whether they have an epsilon. All have a learning rate and a weight decay."""
 
-PREFIXES = {"pos": "direct", "neg": "direct", "hinge": "hinge", "per": "plain"}
+PREFIXES = {"pos": "direct", "neg": "direct", "hinge": "hinge", "per": "plain", "uniloss": "uniloss", "mse": "plain"}
+UNILOSS = {"ap": "ap", "accuracy": "accuracy", "pckh": "pck"}
+"""Metrics of UniLoss with a refactoring by hand, and what experiments that are judged by them call them."""
+CLASS_TASKS = ("accuracy",)
+"""Tasks of direct loss and its relatives that take scores of classes."""
 PAPER_METHODS = ("pos-ap", "neg-ap", "pos-01", "neg-01", "hinge-ap", "hinge-01", "per-ap", "per-01", "x-ent")
 """The nine methods of the papers' figures."""
 
@@ -36,6 +47,8 @@ SUMMARIES = {
     "hinge-TASK": "structured hinge loss (hinge-ap: the ranking SVM of Yue et al. 2007)",
     "per-TASK": "structured perceptron",
     "x-ent": "cross-entropy",
+    "uniloss-METRIC": "UniLoss: the metric relaxed by interpolation (ap, accuracy, pckh)",
+    "mse-WIDTH": "heatmaps: squared error against Gaussian bumps of this width in pixels",
 }
 
 DEFAULT_EPSILON: dict[str, float | str] = {"direct": "auto", "hinge": 1.0}
@@ -52,7 +65,7 @@ class Method:
 
     name: str
     kind: str
-    """``pos``, ``neg``, ``hinge``, ``per`` or ``x-ent``."""
+    """``pos``, ``neg``, ``hinge``, ``per``, ``x-ent``, ``uniloss`` or ``mse``."""
     task: str
 
     @property
@@ -67,9 +80,19 @@ class Method:
         return (*shared, "epsilon") if FAMILIES[self.family] else shared
 
     def loss(self, scores: Tensor, target: Tensor, params: Mapping[str, float | str]) -> Tensor:
-        """The loss of one batch: scores ``(n,)``, labels 0 or 1 ``(n,)``. The caller vouches for finite scores."""
+        """The loss of one batch; the caller vouches for finite scores.
+
+        Scores ``(n,)`` with labels 0 or 1 ``(n,)``, or scores ``(n, c)`` with classes ``(n,)``, or heatmaps
+        ``(n, joints, h, w)`` with keypoints as `directloss.lab.data.keypoints` describes them.
+        """
         if self.kind == "x-ent":
+            if scores.dim() > target.dim():
+                return F.cross_entropy(scores, target)
             return F.binary_cross_entropy_with_logits(scores, target.to(scores.dtype))
+        if self.kind == "uniloss":
+            return self.loss_fn(params)(scores, target)
+        if self.kind == "mse":
+            return _squared_error(scores, target, float(self.task))
         if self.kind == "per":
             return perceptron_loss(scores, target, self.task, check_values=False)
         epsilon = params.get("epsilon", DEFAULT_EPSILON[self.family])
@@ -78,6 +101,51 @@ class Method:
         return direct_loss(
             scores, target, self.task, epsilon=epsilon, sign=+1 if self.kind == "pos" else -1, check_values=False
         )
+
+    def loss_fn(
+        self,
+        params: Mapping[str, float | str],
+        *,
+        anchors: int = 16,
+        interpolation: str = "inverse-distance",
+        fraction: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> Loss:
+        """The loss as a function of scores and target; the keywords are UniLoss's and are for UniLoss alone."""
+        if self.kind != "uniloss":
+            return lambda scores, target: self.loss(scores, target, params)
+        from directloss.uniloss.loss import UniLoss  # here, because no other method needs it
+
+        relaxed = UniLoss(
+            self.task, anchors=anchors, interpolation=interpolation, fraction=fraction, generator=generator
+        )
+        if self.task != "pckh":
+            return relaxed
+        return lambda heatmaps, target: relaxed(heatmaps, pixel_labels(target, heatmaps.shape[-2:]))
+
+    def check_fits(self, metric: str) -> None:
+        """Whether it can train an experiment that is judged by ``metric``: ``ap``, ``accuracy`` or ``pck``."""
+        if self.kind == "uniloss":
+            fits = UNILOSS[self.task] == metric
+        elif self.kind in ("mse", "x-ent"):
+            fits = (metric == "pck") == (self.kind == "mse")
+        else:
+            fits = metric == "ap" or (metric == "accuracy" and self.task in CLASS_TASKS)
+        if not fits:
+            known = {
+                "ap": "x-ent, uniloss-ap, and pos-, neg-, hinge- or per- with a task of one score per item",
+                "accuracy": "x-ent, uniloss-accuracy, pos-accuracy, neg-accuracy, hinge-accuracy, per-accuracy",
+                "pck": "uniloss-pckh and mse- with a width",
+            }
+            fail("method", f"must be one that can train for {metric}", repr(self.name), f"These can: {known[metric]}.")
+
+
+def _squared_error(heatmaps: Tensor, target: Tensor, width: float) -> Tensor:
+    """Mean over the pixels of all heatmaps whose keypoint is known."""
+    seen = visible(target)
+    wanted = bumps(target, width, heatmaps.shape[-2:]).to(heatmaps.dtype)
+    squared = (heatmaps - wanted).square().mean((-1, -2))
+    return (squared * seen).sum() / seen.sum().clamp(min=1)
 
 
 def parse_method(name: str) -> Method:
@@ -93,10 +161,27 @@ def parse_method(name: str) -> Method:
     kind, dash, task = name.partition("-")
     if kind not in PREFIXES or not dash or not task:
         hint = near(name, PAPER_METHODS) or f"Known: {', '.join(PAPER_METHODS)}, and others such as pos-ndcg@10."
-        fail("method", "must be x-ent, or pos-, neg-, hinge- or per- with a task", repr(name), hint)
+        rule = (
+            "must be x-ent, or pos-, neg-, hinge- or per- with a task, or uniloss- with a metric, or mse- with a width"
+        )
+        fail("method", rule, repr(name), hint)
+    if kind == "uniloss":
+        return Method(name, kind, check_choice("the metric of uniloss-", task, UNILOSS))
+    if kind == "mse":
+        return Method(name, kind, _width(task))
     task = "error" if task == "01" else task
     get(task)  # fails here, with the known names, rather than in the middle of a run
     return Method(name, kind, task)
+
+
+def _width(text: str) -> str:
+    try:
+        good = 0 < float(text) < math.inf
+    except ValueError:
+        good = False
+    if not good:
+        fail("the width of mse-", "must be a positive number of pixels", repr(text))
+    return text
 
 
 def parse_methods(text: str) -> tuple[str, ...]:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
 import torch
 
-from directloss.lab.config import Config
+from directloss.lab.checkpoint import Checkpoint
+from directloss.lab.config import Config, EpochConfig
 from directloss.lab.data import Split, hold_out
 from directloss.lab.data.split import check_both_labels, with_noise
 from directloss.lab.evaluation import measure
 from directloss.lab.experiments import Source, get_experiment
-from directloss.lab.methods import parse_method
+from directloss.lab.methods import Method, parse_method
 from directloss.lab.records import Record, RunSpec, make_record
-from directloss.lab.seeding import seeded
-from directloss.lab.training import Schedule, train
+from directloss.lab.seeding import generator, seeded
+from directloss.lab.training import Schedule, steps_per_epoch, train
 
 HELD_OUT = 1 / 3
 """Share of the training data that is held out for ``select_on="val"`` where the data brings no validation part."""
+AT_ONCE = 500
+"""How many images a network measures at once."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,8 @@ class Job:
     spec: RunSpec
     config: Config
     data_root: str | None = None
+    checkpoints: str | None = None
+    """The folder for the state of a run that takes long."""
 
     @property
     def key(self) -> str:
@@ -51,27 +59,25 @@ def execute(job: Job) -> Record:
     searching = spec.stage == "search"
     # A search run never looks at test data, not even to report it.
     parts = ("train", "val") if searching else ("train", "val", "test")
-    schedule = Schedule(
-        iterations=config.iterations,
-        learning_rate=float(spec.params["learning_rate"]),
-        weight_decay=float(spec.params["weight_decay"]),
-        optimizer=config.optimizer,
-        momentum=config.momentum,
-        evaluate_every=0 if searching else config.evaluate_every,
-    )
+    draw = generator("anchors", spec.experiment, spec.seed)
+    loss = method.loss_fn(spec.params, **_relaxation(config), generator=draw)
+    shown, at_once = _shown(config, split)
     trained = train(
         model,
-        lambda scores, target: method.loss(scores, target, spec.params),
+        loss,
         split.train,
-        schedule,
-        lambda network: measure(network, split, parts),
+        make_schedule(spec, config, method, len(split.train)),
+        lambda network: measure(network, shown, parts, metric=experiment.metric, batch=at_once),
+        augment=experiment.augment,
+        draws={"anchors": draw},
+        checkpoint=None if job.checkpoints is None else Checkpoint(Path(job.checkpoints), job.key),
     )
     return make_record(
         spec,
         config.digest(),
         metrics=_rounded(trained.last),
         curve={} if searching else {name: [round(v, 6) for v in values] for name, values in trained.curve.items()},
-        seconds=time.perf_counter() - began,
+        seconds=time.perf_counter() - began + trained.seconds_before,
         diverged_at=trained.diverged_at,
     )
 
@@ -85,9 +91,52 @@ def prepare(
     split = with_noise(split, noise, config.noisy_parts, experiment, seed, label)
     if config.select_on == "val" and stage == "search" and split.val is None:
         split = hold_out(split, HELD_OUT, experiment, seed, label)
-    for name, part in split.parts().items():
-        check_both_labels(part, name)
+    if get_experiment(experiment).metric == "ap":
+        for name, part in split.parts().items():
+            check_both_labels(part, name)
     return split
+
+
+def make_schedule(spec: RunSpec, config: Config, method: Method, items: int) -> Schedule:
+    """The schedule of a run: the full batch for so many iterations, or minibatches for so many epochs."""
+    schedule = Schedule(
+        iterations=config.iterations,
+        learning_rate=float(spec.params["learning_rate"]),
+        weight_decay=float(spec.params["weight_decay"]),
+        optimizer=config.optimizer,
+        momentum=config.momentum,
+        evaluate_every=0 if spec.stage == "search" else config.evaluate_every,
+    )
+    if not isinstance(config, EpochConfig):
+        return schedule
+    steps = steps_per_epoch(items, config.batch_size)
+    epochs, drops = config.lengthened(method)
+    return dataclasses.replace(
+        schedule,
+        iterations=epochs * steps,
+        evaluate_every=schedule.evaluate_every * steps,
+        batch_size=config.batch_size,
+        seed=spec.seed,
+        drops=tuple(drop * steps for drop in drops),
+        factor=config.factor,
+    )
+
+
+def _relaxation(config: Config) -> dict[str, Any]:
+    """The settings of UniLoss."""
+    if not isinstance(config, EpochConfig):
+        return {}
+    return {"anchors": config.anchors, "interpolation": config.interpolation, "fraction": config.fraction}
+
+
+def _shown(config: Config, split: Split) -> tuple[Split, int | None]:
+    """What is measured, and how many items at once: of large training data a part is enough."""
+    if not isinstance(config, EpochConfig):
+        return split, None
+    count = config.train_measured
+    if not 0 < count < len(split.train):
+        return split, AT_ONCE
+    return dataclasses.replace(split, train=split.train.first(count)), AT_ONCE
 
 
 def set_up_process() -> None:

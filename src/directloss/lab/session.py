@@ -40,14 +40,16 @@ class Request:
     resume: bool = False
     storage: str | None = None
     data_root: Path | None = None
+    dataset: str | None = None
 
     @property
     def changes(self) -> dict[str, Any]:
         """The config keys that were given."""
         named = {"methods": self.methods, "seeds": self.seeds, "noise": self.noise, "select_on": self.select}
-        if self.data_root is not None:
-            named["images"] = "mnist"
-        return {**{key: value for key, value in named.items() if value is not None}, **self.settings}
+        named["dataset"] = self.dataset
+        given = {key: value for key, value in named.items() if value is not None}
+        with_root = get_experiment(self.name).with_root if self.data_root is not None else {}
+        return {**with_root, **given, **self.settings}
 
     def command(self, out: Path, preset: str) -> str:
         """The command that asks for exactly this."""
@@ -59,6 +61,7 @@ class Request:
             "--select": self.select,
             "--out": out,
             "--storage": self.storage,
+            "--dataset": self.dataset,
             "--data-root": self.data_root,
         }
         for option, value in options.items():
@@ -92,8 +95,6 @@ class Plan:
 def make_plan(request: Request) -> Plan:
     """Check everything that can be checked before the first run, and write nothing."""
     experiment = get_experiment(request.name)
-    if request.data_root is not None:
-        _check_data_root(experiment, request.data_root)
     workers = check_count("--workers", request.workers if request.workers is not None else cores())
     if request.storage is not None:
         close_storage(open_storage(request.storage))
@@ -107,6 +108,7 @@ def make_plan(request: Request) -> Plan:
         info = {"experiment": request.name, "preset": preset, "command": request.command(out, preset), "started": now()}
     storage = request.storage or info.get("storage") or f"sqlite:///{out}/search.db"
     root = str(request.data_root) if request.data_root is not None else info.get("data_root")
+    experiment.check(config, root)
     info |= {"config": config.to_dict(), "finished": None, "versions": versions(), "commit": commit()}
     info |= {"storage": request.storage or info.get("storage"), "data_root": root}
     return Plan(experiment, config, preset, Folder(out), info, workers, storage, root)
@@ -125,14 +127,6 @@ def _resumed(experiment: Experiment, request: Request) -> tuple[str, Path, Confi
     if config != stored:
         info["command"] = request.command(out, preset)
     return preset, out, config, info
-
-
-def _check_data_root(experiment: Experiment, root: Path) -> None:
-    if not experiment.takes_data_root:
-        fail("--data-root", f"must be left out: {experiment.name!r} draws its data itself", root)
-    from directloss.lab.data.digits import mnist
-
-    mnist(str(root))
 
 
 def cores() -> int:
@@ -168,8 +162,9 @@ def _run_all(plan: Plan, console: Console) -> None:
     storage = open_storage(plan.storage)
     pool = Pool(plan.workers)
     try:
-        campaign = Campaign(plan.experiment.name, plan.config, storage, records, plan.data_root)
-        standing = Standing(plan.config)
+        metric = plan.experiment.metric
+        campaign = Campaign(plan.experiment.name, plan.config, storage, records, plan.data_root, metric=metric)
+        standing = Standing(plan.config, metric)
         title = f"{plan.experiment.name} ({plan.preset})"
         with Display(console, title, campaign.total, standing, list(records.by_key.values())) as display:
             campaign.observe = display.add

@@ -42,7 +42,10 @@ def reproduce(
     ],
     preset: Annotated[
         str | None,
-        typer.Option(help="**quick** takes minutes, **paper** is the complete experiment.", show_default="quick"),
+        typer.Option(
+            help="**quick** takes minutes, **paper** is the complete experiment; some have **small** in between.",
+            show_default="quick",
+        ),
     ] = None,
     methods: Annotated[
         str | None,
@@ -62,7 +65,7 @@ def reproduce(
     select: Annotated[
         str | None,
         typer.Option(
-            help="Choose hyper-parameters by AP on **train** data or on held-out **val** data; never on test data.",
+            help="Choose hyper-parameters on **train** data or on held-out **val** data; never on test data.",
             show_default="from the preset",
         ),
     ] = None,
@@ -84,7 +87,14 @@ def reproduce(
     data_root: Annotated[
         Path | None,
         typer.Option(
-            help="For digits-noise: the folder with the four MNIST files.", show_default="scikit-learn's digits"
+            help="The folder with the original files of the data set, for experiments on images.",
+            show_default="digits-noise: scikit-learn's digits",
+        ),
+    ] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option(
+            help="Which data set lies there, such as fashion-mnist or mirror-mouse.", show_default="from the preset"
         ),
     ] = None,
     settings: Annotated[
@@ -114,6 +124,7 @@ def reproduce(
         resume=resume,
         storage=storage,
         data_root=data_root,
+        dataset=dataset,
     )
     console = Console()
     plan = make_plan(request)

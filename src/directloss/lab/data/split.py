@@ -15,7 +15,10 @@ from directloss.lab.seeding import generator
 
 @dataclass(frozen=True)
 class Part:
-    """Inputs ``(n, d)`` and labels 0 or 1 ``(n,)``."""
+    """Inputs ``(n, d)`` and labels 0 or 1 ``(n,)``; or images, classes, keypoints: the first dimension is the items.
+
+    Inputs that do not fit into memory may be any object with a ``shape`` that reads items when it is indexed.
+    """
 
     x: Tensor
     y: Tensor
@@ -26,6 +29,10 @@ class Part:
     def take(self, index: Tensor) -> Part:
         """The items at ``index``."""
         return Part(self.x[index], self.y[index])
+
+    def first(self, count: int) -> Part:
+        """The first items, without a copy."""
+        return Part(self.x[:count], self.y[:count])
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,10 @@ def _data(config: DigitsConfig, source: Source) -> Split:
     return thirds(x, (digits == int(source.label or 0)).long(), "digits", source.seed)
 
 
+def _look(config: DigitsConfig, root: str) -> None:
+    mnist(root)  # reads and checks all of it, once
+
+
 def _model(config: DigitsConfig, inputs: int) -> nn.Module:
     return Scorer(inputs, config.hidden)
 
@@ -105,5 +109,6 @@ DIGITS_NOISE = Experiment(
     presets={"quick": QUICK, "paper": PAPER},
     data=_data,
     model=_model,
-    takes_data_root=True,
+    look=_look,
+    with_root={"images": "mnist"},
 )
