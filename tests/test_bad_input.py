@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -66,6 +67,11 @@ WRONG_FOR_ALL: list[tuple[dict[str, Any], str, str]] = [
     ({"task": "ndgc@10"}, "task", "Did you mean 'ndcg'"),
     ({"task": "ndcg@ten"}, "task", "must have a number after '@', but it is 'ndcg@ten'. For example 'ndcg@10'"),
     ({"task": "ap@3"}, "task", "takes no number: 'ap' stands alone, but it is 'ap@3'"),
+    ({"task": "chain@3"}, "task", "takes no number: 'chain' stands alone, but it is 'chain@3'"),
+    ({"task": "average_precision"}, "task", "but it is 'average_precision'. Did you mean 'ap'?"),
+    ({"task": "Average Precision"}, "task", "Did you mean 'ap'?"),
+    ({"task": "roc-auc"}, "task", "Did you mean 'auc'?"),
+    ({"task": "matthews"}, "task", "Did you mean 'mcc'?"),
     ({"task": ""}, "task", "must be a known name, or a task object, but it is ''"),
     ({"task": Pick}, "task", "but it is the class Pick. Make an object of it first"),
     ({"task": dl.Task}, "task", "but it is the class Task. Make an object of it first"),
@@ -110,6 +116,9 @@ WRONG_EPSILON: list[tuple[Any, str]] = [
     (None, "must be a positive number, but it is None"),
     (True, "must be a positive number, but it is True"),
     ([1.0, 2.0], "must be a positive number, but it is [1.0, 2.0]"),
+    (np.float32(-1), "must be positive and finite, but it is -1.0"),
+    (np.bool_(True), "must be a positive number"),
+    (1j, "must be a positive number, but it is 1j"),
     (torch.tensor([1.0, 0.0]), "must be positive and finite"),
     (torch.tensor([1.0, math.nan]), "must be positive and finite"),
     (torch.tensor([1, 2]), "must be a number or a floating-point tensor"),

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -403,3 +407,42 @@ def test_a_task_must_return_one_loss_per_problem() -> None:
 def test_targets_and_epsilons_may_carry_gradients_of_their_own() -> None:
     scores, labels = torch.tensor([0.1, 0.2]), torch.tensor([1.0, 0.0], requires_grad=True)
     assert dl.direct_loss(scores, labels, "ap", epsilon=torch.tensor(0.5, requires_grad=True)).item() == 0.5
+
+
+@pytest.mark.parametrize("number", [np.float32(0.5), np.float64(0.5), np.float16(0.5), Fraction(1, 2)])
+def test_numbers_of_other_libraries(number: object) -> None:
+    scores = SCORES.clone().requires_grad_()
+    found = slope(scores, dl.direct_loss(scores, RANKED, "ap", epsilon=number, sign=np.int64(-1)))
+    assert torch.equal(found, slope(scores, dl.direct_loss(scores, RANKED, "ap", epsilon=0.5, sign=-1)))
+    assert dl.DirectLoss(dl.tasks.NDCG(np.int64(3)), epsilon=number)(scores, RANKED).isfinite()
+
+
+@pytest.mark.parametrize("call", [dl.direct_loss, dl.hinge_loss, lambda s, t, name: dl.DirectLoss(name)(s, t)])
+def test_warnings_point_at_the_call(call: Callable[..., Tensor]) -> None:
+    with pytest.warns(dl.DirectLossWarning) as caught:
+        call(SCORES, torch.zeros_like(RANKED), "ap")
+    assert [Path(warning.filename).name for warning in caught] == [Path(__file__).name]
+
+
+@pytest.mark.parametrize("epsilon", [1e-320, torch.tensor(1e-44), torch.full((3,), 5e-324, dtype=torch.float64)])
+@pytest.mark.parametrize("name", ["accuracy", "error", "ap"])
+def test_a_tiny_epsilon_has_a_finite_gradient(name: str, epsilon: float | Tensor) -> None:
+    target = torch.tensor([1, 2, 0]) if name == "accuracy" else RANKED
+    scores = torch.zeros(3, 4, requires_grad=True)
+    if name == "error" and isinstance(epsilon, Tensor):
+        epsilon = epsilon.reshape(-1, 1)
+    gradient = slope(scores, dl.direct_loss(scores, target, name, epsilon=epsilon))
+    assert gradient.isfinite().all()
+    assert (
+        gradient.any() or name == "error"
+    )  # in float32 this epsilon is 0, and nothing is within reach of the threshold
+
+
+@pytest.mark.parametrize(("kind", "huge"), [(torch.float32, 3e38), (torch.float64, 1.7e308)])
+@pytest.mark.parametrize("name", ["accuracy", "error", "chain"])
+def test_the_automatic_epsilon_of_huge_scores_is_finite(name: str, kind: torch.dtype, huge: float) -> None:
+    scores = torch.tensor([[0.5, -1.0, 1.0, 0.2], [1.0, 0.0, 0.3, -0.8], [0.3, 0.6, -0.4, 0.7]], dtype=kind)
+    target = RANKED if name == "error" else torch.tensor([1, 2, 0])
+    task = dl.tasks.get(name)
+    plain, found = task.auto_epsilon(scores, target), task.auto_epsilon(scores * huge, target)
+    torch.testing.assert_close(found / huge, plain)

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
+import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
@@ -143,23 +147,24 @@ def check_epsilon(epsilon: object, shape: torch.Size | None = None) -> float | T
 
 def check_positive(argument: str, value: object, hint: str = "") -> float:
     """A positive finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, Real):
         fail(argument, "must be a positive number", repr(value), hint)
-    if not (math.isfinite(value) and value > 0):
+    number = float(value)
+    if not (math.isfinite(number) and number > 0):
         fail(argument, "must be positive and finite", value, hint)
-    return float(value)
+    return number
 
 
 def check_count(argument: str, value: object) -> int:
     """A whole number of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1:
         fail(argument, "must be a whole number of at least 1", repr(value))
-    return value
+    return int(value)
 
 
 def check_sign(sign: object) -> int:
     """+1 (away from worse) or -1 (towards better)."""
-    if isinstance(sign, bool) or not isinstance(sign, int | float) or sign not in (1, -1):
+    if isinstance(sign, bool) or not isinstance(sign, Real) or sign not in (1, -1):
         fail("sign", "must be +1 (away from worse) or -1 (towards better)", repr(sign))
     return 1 if sign == 1 else -1
 
@@ -177,20 +182,32 @@ def check_choice(argument: str, value: Any, choices: Iterable[str]) -> Any:
     return value
 
 
-def near(word: object, known: Iterable[str], most: int = 3) -> str:
-    """A "did you mean" sentence, or nothing."""
-    close = difflib.get_close_matches(str(word).lower(), list(known), n=most, cutoff=0.5)
+def near(word: object, known: Iterable[str] | Mapping[str, str], most: int = 3) -> str:
+    """A "did you mean" sentence, or nothing. A mapping says which word to suggest for each."""
+    word = str(word).lower()
+    close = difflib.get_close_matches(word, list(known), n=most, cutoff=0.5)
+    if isinstance(known, Mapping):
+        close = [known[word]] if word in known else list(dict.fromkeys(known[match] for match in close))
     return f"Did you mean {' or '.join(repr(name) for name in close)}?" if close else ""
 
 
 _told: set[str] = set()
+_NOT_THE_USERS = tuple(str(Path(file).parent) + os.sep for file in (__file__, torch.__file__))
 
 
 def warn_once(key: str, message: str) -> None:
     """Say it the first time only: a training loop would otherwise repeat it thousands of times."""
     if key not in _told:
         _told.add(key)
-        warnings.warn(message, DirectLossWarning, stacklevel=3)
+        warnings.warn(message, DirectLossWarning, stacklevel=_users_level())
+
+
+def _users_level() -> int:
+    """How many frames above `warn_once` the first line lies that is neither ours nor PyTorch's: the user's call."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_THE_USERS):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def forget_warnings() -> None:

@@ -90,8 +90,8 @@ class Problem:
             return self.weight
         warn_once(
             f"uncounted {self.task!r}",
-            f"{missing} of {counted.numel()} problems have no loss under {self.task!r} (for a ranking: no relevant or "
-            "no irrelevant item that counts). They have loss 0 and gradient 0, and no part in the mean. This is said once.",
+            f"{missing} of {counted.numel()} problems have no loss under {self.task!r} (for a ranking: no relevant "
+            "or no irrelevant item that counts). They have loss 0, gradient 0, no part in the mean. This is said once.",
         )
         counted = counted.to(torch.promote_types(self.scores.dtype, torch.float32))
         return counted if self.weight is None else counted * self.weight

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -106,7 +106,10 @@ class Task(ABC):
         """
         values = scores.detach().to(torch.promote_types(scores.dtype, torch.float32))
         inside = tuple(range(-self.event_dims, 0))
-        return spread((values - values.mean(inside, keepdim=True) if inside else values).flatten())
+        power = _excess(values.abs().amax())
+        values = torch.ldexp(values, -power)
+        centred = values - values.mean(inside, keepdim=True) if inside else values
+        return _or_one(torch.ldexp(torch.std(centred.flatten(), correction=0), power))
 
     def fused(
         self,
@@ -127,17 +130,31 @@ class Task(ABC):
 def spread(scores: Tensor, valid: Tensor | None = None) -> Tensor:
     """Standard deviation over the last dimension, in float32 or better; 1 where all scores are equal.
 
-    With equal scores any epsilon gives the same augmented output, so 1 is as good as any other value.
+    Equal scores have no scale that epsilon could follow. A ranking of them has the same augmented output for every
+    epsilon; where scores are compared with 0, as in ``"error"``, the 1 is a convention and no more.
     """
     values = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    if valid is not None:
+        values = values * valid
+    power = _excess(values.abs().amax(-1, keepdim=True))
+    values = torch.ldexp(values, -power)
     if valid is None:
         deviation = torch.std(values, dim=-1, correction=0)
     else:
         count = valid.sum(-1).clamp(min=1)
-        centred = (values - (values * valid).sum(-1, keepdim=True) / count.unsqueeze(-1)) * valid
+        centred = (values - values.sum(-1, keepdim=True) / count.unsqueeze(-1)) * valid
         deviation = (centred.square().sum(-1) / count).sqrt()
+    return _or_one(torch.ldexp(deviation, power.squeeze(-1)))
+
+
+def _excess(largest: Tensor) -> Tensor:
+    """By which power of two numbers have to shrink so that their squares do not overflow; 0 for most."""
+    return (torch.frexp(largest).exponent - 30).clamp(min=0)
+
+
+def _or_one(deviation: Tensor) -> Tensor:
     # Below this floor 1 / epsilon would overflow the gradient's type.
-    return torch.where(deviation > torch.finfo(values.dtype).tiny ** 0.5, deviation, torch.ones_like(deviation))
+    return torch.where(deviation > torch.finfo(deviation.dtype).tiny ** 0.5, deviation, torch.ones_like(deviation))
 
 
 class ForeignTask(Task):
@@ -173,11 +190,16 @@ class ForeignTask(Task):
 METHODS = ("predict", "augmented", "truth", "loss", "score")
 Factory = Callable[..., Task]
 _factories: dict[str, tuple[Factory, str]] = {}
+_meant: dict[str, str] = {}
 
 
-def register(name: str, factory: Factory, summary: str) -> None:
-    """Give a task a name. ``"name@x"`` calls ``factory(x)``, plain ``"name"`` calls ``factory()``."""
+def register(name: str, factory: Factory, summary: str, also: Iterable[str] = ()) -> None:
+    """Give a task a name. ``"name@x"`` calls ``factory(x)``, plain ``"name"`` calls ``factory()``.
+
+    ``also`` are words that users may try instead; they are told the name.
+    """
     _factories[name] = (factory, summary)
+    _meant.update(dict.fromkeys((name, *also), name))
 
 
 def names() -> list[str]:
@@ -198,7 +220,7 @@ def get(name: str) -> Task:
             "task",
             "must be a known name, or a task object",
             repr(name),
-            near(base, names()) or f"Known: {', '.join(names())}.",
+            near(base.replace(" ", "_").replace("-", "_"), _meant) or f"Known: {', '.join(names())}.",
         )
     factory = _factories[base][0]
     if not at:

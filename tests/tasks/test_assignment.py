@@ -139,3 +139,19 @@ def test_wrong_calls(task: Assignment, scores: Any, target: Any, options: dict[s
     with pytest.raises(dl.DirectLossError) as caught:
         dl.direct_loss(scores, target, task, **options)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(("kind", "huge"), [(torch.float32, 3e38), (torch.float64, 1.7e308)])
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("share", [0.3, "auto"])
+def test_scores_near_the_largest_number(kind: torch.dtype, huge: float, sign: int, share: float | str) -> None:
+    """As for scores of order one: everything is scaled."""
+    plain = torch.tensor([[1.0, -1.0, 0.1], [1.0, 0.3, 0.0], [0.0, 0.9, -1.0]], dtype=torch.float64)
+    target = torch.tensor([0, 1, 2])
+    found = []
+    for scores, unit in ((plain, 1.0), ((plain * huge).to(kind), huge)):
+        leaf = scores.clone().requires_grad_()
+        loss = dl.direct_loss(leaf, target, "assignment", epsilon=share if share == "auto" else share * unit, sign=sign)
+        loss.backward()
+        found.append((loss.detach().double(), leaf.grad.double() * unit))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-6)

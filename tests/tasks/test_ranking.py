@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from threading import Thread
+
 import numpy as np
 import pytest
 import torch
@@ -150,6 +153,72 @@ def test_denormal_scores_have_a_finite_gradient() -> None:
     losses, grads = gradient(scores * 1e-42, target, "ap")
     assert torch.isfinite(losses).all()
     assert torch.isfinite(grads).all()
+
+
+TINY = [1e-290, 1e-308, 1e-320, 5e-324, torch.tensor(1e-44), torch.tensor(1e-320, dtype=torch.float64)]
+
+
+@pytest.mark.parametrize("backend", ["compiled", "tensor"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_tiny_epsilon_has_a_finite_gradient(sign: int, dtype: torch.dtype, backend: str) -> None:
+    """Its inverse overflows: what changes places gets the largest number, all others exactly 0."""
+    scores, target = lists(2, 30, seed=4, dtype=dtype, ties=True)
+    scores[1], target[:, 0], target[:, 1] = torch.arange(1, 31), 1, 0
+    weight = torch.ones(2, 30)
+    with kernels.use(backend):
+        for epsilon in TINY:
+            for name, options in [*((name, {}) for name in [*NAMES, "graded_ndcg", "f1"]), ("auc", {"weight": weight})]:
+                _, grads = gradient(scores, target, name, epsilon=epsilon, sign=sign, **options)
+                assert torch.isfinite(grads).all(), (name, epsilon)
+                assert not grads[1].any(), "without ties nothing is within reach"
+
+
+@pytest.mark.parametrize("backend", ["compiled", "tensor"])
+@pytest.mark.parametrize("name", NAMES)
+def test_values_are_not_looked_at_if_not_asked_for(name: str, backend: str) -> None:
+    """Labels that are none count as padding, NaN as the largest score."""
+    scores, target = lists(1, 12, seed=9)
+    target[0, :4] = torch.tensor([1, 0, 7, -3])
+    spoiled = scores.clone()
+    spoiled[0, 5] = torch.nan
+    scores[0, 5] = 1e300
+    mask = (target == 0) | (target == 1)
+    with kernels.use(backend):
+        wanted = dl.direct_loss(scores, target, name, mask=mask, epsilon=1.0)
+        found = dl.direct_loss(spoiled, target, name, epsilon=1.0, check_values=False)
+        torch.testing.assert_close(found, wanted)
+        for wrong in ((spoiled, target.clamp(0, 1)), (scores, target)):
+            with pytest.raises(
+                dl.DirectLossError, match=r"scores must be finite|target must hold only 0 or 1, but it is 7"
+            ):
+                dl.direct_loss(*wrong, name)
+
+
+@pytest.mark.parametrize("backend", ["compiled", "tensor"])
+def test_a_wrong_label_is_named_and_not_the_padding_before_it(backend: str) -> None:
+    scores, target = torch.tensor([0.1, 0.2, 0.3, 0.4]), torch.tensor([-1, 1, 0, 2])
+    metric = tasks.AveragePrecision().metric.weights(target)
+    with kernels.use(backend), pytest.raises(dl.DirectLossError, match=r"0 or 1 or -1, but it is 2 at index \[3\]"):
+        kernels.solve_rankings(scores, target, metric)
+
+
+def test_the_backend_is_chosen_for_one_thread_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(kernels, "_solve_compiled", lambda *rest: asked.append("compiled"))
+    monkeypatch.setattr(kernels, "_solve_tensor", lambda *rest: asked.append("tensor"))
+    scores, target = torch.tensor([0.1, 0.2]), torch.tensor([1, 0])
+    ask = partial(kernels.solve_rankings, scores, target, tasks.AUC().metric.weights(target))
+    with kernels.use("tensor"):
+        ask()
+        with kernels.use("compiled"):
+            ask()
+        other = Thread(target=ask)
+        other.start()
+        other.join()
+        ask()
+    ask()
+    assert asked == ["tensor", "compiled", "compiled", "tensor", "compiled"]
 
 
 @pytest.mark.parametrize("backend", ["compiled", "tensor"])

@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -30,12 +31,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from directloss._checks import check_choice, check_finite, check_labels
+from directloss._checks import IGNORE, check_choice, check_finite, check_labels
 from directloss._dynamo import outside_graphs
 
 BINARY = 'Relevance is binary here; for grades there is "graded_ndcg".'
+LABELS = (0, 1, IGNORE)
 BACKENDS = ("auto", "compiled", "tensor")
-_chosen = "auto"
+_chosen: ContextVar[str] = ContextVar("backend", default="auto")
 
 
 class PositionWeights(NamedTuple):
@@ -98,13 +100,21 @@ class Rankings(NamedTuple):
 
 @contextmanager
 def use(backend: str) -> Iterator[None]:
-    """Choose the backend inside a ``with`` block: "compiled", "tensor", or "auto" (compiled on the CPU)."""
-    global _chosen
-    before, _chosen = _chosen, check_choice("backend", backend, BACKENDS)
+    """Choose the backend inside a ``with`` block: "compiled", "tensor", or "auto" (compiled on the CPU).
+
+    It holds for this thread (or asyncio task) alone.
+    """
+    before = _chosen.set(check_choice("backend", backend, BACKENDS))
     try:
         yield
     finally:
-        _chosen = before
+        _chosen.reset(before)
+
+
+def compiles(scores: Tensor) -> bool:
+    """Whether compiled loops are to be used for these scores."""
+    chosen = _chosen.get()
+    return scores.device.type == "cpu" if chosen == "auto" else chosen == "compiled"
 
 
 @outside_graphs
@@ -133,8 +143,7 @@ def solve_rankings(
         check_values: whether to look for NaN and wrong labels.
         padding: whether the label -1 is allowed.
     """
-    compiled = scores.device.type == "cpu" if _chosen == "auto" else _chosen == "compiled"
-    backend = _solve_compiled if compiled else _solve_tensor
+    backend = _solve_compiled if compiles(scores) else _solve_tensor
     return backend(scores, target, weights, epsilon, sign, gradient, above, check_values, padding)
 
 
@@ -142,6 +151,16 @@ def solve_rankings(
 def least_epsilon(kind: torch.dtype) -> float:
     """Below this spread of the scores 1 / epsilon would overflow the gradient's type, and all scores count as equal."""
     return math.sqrt(torch.finfo(kind).tiny)
+
+
+LEAST_UNIT = 2.0**-960
+"""Where epsilon times the number of pairs is less, the gradient is cut: its inverse times any count is still finite."""
+
+
+def bounded(gradient: Tensor, kind: torch.dtype) -> Tensor:
+    """A gradient in a type that may be narrower: what would overflow it is cut to its largest number."""
+    most = torch.finfo(kind).max
+    return gradient.clamp(-most, most).to(kind)
 
 
 GRID, MOST, EXCHANGES = 24, 0.15, (8.0, 80.0)
@@ -182,8 +201,9 @@ def _solve_compiled(
     values = scores.contiguous().numpy()
     shape, n = values.shape, values.shape[-1]
     labels = np.empty(shape, dtype=np.int8)
-    if compiled.read_labels(_countable(target).numpy().reshape(-1), labels.reshape(-1), padding) >= 0:
-        check_labels(target, hint=BINARY)
+    strange = compiled.read_labels(_countable(target).numpy().reshape(-1), labels.reshape(-1), padding) >= 0
+    if strange and check_values:
+        check_labels(target, LABELS if padding else LABELS[:2], BINARY)
     if epsilon is None or isinstance(epsilon, float):
         steps = np.array([epsilon or 0.0])
     else:
@@ -198,10 +218,15 @@ def _solve_compiled(
         weights.tables.numpy(), weights.base, weights.stride, weights.alpha, weights.beta, weights.first,
         weights.cutoff, weights.max_fpr,
         weights.monotone(sign), steps, epsilon is None, GRID, MOST, HAIR, EXCHANGES, least_epsilon(scores.dtype), sign,
+        LEAST_UNIT, torch.finfo(scores.dtype).max,
         loss.reshape(-1), grad.reshape(-1, n), above_w.reshape(-1, n), above_d.reshape(-1, n), counts.reshape(-1, 2),
     )  # fmt: skip
-    if missing < 0:
-        check_finite(scores)
+    if missing < 0:  # a score is not finite
+        if check_values:
+            check_finite(torch.where(target >= 0, scores, 0.0))
+        most = torch.finfo(scores.dtype).max
+        known = torch.nan_to_num(scores, nan=most)
+        return _solve_compiled(known, target, weights, epsilon, sign, gradient, above, check_values, padding)
     return Rankings(
         torch.from_numpy(loss),
         torch.from_numpy(counts),
@@ -228,7 +253,7 @@ def _solve_tensor(
     from directloss.kernels import tensor
 
     if check_values:
-        check_labels(target, (0, 1, -1) if padding else (0, 1), BINARY)
+        check_labels(target, LABELS if padding else LABELS[:2], BINARY)
         check_finite(torch.where(target >= 0, scores, 0.0))
     batch, shape = scores.shape[:-1], scores.shape
     scores, target = scores.reshape(-1, shape[-1]), target.reshape(-1, shape[-1])
@@ -245,6 +270,7 @@ def _solve_tensor(
     given = tensor.auto_epsilon(predicted, weights, least) if epsilon is None else epsilon
     steps = torch.as_tensor(given, dtype=torch.float64, device=scores.device).reshape(-1).expand(len(scores))
     direct = tensor.augment(predicted, weights, steps, sign)
-    unit = -2.0 * sign / (steps * (relevant * irrelevant).clamp(min=1))
-    grad = (unit[:, None] * (direct - predicted.above) + 0.0).to(loss.dtype).reshape(shape) if gradient else None
+    unit = -2.0 * sign / (steps * (relevant * irrelevant).clamp(min=1)).clamp(min=LEAST_UNIT)
+    slope = unit[:, None] * (direct - predicted.above) + 0.0  # and not -0.0
+    grad = bounded(slope, loss.dtype).reshape(shape) if gradient else None
     return Rankings(loss, counts, complete, grad, above_w, direct.reshape(shape) if above == "augmented" else None)

@@ -20,11 +20,20 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
 
     All kernels stand in one file, because numba drops a cached result only when the file of that function changes.
     """
+    return _compiled(function, {})
+
+
+def reordering(function: Callable[..., Any]) -> Callable[..., Any]:
+    """As `kernel`, where sums may be taken in any order, which lets a processor add several numbers at a time."""
+    return _compiled(function, {"fastmath": {"reassoc", "nsz"}})
+
+
+def _compiled(function: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
     # Nothing here divides by zero, and without the check for it loops are faster.
     try:
-        compiled: Callable[..., Any] = njit(cache=True, nogil=True, error_model="numpy")(function)
+        compiled: Callable[..., Any] = njit(cache=True, nogil=True, error_model="numpy", **options)(function)
     except RuntimeError:
-        compiled = njit(nogil=True, error_model="numpy")(function)
+        compiled = njit(nogil=True, error_model="numpy", **options)(function)
     return compiled
 
 
@@ -366,32 +375,34 @@ def _false_positive_table(max_fpr, N):
 
 @kernel
 def read_labels(target, labels, padding):
-    """Copy labels into int8. Returns the place of the first that is not 0 or 1 (or -1, where padding is allowed), or
-    -1.
+    """Copy labels into int8. Returns a place where one is not 0 or 1 (or -1, where padding is allowed), or -1; such a
+    label counts as padding.
     """
+    strange = -1
     for k in range(target.shape[0]):
         value = target[k]
         if value == 0:
             labels[k] = 0
         elif value == 1:
             labels[k] = 1
-        elif padding and value == -1:
-            labels[k] = -1
         else:
-            return k
-    return -1
+            labels[k] = -1
+            if not (padding and value == -1):
+                strange = k
+    return strange
 
 
 @kernel
 def solve(
     bits, target, narrow, tables, base, stride, alpha, beta, first, cutoff, max_fpr, monotone,
-    epsilon, auto, grid, most, hair, exchanges, least, sign, loss, gradient, above_w, above_d, size_of,
+    epsilon, auto, grid, most, hair, exchanges, least, sign, least_unit, largest,
+    loss, gradient, above_w, above_d, size_of,
 ):  # fmt: skip
     """Every problem of a batch: its loss, its numbers of relevant and irrelevant items, and, as asked, gradient and
     counts.
 
-    Arrays without rows are not asked for. Returns the number of problems that lack relevant or irrelevant items, or
-    -1 if a score is not finite.
+    Arrays without rows are not asked for. Gradients are finite, ``largest`` at most. Returns the number of problems
+    that lack relevant or irrelevant items, or -1 if a score is not finite.
     """
     table, prefix, z_of, best_of = tables[0], tables[1], tables[2], tables[3]
     missing = 0
@@ -444,7 +455,7 @@ def solve(
                 step = _auto_epsilon(a, b, P, N, scale, per_item, grid, most, hair, least) * z / ideal
             else:
                 step = epsilon[row % epsilon.shape[0]]
-            c = 0.5 * step * scale * P * N / z
+            c = 0.5 * scale * step * P * N / z
             _augment(
                 a, b, P, N, n_w, p_w, n, p, weights, prefix, base, stride, alpha, beta, first, cutoff, monotone, c, sign
             )  # fmt: skip
@@ -458,9 +469,11 @@ def solve(
         if gradient.shape[0] > 0:
             for k in range(width):
                 gradient[row, k] = 0.0
-            unit = -2.0 * sign / (step * P * N) if P > 0 and N > 0 else 0.0
+            unit = -2.0 * sign / max(step * P * N, least_unit) if P > 0 and N > 0 else 0.0
             for i in range(P):
-                gradient[row, item_a[i]] = unit * (n[i] - n_w[i]) + 0.0  # and not -0.0
+                slope = unit * (n[i] - n_w[i]) + 0.0  # and not -0.0
+                gradient[row, item_a[i]] = min(max(slope, -largest), largest)
             for j in range(N):
-                gradient[row, item_b[j]] = unit * (p[j] - p_w[j]) + 0.0
+                slope = unit * (p[j] - p_w[j]) + 0.0
+                gradient[row, item_b[j]] = min(max(slope, -largest), largest)
     return missing

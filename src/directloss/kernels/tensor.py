@@ -172,7 +172,7 @@ def augment(predicted: Predicted, weights: PositionWeights, epsilon: Tensor, sig
     if P == 0 or N == 0:
         return predicted.above
     relevant, irrelevant = predicted.relevant, predicted.irrelevant
-    c = 0.5 * epsilon * predicted.scale * (relevant * irrelevant) / normaliser(weights, relevant, irrelevant)
+    c = 0.5 * predicted.scale * epsilon * (relevant * irrelevant) / normaliser(weights, relevant, irrelevant)
     if weights.monotone(sign):
         p = _positions_first(predicted, weights, c, sign)
         n = torch.searchsorted(p.contiguous(), torch.arange(1, P + 1, device=p.device).expand(len(p), P).contiguous())

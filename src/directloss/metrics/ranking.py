@@ -30,7 +30,7 @@ from directloss._checks import (
     fail,
 )
 from directloss._dynamo import outside_graphs
-from directloss.kernels import PositionWeights, pairs, solve_rankings
+from directloss.kernels import PositionWeights, solve_rankings, weighted
 
 
 @dataclass(frozen=True)
@@ -295,9 +295,9 @@ def auc(scores: Tensor, target: Tensor, mask: Tensor | None = None, weight: Tens
     scores, target = _checked(scores, target, mask)
     check_finite(scores)
     weight = check_weight(weight, target.shape, "item")
-    items = pairs.weigh(scores, target, weight)
+    items = weighted.weigh(scores, target, weight)
     relevant, irrelevant = items.mass
-    value = 1 - pairs.pair_loss(items, pairs.predicted_above(items))
+    value = 1 - weighted.pair_loss(items, weighted.predicted_above(items))
     value = torch.where((relevant > 0) & (irrelevant > 0), value, torch.nan)
     return value.to(torch.promote_types(scores.dtype, torch.float32))
 

@@ -51,13 +51,20 @@ class Assignment(LabelTask):
         from scipy.optimize import linear_sum_assignment  # slow to import, and only assignments need it
 
         rows, columns = scores.shape[-2:]
-        table = scores.reshape(-1, rows, columns).cpu().numpy()
+        scores = scores.double()
+        table = (scores * _unit(scores.abs())).reshape(-1, rows, columns).cpu().numpy()
         present = real.reshape(-1, rows).cpu().numpy()
         output = torch.full((len(table), rows), IGNORE)
         for problem, (values, there) in enumerate(zip(table, present, strict=True)):
             row, column = linear_sum_assignment(values[there], maximize=True)
             output[problem, there.nonzero()[0][row]] = torch.from_numpy(column)
         return output.reshape(real.shape).to(scores.device)
+
+    def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
+        scores, target = scores.detach().double(), self.truth(target)
+        steps = torch.as_tensor(epsilon, dtype=torch.float64, device=scores.device)[..., None, None]
+        unit = _unit(torch.maximum(scores.abs(), steps))
+        return self.solve(scores * unit + sign * (steps * unit) * self.costs(target, scores), target != IGNORE)
 
     def truth(self, target: Tensor) -> Tensor:
         """The column of each row, from either form of the target."""
@@ -106,3 +113,9 @@ class Assignment(LabelTask):
     def __repr__(self) -> str:
         words = (["cost=..."] if self.cost is not None else []) + (["indicator=True"] if self.indicator else [])
         return f"Assignment({', '.join(words)})"
+
+
+def _unit(sizes: Tensor) -> Tensor:
+    """A power of two for each problem, 1 for most, that keeps sums of numbers near the largest ones finite."""
+    huge = sizes.amax((-2, -1), keepdim=True) > 2.0**900
+    return torch.ones_like(huge, dtype=torch.float64).masked_fill(huge, 2.0**-200)

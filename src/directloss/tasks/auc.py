@@ -1,7 +1,7 @@
 """The area under the ROC curve, also of items with weights.
 
 With weights a pair counts as much as the product of its two, in F and in the loss, so each pair still decides alone and
-loss-augmented inference is a sort, exact for both signs: O(n log n); `directloss.kernels.pairs` has the formulas.
+loss-augmented inference is a sort, exact for both signs: O(n log n); `directloss.kernels.weighted` has the formulas.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from directloss._checks import IGNORE
-from directloss.kernels import pairs
+from directloss.kernels import LEAST_UNIT, bounded, weighted
 from directloss.metrics.ranking import PartialAUCMetric
 from directloss.task import Solved
 from directloss.tasks.ranking import Ranking, RankingTask
@@ -20,7 +20,7 @@ class AUC(RankingTask):
     """Area under the ROC curve: the share of pairs in the right order.
 
     With weights of items (``weight`` in the shape of the target) a pair counts as much as the product of its two, in F
-    and in the loss; see `directloss.kernels.pairs`.
+    and in the loss; see `directloss.kernels.weighted`.
 
     Example:
         >>> AUC()
@@ -50,24 +50,24 @@ class WeightedAUC(AUC):
         self.weight = weight
 
     def infer(self, scores: Tensor, target: Tensor) -> Ranking:
-        items = pairs.weigh(scores.detach(), target, self.weight)
-        return _weighted_ranking(items, pairs.predicted_above(items))
+        items = weighted.weigh(scores.detach(), target, self.weight)
+        return _weighted_ranking(items, weighted.predicted_above(items))
 
     def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Ranking:
-        items = pairs.weigh(scores.detach(), target, self.weight)
-        return _weighted_ranking(items, pairs.augmented_above(items, epsilon, sign))
+        items = weighted.weigh(scores.detach(), target, self.weight)
+        return _weighted_ranking(items, weighted.augmented_above(items, epsilon, sign))
 
     def truth(self, target: Tensor) -> Ranking:
-        items = pairs.weigh(target, target, self.weight)
-        return _weighted_ranking(items, pairs.true_above(items))
+        items = weighted.weigh(target, target, self.weight)
+        return _weighted_ranking(items, weighted.true_above(items))
 
     def loss(self, output: Tensor | Ranking, target: Tensor) -> Tensor:
         ranking = output if isinstance(output, Ranking) else self.infer(-output, target)
-        return pairs.pair_loss(pairs.weigh(target, target, self.weight), ranking.above)
+        return weighted.pair_loss(weighted.weigh(target, target, self.weight), ranking.above)
 
     def counted(self, target: Tensor) -> Tensor | None:
         """Lists in which both classes have a weight."""
-        relevant, irrelevant = pairs.weigh(target, target, self.weight).mass
+        relevant, irrelevant = weighted.weigh(target, target, self.weight).mass
         return (relevant > 0) & (irrelevant > 0)
 
     def auto_epsilon(self, scores: Tensor, target: Tensor) -> Tensor:
@@ -85,20 +85,21 @@ class WeightedAUC(AUC):
         check_values: bool,
     ) -> Solved:
         self.check(scores, target, check_values)
-        items = pairs.weigh(scores, target, self.weight)
-        predicted = pairs.predicted_above(items)
+        items = weighted.weigh(scores, target, self.weight)
+        predicted = weighted.predicted_above(items)
         kind = torch.promote_types(scores.dtype, torch.float32)
-        losses, slope = pairs.pair_loss(items, predicted).to(kind), None
+        losses, slope = weighted.pair_loss(items, predicted).to(kind), None
         if gradient:
             given = self.auto_epsilon(scores, target) if epsilon is None else epsilon
             steps = torch.as_tensor(given, dtype=torch.float64, device=scores.device)[..., None]
-            direct = pairs.augmented_above(items, steps[..., 0], sign)
-            slope = (sign / steps * pairs.slope_between(items, direct, predicted) + 0.0).to(kind)  # and not -0.0
+            direct = weighted.augmented_above(items, steps[..., 0], sign)
+            change = weighted.slope_between(items, direct, predicted) + 0.0  # and not -0.0
+            slope = bounded(sign / steps.clamp(min=LEAST_UNIT) * change, kind)
         return Solved(losses, slope, self.counted(target))
 
     def __repr__(self) -> str:
         return "AUC() with weights of items"
 
 
-def _weighted_ranking(items: pairs.WeightedItems, above: Tensor) -> Ranking:
-    return Ranking(above, pairs.coefficients(items, above))
+def _weighted_ranking(items: weighted.WeightedItems, above: Tensor) -> Ranking:
+    return Ranking(above, weighted.coefficients(items, above))

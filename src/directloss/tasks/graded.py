@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from directloss._checks import IGNORE, check_finite, check_same_shape, fail
+from directloss.kernels import LEAST_UNIT, bounded
 from directloss.metrics.graded import (
     check_grades,
     check_settings,
@@ -149,8 +150,9 @@ class GradedNDCG(Task):
         if epsilon is None:
             epsilon = self.auto_epsilon(scores, target)
         there = shared_discounts(self._moved(scores, relative, epsilon, sign), real, self.k) * over
-        slope = (there - here) * sign / (epsilon[..., None] if isinstance(epsilon, Tensor) else epsilon)
-        return Solved(loss, slope.to(kind), self.counted(target))
+        steps = torch.as_tensor(epsilon, dtype=torch.float64, device=scores.device)[..., None]
+        slope = bounded((there - here) * sign / steps.clamp(min=LEAST_UNIT), kind)
+        return Solved(loss, slope, self.counted(target))
 
     def _ranking(self, scores: Tensor, target: Tensor) -> GradedRanking:
         shared = shared_discounts(scores, target >= 0, self.k)

@@ -1,0 +1,153 @@
+"""Rankings whose items have weights, judged by the weighted share of pairs in the wrong order; on every device.
+
+    F = 1/(V W) sum_ij v_i w_j y_ij (a_i - b_j)        L = 1/(V W) sum_ij v_i w_j [b_j above a_i]
+
+with weights ``v`` of the relevant and ``w`` of the irrelevant items, V and W their sums. A pair is worth the same in F
+and in L, so it decides alone: in the best ``F + sign * epsilon * L`` it is in the wrong order where ``a_i - b_j <
+sign * epsilon / 2``. That is the order of the scores with the irrelevant ones raised by ``sign * epsilon / 2``: a sort.
+A pair exactly at the threshold stays as it is predicted.
+
+A ranking is described by ``above``: for each item the weight of the items of the other class above it, a cumulative sum
+along the order. It gives the loss and the gradient,
+
+    L = 1/(V W) sum_i v_i above_i      dF/da_i = v_i (W - 2 above_i) / (V W)      dF/db_j = w_j (V - 2 above_j) / (V W)
+
+Ties: equal scores are spread evenly by weight. Among the tied items of each class, heaviest first, relevant item k
+stands behind those irrelevant ones before which a smaller share of the irrelevant weight has passed than of the
+relevant weight up to and with k. For equal weights this is the rule of the package, ``ceil(k q / r)``; for many light
+items every tied pair is half right.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+
+class WeightedItems(NamedTuple):
+    """Lists of items, each of shape ``(..., n)``."""
+
+    values: Tensor
+    """Scores in float64, minus infinity for padding."""
+    relevant: Tensor
+    irrelevant: Tensor
+    weight: Tensor
+    """In float64, 0 for padding, and 1 for the heaviest item of each class, so that equal weights sum exactly."""
+
+    @property
+    def mass(self) -> tuple[Tensor, Tensor]:
+        """V and W, the weights of all relevant and of all irrelevant items, each of shape ``(...)``."""
+        return (self.weight * self.relevant).sum(-1), (self.weight * self.irrelevant).sum(-1)
+
+
+def weigh(scores: Tensor, target: Tensor, weight: Tensor) -> WeightedItems:
+    """Lists from scores, labels (1 relevant, 0 irrelevant, -1 padding) and weights that are finite and not negative."""
+    relevant, irrelevant = target == 1, target == 0
+    values = torch.where(relevant | irrelevant, scores.double(), -torch.inf)
+    scaled = torch.zeros_like(values)
+    for kind in (relevant, irrelevant):
+        own = torch.where(kind, weight.double(), 0.0)
+        heaviest = own.amax(-1, keepdim=True)
+        scaled = scaled + own / _positive(heaviest)
+    return WeightedItems(values, relevant, irrelevant, scaled)
+
+
+def predicted_above(items: WeightedItems) -> Tensor:
+    """The ranking by score, ties spread evenly by weight."""
+    # Relevant before irrelevant before padding, and the heaviest of each first: that is the order among equal scores.
+    kind = torch.where(items.relevant, -2.0, torch.where(items.irrelevant, 0.0, 2.0))
+    order = _resort((kind - items.weight).argsort(dim=-1, stable=True), -items.values)
+    values = items.values.gather(-1, order)
+    fresh = torch.ones_like(values, dtype=torch.bool)
+    fresh[..., 1:] = values[..., 1:] != values[..., :-1]
+    if not bool(fresh.all()):
+        group = fresh.cumsum(-1) - 1
+        passed = _back(_share_passed(items, order, group, fresh), order)
+        order = _resort(_resort(order, passed), _back(group, order))
+    return _above(items, order)
+
+
+def _share_passed(items: WeightedItems, order: Tensor, group: Tensor, fresh: Tensor) -> Tensor:
+    """Inside each group of equal scores, how much of its class's weight has passed: with a relevant item, before an
+    irrelevant one.
+    """
+
+    def share(kind: Tensor, inclusive: bool) -> Tensor:
+        weight = (items.weight * kind).gather(-1, order)
+        before = pad(weight.cumsum(-1), (1, 0))[..., :-1]
+        whole = torch.zeros_like(weight).scatter_add_(-1, group, weight).gather(-1, group)
+        passed = weight.cumsum(-1) if inclusive else before
+        return (passed - _at_start(before, fresh)) / _positive(whole)
+
+    return torch.where(items.relevant.gather(-1, order), share(items.relevant, True), share(items.irrelevant, False))
+
+
+def augmented_above(items: WeightedItems, epsilon: float | Tensor, sign: int) -> Tensor:
+    """The ranking with the highest ``F + sign * epsilon * L``; one epsilon, or one for each list."""
+    half = 0.5 * torch.as_tensor(epsilon, dtype=torch.float64, device=items.values.device)[..., None]
+    # However small epsilon is, it decides between equal scores: at least the next number there is.
+    beyond = torch.nextafter(items.values, torch.full_like(items.values, sign * torch.inf))
+    raised = items.values + sign * half
+    raised = torch.maximum(raised, beyond) if sign > 0 else torch.minimum(raised, beyond)
+    values = torch.where(items.irrelevant, raised, items.values)
+    # A pair at the threshold stays as predicted: for sign +1 it was right, for sign -1 wrong.
+    first = items.irrelevant if sign < 0 else items.relevant
+    return _above(items, _resort((~first).argsort(dim=-1, stable=True), -values))
+
+
+def true_above(items: WeightedItems) -> Tensor:
+    """The ranking with every relevant item above every irrelevant one."""
+    return torch.where(items.irrelevant, items.mass[0][..., None], 0.0)
+
+
+def pair_loss(items: WeightedItems, above: Tensor) -> Tensor:
+    """L of a ranking, shape ``(...)``; 0 where a class has no weight."""
+    V, W = items.mass
+    total = torch.where(items.relevant, items.weight * above, 0.0).sum(-1)
+    return torch.where((V > 0) & (W > 0), total / _positive(V * W), 0.0).clamp(max=1)
+
+
+def coefficients(items: WeightedItems, above: Tensor) -> Tensor:
+    """dF/dscores of a ranking, shape ``(..., n)``; 0 where a class has no weight."""
+    V, W = (mass[..., None] for mass in items.mass)
+    others = torch.where(items.relevant, W, V)
+    slope = items.weight * (others - 2 * above) / _positive(V * W)
+    return torch.where((V > 0) & (W > 0), slope, 0.0)
+
+
+def slope_between(items: WeightedItems, direct: Tensor, predicted: Tensor) -> Tensor:
+    """dF/dscores of one ranking minus that of another; exactly 0 where they agree."""
+    V, W = (mass[..., None] for mass in items.mass)
+    change = -2 * items.weight * (direct - predicted) / _positive(V * W)
+    return torch.where((V > 0) & (W > 0), change, 0.0)
+
+
+def _resort(order: Tensor, key: Tensor) -> Tensor:
+    """An order changed so that the key (of each item) ascends; where it is equal, the order stays."""
+    return order.gather(-1, key.gather(-1, order).argsort(dim=-1, stable=True))
+
+
+def _back(values: Tensor, order: Tensor) -> Tensor:
+    """From the order of the ranking to that of the input."""
+    return torch.zeros_like(values).scatter_(-1, order, values)
+
+
+def _above(items: WeightedItems, order: Tensor) -> Tensor:
+    """For each item, the weight of the items of the other class above it in an order; 0 for padding."""
+    relevant, irrelevant, weight = (part.gather(-1, order) for part in (items.relevant, items.irrelevant, items.weight))
+    over_relevant, over_irrelevant = (weight * irrelevant).cumsum(-1), (weight * relevant).cumsum(-1)
+    above = torch.where(relevant, over_relevant, torch.where(irrelevant, over_irrelevant, 0.0))
+    return _back(above, order)
+
+
+def _at_start(values: Tensor, fresh: Tensor) -> Tensor:
+    """For each place the value at the start of its group."""
+    places = torch.arange(values.shape[-1], device=values.device)
+    return values.gather(-1, torch.where(fresh, places, 0).cummax(-1).values)
+
+
+def _positive(values: Tensor) -> Tensor:
+    return torch.where(values > 0, values, 1.0)
