@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from directloss.lab.cli import bench, fit, listing, report, reproduce
+from directloss.lab.cli import bench, data, fit, listing, report, reproduce
 from directloss.lab.cli.app import app
 
-__all__ = ["app", "bench", "fit", "listing", "main", "report", "reproduce"]
+__all__ = ["app", "bench", "data", "fit", "listing", "main", "report", "reproduce"]
 
 
 def main() -> None:
