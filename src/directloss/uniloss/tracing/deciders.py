@@ -1,0 +1,92 @@
+"""Who answers the questions of a metric: the scores themselves while recording, a given assignment on replay."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from directloss.uniloss.tracing.questions import GENERAL, Asked, Operand
+from directloss.uniloss.tracing.sites import Site
+from directloss.uniloss.tracing.variables import Variables
+
+
+@dataclass
+class Decision:
+    """One discrete operation of the metric."""
+
+    site: Site
+    operation: str
+    asked: list[Asked] = field(default_factory=list)
+    problem: str = ""
+    """Why it cannot be part of a metric that is a function of comparisons; empty if it can."""
+
+
+class Decider(ABC):
+    """Answers questions, and keeps a list of the decisions they belong to."""
+
+    replays = False
+
+    def __init__(self) -> None:
+        self.decisions: list[Decision] = []
+
+    def begin(self, site: Site, operation: str, problem: str = "") -> int:
+        """A new decision begins; the bit that marks what depends on it."""
+        self.decisions.append(Decision(site, operation, problem=problem))
+        return 1 << (len(self.decisions) - 1)
+
+    @abstractmethod
+    def answer(self, asked: Asked) -> Tensor:
+        """-1, 0 or +1 for each question, int8."""
+
+
+class Recorder(Decider):
+    """The scores answer; the questions are written down."""
+
+    def answer(self, asked: Asked) -> Tensor:
+        """The sign of the real values."""
+        # The operands are not kept: long records would hold every intermediate tensor.
+        self.decisions[-1].asked.append(asked._replace(sides=None))
+        return asked.real
+
+
+class Replayer(Decider):
+    """An assignment answers.
+
+    Args:
+        variables: what can be asked.
+        answers: shape ``(l,)``, -1, 0 or +1.
+        frozen: decisions at these sites are left to the real values.
+        keep: keep the two sides of each general comparison.
+    """
+
+    replays = True
+
+    def __init__(self, variables: Variables, answers: Tensor, frozen: frozenset[Site], keep: bool = False) -> None:
+        super().__init__()
+        self.variables, self.answers, self.frozen = variables, answers, frozen
+        self.unknown: dict[Site, int] = {}
+        self.kept: dict[int, tuple[tuple[Operand, Operand, torch.Size], int, int]] | None = {} if keep else None
+
+    def answer(self, asked: Asked) -> Tensor:
+        """What the assignment says; the real sign where it says nothing."""
+        site = self.decisions[-1].site
+        if site in self.frozen:
+            return asked.real
+        number = self.variables.number(asked)
+        missing = int((number == -2).sum())
+        if missing:
+            self.unknown[site] = self.unknown.get(site, 0) + missing
+        if self.variables.count == 0:
+            return asked.real
+        if self.kept is not None:
+            self._keep(asked, number)
+        given = self.answers[number.clamp(min=0)] * asked.turn
+        return torch.where(number >= 0, given, asked.real)
+
+    def _keep(self, asked: Asked, number: Tensor) -> None:
+        assert self.kept is not None and asked.sides is not None
+        for at in ((asked.kind == GENERAL) & (number >= 0)).nonzero()[:, 0].tolist():
+            self.kept.setdefault(int(number[at]), (asked.sides, at, int(asked.turn[at])))

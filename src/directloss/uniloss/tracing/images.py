@@ -1,0 +1,149 @@
+"""Which score an entry of a tensor is: images of scores under increasing functions, recognised by their witness value.
+
+An *image* of score i is ``phi(s_i)`` for a strictly monotone phi. Comparing two images under the same phi compares the
+scores; comparing an image with a constant t compares the score with ``phi^-1(t)``. Softmax and the like are monotone
+inside a row only: such images carry the number of their row as *group*, and have no inverse. Differences of two images
+are kept as well, with the second score as *partner*.
+
+Data movement (indexing, sorting, concatenation, views) needs no rules: the witness value moves along.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+TOLERANCE = 1e-10
+"""Two witness values nearer than this are the same expression: they lie some 1e-5 apart, float64 errs by 1e-15."""
+
+Inverse = Callable[[Tensor], Tensor]
+Function = tuple[Any, ...]
+IDENTITY: Function = ()
+
+
+class Origin(NamedTuple):
+    """For each entry of a tensor, which image it is; all of the tensor's shape."""
+
+    index: Tensor
+    """The flat index of the score; -1 where the entry is no known image."""
+    partner: Tensor
+    """The flat index of the score that is subtracted; -1 where there is none."""
+    function: Tensor
+    """The number of phi."""
+    group: Tensor
+    """The number of the row inside which phi is monotone; -1 where it is so everywhere."""
+
+
+@dataclass
+class Kind:
+    """A function phi, and the images under it that have been seen."""
+
+    name: Function
+    number: int
+    direction: int
+    inverse: Inverse | None
+    low: float
+    high: float
+    values: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.float64))
+    columns: Tensor = field(default_factory=lambda: torch.empty(3, 0, dtype=torch.long))
+
+
+class Images:
+    """All images seen in a run.
+
+    Args:
+        scores: the witness scores.
+        low: the least value that a score can have.
+        high: the greatest value that a score can have.
+    """
+
+    def __init__(self, scores: Tensor, low: float, high: float) -> None:
+        self.kinds: dict[Function, Kind] = {}
+        self.by_number: list[Kind] = []
+        self._groups = itertools.count()
+        index = torch.arange(scores.numel(), device=scores.device)
+        identity = self.kind(IDENTITY, 1, lambda t: t, low, high)
+        self._store(identity, scores.flatten(), torch.stack((index, index.new_tensor(-1).expand_as(index),
+                                                             index.new_tensor(-1).expand_as(index))))  # fmt: skip
+
+    def kind(self, name: Function, direction: int, inverse: Inverse | None, low: float, high: float) -> Kind:
+        """The kind of this name, made on first use."""
+        if name not in self.kinds:
+            self.kinds[name] = Kind(name, len(self.by_number), direction, inverse, low, high)
+            self.by_number.append(self.kinds[name])
+        return self.kinds[name]
+
+    def groups(self, count: int) -> int:
+        """The first of ``count`` fresh group numbers."""
+        first = next(self._groups)
+        self._groups = itertools.count(first + count)
+        return first
+
+    def add(self, kind: Kind, values: Tensor, index: Tensor, partner: Tensor, group: Tensor) -> None:
+        """Remember that these values are images of these scores."""
+        values = values.flatten()
+        columns = torch.stack((index.flatten(), partner.flatten(), group.flatten()))
+        good = torch.isfinite(values) & (columns[0] >= 0)
+        values, columns = values[good], columns[:, good]
+        fresh = self._find(kind, values) < 0
+        if bool(fresh.any()):
+            self._store(kind, values[fresh], columns[:, fresh])
+
+    def _store(self, kind: Kind, values: Tensor, columns: Tensor) -> None:
+        values = torch.cat((kind.values.to(values.device), values))
+        columns = torch.cat((kind.columns.to(columns.device), columns), 1)
+        order = values.argsort()
+        kind.values, kind.columns = values[order], columns[:, order]
+
+    def _find(self, kind: Kind, values: Tensor) -> Tensor:
+        """Where in the sorted images of a kind these values stand; -1 where they do not."""
+        if kind.values.numel() == 0:
+            return torch.full(values.shape, -1, dtype=torch.long, device=values.device)
+        return find(kind.values, values)
+
+    def locate(self, shadow: Tensor) -> Origin:
+        """Which images the entries of a shadow are."""
+        flat = shadow.contiguous().flatten()
+        found = torch.full((4, flat.numel()), -1, dtype=torch.long, device=flat.device)
+        open_ = torch.ones_like(flat, dtype=torch.bool)
+        for kind in self.by_number:
+            at = self._find(kind, flat)
+            hit = open_ & (at >= 0)
+            if bool(hit.any()):
+                found[:3, hit] = kind.columns[:, at[hit]]
+                found[3, hit] = kind.number
+                open_ &= ~hit
+                if not bool(open_.any()):
+                    break
+        index, partner, group, function = (row.reshape(shadow.shape) for row in found)
+        return Origin(index, partner, function, group)
+
+    def inverse(self, function: Tensor, value: Tensor) -> Tensor:
+        """The scores at which images reach the values; NaN where phi has no inverse."""
+        out = torch.full_like(value, torch.nan)
+        for number in function.unique().tolist():
+            inverse = self.by_number[number].inverse if number >= 0 else None
+            if inverse is not None:
+                here = function == number
+                out[here] = inverse(value[here])
+        return out
+
+    def directions(self, function: Tensor) -> Tensor:
+        """+1 where phi increases, -1 where it decreases."""
+        table = torch.tensor([kind.direction for kind in self.by_number] + [1], device=function.device)
+        return table[function]
+
+
+def find(table: Tensor, values: Tensor, tolerance: float = TOLERANCE) -> Tensor:
+    """Where values stand in a sorted table, within the tolerance; -1 where they do not."""
+    right = torch.searchsorted(table, values.contiguous()).clamp(max=table.numel() - 1)
+    left = (right - 1).clamp(min=0)
+    nearer = (table[left] - values).abs() < (table[right] - values).abs()
+    at = torch.where(nearer, left, right)
+    close = (table[at] - values).abs() <= tolerance * values.abs().clamp(min=1)
+    return torch.where(close & torch.isfinite(values), at, -1)

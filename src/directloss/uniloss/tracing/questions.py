@@ -1,0 +1,123 @@
+"""The elementary question of a metric, "what is the sign of x - y?", and which of its variables each one is."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from directloss.uniloss.tracing.images import Images, Origin
+
+FIXED, PAIR, THRESHOLD, GENERAL = range(4)
+"""No variable at all: the answer is the same for all scores; two scores; a score and a constant; anything else."""
+SAME = 1e-11
+"""A general comparison whose witness value is nearer to zero compares an expression with itself."""
+
+
+class Operand(NamedTuple):
+    """One side of a comparison."""
+
+    real: Tensor
+    shadow: Tensor
+    source: Tensor | None = None
+    """The tensor of the metric that the entries were taken from, if it is another one than ``real``."""
+    spots: Tensor | None = None
+    """Which flat entry of the source each entry is."""
+
+    def entry(self, shape: torch.Size, at: int) -> Tensor:
+        """One entry of the broadcast operand, with its gradient history."""
+        spots = self.spots
+        if spots is None:
+            spots = torch.arange(self.real.numel(), device=self.real.device).reshape(self.real.shape)
+        source = self.real if self.source is None else self.source
+        return source.reshape(-1)[spots.expand(shape).reshape(-1)[at]]
+
+
+class Asked(NamedTuple):
+    """Questions, flattened. ``answer = turn * sign(variable)``."""
+
+    kind: Tensor
+    turn: Tensor
+    code: Tensor
+    """``i * m + j`` with ``i < j`` for the pair ``s_i - s_j``; ``i`` for a threshold on ``s_i``."""
+    value: Tensor
+    """The threshold, or the witness value that marks a general comparison; float64."""
+    real: Tensor
+    """The answer that the scores of this run give, int8."""
+    sides: tuple[Operand, Operand, torch.Size] | None
+    """The two sides, and the shape they are broadcast to."""
+
+
+def signs(x: Tensor, y: Tensor) -> Tensor:
+    """-1, 0 or +1, int8."""
+    return (x > y).to(torch.int8) - (x < y).to(torch.int8)
+
+
+def ask(images: Images, x: Operand, y: Operand, m: int) -> Asked:
+    """The questions ``sign(x - y)``, entry by entry, with broadcasting."""
+    a, b = images.locate(x.shadow), images.locate(y.shadow)
+    fixed_a, fixed_b = _constant(x, a), _constant(y, b)
+    shape = torch.broadcast_shapes(x.real.shape, y.real.shape)
+
+    def spread(tensor: Tensor) -> Tensor:
+        return tensor.expand(shape).reshape(-1)
+
+    a, b = Origin(*map(spread, a)), Origin(*map(spread, b))
+    left, right = spread(x.shadow), spread(y.shadow)
+    real = signs(spread(x.real), spread(y.real))
+    known_a, known_b, fixed_a, fixed_b = a.index >= 0, b.index >= 0, spread(fixed_a), spread(fixed_b)
+    mark = left - right
+    out = Asked(
+        torch.full_like(real, GENERAL),
+        torch.where(mark < 0, -1, 1).to(torch.int8),
+        torch.zeros_like(a.index),
+        mark.abs(),
+        real,
+        (x, y, shape),
+    )
+    never = (fixed_a & fixed_b) | ~torch.isfinite(mark) | (mark.abs() < SAME * left.abs().clamp(min=1))
+    out.kind[never] = FIXED
+    lone_a, lone_b = known_a & (a.partner < 0), known_b & (b.partner < 0)
+    same = known_a & known_b & (a.function == b.function) & (a.group == b.group) & (a.partner == b.partner)
+    _pairs(out, images, same, a.index, b.index, a.function, m)
+    _pairs(out, images, known_a & ~lone_a & fixed_b & (right == 0), a.index, a.partner, a.function, m)
+    _pairs(out, images, known_b & ~lone_b & fixed_a & (left == 0), b.partner, b.index, b.function, m)
+    _thresholds(out, images, lone_a & fixed_b, a, right, 1)
+    _thresholds(out, images, lone_b & fixed_a, b, left, -1)
+    return out
+
+
+def _constant(operand: Operand, origin: Origin) -> Tensor:
+    """Which entries do not depend on the scores: they are the same for the real and the witness scores."""
+    near = 8 * torch.finfo(operand.real.dtype).eps
+    gap = (operand.real.detach().to(torch.float64) - operand.shadow).abs()
+    same = (gap <= near * operand.shadow.abs()) | (operand.real == operand.shadow)
+    return (origin.index < 0) & (same | (torch.isnan(operand.real) & torch.isnan(operand.shadow)))
+
+
+def _pairs(out: Asked, images: Images, where: Tensor, i: Tensor, j: Tensor, function: Tensor, m: int) -> None:
+    """``phi(s_i) - phi(s_j)``."""
+    i, j = i[where], j[where]
+    turn = torch.where(i < j, 1, -1) * images.directions(function[where])
+    out.kind[where] = torch.where(i == j, FIXED, PAIR).to(torch.int8)
+    out.real[where] = torch.where(i == j, 0, out.real[where]).to(torch.int8)
+    out.turn[where] = turn.to(torch.int8)
+    out.code[where] = torch.minimum(i, j) * m + torch.maximum(i, j)
+
+
+def _thresholds(out: Asked, images: Images, where: Tensor, origin: Origin, constant: Tensor, side: int) -> None:
+    """``phi(s_i) - t``, pulled back to ``s_i - phi^-1(t)``. What phi never reaches is no question."""
+    function = origin.function[where]
+    level = images.inverse(function, constant[where])
+    turn = (side * images.directions(function)).to(torch.int8)
+    known = ~torch.isnan(level)
+    at = where.nonzero()[:, 0]
+    at, level, turn = at[known], level[known], turn[known]
+    reached = torch.isfinite(level)
+    out.kind[at] = torch.where(reached, THRESHOLD, FIXED).to(torch.int8)
+    out.turn[at] = turn
+    out.code[at] = origin.index[at]
+    out.value[at] = level
+    never = at[~reached]
+    out.real[never] = torch.where(level[~reached] > 0, -1, 1).to(torch.int8) * turn[~reached]

@@ -1,0 +1,73 @@
+"""What is known of tensors, kept by storage, so that views and writes in place need no rules of their own.
+
+A tensor that depends on scores has a *shadow*: the same numbers computed in float64 from witness scores. Every tensor
+may further have *origins*: the set of decisions it depends on, the bits of one integer.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_Key = int
+
+
+class Shadows:
+    """Shadows and origins of all tensors of one run."""
+
+    def __init__(self) -> None:
+        # The storages are kept: a freed one could be reused under the same address.
+        self._shadow: dict[_Key, tuple[torch.UntypedStorage, Tensor]] = {}
+        self._origins: dict[_Key, tuple[torch.UntypedStorage, int]] = {}
+
+    def carries(self, tensor: Tensor) -> bool:
+        """Whether values of scores are in it."""
+        return tensor.untyped_storage()._cdata in self._shadow
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """The shadow, float64, shaped as the tensor; of a tensor without one, its own values."""
+        known = self._shadow.get(tensor.untyped_storage()._cdata)
+        if known is None:
+            return tensor.to(torch.float64)
+        return known[1].as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+    def put(self, tensor: Tensor, shadow: Tensor) -> None:
+        """Give a new tensor its shadow."""
+        storage = tensor.untyped_storage()
+        flat = torch.zeros(storage.nbytes() // tensor.element_size(), dtype=torch.float64, device=tensor.device)
+        self._shadow[storage._cdata] = (storage, flat)
+        self.of(tensor).copy_(shadow)
+
+    def ensure(self, tensor: Tensor) -> None:
+        """Give a tensor of constants a shadow that values of scores can be written into."""
+        if not self.carries(tensor):
+            storage = tensor.untyped_storage()
+            length = storage.nbytes() // tensor.element_size()
+            flat = tensor.detach().as_strided((length,), (1,), 0).to(torch.float64).clone()
+            self._shadow[storage._cdata] = (storage, flat)
+
+    def origins(self, tensor: Tensor) -> int:
+        """The decisions it depends on."""
+        known = self._origins.get(tensor.untyped_storage()._cdata)
+        return 0 if known is None else known[1]
+
+    def add_origins(self, tensor: Tensor, origins: int) -> None:
+        """It depends on these as well."""
+        if origins:
+            storage = tensor.untyped_storage()
+            self._origins[storage._cdata] = (storage, origins | self.origins(tensor))
+
+
+def witness(scores: Tensor, domain: str) -> Tensor:
+    """Random scores, float64, all different and well apart, in the domain of the real ones."""
+    generator = torch.Generator().manual_seed(20201 + scores.numel())
+    m = scores.numel()
+    place = torch.randperm(m, generator=generator) + 0.8 * torch.rand(m, generator=generator, dtype=torch.float64)
+    low, high = {"probabilities": (0.013, 0.987), "positive": (0.31, 4.17), "real": (-2.93, 3.11)}[domain]
+    return (low + (high - low) * (place + 0.1) / m).reshape(scores.shape).to(scores.device)
+
+
+def domain_of(scores: Tensor) -> str:
+    """What the metric's guards may have found out about the scores."""
+    low, high = float(scores.min()), float(scores.max())
+    return "real" if low < 0 else "probabilities" if high <= 1 else "positive"
