@@ -97,14 +97,30 @@ class Trace:
         return value
 
     def _complete(self, answers: Tensor) -> Tensor:
-        """Answers for all variables: what was pruned keeps the sign that it has."""
+        """Answers for all variables, those that were pruned included.
+
+        Two scores of the same group stand in the order of their wins against the others. Where both have won the same
+        comparisons, their order is of no importance, but they are equal only if they are equal to a third score.
+        """
         answers = answers.to(torch.int8)
         if self.kept is None:
             return answers
         if self.turn is not None:
             answers = answers * self.turn.to(torch.int8)
-        full = torch.sign(self._everything().values(self.scores.detach().reshape(-1))).to(torch.int8)
+        full = torch.zeros(self.variables.count, dtype=torch.int8, device=answers.device)
         full[self.kept] = answers
+        codes, m = self.variables.pairs, self.variables.m
+        i, j = codes // m, codes % m
+        dropped = torch.ones(codes.numel(), dtype=torch.bool, device=codes.device)
+        dropped[self.kept[self.kept < codes.numel()]] = False
+        given = torch.where(dropped, 0, full[: codes.numel()]).long()
+        tie = (~dropped & (given == 0)).long()
+        wins, ties = (torch.zeros(m, dtype=torch.long, device=codes.device) for _ in range(2))
+        wins.index_add_(0, i, given).index_add_(0, j, -given)
+        ties.index_add_(0, i, tie).index_add_(0, j, tie)
+        lead = torch.sign(wins[i] - wins[j])
+        lead = torch.where((lead == 0) & (ties[i] + ties[j] == 0), 1, lead)
+        full[: codes.numel()] = torch.where(dropped, lead, full[: codes.numel()]).to(torch.int8)
         return full
 
     def _run(self, scores: Tensor, replayer: Replayer, gradients: bool = False) -> Tensor:

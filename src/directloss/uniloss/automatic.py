@@ -1,0 +1,220 @@
+"""A metric taken apart by running it: the refactoring of Liu, Wang, Deng (ECCV 2020), Sec. 3.3, without the handwork."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from directloss._checks import DirectLossError, check_choice, check_finite, check_scores, check_tensor, fail
+from directloss.uniloss.best import ideal_scores
+from directloss.uniloss.comparisons import Comparisons
+from directloss.uniloss.refactoring import Bound, Refactored
+from directloss.uniloss.tracing.calls import as_scalar, call_metric, name_of
+from directloss.uniloss.tracing.explanation import Explanation
+from directloss.uniloss.tracing.patterns import Pattern, learn
+from directloss.uniloss.tracing.pruning import Rule, find_rule, pruned, variation
+from directloss.uniloss.tracing.trace import Trace, record
+
+CHECKS = 3
+"""How many other scores the first use is checked with."""
+KNOWN = 64
+"""How many kinds of batches are remembered."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the first batch of a kind has taught."""
+
+    rule: Rule | None
+    pattern: Pattern | None
+    follow: bool
+    replays: bool
+    """Whether the metric can be run on answers; if not, only scores can be measured."""
+    explanation: Explanation
+    constant: Comparisons | None
+    """The comparisons, where they do not depend on the target."""
+
+
+class Automatic(Refactored):
+    """Any metric, refactored by watching what it compares.
+
+    The metric must be deterministic, return one number, and depend on scores through comparisons alone. It is called
+    plainly for every value that is needed; the record is made on the first batch of each shape and type. Sorting n
+    scores has n (n - 1) / 2 comparisons here. Scores should be logits: a network's plain output.
+
+    A Python ``if`` on a comparison works; where its outcome only chooses a branch (such as "are all scores in [0, 1]?")
+    it keeps the outcome it has for the recorded scores, and `explain` lists it.
+
+    Args:
+        metric: ``metric(scores, target)`` returns one number.
+        prune: "auto" drops comparisons inside groups of equal relevance if the metric turns out not to depend on them;
+            True drops them in any case, False never.
+
+    Example:
+        >>> correct = lambda scores, target: (scores.argmax(-1) == target).float().mean()
+        >>> bound = Automatic(correct).bind(torch.tensor([[3.0, 1.0, 2.0], [0.0, 1.0, 2.0]]), torch.tensor([0, 1]))
+        >>> bound.comparisons.values(bound.scores)
+        tensor([ 2.,  1.,  1., -1.])
+        >>> bound.measure(bound.scores[None])
+        tensor([0.5000])
+    """
+
+    def __init__(self, metric: Callable[[Tensor, Tensor], Any], prune: bool | str = "auto") -> None:
+        if not callable(metric):
+            hint = "It is called as metric(scores, target) and returns one number."
+            fail("metric", "must be a function", f"a {type(metric).__name__}", hint)
+        if not isinstance(prune, bool):
+            check_choice("prune", prune, ("auto",))
+        self.metric, self.prune = metric, prune
+        self._plans: dict[tuple[Any, ...], Plan] = {}
+
+    def __repr__(self) -> str:
+        return f"Automatic({name_of(self.metric)})"
+
+    def bind(self, scores: Tensor, target: Tensor) -> Bound:
+        """The refactoring for the scores and the target of one problem."""
+        scores, target = check_scores(scores, 0, "(...)"), check_tensor("target", target)
+        fixed = scores.detach()
+        check_finite(fixed)
+        plan = self._plan(fixed, target)
+        comparisons = self._comparisons(plan, fixed, target)
+        best = ideal_scores(fixed, target)
+        best = None if best is None else best.reshape(-1)
+        return Bound(
+            scores.reshape(-1),
+            comparisons,
+            self._measure(fixed.shape, target),
+            self._decide(plan, fixed, target) if plan.replays else None,
+            best,
+            None if best is None else comparisons.values(best) > 0,
+        )
+
+    def explain(self, scores: Tensor, target: Tensor) -> Explanation:
+        """What was found in the metric's code, by file and line."""
+        scores, target = check_scores(scores, 0, "(...)").detach(), check_tensor("target", target)
+        check_finite(scores)
+        return self._plan(scores, target).explanation
+
+    def _comparisons(self, plan: Plan, scores: Tensor, target: Tensor) -> Comparisons:
+        if plan.constant is not None:
+            return plan.constant
+        if plan.pattern is not None:
+            return plan.pattern.comparisons(target)
+        return self._trace(plan, scores, target).comparisons
+
+    def _trace(self, plan: Plan, scores: Tensor, target: Tensor) -> Trace:
+        return pruned(record(self.metric, scores, target, plan.follow), plan.rule)
+
+    def _measure(self, shape: torch.Size, target: Tensor) -> Callable[[Tensor], Tensor]:
+        def measure(scores: Tensor) -> Tensor:
+            with torch.no_grad():
+                rows = scores.detach().reshape(-1, *shape)
+                return torch.stack([as_scalar(call_metric(self.metric, row, target), row) for row in rows])
+
+        return measure
+
+    def _decide(self, plan: Plan, scores: Tensor, target: Tensor) -> Callable[[Tensor], Tensor]:
+        def decide(bits: Tensor) -> Tensor:
+            trace = self._trace(plan, scores, target)
+            return torch.stack([trace.replay(2 * row.to(torch.int8) - 1) for row in bits])
+
+        return decide
+
+    def _plan(self, scores: Tensor, target: Tensor) -> Plan:
+        # Metrics look at the range of scores to tell probabilities from logits, so batches of the two are two kinds.
+        low, high = torch.aminmax(scores)
+        kind = (scores.shape, scores.dtype, scores.device, target.shape, target.dtype, bool((low >= 0) & (high <= 1)))
+        plan = self._plans.get(kind)
+        if plan is None:
+            while len(self._plans) >= KNOWN:
+                del self._plans[next(iter(self._plans))]
+            plan = self._plans[kind] = self._study(scores, target)
+        return plan
+
+    def _study(self, scores: Tensor, target: Tensor) -> Plan:
+        """Record, check, and look for a pattern."""
+        generator = torch.Generator().manual_seed(0)
+        self._check_deterministic(scores, target)
+        trace, follow, replays = self._verified(scores, target, generator)
+        rule = find_rule(trace, self.prune, generator)
+        trace = pruned(trace, rule)
+        pattern = learn(trace, rule)
+        if pattern is not None and not self._holds(pattern, rule, follow, trace, generator):
+            pattern = None
+        found = replace(
+            trace.explain(),
+            pruning="none" if rule is None else "pairs of equal relevance do not matter",
+            pattern="none, each batch is recorded anew" if pattern is None else pattern.words,
+            warnings=() if replays else ("it cannot be run on answers; use anchors in score space",),
+        )
+        constant = pattern.comparisons(target) if pattern is not None and rule is None else None
+        return Plan(rule, pattern, follow, replays, found, constant)
+
+    def _value(self, scores: Tensor, target: Tensor) -> Tensor:
+        with torch.no_grad():
+            return as_scalar(call_metric(self.metric, scores.clone(), target), scores)
+
+    def _check_deterministic(self, scores: Tensor, target: Tensor) -> None:
+        one, two = self._value(scores, target), self._value(scores, target)
+        if not torch.equal(one, two) and not bool(torch.isnan(one) & torch.isnan(two)):
+            fail(
+                "metric",
+                "must return the same for the same scores",
+                f"{float(one):g} in one call and {float(two):g} in the next",
+                "Fix its random numbers, or reset its state in every call.",
+            )
+
+    def _verified(self, scores: Tensor, target: Tensor, generator: torch.Generator) -> tuple[Trace, bool, bool]:
+        """A record whose replay gives the metric: with frozen guards, or else with followed ones."""
+        others = [variation(scores, generator, tied=k == 1) for k in range(CHECKS)]
+        trace = record(self.metric, scores, target)
+        differs, unknown = self._differs(trace, others)
+        if not differs and not unknown:
+            return trace, False, True
+        if trace.guards:
+            second = record(self.metric, scores, target, follow=True)
+            if not any(self._differs(second, others)):
+                return second, True, True
+        if differs:
+            fail(
+                "metric",
+                "must depend on scores through comparisons alone",
+                f"{name_of(self.metric)}, which gives {differs} when its comparisons are answered for it",
+                "It may keep a state, or take values of scores out of torch.",
+            )
+        return trace, False, False
+
+    def _differs(self, trace: Trace, others: list[Tensor]) -> tuple[str, bool]:
+        """Where a replay and the metric disagree, in words; and whether it asked unrecorded questions."""
+        for scores in (trace.scores, *others):
+            try:
+                plain = self._value(scores.to(trace.scores.dtype), trace.target)
+            except DirectLossError:
+                continue
+            try:
+                replayed = trace.replay(trace.answers(scores))
+            except DirectLossError:
+                return "", True
+            if not torch.allclose(plain, replayed, rtol=1e-4, atol=1e-5, equal_nan=True):
+                return f"{float(replayed):g} instead of {float(plain):g}", False
+        return "", False
+
+    def _holds(
+        self, pattern: Pattern, rule: Rule | None, follow: bool, trace: Trace, generator: torch.Generator
+    ) -> bool:
+        """Whether the pattern explains other batches of the same kind as well."""
+        for _ in range(2):
+            target = trace.target
+            if target.dim():
+                target = target[torch.randperm(len(target), generator=generator).to(target.device)]
+            try:
+                other = pruned(record(self.metric, variation(trace.scores, generator), target, follow), rule)
+            except DirectLossError:
+                return False
+            if not pattern.explains(other):
+                return False
+        return True

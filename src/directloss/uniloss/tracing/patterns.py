@@ -1,0 +1,105 @@
+"""The regular form of a metric's comparisons, so that a new batch needs index arithmetic and no new record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from directloss.uniloss.comparisons import Differences
+from directloss.uniloss.tracing.pruning import Rule, between, lists_of, relevance
+from directloss.uniloss.tracing.trace import Trace
+
+MOST = 1 << 22
+"""Patterns of more pairs than this are not tried."""
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """All pairs inside lists along a dimension, and every score with the same thresholds."""
+
+    shape: torch.Size
+    words: str
+    left: Tensor
+    right: Tensor
+    """All pairs, in the order of their codes."""
+    places: Tensor
+    offset: Tensor
+    """The scores that are compared with constants, and minus these; float64."""
+    rule: Rule | None
+
+    def comparisons(self, target: Tensor) -> Differences:
+        """The comparisons for a target."""
+        left, right = self.left, self.right
+        if self.rule is not None and left.numel():
+            label = relevance(self.shape, target, self.rule[0])
+            kept, turn = between(label, left, right)
+            left, right, swap = left[kept], right[kept], turn < 0
+            left, right = torch.where(swap, right, left), torch.where(swap, left, right)
+        if self.places.numel() == 0:
+            return Differences(left, right)
+        offset = torch.cat((self.offset.new_zeros(left.numel()), self.offset))
+        return Differences(
+            torch.cat((left, self.places)), torch.cat((right, torch.full_like(self.places, -1))), offset
+        )
+
+    def explains(self, trace: Trace) -> bool:
+        """Whether these are exactly the comparisons of a record."""
+        mine, theirs = self.comparisons(trace.target), trace.comparisons
+        if not isinstance(theirs, Differences) or mine.count != theirs.count:
+            return False
+        same = torch.equal(mine.left, theirs.left) and torch.equal(mine.right, theirs.right)
+        if mine.offset is None or theirs.offset is None:
+            return same and (mine.offset is None) == (theirs.offset is None)
+        return same and torch.allclose(mine.offset, theirs.offset, rtol=1e-9, atol=1e-9)
+
+
+def learn(trace: Trace, rule: Rule | None) -> Pattern | None:
+    """The pattern of a record (after pruning by ``rule``), if it has one."""
+    variables, shape = trace.variables, trace.scores.shape
+    if variables.marks.numel():
+        return None
+    levels = len(variables.ticks)
+    if variables.places.numel() not in (0, variables.m * levels):
+        return None
+    some = trace.kept is None or trace.kept.numel() > variables.places.numel()
+    dims: list[int | None] = [lists_of(trace)] if some and variables.pairs.numel() else [-1]
+    for dim in dims:
+        left, right = _all_pairs(shape, dim, trace.scores.device)
+        if left.numel() > MOST:
+            continue
+        words = _words(dim, shape, levels, rule)
+        at = variables.places // max(levels, 1)
+        offset = variables.offset()
+        none = torch.zeros(0, dtype=torch.float64, device=left.device)
+        offset = none if offset is None else offset[variables.pairs.numel() :]
+        found = Pattern(shape, words, left, right, at, offset, rule)
+        if found.explains(trace):
+            return found
+    return None
+
+
+def _all_pairs(shape: torch.Size, dim: int | None, device: torch.device) -> tuple[Tensor, Tensor]:
+    """All pairs ``i < j`` inside lists along ``dim``; of all scores for None; no pairs for -1."""
+    index = torch.arange(shape.numel(), device=device)
+    lists = index.reshape(1, -1) if dim is None else index[:0].reshape(0, 1)
+    if dim is not None and dim >= 0:
+        lists = index.reshape(shape).movedim(dim, -1).reshape(-1, shape[dim])
+    n = lists.shape[-1]
+    if lists.shape[0] * n * (n - 1) // 2 > MOST:
+        return torch.empty(MOST + 1, dtype=torch.long), torch.empty(0, dtype=torch.long)
+    i, j = torch.triu_indices(n, n, 1, device=device)
+    left, right = lists[:, i].reshape(-1), lists[:, j].reshape(-1)
+    order = (left * shape.numel() + right).argsort()
+    return left[order], right[order]
+
+
+def _words(dim: int | None, shape: torch.Size, levels: int, rule: Rule | None) -> str:
+    parts = []
+    if dim is None or dim >= 0:
+        pairs = "all pairs of scores" if dim is None or len(shape) == 1 else f"all pairs along dimension {dim}"
+        parts.append(pairs + (" of different relevance" if rule is not None else ""))
+    if levels:
+        parts.append(f"each score with {levels} constant{'s' * (levels > 1)}")
+    return " and ".join(parts)

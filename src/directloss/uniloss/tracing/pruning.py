@@ -1,0 +1,140 @@
+"""Which pairs of scores do not matter: those inside groups of equal relevance, if the metric does not care about them.
+
+If exchanging scores inside such groups never changes the metric, its value depends on comparisons between groups alone.
+For average precision this leaves relevant against irrelevant items, P x N pairs; for accuracy the right class against
+the others, n (c - 1): the sets that Liu, Wang, Deng (Sec. 3.2, 4.2) chose by hand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from directloss._checks import DirectLossError
+from directloss.uniloss.tracing.calls import as_scalar, call_metric
+from directloss.uniloss.tracing.trace import Trace
+
+DRAWS = 6
+"""How many random exchanges must leave the metric as it is."""
+
+
+def relevance(shape: torch.Size, target: Tensor, place: int | None) -> Tensor:
+    """How relevant each score is by the target, shape ``(m,)``.
+
+    Args:
+        shape: of the scores.
+        target: labels in the shape of the scores, or class indices.
+        place: the dimension of the classes; None for labels.
+    """
+    if place is None:
+        return target.reshape(-1)
+    right = torch.zeros(shape, dtype=torch.bool, device=target.device)
+    known = target.unsqueeze(place)
+    return right.scatter_(place, known.clamp(min=0).long(), known >= 0).reshape(-1)
+
+
+def forms(shape: torch.Size, target: Tensor) -> list[int | None]:
+    """How the target may say what is relevant: as labels (None), or as classes along a dimension."""
+    if target.shape == shape:
+        return [None]
+    if target.is_floating_point() or target.dtype == torch.bool or target.numel() == 0:
+        return []
+    found: list[int | None] = []
+    for place in dict.fromkeys((1, len(shape) - 1)):
+        rest = [size for d, size in enumerate(shape) if d != place]
+        if 0 < place < len(shape) and list(target.shape) == rest and int(target.max()) < shape[place]:
+            found.append(place)
+    return found
+
+
+def rows(shape: torch.Size, dim: int | None, device: torch.device) -> Tensor:
+    """The number of the list that each score is in, shape ``(m,)``: lists along ``dim``, or one of all scores."""
+    if dim is None:
+        return torch.zeros(shape.numel(), dtype=torch.long, device=device)
+    sizes = [1 if d == dim else size for d, size in enumerate(shape)]
+    return torch.arange(torch.Size(sizes).numel(), device=device).reshape(sizes).expand(shape).reshape(-1)
+
+
+def lists_of(trace: Trace) -> int | None:
+    """The dimension along which all compared pairs lie; None where they do not lie along one."""
+    pairs, shape = trace.variables.pairs, trace.scores.shape
+    for dim in range(trace.scores.dim() - 1, -1, -1):
+        row = rows(shape, dim, pairs.device)
+        if bool((row[pairs // trace.variables.m] == row[pairs % trace.variables.m]).all()):
+            return dim
+    return None
+
+
+def exchanged(scores: Tensor, group: Tensor, generator: torch.Generator) -> Tensor:
+    """Scores put in random order inside each group."""
+    shuffled = torch.randperm(scores.numel(), generator=generator).to(scores.device)
+    places, sources = group.argsort(stable=True), shuffled[group[shuffled].argsort(stable=True)]
+    out = torch.empty_like(scores).reshape(-1)
+    out[places] = scores.reshape(-1)[sources]
+    return out.reshape(scores.shape)
+
+
+def variation(scores: Tensor, generator: torch.Generator, tied: bool = False) -> Tensor:
+    """Other scores that a metric accepts as it accepts these: exchanged along the last dimension, and noise."""
+    dim = scores.dim() - 1
+    moved = exchanged(scores, rows(scores.shape, dim if dim > 0 else None, scores.device), generator)
+    if float(scores.min()) >= 0:
+        return moved
+    spread = float(scores.std(correction=0)) or 1.0
+    noise = torch.randn(scores.shape, generator=generator, dtype=scores.dtype).to(scores.device)
+    moved = moved + spread * noise
+    return (moved / spread * 2).round() / 2 * spread if tied else moved
+
+
+def invariant(trace: Trace, label: Tensor, dim: int | None, generator: torch.Generator) -> bool:
+    """Whether exchanging scores inside groups of equal relevance leaves the metric as it is."""
+    kinds = label.unique(return_inverse=True)[1]
+    group = rows(trace.scores.shape, dim, trace.scores.device) * (int(kinds.max()) + 1) + kinds
+    for draw in range(DRAWS):
+        before = trace.scores if draw == 0 else variation(trace.scores, generator)
+        try:
+            values = [_value(trace, scores) for scores in (before, exchanged(before, group, generator))]
+        except DirectLossError:
+            return False
+        if not torch.allclose(values[0], values[1], rtol=1e-5, atol=1e-6, equal_nan=True):
+            return False
+    return True
+
+
+def _value(trace: Trace, scores: Tensor) -> Tensor:
+    return as_scalar(call_metric(trace.metric, scores.clone(), trace.target), scores)
+
+
+Rule = tuple[int | None]
+"""Drop pairs of equal relevance; the dimension of the classes, or None for labels."""
+
+
+def find_rule(trace: Trace, prune: bool | str, generator: torch.Generator) -> Rule | None:
+    """Whether pairs of equal relevance can be dropped, and what relevance is."""
+    if prune is False or trace.variables.pairs.numel() == 0:
+        return None
+    dim = lists_of(trace)
+    for place in forms(trace.scores.shape, trace.target):
+        label = relevance(trace.scores.shape, trace.target, place)
+        if prune is True or invariant(trace, label, dim, generator):
+            return (place,)
+    return None
+
+
+def pruned(trace: Trace, rule: Rule | None) -> Trace:
+    """Only the variables that matter; pairs are turned so that the more relevant score comes first."""
+    if rule is None:
+        return trace
+    label = relevance(trace.scores.shape, trace.target, rule[0])
+    kept, turn = between(label, trace.variables.pairs // trace.variables.m, trace.variables.pairs % trace.variables.m)
+    rest = torch.arange(trace.variables.pairs.numel(), trace.variables.count, device=kept.device)
+    return replace(trace, kept=torch.cat((kept, rest)), turn=torch.cat((turn, torch.ones_like(rest))))
+
+
+def between(label: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+    """Which pairs are of different relevance; +1 where the first score is the more relevant one, else -1."""
+    a, b = label[left], label[right]
+    kept = (a != b).nonzero()[:, 0]
+    return kept, torch.where(a[kept] > b[kept], 1, -1)
