@@ -39,7 +39,9 @@ class CountTask(Task):
     )
 
     line: ClassVar[str | None] = None
-    """What has to be fixed to make the metric linear in the true positives: "predicted", "false positives", or None."""
+    """What has to be fixed to make the metric linear in the true positives: "predicted" or "false positives"; or
+    "product" for a metric that is the product of one function of the true and one of the false positives; or None.
+    """
     monotone: bool = True
     """Whether the metric never rises when one more decision is wrong."""
 

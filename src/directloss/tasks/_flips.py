@@ -16,7 +16,8 @@ Three facts keep this small:
 - No set of flips may cost more than it can possibly gain, which leaves out the items far from the threshold.
 - Where L is linear along a line - for most metrics at a fixed number of predicted positives (``j - i`` fixed), for IoU
   at a fixed number of false positives (``j`` fixed) - the objective is concave along it: its top is where the price of
-  one more step exceeds its slope. One binary search for all lines at once, O(n log n). Else the grid of all (i, j).
+  one more step exceeds its slope. One binary search for all lines at once, O(n log n). Where the metric is a product
+  (G-mean) the best cells form a staircase, O(n log n) too. Else the grid of all (i, j).
 
 Among equal scores the item with the lower index is flipped first. Of several equally good outputs the one that costs
 least is taken, so that the plain prediction stays unless something is better by more than rounding errors.
@@ -31,6 +32,7 @@ from torch import Tensor
 
 from directloss.metrics.confusion import Counts, count
 from directloss.tasks._search import Loss, Moves, search_grid, search_lines
+from directloss.tasks._staircase import search_staircase
 
 ITEMS = 1 << 22
 CPU_ITEMS = 1 << 16
@@ -71,7 +73,8 @@ def best_flips(
         loss: L as a function of the four counts, float64 tensors that broadcast against each other.
         epsilon: shape ``(b,)``, float64.
         sign: +1 or -1.
-        line: ``"predicted"`` or ``"false positives"``, the number that has to be fixed to make L linear; else None.
+        line: ``"predicted"`` or ``"false positives"``, the number that has to be fixed to make L linear; ``"product"``
+            for a metric that is a product of a function of ``tp`` and one of ``fp``; else None.
         monotone: whether L never falls when one more decision is wrong.
     """
     most = CPU_ITEMS if plain.scores.device.type == "cpu" else ITEMS
@@ -99,6 +102,8 @@ def _best_flips(plain: Decisions, loss: Loss, epsilon: Tensor, sign: int, line: 
     negatives = _collect(size, plain.negative & ~movable & cheap, sign, unit).cut(limit)
     if line is None:
         return _apply(plain, search_grid(now, loss, sign, [positives], [negatives]))
+    if line == "product":
+        return _apply(plain, search_staircase(now, loss, sign, positives, negatives))
     return _apply(plain, search_lines(now, loss, sign, positives, negatives, line))
 
 

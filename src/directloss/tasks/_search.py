@@ -44,7 +44,7 @@ class Moves(NamedTuple):
         return Moves(self.step, self.price[:, :width], self.place[:, :width])
 
 
-def _cheapest(value: Tensor, cost: Tensor) -> Tensor:
+def cheapest(value: Tensor, cost: Tensor) -> Tensor:
     """Where the highest value of the last dimension is; of several that are equal but for rounding the cheapest."""
     return cost.masked_fill(value < value.amax(-1, keepdim=True) - 4 * ROUNDING, torch.inf).argmin(-1, keepdim=True)
 
@@ -65,7 +65,7 @@ def search_lines(
     i, j = search(positives, negatives, worth)
     cost = positives.total().gather(-1, i) + negatives.total().gather(-1, j)
     value = torch.where(cost < torch.inf, worth(i, j) - cost, -torch.inf)
-    best = _cheapest(value, cost)
+    best = cheapest(value, cost)
     return [(positives, i.gather(-1, best)), (negatives, j.gather(-1, best))]
 
 
@@ -78,7 +78,7 @@ def _fixed_predicted(positives: Moves, negatives: Moves, worth: Worth) -> tuple[
     x, y = positives.price, negatives.price
     gap = torch.arange(-x.shape[1], y.shape[1] + 1, device=x.device).expand(len(x), -1)
     first = (-gap).clamp(min=0)
-    last = torch.minimum(_real(x), _real(y) - gap).maximum(first)
+    last = torch.minimum(count_real(x), count_real(y) - gap).maximum(first)
     slope = (worth(last, last + gap) - worth(first, first + gap) - ROUNDING) / (last - first).clamp(min=1)
     i = first + _steps_below(x, y, first, first + gap, slope)
     return i, i + gap
@@ -110,12 +110,12 @@ def _fixed_fp(positives: Moves, negatives: Moves, worth: Worth) -> tuple[Tensor,
     """The best i for every j, each of shape ``(b, w)``: flip each positive that costs less than the line's slope."""
     x = positives.price
     j = torch.arange(negatives.price.shape[1] + 1, device=x.device).expand(len(x), -1)
-    last = _real(x).expand_as(j)
+    last = count_real(x).expand_as(j)
     slope = (worth(last, j) - worth(torch.zeros_like(j), j) - ROUNDING) / last.clamp(min=1)
     return torch.searchsorted(x.contiguous(), slope.contiguous()), j
 
 
-def _real(price: Tensor) -> Tensor:
+def count_real(price: Tensor) -> Tensor:
     """How many moves a problem has, shape ``(b, 1)``."""
     return (price < torch.inf).sum(-1, keepdim=True)
 
@@ -152,7 +152,7 @@ def _axis(kinds: list[Moves]) -> Axis:
     for moves in kinds:
         prices.append(moves.total())
         # Beyond the last move of a problem the price is infinite; the count stays, so that L is always well defined.
-        number = torch.arange(prices[-1].shape[1], device=prices[-1].device).minimum(_real(moves.price))
+        number = torch.arange(prices[-1].shape[1], device=prices[-1].device).minimum(count_real(moves.price))
         changes.append(moves.step * number)
     return Axis(torch.cat(changes, -1), torch.cat(prices, -1))
 
@@ -169,9 +169,9 @@ def _best_cell(now: Counts, loss: Loss, sign: int, rows: Axis, columns: Axis) ->
         more = some[:, :, None]
         cost = (price[:, :, None] + columns.price[:, None, :]).flatten(1)
         value = (sign * loss(tp + more, fp, fn - more, tn)).flatten(1) - cost
-        cell = _cheapest(value, cost)
+        cell = cheapest(value, cost)
         changes = some.gather(-1, cell // width), columns.change.gather(-1, cell % width)
         tops.append((value.gather(-1, cell), cost.gather(-1, cell), *changes))
     value, cost, change_tp, change_fp = (torch.cat(parts, -1) for parts in zip(*tops, strict=True))
-    best = _cheapest(value, cost)
+    best = cheapest(value, cost)
     return change_tp.gather(-1, best), change_fp.gather(-1, best)

@@ -2,9 +2,9 @@
 
 Scores and target have shape ``(..., n)``; each row of n items is one problem. The output says yes or no for every item,
 F is the mean over the items of ``score * yes``, and plain inference says yes where the score is above 0 (a score of
-exactly 0 is a no). Loss-augmented inference is exact for both signs: O(n log n), except for G-mean and your own
-functions, which look at all pairs of true and false positives within reach; `directloss.tasks._flips` has the algorithm
-and the rule for ties. What 0/0 means in each metric: `directloss.metrics.confusion`.
+exactly 0 is a no). Loss-augmented inference is exact for both signs: O(n log n), except for your own functions, which
+look at all pairs of true and false positives within reach; `directloss.tasks._flips` has the algorithm and the rule for
+ties. What 0/0 means in each metric: `directloss.metrics.confusion`.
 
 A problem without positives (or without negatives) has a loss like any other: its false alarms can be fewer.
 """
@@ -133,12 +133,12 @@ class BalancedAccuracy(CountTask):
 class GMean(CountTask):
     """Geometric mean of the two accuracies: ``L = 1 - sqrt(tp / (tp + fn) * tn / (tn + fp))``.
 
-    Not linear along any line: inference looks at the grid of all pairs of counts within reach, O(P N) at worst.
-
     Example:
         >>> GMean()
         GMean()
     """
+
+    line = "product"
 
     def metric(self, tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
         return formulas.g_mean_of_counts(tp, fp, fn, tn)
@@ -177,7 +177,7 @@ class CountMetric(CountTask):
     """Your own function of the confusion matrix: ``L = 1 - function(tp, fp, fn, tn)``.
 
     The function gets four float64 tensors of one shape and returns the metric in that shape, finite for all counts.
-    Inference looks at the grid of all pairs of counts, O(P N).
+    Inference looks at the grid of all pairs of counts, O(P N): seconds for 20,000 items, minutes for 100,000.
 
     Args:
         function: of true positives, false positives, false negatives and true negatives.
