@@ -14,20 +14,25 @@ from directloss.direct import DirectLoss, direct_loss
 from directloss.full_batch import full_batch_step
 from directloss.surrogates import HingeLoss, PerceptronLoss, hinge_loss, perceptron_loss
 from directloss.task import Task
+from directloss.uniloss import Anchoring, Refactoring, UniLoss, uniloss
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Anchoring",
     "DirectLoss",
     "DirectLossError",
     "DirectLossWarning",
     "HingeLoss",
     "PerceptronLoss",
+    "Refactoring",
     "Task",
+    "UniLoss",
     "direct_loss",
     "full_batch_step",
     "hinge_loss",
     "metrics",
     "perceptron_loss",
     "tasks",
+    "uniloss",
 ]

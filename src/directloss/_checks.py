@@ -155,10 +155,10 @@ def check_positive(argument: str, value: object, hint: str = "") -> float:
     return number
 
 
-def check_count(argument: str, value: object) -> int:
-    """A whole number of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1:
-        fail(argument, "must be a whole number of at least 1", repr(value))
+def check_count(argument: str, value: object, least: int = 1) -> int:
+    """A whole number of at least 1, or another least number."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
+        fail(argument, f"must be a whole number of at least {least}", repr(value))
     return int(value)
 
 

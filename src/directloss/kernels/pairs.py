@@ -1,153 +1,206 @@
-"""Rankings whose items have weights, judged by the weighted share of pairs in the wrong order; on every device.
+"""Relaxed comparisons of relevant with irrelevant scores, compiled: the hot loops of UniLoss for its usual anchors.
 
-    F = 1/(V W) sum_ij v_i w_j y_ij (a_i - b_j)        L = 1/(V W) sum_ij v_i w_j [b_j above a_i]
+Lists of ``p`` relevant and ``n`` irrelevant scores are compared pair by pair, ``u = sigmoid(a_i - b_j)``. The anchors:
 
-with weights ``v`` of the relevant and ``w`` of the irrelevant items, V and W their sums. A pair is worth the same in F
-and in L, so it decides alone: in the best ``F + sign * epsilon * L`` it is in the wrong order where ``a_i - b_j <
-sign * epsilon / 2``. That is the order of the scores with the irrelevant ones raised by ``sign * epsilon / 2``: a sort.
-A pair exactly at the threshold stays as it is predicted.
+    good    every pair right, but one
+    nearby  the present pairs, after the scores of one pair have met and passed each other
+    bad     the pairs of random scores
 
-A ranking is described by ``above``: for each item the weight of the items of the other class above it, a cumulative sum
-along the order. It gives the loss and the gradient,
-
-    L = 1/(V W) sum_i v_i above_i      dF/da_i = v_i (W - 2 above_i) / (V W)      dF/db_j = w_j (V - 2 above_j) / (V W)
-
-Ties: equal scores are spread evenly by weight. Among the tied items of each class, heaviest first, relevant item k
-stands behind those irrelevant ones before which a smaller share of the irrelevant weight has passed than of the
-relevant weight up to and with k. For equal weights this is the rule of the package, ``ceil(k q / r)``; for many light
-items every tied pair is half right.
+The first loop returns squared distances from u and the metric of each anchor, both from what the pairs show; the second
+carries weights of the squared distances back to the scores. Neither stores bits: a bit is a comparison away.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import numpy as np
 
-import torch
-from torch import Tensor
-from torch.nn.functional import pad
+from directloss.kernels.compiled import kernel, reordering
 
-
-class WeightedItems(NamedTuple):
-    """Lists of items, each of shape ``(..., n)``."""
-
-    values: Tensor
-    """Scores in float64, minus infinity for padding."""
-    relevant: Tensor
-    irrelevant: Tensor
-    weight: Tensor
-    """In float64, 0 for padding, and 1 for the heaviest item of each class, so that equal weights sum exactly."""
-
-    @property
-    def mass(self) -> tuple[Tensor, Tensor]:
-        """V and W, the weights of all relevant and of all irrelevant items, each of shape ``(...)``."""
-        return (self.weight * self.relevant).sum(-1), (self.weight * self.irrelevant).sum(-1)
+AVERAGE_PRECISION, HIT = 0, 1
+"""How lost comparisons make a list's value: its average precision, or whether some relevant score loses none."""
 
 
-def weigh(scores: Tensor, target: Tensor, weight: Tensor) -> WeightedItems:
-    """Lists from scores, labels (1 relevant, 0 irrelevant, -1 padding) and weights that are finite and not negative."""
-    relevant, irrelevant = target == 1, target == 0
-    values = torch.where(relevant | irrelevant, scores.double(), -torch.inf)
-    scaled = torch.zeros_like(values)
-    for kind in (relevant, irrelevant):
-        own = torch.where(kind, weight.double(), 0.0)
-        heaviest = own.amax(-1, keepdim=True)
-        scaled = scaled + own / _positive(heaviest)
-    return WeightedItems(values, relevant, irrelevant, scaled)
+@kernel
+def _value(lost, width, rule, counts):
+    """The value of one list; ``counts`` is scratch of ``width + 1`` zeros, and is left so."""
+    p = len(lost)
+    if rule == HIT:
+        for i in range(p):
+            if lost[i] == 0:
+                return 1.0
+        return 0.0
+    for i in range(p):
+        counts[lost[i]] += 1
+    total, place = 0.0, 0
+    for n in range(width + 1):
+        for _ in range(counts[n]):
+            place += 1
+            total += place / (place + n)
+        counts[n] = 0
+    return total / p
 
 
-def predicted_above(items: WeightedItems) -> Tensor:
-    """The ranking by score, ties spread evenly by weight."""
-    # Relevant before irrelevant before padding, and the heaviest of each first: that is the order among equal scores.
-    kind = torch.where(items.relevant, -2.0, torch.where(items.irrelevant, 0.0, 2.0))
-    order = _resort((kind - items.weight).argsort(dim=-1, stable=True), -items.values)
-    values = items.values.gather(-1, order)
-    fresh = torch.ones_like(values, dtype=torch.bool)
-    fresh[..., 1:] = values[..., 1:] != values[..., :-1]
-    if not bool(fresh.all()):
-        group = fresh.cumsum(-1) - 1
-        passed = _back(_share_passed(items, order, group, fresh), order)
-        order = _resort(_resort(order, passed), _back(group, order))
-    return _above(items, order)
+@kernel
+def _met(up, down, beyond):
+    """Where two scores stand after they have met in the middle and gone a little beyond."""
+    step = up - down
+    step += beyond if step > 0 else -beyond
+    return up - step / 2, down + step / 2
 
 
-def _share_passed(items: WeightedItems, order: Tensor, group: Tensor, fresh: Tensor) -> Tensor:
-    """Inside each group of equal scores, how much of its class's weight has passed: with a relevant item, before an
-    irrelevant one.
+@reordering
+def _gain(mine, his, row):
+    """What the ones of a random row add to its squared distance."""
+    total = 0.0
+    for j in range(len(his)):
+        total += 1.0 - 2.0 * row[j] if mine > his[j] else 0.0
+    return total
+
+
+@reordering
+def _beaten(mine, his):
+    total = 0
+    for j in range(len(his)):
+        total += mine > his[j]
+    return total
+
+
+@kernel
+def relax(a, b, good, nearby, random_a, random_b, beyond, rule, u):
+    """Squared distances and values of the anchors; fills ``u`` with the relaxed pairs.
+
+    Shapes: a (lists, p), b (lists, n), good (k,) and nearby (k,) indices of pairs, random_a (k, lists, p),
+    random_b (k, lists, n), u (lists, p, n).
     """
-
-    def share(kind: Tensor, inclusive: bool) -> Tensor:
-        weight = (items.weight * kind).gather(-1, order)
-        before = pad(weight.cumsum(-1), (1, 0))[..., :-1]
-        whole = torch.zeros_like(weight).scatter_add_(-1, group, weight).gather(-1, group)
-        passed = weight.cumsum(-1) if inclusive else before
-        return (passed - _at_start(before, fresh)) / _positive(whole)
-
-    return torch.where(items.relevant.gather(-1, order), share(items.relevant, True), share(items.irrelevant, False))
-
-
-def augmented_above(items: WeightedItems, epsilon: float | Tensor, sign: int) -> Tensor:
-    """The ranking with the highest ``F + sign * epsilon * L``; one epsilon, or one for each list."""
-    half = 0.5 * torch.as_tensor(epsilon, dtype=torch.float64, device=items.values.device)[..., None]
-    # However small epsilon is, it decides between equal scores: at least the next number there is.
-    beyond = torch.nextafter(items.values, torch.full_like(items.values, sign * torch.inf))
-    raised = items.values + sign * half
-    raised = torch.maximum(raised, beyond) if sign > 0 else torch.minimum(raised, beyond)
-    values = torch.where(items.irrelevant, raised, items.values)
-    # A pair at the threshold stays as predicted: for sign +1 it was right, for sign -1 wrong.
-    first = items.irrelevant if sign < 0 else items.relevant
-    return _above(items, _resort((~first).argsort(dim=-1, stable=True), -values))
-
-
-def true_above(items: WeightedItems) -> Tensor:
-    """The ranking with every relevant item above every irrelevant one."""
-    return torch.where(items.irrelevant, items.mass[0][..., None], 0.0)
-
-
-def pair_loss(items: WeightedItems, above: Tensor) -> Tensor:
-    """L of a ranking, shape ``(...)``; 0 where a class has no weight."""
-    V, W = items.mass
-    total = torch.where(items.relevant, items.weight * above, 0.0).sum(-1)
-    return torch.where((V > 0) & (W > 0), total / _positive(V * W), 0.0).clamp(max=1)
-
-
-def coefficients(items: WeightedItems, above: Tensor) -> Tensor:
-    """dF/dscores of a ranking, shape ``(..., n)``; 0 where a class has no weight."""
-    V, W = (mass[..., None] for mass in items.mass)
-    others = torch.where(items.relevant, W, V)
-    slope = items.weight * (others - 2 * above) / _positive(V * W)
-    return torch.where((V > 0) & (W > 0), slope, 0.0)
-
-
-def slope_between(items: WeightedItems, direct: Tensor, predicted: Tensor) -> Tensor:
-    """dF/dscores of one ranking minus that of another; exactly 0 where they agree."""
-    V, W = (mass[..., None] for mass in items.mass)
-    change = -2 * items.weight * (direct - predicted) / _positive(V * W)
-    return torch.where((V > 0) & (W > 0), change, 0.0)
-
-
-def _resort(order: Tensor, key: Tensor) -> Tensor:
-    """An order changed so that the key (of each item) ascends; where it is equal, the order stays."""
-    return order.gather(-1, key.gather(-1, order).argsort(dim=-1, stable=True))
-
-
-def _back(values: Tensor, order: Tensor) -> Tensor:
-    """From the order of the ranking to that of the input."""
-    return torch.zeros_like(values).scatter_(-1, order, values)
-
-
-def _above(items: WeightedItems, order: Tensor) -> Tensor:
-    """For each item, the weight of the items of the other class above it in an order; 0 for padding."""
-    relevant, irrelevant, weight = (part.gather(-1, order) for part in (items.relevant, items.irrelevant, items.weight))
-    over_relevant, over_irrelevant = (weight * irrelevant).cumsum(-1), (weight * relevant).cumsum(-1)
-    above = torch.where(relevant, over_relevant, torch.where(irrelevant, over_irrelevant, 0.0))
-    return _back(above, order)
-
-
-def _at_start(values: Tensor, fresh: Tensor) -> Tensor:
-    """For each place the value at the start of its group."""
-    places = torch.arange(values.shape[-1], device=values.device)
-    return values.gather(-1, torch.where(fresh, places, 0).cummax(-1).values)
+    lists, p = a.shape
+    n = b.shape[1]
+    bad = len(random_a)
+    lost = np.zeros((lists, p), dtype=np.int64)
+    values_now = np.zeros(lists)
+    square, to_best, to_now = 0.0, 0.0, 0.0
+    ones = np.zeros(bad)
+    values_bad = np.zeros(bad)
+    lost_bad = np.zeros((bad, p), dtype=np.int64)
+    counts = np.zeros(n + 1, dtype=np.int64)
+    for t in range(lists):
+        for i in range(p):
+            row = u[t, i]
+            for j in range(n):
+                c = a[t, i] - b[t, j]
+                s = 1.0 / (1.0 + np.exp(-c))
+                row[j] = s
+                square += s * s
+                to_best += (1.0 - s) * (1.0 - s)
+                e = min(s, 1.0 - s)
+                to_now += e * e
+                lost[t, i] += c <= 0
+            for k in range(bad):
+                mine, his = random_a[k, t, i], random_b[k, t]
+                ones[k] += _gain(mine, his, row)
+                lost_bad[k, i] = n - _beaten(mine, his)
+        values_now[t] = _value(lost[t], n, rule, counts)
+        for k in range(bad):
+            values_bad[k] += _value(lost_bad[k], n, rule, counts)
+    whole_now = values_now.sum()
+    squared = np.empty(len(good) + len(nearby) + bad)
+    values = np.empty(len(squared))
+    one_lost = np.zeros(p, dtype=np.int64)
+    one_lost[0] = 1
+    one_wrong = (lists - 1 + _value(one_lost, n, rule, counts)) / lists
+    for k in range(len(good)):
+        pair = good[k]
+        s = u[pair // (p * n), pair // n % p, pair % n]
+        squared[k] = to_best + s * s - (1.0 - s) * (1.0 - s)
+        values[k] = one_wrong
+    scratch = np.empty(p, dtype=np.int64)
+    for m in range(len(nearby)):
+        k = len(good) + m
+        t, i, j = nearby[m] // (p * n), nearby[m] // n % p, nearby[m] % n
+        up, down = _met(a[t, i], b[t, j], beyond)
+        scratch[:] = lost[t]
+        change = 0.0
+        for other in range(n):
+            rival = down if other == j else b[t, other]
+            before, after = a[t, i] > b[t, other], up > rival
+            if before != after:
+                change += _flip(u[t, i, other], after)
+                scratch[i] += 1 if before else -1
+        for other in range(p):
+            if other != i:
+                before, after = a[t, other] > b[t, j], a[t, other] > down
+                if before != after:
+                    change += _flip(u[t, other, j], after)
+                    scratch[other] += 1 if before else -1
+        squared[k] = to_now + change
+        values[k] = (whole_now - values_now[t] + _value(scratch, n, rule, counts)) / lists
+    for m in range(bad):
+        k = len(good) + len(nearby) + m
+        squared[k] = square + ones[m]
+        values[k] = values_bad[m] / lists
+    return np.maximum(squared, 0.0), values, whole_now / lists
 
 
-def _positive(values: Tensor) -> Tensor:
-    return torch.where(values > 0, values, 1.0)
+@kernel
+def _flip(s, after):
+    """What a binary that becomes ``after`` adds to the squared distance."""
+    return 1.0 - 2.0 * s if after else 2.0 * s - 1.0
+
+
+@kernel
+def carry_back(a, b, good, nearby, random_a, random_b, beyond, u, weight, grad_a, grad_b):
+    """Add to ``grad_a`` and ``grad_b`` the gradient of ``sum_k weight_k * squared_k``; arguments as `relax`."""
+    lists, p = a.shape
+    n = b.shape[1]
+    bad = len(random_a)
+    for_good, for_nearby, whole = 0.0, 0.0, 0.0
+    for k in range(len(good)):
+        for_good += weight[k]
+    for m in range(len(nearby)):
+        for_nearby += weight[len(good) + m]
+    first_bad = len(good) + len(nearby)
+    for k in range(len(weight)):
+        whole += weight[k]
+    mixed = np.empty(n)
+    for t in range(lists):
+        for i in range(p):
+            row = u[t, i]
+            mine = a[t, i]
+            for j in range(n):
+                mixed[j] = for_good + (for_nearby if mine > b[t, j] else 0.0)
+            for k in range(bad):
+                w, high, his = weight[first_bad + k], random_a[k, t, i], random_b[k, t]
+                for j in range(n):
+                    mixed[j] += w if high > his[j] else 0.0
+            total = 0.0
+            for j in range(n):
+                s = row[j]
+                slope = 2.0 * (whole * s - mixed[j]) * s * (1.0 - s)
+                total += slope
+                grad_b[t, j] -= slope
+            grad_a[t, i] += total
+    for k in range(len(good)):
+        pair = good[k]
+        _give(pair // (p * n), pair // n % p, pair % n, 2.0 * weight[k], u, grad_a, grad_b)
+    for m in range(len(nearby)):
+        t, i, j = nearby[m] // (p * n), nearby[m] // n % p, nearby[m] % n
+        up, down = _met(a[t, i], b[t, j], beyond)
+        push = 2.0 * weight[len(good) + m]
+        for other in range(n):
+            rival = down if other == j else b[t, other]
+            before, after = a[t, i] > b[t, other], up > rival
+            if before != after:
+                _give(t, i, other, -push if after else push, u, grad_a, grad_b)
+        for other in range(p):
+            if other != i:
+                before, after = a[t, other] > b[t, j], a[t, other] > down
+                if before != after:
+                    _give(t, other, j, -push if after else push, u, grad_a, grad_b)
+
+
+@kernel
+def _give(t, i, j, push, u, grad_a, grad_b):
+    """One pair's share of the gradient, through the sigmoid."""
+    s = u[t, i, j]
+    slope = push * s * (1.0 - s)
+    grad_a[t, i] += slope
+    grad_b[t, j] -= slope

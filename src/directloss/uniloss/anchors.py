@@ -27,8 +27,8 @@ KINDS = ("good", "nearby", "bad")
 SPACES = ("scores", "bits")
 UNITS = ("comparison", "score")
 BESTS = ("target", "nearest")
-STEPS = 8
-"""How often the way to the ideal scores is halved in the search for the nearest optimal ones."""
+STEPS = 16
+"""Into how many pieces the way to the ideal scores is cut in the search for the nearest optimal ones; done twice."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,7 @@ class Anchoring:
 
     def __post_init__(self) -> None:
         for kind in KINDS:
-            number = getattr(self, kind)
-            if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-                fail(kind, "must be a whole number of anchors, at least 0", repr(number))
+            check_count(kind, getattr(self, kind), least=0)
         if self.good + self.nearby + self.bad < 2:
             fail("anchors", "must be at least two in all", self.good + self.nearby + self.bad)
         check_count("flips", self.flips)
@@ -87,9 +85,8 @@ def as_anchoring(anchors: int | Anchoring) -> Anchoring:
     """A number stands for that many of each kind."""
     if isinstance(anchors, Anchoring):
         return anchors
-    if isinstance(anchors, bool) or not isinstance(anchors, int):
-        fail("anchors", "must be a number, or an Anchoring", repr(anchors))
-    return Anchoring(check_count("anchors", anchors), anchors, anchors)
+    number = check_count("anchors", anchors)
+    return Anchoring(number, number, number)
 
 
 def sample(
@@ -188,12 +185,16 @@ class _InScores(_Draw):
             )
         if self.how.best == "target":
             return best
-        # Halving the way keeps its end: the last point that is still as good as the best.
-        share = 0.5 ** torch.arange(STEPS, dtype=best.dtype, device=best.device)
-        way = self.scores + share[:, None] * (best - self.scores)
-        values = self.problem.measure(way)
-        optimal = (values - values[0]).abs() <= 1e-6
-        return way[int(optimal.int().cumprod(0).sum()) - 1]
+        share = self._optimal_share(best, 0.0, 1.0)
+        share = self._optimal_share(best, share * (1 - 1 / STEPS), share) if share > 1 / STEPS else share
+        return self.scores + share * (best - self.scores)
+
+    def _optimal_share(self, best: Tensor, low: float, high: float) -> float:
+        """The least share of the way, of ``STEPS`` between two, from which on the metric is as good as at its end."""
+        shares = torch.linspace(high, low, STEPS + 1, dtype=best.dtype, device=best.device)[:-1]
+        values = self.problem.measure(self.scores + shares[:, None] * (best - self.scores))
+        as_good = ((values - values[0]).abs() <= 1e-6).int().cumprod(0)
+        return float(shares[int(as_good.sum()) - 1])
 
     def _flips_of(self, base: Tensor, binaries: Tensor, k: int) -> tuple[Configurations, Tensor, Tensor]:
         which = self.choose(k, self.comparisons.count)

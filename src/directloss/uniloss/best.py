@@ -9,9 +9,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-STEPS = 8
-"""Bisections on the way from the present scores to the ideal ones."""
-
 
 def ideal_scores(scores: Tensor, target: Tensor) -> Tensor | None:
     """The scores, pushed so far that every label has its way; None where the target's form says nothing about it.

@@ -26,6 +26,8 @@ from directloss.uniloss.refactoring import Bound, Refactored
 class PairRefactoring(Refactored):
     """Lists of scores, each with relevant and irrelevant ones; the metric looks at the lost comparisons."""
 
+    counting: str
+
     @abstractmethod
     def lists(self, scores: Tensor, target: Tensor) -> Tensor:
         """Labels 1, 0 or -1 (neither) of each score, as lists ``(b, n)`` of the flattened scores."""
@@ -56,11 +58,12 @@ class PairRefactoring(Refactored):
             measure=lambda rows: self.plain(rows.reshape(len(rows), *labels.shape), labels),
             decide=lambda bits: self.of_binaries(bits, labels),
             best_scores=best.flatten(),
+            counting=self.counting,
             consistent=lambda bits: _all_consistent(bits, labels),
         )
 
     def of_binaries(self, bits: Tensor, labels: Tensor) -> Tensor:
-        """g: the metric ``(k,)`` of configurations ``(k, l)``, the mean over the lists that have something to compare."""
+        """g: the metric ``(k,)`` of configurations ``(k, l)``, a mean over the lists with something to compare."""
         tables = _tables(bits, labels)
         widest = max(table.shape[1] for table in tables)
         lost = torch.stack([_padded((~table).sum(-1), widest) for table in tables], -2)
@@ -72,6 +75,7 @@ class AccuracyPairs(PairRefactoring):
     """Multi-class accuracy: the right class beats each other class, Eq. (8)."""
 
     event_dims = 2
+    counting = "hit"
 
     def check(self, scores: Tensor, target: Tensor) -> None:
         """Class indices, one for each row of scores."""
@@ -98,6 +102,7 @@ class AveragePrecisionPairs(PairRefactoring):
     """Average precision: relevant items above irrelevant ones, Sec. 4.2."""
 
     event_dims = 1
+    counting = "ap"
 
     def check(self, scores: Tensor, target: Tensor) -> None:
         """Labels 0 or 1; padding is -1 by now."""
@@ -132,6 +137,7 @@ class KeypointPairs(PairRefactoring):
     """
 
     unit = "score"
+    counting = "hit"
 
     def check(self, scores: Tensor, target: Tensor) -> None:
         """Labels of pixels."""
@@ -184,7 +190,7 @@ def _tables(bits: Tensor, labels: Tensor) -> list[Tensor]:
     """The binaries of each list that has any, as tables ``(k, p, n)``."""
     relevant, irrelevant = (labels == 1).sum(-1).tolist(), (labels == 0).sum(-1).tolist()
     sizes = [(p, n) for p, n in zip(relevant, irrelevant, strict=True) if p and n]
-    pieces = bits.split([p * n for p, n in sizes], -1)
+    pieces = torch.split(bits, [p * n for p, n in sizes], -1)
     return [piece.reshape(len(bits), p, n) for piece, (p, n) in zip(pieces, sizes, strict=True)]
 
 
@@ -206,6 +212,6 @@ BY_HAND: dict[str, Refactored] = {
 def by_hand(name: str) -> Refactored:
     """The refactoring of a name."""
     if name not in BY_HAND:
-        hint = near(name, BY_HAND) or f"Known: {', '.join(BY_HAND)}; or pass the metric's function."
+        hint = near(name, tuple(BY_HAND)) or f"Known: {', '.join(BY_HAND)}; or pass the metric's function."
         fail("metric", "must be a function, a Refactoring, or a known name", repr(name), hint)
     return BY_HAND[name]

@@ -38,9 +38,8 @@ class Configurations(ABC):
 
     def squared_distances(self, u: Tensor) -> Tensor:
         """``|u - a|^2`` for each configuration a, differentiable in ``u``."""
-        result: Tensor = _SquaredDistances.apply(u, self)
+        result: Tensor = _SquaredDistances.apply(u, self)  # type: ignore[no-untyped-call]
         return result
-
 
     def between(self) -> Tensor:
         """Hamming distances ``(k, k)``, which for configurations are the squared distances."""
@@ -135,7 +134,7 @@ class Joined(Configurations):
 
     def mixed(self, weight: Tensor) -> Tensor:
         """Sum over the parts."""
-        pieces = weight.split([part.count for part in self.parts])
+        pieces = torch.split(weight, [part.count for part in self.parts])
         total = self.parts[0].mixed(pieces[0])
         for part, piece in zip(self.parts[1:], pieces[1:], strict=True):
             total += part.mixed(piece)

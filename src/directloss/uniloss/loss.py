@@ -1,6 +1,6 @@
 """UniLoss: a metric, relaxed by a sigmoid and by interpolation between anchors, as a loss. Eq. (5) of the paper.
 
-    scores  ->  comparisons c = f(scores, target)  ->  u = sigmoid(c)  ->  interpolation of the metric at u
+scores  ->  comparisons c = f(scores, target)  ->  u = sigmoid(c)  ->  interpolation of the metric at u
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from directloss._checks import (
     REDUCTIONS,
     check_choice,
+    check_count,
     check_finite,
     check_mask,
     check_scores,
@@ -22,11 +23,12 @@ from directloss._checks import (
     warn_once,
 )
 from directloss._dynamo import outside_graphs
+from directloss.uniloss import compiled
 from directloss.uniloss.anchors import Anchoring, Anchors, as_anchoring, sample
 from directloss.uniloss.automatic import Automatic
 from directloss.uniloss.byhand import by_hand
 from directloss.uniloss.interpolation import Interpolation, as_interpolation
-from directloss.uniloss.refactoring import Bound, Refactored
+from directloss.uniloss.refactoring import Bound, Refactored, in_words, shape_of
 
 Metric = Callable[[Tensor, Tensor], Tensor]
 BestScores = Callable[[Tensor, Tensor], Tensor]
@@ -148,9 +150,7 @@ class UniLoss(nn.Module):
         self.generator = generator
         self.value: str = check_choice("value", value, VALUES)
         self.best_scores = best_scores
-        if isinstance(batch_dims, bool) or not isinstance(batch_dims, int) or batch_dims < 0:
-            fail("batch_dims", "must be a number of dimensions, at least 0", repr(batch_dims))
-        self.batch_dims = batch_dims
+        self.batch_dims = check_count("batch_dims", batch_dims, least=0)
         self.reduction: str = check_choice("reduction", reduction, REDUCTIONS)
         self.check_values = check_values
 
@@ -158,9 +158,9 @@ class UniLoss(nn.Module):
     def forward(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
         """The loss of scores and target; see `uniloss`."""
         problems, batch_shape = self._problems(scores, target, mask)
-        relaxed = [self._relax(*problem) for problem in problems]
+        relaxed = [self._interpolated(*problem) for problem in problems]
         dtype = torch.promote_types(scores.dtype, torch.float32)
-        losses = [self._loss(one).to(dtype) if one is not None else scores.sum().to(dtype) * 0 for one in relaxed]
+        losses = [self._loss(*one).to(dtype) if one is not None else scores.sum().to(dtype) * 0 for one in relaxed]
         counted = [one is not None for one in relaxed]
         if not all(counted):
             warn_once(
@@ -173,7 +173,8 @@ class UniLoss(nn.Module):
 
     def relax(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> list[Relaxed | None]:
         """What the loss is made of, problem by problem: for those who want to look inside."""
-        return [self._relax(*problem) for problem in self._problems(scores, target, mask)[0]]
+        bound = [self._bind(*problem) for problem in self._problems(scores, target, mask)[0]]
+        return [None if problem is None else self._relaxed(problem) for problem in bound]
 
     def explain(self, scores: Tensor, target: Tensor) -> str:
         """What was found in the metric's code, for one problem, in words."""
@@ -222,18 +223,29 @@ class UniLoss(nn.Module):
 
     # ------------------------------------------------------------------ one problem
 
-    def _relax(self, scores: Tensor, target: Tensor) -> Relaxed | None:
-        if scores.numel() == 0:
-            return None
-        problem = self.refactored.bind(scores, target)
+    def _interpolated(self, scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor | None] | None:
+        """The interpolated metric and, where asked for, the true one."""
+        problem = self._bind(scores, target)
         if problem is None:
             return None
-        problem = self._with_best(problem, scores, target)
-        generator = self.generator if self.generator is not None else torch.default_generator
+        if self.fraction == 1 and compiled.applies(problem, problem.comparisons, self.anchoring, self.interpolation):
+            return compiled.interpolate(problem, self.anchoring, self.interpolation, self._generator())
+        relaxed = self._relaxed(problem)
+        return relaxed.value, relaxed.metric
+
+    def _bind(self, scores: Tensor, target: Tensor) -> Bound | None:
+        problem = self.refactored.bind(scores, target) if scores.numel() else None
+        return None if problem is None else self._with_best(problem, scores, target)
+
+    def _generator(self) -> torch.Generator:
+        return self.generator if self.generator is not None else torch.default_generator
+
+    def _relaxed(self, problem: Bound) -> Relaxed:
+        generator = self._generator()
         comparisons, subset = problem.comparisons, None
         if self.fraction < 1:
             count = max(1, round(self.fraction * comparisons.count))
-            subset = torch.randperm(comparisons.count, generator=generator)[:count].to(scores.device)
+            subset = torch.randperm(comparisons.count, generator=generator)[:count].to(problem.scores.device)
             comparisons = comparisons.take(subset)
         values = comparisons.values(problem.scores)
         anchors = sample(problem, comparisons, self.anchoring, values.detach() > 0, generator, subset)
@@ -248,15 +260,14 @@ class UniLoss(nn.Module):
         if self.best_scores is None:
             return problem
         best = self.best_scores(scores.detach(), target)
-        if not isinstance(best, Tensor) or best.shape != scores.shape:
-            found = f"of shape {tuple(best.shape)}" if isinstance(best, Tensor) else f"a {type(best).__name__}"
-            fail("best_scores(scores, target)", f"must return scores of shape {tuple(scores.shape)}", found)
+        if shape_of(best) != scores.shape:
+            rule = f"must return scores of shape {tuple(scores.shape)}"
+            fail("best_scores(scores, target)", rule, in_words(best))
         return replace(problem, best_scores=best.detach().to(scores.dtype).flatten())
 
-    def _loss(self, relaxed: Relaxed) -> Tensor:
-        value = relaxed.value
-        if relaxed.metric is not None:
-            value = relaxed.metric.to(value.dtype) + (value - value.detach())
+    def _loss(self, value: Tensor, metric: Tensor | None) -> Tensor:
+        if self.value == "metric" and metric is not None:
+            value = metric.to(value.dtype) + (value - value.detach())
         return 1 - value if self.maximize else value
 
 
@@ -275,7 +286,7 @@ def _with_unit(anchors: int | Anchoring, refactored: Refactored) -> Anchoring:
     return anchoring if isinstance(anchors, Anchoring) else replace(anchoring, unit=refactored.unit)
 
 
-def _check_fraction(fraction: float) -> float:
+def _check_fraction(fraction: object) -> float:
     if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction <= 1:
         fail("fraction", "must be a share of the comparisons, above 0 and at most 1", repr(fraction))
     return float(fraction)

@@ -30,6 +30,8 @@ class Bound:
     """Scores ``(m,)`` for which the metric is at its best, as near to the present ones as is easily had."""
     best_binaries: Tensor | None = None
     """The best configuration, boolean ``(l,)``, for anchors in bit space; None for all ones."""
+    counting: str | None = None
+    """The compiled rule that makes the metric out of lost comparisons; see `directloss.uniloss.compiled`."""
     consistent: Callable[[Tensor], Tensor] | None = None
     """Which configurations ``(k, l)`` some scores really have, ``(k,)``; None: the general test on differences."""
 
@@ -91,9 +93,8 @@ class Refactoring(Refactored):
         """See `Refactored.bind`."""
         shape = scores.shape
         first = self.comparisons(scores.detach(), target)
-        if not isinstance(first, Tensor) or first.dim() != 1 or first.numel() == 0:
-            found = f"of shape {tuple(first.shape)}" if isinstance(first, Tensor) else f"a {type(first).__name__}"
-            fail("comparisons(scores, target)", "must return a tensor of shape (l,), not empty", found)
+        if shape_of(first) is None or first.dim() != 1 or first.numel() == 0:
+            fail("comparisons(scores, target)", "must return a tensor of shape (l,), not empty", in_words(first))
         best = self.best_scores(scores.detach(), target)
         return Bound(
             scores=scores.flatten(),
@@ -105,7 +106,17 @@ class Refactoring(Refactored):
         )
 
     def _scalar(self, value: Tensor) -> Tensor:
-        if not isinstance(value, Tensor) or value.numel() != 1:
-            found = f"of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
-            fail("value(binaries, target)", "must return a tensor with one number", found)
+        if shape_of(value) is None or value.numel() != 1:
+            fail("value(binaries, target)", "must return a tensor with one number", in_words(value))
         return value.reshape(()).detach()
+
+
+def shape_of(value: object) -> torch.Size | None:
+    """The shape of what a user's function returned, or None for no tensor."""
+    return value.shape if isinstance(value, Tensor) else None
+
+
+def in_words(value: object) -> str:
+    """What a user's function returned, for messages."""
+    shape = shape_of(value)
+    return f"a {type(value).__name__}" if shape is None else f"of shape {tuple(shape)}"

@@ -1,0 +1,32 @@
+"""UniLoss: any metric as a loss. Liu, Wang, Deng (ECCV 2020), and what it left open.
+
+scores -> comparisons -> binaries -> metric        each step a file:
+
+comparisons     f, what is compared                refactoring     the user's own f and g
+byhand          the paper's three metrics          automatic       f and g found in the metric's code
+configurations  binaries, stored cheaply           anchors         configurations with known values
+interpolation   the metric between anchors         loss            all of it as a loss
+consistency     binaries that no scores have       analysis        how good the interpolation is
+"""
+
+from directloss.uniloss.analysis import InterpolationQuality, interpolation_quality
+from directloss.uniloss.anchors import Anchoring
+from directloss.uniloss.automatic import Automatic
+from directloss.uniloss.best import ideal_scores
+from directloss.uniloss.interpolation import DistanceSpline, Interpolation, InverseDistance
+from directloss.uniloss.loss import UniLoss, uniloss
+from directloss.uniloss.refactoring import Refactoring
+
+__all__ = [
+    "Anchoring",
+    "Automatic",
+    "DistanceSpline",
+    "Interpolation",
+    "InterpolationQuality",
+    "InverseDistance",
+    "Refactoring",
+    "UniLoss",
+    "ideal_scores",
+    "interpolation_quality",
+    "uniloss",
+]

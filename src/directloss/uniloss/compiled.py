@@ -1,0 +1,86 @@
+"""The usual anchors of pairs of scores, in compiled loops: the same numbers as the general way, many times faster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from directloss import kernels
+from directloss.kernels import pairs as loops
+from directloss.uniloss.anchors import Anchoring
+from directloss.uniloss.comparisons import BEYOND, Comparisons, Pairs, spread
+from directloss.uniloss.interpolation import Interpolation, InverseDistance
+from directloss.uniloss.refactoring import Bound
+
+RULES = {"ap": loops.AVERAGE_PRECISION, "hit": loops.HIT}
+
+
+def applies(problem: Bound, comparisons: Comparisons, how: Anchoring, interpolation: Interpolation) -> bool:
+    """Whether the loops know this kind of anchors: one flipped pair, in score space, on the CPU."""
+    usual = Anchoring(how.good, how.nearby, how.bad)
+    return (
+        problem.counting is not None
+        and type(comparisons) is Pairs
+        and how == usual
+        and isinstance(interpolation, InverseDistance)
+        and kernels.compiles(problem.scores)
+    )
+
+
+def interpolate(
+    problem: Bound, how: Anchoring, interpolation: Interpolation, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """The interpolated metric, differentiable in the scores, and the present one. Draws as `anchors.sample` does."""
+    pairs, scores = problem.comparisons, problem.scores
+    assert isinstance(pairs, Pairs)
+    fixed = scores.detach()
+    good = torch.randint(pairs.count, (how.good, 1), generator=generator)[:, 0] if how.good else _none()
+    nearby = torch.randint(pairs.count, (how.nearby, 1), generator=generator)[:, 0] if how.nearby else _none()
+    random = pairs.random(fixed, how.bad, generator)
+    beyond = float(BEYOND * spread(fixed))
+    lists = [part.double().numpy() for part in (fixed[pairs.relevant], fixed[pairs.irrelevant])]
+    drawn = [part.numpy() for part in (random[:, pairs.relevant], random[:, pairs.irrelevant])]
+    arguments = (*lists, good.numpy(), nearby.numpy(), *drawn, beyond)
+    u = torch.empty(pairs.shape, dtype=fixed.dtype).numpy()
+    squared, values, now = loops.relax(*arguments, RULES[problem.counting or ""], u)
+    measured = torch.from_numpy(squared).requires_grad_()
+    with torch.enable_grad():
+        value = interpolation(measured, torch.from_numpy(values), _unneeded)
+        (weight,) = torch.autograd.grad(value, measured)
+
+    def gradient() -> Tensor:
+        grads = [torch.zeros(part.shape, dtype=torch.float64) for part in lists]
+        loops.carry_back(*arguments, u, weight.numpy(), *(part.numpy() for part in grads))
+        whole = torch.zeros(scores.numel(), dtype=torch.float64)
+        whole[pairs.relevant.flatten()] = grads[0].flatten()
+        whole[pairs.irrelevant.flatten()] = grads[1].flatten()
+        return whole.to(scores.dtype)
+
+    result: Tensor = _Attached.apply(scores, value.detach().to(scores.dtype), gradient)  # type: ignore[no-untyped-call]
+    return result, torch.tensor(now, dtype=scores.dtype)
+
+
+def _none() -> Tensor:
+    return torch.empty(0, dtype=torch.int64)
+
+
+def _unneeded() -> Tensor:
+    raise AssertionError("inverse distances do not ask for distances among anchors")
+
+
+class _Attached(torch.autograd.Function):
+    """A value whose gradient is computed when, and only when, it is asked for."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, value: Tensor, gradient: Callable[[], Tensor]) -> Tensor:
+        ctx.gradient = gradient
+        return value.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
+        return upstream * ctx.gradient(), None, None

@@ -1,0 +1,86 @@
+"""Interpolation: exact at the anchors, Eq. (10) in between, gradients by finite differences."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from directloss import DirectLossError
+from directloss.uniloss import DistanceSpline, InverseDistance
+from directloss.uniloss.configurations import Dense
+from directloss.uniloss.interpolation import INTERPOLATIONS, as_interpolation
+
+ANCHORS = Dense(torch.rand(9, 16, generator=torch.Generator().manual_seed(0)) < 0.5)
+VALUES = torch.rand(9, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+EVERY = pytest.mark.parametrize(
+    "surface", [*INTERPOLATIONS.values(), InverseDistance(4.0), DistanceSpline(0.5), DistanceSpline(1.5)], ids=str
+)
+
+
+def _at(surface: InverseDistance | DistanceSpline, u: Tensor) -> Tensor:
+    return surface(ANCHORS.squared_distances(u), VALUES, ANCHORS.between)
+
+
+@EVERY
+def test_value_at_an_anchor_is_its_own(surface: InverseDistance) -> None:
+    for row, value in zip(ANCHORS.dense(), VALUES, strict=True):
+        assert _at(surface, row.double()).item() == pytest.approx(value.item(), abs=1e-5)
+
+
+@EVERY
+def test_gradient_against_finite_differences(surface: InverseDistance) -> None:
+    u = torch.rand(16, dtype=torch.float64, generator=torch.Generator().manual_seed(2)).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: _at(surface, x), (u,))
+
+
+@EVERY
+def test_gradient_at_an_anchor_is_finite(surface: InverseDistance) -> None:
+    u = ANCHORS.dense()[0].double().requires_grad_()
+    _at(surface, u).backward()
+    assert u.grad is not None
+    assert bool(torch.isfinite(u.grad).all())
+
+
+def test_inverse_distance_is_equation_10() -> None:
+    u = torch.rand(16, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    distance = [(u - row).square().sum().sqrt().item() for row in ANCHORS.dense().double()]
+    above = sum(value / d for value, d in zip(VALUES.tolist(), distance, strict=True))
+    assert _at(InverseDistance(), u).item() == pytest.approx(above / sum(1 / d for d in distance))
+
+
+def test_several_anchors_at_one_place_share_it() -> None:
+    squared, values = torch.tensor([0.0, 0.0, 1.0]), torch.tensor([0.2, 0.4, 9.0])
+    assert InverseDistance()(squared, values, lambda: torch.zeros(3, 3)).item() == pytest.approx(0.3)
+
+
+def test_spline_bears_the_same_anchor_twice() -> None:
+    twice = Dense(ANCHORS.dense()[[0, 1, 2, 0]])
+    u = torch.rand(16, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+    value = DistanceSpline()(twice.squared_distances(u), VALUES[[0, 1, 2, 0]], twice.between)
+    once = Dense(ANCHORS.dense()[:3])
+    expected = DistanceSpline()(once.squared_distances(u), VALUES[:3], once.between)
+    assert value.item() == pytest.approx(expected.item(), abs=1e-4)
+
+
+def test_constant_values_give_a_flat_surface() -> None:
+    u = torch.rand(16, dtype=torch.float64, generator=torch.Generator().manual_seed(5)).requires_grad_()
+    for surface in (InverseDistance(), DistanceSpline()):
+        value = surface(ANCHORS.squared_distances(u), torch.full_like(VALUES, 0.7), ANCHORS.between)
+        assert value.item() == pytest.approx(0.7)
+        (slope,) = torch.autograd.grad(value, u)
+        assert slope.abs().max().item() < 1e-9
+
+
+BAD = [
+    (lambda: as_interpolation("spline"), r"interpolation must be one of.*'spline'.*distance-spline"),
+    (lambda: InverseDistance(0.0), r"power must be positive and finite.*0"),
+    (lambda: DistanceSpline(2.0), r"power must lie between 0 and 2, but it is 2.0"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), BAD)
+def test_bad_input(call: object, message: str) -> None:
+    assert callable(call)
+    with pytest.raises(DirectLossError, match=message):
+        call()

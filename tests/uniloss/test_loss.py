@@ -1,0 +1,303 @@
+"""The loss: values, gradients by finite differences, compiled and general way alike, batches, masks, types, errors."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import Tensor
+
+import directloss as dl
+from directloss import DirectLossError, DirectLossWarning, kernels
+from directloss.uniloss import Anchoring, Refactoring, UniLoss, interpolation_quality, uniloss
+from tests.uniloss.conftest import Problem, problem
+
+
+def _seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def _loss_and_gradient(scores: Tensor, target: Tensor, metric: object, **options: object) -> tuple[Tensor, Tensor]:
+    free = scores.detach().clone().requires_grad_()
+    loss = uniloss(free, target, metric, generator=_seeded(), **options)  # type: ignore[arg-type]
+    loss.backward()
+    assert free.grad is not None
+    return loss.detach(), free.grad
+
+
+WAYS: list[dict[str, object]] = [
+    {},
+    {"interpolation": "distance-spline"},
+    {"fraction": 0.4},
+    {"anchors": 5},
+    {"anchors": Anchoring(flips=2)},
+    {"anchors": Anchoring(best="nearest")},
+    {"anchors": Anchoring(unit="score")},
+    {"maximize": False},
+]
+
+
+@pytest.mark.parametrize("options", WAYS, ids=str)
+def test_gradient_against_finite_differences(named: Problem, options: dict[str, object]) -> None:
+    """Anchors are held fixed, as they are within one step: only the relaxed part is differentiated."""
+    name, scores, target = named
+    loss, gradient = _loss_and_gradient(scores, target, name, **options)
+    loss_fn = UniLoss(name, generator=_seeded(), **options)  # type: ignore[arg-type]
+    (relaxed,) = loss_fn.relax(scores, target)
+    assert relaxed is not None
+    bound = loss_fn.refactored.bind(scores, target)
+    assert bound is not None
+    comparisons = bound.comparisons
+    if "fraction" in options:
+        kept = torch.randperm(comparisons.count, generator=_seeded())[: round(0.4 * comparisons.count)]
+        comparisons = comparisons.take(kept)
+    anchors = relaxed.anchors
+
+    def value(flat: Tensor) -> Tensor:
+        squared = anchors.configurations.squared_distances(torch.sigmoid(comparisons.values(flat)))
+        surface = loss_fn.interpolation(squared, anchors.values.to(squared.dtype), anchors.configurations.between)
+        return surface if options.get("maximize") is False else 1 - surface
+
+    assert loss.item() == pytest.approx(value(scores.flatten()).item())
+    step = 1e-6
+    for item in range(0, scores.numel(), 7):
+        bump = torch.zeros(scores.numel(), dtype=scores.dtype)
+        bump[item] = step
+        slope = (value(scores.flatten() + bump) - value(scores.flatten() - bump)) / (2 * step)
+        assert gradient.flatten()[item].item() == pytest.approx(slope.item(), abs=1e-8)
+
+
+@pytest.mark.parametrize("metric", ["ap", "accuracy"])
+@pytest.mark.parametrize("seed", range(4))
+def test_compiled_loops_equal_the_general_way(metric: str, seed: int) -> None:
+    scores, target = problem(metric, seed)
+    with kernels.use("compiled"):
+        compiled = _loss_and_gradient(scores, target, metric)
+    with kernels.use("tensor"):
+        general = _loss_and_gradient(scores, target, metric)
+    torch.testing.assert_close(compiled, general, rtol=1e-12, atol=1e-14)
+
+
+def test_training_improves_the_metric(named: Problem) -> None:
+    name, scores, target = named
+    free = scores.clone().requires_grad_()
+    optimizer = torch.optim.Adam([free], 0.1)
+    loss_fn = UniLoss(name, generator=_seeded(), value="metric")
+    first = loss_fn(free, target).item()
+    for _ in range(150):
+        optimizer.zero_grad()
+        loss_fn(free, target).backward()
+        optimizer.step()
+    assert first > 0.2
+    assert loss_fn(free, target).item() == pytest.approx(0.0, abs=1e-6)
+
+
+def test_value_is_the_interpolated_or_the_true_metric(named: Problem) -> None:
+    name, scores, target = named
+    (interpolated, one), (metric, other) = (
+        _loss_and_gradient(scores, target, name, value=value) for value in ("interpolated", "metric")
+    )
+    bound = UniLoss(name).refactored.bind(scores, target)
+    assert bound is not None
+    assert metric.item() == pytest.approx(1 - bound.measure(bound.scores[None]).item())
+    assert interpolated.item() != metric.item()
+    torch.testing.assert_close(one, other)
+
+
+def test_same_generator_same_loss_other_generator_other_loss(named: Problem) -> None:
+    name, scores, target = named
+    values = [uniloss(scores, target, name, generator=_seeded(seed)).item() for seed in (1, 1, 2)]
+    assert values[0] == values[1] != values[2]
+
+
+def test_a_batch_is_its_problems_one_by_one() -> None:
+    scores = torch.randn(2, 3, 12, dtype=torch.float64, generator=_seeded(1))
+    target = (torch.rand(2, 3, 12, generator=_seeded(2)) < 0.4).long()
+    loss_fn = UniLoss("ap", generator=_seeded(), reduction="none")
+    batch = loss_fn(scores, target)
+    one = UniLoss("ap", generator=_seeded())
+    torch.testing.assert_close(batch, torch.stack([one(s, t) for s, t in _rows(scores, target)]).reshape(2, 3))
+    for reduction, expected in (("mean", batch.mean()), ("sum", batch.sum())):
+        torch.testing.assert_close(uniloss(scores, target, "ap", generator=_seeded(), reduction=reduction), expected)
+
+
+def _rows(scores: Tensor, target: Tensor) -> list[tuple[Tensor, Tensor]]:
+    return list(zip(scores.reshape(-1, 12), target.reshape(-1, 12), strict=True))
+
+
+@pytest.mark.parametrize("metric", ["ap", "accuracy", "pckh"])
+def test_padding_has_no_influence(metric: str) -> None:
+    scores, target = problem(metric)
+    mask = torch.rand(target.shape, generator=_seeded(5)) < 0.8
+    spoiled_target = torch.where(mask, target, 1)
+    wide = mask if mask.shape == scores.shape else mask[..., None]
+    results = []
+    for filler in (0.0, float("nan"), 99.0):
+        loss_fn = UniLoss(metric, generator=_seeded())
+        free = torch.where(wide, scores, torch.tensor(filler, dtype=scores.dtype)).requires_grad_()
+        loss = loss_fn(free, spoiled_target, mask)
+        loss.backward()
+        assert free.grad is not None
+        assert bool((free.grad[~wide.expand(free.shape)] == 0).all())
+        results.append((loss.detach(), free.grad))
+    torch.testing.assert_close(results[0], results[1])
+    torch.testing.assert_close(results[0], results[2])
+
+
+def test_without_pairs_the_loss_is_zero_and_said_once() -> None:
+    scores = torch.randn(3, 5, requires_grad=True)
+    target = torch.tensor([[1, 0, 0, 1, 0], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1]])
+    with pytest.warns(DirectLossWarning, match="2 of 3 problems have nothing to compare"):
+        loss = uniloss(scores, target, "ap", generator=_seeded(), reduction="none")
+    assert loss[1:].tolist() == [0, 0]
+    assert uniloss(scores, target, "ap", generator=_seeded()).item() == pytest.approx(loss[0].item())
+    loss.sum().backward()
+    assert scores.grad is not None
+    assert not bool(scores.grad[1:].any())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_types(named: Problem, dtype: torch.dtype) -> None:
+    name, scores, target = named
+    free = scores.to(dtype).requires_grad_()
+    loss = uniloss(free, target, name, generator=_seeded())
+    loss.backward()
+    assert loss.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    assert free.grad is not None
+    assert free.grad.dtype == dtype
+    assert bool(torch.isfinite(free.grad).all())
+
+
+def test_large_scores_saturate_without_nan(named: Problem) -> None:
+    name, scores, target = named
+    for scale in (1e4, 1e30, 1e-30):
+        _, gradient = _loss_and_gradient(scores * scale, target, name)
+        assert bool(torch.isfinite(gradient).all())
+
+
+def test_scaling_the_loss_scales_the_gradient() -> None:
+    scores, target = problem("ap")
+    free = scores.clone().requires_grad_()
+    (uniloss(free, target, "ap", generator=_seeded()) * 1024).backward()
+    assert free.grad is not None
+    torch.testing.assert_close(free.grad / 1024, _loss_and_gradient(scores, target, "ap")[1])
+
+
+def test_pickle_deepcopy_and_no_grad() -> None:
+    scores, target = problem("ap")
+    for loss_fn in (pickle.loads(pickle.dumps(UniLoss("ap"))), copy.deepcopy(UniLoss("ap"))):
+        with torch.no_grad():
+            loss = loss_fn(scores, target)
+        assert not loss.requires_grad
+
+
+def test_ap_of_ten_thousand_scores() -> None:
+    scores = torch.randn(10_000, generator=_seeded(3)).requires_grad_()
+    target = (torch.arange(10_000) < 1_000).long()
+    uniloss(scores, target, "ap", generator=_seeded()).backward()
+    assert scores.grad is not None
+    assert scores.grad[:1_000].mean() < 0 < scores.grad[1_000:].mean()
+    assert scores.grad.sum().item() == pytest.approx(0, abs=1e-6)
+
+
+# ------------------------------------------------------------------ a refactoring of one's own
+
+
+def _own() -> Refactoring:
+    return Refactoring(
+        comparisons=lambda scores, target: scores * (2 * target - 1),
+        value=lambda binaries, target: binaries.double().mean(),
+    )
+
+
+@pytest.mark.parametrize("space", ["scores", "bits"])
+def test_own_refactoring_learns(space: str) -> None:
+    free = torch.randn(12, dtype=torch.float64, generator=_seeded(4)).requires_grad_()
+    target = torch.arange(12) % 2
+    loss_fn = UniLoss(_own(), anchors=Anchoring(space=space), generator=_seeded(), value="metric")
+    optimizer = torch.optim.Adam([free], 0.2)
+    for _ in range(100):
+        optimizer.zero_grad()
+        loss_fn(free, target).backward()
+        optimizer.step()
+    assert loss_fn(free, target).item() == 0.0
+
+
+def test_own_refactoring_in_batches_and_with_own_best() -> None:
+    scores = torch.randn(3, 8, dtype=torch.float64, generator=_seeded(6))
+    target = torch.arange(8).expand(3, 8) % 2
+    options = {"batch_dims": 1, "reduction": "none", "generator": _seeded()}
+    given = uniloss(scores, target, _own(), best_scores=lambda s, t: (2 * t - 1) * 3.0, **options)  # type: ignore[arg-type]
+    assert given.shape == (3,)
+
+
+# ------------------------------------------------------------------ analysis
+
+
+def test_interpolation_quality_of_the_present_configuration_is_best() -> None:
+    scores = torch.randn(2, 40, dtype=torch.float64, generator=_seeded(7)) + 2 * (torch.arange(40) < 8)
+    target = (torch.arange(40) < 8).long().expand(2, 40)
+    for name in ("inverse-distance", "distance-spline"):
+        rows = interpolation_quality(scores, target, "ap", interpolation=name, generator=_seeded(), draws=16)
+        assert rows[0].error < rows[-1].error
+        assert [row.distance for row in rows] == [0, 1 / 512, 1 / 128, 1 / 32, 1 / 8, 1 / 2]
+
+
+def test_spline_knows_the_metric_better_far_from_the_anchors() -> None:
+    scores = torch.randn(3, 64, 10, dtype=torch.float64, generator=_seeded(8))
+    target = scores.argmax(-1)
+    target[:, ::3] = (target[:, ::3] + 1) % 10
+    far = {
+        name: interpolation_quality(
+            scores, target, "accuracy", interpolation=name, generator=_seeded(), distances=(1 / 8, 1 / 2)
+        )
+        for name in ("inverse-distance", "distance-spline")
+    }
+    for paper, ours in zip(far["inverse-distance"], far["distance-spline"], strict=True):
+        assert ours.error < 0.7 * paper.error
+
+
+# ------------------------------------------------------------------ bad input
+
+ONES, LABELS = torch.ones(4), torch.tensor([1, 0, 1, 0])
+BAD = [
+    ({"metric": "app"}, r"metric must be a function, a Refactoring, or a known name, but it is 'app'.*ap"),
+    ({"fraction": 0}, r"fraction must be a share of the comparisons, above 0 and at most 1, but it is 0"),
+    ({"fraction": 1.5}, r"fraction must be"),
+    ({"anchors": 0}, r"anchors must be a whole number of at least 1, but it is 0"),
+    ({"anchors": True}, r"anchors must be"),
+    ({"interpolation": "idw"}, r"interpolation must be one of"),
+    ({"value": "true"}, r"value must be one of"),
+    ({"reduction": "avg"}, r"reduction must be one of"),
+    ({"batch_dims": -1}, r"batch_dims must be a whole number of at least 0, but it is -1"),
+    ({"scores": ONES.long()}, r"scores must be floating point"),
+    ({"scores": ONES * float("nan")}, r"scores must be finite"),
+    ({"scores": torch.ones(0), "target": torch.ones(0)}, r"scores must not be empty"),
+    ({"scores": torch.ones(3)}, r"target must have the shape of scores"),
+    ({"target": LABELS + 1}, r"target must"),
+    ({"target": None}, r"target must be a torch.Tensor"),
+    ({"mask": ONES}, r"mask must"),
+    ({"mask": torch.ones(3, dtype=torch.bool)}, r"mask must"),
+    ({"metric": "accuracy"}, r"scores must have shape"),
+    ({"metric": "accuracy", "scores": torch.ones(4, 1)}, r"scores must have at least two classes"),
+    ({"metric": "accuracy", "scores": torch.ones(4, 3), "target": LABELS + 5}, r"target must"),
+    ({"metric": "pckh"}, r"scores must be heatmaps"),
+    ({"best_scores": lambda s, t: s[:2]}, r"best_scores\(scores, target\) must return scores of shape \(4,\)"),
+    (
+        {"metric": Refactoring(lambda s, t: s[None], lambda b, t: b.sum())},
+        r"comparisons\(scores, target\) must return a tensor of shape \(l,\), not empty, but it is of shape \(1, 4\)",
+    ),
+    (
+        {"metric": Refactoring(lambda s, t: s, lambda b, t: b)},
+        r"value\(binaries, target\) must return a tensor with one number, but it is of shape \(4,\)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD)
+def test_bad_input(arguments: dict[str, object], message: str) -> None:
+    complete = {"scores": ONES, "target": LABELS, "metric": "ap", **arguments}
+    with pytest.raises(DirectLossError, match=message):
+        dl.uniloss(**complete)  # type: ignore[arg-type]
