@@ -20,6 +20,8 @@ from directloss._checks import fail
 IMAGES, LABELS = 3, 1
 """Number of dimensions of image and label files: magic numbers 2051 and 2049."""
 
+MOST = 9
+"""The highest label of these data sets."""
 FILES = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
@@ -46,23 +48,34 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
     return np.frombuffer(data, np.uint8, offset=header).reshape(shape)
 
 
-def read_images(root: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """All images ``(n, height, width)`` and labels ``(n,)`` of a folder with the four files, training files first."""
-    missing = [name for pair in FILES.values() for name in pair if _find(root, name) is None]
+HOMES = {
+    "mnist": "They are the original files of the MNIST database (yann.lecun.com/exdb/mnist and its mirrors).",
+    "fashion-mnist": "They are the original files of Fashion-MNIST (github.com/zalandoresearch/fashion-mnist).",
+}
+
+
+def read_images(root: Path, part: str = "both", name: str = "mnist") -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Images ``(n, height, width)`` and labels ``(n,)`` of a folder with the four files.
+
+    ``part`` is ``"train"``, ``"test"``, or ``"both"``, training files first.
+    """
+    missing = [file for pair in FILES.values() for file in pair if _find(root, file) is None]
     if missing:
         fail(
             "--data-root",
-            "must be a folder with the four MNIST files, as .gz or unpacked",
-            f"{root}, which lacks {', '.join(name + '.gz' for name in missing)}",
-            "They are the original files of the MNIST database (yann.lecun.com/exdb/mnist and its mirrors).",
+            f"must be a folder with the four {'MNIST' if name == 'mnist' else name} files, as .gz or unpacked",
+            f"{root}, which lacks {', '.join(file + '.gz' for file in missing)}",
+            HOMES[name],
         )
     images, labels = [], []
-    for image_name, label_name in FILES.values():
+    for image_name, label_name in FILES.values() if part == "both" else [FILES[part]]:
         images.append(read_idx(_find(root, image_name) or root, IMAGES))
         labels.append(read_idx(_find(root, label_name) or root, LABELS))
         if len(images[-1]) != len(labels[-1]):
             rule = f"must have a label for each of the {len(images[-1])} images"
             fail(label_name, rule, f"{len(labels[-1])} labels long")
+        if len(labels[-1]) and int(labels[-1].max()) > MOST:
+            fail(label_name, f"must have labels from 0 to {MOST}", f"a file with label {int(labels[-1].max())}")
     return np.concatenate(images), np.concatenate(labels)
 
 
