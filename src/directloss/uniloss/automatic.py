@@ -1,4 +1,4 @@
-"""A metric taken apart by running it: the refactoring of Liu, Wang, Deng (ECCV 2020), Sec. 3.3, without the handwork."""
+"""A metric taken apart by running it: the refactoring of Liu, Wang, Deng (ECCV 2020), Sec. 3.3, without handwork."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from directloss._checks import DirectLossError, check_choice, check_finite, check_scores, check_tensor, fail
 from directloss.uniloss.best import ideal_scores
-from directloss.uniloss.comparisons import Comparisons
+from directloss.uniloss.comparisons import Comparisons, Pairs
 from directloss.uniloss.refactoring import Bound, Refactored
 from directloss.uniloss.tracing.calls import as_scalar, call_metric, name_of
 from directloss.uniloss.tracing.explanation import Explanation
@@ -63,7 +63,7 @@ class Automatic(Refactored):
         tensor([0.5000])
     """
 
-    def __init__(self, metric: Callable[[Tensor, Tensor], Any], prune: bool | str = "auto") -> None:
+    def __init__(self, metric: Any, prune: bool | str = "auto") -> None:
         if not callable(metric):
             hint = "It is called as metric(scores, target) and returns one number."
             fail("metric", "must be a function", f"a {type(metric).__name__}", hint)
@@ -75,22 +75,25 @@ class Automatic(Refactored):
     def __repr__(self) -> str:
         return f"Automatic({name_of(self.metric)})"
 
-    def bind(self, scores: Tensor, target: Tensor) -> Bound:
-        """The refactoring for the scores and the target of one problem."""
+    def bind(self, scores: Tensor, target: Tensor) -> Bound | None:
+        """The refactoring for the scores and the target of one problem; None where there is nothing to compare."""
         scores, target = check_scores(scores, 0, "(...)"), check_tensor("target", target)
         fixed = scores.detach()
         check_finite(fixed)
         plan = self._plan(fixed, target)
         comparisons = self._comparisons(plan, fixed, target)
+        if comparisons.count == 0:
+            return None
         best = ideal_scores(fixed, target)
         best = None if best is None else best.reshape(-1)
         return Bound(
             scores.reshape(-1),
             comparisons,
             self._measure(fixed.shape, target),
-            self._decide(plan, fixed, target) if plan.replays else None,
+            self._decide(plan, fixed, target, comparisons) if plan.replays else None,
             best,
-            None if best is None else comparisons.values(best) > 0,
+            # In pairs the more relevant score stands on the left: all of them are won.
+            None if best is None or isinstance(comparisons, Pairs) else comparisons.values(best) > 0,
         )
 
     def explain(self, scores: Tensor, target: Tensor) -> Explanation:
@@ -117,9 +120,11 @@ class Automatic(Refactored):
 
         return measure
 
-    def _decide(self, plan: Plan, scores: Tensor, target: Tensor) -> Callable[[Tensor], Tensor]:
+    def _decide(
+        self, plan: Plan, scores: Tensor, target: Tensor, comparisons: Comparisons
+    ) -> Callable[[Tensor], Tensor]:
         def decide(bits: Tensor) -> Tensor:
-            trace = self._trace(plan, scores, target)
+            trace = self._trace(plan, scores, target).along(comparisons)
             return torch.stack([trace.replay(2 * row.to(torch.int8) - 1) for row in bits])
 
         return decide
@@ -132,7 +137,10 @@ class Automatic(Refactored):
         if plan is None:
             while len(self._plans) >= KNOWN:
                 del self._plans[next(iter(self._plans))]
-            plan = self._plans[kind] = self._study(scores, target)
+            plan = self._study(scores, target)
+            # A batch without anything to compare, say without relevant items, teaches nothing about the next one.
+            if plan.explanation.kept:
+                self._plans[kind] = plan
         return plan
 
     def _study(self, scores: Tensor, target: Tensor) -> Plan:

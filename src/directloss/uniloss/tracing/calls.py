@@ -64,5 +64,5 @@ def as_scalar(result: Any, scores: Tensor) -> Tensor:
         fail("metric", "must return one number", f"a tensor of shape {tuple(result.shape)}", hint)
     if result.is_complex():
         fail("metric", "must return a real number", result.dtype)
-    result = result.detach().reshape(())
-    return result if result.dtype == kind else result.to(kind)
+    value: Tensor = result.detach().reshape(()).to(kind)
+    return value

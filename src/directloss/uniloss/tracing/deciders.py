@@ -87,6 +87,7 @@ class Replayer(Decider):
         return torch.where(number >= 0, given, asked.real)
 
     def _keep(self, asked: Asked, number: Tensor) -> None:
-        assert self.kept is not None and asked.sides is not None
+        assert self.kept is not None
+        assert asked.sides is not None
         for at in ((asked.kind == GENERAL) & (number >= 0)).nonzero()[:, 0].tolist():
             self.kept.setdefault(int(number[at]), (asked.sides, at, int(asked.turn[at])))

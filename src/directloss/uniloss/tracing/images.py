@@ -29,7 +29,7 @@ IDENTITY: Function = ()
 class Origin(NamedTuple):
     """For each entry of a tensor, which image it is; all of the tensor's shape."""
 
-    index: Tensor
+    score: Tensor
     """The flat index of the score; -1 where the entry is no known image."""
     partner: Tensor
     """The flat index of the score that is subtracted; -1 where there is none."""
@@ -126,7 +126,7 @@ class Images:
     def inverse(self, function: Tensor, value: Tensor) -> Tensor:
         """The scores at which images reach the values; NaN where phi has no inverse."""
         out = torch.full_like(value, torch.nan)
-        for number in function.unique().tolist():
+        for number in torch.unique(function).tolist():
             inverse = self.by_number[number].inverse if number >= 0 else None
             if inverse is not None:
                 here = function == number

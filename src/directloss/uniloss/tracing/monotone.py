@@ -80,7 +80,7 @@ def note(images: Images, shadows: Shadows, name: str, args: tuple[Any, ...], kwa
 
 def _each_kind(images: Images, origin: Origin) -> list[tuple[Kind, Tensor]]:
     """The kinds that occur among these images, and where."""
-    numbers = [n for n in origin.function.unique().tolist() if n >= 0]
+    numbers = [n for n in torch.unique(origin.function).tolist() if n >= 0]
     return [(images.by_number[n], origin.function == n) for n in numbers]
 
 
@@ -100,7 +100,7 @@ def _unary(images: Images, origin: Origin, name: str, rule: Rule, values: Tensor
         if kind.name[:1] == ("minus",) and name != "neg":
             continue
         new = _compose(images, kind, (name,), rule)
-        images.add(new, values[here], origin.index[here], origin.partner[here], origin.group[here])
+        images.add(new, values[here], origin.score[here], origin.partner[here], origin.group[here])
 
 
 def _rowwise(images: Images, origin: Origin, name: str, dim: int, values: Tensor) -> None:
@@ -111,7 +111,7 @@ def _rowwise(images: Images, origin: Origin, name: str, dim: int, values: Tensor
         if kind.name[:1] == ("minus",):
             continue
         new = images.kind((*kind.name, (name,)), kind.direction, None, low, high)
-        images.add(new, values[here], origin.index[here], origin.partner[here], rows[here])
+        images.add(new, values[here], origin.score[here], origin.partner[here], rows[here])
 
 
 def _row_numbers(images: Images, values: Tensor, dim: int) -> Tensor:
@@ -173,7 +173,7 @@ def _with_constant(images: Images, shadow: Tensor, name: str, constant: Any, alp
         for kind, here in _each_kind(images, origin):
             ends = (kind.low * factor, kind.high * factor)
             new = _compose(images, kind, ("times", factor), rule._replace(low=min(ends), high=max(ends)))
-            images.add(new, values[here], origin.index[here], origin.partner[here], origin.group[here])
+            images.add(new, values[here], origin.score[here], origin.partner[here], origin.group[here])
 
 
 def _minus_from_constant(images: Images, shadow: Tensor, constant: Any, alpha: float, values: Tensor) -> None:
@@ -190,21 +190,21 @@ def _shifted(images: Images, origin: Origin, step: float, direction: int, values
             continue
         ends = (step + direction * kind.low, step + direction * kind.high)
         new = _compose(images, kind, ("plus", step, direction), rule._replace(low=min(ends), high=max(ends)))
-        images.add(new, values[here], origin.index[here], origin.partner[here], origin.group[here])
+        images.add(new, values[here], origin.score[here], origin.partner[here], origin.group[here])
 
 
 def _difference(images: Images, shadows: Shadows, x: Tensor, y: Tensor, values: Tensor) -> bool:
     """``phi(s_i) - phi(s_j)``, whose sign compares the two scores."""
     a, b = images.locate(shadows.of(x)), images.locate(shadows.of(y))
     a, b = (Origin(*(part.expand_as(values) for part in origin)) for origin in (a, b))
-    good = (a.index >= 0) & (b.index >= 0) & (a.function == b.function) & (a.group == b.group)
-    good &= (a.partner < 0) & (b.partner < 0) & (a.index != b.index)
+    good = (a.score >= 0) & (b.score >= 0) & (a.function == b.function) & (a.group == b.group)
+    good &= (a.partner < 0) & (b.partner < 0) & (a.score != b.score)
     if not bool(good.any()):
         return False
     for kind, here in _each_kind(images, a):
         now = here & good
         new = images.kind(("minus", kind.name), kind.direction, None, -INF, INF)
-        images.add(new, values[now], a.index[now], b.index[now], a.group[now])
+        images.add(new, values[now], a.score[now], b.score[now], a.group[now])
     return True
 
 
@@ -220,4 +220,4 @@ def _broadcast(images: Images, shadows: Shadows, name: str, x: Tensor, y: Tensor
     for kind, here in _each_kind(images, origin):
         ungrouped = here & (origin.group < 0) & (origin.partner < 0)
         new = images.kind((*kind.name, ("by row", name)), kind.direction, None, -INF, INF)
-        images.add(new, values[ungrouped], origin.index[ungrouped], origin.partner[ungrouped], rows[ungrouped])
+        images.add(new, values[ungrouped], origin.score[ungrouped], origin.partner[ungrouped], rows[ungrouped])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from directloss.uniloss.comparisons import Differences
+from directloss.uniloss.comparisons import Differences, Pairs
 from directloss.uniloss.tracing.pruning import Rule, between, lists_of, relevance
 from directloss.uniloss.tracing.trace import Trace
 
@@ -24,6 +24,8 @@ class Pattern:
     left: Tensor
     right: Tensor
     """All pairs, in the order of their codes."""
+    lists: Tensor | None
+    """The lists that they are the pairs of, shape ``(b, n)``."""
     places: Tensor
     offset: Tensor
     """The scores that are compared with constants, and minus these; float64."""
@@ -34,19 +36,36 @@ class Pattern:
         left, right = self.left, self.right
         if self.rule is not None and left.numel():
             label = relevance(self.shape, target, self.rule[0])
+            pairs = self._in_two(label)
+            if pairs is not None:
+                return pairs
             kept, turn = between(label, left, right)
             left, right, swap = left[kept], right[kept], turn < 0
             left, right = torch.where(swap, right, left), torch.where(swap, left, right)
         if self.places.numel() == 0:
             return Differences(left, right)
         offset = torch.cat((self.offset.new_zeros(left.numel()), self.offset))
-        return Differences(
-            torch.cat((left, self.places)), torch.cat((right, torch.full_like(self.places, -1))), offset
-        )
+        return Differences(torch.cat((left, self.places)), torch.cat((right, torch.full_like(self.places, -1))), offset)
+
+    def _in_two(self, label: Tensor) -> Pairs | None:
+        """The pairs in their compact form, for lists with the same numbers of relevant and irrelevant scores."""
+        if self.places.numel() or self.lists is None:
+            return None
+        high = label if label.dtype == torch.bool else label == 1
+        if label.dtype != torch.bool and not bool((high | (label == 0)).all()):
+            return None
+        high = high[self.lists]
+        many = high.sum(-1)
+        most = int(many[0])
+        n = self.lists.shape[1]
+        if most in (0, n) or not bool((many == most).all()):
+            return None
+        b = len(self.lists)
+        return Pairs(self.lists[high].reshape(b, most), self.lists[~high].reshape(b, n - most))
 
     def explains(self, trace: Trace) -> bool:
         """Whether these are exactly the comparisons of a record."""
-        mine, theirs = self.comparisons(trace.target), trace.comparisons
+        mine, theirs = replace(self, lists=None).comparisons(trace.target), trace.comparisons
         if not isinstance(theirs, Differences) or mine.count != theirs.count:
             return False
         same = torch.equal(mine.left, theirs.left) and torch.equal(mine.right, theirs.right)
@@ -66,7 +85,8 @@ def learn(trace: Trace, rule: Rule | None) -> Pattern | None:
     some = trace.kept is None or trace.kept.numel() > variables.places.numel()
     dims: list[int | None] = [lists_of(trace)] if some and variables.pairs.numel() else [-1]
     for dim in dims:
-        left, right = _all_pairs(shape, dim, trace.scores.device)
+        lists = _lists(shape, dim, trace.scores.device)
+        left, right = _all_pairs(lists, shape.numel())
         if left.numel() > MOST:
             continue
         words = _words(dim, shape, levels, rule)
@@ -74,24 +94,28 @@ def learn(trace: Trace, rule: Rule | None) -> Pattern | None:
         offset = variables.offset()
         none = torch.zeros(0, dtype=torch.float64, device=left.device)
         offset = none if offset is None else offset[variables.pairs.numel() :]
-        found = Pattern(shape, words, left, right, at, offset, rule)
+        found = Pattern(shape, words, left, right, lists, at, offset, rule)
         if found.explains(trace):
             return found
     return None
 
 
-def _all_pairs(shape: torch.Size, dim: int | None, device: torch.device) -> tuple[Tensor, Tensor]:
-    """All pairs ``i < j`` inside lists along ``dim``; of all scores for None; no pairs for -1."""
+def _lists(shape: torch.Size, dim: int | None, device: torch.device) -> Tensor:
+    """Lists ``(b, n)`` along ``dim``; one of all scores for None; none for -1."""
     index = torch.arange(shape.numel(), device=device)
-    lists = index.reshape(1, -1) if dim is None else index[:0].reshape(0, 1)
-    if dim is not None and dim >= 0:
-        lists = index.reshape(shape).movedim(dim, -1).reshape(-1, shape[dim])
-    n = lists.shape[-1]
-    if lists.shape[0] * n * (n - 1) // 2 > MOST:
-        return torch.empty(MOST + 1, dtype=torch.long), torch.empty(0, dtype=torch.long)
-    i, j = torch.triu_indices(n, n, 1, device=device)
+    if dim is None:
+        return index.reshape(1, -1)
+    return index[:0].reshape(0, 1) if dim < 0 else index.reshape(shape).movedim(dim, -1).reshape(-1, shape[dim])
+
+
+def _all_pairs(lists: Tensor, m: int) -> tuple[Tensor, Tensor]:
+    """All pairs ``i < j`` inside the lists."""
+    b, n = lists.shape
+    if b * n * (n - 1) // 2 > MOST:
+        return lists.new_empty(MOST + 1), lists.new_empty(0)
+    i, j = torch.triu_indices(n, n, 1, device=lists.device)
     left, right = lists[:, i].reshape(-1), lists[:, j].reshape(-1)
-    order = (left * shape.numel() + right).argsort()
+    order = (left * m + right).argsort()
     return left[order], right[order]
 
 

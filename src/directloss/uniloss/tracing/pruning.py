@@ -90,7 +90,7 @@ def variation(scores: Tensor, generator: torch.Generator, tied: bool = False) ->
 
 def invariant(trace: Trace, label: Tensor, dim: int | None, generator: torch.Generator) -> bool:
     """Whether exchanging scores inside groups of equal relevance leaves the metric as it is."""
-    kinds = label.unique(return_inverse=True)[1]
+    kinds = torch.unique(label, return_inverse=True)[1]
     group = rows(trace.scores.shape, dim, trace.scores.device) * (int(kinds.max()) + 1) + kinds
     for draw in range(DRAWS):
         before = trace.scores if draw == 0 else variation(trace.scores, generator)

@@ -58,7 +58,7 @@ def ask(images: Images, x: Operand, y: Operand, m: int) -> Asked:
     """The questions ``sign(x - y)``, entry by entry, with broadcasting."""
     a, b = images.locate(x.shadow), images.locate(y.shadow)
     fixed_a, fixed_b = _constant(x, a), _constant(y, b)
-    shape = torch.broadcast_shapes(x.real.shape, y.real.shape)
+    shape: torch.Size = torch.broadcast_shapes(x.real.shape, y.real.shape)  # type: ignore[no-untyped-call]
 
     def spread(tensor: Tensor) -> Tensor:
         return tensor.expand(shape).reshape(-1)
@@ -66,12 +66,12 @@ def ask(images: Images, x: Operand, y: Operand, m: int) -> Asked:
     a, b = Origin(*map(spread, a)), Origin(*map(spread, b))
     left, right = spread(x.shadow), spread(y.shadow)
     real = signs(spread(x.real), spread(y.real))
-    known_a, known_b, fixed_a, fixed_b = a.index >= 0, b.index >= 0, spread(fixed_a), spread(fixed_b)
+    known_a, known_b, fixed_a, fixed_b = a.score >= 0, b.score >= 0, spread(fixed_a), spread(fixed_b)
     mark = left - right
     out = Asked(
         torch.full_like(real, GENERAL),
         torch.where(mark < 0, -1, 1).to(torch.int8),
-        torch.zeros_like(a.index),
+        torch.zeros_like(a.score),
         mark.abs(),
         real,
         (x, y, shape),
@@ -80,9 +80,9 @@ def ask(images: Images, x: Operand, y: Operand, m: int) -> Asked:
     out.kind[never] = FIXED
     lone_a, lone_b = known_a & (a.partner < 0), known_b & (b.partner < 0)
     same = known_a & known_b & (a.function == b.function) & (a.group == b.group) & (a.partner == b.partner)
-    _pairs(out, images, same, a.index, b.index, a.function, m)
-    _pairs(out, images, known_a & ~lone_a & fixed_b & (right == 0), a.index, a.partner, a.function, m)
-    _pairs(out, images, known_b & ~lone_b & fixed_a & (left == 0), b.partner, b.index, b.function, m)
+    _pairs(out, images, same, a.score, b.score, a.function, m)
+    _pairs(out, images, known_a & ~lone_a & fixed_b & (right == 0), a.score, a.partner, a.function, m)
+    _pairs(out, images, known_b & ~lone_b & fixed_a & (left == 0), b.partner, b.score, b.function, m)
     _thresholds(out, images, lone_a & fixed_b, a, right, 1)
     _thresholds(out, images, lone_b & fixed_a, b, left, -1)
     return out
@@ -93,7 +93,7 @@ def _constant(operand: Operand, origin: Origin) -> Tensor:
     near = 8 * torch.finfo(operand.real.dtype).eps
     gap = (operand.real.detach().to(torch.float64) - operand.shadow).abs()
     same = (gap <= near * operand.shadow.abs()) | (operand.real == operand.shadow)
-    return (origin.index < 0) & (same | (torch.isnan(operand.real) & torch.isnan(operand.shadow)))
+    return (origin.score < 0) & (same | (torch.isnan(operand.real) & torch.isnan(operand.shadow)))
 
 
 def _pairs(out: Asked, images: Images, where: Tensor, i: Tensor, j: Tensor, function: Tensor, m: int) -> None:
@@ -117,7 +117,7 @@ def _thresholds(out: Asked, images: Images, where: Tensor, origin: Origin, const
     reached = torch.isfinite(level)
     out.kind[at] = torch.where(reached, THRESHOLD, FIXED).to(torch.int8)
     out.turn[at] = turn
-    out.code[at] = origin.index[at]
+    out.code[at] = origin.score[at]
     out.value[at] = level
     never = at[~reached]
     out.real[never] = torch.where(level[~reached] > 0, -1, 1).to(torch.int8) * turn[~reached]

@@ -31,6 +31,7 @@ SHAPE_ONLY = {
 }  # fmt: skip
 NEVER = {"isnan", "isinf", "isposinf", "isneginf", "isfinite"}
 """Checks that finite scores pass; their answer is frozen."""
+# What these return may have another shape for other scores, which Python code can see.
 VARIABLE_SHAPE = {"nonzero", "masked_select", "_unique2", "unique_consecutive", "unique_dim", "index", "bincount"}
 JUMPS = {
     "fmod", "remainder", "floor_divide", "frac", "nextafter", "scatter_reduce", "index_reduce", "max_pool2d",
@@ -39,7 +40,7 @@ JUMPS = {
 """Float to float, but neither smooth nor known to `decisions`."""
 
 
-class Run(TorchDispatchMode):
+class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """One execution of a metric.
 
     Args:
@@ -49,7 +50,7 @@ class Run(TorchDispatchMode):
     """
 
     def __init__(self, scores: Tensor, domain: str, decider: Decider) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.decider = decider
         self.m = scores.numel()
         self.shadows = Shadows()
@@ -62,12 +63,15 @@ class Run(TorchDispatchMode):
         self.used = 0
         """Decisions that reached Python as a number or as a shape."""
         self.fresh = 0
+        self.paused = False
         self.made: dict[int, Site] = {}
         """Where single values that depend on scores were made."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one operation."""
         kwargs = kwargs or {}
+        if self.paused:
+            return func(*args, **kwargs)
         name = func._schema.name.split("::")[1]
         tensors = list(_tensors((args, kwargs)))
         origins = 0
@@ -77,14 +81,14 @@ class Run(TorchDispatchMode):
             return self._to_python(func, args[0], origins)
         if not any(self.shadows.carries(tensor) for tensor in tensors) or name in SHAPE_ONLY:
             out = func(*args, **kwargs)
-            if origins and (name in VARIABLE_SHAPE):
-                self.used |= origins
             if name in SHAPE_ONLY:
                 origins = 0
         else:
             self.fresh = 0
             out = self._on_scores(func, name, args, kwargs)
             origins |= self.fresh
+        if name in VARIABLE_SHAPE:
+            self.used |= origins
         for tensor in _tensors(out):
             self.shadows.add_origins(tensor, origins)
         return out
@@ -119,7 +123,8 @@ class Run(TorchDispatchMode):
         before = [tensor.untyped_storage()._cdata for tensor in _tensors((args, kwargs))]
         out = func(*args, **kwargs)
         fresh = [t for t in _tensors(out) if t.untyped_storage()._cdata not in before]
-        if any(not t.is_floating_point() for t in (*fresh, *written)) or (name == "view" and func._overloadname == "dtype"):
+        bits = name == "view" and func._overloadname == "dtype"
+        if bits or any(not t.is_floating_point() for t in (*fresh, *written)):
             self.refuse(func, "makes something discrete, and the rule for it is not known")
             for tensor in fresh:
                 if tensor.is_floating_point():
@@ -177,9 +182,12 @@ class Run(TorchDispatchMode):
 
     def constant(self, tensor: Tensor) -> bool:
         """Whether a tensor holds the same values for the real and the witness scores."""
+        before, self.paused = self.paused, True
         shadow = self.shadows.of(tensor)
         near = torch.isclose(tensor.detach().to(torch.float64), shadow, rtol=1e-6, atol=1e-12, equal_nan=True)
-        return bool(near.all())
+        same = bool(near.all())
+        self.paused = before
+        return same
 
     def begin(self, name: str) -> None:
         """A decision begins."""
@@ -190,20 +198,18 @@ class Run(TorchDispatchMode):
         if not isinstance(value, Tensor):
             kind = other.dtype if isinstance(other, Tensor) and other.is_floating_point() else torch.float64
             value = torch.tensor(value, dtype=kind, device=other.device if isinstance(other, Tensor) else None)
-        elif not value.is_floating_point():
-            value = value.to(torch.result_type(value, other))
-        elif isinstance(other, Tensor) and not self.shadows.carries(value):
+        elif not self.shadows.carries(value):
             value = value.to(torch.result_type(value, other))
         return Operand(value, self.shadows.of(value))
 
     def signs(self, x: Any, y: Any) -> Tensor:
         """The answers to ``sign(x - y)``, int8, broadcast."""
         a, b = self.operand(x, y), self.operand(y, x)
-        shape = torch.broadcast_shapes(a.real.shape, b.real.shape)
+        shape: torch.Size = torch.broadcast_shapes(a.real.shape, b.real.shape)  # type: ignore[no-untyped-call]
         if shape.numel() > CELLS:
             raise DirectLossError(
-                f"metric must compare at most {CELLS:,} pairs at once, but {here()} compares {shape.numel():,}. Sorting "
-                "is quadratic here: use fewer scores, or a task of directloss.tasks."
+                f"metric must compare at most {CELLS:,} pairs at once, but {here()} compares {shape.numel():,}. Use "
+                "fewer scores, or a task of directloss.tasks."
             )
         if shape.numel() == 0:
             return torch.zeros(shape, dtype=torch.int8, device=a.real.device)

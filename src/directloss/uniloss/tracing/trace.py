@@ -153,6 +153,15 @@ class Trace:
                 out[number[number >= 0]] = (asked.real * asked.turn)[number >= 0]
         return out
 
+    def along(self, wanted: Comparisons) -> Trace:
+        """The same record, for comparisons that come in another order and direction."""
+        if not isinstance(wanted, Differences) or wanted.any_alone:
+            return self
+        left, right, _ = wanted.parts(torch.arange(wanted.count, device=self.scores.device))
+        codes = torch.minimum(left, right) * self.variables.m + torch.maximum(left, right)
+        kept = torch.searchsorted(self.variables.pairs, codes)
+        return replace(self, kept=kept, turn=torch.where(left < right, 1, -1))
+
     def explain(self) -> Explanation:
         """What was found, for people to read."""
         steps: dict[tuple[str, str], list[int]] = {}

@@ -81,16 +81,16 @@ def collect(asked: Iterable[Asked], m: int, device: torch.device) -> Variables:
     empty = torch.empty(0, dtype=torch.long, device=device)
     codes, index, level, marks = [empty], [empty], [empty.double()], [empty.double()]
     for questions in asked:
-        codes.append(questions.code[questions.kind == PAIR].unique())
+        codes.append(torch.unique(questions.code[questions.kind == PAIR]))
         here = questions.kind == THRESHOLD
         index.append(questions.code[here])
         level.append(questions.value[here])
         marks.append(questions.value[questions.kind == GENERAL])
     levels = torch.cat(level)
-    ticks, inverse = _rounded(levels).unique(return_inverse=True)
+    ticks, inverse = torch.unique(_rounded(levels), return_inverse=True)
     shown = torch.zeros(len(ticks), dtype=torch.float64, device=device).scatter_(0, inverse, levels)
-    places = (torch.cat(index) * max(len(ticks), 1) + inverse).unique()
-    return Variables(m, torch.cat(codes).unique(), ticks, shown, places, _apart(torch.cat(marks).sort().values))
+    places = torch.unique(torch.cat(index) * max(len(ticks), 1) + inverse)
+    return Variables(m, torch.unique(torch.cat(codes)), ticks, shown, places, _apart(torch.cat(marks).sort().values))
 
 
 def of_pairs(codes: Tensor, m: int) -> Variables:
