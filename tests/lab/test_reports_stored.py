@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from directloss import DirectLossError
+from directloss.lab.records import RecordFile
 from directloss.lab.reports.stored import load_run
 from tests.lab.fake_records import make_run, record, records, run_info, write_run
 
@@ -23,6 +25,20 @@ def test_reads_what_was_written(tmp_path: Path) -> None:
     assert len(run.final) == 3 * 2 * 5 * 10
     assert len(run.search) == 3 * 5 * 4
     assert run.notes == ()
+
+
+def test_packed_records_are_read_as_plain_ones(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, "digits-noise", seeds=2)
+    plain = load_run(folder)
+    packed = folder / "records.jsonl.gz"
+    packed.write_bytes(gzip.compress((folder / "records.jsonl").read_bytes()))
+    (folder / "records.jsonl").unlink()
+    assert load_run(folder).final == plain.final
+    with pytest.raises(DirectLossError, match=r"records.jsonl.gz must be unpacked .* Run: gunzip"):
+        RecordFile(folder)
+    packed.write_bytes(packed.read_bytes()[:100])
+    with pytest.raises(DirectLossError, match=r"records.jsonl.gz must be a whole gzip file"):
+        load_run(folder)
 
 
 def test_classes_that_are_numbers_sort_as_numbers(tmp_path: Path) -> None:

@@ -139,6 +139,9 @@ class RecordFile:
         self.path = folder / FILE_NAME
         self.by_key: dict[str, Record] = {}
         whole = 0
+        packed = folder / f"{FILE_NAME}.gz"
+        if packed.is_file() and not self.path.is_file():
+            fail(str(packed), "must be unpacked before the run can go on", "packed", f"Run: gunzip {packed}")
         for record, end in _lines(self.path):
             self.by_key[record["key"]] = record
             whole = end

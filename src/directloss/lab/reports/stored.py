@@ -1,13 +1,17 @@
 """Reads what a run left behind: ``records.jsonl`` (one finished training per line) and ``run.json``.
 
+Records that are kept for long may be packed: ``gzip records.jsonl``.
+
 This is the only way into the reports. Nothing here knows how the records were made.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import re
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -99,7 +103,9 @@ def group_order(group: str | None) -> tuple[int, float, str]:
 
 def load_run(folder: Path) -> Run:
     """Read and check a folder; every complaint names the file and the line."""
-    records, notes = _read_records(folder / RECORDS)
+    packed = folder / f"{RECORDS}.gz"
+    plain = folder / RECORDS
+    records, notes = _read_records(packed if packed.is_file() and not plain.is_file() else plain)
     info = _read_info(folder / RUN)
     experiment = records[0].experiment
     named = info.get("experiment", experiment)
@@ -157,11 +163,13 @@ _REPAIR = "Remove the line, then run the experiment again with --resume."
 
 def _read_text(path: Path, hint: str) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return (gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()).decode()
     except FileNotFoundError:
         fail(str(path), "must exist", "missing", hint)
     except UnicodeDecodeError as error:
         fail(str(path), "must be UTF-8 text", f"binary at byte {error.start}")
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        fail(str(path), "must be a whole gzip file", f"not ({error})")
     except OSError as error:
         fail(str(path), "must be readable", f"not ({error.strerror})")
 
