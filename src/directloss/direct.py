@@ -17,12 +17,14 @@ from torch import Tensor
 
 from directloss._checks import check_epsilon, check_sign
 from directloss._dynamo import outside_graphs
+from directloss._functorch import transformable
 from directloss._module import LossModule
 from directloss._problem import Dim, Problem, prepare
 from directloss.task import Solved, Task
 
 
 @outside_graphs
+@transformable
 def direct_loss(
     scores: Tensor,
     target: Tensor,

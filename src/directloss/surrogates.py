@@ -14,11 +14,13 @@ import torch
 from torch import Tensor
 
 from directloss._checks import check_epsilon
+from directloss._functorch import transformable
 from directloss._module import LossModule
 from directloss._problem import Dim, Problem, prepare
 from directloss.task import Task
 
 
+@transformable
 def hinge_loss(
     scores: Tensor,
     target: Tensor,
@@ -53,6 +55,7 @@ def hinge_loss(
     return problem.reduce(losses, reduction, problem.task.counted(problem.target))
 
 
+@transformable
 def perceptron_loss(
     scores: Tensor,
     target: Tensor,
