@@ -1,0 +1,43 @@
+"""Every file in examples/ runs as it stands, and shows what it is there to show."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
+
+
+def shortest_path(lines: list[str]) -> None:
+    """On clean paths direct loss and hinge are near each other; on wrong ones the direct loss is far ahead."""
+    rows = [re.fullmatch(r"(clean|30 % wrong) +(\S+) +([\d.]+)% +([\d.]+)%", line) for line in lines[1:]]
+    off = {(row[1], row[2]): float(row[3]) for row in rows if row}
+    assert len(off) == len(rows) == 6
+    assert off["clean", "direct"] < 15 > off["clean", "hinge"]
+    assert off["30 % wrong", "direct"] < 0.8 * off["30 % wrong", "hinge"] < 0.8 * off["30 % wrong", "cross-entropy"]
+
+
+SHOWS: dict[str, Callable[[list[str]], None]] = {"shortest_path": shortest_path}
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_example(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)  # what an example writes must not land in the project
+    threads = torch.get_num_threads()
+    try:
+        runpy.run_path(str(path), run_name="__main__")
+    finally:
+        torch.set_num_threads(threads)
+    assert path.stem in SHOWS, "a new example: say what it has to show"
+    SHOWS[path.stem](capsys.readouterr().out.splitlines())
+
+
+def test_there_are_examples() -> None:
+    assert EXAMPLES
