@@ -69,15 +69,25 @@ def test_gradient_against_finite_differences(named: Problem, options: dict[str, 
         assert gradient.flatten()[item].item() == pytest.approx(slope.item(), abs=1e-8)
 
 
-@pytest.mark.parametrize("metric", ["ap", "accuracy"])
+@pytest.mark.parametrize("metric", ["ap", "accuracy", dl.metrics.average_precision, dl.metrics.accuracy])
 @pytest.mark.parametrize("seed", range(4))
-def test_compiled_loops_equal_the_general_way(metric: str, seed: int) -> None:
-    scores, target = problem(metric, seed)
+def test_compiled_loops_equal_the_general_way(metric: object, seed: int) -> None:
+    scores, target = problem("ap" if metric in ("ap", dl.metrics.average_precision) else "accuracy", seed)
     with kernels.use("compiled"):
         compiled = _loss_and_gradient(scores, target, metric)
     with kernels.use("tensor"):
         general = _loss_and_gradient(scores, target, metric)
     torch.testing.assert_close(compiled, general, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("name", "metric"), [("ap", dl.metrics.average_precision), ("accuracy", dl.metrics.accuracy)]
+)
+def test_found_and_hand_written_refactorings_agree(name: str, metric: object) -> None:
+    scores, target = problem(name, 3)
+    torch.testing.assert_close(
+        _loss_and_gradient(scores, target, name), _loss_and_gradient(scores, target, metric), rtol=1e-10, atol=1e-12
+    )
 
 
 def test_training_improves_the_metric(named: Problem) -> None:

@@ -16,14 +16,18 @@ import numpy as np
 
 from directloss.kernels.compiled import kernel, reordering
 
-AVERAGE_PRECISION, HIT = 0, 1
-"""How lost comparisons make a list's value: its average precision, or whether some relevant score loses none."""
+AVERAGE_PRECISION, HIT, ELSEWHERE = 0, 1, 2
+"""How lost comparisons make a list's value: its average precision; whether some relevant score loses none; or it is
+measured elsewhere, and zero here.
+"""
 
 
 @kernel
 def _value(lost, width, rule, counts):
     """The value of one list; ``counts`` is scratch of ``width + 1`` zeros, and is left so."""
     p = len(lost)
+    if rule == ELSEWHERE:
+        return 0.0
     if rule == HIT:
         for i in range(p):
             if lost[i] == 0:

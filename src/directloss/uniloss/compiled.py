@@ -16,16 +16,19 @@ from directloss.uniloss.comparisons import BEYOND, Comparisons, Pairs, spread
 from directloss.uniloss.interpolation import Interpolation, InverseDistance
 from directloss.uniloss.refactoring import Bound
 
-RULES = {"ap": loops.AVERAGE_PRECISION, "hit": loops.HIT}
+RULES = {"ap": loops.AVERAGE_PRECISION, "hit": loops.HIT, None: loops.ELSEWHERE}
 
 
 def applies(problem: Bound, comparisons: Comparisons, how: Anchoring, interpolation: Interpolation) -> bool:
-    """Whether the loops know this kind of anchors: one flipped pair, in score space, on the CPU."""
+    """Whether the loops know this kind of anchors: one flipped pair, in score space, on the CPU.
+
+    The best scores must be `ideal_scores`, where every pair is right, with a gap between the two groups.
+    """
     usual = Anchoring(how.good, how.nearby, how.bad)
     return (
-        problem.counting is not None
-        and type(comparisons) is Pairs
+        type(comparisons) is Pairs
         and how == usual
+        and problem.best_scores is not None
         and isinstance(interpolation, InverseDistance)
         and kernels.compiles(problem.scores)
     )
@@ -46,10 +49,13 @@ def interpolate(
     drawn = [part.numpy() for part in (random[:, pairs.relevant], random[:, pairs.irrelevant])]
     arguments = (*lists, good.numpy(), nearby.numpy(), *drawn, beyond)
     u = torch.empty(pairs.shape, dtype=fixed.dtype).numpy()
-    squared, values, now = loops.relax(*arguments, RULES[problem.counting or ""], u)
+    squared, valued, now = loops.relax(*arguments, RULES[problem.counting], u)
+    values = torch.from_numpy(valued)
+    if problem.counting is None:
+        values, now = _measured(problem, pairs, good, nearby, random)
     measured = torch.from_numpy(squared).requires_grad_()
     with torch.enable_grad():
-        value = interpolation(measured, torch.from_numpy(values), _unneeded)
+        value = interpolation(measured, values, _unneeded)
         (weight,) = torch.autograd.grad(value, measured)
 
     def gradient() -> Tensor:
@@ -62,6 +68,17 @@ def interpolate(
 
     result: Tensor = _Attached.apply(scores, value.detach().to(scores.dtype), gradient)  # type: ignore[no-untyped-call]
     return result, torch.tensor(now, dtype=scores.dtype)
+
+
+def _measured(problem: Bound, pairs: Pairs, good: Tensor, nearby: Tensor, random: Tensor) -> tuple[Tensor, float]:
+    """The metric's own values of the anchors and of the present scores, for metrics that the loops do not know."""
+    assert problem.best_scores is not None
+    fixed = problem.scores.detach()
+    with torch.no_grad():
+        best = pairs.flipped(problem.best_scores.repeat(len(good), 1), good)
+        near = pairs.flipped(fixed.repeat(len(nearby), 1), nearby)
+        values = problem.measure(torch.cat([best, near, random, fixed[None]])).double()
+    return values[:-1].contiguous(), float(values[-1])
 
 
 def _none() -> Tensor:

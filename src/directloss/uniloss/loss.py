@@ -228,7 +228,8 @@ class UniLoss(nn.Module):
         problem = self._bind(scores, target)
         if problem is None:
             return None
-        if self.fraction == 1 and compiled.applies(problem, problem.comparisons, self.anchoring, self.interpolation):
+        usual = self.fraction == 1 and self.best_scores is None
+        if usual and compiled.applies(problem, problem.comparisons, self.anchoring, self.interpolation):
             return compiled.interpolate(problem, self.anchoring, self.interpolation, self._generator())
         relaxed = self._relaxed(problem)
         return relaxed.value, relaxed.metric
