@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from directloss._checks import fail
+from directloss.lab.data.grouping import thirds_by_group
 from directloss.lab.data.images import CONTEXT, CROP, Box, warp
 from directloss.lab.data.skipping import Skipped
 from directloss.lab.data.voc.annotation import Annotation
 from directloss.lab.data.voc.devkit import Devkit
-from directloss.lab.seeding import generator
 
 ACTIONS = (
     "jumping", "phoning", "playinginstrument", "reading", "ridingbike", "ridinghorse", "running", "takingphoto",
@@ -120,20 +120,7 @@ def split_people(people: People, *seed: object) -> dict[str, Tensor]:
 
     Persons of one image stay together. Otherwise a test photograph could be known from training.
     """
-    images = list(dict.fromkeys(person.image for person in people.persons))
-    order = torch.randperm(len(images), generator=generator("voc thirds", *seed))
-    place = {images[k]: rank for rank, k in enumerate(order.tolist())}
-    ranks = torch.tensor([place[person.image] for person in people.persons])
-    ordered = ranks.argsort(stable=True)
-    total, cuts = len(people), []
-    for share in (1, 2):
-        cut = round(total * share / 3)
-        # Move the cut to the end of the image that it falls into.
-        while 0 < cut < total and ranks[ordered[cut]] == ranks[ordered[cut - 1]]:
-            cut += 1
-        cuts.append(cut)
-    parts = ordered[: cuts[0]], ordered[cuts[0] : cuts[1]], ordered[cuts[1] :]
-    return {name: part.sort().values for name, part in zip(("train", "val", "test"), parts, strict=True)}
+    return thirds_by_group([person.image for person in people.persons], "voc action", *seed)
 
 
 def crop_people(

@@ -1,0 +1,109 @@
+"""Features of frozen layers, computed once and read from disk as they are needed.
+
+With frozen convolutions an iteration of AlexNet's classifier needs no image at all, which saves most of the time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from directloss.lab.data.images import Pixels, normalise
+from directloss.lab.data.skipping import Skipped
+
+AT_ONCE = 64
+
+
+def weights_key(model: nn.Module) -> str:
+    """A short text that differs for other weights."""
+    digest = hashlib.blake2b(digest_size=6)
+    for name, value in model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def stored_features(
+    names: Sequence[str],
+    read: Callable[[int], Pixels],
+    embed: Callable[[Tensor], Tensor],
+    path: Path,
+    key: str,
+    skipped: Skipped | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[NDArray[np.float32], list[int]]:
+    """Features ``(m, d)`` of the items that can be read, memory-mapped from ``path``, and the indices of these items.
+
+    ``read(k)`` gives the crop of item ``k``; ``embed`` takes normalised crops ``(b, 3, s, s)``. ``names`` and ``key``
+    say what the features are of and by which network. A file that says otherwise is made anew.
+    """
+    skipped = Skipped() if skipped is None else skipped
+    described = {"key": key, "names": hashlib.blake2b("\n".join(names).encode(), digest_size=12).hexdigest()}
+    side = path.with_suffix(".json")
+    stored = _stored(path, side, described)
+    if stored is not None:
+        skipped.reasons += stored[2]
+        return stored[0], stored[1]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    side.unlink(missing_ok=True)
+    known = len(skipped.reasons)
+    good = _compute(names, read, embed, path, skipped, progress)
+    skipped.check_something_left(len(good), str(path))
+    told = skipped.reasons[known:]
+    part = side.with_suffix(".json.part")
+    part.write_text(json.dumps({**described, "good": good, "skipped": told}), encoding="utf-8")
+    part.replace(side)
+    return np.load(path, mmap_mode="r")[: len(good)], good
+
+
+def _stored(
+    path: Path, side: Path, described: dict[str, str]
+) -> tuple[NDArray[np.float32], list[int], list[str]] | None:
+    with suppress(OSError, ValueError, KeyError, EOFError):
+        said: dict[str, Any] = json.loads(side.read_text(encoding="utf-8"))
+        if {name: said[name] for name in described} == described:
+            return np.load(path, mmap_mode="r")[: len(said["good"])], said["good"], said["skipped"]
+    return None
+
+
+def _compute(
+    names: Sequence[str],
+    read: Callable[[int], Pixels],
+    embed: Callable[[Tensor], Tensor],
+    path: Path,
+    skipped: Skipped,
+    progress: Callable[[int, int], None] | None,
+) -> list[int]:
+    """Write the features of all readable items to ``path`` and return which these are."""
+    good: list[int] = []
+    temporary = path.with_name(path.name + ".part")
+    features: np.memmap[Any, np.dtype[np.float32]] | None = None
+    for start in range(0, len(names), AT_ONCE):
+        crops = []
+        first = len(good)
+        for index in range(start, min(start + AT_ONCE, len(names))):
+            with skipped.catching():
+                crops.append(torch.from_numpy(np.array(read(index))))
+                good.append(index)
+        if crops:
+            with torch.no_grad():
+                values = embed(normalise(torch.stack(crops))).float().numpy()
+            if features is None:
+                shape = (len(names), values.shape[1])
+                features = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=shape)
+            features[first : len(good)] = values
+        if progress is not None:
+            progress(min(start + AT_ONCE, len(names)), len(names))
+    if features is not None:
+        features.flush()
+        temporary.replace(path)
+    return good
