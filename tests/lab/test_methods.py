@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
@@ -49,6 +51,51 @@ def test_cross_entropy_by_its_definition(generator: torch.Generator) -> None:
     torch.testing.assert_close(parse_method("x-ent").loss(scores, TARGET, {}), expected)
 
 
+def test_cross_entropy_of_classes(generator: torch.Generator) -> None:
+    scores, target = torch.randn(6, 4, generator=generator), torch.randint(4, (6,), generator=generator)
+    expected = -scores.log_softmax(1)[torch.arange(6), target].mean()
+    torch.testing.assert_close(parse_method("x-ent").loss(scores, target, {}), expected)
+
+
+def test_squared_error_of_heatmaps(generator: torch.Generator) -> None:
+    """Mean over pixels, then over the keypoints that are known."""
+    heatmaps = torch.randn(2, 2, 5, 6, generator=generator)
+    target = torch.tensor([[[2.0, 1.0, 1.0], [3.0, 3.0, 0.0]], [[4.0, 2.2, 1.0], [0.0, 4.0, 1.0]]])
+    total = 0.0
+    for (b, j), (x, y) in {(0, 0): (2, 1), (1, 0): (4, 2), (1, 1): (0, 4)}.items():
+        for row in range(5):
+            for column in range(6):
+                squared = (row - y) ** 2 + (column - x) ** 2
+                near = max(abs(row - y), abs(column - x)) <= 1.5
+                total += (float(heatmaps[b, j, row, column]) - near * math.exp(-squared / 0.5)) ** 2 / 30
+    assert float(parse_method("mse-0.5").loss(heatmaps, target, {})) == pytest.approx(total / 3, abs=1e-5)
+    nothing = torch.zeros(2, 2, 3)
+    assert float(parse_method("mse-1").loss(heatmaps, nothing, {})) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "target"),
+    [
+        ("uniloss-ap", (8,), TARGET),
+        ("uniloss-accuracy", (8, 3), TARGET),
+        ("uniloss-pckh", (1, 2, 5, 5), torch.tensor([[[2.0, 2.0, 1.0], [0.0, 0.0, 0.0]]])),
+    ],
+)
+def test_uniloss_takes_what_the_lab_has(
+    name: str, shape: tuple[int, ...], target: Tensor, generator: torch.Generator
+) -> None:
+    method = parse_method(name)
+    scores = torch.randn(shape, generator=generator)
+    assert method.family == "uniloss"
+    assert method.hyper_parameters == ("learning_rate", "weight_decay")
+    losses = [method.loss_fn({}, anchors=4, generator=torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)]
+    first, same, other = (gradient(lambda s, f=f: f(s, target), scores) for f in losses)
+    assert torch.equal(first, same)
+    assert not torch.equal(first, other)
+    if name == "uniloss-pckh":
+        assert bool((first[0, 1] == 0).all())  # nothing is learned from a keypoint that is not known
+
+
 def test_epsilon_defaults() -> None:
     scores = torch.linspace(1, -1, 8)
     for name, epsilon in (("pos-ap", "auto"), ("hinge-ap", 1.0)):
@@ -85,6 +132,11 @@ def test_lists_of_methods() -> None:
         ("hing-ap", "Did you mean 'hinge-ap'"),
         ("pos-app", "task must be a known name"),
         ("pos-ndcg@", "task must have a number after '@'"),
+        ("uniloss-apx", "the metric of uniloss- must be one of 'ap', 'accuracy', 'pckh'"),
+        ("uniloss-", "method must be x-ent, or"),
+        ("mse-wide", "the width of mse- must be a positive number of pixels, but it is 'wide'"),
+        ("mse-0", "the width of mse- must be a positive number of pixels"),
+        ("mse-inf", "the width of mse- must be a positive number of pixels"),
     ],
 )
 def test_bad_names(name: str, message: str) -> None:

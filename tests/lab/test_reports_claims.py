@@ -13,7 +13,7 @@ from directloss.lab.reports.claims import Claim, Comparison, Verdict, judge, rul
 from directloss.lab.reports.describe import DESCRIPTIONS
 from directloss.lab.reports.samples import by_seed, measured, paired
 from directloss.lab.reports.stats import estimate
-from directloss.lab.reports.stored import METHODS, Run, load_run
+from directloss.lab.reports.stored import Run, load_run
 from tests.lab.fake_records import make_run, record, records, run_info, write_run
 
 CONFIRMED, NOT_CONFIRMED, UNDECIDED = Verdict.CONFIRMED, Verdict.NOT_CONFIRMED, Verdict.UNDECIDED
@@ -172,7 +172,7 @@ def test_every_claim_names_known_methods_and_fits_its_experiment(tmp_path: Path)
         assert description.claims
         for claim in description.claims:
             named = {method for pair in claim.comparisons for method in (pair.first, pair.second)}
-            assert named <= set(METHODS)
+            assert named <= set(run.methods)
             assert claim.above <= claim.fails_below, "nothing may be both confirmed and refuted"
             assert all(finding.difference for finding in judge(claim, run).findings), (name, claim.says)
 

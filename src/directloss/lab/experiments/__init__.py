@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from directloss._checks import fail, near
 from directloss.lab.experiments.base import PRESETS, Experiment, Source
+from directloss.lab.experiments.classes import CIFAR10, CIFAR100
 from directloss.lab.experiments.digits_noise import DIGITS_NOISE
 from directloss.lab.experiments.linear import LINEAR, LINEAR_NOISY
+from directloss.lab.experiments.mnist_ap import MNIST_AP
+from directloss.lab.experiments.pose import POSE
 from directloss.lab.experiments.robustness import ROBUSTNESS
 from directloss.lab.experiments.synthetic import SYNTHETIC
 
 EXPERIMENTS: dict[str, Experiment] = {
-    experiment.name: experiment for experiment in (SYNTHETIC, ROBUSTNESS, LINEAR, LINEAR_NOISY, DIGITS_NOISE)
-}
+    experiment.name: experiment
+    for experiment in (
+        SYNTHETIC, ROBUSTNESS, LINEAR, LINEAR_NOISY, DIGITS_NOISE, MNIST_AP, CIFAR10, CIFAR100, POSE,
+    )
+}  # fmt: skip
 
 
 def get_experiment(name: str) -> Experiment:

@@ -13,8 +13,8 @@ from directloss.lab.reports.stored import Run
 
 MINUS = "\u2212"
 
-_UPPER = {"ap", "auc", "pauc", "iou", "mrr", "ndcg", "f1", "mcc", "map", "pckh"}
-_FRACTIONS = {"ap", "map", "accuracy", "auc", "precision", "recall", "f1", "iou", "dice", "ndcg", "mrr", "pckh"}
+_UPPER = {"ap", "auc", "pauc", "iou", "mrr", "ndcg", "f1", "mcc", "map", "pck", "pckh"}
+_FRACTIONS = {"ap", "map", "accuracy", "auc", "precision", "recall", "f1", "iou", "dice", "ndcg", "mrr", "pck", "pckh"}
 _FRACTIONS |= {"fbeta", "gmean", "pauc"}
 
 
