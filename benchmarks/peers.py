@@ -124,6 +124,73 @@ def paper_direct(scores: Tensor, target: Tensor) -> Tensor:
     return _PaperDirect.apply(scores, target, 0.1)
 
 
+class _ErrorDriven(torch.autograd.Function):
+    """Gradients that are errors handed out, not derivatives: what a positive has lost goes to the items above it.
+
+    With a comparison ``h`` that rises linearly from 0 to 1 over ``2 * width``, positive i has the ranking error
+    ``fp_i / rank_i``, the sums of h over the negatives and over all items. It gets minus that as gradient, and each
+    negative its share ``h_ij / fp_i``. `sorting` adds the same among positives of different quality (target in (0, 1]),
+    which vanishes for labels 0 and 1.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, scores: Tensor, target: Tensor, width: float, own: float, best: bool, sorting: bool
+    ) -> Tensor:
+        a, order = scores[target > 0].sort()
+        quality = target[target > 0][order].to(scores.dtype)
+        # A negative this far below every positive costs nothing.
+        near = (target == 0) & (scores >= a[0] - width)
+        b = scores[near]
+        grad_a, grad_b = torch.zeros_like(a), torch.zeros_like(b)
+        highest, total = scores.new_zeros(()), scores.new_zeros(())
+        for start in range(0, len(a), BLOCK):
+            some = slice(start, start + BLOCK)
+            among, above = (((x - a[some, None]) / (2 * width) + 0.5).clamp(0, 1) for x in (a, b))
+            wrong, rank = above.sum(1), own + among.sum(1) + above.sum(1)
+            error = wrong / rank
+            if best:  # interpolated: no positive counts for less precision than one below it
+                precision = torch.maximum((1 - error).cummax(0).values, highest)
+                error, highest = 1 - precision, precision[-1]
+            grad_a[some] -= error
+            grad_b += (error / wrong.clamp(min=1e-10)) @ above
+            total += error.sum()
+            if sorting:
+                total += _sorting_error(quality, quality[some, None], among, grad_a, some)
+        gradient = torch.zeros_like(scores)
+        gradient[(target > 0).nonzero()[order, 0]], gradient[near] = grad_a / len(a), grad_b / len(a)
+        ctx.save_for_backward(gradient)
+        return total / len(a)
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None, None, None, None, None]:
+        return ctx.saved_tensors[0] * grad_output, None, None, None, None, None
+
+
+BLOCK = 256
+"""Positives compared with everything at a time, so that memory does not grow with their number."""
+
+
+def _sorting_error(quality: Tensor, own: Tensor, among: Tensor, grad: Tensor, some: slice) -> Tensor:
+    """How much better the positives above a positive would be if those of lower quality were not; in place for grad."""
+    better, worse = among * (quality >= own), among * (quality < own)
+    now = (among * (1 - quality)).sum(1) / among.sum(1)
+    error = torch.where(worse.sum(1) > 0, now - (better * (1 - quality)).sum(1) / better.sum(1), 0.0)
+    grad[some] -= error
+    grad += (error / worse.sum(1).clamp(min=1e-10)) @ worse
+    return error.sum()
+
+
+def ap_loss(scores: Tensor, target: Tensor) -> Tensor:
+    """Chen et al. 2019 (AP-loss), with interpolated precision."""
+    return _ErrorDriven.apply(scores, target, 1.0, 0.5, True, False)
+
+
+def rank_sort(scores: Tensor, target: Tensor) -> Tensor:
+    """Oksuz et al. 2021 (Rank & Sort). For labels 0 and 1 it ranks as AP-loss does, but for the interpolation."""
+    return _ErrorDriven.apply(scores, target, 0.5, 0.0, False, True)
+
+
 def _torchsort_ap() -> Loss:
     import torchsort
 
@@ -156,6 +223,8 @@ def available(longest: int) -> dict[str, tuple[Loss, int]]:
     found: dict[str, tuple[Loss, int]] = {
         "Smooth-AP (formula)": (smooth_ap, 20_000),
         "RaMBO black box (formula)": (blackbox_ap, longest),
+        "AP-loss (formula)": (ap_loss, 20_000),
+        "Rank & Sort (formula)": (rank_sort, 20_000),
         "direct loss, the paper's table (numba)": (paper_direct, 20_000),
     }
     if importlib.util.find_spec("torchsort"):
