@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import connected_components
+from numpy.typing import NDArray
 from torch import Tensor
 
 from directloss.uniloss.comparisons import Comparisons, Differences
@@ -66,7 +65,10 @@ class _Nodes:
         self.constants = np.arange(self.count, self.count + len(constants))
         self.count += len(constants)
 
-    def consistent(self, bits: np.ndarray) -> bool:
+    def consistent(self, bits: NDArray[np.bool_]) -> bool:
+        from scipy.sparse import coo_matrix  # here, because it takes longer to import than all of ours
+        from scipy.sparse.csgraph import connected_components
+
         above = np.concatenate([np.where(bits, self.left, self.right), self.constants[1:]])
         below = np.concatenate([np.where(bits, self.right, self.left), self.constants[:-1]])
         strict = np.concatenate([bits, np.ones(max(0, len(self.constants) - 1), dtype=bool)])

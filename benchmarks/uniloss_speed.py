@@ -1,0 +1,97 @@
+"""Forward and backward of UniLoss, as multiples of cross-entropy on the same scores in the same run.
+
+    python -m benchmarks.uniloss_speed
+
+16 anchors of each kind (48 in all), one thread, the shortest of several repeats. For metrics found in code the 48 plain
+calls of the metric, which any such method has to make, stand in a column of their own.
+"""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torchmetrics.functional import classification, retrieval
+
+import directloss as dl
+from benchmarks.timing import imbalanced, seconds, step
+
+Metric = Callable[[Tensor, Tensor], Tensor]
+
+
+def accuracy(scores: Tensor, target: Tensor) -> Tensor:
+    """As a user would write it."""
+    return (scores.argmax(-1) == target).float().mean()
+
+
+def macro_f1(scores: Tensor, target: Tensor) -> Tensor:
+    return classification.multiclass_f1_score(scores, target, num_classes=10, average="macro")
+
+
+def ndcg(scores: Tensor, target: Tensor) -> Tensor:
+    return retrieval.retrieval_normalized_dcg(scores, target, top_k=10)
+
+
+def classes(n: int = 128, c: int = 10) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    target = torch.randint(c, (n,), generator=generator)
+    scores = torch.randn(n, c, generator=generator)
+    scores[torch.arange(n), target] += 1.5
+    return scores, target
+
+
+ROWS: list[tuple[str, str | Metric, tuple[Tensor, Tensor], float | None]] = [
+    ("AP, by hand, n = 512", "ap", imbalanced(512), 60),
+    ("accuracy, by hand, 128 x 10", "accuracy", classes(), 30),
+    ("accuracy, from its code, 128 x 10", accuracy, classes(), 60),
+    ("torchmetrics AP, n = 128", classification.binary_average_precision, imbalanced(128), 250),
+    ("torchmetrics AUROC, n = 128", classification.binary_auroc, imbalanced(128), None),
+    ("torchmetrics F1, n = 128", classification.binary_f1_score, imbalanced(128), None),
+    ("torchmetrics macro-F1, 128 x 10", macro_f1, classes(), None),
+    ("torchmetrics NDCG@10, n = 128", ndcg, imbalanced(128), None),
+]
+
+
+def cross_entropy(scores: Tensor, target: Tensor) -> Tensor:
+    if scores.dim() > 1:
+        return F.cross_entropy(scores, target)
+    return F.binary_cross_entropy_with_logits(scores, target.to(scores.dtype))
+
+
+def measure() -> str:
+    """The table in Markdown."""
+    lines = ["| UniLoss of | ms | x cross-entropy | 48 plain calls, ms | goal |", "|---|---|---|---|---|"]
+    for name, metric, (scores, target), most in ROWS:
+        entropy = seconds(step(cross_entropy, scores, target))
+        took = seconds(step(dl.UniLoss(metric), scores, target))
+        plain = "" if isinstance(metric, str) else f"{48e3 * seconds(lambda m=metric, s=scores, t=target: m(s, t)):.1f}"
+        ratio = took / entropy
+        goal = "" if most is None else f"{most:.0f}x: {'met' if ratio <= most else 'NOT MET'}"
+        lines.append(f"| {name} | {1e3 * took:.2f} | {ratio:.0f} | {plain} | {goal} |")
+    return "\n".join(lines)
+
+
+def memory(n: int = 10_000) -> str:
+    """Peak memory of AP on a long list, above what the process had before."""
+    scores, target = imbalanced(n)
+    step(dl.UniLoss("ap"), *imbalanced(64))()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    took = seconds(step(dl.UniLoss("ap"), scores, target), repeats=1)
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    met = "met" if grown < 1000 else "NOT MET"
+    return f"AP, by hand, n = {n:,}: {took:.2f} s, peak memory grows by {grown:.0f} MB, goal 1000 MB: {met}"
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    peak = memory()
+    print(measure())
+    print()
+    print("-", peak)
+
+
+if __name__ == "__main__":
+    main()
