@@ -20,6 +20,8 @@ class Decision:
     site: Site
     operation: str
     asked: list[Asked] = field(default_factory=list)
+    chosen: bool = False
+    """Whether earlier decisions chose what it is about."""
     problem: str = ""
     """Why it cannot be part of a metric that is a function of comparisons; empty if it can."""
 
@@ -32,9 +34,9 @@ class Decider(ABC):
     def __init__(self) -> None:
         self.decisions: list[Decision] = []
 
-    def begin(self, site: Site, operation: str, problem: str = "") -> int:
+    def begin(self, site: Site, operation: str, problem: str = "", chosen: bool = False) -> int:
         """A new decision begins; the bit that marks what depends on it."""
-        self.decisions.append(Decision(site, operation, problem=problem))
+        self.decisions.append(Decision(site, operation, chosen=chosen, problem=problem))
         return 1 << (len(self.decisions) - 1)
 
     @abstractmethod

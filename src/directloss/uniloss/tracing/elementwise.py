@@ -157,10 +157,12 @@ def clamp(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     if not x.is_floating_point():
         return NotImplemented
     run.begin(name)
+    # Both bounds are asked about x itself, so that the questions are the same for all scores.
+    out = x
     for bound, outside in ((low, -1), (high, +1)):
         if bound is not None:
-            x = _pick(run, run.signs(x, bound) == outside, bound, x)
-    return x
+            out = _pick(run, run.signs(x, bound) == outside, bound, out)
+    return out
 
 
 @handles("maximum", "minimum", "fmax", "fmin")

@@ -8,11 +8,9 @@ import torch
 from torch import Tensor
 
 from directloss.uniloss.comparisons import Differences, Pairs
-from directloss.uniloss.tracing.pruning import Rule, between, lists_of, relevance
+from directloss.uniloss.tracing.layout import MOST, all_pairs, lists_along, lists_of
+from directloss.uniloss.tracing.pruning import Rule, between, relevance
 from directloss.uniloss.tracing.trace import Trace
-
-MOST = 1 << 22
-"""Patterns of more pairs than this are not tried."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +81,10 @@ def learn(trace: Trace, rule: Rule | None) -> Pattern | None:
     if variables.places.numel() not in (0, variables.m * levels):
         return None
     some = trace.kept is None or trace.kept.numel() > variables.places.numel()
-    dims: list[int | None] = [lists_of(trace)] if some and variables.pairs.numel() else [-1]
+    dims: list[int | None] = [lists_of(variables.pairs, shape)] if some and variables.pairs.numel() else [-1]
     for dim in dims:
-        lists = _lists(shape, dim, trace.scores.device)
-        left, right = _all_pairs(lists, shape.numel())
+        lists = lists_along(shape, dim, trace.scores.device)
+        left, right = all_pairs(lists, shape.numel())
         if left.numel() > MOST:
             continue
         words = _words(dim, shape, levels, rule)
@@ -98,25 +96,6 @@ def learn(trace: Trace, rule: Rule | None) -> Pattern | None:
         if found.explains(trace):
             return found
     return None
-
-
-def _lists(shape: torch.Size, dim: int | None, device: torch.device) -> Tensor:
-    """Lists ``(b, n)`` along ``dim``; one of all scores for None; none for -1."""
-    index = torch.arange(shape.numel(), device=device)
-    if dim is None:
-        return index.reshape(1, -1)
-    return index[:0].reshape(0, 1) if dim < 0 else index.reshape(shape).movedim(dim, -1).reshape(-1, shape[dim])
-
-
-def _all_pairs(lists: Tensor, m: int) -> tuple[Tensor, Tensor]:
-    """All pairs ``i < j`` inside the lists."""
-    b, n = lists.shape
-    if b * n * (n - 1) // 2 > MOST:
-        return lists.new_empty(MOST + 1), lists.new_empty(0)
-    i, j = torch.triu_indices(n, n, 1, device=lists.device)
-    left, right = lists[:, i].reshape(-1), lists[:, j].reshape(-1)
-    order = (left * m + right).argsort()
-    return left[order], right[order]
 
 
 def _words(dim: int | None, shape: torch.Size, levels: int, rule: Rule | None) -> str:

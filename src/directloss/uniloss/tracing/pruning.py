@@ -14,6 +14,7 @@ from torch import Tensor
 
 from directloss._checks import DirectLossError
 from directloss.uniloss.tracing.calls import as_scalar, call_metric
+from directloss.uniloss.tracing.layout import lists_of, rows
 from directloss.uniloss.tracing.trace import Trace
 
 DRAWS = 6
@@ -47,24 +48,6 @@ def forms(shape: torch.Size, target: Tensor) -> list[int | None]:
         if 0 < place < len(shape) and list(target.shape) == rest and int(target.max()) < shape[place]:
             found.append(place)
     return found
-
-
-def rows(shape: torch.Size, dim: int | None, device: torch.device) -> Tensor:
-    """The number of the list that each score is in, shape ``(m,)``: lists along ``dim``, or one of all scores."""
-    if dim is None:
-        return torch.zeros(shape.numel(), dtype=torch.long, device=device)
-    sizes = [1 if d == dim else size for d, size in enumerate(shape)]
-    return torch.arange(torch.Size(sizes).numel(), device=device).reshape(sizes).expand(shape).reshape(-1)
-
-
-def lists_of(trace: Trace) -> int | None:
-    """The dimension along which all compared pairs lie; None where they do not lie along one."""
-    pairs, shape = trace.variables.pairs, trace.scores.shape
-    for dim in range(trace.scores.dim() - 1, -1, -1):
-        row = rows(shape, dim, pairs.device)
-        if bool((row[pairs // trace.variables.m] == row[pairs % trace.variables.m]).all()):
-            return dim
-    return None
 
 
 def exchanged(scores: Tensor, group: Tensor, generator: torch.Generator) -> Tensor:
@@ -115,7 +98,7 @@ def find_rule(trace: Trace, prune: bool | str, generator: torch.Generator) -> Ru
     """Whether pairs of equal relevance can be dropped, and what relevance is."""
     if prune is False or trace.variables.pairs.numel() == 0:
         return None
-    dim = lists_of(trace)
+    dim = lists_of(trace.variables.pairs, trace.scores.shape)
     for place in forms(trace.scores.shape, trace.target):
         label = relevance(trace.scores.shape, trace.target, place)
         if prune is True or invariant(trace, label, dim, generator):

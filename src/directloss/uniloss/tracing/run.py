@@ -63,6 +63,8 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.used = 0
         """Decisions that reached Python as a number or as a shape."""
         self.fresh = 0
+        self.before = 0
+        """Decisions made by the present operation, and those before that it depends on."""
         self.paused = False
         self.made: dict[int, Site] = {}
         """Where single values that depend on scores were made."""
@@ -84,7 +86,7 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if name in SHAPE_ONLY:
                 origins = 0
         else:
-            self.fresh = 0
+            self.fresh, self.before = 0, origins
             out = self._on_scores(func, name, args, kwargs)
             origins |= self.fresh
         if name in VARIABLE_SHAPE:
@@ -111,6 +113,8 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def smooth(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """An operation on values: it runs on the real ones and on the witness ones."""
+        if name == "view" and func._overloadname == "dtype":
+            self.leak(".view(dtype)")
         written = [
             value
             for value, argument in zip(args, func._schema.arguments, strict=False)
@@ -123,8 +127,7 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
         before = [tensor.untyped_storage()._cdata for tensor in _tensors((args, kwargs))]
         out = func(*args, **kwargs)
         fresh = [t for t in _tensors(out) if t.untyped_storage()._cdata not in before]
-        bits = name == "view" and func._overloadname == "dtype"
-        if bits or any(not t.is_floating_point() for t in (*fresh, *written)):
+        if any(not t.is_floating_point() for t in (*fresh, *written)):
             self.refuse(func, "makes something discrete, and the rule for it is not known")
             for tensor in fresh:
                 if tensor.is_floating_point():
@@ -191,7 +194,7 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def begin(self, name: str) -> None:
         """A decision begins."""
-        self.fresh |= self.decider.begin(here(), name)
+        self.fresh |= self.decider.begin(here(), name, chosen=bool(self.before))
 
     def operand(self, value: Any, other: Any = None) -> Operand:
         """A side of a comparison, in the type in which it is compared."""

@@ -13,6 +13,7 @@ from directloss import kernels
 from directloss._checks import DirectLossError, check_finite, check_scores, check_tensor, fail
 from directloss.uniloss.comparisons import Comparisons, Differences, General
 from directloss.uniloss.tracing.calls import as_scalar, call_metric, name_of
+from directloss.uniloss.tracing.closure import closing
 from directloss.uniloss.tracing.deciders import Decision, Recorder, Replayer
 from directloss.uniloss.tracing.explanation import Explanation, Step
 from directloss.uniloss.tracing.run import Run, Watch
@@ -209,7 +210,8 @@ def record(metric: Metric, scores: Tensor, target: Tensor, follow: bool = False)
     sites = {decision.site for decision in decisions}
     idle = [d for k, d in enumerate(recorder.decisions) if not needed >> k & 1 and d.site not in sites]
     guards = tuple(d.site for d in idle if run.guards >> recorder.decisions.index(d) & 1 and _asks(d))
-    variables = collect((asked for d in decisions for asked in d.asked), scores.numel(), scores.device)
+    questions = [asked for d in decisions for asked in d.asked] + closing(decisions, scores.shape, scores.device)
+    variables = collect(questions, scores.numel(), scores.device)
     if variables.count == 0:
         fail(
             "metric",
