@@ -77,6 +77,34 @@ def test_detects(devkit: Devkit, tmp_path: Path, loss: object) -> None:
     assert (read_image(found.drawings[0]) != plain).any()
 
 
+def test_threshold_does_not_depend_on_the_offset_of_the_scores(devkit: Devkit, tmp_path: Path) -> None:
+    """A ranking loss is blind to a constant added to all scores; what is drawn must be, too."""
+
+    class Shifted(nn.Module):
+        def __init__(self, by: float) -> None:
+            super().__init__()
+            self.inner, self.by = tiny(), by
+
+        def forward(self, x: Tensor) -> Tensor:
+            scores: Tensor = self.inner(x) + self.by
+            return scores
+
+    drawn = []
+    for by in (0.0, 64.0):
+        found = detect(
+            devkit,
+            lambda by=by: Shifted(by),
+            dl.DirectLoss("ap", epsilon=1.0),
+            CONFIG,
+            tmp_path / "cache",
+            VIEW,
+            SEARCH,
+        )
+        drawn.append([sum(s > found.thresholds[of] for s in found.detections[of].scores) for of in CONFIG.classes])
+        assert all(0 < count < len(found.detections[of]) for of, count in zip(CONFIG.classes, drawn[-1], strict=True))
+    assert drawn[0] == drawn[1]
+
+
 def test_untrained_is_bad_and_runs_repeat(devkit: Devkit, tmp_path: Path) -> None:
     config = DetectionConfig(classes=("dog",), steps=3, batch_size=64, learning_rate=1e-9)
     first = run(devkit, tmp_path, dl.DirectLoss("ap"), config=config)

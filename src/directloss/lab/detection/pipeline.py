@@ -26,6 +26,7 @@ from directloss.lab.detection.evaluation import Detections, Truth, voc_ap
 from directloss.lab.detection.proposals import Search, propose_all, read_proposals
 from directloss.lab.detection.sampling import HARD, Sample, draw_sample, hardest_negatives, label_boxes
 from directloss.lab.detection.views import View
+from directloss.lab.evaluation import best_threshold
 from directloss.lab.seeding import generator, seeded
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -69,6 +70,9 @@ class Found:
     detections: dict[str, Detections]
     losses: dict[str, list[float]]
     """The loss of each minibatch."""
+    thresholds: dict[str, float]
+    """Scores above which detections are drawn: a scorer trained to rank has no zero of its own, so the threshold is the
+    one with the fewest errors on the training sample."""
     recall: dict[str, float]
     """Share of the test objects that some proposal covers by half: no network can do better."""
     skipped: Skipped
@@ -159,11 +163,11 @@ def detect(
         devkit, config, view or View(), search or Search(), cache, skipped or Skipped(), say or (lambda *_: None)
     )
     training, testing = work.scenes(config.train_set, True), work.scenes(config.test_set, False)
-    models, losses = {}, {}
+    models, losses, thresholds = {}, {}, {}
     for number, of in enumerate(config.classes):
         with work.skipped.catching():
             _check_judged(of, testing, config.test_set)
-            models[of], losses[of] = _train(of, training, make_model, loss, work)
+            models[of], losses[of], thresholds[of] = _train(of, training, make_model, loss, work)
         work.say("training", number + 1, len(config.classes))
     work.skipped.check_something_left(len(models), "the classes")
     detections = _score(testing, models, work)
@@ -173,12 +177,15 @@ def detect(
         ap_11_point={of: voc_ap(detections[of], truths[of], "11-point") for of in models},
         detections=detections,
         losses=losses,
+        thresholds=thresholds,
         recall={of: _recall(of, testing) for of in models},
         skipped=work.skipped,
         drawings=() if drawings is None else tuple(drawings / f"{scene.name}.png" for scene in testing[:drawn]),
     )
     for scene, path in zip(testing, found.drawings, strict=False):
-        shown = {of: [item for item in found.detections[of].of(scene.name) if item[1] > 0] for of in models}
+        shown = {
+            of: [item for item in found.detections[of].of(scene.name) if item[1] > thresholds[of]] for of in models
+        }
         draw_detections(devkit.image(scene.name), shown, path, {of: scene.truth(of) for of in models})
     return found
 
@@ -190,7 +197,8 @@ def _check_judged(of: str, testing: Sequence[_Scene], image_set: str) -> None:
 
 def _train(
     of: str, training: Sequence[_Scene], make_model: Callable[[], nn.Module], loss: Loss, work: _Work
-) -> tuple[nn.Module, list[float]]:
+) -> tuple[nn.Module, list[float], float]:
+    """The detector of a class, its losses, and the threshold between its positives and negatives."""
     config = work.config
     labels = [label_boxes(scene.boxes, scene.truth(of)) for scene in training]
     if not any((part == 1).any() for part in labels):
@@ -204,7 +212,8 @@ def _train(
         hard = _hard(of, training, model, len(sample) // 2, work)
         inputs, target = np.concatenate([inputs, hard]), torch.cat([target, torch.zeros(len(hard), dtype=torch.long)])
         values += _fit(model, inputs, target, loss, work, of, number)
-    return model, values
+    scores = torch.from_numpy(_scores(model, inputs, work))
+    return model, values, best_threshold(scores, target)
 
 
 def _fit(
