@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+import pickle
 import random
 import time
 from collections.abc import Callable
@@ -320,8 +322,16 @@ def test_wrong_settings() -> None:
 
 def test_too_many_scores_to_sort() -> None:
     metric: Callable[[Tensor, Tensor], Tensor] = lambda s, t: s.argsort()[0].float()  # noqa: E731
-    with pytest.raises(DirectLossError, match=r"must sort at most 4,096 scores at once, but .*test_automatic\.py"):
-        Automatic(metric).bind(draw(5000), torch.zeros(5000))
+    with pytest.raises(DirectLossError, match=r"must sort at most 2,048 scores at once, but .*test_automatic\.py"):
+        Automatic(metric).bind(draw(3000), torch.zeros(3000))
+
+
+def test_copies_learn_for_themselves() -> None:
+    refactored = Automatic(metrics.auc)
+    refactored.bind(draw(10), LABELS)
+    for twin in (copy.deepcopy(refactored), pickle.loads(pickle.dumps(refactored))):
+        found = twin.bind(draw(10), LABELS)
+        assert found.comparisons.count == 24
 
 
 def test_a_partial_of_a_metric_is_a_metric() -> None:

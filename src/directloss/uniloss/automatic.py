@@ -72,6 +72,10 @@ class Automatic(Refactored):
         self.metric, self.prune = metric, prune
         self._plans: dict[tuple[Any, ...], Plan] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        # What was learned is found again on the first batch; copies and files need not carry it.
+        return {**self.__dict__, "_plans": {}}
+
     def __repr__(self) -> str:
         return f"Automatic({name_of(self.metric)})"
 

@@ -17,12 +17,12 @@ from directloss._checks import DirectLossError
 from directloss.uniloss.tracing import monotone
 from directloss.uniloss.tracing.deciders import Decider
 from directloss.uniloss.tracing.images import Images
-from directloss.uniloss.tracing.questions import Operand, ask, signs
+from directloss.uniloss.tracing.questions import Operand, ask
 from directloss.uniloss.tracing.shadows import Shadows, witness
 from directloss.uniloss.tracing.sites import Site, here
 
-CELLS = 1 << 24
-"""The most questions that one operation may ask: sorting n scores asks n^2, so lists of up to 4,096."""
+CELLS = 1 << 22
+"""The most questions that one operation may ask: sorting n scores asks n^2, so lists of up to 2,048 (some 0.8 GB)."""
 
 # Their results have the shape of their argument, but nothing of its values.
 SHAPE_ONLY = {
@@ -35,7 +35,7 @@ NEVER = {"isnan", "isinf", "isposinf", "isneginf", "isfinite"}
 VARIABLE_SHAPE = {"nonzero", "masked_select", "_unique2", "unique_consecutive", "unique_dim", "index", "bincount"}
 JUMPS = {
     "fmod", "remainder", "floor_divide", "frac", "nextafter", "scatter_reduce", "index_reduce", "max_pool2d",
-    "max_pool1d", "adaptive_max_pool2d", "bernoulli", "quantize_per_tensor", "cummaxmin", "threshold", "renorm",
+    "max_pool1d", "adaptive_max_pool2d", "bernoulli", "quantize_per_tensor", "threshold", "renorm",
 }  # fmt: skip
 """Float to float, but neither smooth nor known to `decisions`."""
 
@@ -288,6 +288,3 @@ def _map(function: Callable[[Any], Any], tree: Any) -> Any:
     if isinstance(tree, dict):
         return {key: _map(function, part) for key, part in tree.items()}
     return function(tree)
-
-
-__all__ = ["Run", "Watch", "signs"]

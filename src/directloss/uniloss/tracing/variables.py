@@ -93,12 +93,6 @@ def collect(asked: Iterable[Asked], m: int, device: torch.device) -> Variables:
     return Variables(m, torch.unique(torch.cat(codes)), ticks, shown, places, _apart(torch.cat(marks).sort().values))
 
 
-def of_pairs(codes: Tensor, m: int) -> Variables:
-    """Variables that are pairs alone; ``codes`` sorted."""
-    none = codes.new_empty(0)
-    return Variables(m, codes, none, none.double(), none, none.double())
-
-
 def _apart(values: Tensor) -> Tensor:
     """One of each run of sorted values that are equal up to rounding."""
     if values.numel() == 0:
