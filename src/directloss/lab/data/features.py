@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,24 @@ from directloss.lab.data.images import Pixels, normalise
 from directloss.lab.data.skipping import Skipped
 
 AT_ONCE = 64
+
+
+@dataclass(frozen=True)
+class CropChunks:
+    """Stored crops ``(n, s, s, 3)`` as chunks for `directloss.full_batch_step`, normalised when their turn comes.
+
+    ``index`` says which crops belong to the data, ``labels`` their labels; it can be read any number of times.
+    """
+
+    crops: NDArray[np.uint8]
+    index: Tensor
+    labels: Tensor
+    chunk: int = 64
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for start in range(0, len(self.index), self.chunk):
+            rows = self.index[start : start + self.chunk].numpy()
+            yield normalise(torch.from_numpy(self.crops[rows])), self.labels[start : start + self.chunk]
 
 
 def weights_key(model: nn.Module) -> str:
