@@ -72,7 +72,7 @@ def within_radius(keypoints: Tensor, radius: Tensor | float, size: tuple[int, in
     """
     keypoints = check_tensor("keypoints", keypoints)
     keypoints = _check_keypoints(keypoints, keypoints.shape[:-1])
-    if not all(isinstance(length, int) and length > 0 for length in size):
+    if min(size) < 1:
         fail("size", "must be a height and a width of at least 1", size)
     limit = torch.as_tensor(radius, dtype=torch.float64, device=keypoints.device)
     if limit.dim() and limit.shape != keypoints.shape[:-1]:

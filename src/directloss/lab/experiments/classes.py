@@ -109,7 +109,7 @@ CIFAR100 = Experiment(
     paper="UniLoss, Sec. 4.4 and Table 2",
     presets={
         "quick": dataclasses.replace(QUICK, fraction=0.2, stretch=2),
-        "small": dataclasses.replace(SMALL, fraction=0.2, stretch=5),
+        "small": dataclasses.replace(SMALL, fraction=0.2, stretch=5, evaluate_every=5),
         "paper": HUNDRED,
     },
     data=_data,
