@@ -22,7 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "direct": {"_checks", "_dynamo", "_functorch", "_module", "_problem", "task"},
     "surrogates": {"_checks", "_functorch", "_module", "_problem", "task"},
     "tasks": {"_checks", "kernels", "metrics", "task"},
-    "uniloss": {"_checks", "kernels", "metrics"},
+    "uniloss": {"_checks", "_dynamo", "kernels", "metrics"},
     "distributed": {"_checks"},
     "full_batch": {"_checks"},
     "memory": {"_checks", "distributed"},

@@ -62,11 +62,34 @@ def macro(scores: Tensor, target: Tensor) -> Tensor:
     return torch.stack(precision).mean()
 
 
-def test_nothing_is_dropped_that_matters() -> None:
+def test_pairs_of_wrong_classes_are_not_relaxed_but_keep_their_signs() -> None:
     scores, target = draw(12, 3), torch.arange(12) % 3
-    assert bound(macro, scores, target).comparisons.count == 12 * 3
-    assert bound(macro, scores, target, prune=True).comparisons.count == 12 * 2
+    assert bound(macro, scores, target, prune=False).comparisons.count == 12 * 3
     assert bound(metrics.accuracy, scores, target, prune=False).comparisons.count == 12 * 3
+    found = bound(macro, scores, target)
+    assert found.comparisons.count == 12 * 2
+    assert found.decide is not None
+    moved = scores.repeat(8, 1, 1)
+    moved[:, torch.arange(12), target] += torch.randn(8, 12, generator=torch.Generator().manual_seed(1))
+    bits = found.comparisons.values(moved.reshape(8, -1)) > 0
+    assert bits.unique(dim=0).shape[0] > 4
+    torch.testing.assert_close(found.decide(bits), torch.stack([macro(row, target) for row in moved]))
+    assert "are left as they are" in str(Automatic(macro).explain(scores, target))
+
+
+def test_metrics_that_take_batches_are_measured_in_one_call() -> None:
+    calls = []
+
+    def counted(scores: Tensor, target: Tensor) -> Tensor:
+        calls.append(scores.shape)
+        return metrics.average_precision(scores, target)
+
+    found = bound(counted, draw(10), LABELS)
+    rows = torch.randn(7, 10, generator=torch.Generator().manual_seed(2))
+    calls.clear()
+    values = found.measure(rows)
+    assert calls == [(7, 10)]
+    torch.testing.assert_close(values, torch.stack([metrics.average_precision(row, LABELS) for row in rows]))
 
 
 @pytest.mark.parametrize(
@@ -82,7 +105,7 @@ def test_nothing_is_dropped_that_matters() -> None:
     ],
 )  # fmt: skip
 def test_binaries_of_other_scores_give_their_metric(metric: Any, shape: tuple[int, ...], target: Tensor) -> None:
-    found = bound(metric, draw(*shape), target)
+    found = bound(metric, draw(*shape), target, prune=False if metric is macro else "auto")
     others = draw(6, draw(*shape).numel(), seed=1)
     assert found.decide is not None
     bits = found.comparisons.values(others) > 0

@@ -80,9 +80,7 @@ def test_compiled_loops_equal_the_general_way(metric: object, seed: int) -> None
     torch.testing.assert_close(compiled, general, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize(
-    ("name", "metric"), [("ap", dl.metrics.average_precision), ("accuracy", dl.metrics.accuracy)]
-)
+@pytest.mark.parametrize(("name", "metric"), [("ap", dl.metrics.average_precision), ("accuracy", dl.metrics.accuracy)])
 def test_found_and_hand_written_refactorings_agree(name: str, metric: object) -> None:
     scores, target = problem(name, 3)
     torch.testing.assert_close(

@@ -37,6 +37,8 @@ class Plan:
     explanation: Explanation
     constant: Comparisons | None
     """The comparisons, where they do not depend on the target."""
+    batched: bool = False
+    """Whether the metric takes many problems at once along a dimension in front."""
 
 
 class Automatic(Refactored):
@@ -51,8 +53,8 @@ class Automatic(Refactored):
 
     Args:
         metric: ``metric(scores, target)`` returns one number.
-        prune: "auto" drops comparisons inside groups of equal relevance if the metric turns out not to depend on them;
-            True drops them in any case, False never.
+        prune: "auto" drops comparisons inside groups of equal relevance if the metric turns out not to depend on them,
+            and those of two wrong classes; True drops them in any case, False never.
 
     Example:
         >>> correct = lambda scores, target: (scores.argmax(-1) == target).float().mean()
@@ -93,7 +95,7 @@ class Automatic(Refactored):
         return Bound(
             scores.reshape(-1),
             comparisons,
-            self._measure(fixed.shape, target),
+            self._measure(fixed.shape, target, plan.batched),
             self._decide(plan, fixed, target, comparisons) if plan.replays else None,
             best,
             # In pairs the more relevant score stands on the left: all of them are won.
@@ -116,10 +118,13 @@ class Automatic(Refactored):
     def _trace(self, plan: Plan, scores: Tensor, target: Tensor) -> Trace:
         return pruned(record(self.metric, scores, target, plan.follow), plan.rule)
 
-    def _measure(self, shape: torch.Size, target: Tensor) -> Callable[[Tensor], Tensor]:
+    def _measure(self, shape: torch.Size, target: Tensor, batched: bool) -> Callable[[Tensor], Tensor]:
         def measure(scores: Tensor) -> Tensor:
             with torch.no_grad():
                 rows = scores.detach().reshape(-1, *shape)
+                if batched:
+                    values: Tensor = self.metric(rows, target.expand(len(rows), *target.shape))
+                    return values
                 return torch.stack([as_scalar(call_metric(self.metric, row, target), row) for row in rows])
 
         return measure
@@ -129,7 +134,10 @@ class Automatic(Refactored):
     ) -> Callable[[Tensor], Tensor]:
         def decide(bits: Tensor) -> Tensor:
             trace = self._trace(plan, scores, target).along(comparisons)
-            return torch.stack([trace.replay(2 * row.to(torch.int8) - 1) for row in bits])
+            answers = 2 * bits.to(torch.int8) - 1
+            if plan.rule is not None and not plan.rule.exact:
+                trace, answers = _with_the_others(trace, scores, answers)
+            return torch.stack([trace.replay(row) for row in answers])
 
         return decide
 
@@ -159,12 +167,26 @@ class Automatic(Refactored):
             pattern = None
         found = replace(
             trace.explain(),
-            pruning="none" if rule is None else "pairs of equal relevance do not matter",
+            pruning=_in_words(rule),
             pattern="none, each batch is recorded anew" if pattern is None else pattern.words,
             warnings=() if replays else ("it cannot be run on answers; use anchors in score space",),
         )
         constant = pattern.comparisons(target) if pattern is not None and rule is None else None
-        return Plan(rule, pattern, follow, replays, found, constant)
+        return Plan(rule, pattern, follow, replays, found, constant, self._takes_batches(trace, generator))
+
+    def _takes_batches(self, trace: Trace, generator: torch.Generator) -> bool:
+        """Whether the metric of a stack of problems is the stack of their metrics, for some random ones."""
+        rows = torch.stack([trace.scores, *(variation(trace.scores, generator) for _ in range(CHECKS))])
+        shape, target = trace.scores.shape, trace.target
+        one_by_one = self._measure(shape, target, batched=False)(rows)
+        try:
+            with torch.no_grad():
+                at_once = self.metric(rows, target.expand(len(rows), *target.shape))
+        except Exception:  # whatever a metric says to a shape that it does not know
+            return False
+        if not isinstance(at_once, Tensor) or at_once.shape != one_by_one.shape:
+            return False
+        return bool(torch.allclose(at_once.to(one_by_one.dtype), one_by_one, equal_nan=True))
 
     def _value(self, scores: Tensor, target: Tensor) -> Tensor:
         with torch.no_grad():
@@ -230,3 +252,18 @@ class Automatic(Refactored):
             if not pattern.explains(other):
                 return False
         return True
+
+
+def _with_the_others(trace: Trace, scores: Tensor, answers: Tensor) -> tuple[Trace, Tensor]:
+    """The record of all comparisons, and answers for them: those that were dropped keep their present signs."""
+    whole = replace(trace, kept=None, turn=None)
+    complete = whole.answers(scores).repeat(len(answers), 1)
+    assert trace.kept is not None
+    complete[:, trace.kept] = answers if trace.turn is None else answers * trace.turn.to(torch.int8)
+    return whole, complete
+
+
+def _in_words(rule: Rule | None) -> str:
+    if rule is None:
+        return "none"
+    return "pairs of equal relevance do not matter" if rule.exact else "pairs of equal relevance are left as they are"

@@ -33,7 +33,7 @@ class Pattern:
         """The comparisons for a target."""
         left, right = self.left, self.right
         if self.rule is not None and left.numel():
-            label = relevance(self.shape, target, self.rule[0])
+            label = relevance(self.shape, target, self.rule.place)
             pairs = self._in_two(label)
             if pairs is not None:
                 return pairs

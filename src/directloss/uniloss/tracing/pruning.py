@@ -8,6 +8,7 @@ the others, n (c - 1): the sets that Liu, Wang, Deng (Sec. 3.2, 4.2) chose by ha
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -90,19 +91,31 @@ def _value(trace: Trace, scores: Tensor) -> Tensor:
     return as_scalar(call_metric(trace.metric, scores.clone(), trace.target), scores)
 
 
-Rule = tuple[int | None]
-"""Drop pairs of equal relevance; the dimension of the classes, or None for labels."""
+class Rule(NamedTuple):
+    """Drop pairs of equal relevance."""
+
+    place: int | None
+    """The dimension of the classes, or None for labels."""
+    exact: bool = True
+    """Whether the metric does not depend on those pairs; if it does, they keep the signs that they have."""
 
 
 def find_rule(trace: Trace, prune: bool | str, generator: torch.Generator) -> Rule | None:
-    """Whether pairs of equal relevance can be dropped, and what relevance is."""
+    """Whether pairs of equal relevance can be dropped, and what relevance is.
+
+    Pairs of two wrong classes are dropped even if the metric looks at them, as macro-F1 does: the target does not say
+    in which order they should be, so that relaxing them adds noise to every distance and tells nothing.
+    """
     if prune is False or trace.variables.pairs.numel() == 0:
         return None
     dim = lists_of(trace.variables.pairs, trace.scores.shape)
-    for place in forms(trace.scores.shape, trace.target):
-        label = relevance(trace.scores.shape, trace.target, place)
-        if prune is True or invariant(trace, label, dim, generator):
-            return (place,)
+    possible = forms(trace.scores.shape, trace.target)
+    for place in possible:
+        if invariant(trace, relevance(trace.scores.shape, trace.target, place), dim, generator):
+            return Rule(place)
+    for place in possible:
+        if prune is True or place is not None:
+            return Rule(place, exact=False)
     return None
 
 
@@ -110,7 +123,7 @@ def pruned(trace: Trace, rule: Rule | None) -> Trace:
     """Only the variables that matter; pairs are turned so that the more relevant score comes first."""
     if rule is None:
         return trace
-    label = relevance(trace.scores.shape, trace.target, rule[0])
+    label = relevance(trace.scores.shape, trace.target, rule.place)
     kept, turn = between(label, trace.variables.pairs // trace.variables.m, trace.variables.pairs % trace.variables.m)
     rest = torch.arange(trace.variables.pairs.numel(), trace.variables.count, device=kept.device)
     return replace(trace, kept=torch.cat((kept, rest)), turn=torch.cat((turn, torch.ones_like(rest))))
