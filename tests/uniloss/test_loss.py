@@ -11,7 +11,7 @@ from torch import Tensor
 
 import directloss as dl
 from directloss import DirectLossError, DirectLossWarning, kernels
-from directloss.uniloss import Anchoring, Refactoring, UniLoss, interpolation_quality, uniloss
+from directloss.uniloss import Anchoring, Refactoring, UniLoss, ideal_scores, interpolation_quality, uniloss
 from tests.uniloss.conftest import Problem, problem
 
 
@@ -27,6 +27,12 @@ def _loss_and_gradient(scores: Tensor, target: Tensor, metric: object, **options
     return loss.detach(), free.grad
 
 
+def _ideal(scores: Tensor, target: Tensor) -> Tensor:
+    best = ideal_scores(scores, target)
+    assert best is not None
+    return best
+
+
 WAYS: list[dict[str, object]] = [
     {},
     {"interpolation": "distance-spline"},
@@ -35,7 +41,7 @@ WAYS: list[dict[str, object]] = [
     {"anchors": Anchoring(flips=2)},
     {"anchors": Anchoring(best="nearest")},
     {"anchors": Anchoring(unit="score")},
-    {"maximize": False},
+    {"maximize": False, "best_scores": lambda scores, target: -_ideal(scores, target)},
 ]
 
 
@@ -302,6 +308,18 @@ BAD = [
         r"value\(binaries, target\) must return a tensor with one number, but it is of shape \(4,\)",
     ),
 ]
+
+
+def test_wrong_direction_or_wrong_best_scores_are_noticed_on_first_use() -> None:
+    def errors(scores: Tensor, target: Tensor) -> Tensor:
+        return ((scores > 0) != target).double().sum()
+
+    scores, target = torch.tensor([1.0, -1.0, 2.0]), torch.tensor([1, 1, 0])
+    with pytest.raises(DirectLossError, match=r"best_scores must have a metric at least as good.*maximize=False"):
+        uniloss(scores, target, errors)
+    assert uniloss(scores, target, errors, maximize=False, value="metric").item() == 2
+    with pytest.raises(DirectLossError, match=r"best_scores must have a metric at least as good.*maximize=True"):
+        uniloss(scores, target, errors, maximize=False, best_scores=lambda s, t: 1.0 - 2.0 * t)
 
 
 @pytest.mark.parametrize(("arguments", "message"), BAD)

@@ -10,13 +10,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from directloss import kernels
-from directloss.kernels import pairs as loops
 from directloss.uniloss.anchors import Anchoring
 from directloss.uniloss.comparisons import BEYOND, Comparisons, Pairs, spread
 from directloss.uniloss.interpolation import Interpolation, InverseDistance
 from directloss.uniloss.refactoring import Bound
 
-RULES = {"ap": loops.AVERAGE_PRECISION, "hit": loops.HIT, None: loops.ELSEWHERE}
+RULES = {"ap": 0, "hit": 1, None: 2}
+"""The rules of `directloss.kernels.pairs`, which is imported late, because numba takes long to import."""
 
 
 def applies(problem: Bound, comparisons: Comparisons, how: Anchoring, interpolation: Interpolation) -> bool:
@@ -38,6 +38,8 @@ def interpolate(
     problem: Bound, how: Anchoring, interpolation: Interpolation, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
     """The interpolated metric, differentiable in the scores, and the present one. Draws as `anchors.sample` does."""
+    from directloss.kernels import pairs as loops
+
     pairs, scores = problem.comparisons, problem.scores
     assert isinstance(pairs, Pairs)
     fixed = scores.detach()

@@ -33,6 +33,8 @@ from directloss.uniloss.refactoring import Bound, Refactored, in_words, shape_of
 Metric = Callable[[Tensor, Tensor], Tensor]
 BestScores = Callable[[Tensor, Tensor], Tensor]
 VALUES = ("interpolated", "metric")
+TOLERANCE = 1e-6
+"""By how much metrics of the same quality may differ."""
 
 
 @outside_graphs
@@ -153,6 +155,7 @@ class UniLoss(nn.Module):
         self.batch_dims = check_count("batch_dims", batch_dims, least=0)
         self.reduction: str = check_choice("reduction", reduction, REDUCTIONS)
         self.check_values = check_values
+        self._best_is_known = False
 
     @outside_graphs
     def forward(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -236,7 +239,27 @@ class UniLoss(nn.Module):
 
     def _bind(self, scores: Tensor, target: Tensor) -> Bound | None:
         problem = self.refactored.bind(scores, target) if scores.numel() else None
-        return None if problem is None else self._with_best(problem, scores, target)
+        if problem is None:
+            return None
+        problem = self._with_best(problem, scores, target)
+        if not self._best_is_known:
+            self._check_best(problem)
+            self._best_is_known = True
+        return problem
+
+    def _check_best(self, problem: Bound) -> None:
+        """The best scores must not be worse than the present ones: once, on first use."""
+        if problem.best_scores is None:
+            return
+        best, now = problem.measure(torch.stack([problem.best_scores, problem.scores.detach()])).tolist()
+        if (best < now - TOLERANCE) if self.maximize else (best > now + TOLERANCE):
+            fail(
+                "best_scores",
+                f"must have a metric at least as good as that of the present scores, {now:g}",
+                f"scores with the metric {best:g}",
+                f"Pass maximize={not self.maximize} if {'less' if self.maximize else 'more'} of this metric is better; "
+                "else pass best_scores=function(scores, target), because the target does not tell what is best.",
+            )
 
     def _generator(self) -> torch.Generator:
         return self.generator if self.generator is not None else torch.default_generator
