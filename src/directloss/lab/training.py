@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from directloss.full_batch import full_batch_step
 from directloss.lab.checkpoint import Checkpoint, State
 from directloss.lab.data import Part
 from directloss.lab.seeding import derive, generator
@@ -39,6 +40,8 @@ class Schedule:
     evaluate_every: int = 0
     """Measure at iteration 0, at every multiple of this, and at the end; 0 for the end only."""
     batch_size: int | None = None
+    chunk: int | None = None
+    """How many items of a batch go through the network at once; the gradient is that of the whole batch."""
     seed: int = 0
     """Order of the batches and augmentation; the full batch has no order."""
     drops: tuple[int, ...] = ()
@@ -85,6 +88,11 @@ class Trained:
         """The numbers at the end of training."""
         return {name: values[-1] for name, values in self.curve.items() if name != "iteration"}
 
+    def best(self, by: str) -> dict[str, float]:
+        """The numbers where ``by`` is highest, the first such place, and the iteration."""
+        place = self.curve[by].index(max(self.curve[by]))
+        return {name: values[place] for name, values in self.curve.items()}
+
 
 def train(
     model: nn.Module,
@@ -128,19 +136,50 @@ def train(
                 done.note(iteration, _measure(model, watch))
             batch = next(batches) if augment is None else augment(next(batches), changing)
             model.train()
-            scores = model(batch.x)
-            # Checked here once, so that the losses need not look at the values again.
-            if not bool(torch.isfinite(scores).all()):
+            optimizer.zero_grad(set_to_none=True)
+            try:
+                _backward(model, batch, loss, schedule.chunk)
+            except _NotFiniteError:
                 done.diverged_at = iteration
                 break
             if schedule.drops:
                 for group in optimizer.param_groups:
                     group["lr"] = schedule.rate(iteration)
-            optimizer.zero_grad(set_to_none=True)
-            loss(scores, batch.y).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
         done.note(schedule.iterations, _measure(model, watch))
     return done
+
+
+class _NotFiniteError(Exception):
+    """A score is NaN or infinite."""
+
+
+def _backward(model: nn.Module, batch: Part, loss: Loss, chunk: int | None) -> None:
+    """The gradient of the batch, in one piece or in chunks that are read twice."""
+
+    def checked(scores: Tensor, target: Tensor) -> Tensor:
+        # Checked here once, so that the losses need not look at the values again.
+        if not bool(torch.isfinite(scores).all()):
+            raise _NotFiniteError
+        return loss(scores, target)
+
+    if chunk is None:
+        checked(model(batch.x), batch.y).backward()  # type: ignore[no-untyped-call]
+    else:
+        full_batch_step(model, _Chunks(batch, chunk), checked)
+
+
+@dataclass(frozen=True)
+class _Chunks:
+    """A part piece by piece; it can be read again."""
+
+    part: Part
+    size: int
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for index in torch.arange(len(self.part)).split(self.size):
+            piece = self.part.take(index)
+            yield piece.x, piece.y
 
 
 def make_optimizer(model: nn.Module, schedule: Schedule) -> torch.optim.Optimizer:

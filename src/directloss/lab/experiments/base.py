@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from directloss._checks import check_choice, fail
 from directloss.lab.config import Config
 from directloss.lab.data import Part, Split
 from directloss.lab.methods import parse_method
+
+Say = Callable[[str, int, int], None]
+"""Told which stage of the preparation is under way, and how many of how many steps are done."""
 
 PRESETS = ("quick", "paper")
 
@@ -24,6 +28,33 @@ class Source:
     seed: int
     label: str | None = None
     root: str | None = None
+    weights: str | None = None
+    """A file of weights to start from."""
+    cache: str | None = None
+    """A folder for what is computed from the data once."""
+    stage: str = "final"
+    """``search`` or ``final``."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What came of the preparation."""
+
+    classes: tuple[str, ...]
+    """The classes that can be trained and judged."""
+    reasons: tuple[str, ...] = ()
+    """What was left out, and why: one sentence each."""
+    notes: tuple[str, ...] = ()
+    """What else a reader of the results must know."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What an experiment that judges its test data itself found."""
+
+    metrics: dict[str, float]
+    shown: dict[str, Any] | None = None
+    """Plain data for drawings; it is stored with the record."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +82,19 @@ class Experiment:
     """Whether there is no data without ``--data-root``."""
     with_root: Mapping[str, Any] = field(default_factory=dict)
     """What ``--data-root`` changes in the config."""
+    with_dataset: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What ``--dataset`` changes besides, for each data set that needs it."""
+    takes_weights: bool = False
+    """Whether ``--weights`` means something: then the config has a key ``weights``, the content of the file in short."""
+    ready: Callable[[Any, Source, int, Say], Ready] | None = None
+    """``ready(config, source, workers, say)`` computes what all runs share, before the first of them."""
+    start: Callable[[Any, Source, nn.Module], None] | None = None
+    """Loads weights into a new model."""
+    judge: Callable[[Any, Source, Tensor, float], Judged] | None = None
+    """``judge(config, source, scores, threshold)`` measures the scores of all test items, where AP of labels will not
+    do. The threshold is the one with the fewest errors on the training data."""
+    draw: Callable[[Any, Source, list[dict[str, Any]], Path], None] | None = None
+    """``draw(config, source, records, folder)`` makes pictures of what final runs have left in ``shown``."""
 
     def config(self, preset: str) -> Config:
         """The numbers of a preset."""
