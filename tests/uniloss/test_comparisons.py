@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from directloss.uniloss.comparisons import Comparisons, Differences, General, Pairs
+from directloss.uniloss.lists import Ragged, layout
 
 SCORES = torch.randn(10, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 UP, DOWN = torch.tensor([[0, 3], [5, 9]]), torch.tensor([[1, 2, 4], [6, 7, 8]])
@@ -25,7 +26,14 @@ def _general() -> General:
     return General(function, 4)
 
 
-KINDS: dict[str, Comparisons] = {"differences": _differences(), "pairs": Pairs(UP, DOWN), "general": _general()}
+RAGGED = Ragged(torch.tensor([9, 3, 0]), torch.tensor([1, 2, 4, 6]), torch.tensor([[2, 1], [1, 3]]))
+
+KINDS: dict[str, Comparisons] = {
+    "differences": _differences(),
+    "pairs": Pairs(UP, DOWN),
+    "ragged": RAGGED,
+    "general": _general(),
+}
 EVERY = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -101,3 +109,34 @@ def test_equal_scores_have_a_spread() -> None:
     flat = torch.ones(10, dtype=torch.float64)
     moved = Pairs(UP, DOWN).flipped(flat[None], torch.tensor([0]))
     assert bool(Pairs(UP, DOWN).values(moved)[0, 0] > 0)
+
+
+def test_ragged_pairs_are_those_of_each_list() -> None:
+    left, right, _ = RAGGED.parts(torch.arange(RAGGED.count))
+    assert left.tolist() == [9, 3, 0, 0, 0]
+    assert right.tolist() == [1, 1, 2, 4, 6]
+
+
+def test_lists_of_equal_size_are_the_same_either_way() -> None:
+    """Pairs in a block and the same lists as ragged ones: same pairs, same layout for the compiled loops."""
+    block = Pairs(UP, DOWN)
+    ragged = Ragged(UP.flatten(), DOWN.flatten(), torch.tensor([[2, 3], [2, 3]]))
+    assert torch.equal(block.values(SCORES), ragged.values(SCORES))
+    one, other = layout(block), layout(ragged)
+    assert one is not None
+    assert other is not None
+    for first, second in zip(one, other, strict=True):
+        assert torch.equal(first, second)
+    t, up, down = one.place(torch.arange(12))
+    assert torch.equal(SCORES[one.relevant[up]] - SCORES[one.irrelevant[down]], block.values(SCORES))
+    assert t.tolist() == [0] * 6 + [1] * 6
+    assert layout(_differences()) is None
+
+
+def test_scores_are_found_in_their_lists() -> None:
+    found = layout(RAGGED)
+    assert found is not None
+    t, up, down = found.find(torch.tensor([9, 3, 0, 1, 6, 5]), 10)
+    assert t.tolist() == [0, 0, 1, 0, 1, 0]
+    assert up.tolist() == [0, 1, 2, -1, -1, -1]
+    assert down.tolist() == [-1, -1, -1, 0, 3, -1]

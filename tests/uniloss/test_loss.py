@@ -11,7 +11,16 @@ from torch import Tensor
 
 import directloss as dl
 from directloss import DirectLossError, DirectLossWarning, kernels
-from directloss.uniloss import Anchoring, Refactoring, UniLoss, ideal_scores, interpolation_quality, uniloss
+from directloss.uniloss import (
+    Anchoring,
+    Refactoring,
+    UniLoss,
+    compiled,
+    ideal_scores,
+    interpolation_quality,
+    uniloss,
+)
+from directloss.uniloss.lists import Ragged
 from tests.uniloss.conftest import Problem, problem
 
 
@@ -75,15 +84,55 @@ def test_gradient_against_finite_differences(named: Problem, options: dict[str, 
         assert gradient.flatten()[item].item() == pytest.approx(slope.item(), abs=1e-8)
 
 
-@pytest.mark.parametrize("metric", ["ap", "accuracy", dl.metrics.average_precision, dl.metrics.accuracy])
+def _both_ways(scores: Tensor, target: Tensor, metric: object, **options: object) -> None:
+    with kernels.use("compiled"):
+        fast = _loss_and_gradient(scores, target, metric, **options)
+    with kernels.use("tensor"):
+        general = _loss_and_gradient(scores, target, metric, **options)
+    torch.testing.assert_close(fast, general, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("metric", ["ap", "accuracy", "pckh", dl.metrics.average_precision, dl.metrics.accuracy])
 @pytest.mark.parametrize("seed", range(4))
 def test_compiled_loops_equal_the_general_way(metric: object, seed: int) -> None:
-    scores, target = problem("ap" if metric in ("ap", dl.metrics.average_precision) else "accuracy", seed)
-    with kernels.use("compiled"):
-        compiled = _loss_and_gradient(scores, target, metric)
-    with kernels.use("tensor"):
-        general = _loss_and_gradient(scores, target, metric)
-    torch.testing.assert_close(compiled, general, rtol=1e-12, atol=1e-14)
+    names = {dl.metrics.average_precision: "ap", dl.metrics.accuracy: "accuracy"}
+    scores, target = problem(metric if isinstance(metric, str) else names[metric], seed)
+    _both_ways(scores, target, metric)
+    _both_ways(scores, target, metric, value="metric", anchors=Anchoring(3, 0, 2, control=True))
+
+
+@pytest.mark.parametrize("name", ["ap", "accuracy", "pckh"])
+@pytest.mark.parametrize("unit", ["comparison", "score"])
+@pytest.mark.parametrize("control", [False, True])
+def test_compiled_loops_know_both_units_and_controls(name: str, unit: str, control: bool) -> None:
+    scores, target = problem(name, 7)
+    for numbers in ((16, 16, 16), (0, 9, 4), (5, 0, 2), (1, 40, 0)):
+        _both_ways(scores, target, name, anchors=Anchoring(*numbers, unit=unit, control=control))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_compiled_lists_may_have_any_sizes(seed: int) -> None:
+    """Some heatmaps without a keypoint, some pixels that do not count, one relevant pixel or nearly all of them."""
+    draw = _seeded(seed)
+    scores = torch.randn(7, 5, 4, generator=draw, dtype=torch.float64)
+    target = (torch.rand(7, 5, 4, generator=draw) < torch.rand(7, 1, 1, generator=draw)).long()
+    target[0], target[1], target[2] = 0, 1, -1
+    target[3].flatten()[:] = torch.where(torch.arange(20) == 11, 1, 0)
+    target[4, 0] = -1
+    _both_ways(scores, target, "pckh")
+    _both_ways(scores, target, "pckh", anchors=Anchoring(4, 30, 4, unit="score"))
+    assert isinstance(UniLoss("pckh").refactored.bind(scores, target).comparisons, Ragged)  # type: ignore[union-attr]
+
+
+def test_compiled_loops_take_over_where_they_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a comparison of both ways cannot pass by comparing the general way with itself."""
+    scores, target = problem("pckh", 1)
+    called = []
+    monkeypatch.setattr(compiled, "interpolate", lambda *given: called.append(given) or (0, 0))
+    for options in ({}, {"anchors": Anchoring(unit="score", control=True)}):
+        with kernels.use("compiled"), pytest.raises(AttributeError):
+            _loss_and_gradient(scores, target, "pckh", **options)
+    assert len(called) == 2
 
 
 @pytest.mark.parametrize(("name", "metric"), [("ap", dl.metrics.average_precision), ("accuracy", dl.metrics.accuracy)])

@@ -1,13 +1,17 @@
 """Relaxed comparisons of relevant with irrelevant scores, compiled: the hot loops of UniLoss for its usual anchors.
 
-Lists of ``p`` relevant and ``n`` irrelevant scores are compared pair by pair, ``u = sigmoid(a_i - b_j)``. The anchors:
+Each list has relevant scores ``a_i`` and irrelevant scores ``b_j``, any number of each, compared pair by pair,
+``u = sigmoid(a_i - b_j)``. The anchors:
 
     good    every pair right, but one
-    nearby  the present pairs, after the scores of one pair have met and passed each other
+    nearby  the present pairs, after one relevant score, one irrelevant score, or one of each have moved
     bad     the pairs of random scores
 
 The first loop returns squared distances from u and the metric of each anchor, both from what the pairs show; the second
 carries weights of the squared distances back to the scores. Neither stores bits: a bit is a comparison away.
+
+Lists lie one after another: list ``t`` has the relevant scores ``a[ups[t]:ups[t + 1]]``, the irrelevant scores
+``b[downs[t]:downs[t + 1]]``, and the pairs ``u[starts[t]:starts[t + 1]]``, relevant score by relevant score.
 """
 
 from __future__ import annotations
@@ -44,14 +48,6 @@ def _value(lost, width, rule, counts):
     return total / p
 
 
-@kernel
-def _met(up, down, beyond):
-    """Where two scores stand after they have met in the middle and gone a little beyond."""
-    step = up - down
-    step += beyond if step > 0 else -beyond
-    return up - step / 2, down + step / 2
-
-
 @reordering
 def _gain(mine, his, row):
     """What the ones of a random row add to its squared distance."""
@@ -70,78 +66,111 @@ def _beaten(mine, his):
 
 
 @kernel
-def relax(a, b, good, nearby, random_a, random_b, beyond, rule, u):
+def _widest(bounds):
+    widest = 0
+    for t in range(len(bounds) - 1):
+        widest = max(widest, bounds[t + 1] - bounds[t])
+    return widest
+
+
+@kernel
+def _place(pair, ups, downs, starts):
+    """List, relevant score and irrelevant score of a pair."""
+    t = np.searchsorted(starts, pair, side="right") - 1
+    n = downs[t + 1] - downs[t]
+    return t, ups[t] + (pair - starts[t]) // n, downs[t] + (pair - starts[t]) % n
+
+
+@kernel
+def relax(a, b, ups, downs, starts, good, moves, moved, random_a, random_b, rule, u):
     """Squared distances and values of the anchors; fills ``u`` with the relaxed pairs.
 
-    Shapes: a (lists, p), b (lists, n), good (k,) and nearby (k,) indices of pairs, random_a (k, lists, p),
-    random_b (k, lists, n), u (lists, p, n).
+    Shapes: a (p,), b (n,), ups, downs and starts (lists + 1,), good (k,) indices of pairs, moves (k, 3) with the list,
+    the relevant and the irrelevant score that move (-1 for none), moved (k, 2) where these two go, random_a (k, p),
+    random_b (k, n), u (pairs,).
     """
-    lists, p = a.shape
-    n = b.shape[1]
-    bad = len(random_a)
-    lost = np.zeros((lists, p), dtype=np.int64)
+    lists, bad = len(ups) - 1, len(random_a)
+    most, widest = _widest(ups), _widest(downs)
+    lost = np.zeros(len(a), dtype=np.int64)
     values_now = np.zeros(lists)
     square, to_best, to_now = 0.0, 0.0, 0.0
     ones = np.zeros(bad)
     values_bad = np.zeros(bad)
-    lost_bad = np.zeros((bad, p), dtype=np.int64)
-    counts = np.zeros(n + 1, dtype=np.int64)
+    lost_bad = np.zeros((bad, most), dtype=np.int64)
+    counts = np.zeros(widest + 1, dtype=np.int64)
     for t in range(lists):
+        rivals = b[downs[t] : downs[t + 1]]
+        p, n = ups[t + 1] - ups[t], len(rivals)
         for i in range(p):
-            row = u[t, i]
+            mine = a[ups[t] + i]
+            row = u[starts[t] + i * n : starts[t] + (i + 1) * n]
+            below = 0
             for j in range(n):
-                c = a[t, i] - b[t, j]
+                c = mine - rivals[j]
                 s = 1.0 / (1.0 + np.exp(-c))
                 row[j] = s
                 square += s * s
                 to_best += (1.0 - s) * (1.0 - s)
                 e = min(s, 1.0 - s)
                 to_now += e * e
-                lost[t, i] += c <= 0
+                below += c <= 0
+            lost[ups[t] + i] = below
             for k in range(bad):
-                mine, his = random_a[k, t, i], random_b[k, t]
-                ones[k] += _gain(mine, his, row)
-                lost_bad[k, i] = n - _beaten(mine, his)
-        values_now[t] = _value(lost[t], n, rule, counts)
+                high, his = random_a[k, ups[t] + i], random_b[k, downs[t] : downs[t + 1]]
+                ones[k] += _gain(high, his, row)
+                lost_bad[k, i] = n - _beaten(high, his)
+        values_now[t] = _value(lost[ups[t] : ups[t + 1]], n, rule, counts)
         for k in range(bad):
-            values_bad[k] += _value(lost_bad[k], n, rule, counts)
+            values_bad[k] += _value(lost_bad[k, :p], n, rule, counts)
     whole_now = values_now.sum()
-    squared = np.empty(len(good) + len(nearby) + bad)
+    squared = np.empty(len(good) + len(moves) + bad)
     values = np.empty(len(squared))
-    one_lost = np.zeros(p, dtype=np.int64)
-    one_lost[0] = 1
-    one_wrong = (lists - 1 + _value(one_lost, n, rule, counts)) / lists
+    scratch = np.empty(most, dtype=np.int64)
     for k in range(len(good)):
-        pair = good[k]
-        s = u[pair // (p * n), pair // n % p, pair % n]
+        t, _, _ = _place(good[k], ups, downs, starts)
+        s = u[good[k]]
         squared[k] = to_best + s * s - (1.0 - s) * (1.0 - s)
-        values[k] = one_wrong
-    scratch = np.empty(p, dtype=np.int64)
-    for m in range(len(nearby)):
-        k = len(good) + m
-        t, i, j = nearby[m] // (p * n), nearby[m] // n % p, nearby[m] % n
-        up, down = _met(a[t, i], b[t, j], beyond)
-        scratch[:] = lost[t]
-        change = 0.0
-        for other in range(n):
-            rival = down if other == j else b[t, other]
-            before, after = a[t, i] > b[t, other], up > rival
-            if before != after:
-                change += _flip(u[t, i, other], after)
-                scratch[i] += 1 if before else -1
-        for other in range(p):
-            if other != i:
-                before, after = a[t, other] > b[t, j], a[t, other] > down
-                if before != after:
-                    change += _flip(u[t, other, j], after)
-                    scratch[other] += 1 if before else -1
-        squared[k] = to_now + change
-        values[k] = (whole_now - values_now[t] + _value(scratch, n, rule, counts)) / lists
+        one_lost = scratch[: ups[t + 1] - ups[t]]
+        one_lost[:] = 0
+        one_lost[0] = 1
+        values[k] = (lists - 1 + _value(one_lost, downs[t + 1] - downs[t], rule, counts)) / lists
+    for m in range(len(moves)):
+        t, i, j = moves[m]
+        lost_now = scratch[: ups[t + 1] - ups[t]]
+        lost_now[:] = lost[ups[t] : ups[t + 1]]
+        change = _move(a, b, ups, downs, starts, moves[m], moved[m], u, lost_now)
+        squared[len(good) + m] = to_now + change
+        value = _value(lost_now, downs[t + 1] - downs[t], rule, counts)
+        values[len(good) + m] = (whole_now - values_now[t] + value) / lists
     for m in range(bad):
-        k = len(good) + len(nearby) + m
+        k = len(good) + len(moves) + m
         squared[k] = square + ones[m]
         values[k] = values_bad[m] / lists
     return np.maximum(squared, 0.0), values, whole_now / lists
+
+
+@kernel
+def _move(a, b, ups, downs, starts, which, to, u, lost):
+    """What moving scores adds to the squared distance from the present pairs; brings ``lost`` up to date."""
+    t, i, j = which
+    n = downs[t + 1] - downs[t]
+    change = 0.0
+    if i >= 0:
+        first = starts[t] + (i - ups[t]) * n
+        for other in range(downs[t], downs[t + 1]):
+            rival = to[1] if other == j else b[other]
+            before, after = a[i] > b[other], to[0] > rival
+            if before != after:
+                change += _flip(u[first + other - downs[t]], after)
+                lost[i - ups[t]] += 1 if before else -1
+    if j >= 0:
+        for other in range(ups[t], ups[t + 1]):
+            if other != i:
+                before, after = a[other] > b[j], a[other] > to[1]
+                if before != after:
+                    change += _flip(u[starts[t] + (other - ups[t]) * n + j - downs[t]], after)
+                    lost[other - ups[t]] += 1 if before else -1
+    return change
 
 
 @kernel
@@ -151,28 +180,24 @@ def _flip(s, after):
 
 
 @kernel
-def carry_back(a, b, good, nearby, random_a, random_b, beyond, u, weight, grad_a, grad_b):
+def carry_back(
+    a, b, ups, downs, starts, good, moves, moved, random_a, random_b, u, weight, grad_a, grad_b
+):  # fmt: skip
     """Add to ``grad_a`` and ``grad_b`` the gradient of ``sum_k weight_k * squared_k``; arguments as `relax`."""
-    lists, p = a.shape
-    n = b.shape[1]
-    bad = len(random_a)
-    for_good, for_nearby, whole = 0.0, 0.0, 0.0
-    for k in range(len(good)):
-        for_good += weight[k]
-    for m in range(len(nearby)):
-        for_nearby += weight[len(good) + m]
-    first_bad = len(good) + len(nearby)
-    for k in range(len(weight)):
-        whole += weight[k]
-    mixed = np.empty(n)
+    lists, bad = len(ups) - 1, len(random_a)
+    first_bad = len(good) + len(moves)
+    for_good, for_nearby, whole = weight[: len(good)].sum(), weight[len(good) : first_bad].sum(), weight.sum()
+    mixed = np.empty(_widest(downs))
     for t in range(lists):
-        for i in range(p):
-            row = u[t, i]
-            mine = a[t, i]
+        rivals = b[downs[t] : downs[t + 1]]
+        n = len(rivals)
+        for i in range(ups[t], ups[t + 1]):
+            mine = a[i]
+            row = u[starts[t] + (i - ups[t]) * n : starts[t] + (i - ups[t] + 1) * n]
             for j in range(n):
-                mixed[j] = for_good + (for_nearby if mine > b[t, j] else 0.0)
+                mixed[j] = for_good + (for_nearby if mine > rivals[j] else 0.0)
             for k in range(bad):
-                w, high, his = weight[first_bad + k], random_a[k, t, i], random_b[k, t]
+                w, high, his = weight[first_bad + k], random_a[k, i], random_b[k, downs[t] : downs[t + 1]]
                 for j in range(n):
                     mixed[j] += w if high > his[j] else 0.0
             total = 0.0
@@ -180,31 +205,40 @@ def carry_back(a, b, good, nearby, random_a, random_b, beyond, u, weight, grad_a
                 s = row[j]
                 slope = 2.0 * (whole * s - mixed[j]) * s * (1.0 - s)
                 total += slope
-                grad_b[t, j] -= slope
-            grad_a[t, i] += total
+                grad_b[downs[t] + j] -= slope
+            grad_a[i] += total
     for k in range(len(good)):
-        pair = good[k]
-        _give(pair // (p * n), pair // n % p, pair % n, 2.0 * weight[k], u, grad_a, grad_b)
-    for m in range(len(nearby)):
-        t, i, j = nearby[m] // (p * n), nearby[m] // n % p, nearby[m] % n
-        up, down = _met(a[t, i], b[t, j], beyond)
+        _, i, j = _place(good[k], ups, downs, starts)
+        _give(good[k], i, j, 2.0 * weight[k], u, grad_a, grad_b)
+    for m in range(len(moves)):
         push = 2.0 * weight[len(good) + m]
-        for other in range(n):
-            rival = down if other == j else b[t, other]
-            before, after = a[t, i] > b[t, other], up > rival
-            if before != after:
-                _give(t, i, other, -push if after else push, u, grad_a, grad_b)
-        for other in range(p):
-            if other != i:
-                before, after = a[t, other] > b[t, j], a[t, other] > down
-                if before != after:
-                    _give(t, other, j, -push if after else push, u, grad_a, grad_b)
+        _move_back(a, b, ups, downs, starts, moves[m], moved[m], push, u, grad_a, grad_b)
 
 
 @kernel
-def _give(t, i, j, push, u, grad_a, grad_b):
+def _move_back(a, b, ups, downs, starts, which, to, push, u, grad_a, grad_b):
+    """The gradient of what `_move` adds."""
+    t, i, j = which
+    n = downs[t + 1] - downs[t]
+    if i >= 0:
+        first = starts[t] + (i - ups[t]) * n
+        for other in range(downs[t], downs[t + 1]):
+            rival = to[1] if other == j else b[other]
+            before, after = a[i] > b[other], to[0] > rival
+            if before != after:
+                _give(first + other - downs[t], i, other, -push if after else push, u, grad_a, grad_b)
+    if j >= 0:
+        for other in range(ups[t], ups[t + 1]):
+            if other != i:
+                before, after = a[other] > b[j], a[other] > to[1]
+                if before != after:
+                    pair = starts[t] + (other - ups[t]) * n + j - downs[t]
+                    _give(pair, other, j, -push if after else push, u, grad_a, grad_b)
+
+
+@kernel
+def _give(pair, i, j, push, u, grad_a, grad_b):
     """One pair's share of the gradient, through the sigmoid."""
-    s = u[t, i, j]
-    slope = push * s * (1.0 - s)
-    grad_a[t, i] += slope
-    grad_b[t, j] -= slope
+    slope = push * u[pair] * (1.0 - u[pair])
+    grad_a[i] += slope
+    grad_b[j] -= slope

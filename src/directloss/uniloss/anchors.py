@@ -111,15 +111,28 @@ def sample(
         draw = _InScores if how.space == "scores" else _InBits
         anchors = draw(problem, comparisons, how, present, generator, subset).anchors()
     if how.control:
-        values = _constants(anchors.kinds, problem, anchors.values)
+        now = float(problem.measure(problem.scores.detach()[None])[0])
+        values = constants(anchors.kinds, now, anchors.values)
         return Anchors(anchors.configurations, values, anchors.kinds, anchors.inconsistent)
     return anchors
 
 
-def _constants(kinds: tuple[str, ...], problem: Bound, like: Tensor) -> Tensor:
-    now = float(problem.measure(problem.scores.detach()[None])[0])
+def as_kinds(how: Anchoring) -> tuple[str, ...]:
+    """The kind of each anchor, in the order in which they are drawn."""
+    return tuple(kind for kind in KINDS for _ in range(getattr(how, kind)))
+
+
+def constants(kinds: tuple[str, ...], now: float, like: Tensor) -> Tensor:
+    """What stands for the metric's values in a control experiment."""
     constant = {"good": 1.0, "nearby": now, "bad": 0.0}
     return like.new_tensor([constant[kind] for kind in kinds])
+
+
+def leap(scores: Tensor, items: Tensor) -> Tensor:
+    """Where scores go so that most of their comparisons flip: a low one beyond the top, a high one to the bottom."""
+    beyond = BEYOND * spread(scores)
+    top = scores[items] <= scores.median()
+    return torch.where(top, scores.max() + beyond, scores.min() - beyond)
 
 
 class _Draw:
@@ -143,8 +156,7 @@ class _Draw:
         drawn = [getattr(self, kind)(getattr(self.how, kind)) for kind in kinds]
         values = torch.cat([value for _, value, _ in drawn])
         bad = torch.cat([inconsistent for _, _, inconsistent in drawn])
-        named = tuple(kind for kind in kinds for _ in range(getattr(self.how, kind)))
-        return Anchors(Joined([configurations for configurations, _, _ in drawn]), values, named, bad)
+        return Anchors(Joined([configurations for configurations, _, _ in drawn]), values, as_kinds(self.how), bad)
 
     def choose(self, k: int, among: int) -> Tensor:
         """``(k, flips)`` numbers below ``among``, no two alike in a row."""
@@ -206,12 +218,8 @@ class _InScores(_Draw):
     def _moves_of_scores(self, k: int) -> tuple[Configurations, Tensor, Tensor]:
         """A score that loses most of its comparisons goes to the top, another to the bottom."""
         items = self.choose(k, self.scores.numel())
-        low, high = self.scores.min(), self.scores.max()
-        beyond = BEYOND * spread(self.scores)
         scores = self.scores.repeat(k, 1)
-        chosen = scores.gather(1, items)
-        top = chosen <= self.scores.median()
-        scores.scatter_(1, items, torch.where(top, high + beyond, low - beyond))
+        scores.scatter_(1, items, leap(self.scores, items))
         return self._valued(self.comparisons.moved(self.present, scores, items), scores)
 
     def _valued(self, configurations: Configurations, scores: Tensor) -> tuple[Configurations, Tensor, Tensor]:

@@ -18,8 +18,9 @@ from directloss._checks import check_labels, check_same_shape, fail, near
 from directloss.metrics.classification import check_class_problem
 from directloss.metrics.ranking import average_precision
 from directloss.uniloss.best import ideal_scores
-from directloss.uniloss.comparisons import Comparisons, Differences, Pairs
+from directloss.uniloss.comparisons import Comparisons, Pairs
 from directloss.uniloss.consistency import consistent_pairs
+from directloss.uniloss.lists import Ragged
 from directloss.uniloss.refactoring import Bound, Refactored
 
 
@@ -168,22 +169,13 @@ class KeypointPairs(PairRefactoring):
 
 
 def _comparisons(labels: Tensor, kept: Tensor) -> Comparisons:
-    """Pairs in a block where all lists have as many relevant and as many irrelevant scores, else pair by pair."""
-    n = labels.shape[-1]
-    relevant = (labels == 1).sum(-1)[kept]
-    irrelevant = (labels == 0).sum(-1)[kept]
-    start = (torch.arange(len(labels), device=labels.device) * n)[kept, None]
-    chosen = labels[kept]
-    if bool((relevant == relevant[0]).all() & (irrelevant == irrelevant[0]).all()):
-        up = (chosen == 1).nonzero()[:, 1].reshape(len(chosen), -1)
-        down = (chosen == 0).nonzero()[:, 1].reshape(len(chosen), -1)
-        return Pairs(up + start, down + start)
-    left, right = [], []
-    for row, first in zip(chosen, start, strict=True):
-        up, down = (row == 1).nonzero()[:, 0] + first, (row == 0).nonzero()[:, 0] + first
-        left.append(up.repeat_interleave(len(down)))
-        right.append(down.repeat(len(up)))
-    return Differences(torch.cat(left), torch.cat(right))
+    """Pairs in a block where all lists have as many relevant and as many irrelevant scores, else list by list."""
+    counted = torch.where(kept[:, None], labels, -1).flatten()
+    up, down = (counted == 1).nonzero()[:, 0], (counted == 0).nonzero()[:, 0]
+    sizes = torch.stack([(labels == 1).sum(-1), (labels == 0).sum(-1)], -1)[kept]
+    if bool((sizes == sizes[0]).all()):
+        return Pairs(up.reshape(len(sizes), -1), down.reshape(len(sizes), -1))
+    return Ragged(up, down, sizes)
 
 
 def _tables(bits: Tensor, labels: Tensor) -> list[Tensor]:

@@ -91,6 +91,8 @@ class Differences(Comparisons):
 
     def flipped(self, scores: Tensor, which: Tensor) -> Tensor:
         """Both scores meet in the middle and go a little beyond; a lone score goes to its threshold and beyond."""
+        if not len(scores):
+            return scores
         left, right, offset = self.parts(which)
         alone, partner = right < 0, right.clamp(min=0)
         rows = torch.arange(len(scores), device=scores.device)

@@ -10,9 +10,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from directloss import kernels
-from directloss.uniloss.anchors import Anchoring
+from directloss.uniloss.anchors import Anchoring, as_kinds, constants, leap
 from directloss.uniloss.comparisons import BEYOND, Comparisons, Pairs, spread
 from directloss.uniloss.interpolation import Interpolation, InverseDistance
+from directloss.uniloss.lists import Layout, Ragged, layout
 from directloss.uniloss.refactoring import Bound
 
 RULES = {"ap": 0, "hit": 1, None: 2}
@@ -20,14 +21,15 @@ RULES = {"ap": 0, "hit": 1, None: 2}
 
 
 def applies(problem: Bound, comparisons: Comparisons, how: Anchoring, interpolation: Interpolation) -> bool:
-    """Whether the loops know this kind of anchors: one flipped pair, in score space, on the CPU.
+    """Whether the loops know this kind of anchors: one flipped pair or one moved score, in score space, on the CPU.
 
     The best scores must be `ideal_scores`, where every pair is right, with a gap between the two groups.
     """
-    usual = Anchoring(how.good, how.nearby, how.bad)
+    usual = Anchoring(how.good, how.nearby, how.bad, unit=how.unit, control=how.control)
     return (
-        type(comparisons) is Pairs
+        type(comparisons) in (Pairs, Ragged)
         and how == usual
+        and (how.unit == "comparison" or problem.counting is not None)
         and problem.best_scores is not None
         and isinstance(interpolation, InverseDistance)
         and kernels.compiles(problem.scores)
@@ -41,41 +43,63 @@ def interpolate(
     from directloss.kernels import pairs as loops
 
     pairs, scores = problem.comparisons, problem.scores
-    assert isinstance(pairs, Pairs)
+    lists = layout(pairs)
+    assert lists is not None
     fixed = scores.detach()
     good = torch.randint(pairs.count, (how.good, 1), generator=generator)[:, 0] if how.good else _none()
-    nearby = torch.randint(pairs.count, (how.nearby, 1), generator=generator)[:, 0] if how.nearby else _none()
+    among = pairs.count if how.unit == "comparison" else fixed.numel()
+    nearby = torch.randint(among, (how.nearby, 1), generator=generator)[:, 0] if how.nearby else _none()
     random = pairs.random(fixed, how.bad, generator)
-    beyond = float(BEYOND * spread(fixed))
-    lists = [part.double().numpy() for part in (fixed[pairs.relevant], fixed[pairs.irrelevant])]
-    drawn = [part.numpy() for part in (random[:, pairs.relevant], random[:, pairs.irrelevant])]
-    arguments = (*lists, good.numpy(), nearby.numpy(), *drawn, beyond)
-    u = torch.empty(pairs.shape, dtype=fixed.dtype).numpy()
+    move = _meetings if how.unit == "comparison" else _leaps
+    members = (lists.relevant, lists.irrelevant)
+    rows = [fixed[part].double() for part in members]
+    drawn = [random[:, part] for part in members]
+    tensors = (*rows, lists.ups, lists.downs, lists.starts, good, *move(lists, fixed, nearby), *drawn)
+    arguments = [part.numpy() for part in tensors]
+    u = torch.empty(pairs.count, dtype=fixed.dtype).numpy()
     squared, valued, now = loops.relax(*arguments, RULES[problem.counting], u)
     values = torch.from_numpy(valued)
     if problem.counting is None:
-        values, now = _measured(problem, pairs, good, nearby, random)
+        values, now = _measured(problem, good, nearby, random)
+    if how.control:
+        values = constants(as_kinds(how), now, values)
     measured = torch.from_numpy(squared).requires_grad_()
     with torch.enable_grad():
         value = interpolation(measured, values, _unneeded)
         (weight,) = torch.autograd.grad(value, measured)
 
     def gradient() -> Tensor:
-        grads = [torch.zeros(part.shape, dtype=torch.float64) for part in lists]
+        grads = [torch.zeros(len(part), dtype=torch.float64) for part in members]
         loops.carry_back(*arguments, u, weight.numpy(), *(part.numpy() for part in grads))
         whole = torch.zeros(scores.numel(), dtype=torch.float64)
-        whole[pairs.relevant.flatten()] = grads[0].flatten()
-        whole[pairs.irrelevant.flatten()] = grads[1].flatten()
+        for part, grad in zip(members, grads, strict=True):
+            whole[part] = grad
         return whole.to(scores.dtype)
 
     result: Tensor = _Attached.apply(scores, value.detach().to(scores.dtype), gradient)  # type: ignore[no-untyped-call]
     return result, torch.tensor(now, dtype=scores.dtype)
 
 
-def _measured(problem: Bound, pairs: Pairs, good: Tensor, nearby: Tensor, random: Tensor) -> tuple[Tensor, float]:
+def _meetings(lists: Layout, scores: Tensor, nearby: Tensor) -> tuple[Tensor, Tensor]:
+    """Which scores move, and where to: those of a pair meet in the middle and go a little beyond."""
+    which = lists.place(nearby)
+    up, down = scores[lists.relevant[which[1]]].double(), scores[lists.irrelevant[which[2]]].double()
+    beyond = float(BEYOND * spread(scores))
+    step = up - down
+    step += torch.where(step > 0, beyond, -beyond)
+    return torch.stack(which, -1), torch.stack([up - step / 2, down + step / 2], -1)
+
+
+def _leaps(lists: Layout, scores: Tensor, nearby: Tensor) -> tuple[Tensor, Tensor]:
+    """Which scores move, and where to: a low one beyond the top, a high one beyond the bottom."""
+    to = leap(scores, nearby).double()
+    return torch.stack(lists.find(nearby, scores.numel()), -1), torch.stack([to, to], -1)
+
+
+def _measured(problem: Bound, good: Tensor, nearby: Tensor, random: Tensor) -> tuple[Tensor, float]:
     """The metric's own values of the anchors and of the present scores, for metrics that the loops do not know."""
     assert problem.best_scores is not None
-    fixed = problem.scores.detach()
+    fixed, pairs = problem.scores.detach(), problem.comparisons
     with torch.no_grad():
         best = pairs.flipped(problem.best_scores.repeat(len(good), 1), good)
         near = pairs.flipped(fixed.repeat(len(nearby), 1), nearby)
