@@ -49,6 +49,9 @@ class Campaign:
     observe: Observer = lambda record: None
     metric: str = "ap"
     """What settings are chosen by."""
+    weights: str | None = None
+    cache: str | None = None
+    """The folder of what all runs share."""
     _cells: list[Cell] = field(default_factory=list)
     _tickets: dict[str, tuple[GridQueue, Ticket]] = field(default_factory=dict)
 
@@ -132,7 +135,7 @@ class Campaign:
         params = {name: value for name, value in ticket.setting.items() if name != "seed"}
         seed = ticket.setting["seed"]
         spec = RunSpec(self.experiment, stage, cell.method, seed, cell.noise, cell.label, params)
-        return Job(spec, self.config, self.data_root, str(self.checkpoints))
+        return Job(spec, self.config, self.data_root, str(self.checkpoints), self.weights, self.cache)
 
     @property
     def checkpoints(self) -> Path:

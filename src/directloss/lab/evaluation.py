@@ -66,7 +66,7 @@ def measure(
     named = split.parts()
     if metric != "ap":
         return {f"{name}_{metric}": _mean(model, named[name], MEANS[metric], batch) for name in parts if name in named}
-    scores = {name: _scores(model, part, batch) for name, part in named.items() if name in {*parts, "train"}}
+    scores = {name: scores_of(model, part, batch) for name, part in named.items() if name in {*parts, "train"}}
     numbers = {f"{name}_ap": float(average_precision(scores[name], named[name].y)) for name in parts if name in named}
     if with_accuracy and "test" in scores:
         threshold = best_threshold(scores["train"], named["train"].y)
@@ -100,7 +100,9 @@ def _mean(model: nn.Module, part: Part, value: Callable[[Tensor, Tensor], Weight
     return sum(mean * weight for mean, weight in found) / max(1, sum(weight for _, weight in found))
 
 
-def _scores(model: nn.Module, part: Part, batch: int | None) -> Tensor:
+@torch.no_grad()
+def scores_of(model: nn.Module, part: Part, batch: int | None = None) -> Tensor:
+    """The scores of all items, ``batch`` at once; all alike where one of them is not finite."""
     return _finite(torch.cat([model(some.x) for some in _pieces(part, batch)]))
 
 

@@ -52,6 +52,7 @@ def make_record(
     curve: Mapping[str, list[float]],
     seconds: float,
     diverged_at: int | None,
+    shown: Mapping[str, Any] | None = None,
 ) -> Record:
     """The record of a finished run. The commit is added where the record is written."""
     return {
@@ -69,6 +70,7 @@ def make_record(
         "diverged_at": diverged_at,
         "seconds": round(seconds, 3),
         "versions": versions(),
+        **({} if shown is None else {"shown": dict(shown)}),
     }
 
 

@@ -15,8 +15,10 @@ from directloss.lab.checkpoint import Checkpoint
 from directloss.lab.config import Config, EpochConfig
 from directloss.lab.data import Split, hold_out
 from directloss.lab.data.split import check_both_labels, with_noise
-from directloss.lab.evaluation import measure
+from directloss.lab.evaluation import best_threshold, measure, scores_of
 from directloss.lab.experiments import Source, get_experiment
+from directloss.lab.experiments.base import Judged
+from directloss.lab.experiments.photos import PhotoConfig
 from directloss.lab.methods import Method, parse_method
 from directloss.lab.records import Record, RunSpec, make_record
 from directloss.lab.seeding import generator, seeded
@@ -37,11 +39,21 @@ class Job:
     data_root: str | None = None
     checkpoints: str | None = None
     """The folder for the state of a run that takes long."""
+    weights: str | None = None
+    """The file of weights to start from."""
+    cache: str | None = None
+    """The folder of what all runs share."""
 
     @property
     def key(self) -> str:
         """The key that its record will have."""
         return self.spec.key(self.config.digest())
+
+    @property
+    def source(self) -> Source:
+        """Which data it asks for."""
+        spec = self.spec
+        return Source(spec.seed, spec.label, self.data_root, self.weights, self.cache, spec.stage)
 
     def run(self) -> Record:
         """Train and measure."""
@@ -52,13 +64,15 @@ def execute(job: Job) -> Record:
     """Train and measure. The result depends on the job alone."""
     spec, config = job.spec, job.config
     began = time.perf_counter()
-    split = prepare(spec.experiment, config, spec.stage, spec.seed, spec.noise, spec.label, job.data_root)
+    split = prepare(spec.experiment, config, spec.noise, job.source)
     experiment = get_experiment(spec.experiment)
     model = seeded(lambda: experiment.model(config, split.train.x.shape[1]), "weights", spec.experiment, spec.seed)
+    if experiment.start is not None:
+        experiment.start(config, job.source, model)
     method = parse_method(spec.method)
     searching = spec.stage == "search"
     # A search run never looks at test data, not even to report it.
-    parts = ("train", "val") if searching else ("train", "val", "test")
+    parts = ("train", "val") if searching or experiment.judge is not None else ("train", "val", "test")
     draw = generator("anchors", spec.experiment, spec.seed)
     loss = method.loss_fn(spec.params, **_relaxation(config), generator=draw)
     shown, at_once = _shown(config, split)
@@ -72,28 +86,34 @@ def execute(job: Job) -> Record:
         draws={"anchors": draw},
         checkpoint=None if job.checkpoints is None else Checkpoint(Path(job.checkpoints), job.key),
     )
+    early = isinstance(config, PhotoConfig) and config.early
+    numbers = trained.best(f"val_{experiment.metric}") if early else trained.last
+    judged = Judged({})
+    if experiment.judge is not None and not searching:
+        threshold = best_threshold(scores_of(model, split.train, at_once), split.train.y)
+        judged = experiment.judge(config, job.source, scores_of(model, split.test, at_once), threshold)
     return make_record(
         spec,
         config.digest(),
-        metrics=_rounded(trained.last),
+        metrics=_rounded({**numbers, **judged.metrics}),
         curve={} if searching else {name: [round(v, 6) for v in values] for name, values in trained.curve.items()},
         seconds=time.perf_counter() - began + trained.seconds_before,
         diverged_at=trained.diverged_at,
+        shown=judged.shown,
     )
 
 
 @lru_cache(maxsize=8)
-def prepare(
-    experiment: str, config: Config, stage: str, seed: int, noise: float, label: str | None, root: str | None
-) -> Split:
+def prepare(name: str, config: Config, noise: float, source: Source) -> Split:
     """The data of a run: drawn or read, labels flipped, and a part held out where the search needs one."""
-    split = get_experiment(experiment).data(config, Source(seed, label, root))
-    split = with_noise(split, noise, config.noisy_parts, experiment, seed, label)
-    if config.select_on == "val" and stage == "search" and split.val is None:
-        split = hold_out(split, HELD_OUT, experiment, seed, label)
-    if get_experiment(experiment).metric == "ap":
-        for name, part in split.parts().items():
-            check_both_labels(part, name)
+    experiment = get_experiment(name)
+    split = experiment.data(config, source)
+    split = with_noise(split, noise, config.noisy_parts, name, source.seed, source.label)
+    if config.select_on == "val" and source.stage == "search" and split.val is None:
+        split = hold_out(split, HELD_OUT, name, source.seed, source.label)
+    for part in split.parts() if experiment.metric == "ap" else ():
+        if part != "test" or experiment.judge is None:
+            check_both_labels(split.parts()[part], part)
     return split
 
 
@@ -107,15 +127,24 @@ def make_schedule(spec: RunSpec, config: Config, method: Method, items: int) -> 
         momentum=config.momentum,
         evaluate_every=0 if spec.stage == "search" else config.evaluate_every,
     )
+    if isinstance(config, PhotoConfig):
+        return dataclasses.replace(
+            schedule,
+            evaluate_every=config.evaluate_every if config.early else schedule.evaluate_every,
+            batch_size=config.batch_size or None,
+            chunk=config.chunk or None,
+            seed=spec.seed,
+        )
     if not isinstance(config, EpochConfig):
         return schedule
-    steps = steps_per_epoch(items, config.batch_size)
+    size = config.batch_of(method)
+    steps = steps_per_epoch(items, size)
     epochs, drops = config.lengthened(method)
     return dataclasses.replace(
         schedule,
         iterations=epochs * steps,
         evaluate_every=schedule.evaluate_every * steps,
-        batch_size=config.batch_size,
+        batch_size=size,
         seed=spec.seed,
         drops=tuple(drop * steps for drop in drops),
         factor=config.factor,
@@ -131,6 +160,8 @@ def _relaxation(config: Config) -> dict[str, Any]:
 
 def _shown(config: Config, split: Split) -> tuple[Split, int | None]:
     """What is measured, and how many items at once: of large training data a part is enough."""
+    if isinstance(config, PhotoConfig):
+        return split, config.chunk or AT_ONCE
     if not isinstance(config, EpochConfig):
         return split, None
     count = config.train_measured

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shlex
@@ -16,12 +17,14 @@ from rich.console import Console
 from directloss._checks import check_count, fail
 from directloss.lab.campaign import Campaign
 from directloss.lab.config import Config
-from directloss.lab.experiments import Experiment, get_experiment
+from directloss.lab.experiments import Experiment, Source, get_experiment
+from directloss.lab.experiments.photos import weights_name
 from directloss.lab.folder import Folder, now
 from directloss.lab.pool import Pool
 from directloss.lab.progress import Display, Standing
 from directloss.lab.records import RecordFile, commit, versions
 from directloss.lab.search import close_storage, open_storage
+from directloss.lab.stages import Stages, first_few
 
 
 @dataclass(frozen=True)
@@ -41,15 +44,21 @@ class Request:
     storage: str | None = None
     data_root: Path | None = None
     dataset: str | None = None
+    weights: Path | None = None
+    cache: Path | None = None
 
     @property
     def changes(self) -> dict[str, Any]:
         """The config keys that were given."""
+        experiment = get_experiment(self.name)
         named = {"methods": self.methods, "seeds": self.seeds, "noise": self.noise, "select_on": self.select}
         named["dataset"] = self.dataset
         given = {key: value for key, value in named.items() if value is not None}
-        with_root = get_experiment(self.name).with_root if self.data_root is not None else {}
-        return {**with_root, **given, **self.settings}
+        with_root = experiment.with_root if self.data_root is not None else {}
+        with_dataset = experiment.with_dataset.get(self.dataset or "", {})
+        if self.weights is not None:
+            given["weights"] = _weights_of(experiment, str(self.weights))
+        return {**with_root, **with_dataset, **given, **self.settings}
 
     def command(self, out: Path, preset: str) -> str:
         """The command that asks for exactly this."""
@@ -63,6 +72,8 @@ class Request:
             "--storage": self.storage,
             "--dataset": self.dataset,
             "--data-root": self.data_root,
+            "--weights": self.weights,
+            "--cache": self.cache,
         }
         for option, value in options.items():
             if value is not None:
@@ -84,6 +95,13 @@ class Plan:
     workers: int
     storage: str
     data_root: str | None
+    weights: str | None = None
+    cache: str | None = None
+
+    @property
+    def source(self) -> Source:
+        """The files of all runs."""
+        return Source(0, None, self.data_root, self.weights, self.cache)
 
     @property
     def resume_command(self) -> str:
@@ -108,10 +126,23 @@ def make_plan(request: Request) -> Plan:
         info = {"experiment": request.name, "preset": preset, "command": request.command(out, preset), "started": now()}
     storage = request.storage or info.get("storage") or f"sqlite:///{out}/search.db"
     root = str(request.data_root) if request.data_root is not None else info.get("data_root")
+    weights = str(request.weights) if request.weights is not None else info.get("weights")
+    cache = str(request.cache) if request.cache is not None else info.get("cache")
+    if cache is not None and experiment.ready is None:
+        fail("--cache", f"must be left out: {experiment.name!r} has nothing to keep there", cache)
     experiment.check(config, root)
     info |= {"config": config.to_dict(), "finished": None, "versions": versions(), "commit": commit()}
     info |= {"storage": request.storage or info.get("storage"), "data_root": root}
-    return Plan(experiment, config, preset, Folder(out), info, workers, storage, root)
+    if experiment.ready is not None:
+        info |= {"weights": weights, "cache": cache}
+        cache = cache or str(out / "cache")
+    return Plan(experiment, config, preset, Folder(out), info, workers, storage, root, weights, cache)
+
+
+def _weights_of(experiment: Experiment, path: str) -> str:
+    if not experiment.takes_weights:
+        fail("--weights", f"must be left out: {experiment.name!r} trains its network from the beginning", path)
+    return weights_name(path)
 
 
 def _resumed(experiment: Experiment, request: Request) -> tuple[str, Path, Config, dict[str, Any]]:
@@ -157,14 +188,30 @@ def with_description(folder: Folder, info: Mapping[str, Any], work: Callable[[],
         folder.release()
 
 
+def _prepare(plan: Plan, console: Console) -> Config:
+    """Compute what all runs share, once; tell what cannot be used; the config of what is left."""
+    if plan.experiment.ready is None:
+        return plan.config
+    with Stages(console) as stages:
+        ready = plan.experiment.ready(plan.config, plan.source, plan.workers, stages.say)
+    left_out = [name for name in plan.config.classes if name not in ready.classes]
+    plan.info.update({"left_out": left_out, "skipped": list(ready.reasons), "notes": list(ready.notes)})
+    plan.folder.write(plan.info)
+    for line in (*ready.notes, *first_few(ready.reasons, "Left out")):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    return dataclasses.replace(plan.config, classes=ready.classes)
+
+
 def _run_all(plan: Plan, console: Console) -> None:
+    config = _prepare(plan, console)
     records = RecordFile(plan.folder.path)
     storage = open_storage(plan.storage)
     pool = Pool(plan.workers)
     try:
         metric = plan.experiment.metric
-        campaign = Campaign(plan.experiment.name, plan.config, storage, records, plan.data_root, metric=metric)
-        standing = Standing(plan.config, metric)
+        campaign = Campaign(plan.experiment.name, config, storage, records, plan.data_root, metric=metric)
+        campaign.weights, campaign.cache = plan.weights, plan.cache
+        standing = Standing(config, metric)
         title = f"{plan.experiment.name} ({plan.preset})"
         with Display(console, title, campaign.total, standing, list(records.by_key.values())) as display:
             campaign.observe = display.add
@@ -172,3 +219,5 @@ def _run_all(plan: Plan, console: Console) -> None:
     finally:
         pool.stop()
         close_storage(storage)
+    if plan.experiment.draw is not None:
+        plan.experiment.draw(config, plan.source, list(records.by_key.values()), plan.folder.path)

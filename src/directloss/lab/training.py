@@ -177,7 +177,7 @@ class _Chunks:
     size: int
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for index in torch.arange(len(self.part)).split(self.size):
+        for index in torch.split(torch.arange(len(self.part)), self.size):
             piece = self.part.take(index)
             yield piece.x, piece.y
 

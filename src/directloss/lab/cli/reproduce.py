@@ -97,6 +97,17 @@ def reproduce(
             help="Which data set lies there, such as fashion-mnist or mirror-mouse.", show_default="from the preset"
         ),
     ] = None,
+    weights: Annotated[
+        Path | None,
+        typer.Option(help="Weights that AlexNet starts from, a state dict of torchvision's.", show_default="none"),
+    ] = None,
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for features and proposals, which are computed once; runs can share it.",
+            show_default="OUT/cache",
+        ),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -125,6 +136,8 @@ def reproduce(
         storage=storage,
         data_root=data_root,
         dataset=dataset,
+        weights=weights,
+        cache=cache,
     )
     console = Console()
     plan = make_plan(request)

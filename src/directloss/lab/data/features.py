@@ -1,4 +1,4 @@
-"""Features of frozen layers, computed once and read from disk as they are needed.
+"""Crops and features of frozen layers, computed once and read from disk as they are needed.
 
 With frozen convolutions an iteration of AlexNet's classifier needs no image at all, which saves most of the time.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -42,6 +43,23 @@ class CropChunks:
             yield normalise(torch.from_numpy(self.crops[rows])), self.labels[start : start + self.chunk]
 
 
+class StoredCrops:
+    """Stored crops ``(n, s, s, 3)`` as if they were the tensor ``(n, 3, s, s)`` that a network sees.
+
+    What it is indexed with is read and normalised then; `directloss.lab.data.Part` takes it for inputs.
+    """
+
+    def __init__(self, crops: NDArray[Any], index: Tensor) -> None:
+        self.crops, self.index = crops, index
+        side = crops.shape[1]
+        self.shape = torch.Size((len(index), 3, side, side))
+
+    def __getitem__(self, index: Tensor | slice) -> Any:
+        if isinstance(index, slice):
+            return StoredCrops(self.crops, self.index[index])
+        return normalise(torch.from_numpy(self.crops[self.index[index].numpy()]))
+
+
 def weights_key(model: nn.Module) -> str:
     """A short text that differs for other weights."""
     digest = hashlib.blake2b(digest_size=6)
@@ -54,16 +72,17 @@ def weights_key(model: nn.Module) -> str:
 def stored_features(
     names: Sequence[str],
     read: Callable[[int], Pixels],
-    embed: Callable[[Tensor], Tensor],
+    embed: Callable[[Tensor], Tensor] | None,
     path: Path,
     key: str,
     skipped: Skipped | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> tuple[NDArray[np.float32], list[int]]:
+) -> tuple[NDArray[Any], list[int]]:
     """Features ``(m, d)`` of the items that can be read, memory-mapped from ``path``, and the indices of these items.
 
-    ``read(k)`` gives the crop of item ``k``; ``embed`` takes normalised crops ``(b, 3, s, s)``. ``names`` and ``key``
-    say what the features are of and by which network. A file that says otherwise is made anew.
+    ``read(k)`` gives the crop of item ``k``; ``embed`` takes normalised crops ``(b, 3, s, s)``. Without ``embed`` the
+    crops themselves are stored. ``names`` and ``key`` say what the features are of and by which network. A file that
+    says otherwise is made anew.
     """
     skipped = Skipped() if skipped is None else skipped
     described = {"key": key, "names": hashlib.blake2b("\n".join(names).encode(), digest_size=12).hexdigest()}
@@ -78,15 +97,13 @@ def stored_features(
     good = _compute(names, read, embed, path, skipped, progress)
     skipped.check_something_left(len(good), str(path))
     told = skipped.reasons[known:]
-    part = side.with_suffix(".json.part")
+    part = side.with_name(f".{side.name}.{os.getpid()}.part")
     part.write_text(json.dumps({**described, "good": good, "skipped": told}), encoding="utf-8")
     part.replace(side)
     return np.load(path, mmap_mode="r")[: len(good)], good
 
 
-def _stored(
-    path: Path, side: Path, described: dict[str, str]
-) -> tuple[NDArray[np.float32], list[int], list[str]] | None:
+def _stored(path: Path, side: Path, described: dict[str, str]) -> tuple[NDArray[Any], list[int], list[str]] | None:
     with suppress(OSError, ValueError, KeyError, EOFError):
         said: dict[str, Any] = json.loads(side.read_text(encoding="utf-8"))
         if {name: said[name] for name in described} == described:
@@ -97,32 +114,41 @@ def _stored(
 def _compute(
     names: Sequence[str],
     read: Callable[[int], Pixels],
-    embed: Callable[[Tensor], Tensor],
+    embed: Callable[[Tensor], Tensor] | None,
     path: Path,
     skipped: Skipped,
     progress: Callable[[int, int], None] | None,
 ) -> list[int]:
-    """Write the features of all readable items to ``path`` and return which these are."""
+    """Write the rows of all readable items to ``path`` and return which these are."""
     good: list[int] = []
-    temporary = path.with_name(path.name + ".part")
-    features: np.memmap[Any, np.dtype[np.float32]] | None = None
-    for start in range(0, len(names), AT_ONCE):
-        crops = []
-        first = len(good)
-        for index in range(start, min(start + AT_ONCE, len(names))):
-            with skipped.catching():
-                crops.append(torch.from_numpy(np.array(read(index))))
-                good.append(index)
-        if crops:
-            with torch.no_grad():
-                values = embed(normalise(torch.stack(crops))).float().numpy()
-            if features is None:
-                shape = (len(names), values.shape[1])
-                features = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=shape)
-            features[first : len(good)] = values
-        if progress is not None:
-            progress(min(start + AT_ONCE, len(names)), len(names))
-    if features is not None:
-        features.flush()
-        temporary.replace(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    rows: np.memmap[Any, Any] | None = None
+    try:
+        for start in range(0, len(names), AT_ONCE):
+            crops = []
+            first = len(good)
+            for index in range(start, min(start + AT_ONCE, len(names))):
+                with skipped.catching():
+                    crops.append(torch.from_numpy(np.array(read(index))))
+                    good.append(index)
+            if crops:
+                values = _rows(torch.stack(crops), embed)
+                if rows is None:
+                    shape = (len(names), *values.shape[1:])
+                    rows = np.lib.format.open_memmap(temporary, mode="w+", dtype=values.dtype, shape=shape)
+                rows[first : len(good)] = values
+            if progress is not None:
+                progress(min(start + AT_ONCE, len(names)), len(names))
+        if rows is not None:
+            rows.flush()
+            temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
     return good
+
+
+def _rows(crops: Tensor, embed: Callable[[Tensor], Tensor] | None) -> NDArray[Any]:
+    if embed is None:
+        return crops.numpy()
+    with torch.no_grad():
+        return embed(normalise(crops)).float().numpy()

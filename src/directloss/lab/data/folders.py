@@ -32,10 +32,11 @@ class Photos:
         return len(self.paths)
 
 
-def read_folders(root: Path, positive: str = "PNEUMONIA") -> Photos:
+def read_folders(root: Path, positive: str | None = "PNEUMONIA") -> Photos:
     """All images below ``root/train``, ``root/val`` and ``root/test`` that exist, or below ``root`` itself.
 
-    The published division is given up: the experiment divides all images anew, from a seed.
+    The published division is given up: the experiment divides all images anew, from a seed. ``positive`` names the
+    class 1; without it, that is the second in the alphabet.
     """
     tops = [root / part for part in PARTS if (root / part).is_dir()] or [root]
     if not root.is_dir():
@@ -52,6 +53,7 @@ def read_folders(root: Path, positive: str = "PNEUMONIA") -> Photos:
     if len(names) != 2:
         rule = "must have images in folders of two classes"
         fail(str(root), rule, f"with {', '.join(names) or 'no such folder'}")
+    positive = names[1] if positive is None else positive
     if positive not in names:
         fail("positive", f"must be {names[0]!r} or {names[1]!r}", repr(positive))
     negative = next(name for name in names if name != positive)
