@@ -21,9 +21,10 @@ def draw_detections(
     least: float | None = None,
     most: int = 10,
 ) -> None:
-    """Write a PNG with the best detections of each class, and the true boxes as thin white lines.
+    """Write a picture with the best detections of each class, and the true boxes as thin white lines.
 
-    ``found`` and ``truth`` go by class. Detections scored below ``least`` are not drawn, nor more than ``most``.
+    It is a PNG, or a JPEG if ``path`` ends in ``.jpg``. ``found`` and ``truth`` go by class. Detections scored below
+    ``least`` are not drawn, nor more than ``most``.
     """
     image_module, draw_module = vision("PIL.Image"), vision("PIL.ImageDraw")
     image = image_module.fromarray(pixels)
@@ -40,7 +41,7 @@ def draw_detections(
                 _label(pen, f"{name} {score:.2f}", left, top, colour)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.part")
-    image.save(temporary, format="PNG")
+    image.save(temporary, **({"format": "JPEG", "quality": 88} if path.suffix == ".jpg" else {"format": "PNG"}))
     temporary.replace(path)
 
 

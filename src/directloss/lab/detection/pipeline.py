@@ -19,20 +19,19 @@ from torch import Tensor, nn
 from directloss._checks import DirectLossError
 from directloss.lab.data import flip_labels
 from directloss.lab.data.skipping import Skipped
-from directloss.lab.data.voc import Annotation, Devkit
-from directloss.lab.detection.boxes import Boxes, as_boxes, nms, overlaps
+from directloss.lab.data.voc import Devkit
+from directloss.lab.detection.boxes import nms
 from directloss.lab.detection.drawing import draw_detections
-from directloss.lab.detection.evaluation import Detections, Truth, voc_ap
-from directloss.lab.detection.proposals import Search, propose_all, read_proposals
-from directloss.lab.detection.sampling import HARD, Sample, draw_sample, hardest_negatives, label_boxes
+from directloss.lab.detection.evaluation import Detections, voc_ap
+from directloss.lab.detection.proposals import Search
+from directloss.lab.detection.sampling import HARD, draw_sample, hardest_negatives, label_boxes
+from directloss.lab.detection.scenes import Gallery, Say, Scene, recall
 from directloss.lab.detection.views import View
 from directloss.lab.evaluation import best_threshold
 from directloss.lab.seeding import generator, seeded
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Scores and labels of a minibatch to a scalar."""
-Say = Callable[[str, int, int], None]
-"""Told which stage is under way, and how many of how many steps are done."""
 
 
 @dataclass(frozen=True)
@@ -84,61 +83,19 @@ class Found:
         return sum(self.ap.values()) / len(self.ap)
 
 
-@dataclass(frozen=True)
-class _Scene:
-    """An image with its candidate boxes. In training images the objects themselves come first."""
-
-    name: str
-    annotation: Annotation
-    boxes: Boxes
-
-    def truth(self, of: str) -> Truth:
-        things = [thing for thing in self.annotation.usable if thing.name == of]
-        return Truth(as_boxes([thing.box for thing in things]), np.array([thing.difficult for thing in things], bool))
-
-
 @dataclass
 class _Work:
     """Everything that all classes share."""
 
-    devkit: Devkit
     config: DetectionConfig
-    view: View
-    search: Search
-    cache: Path
+    gallery: Gallery
     skipped: Skipped
     say: Say
 
-    def scenes(self, image_set: str, with_objects: bool) -> list[_Scene]:
+    def scenes(self, image_set: str, with_objects: bool) -> list[Scene]:
         """Images with usable files and their boxes."""
-        names = self.devkit.image_set(image_set)
-        stage = f"selective search, {image_set}"
-        propose_all(
-            [path for path in map(self.devkit.image_path, names) if path.is_file()],
-            self.cache / "proposals",
-            self.search,
-            self.config.workers,
-            Skipped(),  # what is broken is told below, once
-            lambda done, total: self.say(stage, done, total),
-        )
-        found = []
-        for name in names:
-            with self.skipped.catching():
-                annotation = self.devkit.annotation(name, self.skipped)
-                pixels = self.devkit.image(name, annotation)
-                boxes = read_proposals(self.devkit.image_path(name), self.cache / "proposals", pixels, self.search)
-                if with_objects:
-                    boxes = np.concatenate([as_boxes([thing.box for thing in annotation.usable]), boxes])
-                if len(boxes):
-                    found.append(_Scene(name, annotation, boxes))
-        self.skipped.check_something_left(len(found), str(self.devkit.list_path("Main", image_set)))
-        return found
-
-    def rows(self, scene: _Scene) -> NDArray[np.generic]:
-        """Crops or features of all boxes of an image."""
-        key = f"{scene.name}-{self.search.key(scene.annotation.width, scene.annotation.height)}-{len(scene.boxes)}"
-        file = self.cache / "features" / f"{self.view.name}-{self.view.size}-{self.view.context}" / f"{key}.npy"
-        return self.view.rows(self.devkit.image(scene.name), scene.boxes, file)
+        self.gallery.propose(image_set, self.config.workers, self.say)
+        return self.gallery.scenes(image_set, with_objects, self.skipped)
 
 
 def detect(
@@ -159,9 +116,8 @@ def detect(
     ``make_model`` builds a network from what ``view`` shows to scores ``(b,)``; ``loss`` is that of a minibatch. A
     class that cannot be trained or judged (no object of it) is left out and told in ``skipped``.
     """
-    work = _Work(
-        devkit, config, view or View(), search or Search(), cache, skipped or Skipped(), say or (lambda *_: None)
-    )
+    gallery = Gallery(devkit, search or Search(), view or View(), cache)
+    work = _Work(config, gallery, skipped or Skipped(), say or (lambda *_: None))
     training, testing = work.scenes(config.train_set, True), work.scenes(config.test_set, False)
     models, losses, thresholds = {}, {}, {}
     for number, of in enumerate(config.classes):
@@ -178,7 +134,7 @@ def detect(
         detections=detections,
         losses=losses,
         thresholds=thresholds,
-        recall={of: _recall(of, testing) for of in models},
+        recall={of: recall(of, testing) for of in models},
         skipped=work.skipped,
         drawings=() if drawings is None else tuple(drawings / f"{scene.name}.png" for scene in testing[:drawn]),
     )
@@ -190,13 +146,13 @@ def detect(
     return found
 
 
-def _check_judged(of: str, testing: Sequence[_Scene], image_set: str) -> None:
+def _check_judged(of: str, testing: Sequence[Scene], image_set: str) -> None:
     if not any((~scene.truth(of).difficult).any() for scene in testing):
         raise DirectLossError(f"The class {of!r} has no object in the images of {image_set!r}; it is left out.")
 
 
 def _train(
-    of: str, training: Sequence[_Scene], make_model: Callable[[], nn.Module], loss: Loss, work: _Work
+    of: str, training: Sequence[Scene], make_model: Callable[[], nn.Module], loss: Loss, work: _Work
 ) -> tuple[nn.Module, list[float], float]:
     """The detector of a class, its losses, and the threshold between its positives and negatives."""
     config = work.config
@@ -204,7 +160,7 @@ def _train(
     if not any((part == 1).any() for part in labels):
         raise DirectLossError(f"The class {of!r} has no object in the images of {config.train_set!r}; it is left out.")
     sample = draw_sample(labels, config.per_positive, config.most, of, config.seed)
-    inputs = _gather(training, sample, work)
+    inputs = work.gallery.gather(training, sample)
     target = flip_labels(sample.labels, config.noise, "detection", of, config.seed)
     model = seeded(make_model, "detector", of, config.seed)
     values = _fit(model, inputs, target, loss, work, of, 0)
@@ -233,7 +189,7 @@ def _fit(
         if len(order) < size:
             order = torch.randperm(len(target), generator=draw)
         chosen, order = order[:size], order[size:]
-        scores = model(work.view.numbers(inputs[chosen.numpy()]))
+        scores = model(work.gallery.view.numbers(inputs[chosen.numpy()]))
         value = loss(scores, target[chosen])
         optimizer.zero_grad()
         value.backward()  # type: ignore[no-untyped-call]
@@ -242,22 +198,12 @@ def _fit(
     return values
 
 
-def _gather(training: Sequence[_Scene], sample: Sample, work: _Work) -> NDArray[np.generic]:
-    """The rows of a sample, image by image, so that each image is read once."""
-    parts: dict[int, NDArray[np.generic]] = {}
-    for image in sorted(set(sample.images.tolist())):
-        mine = (sample.images == image).nonzero()[:, 0]
-        rows = work.rows(training[image])[sample.rows[mine].numpy()]
-        parts.update(zip(mine.tolist(), rows, strict=True))
-    return np.stack([parts[index] for index in range(len(sample))])
-
-
-def _hard(of: str, training: Sequence[_Scene], model: nn.Module, most: int, work: _Work) -> NDArray[np.generic]:
+def _hard(of: str, training: Sequence[Scene], model: nn.Module, most: int, work: _Work) -> NDArray[np.generic]:
     """The rows of the highest-scored negatives of all training images."""
     best: list[tuple[float, NDArray[np.generic]]] = []
     for scene in training:
         labels = label_boxes(scene.boxes, scene.truth(of), negative_below=HARD)
-        rows = work.rows(scene)
+        rows = work.gallery.rows(scene)
         scores = _scores(model, rows, work)
         chosen = hardest_negatives(scores, labels, most)
         best += [(float(scores[index]), rows[index]) for index in chosen]
@@ -268,28 +214,19 @@ def _hard(of: str, training: Sequence[_Scene], model: nn.Module, most: int, work
 def _scores(model: nn.Module, rows: NDArray[np.generic], work: _Work) -> NDArray[np.float64]:
     model.eval()
     with torch.no_grad():
-        parts = [model(work.view.numbers(rows[start : start + 512])) for start in range(0, len(rows), 512)]
+        parts = [model(work.gallery.view.numbers(rows[start : start + 512])) for start in range(0, len(rows), 512)]
     scores: NDArray[np.float64] = torch.cat(parts).double().numpy()
     return scores
 
 
-def _score(testing: Sequence[_Scene], models: dict[str, nn.Module], work: _Work) -> dict[str, Detections]:
+def _score(testing: Sequence[Scene], models: dict[str, nn.Module], work: _Work) -> dict[str, Detections]:
     """All boxes of all test images by all detectors, without those that a better one of the same class covers."""
     found = {of: Detections() for of in models}
     for done, scene in enumerate(testing, 1):
-        rows = work.rows(scene)
+        rows = work.gallery.rows(scene)
         for of, model in models.items():
             scores = _scores(model, rows, work)
             kept = nms(scene.boxes, scores, work.config.suppression)[: work.config.keep]
             found[of].add(scene.name, scene.boxes[kept], scores[kept])
         work.say("scoring", done, len(testing))
     return found
-
-
-def _recall(of: str, testing: Sequence[_Scene]) -> float:
-    covered = []
-    for scene in testing:
-        truth = scene.truth(of)
-        if len(truth.boxes):
-            covered.append((overlaps(scene.boxes, truth.boxes).max(axis=0) >= 0.5)[~truth.difficult])
-    return float(np.concatenate(covered).mean())

@@ -1,7 +1,7 @@
 """Selective search (Uijlings et al. 2013) in OpenCV's fast mode, with one file of boxes for each image.
 
 It takes seconds per image, so it runs in several processes, and what is done is kept: an interrupted search goes on
-where it stopped. The name of a file says the settings and the size of the image; others are not read.
+where it stopped. The name of a file says the settings and the content of the image; others are not read.
 """
 
 from __future__ import annotations
@@ -149,7 +149,8 @@ def read_proposals(path: Path, cache: Path, pixels: Pixels, search: Search | Non
 
 
 def _file(path: Path, cache: Path, search: Search, pixels: Pixels) -> Path:
-    return cache / f"{path.stem}-{search.key(pixels.shape[1], pixels.shape[0])}.npz"
+    content = hashlib.blake2b(np.ascontiguousarray(pixels).tobytes(), digest_size=4).hexdigest()
+    return cache / f"{path.stem}-{content}-{search.key(pixels.shape[1], pixels.shape[0])}.npz"
 
 
 def _stored(path: Path) -> Boxes | None:

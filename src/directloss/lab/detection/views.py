@@ -34,15 +34,18 @@ class View:
     embed: Embed | None = None
     name: str = "crops"
 
-    def rows(self, pixels: Pixels, boxes: Boxes, path: Path | None = None) -> NDArray[Any]:
-        """One row for each box: bytes of crops, or half-precision features, kept in the file ``path`` if given."""
+    def rows(self, read: Callable[[], Pixels], boxes: Boxes, path: Path | None = None) -> NDArray[Any]:
+        """One row for each box: bytes of crops, or half-precision features, kept in the file ``path`` if given.
+
+        ``read`` gives the image; it is not asked for one whose features are stored.
+        """
         if path is None or self.embed is None:
-            return self._compute(pixels, boxes)
+            return self._compute(read(), boxes)
         with suppress(OSError, ValueError, EOFError):
             stored: NDArray[Any] = np.load(path, mmap_mode="r")
             if len(stored) == len(boxes):
                 return stored
-        values = self._compute(pixels, boxes)
+        values = self._compute(read(), boxes)
         _write(path, values)
         return values
 

@@ -12,12 +12,13 @@ from directloss.lab.experiments.pose import POSE
 from directloss.lab.experiments.robustness import ROBUSTNESS
 from directloss.lab.experiments.synthetic import SYNTHETIC
 from directloss.lab.experiments.voc_action import VOC_ACTION
+from directloss.lab.experiments.voc_detection import VOC_DETECTION
 
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
         SYNTHETIC, ROBUSTNESS, LINEAR, LINEAR_NOISY, DIGITS_NOISE, MNIST_AP, CIFAR10, CIFAR100, POSE,
-        VOC_ACTION,
+        VOC_ACTION, VOC_DETECTION,
     )
 }  # fmt: skip
 
