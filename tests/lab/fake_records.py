@@ -110,9 +110,8 @@ def search_records(experiment: str, methods: Sequence[str], noises: Sequence[flo
 def records(experiment: str, seeds: int = 10, methods: Sequence[str] | None = None) -> list[dict[str, Any]]:
     few = ("pos-ap", "hinge-ap", "x-ent")
     methods = methods or OTHERS.get(experiment, ("", ()))[1] or (few if experiment == "digits-noise" else METHODS)
-    noises: Sequence[float] = {"robustness": NOISES, "digits-noise": NOISES, "linear-noisy": (0.2,)}.get(
-        experiment, (0.0,)
-    )
+    levels = {"linear-noisy": (0.2,), "voc-detection": (0.0, 0.2)}
+    noises = NOISES if experiment in ("robustness", "digits-noise", "voc-action") else levels.get(experiment, (0.0,))
     groups: Sequence[int | None] = range(10) if experiment == "digits-noise" else (None,)
     found = list(search_records(experiment, methods, noises))
     found += [record(experiment, m, s, n, g) for m in methods for n in noises for s in range(seeds) for g in groups]

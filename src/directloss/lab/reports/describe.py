@@ -6,52 +6,14 @@ no verdicts. Differences are fractions here (0.02 = 2 points of AP); the pages p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
 from directloss.lab.reports.claims import Claim, Comparison, better
+from directloss.lab.reports.description import EARLY, LARGE, MAIN, Reference
+from directloss.lab.reports.description import Description as Description
+from directloss.lab.reports.description import Figure as Figure
+from directloss.lab.reports.voc import ACTION_MEANS, ACTION_NOISES, VOC_ACTION, VOC_DETECTION, action_gap
 
-MAIN = "Song et al., Training Deep Neural Networks via Direct Loss Minimization (ICML 2016)"
-EARLY = "Song et al., Direct Loss Minimization for Training Deep Neural Nets (2015)"
 UNI = "Liu, Wang, Deng, UniLoss: Unified Surrogate Loss by Adaptive Interpolation (ECCV 2020)"
 SUPPLEMENT = "Song et al. (ICML 2016), supplementary material"
-
-LARGE = 0.02
-"""Our reading of "by a large margin", "much" and "not competitive": at least 2 points of AP."""
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One panel. ``kind`` is "curve" (over iterations), "noise" (over label noise), "methods" (one row for each
-    method) or "lead" (difference of the first method to the others, over label noise).
-    """
-
-    kind: str
-    metric: str = "test_ap"
-    paper: str = ""
-    first: str = ""
-
-
-@dataclass(frozen=True)
-class Reference:
-    """Means that the paper prints: method -> one number for each noise level."""
-
-    title: str
-    noises: tuple[float, ...]
-    means: Mapping[str, tuple[float, ...]]
-
-
-@dataclass(frozen=True)
-class Description:
-    """The declarative part of an experiment's report."""
-
-    title: str
-    question: str
-    paper: str = ""
-    metrics: tuple[str, ...] = ()
-    figures: tuple[Figure, ...] = ()
-    claims: tuple[Claim, ...] = ()
-    reference: Reference | None = None
 
 
 def _beats(
@@ -219,19 +181,6 @@ LINEAR_NOISY = Description(
     ),
 )
 
-_NOISES = (0.0, 0.1, 0.2, 0.3, 0.4)
-_VOC_MEANS = {
-    "x-ent": (0.680, 0.597, 0.473, 0.317, 0.182),
-    "hinge-ap": (0.699, 0.601, 0.457, 0.300, 0.168),
-    "pos-ap": (0.695, 0.625, 0.578, 0.459, 0.296),
-}
-
-
-def _paper_gap(first: str, second: str, noisy: bool) -> float:
-    gaps = [a - b for a, b in zip(_VOC_MEANS[first], _VOC_MEANS[second], strict=True)]
-    return sum(gaps[1:]) / 4 if noisy else gaps[0]
-
-
 DIGITS_NOISE = Description(
     title="Ten classes under label noise",
     question=(
@@ -245,7 +194,7 @@ DIGITS_NOISE = Description(
         Claim(
             "Under label noise, direct loss works much better than the hinge loss.",
             "Sec. 4.2, Table 1",
-            (Comparison("pos-ap", "hinge-ap", _paper_gap("pos-ap", "hinge-ap", True)),),
+            (Comparison("pos-ap", "hinge-ap", action_gap("pos-ap", "hinge-ap", True)),),
             above=LARGE,
             fails_below=LARGE,
             place="noisy",
@@ -254,13 +203,13 @@ DIGITS_NOISE = Description(
         Claim(
             "Under label noise, direct loss works better than cross-entropy.",
             "Table 1",
-            (Comparison("pos-ap", "x-ent", _paper_gap("pos-ap", "x-ent", True)),),
+            (Comparison("pos-ap", "x-ent", action_gap("pos-ap", "x-ent", True)),),
             place="noisy",
         ),
         Claim(
             "Without noise, direct loss and hinge loss perform alike.",
             "Sec. 4.2",
-            (Comparison("pos-ap", "hinge-ap", _paper_gap("pos-ap", "hinge-ap", False)),),
+            (Comparison("pos-ap", "hinge-ap", action_gap("pos-ap", "hinge-ap", False)),),
             above=-LARGE,
             fails_below=-LARGE,
             under=LARGE,
@@ -268,7 +217,7 @@ DIGITS_NOISE = Description(
             reading="We ask that they differ by less than 2 points of AP.",
         ),
     ),
-    reference=Reference("Paper, Table 1: mean over 10 action classes of PASCAL VOC 2012", _NOISES, _VOC_MEANS),
+    reference=Reference("Paper, Table 1: mean over 10 action classes of PASCAL VOC 2012", ACTION_NOISES, ACTION_MEANS),
 )
 
 
@@ -394,6 +343,8 @@ DESCRIPTIONS: dict[str, Description] = {
     "cifar10": CIFAR10,
     "cifar100": CIFAR100,
     "pose": POSE,
+    "voc-action": VOC_ACTION,
+    "voc-detection": VOC_DETECTION,
 }
 """The papers' experiments."""
 

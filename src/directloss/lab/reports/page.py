@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from directloss.lab.reports.claims import PLACE_TEXT, Finding, Judgement, Verdict, judge, rule_text
 from directloss.lab.reports.compared import sentence, stored_comparisons
 from directloss.lab.reports.describe import Description, describe
+from directloss.lab.reports.drawings import read_drawings
 from directloss.lab.reports.figures import Panel, draw_all
 from directloss.lab.reports.samples import measured
 from directloss.lab.reports.state import chosen_table, notices, versions
@@ -168,6 +169,7 @@ def render(report: Report, panels: Sequence[Panel]) -> str:
         description=report.description,
         cards=[_card(judgement) for judgement in report.judgements],
         panels=panels,
+        drawings=read_drawings(report.run.folder),
         chosen=chosen_table(report.run),
         settings=_settings(report.run),
         facts=_facts(report.run),

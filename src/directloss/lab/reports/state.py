@@ -9,10 +9,12 @@ from typing import Any, TypeGuard
 
 from directloss.lab.reports.compared import stored_comparisons
 from directloss.lab.reports.samples import without_value
-from directloss.lab.reports.stored import Record, Run, group_order, method_order
+from directloss.lab.reports.stored import RUN, Record, Run, group_order, method_order
 from directloss.lab.reports.tables import NOTHING, Cell, Column, Table
 from directloss.lab.reports.wording import Metric, duration, noise_text, value_text
 
+SHOWN = 3
+"""How many of the files that were left out a report names."""
 EDGE = "edge"
 EDGE_TEXT = "edge: the smallest or largest value that was tried; a wider search might do better."
 
@@ -24,6 +26,7 @@ def notices(run: Run, metric: Metric | None) -> list[str]:
         found.append("This run has not finished. The numbers below are those of the runs that have.")
     if not run.final:
         return [*found, "No final run is stored yet, so there is nothing to compare."]
+    found += _told(run)
     found += _missing(run)
     if len(run.seeds) == 1 and not stored_comparisons(run):
         found.append("There is one seed only, so nothing can be said about chance: claims stay undecided.")
@@ -41,6 +44,16 @@ def notices(run: Run, metric: Metric | None) -> list[str]:
             listed = ", ".join(f"{method} {count}" for method, count in sorted(lost.items()))
             found.append(f"Final runs without a finite {metric.label}, which are left out: {listed}.")
     return found
+
+
+def _told(run: Run) -> list[str]:
+    """What the run itself said: notes, classes and files that could not be used."""
+    found = [f"This class could not be used: {name}." for name in _words(run.info.get("left_out"))]
+    skipped = _words(run.info.get("skipped"))
+    if skipped:
+        more = f" {RUN} lists all {len(skipped)}." if len(skipped) > SHOWN else ""
+        found.append("Left out or repaired: " + " ".join(skipped[:SHOWN]) + more)
+    return [*_words(run.info.get("notes")), *found]
 
 
 def _missing(run: Run) -> list[str]:
@@ -82,7 +95,8 @@ def _noises(run: Run, plan: Mapping[str, Any]) -> Iterable[float | None]:
 
 def _groups(run: Run, plan: Mapping[str, Any]) -> Iterable[str | None]:
     # A run with classes has no runs without one, so the plan can only add to it.
-    return sorted({*run.groups, *(_words(plan.get("classes")) if run.groups != (None,) else ())}, key=group_order)
+    planned = set(_words(plan.get("classes")) if run.groups != (None,) else ()) - set(_words(run.info.get("left_out")))
+    return sorted({*run.groups, *planned}, key=group_order)
 
 
 def chosen_table(run: Run) -> Table | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from directloss.lab.reports.compared import BOOTSTRAP_TEXT, stored_comparisons
-from directloss.lab.reports.describe import Description
+from directloss.lab.reports.description import Description, Reference
 from directloss.lab.reports.samples import measured, paired_at
 from directloss.lab.reports.stats import METHOD_TEXT, Estimate, estimate
 from directloss.lab.reports.stored import Run, method_order
@@ -67,10 +67,11 @@ class Table:
 
 def result_tables(run: Run, description: Description, metrics: Sequence[Metric]) -> list[Table]:
     """The tables of an experiment: over methods, over noise levels, over classes, whatever the records hold."""
+    classes = _over_classes(run, metrics[:1], description.reference)
     if len(run.noises) == 1:
-        return [_over_metrics(run, metrics), *_over_classes(run, metrics[:1])]
+        return [_over_metrics(run, metrics), *classes]
     over_noise = [_over_noise(run, one, description if one.key == "test_ap" else None) for one in metrics]
-    return [*over_noise, *_over_classes(run, metrics[:1])]
+    return [*over_noise, *classes]
 
 
 def _over_metrics(run: Run, metrics: Sequence[Metric]) -> Table:
@@ -113,7 +114,7 @@ def _over_noise(run: Run, metric: Metric, description: Description | None) -> Ta
     classes = f", mean over {len(run.groups)} classes" if run.groups != (None,) else ""
     notes = _notes(run, columns)
     if description and description.reference:
-        notes += (f"{description.reference.title}; other data than ours, so compare the course, not the height.",)
+        notes += (_reference_note(run, description.reference),)
     return Table(f"{capital(metric.axis)} by label noise{classes}", tuple(heads), tuple(rows), notes)
 
 
@@ -125,13 +126,40 @@ def _reference_rows(run: Run, description: Description | None) -> list[tuple[Cel
     return [
         (
             Cell(f"{method} (paper)", heading=True),
-            *(Cell(number(100 * means[at[n]], 1) if n in at else NOTHING, mark="paper") for n in run.noises),
+            *(_paper_cell(means[at[n]] if n in at else None) for n in run.noises),
         )
         for method, means in sorted(reference.means.items(), key=lambda pair: method_order(pair[0]))
     ]
 
 
-def _over_classes(run: Run, metrics: Sequence[Metric]) -> list[Table]:
+def _paper_cell(value: float | None) -> Cell:
+    return Cell(NOTHING if value is None else number(100 * value, 1), mark="paper")
+
+
+def _reference_note(run: Run, reference: Reference) -> str:
+    config = run.info.get("config")
+    same = reference.dataset and isinstance(config, dict) and config.get("dataset") == reference.dataset
+    how = (
+        "the same data, in parts of our own" if same else "other data than ours, so compare the course, not the height"
+    )
+    return f"{reference.title}; {how}."
+
+
+def _paper_row(run: Run, reference: Reference, name: str | None) -> list[tuple[Cell, ...]]:
+    """The paper's numbers for one class, or its means, under ours."""
+    found = reference.means if name is None else reference.classes.get(name)
+    if found is None:
+        return []
+    at = {noise: place for place, noise in enumerate(reference.noises)}
+    cells = [
+        _paper_cell(found[method][at[noise]] if method in found and noise in at else None)
+        for noise in run.noises
+        for method in run.methods
+    ]
+    return [(Cell(f"{name or 'mean'} (paper)", heading=True), *cells)]
+
+
+def _over_classes(run: Run, metrics: Sequence[Metric], reference: Reference | None = None) -> list[Table]:
     """Rows are classes, columns are methods within noise levels: the form of Table 1 of the ICML paper."""
     if run.groups == (None,):
         return []
@@ -146,10 +174,14 @@ def _over_classes(run: Run, metrics: Sequence[Metric]) -> list[Table]:
             for method in run.methods:
                 cells: dict[str | None, Cell] = {g: c[method] for g, c in zip(run.groups, by_class, strict=True)}
                 columns.append({**cells, None: mean[method]})
-        rows = [
-            (Cell(name or "mean", heading=True), *(column[name] for column in columns)) for name in (*run.groups, None)
-        ]
+        # Beside ours where the paper prints classes and one of them is here; elsewhere it would be other data.
+        paper = reference if reference and reference.classes.keys() & set(run.groups) else None
+        rows = []
+        for name in (*run.groups, None):
+            rows.append((Cell(name or "mean", heading=True), *(column[name] for column in columns)))
+            rows += _paper_row(run, paper, name) if paper and metric.key == "test_ap" else []
         notes: tuple[str, ...] = ("Means over seeds; best of each class and noise level in bold.",)
+        notes += (_reference_note(run, paper),) if paper else ()
         if any(cell.mark == "alike" for row in rows for cell in row):
             notes += (ALIKE_TEXT,)
         tables.append(Table(f"{capital(metric.axis)} of each class", tuple(heads), tuple(rows), notes))
