@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 import directloss as dl
 from directloss.lab.methods import PAPER_METHODS, parse_method, parse_methods
+from directloss.uniloss import Anchoring, uniloss
 
 TARGET = torch.tensor([1, 0, 0, 1, 0, 0, 0, 1])
 
@@ -96,6 +98,45 @@ def test_uniloss_takes_what_the_lab_has(
         assert bool((first[0, 1] == 0).all())  # nothing is learned from a keypoint that is not known
 
 
+OPTIONS: dict[str, dict[str, Any]] = {
+    "": {},
+    ":anchors=5": {"anchors": Anchoring(5, 5, 5)},
+    ":spline": {"interpolation": "distance-spline"},
+    ":bits": {"anchors": Anchoring(space="bits")},
+    ":nearest": {"anchors": Anchoring(best="nearest")},
+    ":control": {"anchors": Anchoring(control=True)},
+    ":automatic": {},
+    ":batch=7": {},
+    ":anchors=3:spline:bits": {"anchors": Anchoring(3, 3, 3, space="bits"), "interpolation": "distance-spline"},
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_options_are_those_of_uniloss(options: str, generator: torch.Generator) -> None:
+    scores = torch.randn(8, 3, generator=generator, dtype=torch.float64)
+    ours = parse_method(f"uniloss-accuracy{options}").loss_fn({}, generator=torch.Generator().manual_seed(5))
+    draw = torch.Generator().manual_seed(5)
+    expected = gradient(lambda s: uniloss(s, TARGET, "accuracy", generator=draw, **OPTIONS[options]), scores)
+    torch.testing.assert_close(gradient(lambda s: ours(s, TARGET), scores), expected)
+
+
+def test_options_leave_the_rest_to_the_experiment(generator: torch.Generator) -> None:
+    scores = torch.randn(8, generator=generator)
+    given = parse_method("uniloss-ap:control").loss_fn({}, anchors=3, generator=torch.Generator().manual_seed(5))
+    draw, anchors = torch.Generator().manual_seed(5), Anchoring(3, 3, 3, control=True)
+    expected = gradient(lambda s: uniloss(s, TARGET, "ap", generator=draw, anchors=anchors), scores)
+    torch.testing.assert_close(gradient(lambda s: given(s, TARGET), scores), expected)
+    assert parse_method("uniloss-pckh:control")._anchoring(4).unit == "score"
+    assert parse_method("x-ent:batch=32").option("batch", 128) == 32
+    assert parse_method("x-ent").option("batch", 128) == 128
+    assert parse_method("pos-ap:batch=8").family == "direct"
+
+
+def test_options_are_named_in_one_order() -> None:
+    names = parse_methods("uniloss-ap:spline:batch=16:anchors=5, x-ent")
+    assert names == ("uniloss-ap:anchors=5:batch=16:spline", "x-ent")
+
+
 def test_epsilon_defaults() -> None:
     scores = torch.linspace(1, -1, 8)
     for name, epsilon in (("pos-ap", "auto"), ("hinge-ap", 1.0)):
@@ -137,6 +178,15 @@ def test_lists_of_methods() -> None:
         ("mse-wide", "the width of mse- must be a positive number of pixels, but it is 'wide'"),
         ("mse-0", "the width of mse- must be a positive number of pixels"),
         ("mse-inf", "the width of mse- must be a positive number of pixels"),
+        ("x-ent:anchors=5", "the option of x-ent must be one of 'batch', but it is 'anchors'"),
+        ("uniloss-ap:anchor=5", "Did you mean 'anchors'"),
+        ("uniloss-ap:", "the option of uniloss-ap must be one of 'anchors', 'batch', 'spline'"),
+        ("uniloss-ap:anchors", "the option anchors must have a whole number of at least 1, as in anchors=8"),
+        ("uniloss-ap:anchors=0", "the option anchors must have a whole number of at least 1"),
+        ("uniloss-ap:anchors=2.5", "the option anchors must have a whole number of at least 1"),
+        ("uniloss-ap:spline=2", "the option spline must have no number, but it is 'spline=2'"),
+        ("uniloss-ap:bits:bits", "method must have each option once, but it is 'uniloss-ap:bits:bits'"),
+        ("uniloss-pckh:automatic", "automatic must be an option of UniLoss on ap or accuracy"),
     ],
 )
 def test_bad_names(name: str, message: str) -> None:

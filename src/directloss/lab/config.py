@@ -246,6 +246,10 @@ class EpochConfig(Config):
         if not 0 < self.fraction <= 1:
             fail("fraction", "must be a share above 0 and at most 1", self.fraction)
 
+    def batch_of(self, method: Method) -> int:
+        """The size of the batches of a method, which may name one itself."""
+        return method.option("batch", self.batch_size)
+
     def lengthened(self, method: Method) -> tuple[int, tuple[int, ...]]:
         """Epochs and drops of a method: UniLoss may have a longer schedule."""
         times = self.stretch if method.family == "uniloss" else 1

@@ -10,23 +10,37 @@
 
 TASK is any task of the library that ranks or labels one score per item: ``ap``, ``ndcg@10``, ``f1``, ``auc`` ...;
 ``01`` is the papers' name for the task ``error``, the 0-1 loss of each item.
+
+A method of an ablation has options behind colons, as in ``uniloss-ap:anchors=5`` or ``uniloss-ap:bits:spline``; what it
+does not name is as the experiment has it. All but ``batch`` are UniLoss's:
+
+    anchors=N   anchors of each type                batch=N    size of the batches
+    spline      the distance spline interpolates    bits       binaries are flipped as they stand, as in the paper
+    nearest     good anchors are around the nearest optimal scores, not around those that the target names
+    control     constants (good 1, nearby the present value, bad 0) in place of the metric's values
+    automatic   comparisons are found in the metric's code, not taken from the refactoring by hand
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from directloss import metrics
 from directloss._checks import check_choice, fail, near
 from directloss.direct import direct_loss
 from directloss.lab.data.keypoints import bumps, pixel_labels, visible
 from directloss.surrogates import hinge_loss, perceptron_loss
 from directloss.task import get
+
+if TYPE_CHECKING:
+    from directloss.uniloss import Anchoring
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -41,6 +55,11 @@ CLASS_TASKS = ("accuracy",)
 PAPER_METHODS = ("pos-ap", "neg-ap", "pos-01", "neg-01", "hinge-ap", "hinge-01", "per-ap", "per-01", "x-ent")
 """The nine methods of the papers' figures."""
 
+NUMBERS, FLAGS = ("anchors", "batch"), ("spline", "bits", "nearest", "control", "automatic")
+"""Options of methods: with a number, and without. Names have them in this order."""
+FOUND: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"ap": metrics.average_precision, "accuracy": metrics.accuracy}
+"""The metrics in whose code UniLoss finds the comparisons for ``automatic``."""
+
 SUMMARIES = {
     "pos-TASK": "direct loss minimization, away from worse outputs",
     "neg-TASK": "direct loss minimization, towards better outputs",
@@ -49,6 +68,8 @@ SUMMARIES = {
     "x-ent": "cross-entropy",
     "uniloss-METRIC": "UniLoss: the metric relaxed by interpolation (ap, accuracy, pckh)",
     "mse-WIDTH": "heatmaps: squared error against Gaussian bumps of this width in pixels",
+    "METHOD:batch=N": "any of them with batches of another size",
+    "uniloss-METRIC:OPTION": "UniLoss otherwise: anchors=N, spline, bits, nearest, control, automatic; several with colons",
 }
 
 DEFAULT_EPSILON: dict[str, float | str] = {"direct": "auto", "hinge": 1.0}
@@ -67,6 +88,12 @@ class Method:
     kind: str
     """``pos``, ``neg``, ``hinge``, ``per``, ``x-ent``, ``uniloss`` or ``mse``."""
     task: str
+    options: tuple[tuple[str, int], ...] = ()
+    """Numbers of an ablation; 1 for an option that has none."""
+
+    def option(self, name: str, otherwise: int = 0) -> int:
+        """The number of an option, or what holds without it."""
+        return dict(self.options).get(name, otherwise)
 
     @property
     def family(self) -> str:
@@ -117,11 +144,27 @@ class Method:
         from directloss.uniloss.loss import UniLoss  # here, because no other method needs it
 
         relaxed = UniLoss(
-            self.task, anchors=anchors, interpolation=interpolation, fraction=fraction, generator=generator
+            FOUND[self.task] if self.option("automatic") else self.task,
+            anchors=self._anchoring(self.option("anchors", anchors)),
+            interpolation="distance-spline" if self.option("spline") else interpolation,
+            fraction=fraction,
+            generator=generator,
         )
         if self.task != "pckh":
             return relaxed
         return lambda heatmaps, target: relaxed(heatmaps, pixel_labels(target, heatmaps.shape[-2:]))
+
+    def _anchoring(self, number: int) -> Anchoring:
+        from directloss.uniloss import Anchoring
+        from directloss.uniloss.byhand import by_hand
+
+        return Anchoring(
+            *(number, number, number),
+            space="bits" if self.option("bits") else "scores",
+            best="nearest" if self.option("nearest") else "target",
+            unit=by_hand(self.task).unit,
+            control=bool(self.option("control")),
+        )
 
     def check_fits(self, metric: str) -> None:
         """Whether it can train an experiment that is judged by ``metric``: ``ap``, ``accuracy`` or ``pck``."""
@@ -149,13 +192,28 @@ def _squared_error(heatmaps: Tensor, target: Tensor, width: float) -> Tensor:
 
 
 def parse_method(name: str) -> Method:
-    """The method of a name such as ``pos-ap``, ``neg-01``, ``hinge-ndcg@10`` or ``x-ent``.
+    """The method of a name such as ``pos-ap``, ``neg-01``, ``hinge-ndcg@10``, ``x-ent`` or ``uniloss-ap:anchors=5``.
 
     Example:
         >>> parse_method("neg-01")
-        Method(name='neg-01', kind='neg', task='error')
+        Method(name='neg-01', kind='neg', task='error', options=())
+        >>> parse_method("uniloss-ap:bits:anchors=5").name
+        'uniloss-ap:anchors=5:bits'
     """
-    name = name.strip().lower()
+    name, *words = name.strip().lower().split(":")
+    plain = _plain(name)
+    if not words:
+        return plain
+    options = dict(_option(word, plain) for word in words)
+    if len(options) != len(words):
+        fail("method", "must have each option once", repr(":".join([name, *words])))
+    ordered = tuple((known, options[known]) for known in (*NUMBERS, *FLAGS) if known in options)
+    shown = [f"{known}={number}" if known in NUMBERS else known for known, number in ordered]
+    return replace(plain, name=":".join([name, *shown]), options=ordered)
+
+
+def _plain(name: str) -> Method:
+    """A method without options."""
     if name == "x-ent":
         return Method(name, "x-ent", "")
     kind, dash, task = name.partition("-")
@@ -172,6 +230,22 @@ def parse_method(name: str) -> Method:
     task = "error" if task == "01" else task
     get(task)  # fails here, with the known names, rather than in the middle of a run
     return Method(name, kind, task)
+
+
+def _option(word: str, method: Method) -> tuple[str, int]:
+    """One option of a method: its name and its number."""
+    name, equals, text = word.partition("=")
+    known = (*NUMBERS, *FLAGS) if method.kind == "uniloss" else ("batch",)
+    check_choice(f"the option of {method.name}", name, known)
+    if name == "automatic" and method.task not in FOUND:
+        fail("automatic", f"must be an option of UniLoss on {' or '.join(FOUND)}", repr(method.name))
+    if name in FLAGS:
+        if equals:
+            fail(f"the option {name}", "must have no number", repr(word))
+        return name, 1
+    if not (text.isascii() and text.isdigit() and int(text)):
+        fail(f"the option {name}", f"must have a whole number of at least 1, as in {name}=8", repr(word))
+    return name, int(text)
 
 
 def _width(text: str) -> str:
