@@ -76,6 +76,7 @@ def execute(job: Job) -> Record:
     draw = generator("anchors", spec.experiment, spec.seed)
     loss = method.loss_fn(spec.params, **_relaxation(config), generator=draw)
     shown, at_once = _shown(config, split)
+    early, chosen_by = isinstance(config, PhotoConfig) and config.early, f"val_{experiment.metric}"
     trained = train(
         model,
         loss,
@@ -85,9 +86,11 @@ def execute(job: Job) -> Record:
         augment=experiment.augment,
         draws={"anchors": draw},
         checkpoint=None if job.checkpoints is None else Checkpoint(Path(job.checkpoints), job.key),
+        keep_by=chosen_by if early and experiment.judge is not None else None,
     )
-    early = isinstance(config, PhotoConfig) and config.early
-    numbers = trained.best(f"val_{experiment.metric}") if early else trained.last
+    if trained.kept is not None:
+        model.load_state_dict(trained.kept)
+    numbers = trained.best(chosen_by) if early else trained.last
     judged = Judged({})
     if experiment.judge is not None and not searching:
         threshold = best_threshold(scores_of(model, split.train, at_once), split.train.y)

@@ -197,7 +197,7 @@ def _prepare(plan: Plan, console: Console) -> Config:
     left_out = [name for name in plan.config.classes if name not in ready.classes]
     plan.info.update({"left_out": left_out, "skipped": list(ready.reasons), "notes": list(ready.notes)})
     plan.folder.write(plan.info)
-    for line in (*ready.notes, *first_few(ready.reasons, "Left out")):
+    for line in (*ready.notes, *first_few(ready.reasons, "Left out or repaired")):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     return dataclasses.replace(plan.config, classes=ready.classes)
 

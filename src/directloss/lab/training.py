@@ -8,6 +8,7 @@ bit: whatever a step depends on is either a function of the iteration (order of 
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -77,6 +78,8 @@ class Trained:
     """The iteration at which a score or the loss was no longer finite; training stops there."""
     seconds_before: float = 0.0
     """What earlier sessions spent on it, up to their last checkpoint."""
+    kept: State | None = None
+    """The weights where the number that ``train`` was told to keep them by was highest."""
 
     def note(self, iteration: int, numbers: dict[str, float]) -> None:
         """Add one point to the curve."""
@@ -104,6 +107,7 @@ def train(
     augment: Augment | None = None,
     draws: Mapping[str, torch.Generator] | None = None,
     checkpoint: Checkpoint | None = None,
+    keep_by: str | None = None,
 ) -> Trained:
     """Train ``model`` in place and return the curve of what ``watch`` saw.
 
@@ -116,6 +120,7 @@ def train(
         augment: changes each batch at random.
         draws: generators that ``loss`` draws from, by name; their states are part of a checkpoint.
         checkpoint: where to store the state now and then, and where to go on from.
+        keep_by: a number that ``watch`` measures; the weights where it is highest are kept.
     """
     optimizer = make_optimizer(model, schedule)
     changing = generator("augment", schedule.seed)
@@ -134,6 +139,7 @@ def train(
                 checkpoint.save(frozen.state(iteration, done, seconds))
             if every and iteration % every == 0:
                 done.note(iteration, _measure(model, watch))
+                _keep(model, done, keep_by)
             batch = next(batches) if augment is None else augment(next(batches), changing)
             model.train()
             optimizer.zero_grad(set_to_none=True)
@@ -147,7 +153,14 @@ def train(
                     group["lr"] = schedule.rate(iteration)
             optimizer.step()
         done.note(schedule.iterations, _measure(model, watch))
+        _keep(model, done, keep_by)
     return done
+
+
+def _keep(model: nn.Module, done: Trained, by: str | None) -> None:
+    """A copy of the weights, if the last point of the curve is higher than all before it."""
+    if by is not None and done.curve[by][-1] > max(done.curve[by][:-1], default=-math.inf):
+        done.kept = {name: value.detach().clone() for name, value in model.state_dict().items()}
 
 
 class _NotFiniteError(Exception):
@@ -213,6 +226,7 @@ class _Frozen:
             "torch": torch.get_rng_state(),
             "curve": done.curve,
             "seconds": seconds,
+            "kept": done.kept,
         }
 
     def thaw(self, checkpoint: Checkpoint, done: Trained) -> int:
@@ -227,6 +241,7 @@ class _Frozen:
                 draw.set_state(state["draws"][name])
             torch.set_rng_state(state["torch"])
             done.curve, done.seconds_before = dict(state["curve"]), float(state["seconds"])
+            done.kept = state.get("kept")
             return int(state["iteration"])
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             checkpoint.refuse("must fit the network and the optimizer of this run", f"another's ({error!r:.80})")

@@ -253,6 +253,8 @@ PAPER = ActionConfig(
     chunk=64,
 )
 
+_RATES = (0.0001, 0.0003, 0.001, 0.003)
+
 SMALL = dataclasses.replace(
     PAPER,
     layers="head",
@@ -261,11 +263,11 @@ SMALL = dataclasses.replace(
     chunk=0,
     early=True,
     evaluate_every=10,
-    direct=Grid((0.0003, 0.001, 0.003), (0.0, 0.01), (1.0, 10.0, "auto")),
-    hinge=Grid((0.0003, 0.001, 0.003), (0.0, 0.01), (1.0, 10.0, 100.0)),
-    plain=Grid((0.0003, 0.001, 0.003), (0.0, 0.001, 0.003, 0.01, 0.03, 0.1)),
+    direct=Grid(_RATES, (0.0, 0.01), (1.0, 10.0, "auto")),
+    hinge=Grid(_RATES, (0.0, 0.01), (1.0, 10.0, 100.0)),
+    plain=Grid(_RATES, (0.0, 0.001, 0.003, 0.01, 0.03, 0.1)),
     seeds=20,
-    search_seeds=2,
+    search_seeds=3,
 )
 
 QUICK = dataclasses.replace(
