@@ -14,6 +14,7 @@ pytest.importorskip("cv2")
 
 from PIL import Image
 
+from directloss.lab.checkpoint import Checkpoint
 from directloss.lab.data import Part
 from directloss.lab.data.features import StoredCrops
 from directloss.lab.data.images import normalise
@@ -21,7 +22,7 @@ from directloss.lab.experiments import get_experiment
 from directloss.lab.experiments.voc_action import ActionConfig
 from directloss.lab.methods import parse_method
 from directloss.lab.models.alexnet import AlexNet
-from directloss.lab.training import Schedule, train
+from directloss.lab.training import Schedule, Trained, train
 from tests.lab.voc.commands import TINY, call, finish, info, lines, person
 from tests.lab.voc.devkits import Item, Scene, write_devkit
 
@@ -160,6 +161,38 @@ def test_scores_that_are_not_finite_stop_the_training() -> None:
     part = Part(torch.ones(4, 2), torch.tensor([0, 1, 0, 1]))
     done = train(model, parse_method("x-ent").loss_fn({}), part, Schedule(3, 0.1, chunk=2), lambda _: {"a": 0.0})
     assert done.diverged_at == 0
+
+
+def test_the_best_weights_are_kept_and_survive_an_interruption(tmp_path: Path) -> None:
+    """The number to keep them by rises and falls; the run is stopped after its best point."""
+    heights = [0.1, 0.5, 0.9, 0.4, 0.9, 0.2, 0.3]
+    part = Part(torch.randn(6, 3), torch.tensor([0, 1, 0, 1, 1, 0]))
+    seen: list[torch.Tensor] = []
+
+    def run(stop: int | None) -> Trained:
+        torch.manual_seed(2)
+        model = nn.Sequential(nn.Linear(3, 1), nn.Flatten(0))
+        checkpoint = Checkpoint(tmp_path, "one", every=0.0)
+        began = 0 if checkpoint.load() is None else checkpoint.load()["iteration"]  # type: ignore[index]
+        count = iter(range(began, 7))
+
+        def watch(network: nn.Module) -> dict[str, float]:
+            place = next(count)
+            if place == stop:
+                raise KeyboardInterrupt
+            seen.append(network[0].weight.detach().clone())  # type: ignore[index]
+            return {"height": heights[place]}
+
+        schedule = Schedule(6, 0.1, evaluate_every=1)
+        loss = parse_method("x-ent").loss_fn({})
+        return train(model, loss, part, schedule, watch, checkpoint=checkpoint, keep_by="height")
+
+    with pytest.raises(KeyboardInterrupt):
+        run(4)
+    done = run(None)
+    assert done.best("height")["iteration"] == 2
+    assert done.kept is not None
+    assert torch.equal(done.kept["0.weight"], seen[2])
 
 
 # ---------------------------------------------------------------------- broken files
