@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from directloss.lab.experiments.ablations import ABLATIONS
+
 METHODS = ("pos-ap", "neg-ap", "pos-01", "neg-01", "hinge-ap", "hinge-01", "per-ap", "per-01", "x-ent")
 NOISES = (0.0, 0.1, 0.2, 0.3, 0.4)
 VERSIONS = {"python": "3.11.7", "torch": "2.13.0", "directloss": "0.1.0"}
@@ -28,6 +30,8 @@ OTHERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "cifar100": ("accuracy", ("x-ent", "uniloss-accuracy")),
     "pose": ("pck", ("mse-0.1", "mse-1", "mse-3", "mse-10", "uniloss-pckh")),
 }
+for _ablation in ABLATIONS:
+    OTHERS[_ablation.name] = (_ablation.metric, _ablation.config("paper").methods)
 
 
 def _noise(*key: object) -> random.Random:
@@ -129,6 +133,7 @@ def run_info(experiment: str, **changes: Any) -> dict[str, Any]:
             "momentum": 0.9,
             "train_points": 10000,
             "tune_on": "train_ap",
+            **({"epochs": 20, "batch_size": 128, "anchors": 16} if experiment in OTHERS else {}),
         },
         "started": "2026-01-05T10:00:00+00:00",
         "finished": "2026-01-05T10:42:30+00:00",

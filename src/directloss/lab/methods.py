@@ -69,7 +69,7 @@ SUMMARIES = {
     "uniloss-METRIC": "UniLoss: the metric relaxed by interpolation (ap, accuracy, pckh)",
     "mse-WIDTH": "heatmaps: squared error against Gaussian bumps of this width in pixels",
     "METHOD:batch=N": "any of them with batches of another size",
-    "uniloss-METRIC:OPTION": "UniLoss otherwise: anchors=N, spline, bits, nearest, control, automatic; several with colons",
+    "uniloss-METRIC:OPTION": "UniLoss with anchors=N, spline, bits, nearest, control or automatic; or several",
 }
 
 DEFAULT_EPSILON: dict[str, float | str] = {"direct": "auto", "hinge": 1.0}

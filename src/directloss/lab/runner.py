@@ -95,6 +95,8 @@ def execute(job: Job) -> Record:
     if experiment.judge is not None and not searching:
         threshold = best_threshold(scores_of(model, split.train, at_once), split.train.y)
         judged = experiment.judge(config, job.source, scores_of(model, split.test, at_once), threshold)
+    if experiment.show is not None and not searching and spec.seed == 0:
+        judged = Judged(judged.metrics, experiment.show(model, split))
     return make_record(
         spec,
         config.digest(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from directloss._checks import fail, near
+from directloss.lab.experiments.ablations import ABLATIONS
 from directloss.lab.experiments.base import PRESETS, Experiment, Source
 from directloss.lab.experiments.classes import CIFAR10, CIFAR100
 from directloss.lab.experiments.digits_noise import DIGITS_NOISE
@@ -18,7 +19,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
         SYNTHETIC, ROBUSTNESS, LINEAR, LINEAR_NOISY, DIGITS_NOISE, MNIST_AP, CIFAR10, CIFAR100, POSE,
-        VOC_ACTION, VOC_DETECTION,
+        *ABLATIONS, VOC_ACTION, VOC_DETECTION,
     )
 }  # fmt: skip
 

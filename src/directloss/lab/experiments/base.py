@@ -93,6 +93,8 @@ class Experiment:
     judge: Callable[[Any, Source, Tensor, float], Judged] | None = None
     """``judge(config, source, scores, threshold)`` measures the scores of all test items, where AP of labels will not
     do. The threshold is the one with the fewest errors on the training data."""
+    show: Callable[[nn.Module, Split], dict[str, Any]] | None = None
+    """What a trained network of the first seed says about a few test items: plain data, stored with the record."""
     draw: Callable[[Any, Source, list[dict[str, Any]], Path], None] | None = None
     """``draw(config, source, records, folder)`` makes pictures of what final runs have left in ``shown``."""
 

@@ -25,7 +25,7 @@ import dataclasses
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -35,6 +35,7 @@ from directloss.lab.config import EpochConfig, Grid
 from directloss.lab.data import Part, Split
 from directloss.lab.data.mouse import read_frames, read_table
 from directloss.lab.data.mpii import HEAD, Person, find_annotations, heads, read_persons
+from directloss.lab.data.shown import first_items, highest_pixels, store_frames
 from directloss.lab.data.turning import turn_and_scale
 from directloss.lab.experiments.base import Experiment, Source
 from directloss.lab.models import Hourglass
@@ -128,6 +129,16 @@ def _model(config: PoseConfig, inputs: int) -> nn.Module:
     return Hourglass(inputs, JOINTS[config.dataset], config.width, config.depth)
 
 
+@torch.no_grad()
+def _show(model: nn.Module, split: Split) -> dict[str, Any]:
+    model.eval()
+    return {"points": highest_pixels(model(first_items(split.test).x))}
+
+
+def _draw(config: PoseConfig, source: Source, records: list[dict[str, Any]], folder: Path) -> None:
+    store_frames(folder, _data(config, source).test, SHRINKS)
+
+
 WIDTHS = ("0.1", "0.5", "0.7", "1", "3", "5", "10")
 _RATE = (0.00025,)
 
@@ -183,4 +194,6 @@ POSE = Experiment(
     needs_root=True,
     metric="pck",
     augment=turn_and_scale,
+    show=_show,
+    draw=_draw,
 )

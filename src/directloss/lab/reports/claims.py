@@ -23,6 +23,10 @@ class Verdict(StrEnum):
     UNDECIDED = "undecided"
 
 
+OURS = "not in the paper"
+"""The source of a statement that is a question of ours."""
+
+
 @dataclass(frozen=True)
 class Comparison:
     """``first`` against ``second``; ``paper`` is the paper's own difference where it prints numbers."""

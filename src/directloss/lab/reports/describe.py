@@ -10,9 +10,9 @@ from directloss.lab.reports.claims import Claim, Comparison, better
 from directloss.lab.reports.description import EARLY, LARGE, MAIN, Reference
 from directloss.lab.reports.description import Description as Description
 from directloss.lab.reports.description import Figure as Figure
+from directloss.lab.reports.uniloss import UNILOSS
 from directloss.lab.reports.voc import ACTION_MEANS, ACTION_NOISES, VOC_ACTION, VOC_DETECTION, action_gap
 
-UNI = "Liu, Wang, Deng, UniLoss: Unified Surrogate Loss by Adaptive Interpolation (ECCV 2020)"
 SUPPLEMENT = "Song et al. (ICML 2016), supplementary material"
 
 
@@ -221,110 +221,6 @@ DIGITS_NOISE = Description(
 )
 
 
-def _alike(says: str, source: str, first: str, second: str, metric: str, paper: float, within: float) -> Claim:
-    return Claim(
-        says,
-        source,
-        (Comparison(first, second, paper),),
-        above=-within,
-        fails_below=-within,
-        under=within,
-        metric=metric,
-        reading=f"We ask that they differ by less than {100 * within:g} points.",
-    )
-
-
-MNIST_AP = Description(
-    title="Zeros among other digits",
-    question=(
-        "One digit in ten is a zero; a network of two hidden layers ranks the images. "
-        "Does training on average precision itself, by UniLoss or by direct loss, reach what cross-entropy reaches?"
-    ),
-    paper=f"{UNI}, Sec. 4.2: AP 0.9988 (UniLoss), 0.9989 (cross-entropy)",
-    metrics=("test_ap", "val_ap", "train_ap", "test_accuracy"),
-    figures=(Figure("curve", "test_ap"), Figure("curve", "train_ap"), Figure("methods", "test_ap")),
-    claims=(
-        _alike(
-            "UniLoss and cross-entropy perform alike.", "Sec. 4.2", "uniloss-ap", "x-ent", "test_ap", -0.0001, 0.005
-        ),
-    ),
-)
-
-_CLASSES = ("test_accuracy", "val_accuracy", "train_accuracy")
-_CURVES = (
-    Figure("curve", "val_accuracy", "UniLoss, Fig. 2"),
-    Figure("curve", "train_accuracy", "UniLoss, Fig. 2"),
-    Figure("methods", "test_accuracy"),
-)
-
-CIFAR10 = Description(
-    title="Ten classes of images",
-    question="A ResNet-20 names what an image shows. Does UniLoss on accuracy match cross-entropy, made for it?",
-    paper=f"{UNI}, Sec. 4.4, Table 2: accuracy on CIFAR-10 91.64 (UniLoss), 91.49 (cross-entropy)",
-    metrics=_CLASSES,
-    figures=_CURVES,
-    claims=(
-        _alike(
-            *("UniLoss and cross-entropy perform alike.", "Sec. 4.4, Table 2", "uniloss-accuracy", "x-ent"),
-            metric="test_accuracy",
-            paper=0.0015,
-            within=0.01,
-        ),
-        Claim(
-            "The training accuracy of UniLoss is a little lower over the whole training.",
-            "Appendix B, Fig. 2",
-            (Comparison("x-ent", "uniloss-accuracy"),),
-            metric="train_accuracy",
-            reading="Measured at the end of training, as the lead of cross-entropy.",
-        ),
-    ),
-)
-
-CIFAR100 = Description(
-    title="A hundred classes of images",
-    question="The same with a fifth of the comparisons in each step and a schedule five times as long for UniLoss.",
-    paper=f"{UNI}, Sec. 4.4, Table 2: accuracy on CIFAR-100 65.92 (UniLoss), 65.90 (cross-entropy)",
-    metrics=_CLASSES,
-    figures=_CURVES,
-    claims=(
-        _alike(
-            *("UniLoss and cross-entropy perform alike.", "Sec. 4.4, Table 2", "uniloss-accuracy", "x-ent"),
-            metric="test_accuracy",
-            paper=0.0002,
-            within=0.01,
-        ),
-    ),
-)
-
-POSE = Description(
-    title="Keypoints from heatmaps",
-    question=(
-        "An hourglass network says where keypoints are. Does UniLoss on PCK match the squared error against Gaussian "
-        "bumps, without having a width to choose?"
-    ),
-    paper=f"{UNI}, Sec. 4.3, Table 1: PCKh on MPII 95.77 (UniLoss), 91.31 to 95.74 (squared error, widths 0.1 to 10)",
-    metrics=("test_pck", "val_pck", "train_pck"),
-    figures=(
-        Figure("methods", "test_pck", "UniLoss, Table 1"),
-        Figure("curve", "val_pck", "UniLoss, Fig. 3"),
-        Figure("curve", "train_pck", "UniLoss, Fig. 3"),
-    ),
-    claims=(
-        _alike(
-            *("UniLoss is comparable to squared error with the best width.", "Table 1", "uniloss-pckh", "mse-3"),
-            metric="test_pck",
-            paper=0.0003,
-            within=0.02,
-        ),
-        Claim(
-            "Squared error depends on the width of the bumps: too narrow and too wide ones do worse.",
-            "Sec. 4.3, Table 1",
-            (Comparison("mse-3", "mse-0.1", 0.0443), Comparison("mse-3", "mse-10", 0.0349)),
-            metric="test_pck",
-        ),
-    ),
-)
-
 FIT = Description(
     title="Direct loss and its rivals on your data",
     question=(
@@ -339,10 +235,7 @@ DESCRIPTIONS: dict[str, Description] = {
     "linear": LINEAR,
     "linear-noisy": LINEAR_NOISY,
     "digits-noise": DIGITS_NOISE,
-    "mnist-ap": MNIST_AP,
-    "cifar10": CIFAR10,
-    "cifar100": CIFAR100,
-    "pose": POSE,
+    **UNILOSS,
     "voc-action": VOC_ACTION,
     "voc-detection": VOC_DETECTION,
 }

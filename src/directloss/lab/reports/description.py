@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from directloss.lab.reports.claims import Claim
 
 MAIN = "Song et al., Training Deep Neural Networks via Direct Loss Minimization (ICML 2016)"
+UNI = "Liu, Wang, Deng, UniLoss: Unified Surrogate Loss by Adaptive Interpolation (ECCV 2020)"
 EARLY = "Song et al., Direct Loss Minimization for Training Deep Neural Nets (2015)"
 
 LARGE = 0.02
@@ -18,12 +19,18 @@ LARGE = 0.02
 class Figure:
     """One panel. ``kind`` is "curve" (over iterations), "noise" (over label noise), "methods" (one row for each
     method) or "lead" (difference of the first method to the others, over label noise).
+
+    Of UniLoss's experiments: "epochs" (training and validation over epochs; the metric without the name of a part),
+    "sizes" (over the number of an option of methods, which is ``first``) or "frames" (keypoints on test images; the
+    method ``first`` and its best rival).
     """
 
     kind: str
     metric: str = "test_ap"
     paper: str = ""
     first: str = ""
+    printed: tuple[tuple[float, float], ...] = ()
+    """For "sizes": the paper's numbers."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Figures from records: curves over iterations, metric over label noise, one row for each method, leads over noise.
+"""Figures from records: metric over label noise, one row for each method, leads over noise, and those of `curves`.
 
 Every figure is one panel of phone width; the page puts panels side by side where there is room. Nothing here uses
 pyplot, so no display and no global state is needed.
@@ -9,26 +9,35 @@ from __future__ import annotations
 import io
 import itertools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import matplotlib as mpl
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
+from directloss.lab.reports.curves import (
+    STEPS,
+    Drawing,
+    keep_below_full,
+    listed,
+    over_epochs,
+    over_iterations,
+    over_sizes,
+    seeds_text,
+    ticks,
+)
 from directloss.lab.reports.describe import Description, Figure
+from directloss.lab.reports.frames import draw_frames
 from directloss.lab.reports.labels import label_ends, make_room, short
 from directloss.lab.reports.samples import by_seed, measured, paired_at
 from directloss.lab.reports.stats import Estimate, estimate
 from directloss.lab.reports.stored import Run
 from directloss.lab.reports.style import INK, RC, look
 from directloss.lab.reports.svg import adapt, standalone
-from directloss.lab.reports.wording import MINUS, Metric, capital, decimals, metric, noise_text, number
-
-STEPS = (1, 2, 2.5, 5, 10)
+from directloss.lab.reports.wording import Metric, capital, decimals, metric, noise_text, number
 
 
 @dataclass(frozen=True)
@@ -42,13 +51,6 @@ class Panel:
     inline: str
     svg: bytes
     png: bytes
-
-
-@dataclass(frozen=True)
-class _Drawing:
-    title: str
-    caption: str
-    alt: str
 
 
 def draw_all(run: Run, description: Description, metrics: Iterable[Metric]) -> list[Panel]:
@@ -81,12 +83,12 @@ def _usual(run: Run, metrics: tuple[Metric, ...]) -> tuple[Figure, ...]:
 
 def draw(run: Run, figure: Figure, name: str) -> Panel | None:
     """Draw one figure, or return None when the records hold nothing for it."""
-    kinds = {"curve": _curve, "noise": _noise, "methods": _methods, "lead": _lead}
+    draws = KINDS[figure.kind]
     with mpl.rc_context(RC):
         canvas = Canvas()
         FigureCanvasAgg(canvas)
         axes = canvas.add_axes((0.15, 0.14, 0.6, 0.81))
-        drawing = kinds[figure.kind](run, figure, metric(figure.metric), canvas, axes)
+        drawing = draws(run, figure, metric(figure.metric), canvas, axes)
         if drawing is None:
             return None
         raw, png = _saved(canvas)
@@ -102,53 +104,7 @@ def _saved(canvas: Canvas) -> tuple[str, bytes]:
     return svg.getvalue(), png.getvalue()
 
 
-def _curve(run: Run, figure: Figure, what: Metric, canvas: Canvas, axes: Axes) -> _Drawing | None:
-    """Mean over seeds with the interval as a band, over iterations."""
-    if len(run.noises) > 1:
-        return None
-    found = {method: curve for method in run.methods if (curve := _mean_curve(run, method, what)) is not None}
-    if not found:
-        return None
-    ends: dict[str, tuple[float, float]] = {}
-    for method, (steps, mean, low, high) in found.items():
-        seen = look(method)
-        stride = max(1, len(steps) // 6)
-        offset = run.methods.index(method) * stride // max(1, len(run.methods))
-        marks = slice(offset, None, stride)
-        axes.plot(steps, mean, color=seen.colour, ls=seen.dash, marker=seen.marker, markevery=marks)
-        axes.fill_between(steps, low, high, color=seen.colour, alpha=0.16, lw=0)
-        last = int(np.flatnonzero(np.isfinite(mean))[-1])
-        ends[method] = (float(steps[last]), float(mean[last]))
-    axes.set(xlabel="iteration", ylabel=what.axis)
-    axes.margins(x=0)
-    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    zoomed = _frame(axes, [curve[1] for curve in found.values()], [curve[3] - curve[1] for curve in found.values()])
-    _keep_below_full(axes, what)
-    label_ends(canvas, axes, ends)
-    title = f"{capital(what.label)} over iterations"
-    return _Drawing(title, f"{title}: {_seeds_text(run)}.{zoomed}", f"{title}. At the end: {_listed(ends)}.")
-
-
-def _mean_curve(run: Run, method: str, what: Metric) -> tuple[np.ndarray, ...] | None:
-    """Iterations, mean and interval; only iterations that every seed has."""
-    by: dict[int, list[dict[float, float]]] = {}
-    for record in run.final:
-        if record.method == method and what.key in record.curve:
-            points = zip(record.curve["iteration"], record.curve[what.key], strict=True)
-            by.setdefault(record.seed, []).append(dict(points))
-    curves = [points for each in by.values() for points in each]
-    steps = sorted(set.intersection(*(set(points) for points in curves))) if curves else []
-    if len(steps) < 2:
-        return None
-    # One curve for each seed: the mean over its classes, if there are classes.
-    seeds = np.array([[np.mean([points[step] for points in each]) for step in steps] for each in by.values()])
-    estimates = [estimate(list(column * what.factor)) for column in seeds.T]
-    rows = [(e.mean, e.mean if e.low is None else e.low, e.mean if e.high is None else e.high) for e in estimates]
-    mean, low, high = np.array(rows).T
-    return (np.array(steps), mean, low, high) if np.isfinite(mean).any() else None
-
-
-def _noise(run: Run, figure: Figure, what: Metric, canvas: Canvas, axes: Axes) -> _Drawing | None:
+def _noise(run: Run, figure: Figure, what: Metric, canvas: Canvas, axes: Axes) -> Drawing | None:
     """The metric against the share of flipped labels, with intervals."""
     found = {
         method: {
@@ -162,14 +118,14 @@ def _noise(run: Run, figure: Figure, what: Metric, canvas: Canvas, axes: Axes) -
         return None
     ends = _lines_over_noise(axes, found)
     axes.set(ylabel=what.axis)
-    _keep_below_full(axes, what)
+    keep_below_full(axes, what)
     label_ends(canvas, axes, ends)
     title = f"{capital(what.label)} against label noise"
     last = noise_text(run.noises[-1])
-    return _Drawing(title, f"{title}: {_seeds_text(run)}.", f"{title}. At {last} flipped labels: {_listed(ends)}.")
+    return Drawing(title, f"{title}: {seeds_text(run)}.", f"{title}. At {last} flipped labels: {listed(ends)}.")
 
 
-def _lead(run: Run, figure: Figure, what: Metric, canvas: Canvas, axes: Axes) -> _Drawing | None:
+def _lead(run: Run, figure: Figure, what: Metric, canvas: Canvas, axes: Axes) -> Drawing | None:
     """How far the first method is ahead of the others on the same seeds, against label noise."""
     found: dict[str, dict[float, Estimate]] = {}
     for other in run.methods:
@@ -181,12 +137,12 @@ def _lead(run: Run, figure: Figure, what: Metric, canvas: Canvas, axes: Axes) ->
     axes.axhline(0, color=INK, lw=0.8)
     ends = _lines_over_noise(axes, found)
     axes.set(ylabel=f"{figure.first} minus the other ({what.unit})" if what.unit else f"{figure.first} minus the other")
-    _ticks(axes)
+    ticks(axes)
     label_ends(canvas, axes, ends)
     title = f"Lead of {figure.first} in {what.label}"
     last = noise_text(run.noises[-1])
-    caption = f"{title}, same seeds; above zero, {figure.first} is better: {_seeds_text(run)}."
-    return _Drawing(title, caption, f"{title}. At {last} flipped labels, against: {_listed(ends)}.")
+    caption = f"{title}, same seeds; above zero, {figure.first} is better: {seeds_text(run)}."
+    return Drawing(title, caption, f"{title}. At {last} flipped labels, against: {listed(ends)}.")
 
 
 def _lines_over_noise(axes: Axes, found: Mapping[str, Mapping[float, Estimate]]) -> dict[str, tuple[float, float]]:
@@ -219,7 +175,7 @@ def _lines_over_noise(axes: Axes, found: Mapping[str, Mapping[float, Estimate]])
     return ends
 
 
-def _methods(run: Run, figure: Figure, what: Metric, canvas: Canvas, axes: Axes) -> _Drawing | None:
+def _methods(run: Run, figure: Figure, what: Metric, canvas: Canvas, axes: Axes) -> Drawing | None:
     """One row for each method, best on top: every seed as a dot, the mean with its interval."""
     noise = run.noises[0]
     found = {m: e.scaled(what.factor) for m in run.methods if (e := measured(run, m, noise, what.key))}
@@ -246,47 +202,18 @@ def _methods(run: Run, figure: Figure, what: Metric, canvas: Canvas, axes: Axes)
     axes.set_xlabel(what.axis)
     make_room(canvas, axes, values, start=8)
     title = f"{capital(what.label)} of each method"
-    listed = _listed({method: (0.0, found[method].mean) for method in reversed(ranked)})
+    best_first = listed({method: (0.0, found[method].mean) for method in reversed(ranked)})
     caption = f"{title}, best on top. Pale dots are single seeds; the mark is the mean, the bar its 95 % interval."
-    return _Drawing(title, caption, f"{title}, best first: {listed}.")
+    return Drawing(title, caption, f"{title}, best first: {best_first}.")
 
 
-def _keep_below_full(axes: Axes, what: Metric) -> None:
-    """No room above 100 %: there is nothing there."""
-    low, high = axes.get_ylim()
-    if what.factor == 100 and high > 100:
-        axes.set_ylim(low, 100 + 0.01 * (100 - low))
-    _ticks(axes)
-
-
-def _ticks(axes: Axes) -> None:
-    axes.yaxis.set_major_locator(MaxNLocator(6, steps=STEPS))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}".replace("-", MINUS)))
-
-
-def _frame(axes: Axes, means: list[np.ndarray], halves: list[np.ndarray]) -> str:
-    """Limits that show the means well and the bands as far as they leave room; says so if the start is cut off.
-
-    Where all lines end close together the axis shows that end, because the steep start would hide every difference.
-    """
-    values = np.concatenate(means)
-    low, high = float(np.nanmin(values)), float(np.nanmax(values))
-    pad = min(float(np.nanmax(np.concatenate(halves))), 0.25 * (high - low)) + 0.03 * (high - low) + 1e-9
-    lasts = [float(mean[np.isfinite(mean)][-1]) for mean in means]
-    apart = max(lasts) - min(lasts)
-    unsure = max(float(half[np.isfinite(half)][-1]) for half in halves)
-    if not 0 < apart < 0.1 * (high - low) or unsure > 3 * apart:
-        axes.set_ylim(low - pad, high + pad)
-        return ""
-    start = min(lasts) - 3 * apart
-    axes.set_ylim(start, high + min(pad, apart))
-    return f" The axis starts at {start:.3g}; the first iterations lie below."
-
-
-def _seeds_text(run: Run) -> str:
-    count = len(run.seeds)
-    return "one seed, so no intervals" if count == 1 else f"mean of {count} seeds with the 95 % interval"
-
-
-def _listed(ends: Mapping[str, tuple[float, float]]) -> str:
-    return ", ".join(f"{method} {number(point[1], 1)}" for method, point in ends.items())
+KINDS: dict[str, Callable[[Run, Figure, Metric, Canvas, Axes], Drawing | None]] = {
+    "curve": over_iterations,
+    "epochs": over_epochs,
+    "sizes": over_sizes,
+    "noise": _noise,
+    "methods": _methods,
+    "lead": _lead,
+    "frames": draw_frames,
+}
+"""The kinds of `Figure`."""

@@ -9,7 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from directloss.lab.reports.style import INK, look
+from directloss.lab.reports.style import INK, Look, look
 
 HEIGHT = 11.0
 """Distance between the middles of two names. This and the next numbers are points of 1/72 inch."""
@@ -21,12 +21,15 @@ LONGEST = 16
 
 
 def short(name: str) -> str:
-    """A name that fits.
+    """A name that fits; of a method with options these remain.
 
     Example:
-        >>> short("pos-ap"), short("a-method-with-a-very-long-name")
-        ('pos-ap', 'a-method-with-a…')
+        >>> short("pos-ap"), short("a-method-with-a-very-long-name"), short("uniloss-accuracy:anchors=5")
+        ('pos-ap', 'a-method-with-a…', '…:anchors=5')
     """
+    _, colon, options = name.partition(":")
+    if len(name) > LONGEST and colon:
+        name = f"…:{options}"
     return name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
 
 
@@ -66,10 +69,13 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
     return placed
 
 
-def label_ends(figure: Figure, axes: Axes, ends: Mapping[str, tuple[float, float]]) -> None:
+def label_ends(
+    figure: Figure, axes: Axes, ends: Mapping[str, tuple[float, float]], looks: Mapping[str, Look] | None = None
+) -> None:
     """Write each method's name to the right of its line's end ``(x, y)``, tied to it by a thin line in its colour.
 
-    The text has the page's colour, not the line's: coloured small text is hard to read for many.
+    The text has the page's colour, not the line's: coloured small text is hard to read for many. ``looks`` is for
+    lines that stand for something else than a method.
     """
     make_room(figure, axes, [short(method) for method in ends])
     box = axes.get_window_extent()
@@ -78,12 +84,12 @@ def label_ends(figure: Figure, axes: Axes, ends: Mapping[str, tuple[float, float
     placed = spread(heights, HEIGHT * scale, box.y0 + 4 * scale, box.y1 + 2 * scale)
     for (method, (x, _)), height, y in zip(ends.items(), placed, heights, strict=True):
         start = (float(axes.transData.transform((x, 0))[0]) - box.x0) / box.width, (y - box.y0) / box.height
-        _name(axes, method, start, (height - box.y0) / box.height, scale / box.width)
+        seen = look(method) if looks is None else looks[method]
+        _name(axes, method, seen, start, (height - box.y0) / box.height, scale / box.width)
 
 
-def _name(axes: Axes, method: str, start: tuple[float, float], height: float, point: float) -> None:
+def _name(axes: Axes, method: str, seen: Look, start: tuple[float, float], height: float, point: float) -> None:
     """A thin line from the end of the data to a sample of the method's line and marker, then the name."""
-    seen = look(method)
     left, right, text = (1 + place * point for place in (KEY_FROM, KEY_TO, NAME_FROM))
 
     def line(xs: list[float], ys: list[float], **how: object) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from directloss.lab.reports.claims import PLACE_TEXT, Finding, Judgement, Verdict, judge, rule_text
+from directloss.lab.reports.claims import OURS, PLACE_TEXT, Finding, Judgement, Verdict, judge, rule_text
 from directloss.lab.reports.compared import sentence, stored_comparisons
 from directloss.lab.reports.describe import Description, describe
 from directloss.lab.reports.drawings import read_drawings
@@ -135,10 +135,19 @@ def _seeds(count: int) -> str:
 
 
 def _count(judgements: Sequence[Judgement]) -> str:
+    ours = [judgement for judgement in judgements if judgement.claim.source == OURS]
+    theirs = [judgement for judgement in judgements if judgement.claim.source != OURS]
+    parts = [
+        f"Of the paper's {_verdicts(theirs, 'claim')}." if theirs else "",
+        f"Of our own {_verdicts(ours, 'statement')}." if ours else "",
+    ]
+    return " ".join(part for part in parts if part)
+
+
+def _verdicts(judgements: Sequence[Judgement], what: str) -> str:
     counts = Counter(judgement.verdict for judgement in judgements)
     listed = ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict])
-    claims = "claim" if len(judgements) == 1 else "claims"
-    return f"Of the paper's {len(judgements)} {claims} judged here: {listed}."
+    return f"{len(judgements)} {what if len(judgements) == 1 else what + 's'} judged here: {listed}"
 
 
 def finding_text(finding: Finding, what: Metric) -> tuple[str, str]:

@@ -46,6 +46,8 @@ class Record:
     commit: str
     diverged: bool
     """Whether training stopped because a score was no longer finite (``diverged_at`` in the file)."""
+    shown: Mapping[str, Any] = field(default_factory=dict)
+    """Plain data for drawings, where the run left some."""
 
     @property
     def place(self) -> tuple[str, int, float | None, str | None]:
@@ -222,6 +224,7 @@ def _record(raw: object, where: str) -> Record:
         },
         commit=str(raw.get("commit") or ""),
         diverged=raw.get("diverged_at") is not None,
+        shown=take("shown", "an object", lambda value: isinstance(value, dict), {}),
     )
 
 

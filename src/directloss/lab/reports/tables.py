@@ -69,27 +69,41 @@ def result_tables(run: Run, description: Description, metrics: Sequence[Metric])
     """The tables of an experiment: over methods, over noise levels, over classes, whatever the records hold."""
     classes = _over_classes(run, metrics[:1], description.reference)
     if len(run.noises) == 1:
-        return [_over_metrics(run, metrics), *classes]
+        return [_over_metrics(run, metrics, description.reference), *classes]
     over_noise = [_over_noise(run, one, description if one.key == "test_ap" else None) for one in metrics]
     return [*over_noise, *classes]
 
 
-def _over_metrics(run: Run, metrics: Sequence[Metric]) -> Table:
-    """Rows are methods, columns are metrics."""
+def _over_metrics(run: Run, metrics: Sequence[Metric], reference: Reference | None) -> Table:
+    """Rows are methods, columns are metrics; the paper's numbers stand beside the first one."""
     noise = run.noises[0]
+    paper = _paper_column(run, noise, reference)
     columns = [_column(run, noise, metric) for metric in metrics]
     ranked = sorted(run.methods, key=lambda method: _rank(run, method, noise, metrics[0]))
     rows = [
         (
             Cell(method, heading=True),
-            *(column[method] for column in columns),
+            columns[0][method],
+            *([paper.get(method, Cell(NOTHING))] if paper else []),
+            *(column[method] for column in columns[1:]),
             Cell(str(_seeds(run, method, metrics[0]))),
         )
         for method in ranked
     ]
-    heads = (Column("method", numeric=False), *(Column(metric.axis) for metric in metrics), Column("seeds"))
+    first, *others = (Column(metric.axis) for metric in metrics)
+    heads = (Column("method", numeric=False), first, *([Column("paper")] if paper else []), *others, Column("seeds"))
     where = f", {noise_text(noise)} of the labels flipped" if noise else ""
-    return Table(f"Results of each method{where}", heads, tuple(rows), _notes(run, columns))
+    notes = _notes(run, columns) + ((_reference_note(run, reference),) if paper and reference else ())
+    return Table(f"Results of each method{where}", heads, tuple(rows), notes)
+
+
+def _paper_column(run: Run, noise: float | None, reference: Reference | None) -> dict[str, Cell]:
+    """What the paper prints for the methods of a run, with both of its decimals; empty where it prints none."""
+    if reference is None or reference.classes or (noise or 0.0) not in reference.noises:
+        return {}
+    at = reference.noises.index(noise or 0.0)
+    found = {method: reference.means[method][at] for method in run.methods if method in reference.means}
+    return {m: Cell(number(100 * value, 2), mark="paper") for m, value in found.items() if value is not None}
 
 
 def _rank(run: Run, method: str, noise: float | None, metric: Metric) -> float:
@@ -138,10 +152,13 @@ def _paper_cell(value: float | None) -> Cell:
 
 def _reference_note(run: Run, reference: Reference) -> str:
     config = run.info.get("config")
-    same = reference.dataset and isinstance(config, dict) and config.get("dataset") == reference.dataset
-    how = (
-        "the same data, in parts of our own" if same else "other data than ours, so compare the course, not the height"
-    )
+    settings = config if isinstance(config, dict) else {}
+    if not reference.dataset or settings.get("dataset") != reference.dataset:
+        how = "other data than ours, so compare the course, not the height"
+    else:
+        how = (
+            "the same data, of which we take a part" if settings.get("points") else "the same data, in parts of our own"
+        )
     return f"{reference.title}; {how}."
 
 
