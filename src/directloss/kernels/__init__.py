@@ -165,6 +165,8 @@ def bounded(gradient: Tensor, kind: torch.dtype) -> Tensor:
 
 GRID, MOST, EXCHANGES = 24, 0.15, (8.0, 80.0)
 """Of `auto_epsilon`: pairs looked at (squared), largest share of pairs to exchange, and pairs to exchange per item."""
+STEADY = 0.2
+"""Of `auto_epsilon`: the loss below which the growth of all scores begins to be taken out of the gradient."""
 HAIR = 1 + 2.0**-10
 """An epsilon equal to a pair's price would leave the pair undecided; a hair above it, the pair changes places."""
 
@@ -178,6 +180,13 @@ def auto_epsilon(scores: Tensor, target: Tensor, weights: PositionWeights) -> Te
     a share of the value of the perfect ranking): a list that is mostly wrong or noisy is looked at widely, one that
     is nearly right closely. The quantile is read off a grid of at most 24 x 24 pairs. Where the perfect ranking has
     another value than 1, epsilon is divided by it.
+
+    An epsilon that follows the scores never has enough: the gradient of the positive update always points to larger
+    scores, ``<scores, gradient> = (F(y_direct) - F(y_w)) / epsilon <= 0``, though no metric of rankings changes when
+    all scores grow alike. Left alone, a list that is ranked right makes the scores grow for ever, and ever smaller
+    gradients stop learning. So with the automatic epsilon, and sign +1, the part of a list's gradient along its
+    centred scores is taken out: (n - 2) / (n - 1) of it where the loss L is 0 (two items can do nothing but grow
+    apart), nothing where L is 0.2 or more. Noisy labels keep L above that, and there the growth is a welcome brake.
     """
     from directloss.kernels import tensor
 
@@ -217,8 +226,8 @@ def _solve_compiled(
         values.view(np.uint32 if narrow else np.uint64).reshape(-1, n), labels.reshape(-1, n), narrow,
         weights.tables.numpy(), weights.base, weights.stride, weights.alpha, weights.beta, weights.first,
         weights.cutoff, weights.max_fpr,
-        weights.monotone(sign), steps, epsilon is None, GRID, MOST, HAIR, EXCHANGES, least_epsilon(scores.dtype), sign,
-        LEAST_UNIT, torch.finfo(scores.dtype).max,
+        weights.monotone(sign), steps, epsilon is None, GRID, MOST, HAIR, EXCHANGES, least_epsilon(scores.dtype),
+        STEADY, sign, LEAST_UNIT, torch.finfo(scores.dtype).max,
         loss.reshape(-1), grad.reshape(-1, n), above_w.reshape(-1, n), above_d.reshape(-1, n), counts.reshape(-1, 2),
     )  # fmt: skip
     if missing < 0:  # a score is not finite
@@ -272,5 +281,7 @@ def _solve_tensor(
     direct = tensor.augment(predicted, weights, steps, sign)
     unit = -2.0 * sign / (steps * (relevant * irrelevant).clamp(min=1)).clamp(min=LEAST_UNIT)
     slope = unit[:, None] * (direct - predicted.above) + 0.0  # and not -0.0
+    if epsilon is None and sign > 0:
+        slope = tensor.steadied(slope, scores, target, predicted, weights)
     grad = bounded(slope, loss.dtype).reshape(shape) if gradient else None
     return Rankings(loss, counts, complete, grad, above_w, direct.reshape(shape) if above == "augmented" else None)

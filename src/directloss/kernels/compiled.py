@@ -393,9 +393,28 @@ def read_labels(target, labels, padding):
 
 
 @kernel
+def _steady(gradient, a, b, item_a, item_b, P, N, share):
+    """Take out of a gradient the share of it that makes all scores grow; see `directloss.kernels.auto_epsilon`."""
+    mean = (a[:P].sum() + b[:N].sum()) / (P + N)
+    along, square = 0.0, 0.0
+    for i in range(P):
+        along += gradient[item_a[i]] * (a[i] - mean)
+        square += (a[i] - mean) * (a[i] - mean)
+    for j in range(N):
+        along += gradient[item_b[j]] * (b[j] - mean)
+        square += (b[j] - mean) * (b[j] - mean)
+    if square > 0 and along < 0:
+        growth = along / square * share * (P + N - 2) / (P + N - 1)
+        for i in range(P):
+            gradient[item_a[i]] -= growth * (a[i] - mean)
+        for j in range(N):
+            gradient[item_b[j]] -= growth * (b[j] - mean)
+
+
+@kernel
 def solve(
     bits, target, narrow, tables, base, stride, alpha, beta, first, cutoff, max_fpr, monotone,
-    epsilon, auto, grid, most, hair, exchanges, least, sign, least_unit, largest,
+    epsilon, auto, grid, most, hair, exchanges, least, steady, sign, least_unit, largest,
     loss, gradient, above_w, above_d, size_of,
 ):  # fmt: skip
     """Every problem of a batch: its loss, its numbers of relevant and irrelevant items, and, as asked, gradient and
@@ -445,13 +464,14 @@ def solve(
                 above_w[row, item_b[j]] = p_w[j]
         if not augment:
             continue
-        step = 1.0
+        step, wrong = 1.0, 1.0
         if P > 0 and N > 0:
             if auto:
                 ideal = 0.0
                 for i in range(P):
                     ideal += _weight(i + 1, alpha, beta, first) * weights[base + stride * (i + 1)]
                 per_item = max(exchanges[0], exchanges[1] * (1.0 - total / ideal))
+                wrong = 1.0 - total / ideal
                 step = _auto_epsilon(a, b, P, N, scale, per_item, grid, most, hair, least) * z / ideal
             else:
                 step = epsilon[row % epsilon.shape[0]]
@@ -476,4 +496,6 @@ def solve(
             for j in range(N):
                 slope = unit * (p[j] - p_w[j]) + 0.0
                 gradient[row, item_b[j]] = min(max(slope, -largest), largest)
+            if auto and sign > 0 and wrong < steady:
+                _steady(gradient[row], a, b, item_a, item_b, P, N, 1.0 - wrong / steady)
     return missing

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from directloss.kernels import EXCHANGES, GRID, HAIR, MOST, PositionWeights
+from directloss.kernels import EXCHANGES, GRID, HAIR, MOST, STEADY, PositionWeights
 
 
 class Predicted(NamedTuple):
@@ -156,6 +156,25 @@ def auto_epsilon(predicted: Predicted, weights: PositionWeights, least: float) -
     step = torch.where(count > 0, HAIR * price.gather(1, at), 1.0)[:, 0] / predicted.scale
     step = torch.where(step > least, step, 1.0)
     return torch.where((relevant > 0) & (irrelevant > 0), step / ideal, 1.0)
+
+
+def steadied(
+    gradient: Tensor, scores: Tensor, target: Tensor, predicted: Predicted, weights: PositionWeights
+) -> Tensor:
+    """The gradient ``(b, n)`` without what only makes all scores grow; see `directloss.kernels.auto_epsilon`."""
+    relevant, irrelevant = predicted.relevant, predicted.irrelevant
+    whole = ((relevant > 0) & (irrelevant > 0))[:, None]
+    real, count = target >= 0, (relevant + irrelevant)[:, None].clamp(min=2).double()
+    # Scaled as the kernel scales them, so that squares of huge scores do not overflow.
+    known = torch.where(real, scores.double() * predicted.scale[:, None], 0.0)
+    centred = torch.where(real, known - known.sum(1, keepdim=True) / count, 0.0)
+    ideal = weights.best[relevant] - position_loss(torch.zeros_like(predicted.n_w), relevant, irrelevant, weights)
+    value = weights.best[relevant] - position_loss(predicted.n_w, relevant, irrelevant, weights)
+    share = (1 - (1 - value / ideal) / STEADY).clamp(min=0)[:, None] * (count - 2) / (count - 1)
+    square = centred.square().sum(1, keepdim=True)
+    along = (gradient * centred).sum(1, keepdim=True)
+    growth = along / torch.where(square > 0, square, 1.0) * share
+    return gradient - torch.where(whole & (along < 0), growth, 0.0) * centred
 
 
 def _grid(count: Tensor) -> tuple[Tensor, Tensor]:
