@@ -18,7 +18,7 @@ from directloss._checks import check_count, fail
 from directloss.lab.campaign import Campaign
 from directloss.lab.config import Config
 from directloss.lab.experiments import Experiment, Source, get_experiment
-from directloss.lab.experiments.photos import weights_name
+from directloss.lab.experiments.photos import PhotoConfig, make_alexnet, weights_name
 from directloss.lab.folder import Folder, now
 from directloss.lab.pool import Pool
 from directloss.lab.progress import Display, Standing
@@ -131,6 +131,8 @@ def make_plan(request: Request) -> Plan:
     if cache is not None and experiment.ready is None:
         fail("--cache", f"must be left out: {experiment.name!r} has nothing to keep there", cache)
     experiment.check(config, root)
+    if weights is not None and isinstance(config, PhotoConfig):
+        make_alexnet(config, weights)  # complains about a file that does not fit
     info |= {"config": config.to_dict(), "finished": None, "versions": versions(), "commit": commit()}
     info |= {"storage": request.storage or info.get("storage"), "data_root": root}
     if experiment.ready is not None:

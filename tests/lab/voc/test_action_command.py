@@ -296,6 +296,9 @@ def test_bad_weights(devkit: Path, tmp_path: Path) -> None:
     result = call(*words, tmp_path / "text.pt", **SETTINGS)
     assert result.exit_code == 2
     assert "must be a file of weights that torch.load reads" in result.output
+    torch.save(AlexNet(5).state_dict(), tmp_path / "wide.pt")
+    assert "Are these weights of another network or width?" in call(*words, tmp_path / "wide.pt", **SETTINGS).output
+    assert not (tmp_path / "run").exists()
     for option in ("--weights", "--cache"):
         result = call("robustness", option, tmp_path / "text.pt")
         assert result.exit_code == 2

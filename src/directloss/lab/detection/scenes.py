@@ -85,13 +85,19 @@ class Gallery:
         file = self.cache / "features" / folder / f"{scene.name}-{scene.key}.npy"
         return self.view.rows(lambda: self.devkit.image(scene.name), scene.boxes, file)
 
+    def _some(self, scene: Scene, chosen: NDArray[np.int64]) -> NDArray[Any]:
+        # Crops are cut out anew each time, so no more of them than needed; features are stored for all boxes.
+        if self.view.embed is None:
+            return self.view.rows(lambda: self.devkit.image(scene.name), scene.boxes[chosen])
+        some: NDArray[Any] = self.rows(scene)[chosen]
+        return some
+
     def gather(self, scenes: Sequence[Scene], sample: Sample) -> NDArray[Any]:
         """The rows of a sample, image by image, so that each image is read once."""
         parts: dict[int, NDArray[Any]] = {}
         for image in sorted(set(sample.images.tolist())):
             mine = (sample.images == image).nonzero()[:, 0]
-            rows = self.rows(scenes[image])[sample.rows[mine].numpy()]
-            parts.update(zip(mine.tolist(), rows, strict=True))
+            parts.update(zip(mine.tolist(), self._some(scenes[image], sample.rows[mine].numpy()), strict=True))
         return np.stack([parts[index] for index in range(len(sample))])
 
 
@@ -109,7 +115,8 @@ class BoxInputs:
 
     def __init__(self, gallery: Gallery, scenes: Sequence[Scene], images: Tensor, rows: Tensor) -> None:
         self.gallery, self.scenes, self.images, self.rows = gallery, scenes, images, rows
-        first = gallery.view.numbers(gallery.rows(scenes[0])[:1])
+        start = torch.zeros(1, dtype=torch.long)
+        first = gallery.view.numbers(gallery.gather(scenes, Sample(start, start, start)))
         self.shape = torch.Size((len(rows), *first.shape[1:]))
 
     def __getitem__(self, index: Tensor | slice) -> Any:
