@@ -14,7 +14,7 @@ import pytest
 from directloss import DirectLossError
 from directloss.lab.campaign import Campaign
 from directloss.lab.config import SEARCH_SEED, Config
-from directloss.lab.experiments import EXPERIMENTS
+from directloss.lab.experiments import EXPERIMENTS, Source
 from directloss.lab.pool import Pool
 from directloss.lab.records import RecordFile, RunSpec
 from directloss.lab.runner import Job, execute, prepare
@@ -162,8 +162,8 @@ def test_selection_on_held_out_data() -> None:
     search = execute(job("search", "val"))
     assert set(search["metrics"]) == {"train_ap", "val_ap"}
     assert search["key"] != execute(job("search", "train"))["key"]
-    split = prepare("robustness", job("search", "val").config, "search", 0, 0.2, None, None)
-    everything = prepare("robustness", job("search", "val").config, "final", 0, 0.2, None, None)
+    split = prepare("robustness", job("search", "val").config, 0.2, Source(0, stage="search"))
+    everything = prepare("robustness", job("search", "val").config, 0.2, Source(0, stage="final"))
     assert split.val is not None
     assert everything.val is None
     assert len(split.val) + len(split.train) == len(everything.train)
@@ -172,11 +172,11 @@ def test_selection_on_held_out_data() -> None:
 
 def test_labels_are_flipped_in_training_data_only() -> None:
     clean = EXPERIMENTS["robustness"].config("quick")
-    noisy = prepare("robustness", clean, "final", 0, 0.2, None, None)
-    without = prepare("robustness", clean, "final", 0, 0.0, None, None)
+    noisy = prepare("robustness", clean, 0.2, Source(0, stage="final"))
+    without = prepare("robustness", clean, 0.0, Source(0, stage="final"))
     assert int((noisy.train.y != without.train.y).sum()) == round(0.2 * len(without.train))
     assert bool((noisy.test.y == without.test.y).all())
-    both = prepare("linear-noisy", EXPERIMENTS["linear-noisy"].config("quick"), "final", 0, 0.2, None, None)
+    both = prepare("linear-noisy", EXPERIMENTS["linear-noisy"].config("quick"), 0.2, Source(0, stage="final"))
     for part in both.parts().values():
         assert int((part.y != (part.x.sum(1) > 0)).sum()) == 2_000
 
