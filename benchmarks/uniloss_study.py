@@ -128,6 +128,7 @@ COLUMNS: dict[str, Column] = {
     ),
 }
 METHODS = ("x-ent", "uniloss", "control", "direct")
+RIVALS = ("x-ent", "control")
 
 
 def loss_of(column: Column, method: str, seed: int) -> Callable[[Tensor, Tensor], Tensor]:
@@ -234,8 +235,11 @@ def _carry_out(pool: ProcessPoolExecutor, records: RecordFile, runs: list[tuple[
 
 
 def show(records: list[Record]) -> str:
-    """The table in Markdown: test metric in points, mean and 95 % interval; the best of a row in bold."""
-    lines = ["| metric and data | " + " | ".join(METHODS) + " |", "|---" * (len(METHODS) + 1) + "|"]
+    """The table in Markdown: test metric in points, mean and 95 % interval, the best of a row in bold; and differences
+    on the same seeds, bold where their interval does not contain zero.
+    """
+    head = ["metric and data", *METHODS, *(f"uniloss minus {rival}" for rival in RIVALS)]
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for name, column in COLUMNS.items():
         kinds = {"test_metric": name} | (
             {"test_metric": f"{name}, threshold 0", "test_tuned": f"{name}, tuned threshold"}
@@ -245,7 +249,8 @@ def show(records: list[Record]) -> str:
         for kind, title in kinds.items():
             found = {m: _values(records, name, m, kind) for m in METHODS}
             best = max(sum(v) / len(v) for v in found.values() if v)
-            lines.append(f"| {title} | " + " | ".join(_cell(found[m], best) for m in METHODS) + " |")
+            cells = [_cell(found[m], best) for m in METHODS] + [_gap(found["uniloss"], found[m]) for m in RIVALS]
+            lines.append(f"| {title} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
@@ -260,6 +265,15 @@ def _cell(values: list[float], best: float) -> str:
     spread = estimate(values)
     text = f"{100 * spread.mean:.1f} ± {100 * (spread.half or 0):.1f}"
     return f"**{text}**" if spread.mean >= best else text
+
+
+def _gap(values: list[float], others: list[float]) -> str:
+    if not values or len(values) != len(others):
+        return "-"
+    spread = estimate([mine - theirs for mine, theirs in zip(values, others, strict=True)])
+    low, high = spread.mean - (spread.half or 0), spread.mean + (spread.half or 0)
+    text = f"{100 * spread.mean:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
+    return f"**{text}**" if low > 0 or high < 0 else text
 
 
 def main() -> None:

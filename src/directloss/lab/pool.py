@@ -1,7 +1,7 @@
-"""Worker processes: each has a pipe of its own, takes one job at a time, and ends when the pipe closes.
+"""Worker processes: each has a pipe of its own, takes one job at a time, and ends with its parent.
 
 Why not ProcessPoolExecutor: its workers outlive a parent that was killed, and it cannot stop a job that is under way.
-Here a dead parent closes the pipes, so that nothing is left behind, and `stop` ends all workers at once.
+Here workers leave with their parent, so that nothing is left behind, and `stop` ends all workers at once.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 import traceback
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -119,9 +120,18 @@ class _Worker:
         self.process.join()
 
 
+def _leave_with_parent() -> None:
+    """A parent that is gone has nobody to hand results to: stop at once, in the middle of hours of training, too."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(0)
+
+
 def _work(pipe: Connection) -> None:
     """The life of a worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides what to do
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
     set_up_process()
     while True:
         try:
