@@ -82,7 +82,10 @@ VOC_ACTION = Description(
         "A network for each class ranks photographs, with a growing share of the training labels flipped. "
         "Which loss keeps its average precision on clean test data?"
     ),
-    paper=f"{MAIN}, Sec. 4.2, Table 1 and Fig. 4; {EARLY}, Table 1",
+    paper=(
+        f"{MAIN}, Sec. 4.2, Table 1 and Fig. 4; {EARLY}, Table 1: mean AP without noise 66.7 (direct loss), "
+        "64.8 (cross-entropy), 63.6 (hinge)"
+    ),
     metrics=("test_ap", "test_accuracy"),
     figures=(Figure("noise", "test_ap", "ICML 2016, Fig. 4"), Figure("lead", "test_ap", first="pos-ap")),
     claims=(
@@ -123,7 +126,10 @@ VOC_DETECTION = Description(
         "Selective search proposes boxes, a network for each class scores them, and the loss is the average precision "
         "of a minibatch. Which loss gives the best detections, with true labels and with a fifth of them flipped?"
     ),
-    paper=f"{MAIN}, Sec. 4.3 and Table 2; {EARLY}, Table 2",
+    paper=(
+        f"{MAIN}, Sec. 4.3 and Table 2; {EARLY}, Table 2, which has the same rows of direct loss and cross-entropy, and "
+        "47.0 for one softmax network for all classes"
+    ),
     metrics=("test_ap", "test_ap_11_point"),
     figures=(Figure("noise", "test_ap"), Figure("lead", "test_ap", first="pos-ap")),
     claims=(
