@@ -127,7 +127,7 @@ VOC_DETECTION = Description(
         "of a minibatch. Which loss gives the best detections, with true labels and with a fifth of them flipped?"
     ),
     paper=(
-        f"{MAIN}, Sec. 4.3 and Table 2; {EARLY}, Table 2, which has the same rows of direct loss and cross-entropy, and "
+        f"{MAIN}, Sec. 4.3 and Table 2; {EARLY}, Table 2, with the same rows of direct loss and cross-entropy, and "
         "47.0 for one softmax network for all classes"
     ),
     metrics=("test_ap", "test_ap_11_point"),
