@@ -125,7 +125,8 @@ def _over_noise(run: Run, metric: Metric, description: Description | None) -> Ta
     rows += _reference_rows(run, description)
     heads = [Column("method", numeric=False)]
     heads += [Column(noise_text(noise) or "none", "share of flipped labels") for noise in run.noises]
-    classes = f", mean over {len(run.groups)} classes" if run.groups != (None,) else ""
+    classes = f", mean over {len(run.groups)} classes" if len(run.groups) > 1 else f", class {run.groups[0]}"
+    classes = "" if run.groups == (None,) else classes
     notes = _notes(run, columns)
     if description and description.reference:
         notes += (_reference_note(run, description.reference),)
