@@ -197,6 +197,11 @@ def test_ablations_have_all_their_figures_verdicts_and_a_page(name: str, tmp_pat
     assert "paper" in write_report(folder).read_text()
 
 
+def test_rivals_are_counted_only_where_one_method_has_several(tmp_path: Path) -> None:
+    assert "the strongest of 2 rivals" in build(load_run(make_run(tmp_path / "one", "ablation-batch", seeds=3))).summary
+    assert "rivals" not in build(load_run(make_run(tmp_path / "several", "ablation-ap", seeds=3))).summary
+
+
 def test_names_with_options_stay_readable() -> None:
     assert short("uniloss-accuracy:batch=1024") == "…:batch=1024"
     assert short("uniloss-ap:bits") == "uniloss-ap:bits"

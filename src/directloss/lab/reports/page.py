@@ -117,7 +117,8 @@ def _headline(judgement: Judgement) -> str:
     difference = finding.difference.scaled(what.factor)
     places = decimals([difference])
     pair = finding.comparison
-    rival = f"{pair.second}, the strongest of {len(found)} rivals" if len(found) > 1 else pair.second
+    one = len({f.comparison.first for _, f in found}) == 1
+    rival = f"{pair.second}, the strongest of {len(found)} rivals" if one and len(found) > 1 else pair.second
     way = "ahead of" if difference.mean >= 0 else "behind"
     interval = (
         f"difference {span(difference, places, signed=True)} with 95 % confidence"
