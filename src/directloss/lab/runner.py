@@ -13,7 +13,7 @@ import torch
 
 from directloss.lab.checkpoint import Checkpoint
 from directloss.lab.config import Config, EpochConfig
-from directloss.lab.data import Split, hold_out
+from directloss.lab.data import Part, Split, hold_out
 from directloss.lab.data.split import check_both_labels, with_noise
 from directloss.lab.evaluation import best_threshold, measure, scores_of
 from directloss.lab.experiments import Source, get_experiment
@@ -22,7 +22,7 @@ from directloss.lab.experiments.photos import PhotoConfig
 from directloss.lab.methods import Method, parse_method
 from directloss.lab.records import Record, RunSpec, make_record
 from directloss.lab.seeding import generator, seeded
-from directloss.lab.training import Schedule, steps_per_epoch, train
+from directloss.lab.training import Schedule, Trained, steps_per_epoch, train
 
 HELD_OUT = 1 / 3
 """Share of the training data that is held out for ``select_on="val"`` where the data brings no validation part."""
@@ -55,6 +55,11 @@ class Job:
         spec = self.spec
         return Source(spec.seed, spec.label, self.data_root, self.weights, self.cache, spec.stage)
 
+    def checkpoint(self, number: int = 0) -> Checkpoint | None:
+        """Where the state of the run is stored now and then, for each round of training; None for nowhere."""
+        name = f"{self.key}-{number}" if number else self.key
+        return None if self.checkpoints is None else Checkpoint(Path(self.checkpoints), name)
+
     def run(self) -> Record:
         """Train and measure."""
         return execute(self)
@@ -77,19 +82,29 @@ def execute(job: Job) -> Record:
     loss = method.loss_fn(spec.params, **_relaxation(config), generator=draw)
     shown, at_once = _shown(config, split)
     early, chosen_by = isinstance(config, PhotoConfig) and config.early, f"val_{experiment.metric}"
-    trained = train(
-        model,
-        loss,
-        split.train,
-        make_schedule(spec, config, method, len(split.train)),
-        lambda network: measure(network, shown, parts, metric=experiment.metric, batch=at_once),
-        augment=experiment.augment,
-        draws={"anchors": draw},
-        checkpoint=None if job.checkpoints is None else Checkpoint(Path(job.checkpoints), job.key),
-        keep_by=chosen_by if early and experiment.judge is not None else None,
-    )
-    if trained.kept is not None:
-        model.load_state_dict(trained.kept)
+
+    def fit(part: Part, checkpoint: Checkpoint | None) -> Trained:
+        trained = train(
+            model,
+            loss,
+            part,
+            make_schedule(spec, config, method, len(part)),
+            lambda network: measure(network, shown, parts, metric=experiment.metric, batch=at_once),
+            augment=experiment.augment,
+            draws={"anchors": draw},
+            checkpoint=checkpoint,
+            keep_by=chosen_by if early and experiment.judge is not None else None,
+        )
+        if trained.kept is not None:
+            model.load_state_dict(trained.kept)
+        return trained
+
+    trained = fit(split.train, job.checkpoint())
+    if experiment.harder is not None and isinstance(config, PhotoConfig):
+        part = split.train
+        for number in range(1, config.hard_rounds + 1):
+            part = experiment.harder(config, job.source, part, lambda some: scores_of(model, some, at_once))
+            trained = fit(part, job.checkpoint(number))
     numbers = trained.best(chosen_by) if early else trained.last
     judged = Judged({})
     if experiment.judge is not None and not searching:
@@ -97,6 +112,9 @@ def execute(job: Job) -> Record:
         judged = experiment.judge(config, job.source, scores_of(model, split.test, at_once), threshold)
     if experiment.show is not None and not searching and spec.seed == 0:
         judged = Judged(judged.metrics, experiment.show(model, split))
+    for number in range(1, getattr(config, "hard_rounds", 0) + 1):
+        if (stored := job.checkpoint(number)) is not None:
+            stored.remove()
     return make_record(
         spec,
         config.digest(),

@@ -16,14 +16,15 @@ pytest.importorskip("cv2")
 from PIL import Image
 
 from directloss import DirectLossError
+from directloss.lab.data import Part
 from directloss.lab.data.images import read_image
 from directloss.lab.data.skipping import Skipped
 from directloss.lab.data.voc import OBJECTS, find_devkit
-from directloss.lab.detection import Search, View, nms, read_proposals
+from directloss.lab.detection import Search, View, label_boxes, nms, read_proposals
 from directloss.lab.detection.scenes import BoxInputs, Gallery, suppressed
 from directloss.lab.experiments import get_experiment
 from directloss.lab.experiments.base import Source
-from directloss.lab.experiments.voc_detection import RegionConfig
+from directloss.lab.experiments.voc_detection import RegionConfig, _shared
 from directloss.lab.reports.drawings import read_drawings
 from tests.lab.voc.commands import BOXES, TINY, animals, call, finish, info, lines
 from tests.lab.voc.devkits import Item, Scene, write_devkit
@@ -78,6 +79,41 @@ def test_all_layers_and_the_same_cache_for_both(devkit: Path, tmp_path: Path) ->
     finish(*words, "--out", tmp_path / "head", "--methods", "pos-ap", settings={**settings, "layers": "head"})
     assert {path: path.stat().st_mtime_ns for path in (cache / "proposals").iterdir()} == files
     assert len(list((cache / "features").rglob("*.npy"))) == 10
+
+
+@pytest.mark.parametrize("layers", ["head", "all"])
+def test_hard_negatives_are_those_with_the_highest_scores(devkit: Path, tmp_path: Path, layers: str) -> None:
+    experiment = get_experiment("voc-detection")
+    config = experiment.config("small").changed({**SETTINGS, "early": False, "layers": layers})
+    source = Source(0, "dog", str(devkit), None, str(tmp_path / "cache"))
+    train = experiment.data(config, source).train
+    seen: list[torch.Tensor] = []
+
+    def score(part: Part) -> torch.Tensor:
+        seen.append(part.x[torch.arange(len(part))].flatten(1).mean(1))
+        return seen[-1]
+
+    assert experiment.harder is not None
+    more = experiment.harder(config, source, train, score)
+    extra = len(more) - len(train)
+    assert extra == len(train) // 2
+    assert not more.y[len(train) :].any()
+    assert torch.equal(more.y[: len(train)], train.y)
+    values = more.x[torch.arange(len(train), len(more))].flatten(1).mean(1)
+    scenes = _shared(config, source).training  # type: ignore[arg-type]
+    negative = [label_boxes(scene.boxes, scene.truth("dog"), negative_below=0.3) == 0 for scene in scenes]
+    every = torch.cat(seen)[torch.from_numpy(np.concatenate(negative))]
+    assert torch.equal(values, every.sort(descending=True).values[:extra])
+
+
+def test_a_round_with_hard_negatives(devkit: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    words = ("voc-detection", "--data-root", devkit, "--out", out, "--methods", "x-ent", "--noise", 0, "--seeds", 1)
+    finish(*words, settings={**SETTINGS, "classes": ["dog"], "hard_rounds": 1})
+    with_them = lines(out)[0]
+    finish(*words[:4], tmp_path / "two", *words[5:], settings={**SETTINGS, "classes": ["dog"]})
+    assert lines(tmp_path / "two")[0]["metrics"] != with_them["metrics"]
+    assert not list(out.glob("checkpoints/*"))
 
 
 def test_settings_are_chosen_on_held_out_images(devkit: Path, tmp_path: Path) -> None:
@@ -180,6 +216,7 @@ BAD: list[tuple[str, Callable[[Path], object], dict[str, Any], str]] = [
     ("unknown class", lambda d: None, {"classes": ["digit0"]}, "classes must be one of 'aeroplane'"),
     ("not listed", lambda d: None, {"classes": ["boat"]}, "boat_train.txt must be a list of the devkit"),
     ("no class", lambda d: None, {"classes": []}, "classes must name at least one class"),
+    ("rounds", lambda d: None, {"hard_rounds": -1}, "hard_rounds must be at least 0"),
     ("suppression", lambda d: None, {"suppression": 2.0}, "suppression must be an overlap from 0 to 1"),
     ("sample", lambda d: None, {"most": 0}, "most must be a whole number of at least 1"),
     ("negatives", lambda d: None, {"per_positive": 0.0}, "per_positive must be"),

@@ -95,6 +95,9 @@ class Experiment:
     do. The threshold is the one with the fewest errors on the training data."""
     show: Callable[[nn.Module, Split], dict[str, Any]] | None = None
     """What a trained network of the first seed says about a few test items: plain data, stored with the record."""
+    harder: Callable[[Any, Source, Part, Callable[[Part], Tensor]], Part] | None = None
+    """``harder(config, source, train, score)`` adds what the network gets wrong to the training data, for one more
+    round of training; how many there are, ``hard_rounds`` in the config says."""
     draw: Callable[[Any, Source, list[dict[str, Any]], Path], None] | None = None
     """``draw(config, source, records, folder)`` makes pictures of what final runs have left in ``shown``."""
 

@@ -55,6 +55,9 @@ class PhotoConfig(Config):
     early: bool = False
     """Whether the number of iterations is chosen as well: that with the best validation AP on the curve."""
 
+    hard_rounds: int = 0
+    """How often the hardest negatives are added and training goes on."""
+
     datasets: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
@@ -65,7 +68,7 @@ class PhotoConfig(Config):
             fail("size", f"must be at least {SMALLEST} for AlexNet", self.size)
         if not 0 <= 2 * self.context < self.size:
             fail("context", "must be at least 0 and leave room for the box", self.context)
-        for name in ("pool", "batch_size", "chunk"):
+        for name in ("pool", "batch_size", "chunk", "hard_rounds"):
             if getattr(self, name) < 0:
                 fail(name, "must be at least 0", getattr(self, name))
         if self.early and self.select_on != "val":

@@ -68,6 +68,8 @@ class ActionConfig(PhotoConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("dataset", self.dataset, self.datasets)
+        if self.hard_rounds:
+            fail("hard_rounds", "must be 0: all negatives are trained on already", self.hard_rounds)
         if not self.classes:
             fail("classes", "must name at least one class", "empty")
         for name in self.classes if self.dataset == "voc" else ():

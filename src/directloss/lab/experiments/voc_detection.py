@@ -8,7 +8,8 @@ batch_size=2048``); learning rate 0.1 (hinge-AP: 1), weight decay 1e-7, epsilon 
 What the paper leaves open, and what we chose:
 
 - Samples as in R-CNN: boxes that overlap an object of the class by half or more are positive, the objects themselves
-  included; three negatives for each positive, drawn from the seed; boxes on difficult objects train nothing.
+  included; three negatives for each positive, drawn from the seed; boxes on difficult objects train nothing. R-CNN's
+  hard negatives belong to its SVMs, not to fine-tuning: none here, but ``--set hard_rounds=1`` adds a round with them.
 - Noise is the exact share of flipped labels in that sample. Objects in test images are as they are.
 - 1,000 steps of plain SGD; neither number nor momentum is stated. Cross-entropy has the learning rate of pos-AP.
 - AP is the area under the curve, VOC's rule from 2010 on; that of the 11-point rule is recorded beside it.
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -42,7 +44,7 @@ from directloss.lab.data.voc.making import DIGITS
 from directloss.lab.detection.drawing import draw_detections
 from directloss.lab.detection.evaluation import voc_ap
 from directloss.lab.detection.proposals import Search
-from directloss.lab.detection.sampling import POSITIVE, draw_sample, label_boxes
+from directloss.lab.detection.sampling import HARD, POSITIVE, Sample, draw_sample, hardest_negatives, label_boxes
 from directloss.lab.detection.scenes import BoxInputs, Gallery, Scene, recall, suppressed
 from directloss.lab.detection.views import View
 from directloss.lab.experiments.base import Experiment, Judged, Ready, Say, Source
@@ -181,6 +183,29 @@ def _part(
         return Part(images.gallery.view.numbers(images.gallery.gather(scenes, sample)), sample.labels)
     # It behaves as the tensor of all crops wherever the lab touches inputs: it is indexed, and it has a shape.
     return Part(cast(Tensor, BoxInputs(images.gallery, scenes, sample.images, sample.rows)), sample.labels)
+
+
+def _harder(config: RegionConfig, source: Source, train: Part, score: Callable[[Part], Tensor]) -> Part:
+    """The training data and half as many more: the negatives of its images with the highest scores, as in R-CNN."""
+    images, of = _shared(config, source), _class_of(config, source)
+    scenes = [images.training[place] for place in _division(config, len(images.training), source)["train"]]
+    most = max(1, len(train) // 2)
+    best: list[tuple[float, int, int]] = []
+    for place, scene in enumerate(scenes):
+        rows = torch.arange(len(scene.boxes))
+        inputs = BoxInputs(images.gallery, scenes, torch.full_like(rows, place), rows)
+        scores = score(Part(cast(Tensor, inputs), torch.zeros_like(rows))).double().numpy()
+        labels = label_boxes(scene.boxes, scene.truth(of), negative_below=HARD)
+        best += [(float(scores[row]), place, int(row)) for row in hardest_negatives(scores, labels, most)]
+        best = sorted(best, key=lambda item: (-item[0], *item[1:]))[:most]
+    places, rows = (torch.tensor([item[k] for item in best]) for k in (1, 2))
+    target = torch.cat([train.y, torch.zeros(len(best), dtype=train.y.dtype)])
+    if config.layers == "head":
+        hard = images.gallery.view.numbers(images.gallery.gather(scenes, Sample(places, rows, rows)))
+        return Part(torch.cat([train.x, hard]), target)
+    known = cast(BoxInputs, train.x)
+    more = BoxInputs(images.gallery, scenes, torch.cat([known.images, places]), torch.cat([known.rows, rows]))
+    return Part(cast(Tensor, more), target)
 
 
 def _test(images: _Images, of: str) -> Part:
@@ -363,5 +388,6 @@ VOC_DETECTION = Experiment(
     ready=_ready,
     start=start_from_weights,
     judge=_judge,
+    harder=_harder,
     draw=_draw,
 )
