@@ -24,7 +24,7 @@ from directloss.lab.detection import Search, View, label_boxes, nms, read_propos
 from directloss.lab.detection.scenes import BoxInputs, Gallery, suppressed
 from directloss.lab.experiments import get_experiment
 from directloss.lab.experiments.base import Source
-from directloss.lab.experiments.voc_detection import RegionConfig, _shared
+from directloss.lab.experiments.regions import RegionConfig, shared_images
 from directloss.lab.reports.drawings import read_drawings
 from tests.lab.voc.commands import BOXES, TINY, animals, call, finish, info, lines
 from tests.lab.voc.devkits import Item, Scene, write_devkit
@@ -100,7 +100,7 @@ def test_hard_negatives_are_those_with_the_highest_scores(devkit: Path, tmp_path
     assert not more.y[len(train) :].any()
     assert torch.equal(more.y[: len(train)], train.y)
     values = more.x[torch.arange(len(train), len(more))].flatten(1).mean(1)
-    scenes = _shared(config, source).training  # type: ignore[arg-type]
+    scenes = shared_images(config, source).training  # type: ignore[arg-type]
     negative = [label_boxes(scene.boxes, scene.truth("dog"), negative_below=0.3) == 0 for scene in scenes]
     every = torch.cat(seen)[torch.from_numpy(np.concatenate(negative))]
     assert torch.equal(values, every.sort(descending=True).values[:extra])
