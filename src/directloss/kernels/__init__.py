@@ -165,7 +165,7 @@ def bounded(gradient: Tensor, kind: torch.dtype) -> Tensor:
 
 GRID, MOST, EXCHANGES = 24, 0.15, (8.0, 80.0)
 """Of `auto_epsilon`: pairs looked at (squared), largest share of pairs to exchange, and pairs to exchange per item."""
-STEADY = 0.2
+STEADY = 0.1
 """Of `auto_epsilon`: the loss below which the growth of all scores begins to be taken out of the gradient."""
 HAIR = 1 + 2.0**-10
 """An epsilon equal to a pair's price would leave the pair undecided; a hair above it, the pair changes places."""
@@ -186,7 +186,7 @@ def auto_epsilon(scores: Tensor, target: Tensor, weights: PositionWeights) -> Te
     all scores grow alike. Left alone, a list that is ranked right makes the scores grow for ever, and ever smaller
     gradients stop learning. So with the automatic epsilon, and sign +1, the part of a list's gradient along its
     centred scores is taken out: (n - 2) / (n - 1) of it where the loss L is 0 (two items can do nothing but grow
-    apart), nothing where L is 0.2 or more. Noisy labels keep L above that, and there the growth is a welcome brake.
+    apart), nothing where L is 0.1 or more. Noisy labels keep L above that, and there the growth is a welcome brake.
     """
     from directloss.kernels import tensor
 
