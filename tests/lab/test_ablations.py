@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from directloss import DirectLossError
 from directloss.lab.config import EpochConfig
 from directloss.lab.data.shown import FILE
 from directloss.lab.experiments import get_experiment
@@ -86,6 +88,27 @@ def test_batches_have_the_papers_sizes_and_the_same_epochs() -> None:
     assert [schedule.iterations for schedule in schedules] == [200 * (45_000 // size) for size in SIZES]
     assert [schedule.drops[0] for schedule in schedules] == [140 * (45_000 // size) for size in SIZES]
     assert {schedule.evaluate_every * 200 / schedule.iterations for schedule in schedules} == {1.0}
+
+
+def test_shrunk_images_are_means_of_pixels(generator: torch.Generator) -> None:
+    experiment = get_experiment("ablation-accuracy")
+    config = experiment.config("small")
+    torch.manual_seed(0)
+    small = experiment.model(config, 1).eval()
+    torch.manual_seed(0)
+    network = experiment.model(config.changed({"shrink": 1}), 1).eval()
+    images = torch.randn(2, 1, 28, 28, generator=generator)
+    means = images.reshape(2, 1, 14, 2, 14, 2).mean((3, 5))
+    with torch.no_grad():
+        torch.testing.assert_close(small(images), network(means))
+    with pytest.raises(DirectLossError, match="shrink must be a whole number of at least 1"):
+        config.changed({"shrink": 0})
+
+
+def test_a_stored_config_is_read_again() -> None:
+    for experiment in ABLATIONS:
+        for config in experiment.presets.values():
+            assert experiment.config_from(json.loads(json.dumps(config.to_dict()))) == config
 
 
 # ---------------------------------------------------------------------- keypoints for the report
