@@ -191,6 +191,7 @@ def test_without_a_pattern_every_batch_is_recorded(monkeypatch: pytest.MonkeyPat
     torch.testing.assert_close(values, (draw(10, seed=2).softmax(0) - 0.1).abs().sort().values)
 
 
+@pytest.mark.filterwarnings("ignore:All scores lie between 0 and 1")
 def test_probabilities_and_logits_are_two_kinds_of_batches() -> None:
     def positive(scores: Tensor, target: Tensor) -> Tensor:
         inside = bool(((scores >= 0) & (scores <= 1)).all())

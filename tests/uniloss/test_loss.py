@@ -8,6 +8,7 @@ import pickle
 import pytest
 import torch
 from torch import Tensor
+from torchmetrics.functional.classification import binary_auroc, binary_average_precision
 
 import directloss as dl
 from directloss import DirectLossError, DirectLossWarning, kernels
@@ -54,7 +55,7 @@ WAYS: list[dict[str, object]] = [
 ]
 
 
-@pytest.mark.parametrize("options", WAYS, ids=str)
+@pytest.mark.parametrize("options", WAYS, ids=[f"way{k}" for k in range(len(WAYS))])
 def test_gradient_against_finite_differences(named: Problem, options: dict[str, object]) -> None:
     """Anchors are held fixed, as they are within one step: only the relaxed part is differentiated."""
     name, scores, target = named
@@ -342,6 +343,9 @@ BAD = [
     ({"target": LABELS + 1}, r"target must"),
     ({"target": None}, r"target must be a torch.Tensor"),
     ({"mask": ONES}, r"mask must"),
+    ({"generator": 3}, r"generator must be a torch.Generator, but it is a int"),
+    ({"best_scores": 3}, r"best_scores must be a function of scores and target, but it is a int"),
+    ({"maximize": "yes"}, r"maximize must be True or False, but it is 'yes'"),
     ({"mask": torch.ones(3, dtype=torch.bool)}, r"mask must"),
     ({"metric": "accuracy"}, r"scores must have shape"),
     ({"metric": "accuracy", "scores": torch.ones(4, 1)}, r"scores must have at least two classes"),
@@ -376,3 +380,72 @@ def test_bad_input(arguments: dict[str, object], message: str) -> None:
     complete = {"scores": ONES, "target": LABELS, "metric": "ap", **arguments}
     with pytest.raises(DirectLossError, match=message):
         dl.uniloss(**complete)  # type: ignore[arg-type]
+
+
+# ------------------------------------------------------------------ metrics in real use
+
+
+@pytest.mark.parametrize(("n", "scale"), [(100, 1.0), (40, 10.0), (33, 30.0)])
+def test_rounding_inside_of_a_metric_is_no_reason_to_refuse_it(n: int, scale: float) -> None:
+    """A sigmoid in single precision ties large scores, and its vectorised tail rounds otherwise than its body."""
+    for seed in range(4):
+        scores = (scale * torch.randn(n, generator=_seeded(seed))).requires_grad_()
+        target = (torch.arange(n) % 4 == 0).long()
+        for metric in (binary_auroc, binary_average_precision):
+            uniloss(scores, target, metric, generator=_seeded(seed)).backward()
+        assert scores.grad is not None
+        assert bool(torch.isfinite(scores.grad).all())
+
+
+def test_a_metric_that_is_nan_for_an_anchor_is_refused() -> None:
+    def precision(scores: Tensor, target: Tensor) -> Tensor:
+        chosen = scores > 0
+        return (chosen & (target == 1)).sum() / chosen.sum()
+
+    scores, target = torch.tensor([-1.0, -2.0, -0.5, 0.3]), torch.tensor([0, 0, 1, 0])
+    with pytest.raises(DirectLossError, match=r"metric must be a finite number for all scores, but it is nan for"):
+        uniloss(scores, target, precision, generator=_seeded())
+
+
+def test_a_metric_may_write_into_its_scores() -> None:
+    def shifting(scores: Tensor, target: Tensor) -> Tensor:
+        scores.sub_(0.1)
+        return ((scores > 0) == (target == 1)).float().mean()
+
+    scores = torch.randn(12, generator=_seeded(3))
+    before = scores.clone()
+    uniloss(scores, torch.arange(12) % 2, shifting, generator=_seeded(), value="metric")
+    assert torch.equal(scores, before)
+
+
+@pytest.mark.parametrize("metric", ["ap", dl.metrics.average_precision, binary_average_precision])
+def test_inference_mode(metric: object) -> None:
+    scores, target = problem("ap")
+    expected = uniloss(scores, target, metric, generator=_seeded())  # type: ignore[arg-type]
+    with torch.inference_mode():
+        torch.testing.assert_close(uniloss(scores, target, metric, generator=_seeded()), expected)  # type: ignore[arg-type]
+
+
+def test_probabilities_are_warned_about() -> None:
+    with pytest.warns(DirectLossWarning, match="UniLoss takes logits"):
+        uniloss(torch.rand(12, generator=_seeded(4)), torch.arange(12) % 2, dl.metrics.auc, generator=_seeded())
+
+
+def test_masks_that_would_change_the_shape_of_a_metric_are_refused() -> None:
+    scores, target = torch.randn(6, 3, generator=_seeded(5)), (torch.arange(18) % 2).reshape(6, 3)
+    with pytest.raises(DirectLossError, match=r"mask must have one dimension for a metric of this kind"):
+        UniLoss(lambda s, t: ((s > 0) == (t == 1)).float().mean(0).min())(scores, target, torch.ones(6, 3).bool())
+
+
+def test_spline_through_a_part_of_the_comparisons_stays_in_range() -> None:
+    scores, target = torch.randn(6, 4, generator=_seeded(1)), torch.arange(6) % 4
+    for seed in range(8):
+        options = {"interpolation": "distance-spline", "fraction": 0.1, "generator": _seeded(seed)}
+        assert 0 < uniloss(scores, target, "accuracy", **options).item() < 1  # type: ignore[arg-type]
+
+
+def test_explain_of_a_metric_with_a_name() -> None:
+    scores, target = torch.randn(2, 10, generator=_seeded(2)), (torch.arange(10) % 3 == 0).long().expand(2, 10)
+    assert UniLoss("ap").explain(scores, target) == "AveragePrecisionPairs(), written by hand: 24, 24 comparisons."
+    with pytest.raises(DirectLossError, match="scores must be finite"):
+        UniLoss("ap").explain(scores * float("nan"), target)

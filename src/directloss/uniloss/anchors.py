@@ -135,6 +135,18 @@ def leap(scores: Tensor, items: Tensor) -> Tensor:
     return torch.where(top, scores.max() + beyond, scores.min() - beyond)
 
 
+def check_numbers(values: Tensor) -> Tensor:
+    """The metric must have a value for every anchor."""
+    if not bool(torch.isfinite(values).all()):
+        fail(
+            "metric",
+            "must be a finite number for all scores",
+            f"{float(values[~torch.isfinite(values)][0])} for {int((~torch.isfinite(values)).sum())} of the anchors",
+            "Give 0 / 0 a value inside of the metric, for example with clamp(min=1) in the denominator.",
+        )
+    return values
+
+
 class _Draw:
     """What both spaces share."""
 
@@ -154,7 +166,7 @@ class _Draw:
     def anchors(self) -> Anchors:
         kinds = [kind for kind in KINDS if getattr(self.how, kind)]
         drawn = [getattr(self, kind)(getattr(self.how, kind)) for kind in kinds]
-        values = torch.cat([value for _, value, _ in drawn])
+        values = check_numbers(torch.cat([value for _, value, _ in drawn]))
         bad = torch.cat([inconsistent for _, _, inconsistent in drawn])
         return Anchors(Joined([configurations for configurations, _, _ in drawn]), values, as_kinds(self.how), bad)
 

@@ -9,7 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from directloss._checks import DirectLossError, check_choice, check_finite, check_scores, check_tensor, fail
+from directloss._checks import (
+    DirectLossError,
+    check_choice,
+    check_finite,
+    check_scores,
+    check_tensor,
+    fail,
+    warn_once,
+)
 from directloss.uniloss.best import ideal_scores
 from directloss.uniloss.comparisons import Comparisons, Pairs
 from directloss.uniloss.refactoring import Bound, Refactored
@@ -102,6 +110,17 @@ class Automatic(Refactored):
             None if best is None or isinstance(comparisons, Pairs) else comparisons.values(best) > 0,
         )
 
+    def hide(self, scores: Tensor, target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Refactored.hide`; of a list of labels, or of items with one class each, some can be left out."""
+        if mask.dim() != 1:
+            fail(
+                "mask",
+                "must have one dimension for a metric of this kind, because leaving out entries would change its shape",
+                f"of shape {tuple(mask.shape)}",
+                "Pass batch_dims to treat lists separately, or leave out padding inside of the metric.",
+            )
+        return super().hide(scores, target, mask)
+
     def explain(self, scores: Tensor, target: Tensor) -> Explanation:
         """What was found in the metric's code, by file and line."""
         scores, target = check_scores(scores, 0, "(...)").detach(), check_tensor("target", target)
@@ -121,7 +140,7 @@ class Automatic(Refactored):
     def _measure(self, shape: torch.Size, target: Tensor, batched: bool) -> Callable[[Tensor], Tensor]:
         def measure(scores: Tensor) -> Tensor:
             with torch.no_grad():
-                rows = scores.detach().reshape(-1, *shape)
+                rows = scores.detach().clone().reshape(-1, *shape)  # a metric may write into its scores
                 if batched:
                     values: Tensor = self.metric(rows, target.expand(len(rows), *target.shape))
                     return values
@@ -144,7 +163,14 @@ class Automatic(Refactored):
     def _plan(self, scores: Tensor, target: Tensor) -> Plan:
         # Metrics look at the range of scores to tell probabilities from logits, so batches of the two are two kinds.
         low, high = torch.aminmax(scores)
-        kind = (scores.shape, scores.dtype, scores.device, target.shape, target.dtype, bool((low >= 0) & (high <= 1)))
+        bounded = bool((low >= 0) & (high <= 1))
+        if bounded and scores.numel() > 1:
+            warn_once(
+                f"probabilities {name_of(self.metric)}",
+                "All scores lie between 0 and 1. UniLoss takes logits: its anchors leave that range, and a metric that "
+                "then sees logits may value them otherwise. Pass what sigmoid or softmax would be taken of. Said once.",
+            )
+        kind = (scores.shape, scores.dtype, scores.device, target.shape, target.dtype, bounded)
         plan = self._plans.get(kind)
         if plan is None:
             while len(self._plans) >= KNOWN:
@@ -203,16 +229,21 @@ class Automatic(Refactored):
             )
 
     def _verified(self, scores: Tensor, target: Tensor, generator: torch.Generator) -> tuple[Trace, bool, bool]:
-        """A record whose replay gives the metric: with frozen guards, or else with followed ones."""
-        others = [variation(scores, generator, tied=k == 1) for k in range(CHECKS)]
+        """A record whose replay gives the metric: with frozen guards, or else with followed ones.
+
+        A metric that disagrees on scores that are far apart is refused. One that disagrees only on these scores, or on
+        tied ones, is measured but not replayed: rounding, as of a sigmoid of large scores, may tie what differs.
+        """
+        apart = [_far_apart(scores, generator) for _ in range(CHECKS - 1)]
+        others = [scores, *(variation(scores, generator, tied=k == 1) for k in range(CHECKS))]
         trace = record(self.metric, scores, target)
-        differs, unknown = self._differs(trace, others)
+        differs, unknown = self._differs(trace, apart)
         if not differs and not unknown:
-            return trace, False, True
+            return trace, False, not any(self._differs(trace, others))
         if trace.guards:
             second = record(self.metric, scores, target, follow=True)
-            if not any(self._differs(second, others)):
-                return second, True, True
+            if not any(self._differs(second, apart)):
+                return second, True, not any(self._differs(second, others))
         if differs:
             fail(
                 "metric",
@@ -224,7 +255,7 @@ class Automatic(Refactored):
 
     def _differs(self, trace: Trace, others: list[Tensor]) -> tuple[str, bool]:
         """Where a replay and the metric disagree, in words; and whether it asked unrecorded questions."""
-        for scores in (trace.scores, *others):
+        for scores in others:
             try:
                 plain = self._value(scores.to(trace.scores.dtype), trace.target)
             except DirectLossError:
@@ -252,6 +283,14 @@ class Automatic(Refactored):
             if not pattern.explains(other):
                 return False
         return True
+
+
+def _far_apart(scores: Tensor, generator: torch.Generator) -> Tensor:
+    """Scores in random order, all far enough from each other for rounding; probabilities stay probabilities."""
+    low, high = (0.02, 0.98) if float(scores.min()) >= 0 and float(scores.max()) <= 1 else (-2.0, 2.0)
+    places = torch.linspace(low, high, scores.numel() + 2, dtype=scores.dtype, device=scores.device)[1:-1]
+    order = torch.randperm(scores.numel(), generator=generator).to(scores.device)
+    return places[order].reshape(scores.shape)
 
 
 def _with_the_others(trace: Trace, scores: Tensor, answers: Tensor) -> tuple[Trace, Tensor]:

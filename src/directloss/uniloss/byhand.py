@@ -29,6 +29,9 @@ class PairRefactoring(Refactored):
 
     counting: str
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
     @abstractmethod
     def lists(self, scores: Tensor, target: Tensor) -> Tensor:
         """Labels 1, 0 or -1 (neither) of each score, as lists ``(b, n)`` of the flattened scores."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from directloss import kernels
-from directloss.uniloss.anchors import Anchoring, as_kinds, constants, leap
+from directloss.uniloss.anchors import Anchoring, as_kinds, check_numbers, constants, leap
 from directloss.uniloss.comparisons import BEYOND, Comparisons, Pairs, spread
 from directloss.uniloss.interpolation import Interpolation, InverseDistance
 from directloss.uniloss.lists import Layout, Ragged, layout
@@ -104,7 +104,7 @@ def _measured(problem: Bound, good: Tensor, nearby: Tensor, random: Tensor) -> t
         best = pairs.flipped(problem.best_scores.repeat(len(good), 1), good)
         near = pairs.flipped(fixed.repeat(len(nearby), 1), nearby)
         values = problem.measure(torch.cat([best, near, random, fixed[None]])).double()
-    return values[:-1].contiguous(), float(values[-1])
+    return check_numbers(values[:-1]).contiguous(), float(values[-1])
 
 
 def _none() -> Tensor:

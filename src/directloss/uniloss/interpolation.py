@@ -92,6 +92,9 @@ class DistanceSpline(Interpolation):
 
     def _solve(self, between: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         k = len(values)
+        # Anchors at one place share their value: seen through some of the comparisons only, they may differ in it.
+        same = (between <= 0).double()
+        values = same @ values.double() / same.sum(-1)
         distance = between.double() ** (self.power / 2)
         system = values.new_zeros(k + 1, k + 1, dtype=torch.float64)
         # The same anchor twice would make the system singular; this much on the diagonal changes no digit that counts.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from numbers import Real
 
 import torch
 from torch import Tensor, nn
@@ -145,12 +146,16 @@ class UniLoss(nn.Module):
     ) -> None:
         super().__init__()
         self.refactored = as_refactored(metric)
-        self.maximize = maximize
+        self.maximize = _check_maximize(maximize)
         self.anchoring = _with_unit(anchors, self.refactored)
         self.interpolation = as_interpolation(interpolation)
         self.fraction = _check_fraction(fraction)
+        if generator is not None and not isinstance(generator, torch.Generator):
+            fail("generator", "must be a torch.Generator", f"a {type(generator).__name__}")
         self.generator = generator
         self.value: str = check_choice("value", value, VALUES)
+        if best_scores is not None and not callable(best_scores):
+            fail("best_scores", "must be a function of scores and target", f"a {type(best_scores).__name__}")
         self.best_scores = best_scores
         self.batch_dims = check_count("batch_dims", batch_dims, least=0)
         self.reduction: str = check_choice("reduction", reduction, REDUCTIONS)
@@ -160,6 +165,10 @@ class UniLoss(nn.Module):
     @outside_graphs
     def forward(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
         """The loss of scores and target; see `uniloss`."""
+        if torch.is_inference_mode_enabled():  # the metric's code is watched, which ordinary tensors allow only
+            with torch.inference_mode(False), torch.no_grad():
+                copies = [part.clone() if isinstance(part, Tensor) else part for part in (scores, target, mask)]
+                return self.forward(*copies)  # type: ignore[arg-type]
         problems, batch_shape = self._problems(scores, target, mask)
         relaxed = [self._interpolated(*problem) for problem in problems]
         dtype = torch.promote_types(scores.dtype, torch.float32)
@@ -181,11 +190,12 @@ class UniLoss(nn.Module):
 
     def explain(self, scores: Tensor, target: Tensor) -> str:
         """What was found in the metric's code, for one problem, in words."""
+        problems, _ = self._problems(scores, target, None)
         if isinstance(self.refactored, Automatic):
-            return str(self.refactored.explain(scores, target))
-        problem = self.refactored.bind(scores, target)
-        count = 0 if problem is None else problem.comparisons.count
-        return f"{self.refactored!r}, written by hand: {count} comparisons."
+            return str(self.refactored.explain(*problems[0]))
+        bound = [self.refactored.bind(*problem) for problem in problems]
+        counts = [0 if one is None else one.comparisons.count for one in bound]
+        return f"{self.refactored!r}, written by hand: {', '.join(f'{count:,}' for count in counts)} comparisons."
 
     def extra_repr(self) -> str:
         """The settings that matter."""
@@ -310,8 +320,14 @@ def _with_unit(anchors: int | Anchoring, refactored: Refactored) -> Anchoring:
     return anchoring if isinstance(anchors, Anchoring) else replace(anchoring, unit=refactored.unit)
 
 
+def _check_maximize(maximize: object) -> bool:
+    if not isinstance(maximize, bool):
+        fail("maximize", "must be True or False", repr(maximize))
+    return maximize
+
+
 def _check_fraction(fraction: object) -> float:
-    if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction <= 1:
+    if isinstance(fraction, bool) or not isinstance(fraction, Real) or not 0 < float(fraction) <= 1:
         fail("fraction", "must be a share of the comparisons, above 0 and at most 1", repr(fraction))
     return float(fraction)
 
