@@ -446,3 +446,14 @@ def test_the_automatic_epsilon_of_huge_scores_is_finite(name: str, kind: torch.d
     task = dl.tasks.get(name)
     plain, found = task.auto_epsilon(scores, target), task.auto_epsilon(scores * huge, target)
     torch.testing.assert_close(found / huge, plain)
+
+
+@pytest.mark.parametrize("task", ["error", "accuracy", "topk@2"])
+@pytest.mark.parametrize("epsilon", [1e-4, 1e-7, 1e-30])
+def test_gradients_in_half_precision_are_finite_for_tiny_epsilons(task: str, epsilon: float) -> None:
+    scores = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)).half()
+    scores = (scores[:, 0] if task == "error" else scores).requires_grad_()
+    target = torch.arange(6) % (2 if task == "error" else 4)
+    dl.direct_loss(scores, target, task, epsilon=epsilon, sign=-1).backward()
+    assert scores.grad is not None
+    assert bool(torch.isfinite(scores.grad).all())

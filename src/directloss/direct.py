@@ -105,13 +105,16 @@ def _theorem(problem: Problem, epsilon: float | Tensor, sign: int) -> Tensor:
         direct = task.augmented(fixed, target, epsilon, sign)
     gap = task.score(scores, direct) - task.score(scores, predicted)
     problem.check_one_each(gap, "task.score")
-    carried: Tensor = _Carry.apply(gap * _factor(epsilon, sign, gap.dtype), losses)  # type: ignore[no-untyped-call]
+    carried: Tensor = _Carry.apply(gap * _factor(epsilon, sign, scores.dtype), losses)  # type: ignore[no-untyped-call]
     return carried
 
 
 def _factor(epsilon: float | Tensor, sign: int, kind: torch.dtype) -> float | Tensor:
-    """``sign / epsilon``, but finite: an epsilon whose inverse overflows must not make 0 * infinity."""
-    most = torch.finfo(kind).max / 1024
+    """``sign / epsilon``, but finite: an epsilon whose inverse overflows must not make 0 * infinity.
+
+    Nor infinity minus infinity, where the gradients of the two scores meet in half precision.
+    """
+    most = torch.finfo(kind).max / (4 if kind == torch.float16 else 1024)
     if not isinstance(epsilon, Tensor):
         return sign * min(1 / epsilon, most)
     most = min(most, torch.finfo(epsilon.dtype).max)
