@@ -37,7 +37,6 @@ IN_LAB: dict[str, tuple[str, ...]] = {
     "directloss.lab.experiments": (
         "directloss._checks", "directloss.metrics", "directloss.lab.config", "directloss.lab.data",
         "directloss.lab.experiments", "directloss.lab.methods", "directloss.lab.models", "directloss.lab.seeding",
-        # Of detection what is data and measurement, and not its pipeline, which trains.
         *(f"directloss.lab.detection.{part}" for part in (
             "drawing", "evaluation", "proposals", "sampling", "scenes", "views",
         )),

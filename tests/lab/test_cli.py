@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -101,6 +102,18 @@ def test_resume_of_a_finished_run_does_nothing_new(finished: tuple[Path, Result]
     assert result.exit_code == 0, result.output
     assert f"0 of {RUNS} runs to do" in result.output
     assert stored(folder) == before
+
+
+def test_packed_records_are_refused_before_anything_is_written(finished: tuple[Path, Result], tmp_path: Path) -> None:
+    folder = tmp_path / "packed"
+    folder.mkdir()
+    (folder / "run.json").write_bytes((finished[0] / "run.json").read_bytes())
+    (folder / "records.jsonl.gz").write_bytes(gzip.compress((finished[0] / "records.jsonl").read_bytes()))
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    result = call("reproduce", "robustness", "--out", folder, "--resume", "--workers", 1)
+    assert result.exit_code == 2
+    assert "must be unpacked before the run can go on" in result.output
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
 def test_the_stored_command_asks_for_the_same_run(finished: tuple[Path, Result], tmp_path: Path) -> None:

@@ -116,6 +116,16 @@ def test_predict_gives_the_scores_of_fit(finished: tuple[Path, Path, Result], tm
     assert load_model(folder / "model.pt").method == json.loads((folder / "run.json").read_text())["model"]
 
 
+def test_predict_does_not_overwrite_what_it_reads(finished: tuple[Path, Path, Result]) -> None:
+    data, folder, _ = finished
+    for path in (data, folder / "model.pt"):
+        before = path.read_bytes()
+        result = call("predict", folder / "model.pt", data, "--out", path)
+        assert result.exit_code == 2
+        assert "--out must be another file than the data and the model" in result.output
+        assert path.read_bytes() == before
+
+
 def test_predict_takes_other_orders_other_formats_and_no_target(
     finished: tuple[Path, Path, Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

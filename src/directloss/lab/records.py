@@ -134,6 +134,13 @@ def _lines(path: Path) -> Iterator[tuple[Record, int]]:
         yield record, start
 
 
+def check_unpacked(folder: Path) -> None:
+    """Packed records can be read, but nothing can be added to them."""
+    packed = folder / f"{FILE_NAME}.gz"
+    if packed.is_file() and not (folder / FILE_NAME).is_file():
+        fail(str(packed), "must be unpacked before the run can go on", "packed", f"Run: gunzip {packed}")
+
+
 class RecordFile:
     """The records of an output folder, in memory by key, and on disk as they come."""
 
@@ -141,9 +148,7 @@ class RecordFile:
         self.path = folder / FILE_NAME
         self.by_key: dict[str, Record] = {}
         whole = 0
-        packed = folder / f"{FILE_NAME}.gz"
-        if packed.is_file() and not self.path.is_file():
-            fail(str(packed), "must be unpacked before the run can go on", "packed", f"Run: gunzip {packed}")
+        check_unpacked(folder)
         for record, end in _lines(self.path):
             self.by_key[record["key"]] = record
             whole = end

@@ -22,7 +22,7 @@ from directloss.lab.experiments.photos import PhotoConfig, make_alexnet, weights
 from directloss.lab.folder import Folder, now
 from directloss.lab.pool import Pool
 from directloss.lab.progress import Display, Standing
-from directloss.lab.records import RecordFile, commit, versions
+from directloss.lab.records import RecordFile, check_unpacked, commit, versions
 from directloss.lab.search import close_storage, open_storage
 from directloss.lab.stages import Stages, first_few
 
@@ -151,6 +151,7 @@ def _resumed(experiment: Experiment, request: Request) -> tuple[str, Path, Confi
     """The stored run, perhaps with more methods, seeds, noise levels or classes than it had."""
     out = request.out or Path("runs") / f"{request.name}-{request.preset or 'quick'}"
     info = Folder(out).check_resumable(request.name)
+    check_unpacked(out)
     stored = experiment.config_from(info["config"])
     preset = str(info["preset"])
     if request.preset is not None and request.preset != preset:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from directloss._checks import fail
 from directloss.lab.cli.app import Interrupted, app
 from directloss.lab.cli.report import show_report
 
@@ -122,9 +123,11 @@ def predict(
     from directloss.lab.tabular.modelfile import load_model
     from directloss.lab.tabular.predicting import predict as score_rows
 
+    path = out if out is not None else Path(f"{data.name.split('.')[0]}-predictions.csv")
+    if path.resolve() in (data.resolve(), model.resolve()):
+        fail("--out", "must be another file than the data and the model, which it would overwrite", path)
     loaded = load_model(model)
     content, notes, rows = score_rows(loaded, data)
-    path = out if out is not None else Path(f"{data.name.split('.')[0]}-predictions.csv")
     write_all({path: content})
     console = Console()
     told = [f"Note: {note}" for note in notes]
