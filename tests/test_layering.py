@@ -18,18 +18,19 @@ MAY_IMPORT: dict[str, set[str]] = {
     "metrics": {"_checks", "_dynamo", "kernels"},
     "task": {"_checks"},
     "_problem": {"_checks", "task"},
-    "_module": {"_checks", "_problem", "task"},
-    "direct": {"_checks", "_dynamo", "_functorch", "_module", "_problem", "task"},
-    "surrogates": {"_checks", "_functorch", "_module", "_problem", "task"},
+    "_module": {"_checks", "_problem", "distributed", "task"},
+    "direct": {"_checks", "_dynamo", "_functorch", "_module", "_problem", "distributed", "task"},
+    "surrogates": {"_checks", "_functorch", "_module", "_problem", "distributed", "task"},
     "tasks": {"_checks", "kernels", "metrics", "task"},
-    "uniloss": {"_checks", "_dynamo", "kernels", "metrics"},
-    "distributed": {"_checks"},
+    "uniloss": {"_checks", "_dynamo", "distributed", "kernels", "metrics"},
+    "distributed": {"_checks", "_dynamo"},
     "full_batch": {"_checks"},
     "memory": {"_checks", "distributed"},
 }
 LIBRARY = set(MAY_IMPORT)
 MAY_IMPORT["__init__"] = LIBRARY
 MAY_IMPORT["lab"] = LIBRARY | {"__init__"}
+MAY_IMPORT["__main__"] = {"lab"}
 
 # Inside the lab: reports know stored records alone; an experiment declares, and has no training loop and no loss.
 IN_LAB: dict[str, tuple[str, ...]] = {

@@ -20,6 +20,7 @@ from directloss._dynamo import outside_graphs
 from directloss._functorch import transformable
 from directloss._module import LossModule
 from directloss._problem import Dim, Problem, prepare
+from directloss.distributed import Gather
 from directloss.task import Solved, Task
 
 
@@ -161,6 +162,10 @@ def _attach(scores: Tensor, solved: Solved) -> Tensor:
 class DirectLoss(LossModule):
     """`direct_loss` as a module, with the same arguments.
 
+    With ``gather=True`` the batch is that of all processes of ``torch.distributed``, joined along the first dimension;
+    value and parameter gradients under DDP or FSDP are those of one process with the whole batch. Every process has to
+    call it. A process group instead of True joins the processes of that group.
+
     Example:
         >>> loss_fn = DirectLoss("ap")
         >>> loss_fn
@@ -178,14 +183,17 @@ class DirectLoss(LossModule):
         reduction: str = "mean",
         dim: Dim | None = None,
         check_values: bool = True,
+        gather: Gather = False,
     ) -> None:
-        super().__init__(task, reduction, dim, check_values, epsilon)
+        super().__init__(task, reduction, dim, check_values, epsilon, gather)
         self.sign = check_sign(sign)
 
     def forward(
         self, scores: Tensor, target: Tensor, mask: Tensor | None = None, weight: Tensor | None = None
     ) -> Tensor:
         """The loss of a batch; see `direct_loss`."""
+        if self.gather is not False:
+            scores, target, mask, weight = self.joined(scores, target, mask, weight)
         return direct_loss(scores, target, self.task, sign=self.sign, mask=mask, weight=weight, **self.options())
 
     def extra_repr(self) -> str:

@@ -17,6 +17,7 @@ from directloss._checks import check_epsilon
 from directloss._functorch import transformable
 from directloss._module import LossModule
 from directloss._problem import Dim, Problem, prepare
+from directloss.distributed import Gather
 from directloss.task import Task
 
 
@@ -91,7 +92,7 @@ def _above_truth(problem: Problem, output: Any) -> Tensor:
 
 
 class HingeLoss(LossModule):
-    """`hinge_loss` as a module, with the same arguments.
+    """`hinge_loss` as a module, with the same arguments; ``gather`` as in `DirectLoss`.
 
     Example:
         >>> HingeLoss("ap", epsilon=2.0)
@@ -106,13 +107,16 @@ class HingeLoss(LossModule):
         reduction: str = "mean",
         dim: Dim | None = None,
         check_values: bool = True,
+        gather: Gather = False,
     ) -> None:
-        super().__init__(task, reduction, dim, check_values, epsilon)
+        super().__init__(task, reduction, dim, check_values, epsilon, gather)
 
     def forward(
         self, scores: Tensor, target: Tensor, mask: Tensor | None = None, weight: Tensor | None = None
     ) -> Tensor:
         """The loss of a batch; see `hinge_loss`."""
+        if self.gather is not False:
+            scores, target, mask, weight = self.joined(scores, target, mask, weight)
         return hinge_loss(scores, target, self.task, mask=mask, weight=weight, **self.options())
 
     def extra_repr(self) -> str:
@@ -120,7 +124,7 @@ class HingeLoss(LossModule):
 
 
 class PerceptronLoss(LossModule):
-    """`perceptron_loss` as a module, with the same arguments.
+    """`perceptron_loss` as a module, with the same arguments; ``gather`` as in `DirectLoss`.
 
     Example:
         >>> PerceptronLoss("ap")
@@ -128,14 +132,22 @@ class PerceptronLoss(LossModule):
     """
 
     def __init__(
-        self, task: str | Task | Any, *, reduction: str = "mean", dim: Dim | None = None, check_values: bool = True
+        self,
+        task: str | Task | Any,
+        *,
+        reduction: str = "mean",
+        dim: Dim | None = None,
+        check_values: bool = True,
+        gather: Gather = False,
     ) -> None:
-        super().__init__(task, reduction, dim, check_values)
+        super().__init__(task, reduction, dim, check_values, gather=gather)
 
     def forward(
         self, scores: Tensor, target: Tensor, mask: Tensor | None = None, weight: Tensor | None = None
     ) -> Tensor:
         """The loss of a batch; see `perceptron_loss`."""
+        if self.gather is not False:
+            scores, target, mask, weight = self.joined(scores, target, mask, weight)
         return perceptron_loss(scores, target, self.task, mask=mask, weight=weight, **self.options())
 
     def extra_repr(self) -> str:

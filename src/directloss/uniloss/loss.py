@@ -24,6 +24,7 @@ from directloss._checks import (
     warn_once,
 )
 from directloss._dynamo import outside_graphs
+from directloss.distributed import Gather, check_gather, drawing_from, exchange
 from directloss.uniloss import compiled
 from directloss.uniloss.anchors import Anchoring, Anchors, as_anchoring, sample
 from directloss.uniloss.automatic import Automatic
@@ -123,6 +124,9 @@ class Relaxed:
 class UniLoss(nn.Module):
     """`uniloss` as a module, with the same arguments. What is learned about a metric's code is kept.
 
+    With ``gather=True`` the batch is that of all processes, as in `DirectLoss`; the random choices are those of the
+    first process's generator, on all of them.
+
     Example:
         >>> loss_fn = UniLoss("accuracy", generator=torch.Generator().manual_seed(0))
         >>> scores = torch.randn(8, 3, requires_grad=True)
@@ -143,6 +147,7 @@ class UniLoss(nn.Module):
         batch_dims: int = 0,
         reduction: str = "mean",
         check_values: bool = True,
+        gather: Gather = False,
     ) -> None:
         super().__init__()
         self.refactored = as_refactored(metric)
@@ -160,6 +165,7 @@ class UniLoss(nn.Module):
         self.batch_dims = check_count("batch_dims", batch_dims, least=0)
         self.reduction: str = check_choice("reduction", reduction, REDUCTIONS)
         self.check_values = check_values
+        self.gather = check_gather(gather)
         self._best_is_known = False
 
     @outside_graphs
@@ -169,6 +175,14 @@ class UniLoss(nn.Module):
             with torch.inference_mode(False), torch.no_grad():
                 copies = [part.clone() if isinstance(part, Tensor) else part for part in (scores, target, mask)]
                 return self.forward(*copies)  # type: ignore[arg-type]
+        parts = {"scores": scores, "target": target, "mask": mask}
+        shards = exchange(parts, self.gather, self._generator())
+        if shards is None:
+            return self._joined_loss(scores, target, mask)
+        with drawing_from(self._generator(), shards.first_draws):
+            return self._joined_loss(shards.join("scores"), shards.join("target"), shards.join_some("mask"))
+
+    def _joined_loss(self, scores: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
         problems, batch_shape = self._problems(scores, target, mask)
         relaxed = [self._interpolated(*problem) for problem in problems]
         dtype = torch.promote_types(scores.dtype, torch.float32)

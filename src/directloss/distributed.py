@@ -1,0 +1,234 @@
+"""One batch from the shards of all processes, for losses that couple the items of a batch.
+
+Average precision of a shard is not a part of the average precision of the batch. So every process takes the scores and
+labels of all, computes the loss of the joined batch, and sends back the gradient of its own scores.
+
+Shards are joined along their first dimension, in the order of the ranks. Nothing is looked at before all processes have
+it, so that wrong input on one of them raises the same error on all, and none waits for another that has stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from directloss._checks import DirectLossError, check_tensor, fail
+from directloss._dynamo import outside_graphs
+
+Gather: TypeAlias = "bool | dist.ProcessGroup"
+"""True for all processes, a process group for those in it, False for this process alone."""
+Form = tuple[torch.dtype, torch.Size]
+Forms = dict[str, Form | None]
+
+
+@outside_graphs
+def gather_items(
+    scores: Tensor,
+    target: Tensor,
+    mask: Tensor | None = None,
+    weight: Tensor | None = None,
+    *,
+    group: dist.ProcessGroup | None = None,
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """The batch of all processes, for a loss of your own; the losses of this library do it with ``gather=True``.
+
+    Every process of the group has to call it, with gradients or without. The shards may differ in their first
+    dimension, which may be 0. On the way back, a process receives the gradient of its own scores times the number of
+    processes: DDP and FSDP divide by that number when they average over processes, so that the gradients of the
+    parameters are those of one process with the whole batch.
+
+    Args:
+        scores: the scores of this process, with a first dimension.
+        target: its labels, as many as ``scores`` has in the first dimension; likewise ``mask`` and ``weight``.
+        mask: as the losses take it.
+        weight: as the losses take it.
+        group: the processes; all of them by default. Without a process group, the arguments are returned.
+
+    Example:
+        >>> scores, target, mask, weight = gather_items(torch.tensor([2.0, 1.0]), torch.tensor([1, 0]))
+        >>> scores  # no process group here, so these are all
+        tensor([2., 1.])
+    """
+    shards = exchange({"scores": scores, "target": target, "mask": mask, "weight": weight}, group or True)
+    if shards is None:
+        return scores, target, mask, weight
+    return shards.join("scores"), shards.join("target"), shards.join_some("mask"), shards.join_some("weight")
+
+
+@dataclass(frozen=True)
+class Shards:
+    """What all processes brought, by argument and rank."""
+
+    parts: Mapping[str, list[Tensor] | None]
+    first_draws: Tensor | None
+    """The state of the first process's random generator."""
+
+    def join(self, argument: str) -> Tensor:
+        """The parts of an argument that every process has, one after the other."""
+        parts = self.parts[argument]
+        if parts is None:
+            fail(argument, "must be given", None)
+        return torch.cat(parts)
+
+    def join_some(self, argument: str) -> Tensor | None:
+        """As `join`; None for an argument that was left out."""
+        return None if self.parts[argument] is None else self.join(argument)
+
+    def common(self, argument: str) -> Tensor:
+        """An argument that is not divided: all processes must have brought the same."""
+        parts = self.parts[argument]
+        if parts is None:
+            fail(argument, "must be given", None)
+        if not all(torch.equal(parts[0], other) for other in parts):
+            fail(argument, "must be the same on all processes, because it is not divided among them", "different")
+        return parts[0]
+
+
+@outside_graphs
+def exchange(
+    tensors: Mapping[str, Tensor | None], gather: Gather, draws: torch.Generator | None = None
+) -> Shards | None:
+    """Bring the tensors of all processes to all; None where there is only this one. ``"scores"`` carry gradients."""
+    if gather is False or not (dist.is_available() and dist.is_initialized()):
+        return None
+    if torch._C._are_functorch_transforms_active():
+        fail("gather", "must be False inside the transforms of torch.func", gather)
+    group = None if gather is True else gather
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    mine = (_forms_of(tensors), draws.get_state() if draws is not None and rank == 0 else None)
+    told: list[Any] = [None] * size
+    dist.all_gather_object(told, mine, group=group)
+    forms = _agreed([forms for forms, _ in told])
+    parts = _gathered(tensors, forms, group)
+    own = parts["scores"]
+    if own is not None:
+        own[rank] = _Times.apply(tensors["scores"], size)  # type: ignore[no-untyped-call]
+    return Shards(parts, told[0][1])
+
+
+@contextmanager
+def drawing_from(generator: torch.Generator, state: Tensor | None) -> Iterator[None]:
+    """Draw the numbers that the first process draws; the generators of the others go on where they were."""
+    if state is None or not dist.is_initialized() or torch.equal(generator.get_state(), state):
+        yield
+        return
+    own = generator.get_state()
+    generator.set_state(state)
+    try:
+        yield
+    finally:
+        generator.set_state(own)
+
+
+def check_gather(gather: object) -> Gather:
+    """True, False or a process group that this process belongs to."""
+    kinds = (bool, dist.ProcessGroup) if dist.is_available() else (bool,)
+    if not isinstance(gather, kinds):
+        fail("gather", "must be True, False or a process group that this process belongs to", repr(gather))
+    return gather
+
+
+class _Times(torch.autograd.Function):
+    """The same values, with a gradient that is so many times as large."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, factor: int) -> Tensor:
+        ctx.factor = factor
+        return values.view_as(values)
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None]:
+        return grad_output * ctx.factor, None
+
+
+# ---------------------------------------------------------------------- what the others must know before
+
+
+def _forms_of(tensors: Mapping[str, Tensor | None]) -> Forms | str:
+    """Type and shape of each tensor, or what is wrong with them."""
+    try:
+        scores = check_tensor("scores", tensors["scores"])
+        if scores.dim() == 0:
+            fail("scores", "must have a first dimension, along which the processes are joined", "a single number")
+        for argument in ("target", "mask"):
+            part = tensors.get(argument)
+            if part is not None or argument == "target":
+                _check_length(argument, check_tensor(argument, part), len(scores))
+        given = {name: None if part is None else check_tensor(name, part) for name, part in tensors.items()}
+    except DirectLossError as error:
+        return str(error)
+    return {name: None if part is None else (part.dtype, part.shape) for name, part in given.items()}
+
+
+def _check_length(argument: str, part: Tensor, items: int) -> None:
+    if part.dim() == 0 or len(part) != items:
+        rule = f"must have as many entries in the first dimension as scores, {items}"
+        fail(argument, f"{rule}, because the processes are joined along it", f"of shape {tuple(part.shape)}")
+
+
+def _agreed(told: list[Forms | str]) -> list[Forms]:
+    """The forms of all, which may differ in the first dimension alone. Raises the same on every process."""
+    forms: list[Forms] = []
+    for rank, one in enumerate(told):
+        if isinstance(one, str):
+            raise DirectLossError(f"On process {rank}: {one}")
+        forms.append(one)
+    for rank, one in enumerate(forms):
+        for argument, form in one.items():
+            first = forms[0][argument]
+            if _kind(form) != _kind(first):
+                rule = "must have the same type and shape on all processes, except for the first dimension"
+                fail(argument, rule, f"{_words(first)} on process 0 and {_words(form)} on process {rank}")
+    return forms
+
+
+def _kind(form: Form | None) -> tuple[Any, ...] | None:
+    return None if form is None else (form[0], len(form[1]), form[1][1:])
+
+
+def _words(form: Form | None) -> str:
+    return "missing" if form is None else f"{form[0]} of shape {tuple(form[1])}"
+
+
+# ---------------------------------------------------------------------- one gather of bytes
+
+
+def _gathered(
+    tensors: Mapping[str, Tensor | None], forms: list[Forms], group: dist.ProcessGroup | None
+) -> dict[str, list[Tensor] | None]:
+    """All tensors of all processes. They travel as bytes, which every backend takes, padded to the longest."""
+    device = next(part.device for part in tensors.values() if part is not None)
+    lengths = [sum(_bytes(form) for form in one.values()) for one in forms]
+    mine = [
+        part.detach().to(device).contiguous().view(-1).view(torch.uint8)
+        for part in tensors.values()
+        if part is not None
+    ]
+    buffer = torch.zeros(max(lengths), dtype=torch.uint8, device=device)
+    packed = torch.cat(mine)
+    buffer[: len(packed)] = packed
+    received = [torch.empty_like(buffer) for _ in forms]
+    if len(buffer):
+        dist.all_gather(received, buffer, group=group)
+    unpacked = [_unpacked(one, its) for one, its in zip(received, forms, strict=True)]
+    return {name: None if form is None else [one[name] for one in unpacked] for name, form in forms[0].items()}
+
+
+def _unpacked(buffer: Tensor, forms: Forms) -> dict[str, Tensor]:
+    found, start = {}, 0
+    for argument, form in forms.items():
+        if form is not None:
+            end = start + _bytes(form)
+            found[argument] = buffer[start:end].clone().view(form[0]).view(form[1])
+            start = end
+    return found
+
+
+def _bytes(form: Form | None) -> int:
+    return 0 if form is None else form[0].itemsize * form[1].numel()
