@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,8 +25,7 @@ Dim = int | Sequence[int]
 UNSIGNED = (torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64)
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(NamedTuple):
     """A batch of problems in canonical form: the dimensions of one problem last, padding labelled `IGNORE`."""
 
     task: Task
@@ -67,7 +66,7 @@ class Problem:
         """Mean, sum, or nothing, over the problems that count; in the type of the scores, or float32 for half
         precision.
         """
-        losses = losses.to(torch.promote_types(self.scores.dtype, torch.float32))
+        losses = losses.to(_result_type(self.scores))
         weight = self._weight_of(counted)
         if weight is None:
             if reduction == "none" or losses.dim() == 0:
@@ -93,8 +92,12 @@ class Problem:
             f"{missing} of {counted.numel()} problems have no loss under {self.task!r} (for a ranking: no relevant "
             "or no irrelevant item that counts). They have loss 0, gradient 0, no part in the mean. This is said once.",
         )
-        counted = counted.to(torch.promote_types(self.scores.dtype, torch.float32))
+        counted = counted.to(_result_type(self.scores))
         return counted if self.weight is None else counted * self.weight
+
+
+def _result_type(scores: Tensor) -> torch.dtype:
+    return torch.promote_types(scores.dtype, torch.float32)
 
 
 def prepare(
@@ -133,10 +136,10 @@ def prepare(
         if weight.shape != batch_shape and weight.shape == target.shape:
             task, weight = _weigh_items(task, weight, mask, batch_shape), None
         else:
-            weight = check_weight(weight, batch_shape, "problem").to(torch.promote_types(scores.dtype, torch.float32))
+            weight = check_weight(weight, batch_shape, "problem").to(_result_type(scores))
     if mask is not None:
         if task.target_dims == 0:
-            hidden = mask.to(torch.promote_types(scores.dtype, torch.float32))
+            hidden = mask.to(_result_type(scores))
             weight, shown = hidden if weight is None else hidden * weight, mask
         else:
             target = torch.where(mask, target, IGNORE)

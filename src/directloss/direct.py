@@ -106,8 +106,7 @@ def _theorem(problem: Problem, epsilon: float | Tensor, sign: int) -> Tensor:
         direct = task.augmented(fixed, target, epsilon, sign)
     gap = task.score(scores, direct) - task.score(scores, predicted)
     problem.check_one_each(gap, "task.score")
-    carried: Tensor = _Carry.apply(gap * _factor(epsilon, sign, scores.dtype), losses)  # type: ignore[no-untyped-call]
-    return carried
+    return _worth((gap * _factor(epsilon, sign, scores.dtype)).to(losses.dtype), losses)
 
 
 def _factor(epsilon: float | Tensor, sign: int, kind: torch.dtype) -> float | Tensor:
@@ -122,41 +121,26 @@ def _factor(epsilon: float | Tensor, sign: int, kind: torch.dtype) -> float | Te
     return (sign / epsilon).clamp(-most, most)
 
 
-class _Carry(torch.autograd.Function):
-    """The value of the second argument with the gradient of the first, whatever value the first may have."""
-
-    @staticmethod
-    def forward(ctx: Any, gap: Tensor, losses: Tensor) -> Tensor:
-        ctx.kind = gap.dtype
-        return losses.clone()
-
-    @staticmethod
-    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None]:
-        return grad_output.to(ctx.kind), None
-
-
-class _Attach(torch.autograd.Function):
-    """A value together with its gradient, both known already."""
-
-    @staticmethod
-    def forward(ctx: Any, scores: Tensor, solved: Solved) -> Tensor:
-        ctx.gradient, ctx.kind = solved.gradient, scores.dtype
-        return solved.loss
-
-    @staticmethod
-    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None]:
-        gradient: Tensor = ctx.gradient
-        if grad_output.dim() > 0:
-            grad_output = grad_output.reshape(grad_output.shape + (1,) * (gradient.dim() - grad_output.dim()))
-        # Half precision only at the very end: the scale of a loss must act before small gradients vanish.
-        return (gradient * grad_output).to(ctx.kind), None
-
-
 def _attach(scores: Tensor, solved: Solved) -> Tensor:
+    """The known losses together with their known gradient."""
     if solved.gradient is None:
         return solved.loss
-    attached: Tensor = _Attach.apply(scores, solved)  # type: ignore[no-untyped-call]
-    return attached
+    wide = scores.to(solved.gradient.dtype)  # half precision only at the very end, where backward undoes this
+    if wide.dim() == 1 and solved.loss.dim() == 0:
+        return _worth(torch.dot(wide, solved.gradient), solved.loss)
+    product = wide * solved.gradient
+    inside = tuple(range(solved.loss.dim(), product.dim()))
+    return _worth(product.sum(inside) if inside else product, solved.loss)
+
+
+def _worth(carrier: Tensor, value: Tensor) -> Tensor:
+    """The gradient of ``carrier`` with another value, whatever (infinity included) its own may be.
+
+    The value is written where autograd does not look: sums and products do not need their results to be differentiated.
+    An ``autograd.Function`` would do the same, and call Python from every backward pass.
+    """
+    carrier.detach().copy_(value)
+    return carrier
 
 
 class DirectLoss(LossModule):

@@ -37,6 +37,7 @@ from directloss._dynamo import outside_graphs
 BINARY = 'Relevance is binary here; for grades there is "graded_ndcg".'
 LABELS = (0, 1, IGNORE)
 BACKENDS = ("auto", "compiled", "tensor")
+NOT_ASKED = np.zeros((0, 1), dtype=np.int64)
 _chosen: ContextVar[str] = ContextVar("backend", default="auto")
 
 
@@ -153,13 +154,19 @@ def least_epsilon(kind: torch.dtype) -> float:
     return math.sqrt(torch.finfo(kind).tiny)
 
 
+@lru_cache
+def largest(kind: torch.dtype) -> float:
+    """The largest number of a type."""
+    return torch.finfo(kind).max
+
+
 LEAST_UNIT = 2.0**-960
 """Where epsilon times the number of pairs is less, the gradient is cut: its inverse times any count is still finite."""
 
 
 def bounded(gradient: Tensor, kind: torch.dtype) -> Tensor:
     """A gradient in a type that may be narrower: what would overflow it is cut to its largest number."""
-    most = torch.finfo(kind).max
+    most = largest(kind)
     return gradient.clamp(-most, most).to(kind)
 
 
@@ -220,20 +227,20 @@ def _solve_compiled(
     loss = np.empty(shape[:-1], dtype=values.dtype)
     counts = np.empty((*shape[:-1], 2), dtype=np.int64)
     grad = np.empty(shape if gradient else (0, n), dtype=values.dtype)
-    above_w = np.zeros(shape if above == "predicted" else (0, n), dtype=np.int64)
-    above_d = np.zeros(shape if above == "augmented" else (0, n), dtype=np.int64)
+    above_w = np.zeros(shape, dtype=np.int64) if above == "predicted" else NOT_ASKED
+    above_d = np.zeros(shape, dtype=np.int64) if above == "augmented" else NOT_ASKED
     missing = compiled.solve(
         values.view(np.uint32 if narrow else np.uint64).reshape(-1, n), labels.reshape(-1, n), narrow,
         weights.tables.numpy(), weights.base, weights.stride, weights.alpha, weights.beta, weights.first,
         weights.cutoff, weights.max_fpr,
         weights.monotone(sign), steps, epsilon is None, GRID, MOST, HAIR, EXCHANGES, least_epsilon(scores.dtype),
-        STEADY, sign, LEAST_UNIT, torch.finfo(scores.dtype).max,
+        STEADY, sign, LEAST_UNIT, largest(scores.dtype),
         loss.reshape(-1), grad.reshape(-1, n), above_w.reshape(-1, n), above_d.reshape(-1, n), counts.reshape(-1, 2),
     )  # fmt: skip
     if missing < 0:  # a score is not finite
         if check_values:
             check_finite(torch.where(target >= 0, scores, 0.0))
-        most = torch.finfo(scores.dtype).max
+        most = largest(scores.dtype)
         known = torch.nan_to_num(scores, nan=most)
         return _solve_compiled(known, target, weights, epsilon, sign, gradient, above, check_values, padding)
     return Rankings(
