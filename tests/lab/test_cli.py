@@ -150,7 +150,12 @@ BAD: list[tuple[list[str], str]] = [
     (["reproduce", "robustness", "--methods", "pos-apple"], "task must be a known name"),
     (["reproduce", "robustness", "--methods", ","], "methods must name at least one"),
     (["reproduce", "robustness", "--methods", "x-ent,x-ent"], "methods must name each once"),
-    (["reproduce", "robustness", "--seeds", "0"], "seeds must be a whole number of at least 1"),
+    (["reproduce", "robustness", "--methods", "x-ent:batch=8"], "methods must have no option 'batch' here"),
+    (["reproduce", "robustness", "--seeds", "0"], "seeds must be a whole number from 1 to 1000"),
+    (["reproduce", "robustness", "--set", "momentum=NaN"], "momentum must be a number from 0 to below 1"),
+    (["reproduce", "robustness", "--set", "deviation=Infinity"], "deviation must be positive and finite"),
+    (["reproduce", "robustness", "--set", "train_points=-5"], "train_points must be a whole number of at least 1"),
+    (["reproduce", "synthetic", "--set", "positive_share=2"], "positive_share must be a share above 0 and below 1"),
     (["reproduce", "robustness", "--seeds", "many"], "Invalid value for '--seeds'"),
     (
         ["reproduce", "robustness", "--noise", "20"],

@@ -12,8 +12,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from directloss._checks import check_choice, check_count, check_epsilon, check_positive, fail, near
+from directloss._checks import check_choice, check_epsilon, fail, near
 from directloss.lab.methods import FAMILIES, Method, parse_method
+from directloss.lab.rules import (
+    ABOVE_ZERO,
+    COUNT,
+    COUNT_OR_ZERO,
+    NOT_NEGATIVE,
+    SHARE_OR_ALL,
+    Rule,
+    Rules,
+    check_numbers,
+    share,
+    whole,
+)
 
 Params = dict[str, float | str]
 """Hyper-parameters of one run, such as ``{"learning_rate": 0.01, "weight_decay": 0.0, "epsilon": "auto"}``."""
@@ -21,6 +33,7 @@ Params = dict[str, float | str]
 SELECTIONS = ("train", "val")
 OPTIMIZERS = ("adam", "adamw", "rmsprop", "sgd")
 PARTS = ("train", "val", "test")
+INTERPOLATIONS = ("inverse-distance", "distance-spline")
 SEARCH_SEED = 1000
 """Seeds of search runs start here, seeds of final runs at 0: they never meet."""
 
@@ -41,11 +54,8 @@ class Grid:
     def __post_init__(self) -> None:
         if not self.learning_rate or not self.weight_decay:
             fail("grid", "must have at least one learning rate and one weight decay", self)
-        for rate in self.learning_rate:
-            check_positive("learning_rate", rate)
-        for decay in self.weight_decay:
-            if not 0 <= decay < float("inf"):
-                fail("weight_decay", "must be a number of at least 0", repr(decay))
+        ABOVE_ZERO.check("learning_rate", self.learning_rate)
+        NOT_NEGATIVE.check("weight_decay", self.weight_decay)
         for epsilon in self.epsilon:
             check_epsilon(epsilon)
         # 1 and 1.0 are the same setting and must have the same name.
@@ -97,10 +107,19 @@ class Config:
     momentum: float = 0.9
     """For ``sgd`` only."""
 
-    counts: ClassVar[tuple[str, ...]] = ("iterations", "evaluate_every", "seeds", "search_seeds")
-    """Which numbers must be at least 1."""
+    rules: ClassVar[Rules] = {
+        "iterations": COUNT,
+        "evaluate_every": COUNT,
+        "seeds": whole(1, SEARCH_SEED, ", where the seeds of the search begin"),
+        "search_seeds": COUNT,
+        "hidden": COUNT,
+        "noise": share(0, 0.5, "shares of flipped labels", "Write 20 % as 0.2 or as 20%."),
+        "momentum": Rule("a number from 0 to below 1", lambda value: 0 <= value < 1),
+    }
+    """What each number must be. An experiment adds those of its own numbers; every number has one."""
 
     def __post_init__(self) -> None:
+        check_numbers(self)
         grids = self.grids()
         sizes = {family: len(grid) for family, grid in grids.items()}
         if len(set(sizes.values())) != 1:
@@ -116,19 +135,10 @@ class Config:
         _check_unique("methods", self.methods)
         if not self.noise:
             fail("noise", "must name at least one share of flipped labels", "empty")
-        for share in self.noise:
-            if not 0 <= share <= 0.5:
-                fail("noise", "must be shares of flipped labels from 0 to 0.5", share, "Write 20 % as 0.2 or as 20%.")
         _check_unique("noise", self.noise)
         for part in self.noisy_parts:
             check_choice("noisy_parts", part, PARTS)
-        for name in self.counts:
-            check_count(name, getattr(self, name))
-        if self.seeds > SEARCH_SEED:
-            fail("seeds", f"must be at most {SEARCH_SEED}, where the seeds of the search begin", self.seeds)
-        for width in self.hidden:
-            check_count("hidden", width)
-        object.__setattr__(self, "noise", tuple(float(share) for share in self.noise))
+        object.__setattr__(self, "noise", tuple(float(flipped) for flipped in self.noise))
         check_choice("select_on", self.select_on, SELECTIONS)
         check_choice("optimizer", self.optimizer, OPTIMIZERS)
 
@@ -222,9 +232,18 @@ class EpochConfig(Config):
     stretch: int = 1
     """UniLoss: how many times longer its schedule is."""
 
-    counts: ClassVar[tuple[str, ...]] = (
-        "evaluate_every", "seeds", "search_seeds", "epochs", "batch_size", "anchors", "stretch",
-    )  # fmt: skip
+    rules: ClassVar[Rules] = {
+        "iterations": Rule("0, because this experiment counts epochs", lambda value: value == 0, "Set epochs."),
+        "epochs": COUNT,
+        "batch_size": COUNT,
+        "drops": COUNT,
+        "factor": ABOVE_ZERO,
+        "points": COUNT_OR_ZERO,
+        "train_measured": COUNT_OR_ZERO,
+        "anchors": COUNT,
+        "fraction": SHARE_OR_ALL,
+        "stretch": COUNT,
+    }
     datasets: ClassVar[tuple[str, ...]] = ()
     """The data sets that the experiment knows."""
     has_noise: ClassVar[bool] = False
@@ -232,19 +251,10 @@ class EpochConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.iterations:
-            fail("iterations", "must be 0, because this experiment counts epochs", self.iterations, "Set epochs.")
         if self.noise != (0.0,) and not self.has_noise:
             fail("noise", "must be 0, because this experiment has no 0/1 labels to flip", self.noise)
         check_choice("dataset", self.dataset, self.datasets)
-        for name in ("points", "train_measured"):
-            if getattr(self, name) < 0:
-                fail(name, "must be at least 0", getattr(self, name))
-        check_positive("factor", self.factor)
-        for drop in self.drops:
-            check_count("drops", drop)
-        if not 0 < self.fraction <= 1:
-            fail("fraction", "must be a share above 0 and at most 1", self.fraction)
+        check_choice("interpolation", self.interpolation, INTERPOLATIONS)
 
     def batch_of(self, method: Method) -> int:
         """The size of the batches of a method, which may name one itself."""

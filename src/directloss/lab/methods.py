@@ -166,8 +166,16 @@ class Method:
             control=bool(self.option("control")),
         )
 
-    def check_fits(self, metric: str) -> None:
-        """Whether it can train an experiment that is judged by ``metric``: ``ap``, ``accuracy`` or ``pck``."""
+    def check_full_batch(self, argument: str = "methods") -> None:
+        """An option that names the size of batches would mean nothing where training takes all data at once."""
+        if self.option("batch"):
+            fail(argument, "must have no option 'batch' here, where the size of batches is fixed", repr(self.name))
+
+    def check_fits(self, metric: str, argument: str = "method") -> None:
+        """Whether it can train an experiment that is judged by ``metric``: ``ap``, ``accuracy`` or ``pck``.
+
+        ``ap`` stands for everything that takes one score per item.
+        """
         if self.kind == "uniloss":
             fits = UNILOSS[self.task] == metric
         elif self.kind in ("mse", "x-ent"):
@@ -180,7 +188,8 @@ class Method:
                 "accuracy": "x-ent, uniloss-accuracy, pos-accuracy, neg-accuracy, hinge-accuracy, per-accuracy",
                 "pck": "uniloss-pckh and mse- with a width",
             }
-            fail("method", f"must be one that can train for {metric}", repr(self.name), f"These can: {known[metric]}.")
+            what = {"ap": "one score per item", "accuracy": "scores of classes", "pck": "heatmaps"}[metric]
+            fail(argument, f"must name what can train on {what}", repr(self.name), f"These can: {known[metric]}.")
 
 
 def _squared_error(heatmaps: Tensor, target: Tensor, width: float) -> Tensor:

@@ -21,13 +21,13 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import nn
 
-from directloss._checks import check_count
 from directloss.lab.experiments import classes, mnist_ap, pose
 from directloss.lab.experiments.base import Experiment
+from directloss.lab.rules import COUNT, Rules
 
 OPTIONS = ("anchors=5", "anchors=10", "spline", "nearest", "bits", "control", "automatic")
 SIZES = (8, 16, 32, 64, 128, 256, 512, 1024)
@@ -40,9 +40,7 @@ class ShrunkConfig(classes.ClassesConfig):
     shrink: int = 1
     """So many pixels in each direction become one, their mean; augmentation comes before."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("shrink", self.shrink)
+    rules: ClassVar[Rules] = {"shrink": COUNT}
 
 
 def _shrunk(config: classes.ClassesConfig, **changes: Any) -> ShrunkConfig:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from directloss._checks import check_choice, fail
-from directloss.lab.config import Config
+from directloss.lab.config import Config, EpochConfig
 from directloss.lab.data import Part, Split
 from directloss.lab.methods import parse_method
 
@@ -112,8 +112,11 @@ class Experiment:
 
     def check(self, config: Config, root: str | None) -> None:
         """Methods that fit the metric, and data that is there."""
-        for method in config.methods:
-            parse_method(method).check_fits(self.metric)
+        for name in config.methods:
+            method = parse_method(name)
+            method.check_fits(self.metric)
+            if not isinstance(config, EpochConfig):
+                method.check_full_batch()
         if root is None:
             if self.needs_root:
                 fail("--data-root", f"must name the folder with the data of {self.name!r}", "missing")

@@ -25,12 +25,12 @@ from typing import ClassVar
 
 from torch import nn
 
-from directloss._checks import check_count
 from directloss.lab.config import EpochConfig, Grid
 from directloss.lab.data import Split
 from directloss.lab.data.pictures import CLASSES, crop_and_flip, read_classes, split_classes
 from directloss.lab.experiments.base import Experiment, Source
 from directloss.lab.models import ResNet20
+from directloss.lab.rules import COUNT, Rules
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,11 +42,7 @@ class ClassesConfig(EpochConfig):
     """Channels of the first stage of the ResNet."""
 
     datasets: ClassVar[tuple[str, ...]] = ("cifar10", "cifar100", "fashion-mnist", "mnist")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("validation", self.validation)
-        check_count("width", self.width)
+    rules: ClassVar[Rules] = {"validation": COUNT, "width": COUNT}
 
 
 def _data(config: ClassesConfig, source: Source) -> Split:

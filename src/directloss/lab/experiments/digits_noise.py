@@ -23,16 +23,18 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import nn
 
-from directloss._checks import check_choice, check_count, fail
+from directloss._checks import check_choice, fail
 from directloss.lab.config import Config, Grid
 from directloss.lab.data import Split, thirds
 from directloss.lab.data.digits import mnist, small_digits
 from directloss.lab.experiments.base import Experiment, Source
 from directloss.lab.models import Scorer
+from directloss.lab.rules import COUNT, Rules
 from directloss.lab.seeding import generator
 
 IMAGES = ("digits", "mnist")
@@ -47,10 +49,11 @@ class DigitsConfig(Config):
     points: int = 6_000
     """How many images are drawn for each seed, if there are more."""
 
+    rules: ClassVar[Rules] = {"points": COUNT}
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("images", self.images, IMAGES)
-        check_count("points", self.points)
         for name in self.classes:
             if name not in tuple("0123456789"):
                 fail("classes", "must be digits", repr(name))

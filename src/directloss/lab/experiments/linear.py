@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import nn
@@ -28,6 +29,7 @@ from directloss.lab.data.synthetic import half_space
 from directloss.lab.experiments.base import Experiment, Source
 from directloss.lab.methods import PAPER_METHODS
 from directloss.lab.models import Scorer
+from directloss.lab.rules import COUNT, Rules, check_below
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,12 @@ class LinearConfig(Config):
     points: int = 20_000
     train_points: int = 10_000
     dimensions: int = 10
+
+    rules: ClassVar[Rules] = {"points": COUNT, "train_points": COUNT, "dimensions": COUNT}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_below("train_points", self.train_points, "points", self.points)
 
 
 def _data(config: LinearConfig, source: Source) -> Split:

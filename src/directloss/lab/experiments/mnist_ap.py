@@ -28,6 +28,7 @@ from directloss.lab.data import Split
 from directloss.lab.data.pictures import read_classes, zeros_against_rest
 from directloss.lab.experiments.base import Experiment, Source
 from directloss.lab.models import TwoWay
+from directloss.lab.rules import COUNT, Rules
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,7 @@ class MnistConfig(EpochConfig):
 
     datasets: ClassVar[tuple[str, ...]] = ("mnist", "fashion-mnist")
     has_noise: ClassVar[bool] = True
+    rules: ClassVar[Rules] = {"validation": COUNT}
 
 
 def _data(config: MnistConfig, source: Source) -> Split:

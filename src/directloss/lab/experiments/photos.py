@@ -12,12 +12,13 @@ from typing import Any, ClassVar
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from directloss._checks import check_choice, check_count, fail
+from directloss._checks import check_choice, fail
 from directloss.lab.config import Config
 from directloss.lab.data.images import CONTEXT, CROP
 from directloss.lab.experiments.base import Source
 from directloss.lab.models import Scorer
 from directloss.lab.models.alexnet import AlexNet, load_weights
+from directloss.lab.rules import COUNT, COUNT_OR_ZERO, Rules, whole
 from directloss.lab.seeding import seeded
 
 LAYERS = ("all", "head")
@@ -59,18 +60,21 @@ class PhotoConfig(Config):
     """How often the hardest negatives are added and training goes on."""
 
     datasets: ClassVar[tuple[str, ...]] = ()
+    rules: ClassVar[Rules] = {
+        "size": whole(SMALLEST, 10_000, " for AlexNet"),
+        "context": COUNT_OR_ZERO,
+        "width": COUNT,
+        "pool": COUNT_OR_ZERO,
+        "batch_size": COUNT_OR_ZERO,
+        "chunk": COUNT_OR_ZERO,
+        "hard_rounds": COUNT_OR_ZERO,
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("layers", self.layers, LAYERS)
-        check_count("width", self.width)
-        if self.size < SMALLEST:
-            fail("size", f"must be at least {SMALLEST} for AlexNet", self.size)
-        if not 0 <= 2 * self.context < self.size:
-            fail("context", "must be at least 0 and leave room for the box", self.context)
-        for name in ("pool", "batch_size", "chunk", "hard_rounds"):
-            if getattr(self, name) < 0:
-                fail(name, "must be at least 0", getattr(self, name))
+        if 2 * self.context >= self.size:
+            fail("context", f"must leave room for the box in {self.size} pixels", self.context)
         if self.early and self.select_on != "val":
             fail("early", 'needs select_on="val": training data cannot say when to stop', self.select_on)
 

@@ -30,7 +30,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from directloss._checks import check_count, check_positive, fail
+from directloss._checks import fail
 from directloss.lab.config import EpochConfig, Grid
 from directloss.lab.data import Part, Split
 from directloss.lab.data.mouse import read_frames, read_table
@@ -40,6 +40,7 @@ from directloss.lab.data.turning import turn_and_scale
 from directloss.lab.experiments.base import Experiment, Source
 from directloss.lab.models import Hourglass
 from directloss.lab.models.hourglass import SHRINKS
+from directloss.lab.rules import COUNT, Rules, whole
 from directloss.lab.seeding import derive, generator
 
 JOINTS = {"mpii": len(HEAD), "mirror-mouse": 17}
@@ -59,12 +60,16 @@ class PoseConfig(EpochConfig):
     validation: int = 1_000
 
     datasets: ClassVar[tuple[str, ...]] = ("mpii", "mirror-mouse")
+    rules: ClassVar[Rules] = {
+        "size": COUNT,
+        "width": COUNT,
+        "depth": whole(1, 10),
+        "test": COUNT,
+        "validation": COUNT,
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("width", "depth", "test", "validation"):
-            check_count(name, getattr(self, name))
-        check_positive("size", self.size)
         if self.size % SHRINKS or self.size < SHRINKS * 2**self.depth:
             rule = (
                 f"must be a multiple of {SHRINKS}, and at least {SHRINKS * 2**self.depth} for a depth of {self.depth}"

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from directloss._checks import DirectLossError, check_choice, check_count, check_positive, fail
+from directloss._checks import DirectLossError, check_choice, fail
 from directloss.lab.config import SEARCH_SEED
 from directloss.lab.data import Part, Split
 from directloss.lab.data.skipping import Skipped
@@ -28,6 +28,7 @@ from directloss.lab.detection.scenes import BoxInputs, Gallery, Scene, recall, s
 from directloss.lab.detection.views import View
 from directloss.lab.experiments.base import Judged, Ready, Say, Source
 from directloss.lab.experiments.photos import PhotoConfig, make_embed, notes_on_weights
+from directloss.lab.rules import ABOVE_ZERO, COUNT, COUNT_OR_ZERO, Rules, share
 from directloss.lab.seeding import generator
 
 YEAR = 2012
@@ -60,17 +61,19 @@ class RegionConfig(PhotoConfig):
     """Detections of a class in an image, after suppression."""
 
     datasets: ClassVar[tuple[str, ...]] = ("voc", "make-voc")
+    rules: ClassVar[Rules] = {
+        "per_positive": ABOVE_ZERO,
+        "most": COUNT,
+        "search_width": COUNT_OR_ZERO,
+        "search_least": COUNT,
+        "search_most": COUNT,
+        "suppression": share(0, 1, "an overlap"),
+        "keep": COUNT,
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("dataset", self.dataset, self.datasets)
-        for name in ("most", "keep", "search_most", "search_least"):
-            check_count(name, getattr(self, name))
-        check_positive("per_positive", self.per_positive)
-        if self.search_width < 0:
-            fail("search_width", "must be at least 0", self.search_width)
-        if not 0 <= self.suppression <= 1:
-            fail("suppression", "must be an overlap from 0 to 1", self.suppression)
         if not self.classes:
             fail("classes", "must name at least one class", "empty")
         for name in self.classes if self.dataset == "voc" else ():

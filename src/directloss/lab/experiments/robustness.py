@@ -32,14 +32,17 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import nn
 
+from directloss._checks import fail
 from directloss.lab.config import Config, Grid
 from directloss.lab.data import Split
 from directloss.lab.data.synthetic import shells
 from directloss.lab.experiments.base import Experiment, Source
 from directloss.lab.models import Scorer
+from directloss.lab.rules import ABOVE_ZERO, COUNT, Rules
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,20 @@ class RobustnessConfig(Config):
     deviation: float = 10.0
     inner: float = 1_000.0
     outer: float = 1_200.0
+
+    rules: ClassVar[Rules] = {
+        "train_points": COUNT,
+        "test_points": COUNT,
+        "dimensions": COUNT,
+        "deviation": ABOVE_ZERO,
+        "inner": ABOVE_ZERO,
+        "outer": ABOVE_ZERO,
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.inner > self.outer:
+            fail("inner", f"must be at most outer, {self.outer:g}", self.inner)
 
 
 def _data(config: RobustnessConfig, source: Source) -> Split:

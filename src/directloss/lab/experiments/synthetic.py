@@ -23,16 +23,19 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import nn
 
+from directloss._checks import fail
 from directloss.lab.config import Config, Grid
 from directloss.lab.data import Split
 from directloss.lab.data.synthetic import teacher
 from directloss.lab.experiments.base import Experiment, Source
 from directloss.lab.methods import PAPER_METHODS
 from directloss.lab.models import Scorer
+from directloss.lab.rules import COUNT, SHARE, Rules, check_below
 from directloss.lab.seeding import generator
 
 
@@ -44,6 +47,14 @@ class SyntheticConfig(Config):
     train_points: int = 10_000
     dimensions: int = 10
     positive_share: float = 0.2
+
+    rules: ClassVar[Rules] = {"points": COUNT, "train_points": COUNT, "dimensions": COUNT, "positive_share": SHARE}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_below("train_points", self.train_points, "points", self.points)
+        if not 0 < round(self.positive_share * self.points) < self.points:
+            fail("positive_share", f"must leave points of both labels among {self.points}", self.positive_share)
 
 
 def _data(config: SyntheticConfig, source: Source) -> Split:

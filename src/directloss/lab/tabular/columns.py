@@ -13,6 +13,8 @@ from directloss._checks import fail, near
 NUMBER, CATEGORY = "number", "category"
 MOSTLY = 0.9
 """A text column with at least this share of numbers among its values is taken for a spoilt column of numbers."""
+LARGEST = 1e30
+"""Larger numbers are marks for something else, and too large for the networks, which count in float32."""
 ID_ROWS, ID_SHARE = 20, 0.95
 """From so many rows on, a column with this share of different values looks like a name for each row."""
 
@@ -74,12 +76,15 @@ def _words_or_spoilt_numbers(column: pd.Series[Any], name: str) -> str:
 
 
 def check_finite(frame: pd.DataFrame, numbers: Sequence[str]) -> None:
-    """No infinite numbers."""
-    infinite = {name: int(np.isinf(frame[name].to_numpy(dtype=float, na_value=np.nan)).sum()) for name in numbers}
-    infinite = {name: count for name, count in infinite.items() if count}
-    if infinite:
-        found = f"a table with infinite ones in {listed(infinite)}"
-        fail("DATA", "must have finite numbers only", found, "Replace these values.")
+    """No infinite numbers, and none whose square would be."""
+    values = {name: np.abs(frame[name].to_numpy(dtype=float, na_value=np.nan)) for name in numbers}
+    for rule, odd, limit in (
+        ("finite numbers only", "infinite ones", np.inf),
+        (f"numbers of at most {LARGEST:.0e}", "larger ones", LARGEST),
+    ):
+        found = {name: count for name in numbers if (count := int((values[name] >= limit).sum()))}
+        if found:
+            fail("DATA", f"must have {rule}", f"a table with {odd} in {listed(found)}", "Replace these values.")
 
 
 def check_numbers(frame: pd.DataFrame, kinds: Mapping[str, str], impute: bool) -> list[str]:

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from directloss._checks import check_choice, check_count, fail
+from directloss._checks import check_choice, fail
 from directloss.lab.config import build, stable_hash
 from directloss.lab.methods import Method, parse_method
+from directloss.lab.rules import COUNT, COUNT_OR_ZERO, Rules, check_numbers, share, whole
 from directloss.lab.search import Range
 from directloss.lab.tabular.measures import get_measure
 
@@ -59,20 +60,24 @@ class FitConfig:
 
     noise: ClassVar[tuple[float, ...]] = (0.0,)
     select_on: ClassVar[str] = "val"
+    rules: ClassVar[Rules] = {
+        "trials": COUNT,
+        "seed": whole(0, 2**31 - 1),
+        "test_share": share(0.05, 0.5),
+        "iterations": COUNT,
+        "batch": COUNT_OR_ZERO,
+    }
 
     def __post_init__(self) -> None:
         get_measure(self.metric)
         check_choice("--model", self.model, MODELS)
-        for name in ("trials", "iterations"):
-            check_count(f"--{name}", getattr(self, name))
-        if not 0 <= self.seed < 2**31:
-            fail("--seed", "must be a whole number from 0", self.seed)
-        if not 0.05 <= self.test_share <= 0.5:
-            fail("--test-share", "must be a share from 0.05 to 0.5", self.test_share)
+        check_numbers(self, lambda name: f"--{name.replace('_', '-')}")
         if len(self.methods) < 2:
             fail("--compare", "must name a loss besides the direct one", ", ".join(self.methods))
-        for method in self.methods:
-            parse_method(method)
+        for name in self.methods:
+            method = parse_method(name)
+            method.check_fits("ap", "--compare")  # whatever the metric, it is one score for each row
+            method.check_full_batch("--compare")
 
     @property
     def hidden(self) -> tuple[int, ...]:

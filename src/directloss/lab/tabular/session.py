@@ -6,7 +6,7 @@ import csv
 import io
 import shlex
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -136,10 +136,8 @@ def _config(request: Request, table: Table, stored: FitConfig | None) -> FitConf
         "drop": _words(request.drop),
         "categorical": _words(request.categorical),
     }
-    values = {**old, **{key: value for key, value in given.items() if value is not None}}
-    if stored is None:
-        values |= _size(values, len(labels.y), float(values.get("test_share", FitConfig.test_share)))
-    return FitConfig.from_dict(values)
+    config = FitConfig.from_dict({**old, **{key: value for key, value in given.items() if value is not None}})
+    return _sized(config, len(labels.y), request.iterations) if stored is None else config
 
 
 def _methods(request: Request, metric: Measure, old: list[str] | None) -> tuple[str, ...]:
@@ -149,13 +147,12 @@ def _methods(request: Request, metric: Measure, old: list[str] | None) -> tuple[
     return tuple(dict.fromkeys((metric.direct, *others)))
 
 
-def _size(values: dict[str, Any], rows: int, test_share: float) -> dict[str, int]:
-    """Batches for large data, and enough of them that every row is seen several times."""
-    trained = round(rows * (1 - test_share))
+def _sized(config: FitConfig, rows: int, iterations: int | None) -> FitConfig:
+    """Batches for large data, and, unless a number was asked for, enough of them to see every row several times."""
+    trained = round(rows * (1 - config.test_share))
     if trained <= LARGE:
-        return {"batch": 0, "iterations": values.get("iterations", ITERATIONS)}
-    rounds = EPOCHS * trained // BATCH
-    return {"batch": BATCH, "iterations": values.get("iterations", max(ITERATIONS, rounds))}
+        return config
+    return replace(config, batch=BATCH, iterations=iterations or max(ITERATIONS, EPOCHS * trained // BATCH))
 
 
 def _words(text: str | None) -> tuple[str, ...] | None:
