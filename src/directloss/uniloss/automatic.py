@@ -21,6 +21,7 @@ from directloss._checks import (
 from directloss.uniloss.best import ideal_scores
 from directloss.uniloss.comparisons import Comparisons, Pairs
 from directloss.uniloss.refactoring import Bound, Refactored
+from directloss.uniloss.stateful import stateless
 from directloss.uniloss.tracing.calls import as_scalar, call_metric, name_of
 from directloss.uniloss.tracing.explanation import Explanation
 from directloss.uniloss.tracing.patterns import Pattern, learn
@@ -29,6 +30,8 @@ from directloss.uniloss.tracing.trace import Trace, record
 
 CHECKS = 3
 """How many other scores the first use is checked with."""
+MANY = 200_000
+"""So many comparisons that are no differences of scores take about a second in each step: the user should know."""
 KNOWN = 64
 """How many kinds of batches are remembered."""
 
@@ -79,7 +82,7 @@ class Automatic(Refactored):
             fail("metric", "must be a function", f"a {type(metric).__name__}", hint)
         if not isinstance(prune, bool):
             check_choice("prune", prune, ("auto",))
-        self.metric, self.prune = metric, prune
+        self.metric, self.prune = stateless(metric), prune
         self._plans: dict[tuple[Any, ...], Plan] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -188,6 +191,7 @@ class Automatic(Refactored):
         trace, follow, replays = self._verified(scores, target, generator)
         rule = find_rule(trace, self.prune, generator)
         trace = pruned(trace, rule)
+        _announce(trace)
         pattern = learn(trace, rule)
         if pattern is not None and not self._holds(pattern, rule, follow, trace, generator):
             pattern = None
@@ -283,6 +287,18 @@ class Automatic(Refactored):
             if not pattern.explains(other):
                 return False
         return True
+
+
+def _announce(trace: Trace) -> None:
+    """Say what a step will cost, where it is much."""
+    many = trace.variables.marks.numel()
+    if many > MANY:
+        warn_once(
+            f"many comparisons {name_of(trace.metric)}",
+            f"{name_of(trace.metric)} makes {many:,} comparisons that are no differences of scores (of softmax outputs "
+            f"of several rows, say, or of distances). They are recorded anew in each step: about a second for each "
+            f"{MANY:,}. A smaller batch makes fewer; fraction=0.1 relaxes a tenth of them. Said once.",
+        )
 
 
 def _far_apart(scores: Tensor, generator: torch.Generator) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -54,6 +55,15 @@ class Recorder(Decider):
         return asked.real
 
 
+class Kept(NamedTuple):
+    """General comparisons that were asked for together: ``turn * (x - y)``, at some entries."""
+
+    number: Tensor
+    at: Tensor
+    turn: Tensor
+    sides: tuple[Operand, Operand, torch.Size]
+
+
 class Replayer(Decider):
     """An assignment answers.
 
@@ -70,7 +80,8 @@ class Replayer(Decider):
         super().__init__()
         self.variables, self.answers, self.frozen = variables, answers, frozen
         self.unknown: dict[Site, int] = {}
-        self.kept: dict[int, tuple[tuple[Operand, Operand, torch.Size], int, int]] | None = {} if keep else None
+        self.kept: list[Kept] | None = [] if keep else None
+        self._seen = torch.zeros(variables.count, dtype=torch.bool, device=answers.device)
 
     def answer(self, asked: Asked) -> Tensor:
         """What the assignment says; the real sign where it says nothing."""
@@ -91,5 +102,10 @@ class Replayer(Decider):
     def _keep(self, asked: Asked, number: Tensor) -> None:
         assert self.kept is not None
         assert asked.sides is not None
-        for at in ((asked.kind == GENERAL) & (number >= 0)).nonzero()[:, 0].tolist():
-            self.kept.setdefault(int(number[at]), (asked.sides, at, int(asked.turn[at])))
+        at = ((asked.kind == GENERAL) & (number >= 0)).nonzero()[:, 0]
+        at = at[~self._seen[number[at]]]
+        if at.numel():
+            which, place = torch.unique(number[at], return_inverse=True)
+            at = torch.empty_like(which).scatter_(0, place, at)  # any one of those that ask the same
+            self._seen[which] = True
+            self.kept.append(Kept(which, at, asked.turn[at], asked.sides))

@@ -25,13 +25,17 @@ class Operand(NamedTuple):
     spots: Tensor | None = None
     """Which flat entry of the source each entry is."""
 
-    def entry(self, shape: torch.Size, at: int) -> Tensor:
-        """One entry of the broadcast operand, with its gradient history."""
+    @property
+    def whole(self) -> Tensor:
+        """The tensor of the metric that the entries were taken from."""
+        return self.real if self.source is None else self.source
+
+    def entries(self, shape: torch.Size, at: Tensor) -> Tensor:
+        """Which flat entries of that tensor those of the operand are, broadcast to a shape."""
         spots = self.spots
         if spots is None:
             spots = torch.arange(self.real.numel(), device=self.real.device).reshape(self.real.shape)
-        source = self.real if self.source is None else self.source
-        return source.reshape(-1)[spots.expand(shape).reshape(-1)[at]]
+        return spots.expand(shape).reshape(-1)[at]
 
 
 class Asked(NamedTuple):

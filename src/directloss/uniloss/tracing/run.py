@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -47,11 +48,18 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
         scores: the real scores, of any shape, in a storage of their own.
         domain: of `shadows.domain_of`.
         decider: who answers.
+        aside: a context for asking, which is our work and not the metric's.
     """
 
-    def __init__(self, scores: Tensor, domain: str, decider: Decider) -> None:
+    def __init__(
+        self,
+        scores: Tensor,
+        domain: str,
+        decider: Decider,
+        aside: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.decider = decider
+        self.decider, self._aside = decider, aside
         self.m = scores.numel()
         self.shadows = Shadows()
         values = witness(scores, domain)
@@ -216,7 +224,11 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
             )
         if shape.numel() == 0:
             return torch.zeros(shape, dtype=torch.int8, device=a.real.device)
-        return self.decider.answer(ask(self.images, a, b, self.m)).reshape(shape)
+        return self._answers(a, b).reshape(shape)
+
+    def _answers(self, x: Operand, y: Operand) -> Tensor:
+        with self._aside():
+            return self.decider.answer(ask(self.images, x, y, self.m))
 
     def ranked(self, x: Tensor, dim: int) -> Tensor:
         """Numbers in the order of ``x`` along ``dim``: what an operation that only compares may be run on instead."""
@@ -234,7 +246,7 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
         left, right = (
             Operand(real.unsqueeze(side), dark.unsqueeze(side), x, spots.unsqueeze(side)) for side in (-1, -2)
         )
-        answers = self.decider.answer(ask(self.images, left, right, self.m))
+        answers = self._answers(left, right)
         if not self.decider.replays:
             return x
         wins = (answers.reshape(*rows.shape, n) > 0).sum(-1)
@@ -247,13 +259,13 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class Watch(TorchFunctionMode):
-    """Sees what tensor operations do not show: the ways out of torch. Optionally lets gradients through everything."""
+    """Sees what tensor operations do not show: the ways out of torch."""
 
     LEAKS = ("tolist", "numpy", "__array__", "data_ptr", "__dlpack__", "__array_interface__")
 
-    def __init__(self, run: Run, gradients: bool = False) -> None:
+    def __init__(self, run: Run) -> None:
         super().__init__()
-        self.run_, self.gradients = run, gradients
+        self.run_ = run
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Pass on, unless values leave torch."""
@@ -262,10 +274,6 @@ class Watch(TorchFunctionMode):
             if self.run_.shadows.carries(args[0]) and not self.run_.constant(args[0]):
                 self.run_.leak(f".{name}()")
             self.run_.used |= self.run_.shadows.origins(args[0])
-        if self.gradients and name == "_set_grad_enabled":
-            return None
-        if self.gradients and name == "detach" and self.run_.shadows.carries(args[0]):
-            return args[0]
         return func(*args, **(kwargs or {}))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from directloss._checks import DirectLossError, check_finite, check_scores, chec
 from directloss.uniloss.comparisons import Comparisons, Differences, General
 from directloss.uniloss.tracing.calls import as_scalar, call_metric, name_of
 from directloss.uniloss.tracing.closure import closing
+from directloss.uniloss.tracing.course import Course
 from directloss.uniloss.tracing.deciders import Decision, Recorder, Replayer
 from directloss.uniloss.tracing.explanation import Explanation, Step
 from directloss.uniloss.tracing.run import Run, Watch
@@ -22,6 +24,8 @@ from directloss.uniloss.tracing.sites import Site
 from directloss.uniloss.tracing.variables import Variables, collect
 
 Metric = Callable[[Tensor, Tensor], Any]
+GENERAL_MOST = 1 << 22
+"""The most comparisons of general form: 48 anchors then take some 0.2 GB, and a step some 20 s."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,10 @@ class Trace:
         simple = Differences(self.variables.left(), self.variables.right(), self.variables.offset())
         if self.variables.marks.numel() == 0:
             return simple
-        return General(lambda scores: torch.cat((simple.values(scores), self._general(scores))), self.variables.count)
+        general = self._general()
+        if not simple.count:
+            return General(general, self.variables.count)
+        return General(lambda scores: torch.cat((simple.values(scores), general(scores))), self.variables.count)
 
     def answers(self, scores: Tensor) -> Tensor:
         """The signs of the comparisons for any scores, -1, 0 or +1."""
@@ -124,25 +131,37 @@ class Trace:
         full[: codes.numel()] = torch.where(dropped, lead, full[: codes.numel()]).to(torch.int8)
         return full
 
-    def _run(self, scores: Tensor, replayer: Replayer, gradients: bool = False) -> Tensor:
-        run = Run(scores, self.domain, replayer)
-        with kernels.use("tensor"), Watch(run, gradients), run:
+    def _run(
+        self, scores: Tensor, replayer: Replayer, aside: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> Tensor:
+        run = Run(scores, self.domain, replayer, aside)
+        with kernels.use("tensor"), Watch(run), run:
             result = call_metric(self.metric, scores, self.target)
         return as_scalar(result, scores)
 
-    def _general(self, scores: Tensor) -> Tensor:
+    def _general(self) -> Callable[[Tensor], Tensor]:
         """The comparisons of general form, as the recorded course of the metric makes them of other scores."""
         now = replace(self, kept=None, turn=None)._recorded
         replayer = Replayer(self.variables, now, self.frozen, keep=True)
-        with torch.enable_grad():
-            self._run(scores.reshape(self.scores.shape).clone(), replayer, gradients=True)
-            assert replayer.kept is not None
-            none = 0 * scores.sum()
-            values = []
-            for number in range(self.variables.simple, self.variables.count):
-                (x, y, shape), at, turn = replayer.kept[number]
-                values.append(none + turn * (x.entry(shape, at) - y.entry(shape, at)))
-        return torch.stack(values).to(scores.dtype)
+        scores = self.scores.clone()
+        course = Course(scores)
+        with torch.no_grad(), course:
+            self._run(scores, replayer, course.aside)
+        groups = replayer.kept
+        assert groups is not None
+        run = course.towards([side.whole for group in groups for side in group.sides[:2]])
+        entries = [[side.entries(group.sides[2], group.at) for side in group.sides[:2]] for group in groups]
+        order = torch.cat([group.number for group in groups]).argsort()
+
+        def values(flat: Tensor) -> Tensor:
+            sides = iter(run(flat.reshape(scores.shape).to(scores.dtype)))
+            found = []
+            for group, places in zip(groups, entries, strict=True):
+                x, y = (next(sides).reshape(-1)[place] for place in places)
+                found.append(group.turn * (x - y))
+            return torch.cat(found)[order].to(flat.dtype)
+
+        return values
 
     @property
     def _recorded(self) -> Tensor:
@@ -218,6 +237,13 @@ def record(metric: Metric, scores: Tensor, target: Tensor, follow: bool = False)
             "must compare scores with each other or with a constant",
             f"{name_of(metric)}, in which no comparison was found",
             "If it returns the same for all scores, there is nothing to learn.",
+        )
+    if variables.marks.numel() > GENERAL_MOST:
+        fail(
+            "metric",
+            f"must make at most {GENERAL_MOST:,} comparisons that are no differences of scores",
+            f"{name_of(metric)}, which makes {variables.marks.numel():,}",
+            "Use a smaller batch.",
         )
     frozen = frozenset(d.site for d in idle)
     return Trace(
