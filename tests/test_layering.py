@@ -25,7 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "uniloss": {"_checks", "_dynamo", "distributed", "kernels", "metrics"},
     "distributed": {"_checks", "_dynamo"},
     "full_batch": {"_checks"},
-    "memory": {"_checks", "distributed"},
+    "memory": {"_checks", "_dynamo"},
 }
 LIBRARY = set(MAY_IMPORT)
 MAY_IMPORT["__init__"] = LIBRARY

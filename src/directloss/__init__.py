@@ -12,6 +12,7 @@ from directloss import metrics, tasks
 from directloss._checks import DirectLossError, DirectLossWarning
 from directloss.direct import DirectLoss, direct_loss
 from directloss.full_batch import full_batch_step
+from directloss.memory import ScoreMemory
 from directloss.surrogates import HingeLoss, PerceptronLoss, hinge_loss, perceptron_loss
 from directloss.task import Task
 from directloss.uniloss import Anchoring, Refactoring, UniLoss, uniloss
@@ -26,6 +27,7 @@ __all__ = [
     "HingeLoss",
     "PerceptronLoss",
     "Refactoring",
+    "ScoreMemory",
     "Task",
     "UniLoss",
     "direct_loss",

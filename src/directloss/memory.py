@@ -1,0 +1,108 @@
+"""Scores of earlier batches, so that a small batch is ranked among many items.
+
+The average precision of a minibatch is a biased estimate of that of the data set: with few items, each rank is worth
+more, and a batch of 64 with 6 % positives has four of them. Scores of the last few batches cost no memory to speak of
+and no pass through the network; the network has moved a little since, but their order is nearly today's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from directloss._checks import check_count, check_finite, check_same_shape, check_scores, fail
+from directloss._dynamo import outside_graphs
+
+
+class ScoreMemory(nn.Module):
+    """Puts detached scores and labels of recent batches behind those of the current one.
+
+    ``loss_fn(*memory(scores, target))`` ranks the current batch among up to ``size`` items of earlier batches. It is
+    for losses that couple the items of a batch: rankings, F-beta and their kind, whether ours or somebody else's.
+
+    A gradient reaches the current batch alone. A list of ``k`` times as many items gives each of them a ``k``-th of the
+    gradient, so what reaches the batch is multiplied by ``k``: the learning rate need not change.
+
+    In evaluation mode nothing is added and nothing is stored. The memory is part of the ``state_dict``, so that
+    training goes on from a checkpoint as if it had not been stopped.
+
+    Args:
+        size: how many items are kept; older ones are forgotten first.
+        check_values: whether to refuse NaN, which would stay in the memory, at the price of a synchronisation on a GPU.
+
+    Shapes:
+        Items in the first dimension: scores and target ``(n,)``, or ``(n, c)`` for several lists at once, as for
+        ``DirectLoss("ap", dim=0)``. With lists of their own, such as queries, there is nothing to remember.
+
+    Example:
+        >>> from directloss import DirectLoss
+        >>> memory, loss_fn = ScoreMemory(1000), DirectLoss("ap")
+        >>> first = loss_fn(*memory(torch.tensor([0.3, 0.1]), torch.tensor([0, 1])))
+        >>> scores, target = memory(torch.tensor([0.2]), torch.tensor([1]))
+        >>> scores, target
+        (tensor([0.2000, 0.3000, 0.1000]), tensor([1, 0, 1]))
+        >>> memory
+        ScoreMemory(3 of 1000 items)
+    """
+
+    def __init__(self, size: int = 4096, *, check_values: bool = True) -> None:
+        super().__init__()
+        self.size = check_count("size", size)
+        self.check_values = check_values
+        self._scores: Tensor | None = None
+        self._target: Tensor | None = None
+
+    @outside_graphs
+    def forward(self, scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """The batch followed by what is remembered, which then holds the batch too."""
+        scores = check_scores(scores, 1, "(n,) or (n, c)")
+        target = check_same_shape(target, scores)
+        if not self.training:
+            return scores, target
+        if self.check_values:
+            check_finite(scores)
+        old_scores, old_target = self._recalled(scores, target)
+        joined = torch.cat((_with_gradient_times(scores, 1 + len(old_scores) / len(scores)), old_scores))
+        labels = torch.cat((target, old_target))
+        self._scores, self._target = joined[: self.size].detach().clone(), labels[: self.size].clone()
+        return joined, labels
+
+    def clear(self) -> None:
+        """Forget everything, for example when the data changes."""
+        self._scores = self._target = None
+
+    def __len__(self) -> int:
+        return 0 if self._scores is None else len(self._scores)
+
+    def _recalled(self, scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """What is remembered, as the batch has it: on its device, in its types."""
+        if self._scores is None or self._target is None:
+            return scores[:0].detach(), target[:0]
+        if self._scores.shape[1:] != scores.shape[1:]:
+            fail(
+                "scores",
+                f"must have the shape (n, {', '.join(map(str, self._scores.shape[1:]))}) of earlier batches",
+                f"of shape {tuple(scores.shape)}",
+                "Use one memory for each kind of scores, or clear() it.",
+            )
+        return self._scores.to(scores), self._target.to(target)
+
+    def get_extra_state(self) -> dict[str, Tensor | None]:
+        """What a ``state_dict`` holds."""
+        return {"scores": self._scores, "target": self._target}
+
+    def set_extra_state(self, state: Any) -> None:
+        """What comes back from a ``state_dict``."""
+        self._scores, self._target = state["scores"], state["target"]
+
+    def extra_repr(self) -> str:
+        return f"{len(self)} of {self.size} items"
+
+
+def _with_gradient_times(scores: Tensor, factor: float) -> Tensor:
+    """The same values, with a gradient that is ``factor`` times as large."""
+    grown = scores * factor
+    grown.detach().copy_(scores)  # products do not need their results to be differentiated
+    return grown
