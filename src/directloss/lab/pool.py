@@ -38,13 +38,29 @@ class Job(Protocol):
 Result = tuple[Job, dict[str, Any]]
 
 
+class Worker(Protocol):
+    """Someone who does one job at a time."""
+
+    def start(self, job: Job) -> None:
+        """Begin with a job."""
+
+    def ready(self) -> bool:
+        """Whether the result is there, or there will be none."""
+
+    def result(self) -> Result:
+        """The result; raises what went wrong."""
+
+    def end(self) -> None:
+        """Stop, whatever is under way."""
+
+
 class Pool:
     """``workers`` processes that execute jobs; with one worker the jobs run in this process."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
-        self._idle: list[_Worker] = []
-        self._busy: list[_Worker] = []
+        self._idle: list[Worker] = []
+        self._busy: list[Worker] = []
         self._here: list[Job] = []
         set_up_process()
 
@@ -58,7 +74,7 @@ class Pool:
         if self.workers == 1:
             self._here.append(job)
             return
-        worker = self._idle.pop() if self._idle else _Worker()
+        worker: Worker = self._idle.pop() if self._idle else _Child()
         worker.start(job)
         self._busy.append(worker)
 
@@ -67,12 +83,16 @@ class Pool:
         if self._here:
             job = self._here.pop()
             return [(job, job.run())]
-        ready = set(wait([worker.pipe for worker in self._busy]))
-        done = [worker for worker in self._busy if worker.pipe in ready]
+        done = self._finished()
         results = [worker.result() for worker in done]
         self._busy = [worker for worker in self._busy if worker not in done]
         self._idle += done
         return results
+
+    def _finished(self) -> list[Worker]:
+        """Those that are done; at least one."""
+        wait([worker.pipe for worker in self._busy if isinstance(worker, _Child)])
+        return [worker for worker in self._busy if worker.ready()]
 
     def stop(self) -> None:
         """End all workers, whatever they are doing."""
@@ -81,8 +101,8 @@ class Pool:
         self._busy, self._idle, self._here = [], [], []
 
 
-class _Worker:
-    """One process and this side of its pipe."""
+class _Child:
+    """A child process and this side of its pipe."""
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
@@ -96,28 +116,46 @@ class _Worker:
         self.job = job
         self.pipe.send(job)
 
+    def ready(self) -> bool:
+        return self.pipe.poll()
+
     def result(self) -> Result:
-        job = self.job
-        if job is None:
-            raise RuntimeError("a worker answered without a job")
         try:
             answer = self.pipe.recv()
         except (EOFError, OSError):
             self.process.join()
+            during = "" if self.job is None else f" during {self.job.spec.method}"
             raise DirectLossError(
-                f"A worker process died (exit code {self.process.exitcode}) during {job.spec.method}. "
+                f"A worker process died (exit code {self.process.exitcode}){during}. "
                 "Was the memory full? What is finished is stored; go on with --resume and fewer --workers."
             ) from None
-        if isinstance(answer, DirectLossError):
-            raise answer
-        if isinstance(answer, str):
-            raise RuntimeError(f"A run failed: {job.spec}\n{answer}")
-        return job, answer
+        return opened(self.job, answer)
 
     def end(self) -> None:
         self.pipe.close()
         self.process.terminate()
         self.process.join()
+
+
+def answer_of(job: Job) -> Any:
+    """Do a job. What went wrong is an answer, too: one that can be sent to another process."""
+    try:
+        return job.run()
+    except (DirectLossError, OSError) as error:
+        return error
+    except Exception:
+        return traceback.format_exc()
+
+
+def opened(job: Job | None, answer: Any) -> Result:
+    """A job with its result, or the error that the answer stands for."""
+    if job is None:
+        raise RuntimeError("a worker answered without a job")
+    if isinstance(answer, DirectLossError | OSError):
+        raise answer
+    if isinstance(answer, str):
+        raise RuntimeError(f"A run failed: {job.spec}\n{answer}")
+    return job, answer
 
 
 def _leave_with_parent() -> None:
@@ -138,12 +176,7 @@ def _work(pipe: Connection) -> None:
             job = pipe.recv()
         except (EOFError, OSError):
             os._exit(0)
-        try:
-            answer: Any = job.run()
-        except DirectLossError as error:
-            answer = error
-        except Exception:
-            answer = traceback.format_exc()
+        answer = answer_of(job)
         try:
             pipe.send(answer)
         except (BrokenPipeError, OSError):

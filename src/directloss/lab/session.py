@@ -26,6 +26,7 @@ from directloss.lab.records import RecordFile, check_unpacked, commit, versions
 from directloss.lab.search import close_storage, open_storage
 from directloss.lab.stages import Stages, first_few
 
+from directloss.lab.torchrun import LAUNCH, CrewPool, began_before, crew, launch
 
 @dataclass(frozen=True)
 class Request:
@@ -48,6 +49,11 @@ class Request:
     cache: Path | None = None
 
     @property
+    @property
+    def folder(self) -> Path:
+        """Where the results go."""
+        return self.out or Path("runs") / f"{self.name}-{self.preset or 'quick'}"
+
     def changes(self) -> dict[str, Any]:
         """The config keys that were given."""
         experiment = get_experiment(self.name)
@@ -113,14 +119,16 @@ class Plan:
 def make_plan(request: Request) -> Plan:
     """Check everything that can be checked before the first run, and write nothing."""
     experiment = get_experiment(request.name)
-    workers = check_count("--workers", request.workers if request.workers is not None else cores())
+    workers = workers_of(request.workers)
+    if began_before(Folder(request.folder)):
+        request = dataclasses.replace(request, resume=True)
     if request.storage is not None:
         close_storage(open_storage(request.storage))
     if request.resume:
         preset, out, config, info = _resumed(experiment, request)
     else:
         preset = request.preset or "quick"
-        out = request.out or Path("runs") / f"{request.name}-{preset}"
+        out = request.folder
         config = experiment.config(preset).changed(request.changes)
         Folder(out).check_new()
         info = {"experiment": request.name, "preset": preset, "command": request.command(out, preset), "started": now()}
@@ -134,7 +142,7 @@ def make_plan(request: Request) -> Plan:
     if weights is not None and isinstance(config, PhotoConfig):
         make_alexnet(config, weights)  # complains about a file that does not fit
     info |= {"config": config.to_dict(), "finished": None, "versions": versions(), "commit": commit()}
-    info |= {"storage": request.storage or info.get("storage"), "data_root": root}
+    info |= {"storage": request.storage or info.get("storage"), "data_root": root, LAUNCH: launch()}
     if experiment.ready is not None:
         info |= {"weights": weights, "cache": cache}
         cache = cache or str(out / "cache")
@@ -149,7 +157,7 @@ def _weights_of(experiment: Experiment, path: str) -> str:
 
 def _resumed(experiment: Experiment, request: Request) -> tuple[str, Path, Config, dict[str, Any]]:
     """The stored run, perhaps with more methods, seeds, noise levels or classes than it had."""
-    out = request.out or Path("runs") / f"{request.name}-{request.preset or 'quick'}"
+    out = request.folder
     info = Folder(out).check_resumable(request.name)
     check_unpacked(out)
     stored = experiment.config_from(info["config"])
@@ -170,6 +178,19 @@ def cores() -> int:
 
 
 def carry_out(plan: Plan, console: Console) -> None:
+def workers_of(asked: int | None) -> int:
+    """How many runs go on at the same time: as many as the user says, or one for each core or process of torchrun."""
+    checked = check_count("--workers", asked if asked is not None else cores())
+    together = crew()
+    return checked if together is None else together.size
+
+
+def open_pool(workers: int) -> Pool:
+    """Processes of our own, or those that torchrun has started."""
+    together = crew()
+    return Pool(workers) if together is None or together.size == 1 else CrewPool(together)
+
+
     """Do the runs. The folder holds a complete set of records afterwards."""
     with_description(plan.folder, plan.info, lambda: _run_all(plan, console))
 
@@ -209,7 +230,7 @@ def _run_all(plan: Plan, console: Console) -> None:
     config = _prepare(plan, console)
     records = RecordFile(plan.folder.path)
     storage = open_storage(plan.storage)
-    pool = Pool(plan.workers)
+    pool = open_pool(plan.workers)
     try:
         metric = plan.experiment.metric
         campaign = Campaign(plan.experiment.name, config, storage, records, plan.data_root, metric=metric)

@@ -18,6 +18,7 @@ import directloss
 from directloss._checks import DirectLossError
 
 BAD_INPUT, INTERRUPTED = 2, 130
+from directloss.lab.torchrun import crew
 
 
 class Interrupted(Exception):
@@ -44,6 +45,14 @@ class Commands(TyperGroup):
             # The reader of our output, such as `head`, has gone; nothing is wrong.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
+def note_torchrun(workers: int | None, console: Console) -> None:
+    """Say that torchrun decides how many processes there are."""
+    together = crew()
+    if together is not None and workers is not None:
+        text = f"Note: --workers {workers} is not used: the {together.size} processes of torchrun train."
+        console.print(text, highlight=False, soft_wrap=True)
+
+
         except OSError as error:
             say_error(f"{error.filename or 'A file'} cannot be read or written: {error.strerror or error}.")
             raise typer.Exit(BAD_INPUT) from None

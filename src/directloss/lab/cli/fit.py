@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from directloss._checks import fail
-from directloss.lab.cli.app import Interrupted, app
+from directloss.lab.cli.app import Interrupted, app, note_torchrun
 from directloss.lab.cli.report import show_report
 
 KINDS = "CSV (also .gz, .xz), Parquet, NPZ or svmlight"
@@ -92,6 +92,7 @@ def fit(
         resume=resume,
     )
     console = Console()
+    note_torchrun(workers, console)
     plan = make_plan(request)
     introduce(plan, console)
     try:

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from directloss._checks import fail
-from directloss.lab.cli.app import Interrupted, app
+from directloss.lab.cli.app import Interrupted, app, note_torchrun
 from directloss.lab.cli.report import show_report
 from directloss.lab.experiments import EXPERIMENTS
 from directloss.lab.methods import PAPER_METHODS, parse_methods
@@ -140,6 +140,7 @@ def reproduce(
         cache=cache,
     )
     console = Console()
+    note_torchrun(workers, console)
     plan = make_plan(request)
     _carry_out(plan, console)
     show_report(plan.folder.path, console)

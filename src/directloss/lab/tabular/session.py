@@ -13,13 +13,12 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from directloss._checks import check_count, fail
+from directloss._checks import fail
 from directloss.lab.folder import Folder, now
 from directloss.lab.methods import parse_method, parse_methods
-from directloss.lab.pool import Pool
 from directloss.lab.progress import Display, Standing
 from directloss.lab.records import RecordFile, commit, versions
-from directloss.lab.session import cores, with_description
+from directloss.lab.session import open_pool, with_description, workers_of
 from directloss.lab.tabular.campaign import Campaign
 from directloss.lab.tabular.columns import CATEGORY, suspicions
 from directloss.lab.tabular.comparing import bootstrap, interval
@@ -28,6 +27,7 @@ from directloss.lab.tabular.measures import Measure, get_measure
 from directloss.lab.tabular.modelfile import Model, load_model
 from directloss.lab.tabular.reading import Table, read_table
 from directloss.lab.tabular.running import Rows, check_rows, encode_rows, model_path, sha256
+from directloss.lab.torchrun import LAUNCH, began_before, launch
 from directloss.lab.tabular.target import find_target, read_target
 
 MODEL, PREDICTIONS = "model.pt", "predictions.csv"
@@ -92,7 +92,9 @@ class Plan:
 
 def make_plan(request: Request) -> Plan:
     """Check everything that can be checked before the first run, and write nothing."""
-    workers = check_count("--workers", request.workers if request.workers is not None else cores())
+    workers = workers_of(request.workers)
+    if began_before(folder):
+        request = replace(request, resume=True)
     folder = Folder(request.folder)
     if request.resume:
         info = folder.check_resumable(EXPERIMENT)
@@ -106,6 +108,7 @@ def make_plan(request: Request) -> Plan:
         config.check_continues(stored, str(folder.path))
     rows = check_rows(table, config)
     _check_losses(config, rows)
+    info |= {LAUNCH: launch()}
     info |= {"config": config.to_dict(), "finished": None, "versions": versions(), "commit": commit()}
     # The config names the label in any case; whether it was asked for is known here only.
     why = read_target(table, config.target, request.positive).why if stored is None else "as before"
@@ -202,7 +205,7 @@ def _work(plan: Plan, console: Console) -> dict[str, Any]:
     records = RecordFile(plan.folder.path)
     campaign = Campaign(plan.config, str(plan.data), str(models), records)
     standing = Standing(plan.config, plan.config.metric, shows_noise=False)
-    pool = Pool(plan.workers)
+    pool = open_pool(plan.workers)
     title = f"{EXPERIMENT} {plan.config.data}"
     try:
         with Display(console, title, campaign.total, standing, list(records.by_key.values())) as display:
