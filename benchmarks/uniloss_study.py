@@ -18,14 +18,10 @@ validation data. A finished run is a line in ``records.jsonl``; the command can 
 
 from __future__ import annotations
 
-import argparse
-import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from multiprocessing import get_context
-from pathlib import Path
+from typing import Any
 
 import torch
 from sklearn.datasets import load_breast_cancer, load_digits
@@ -34,16 +30,15 @@ from torch.nn import functional as F
 from torchmetrics.functional import classification, retrieval
 
 import directloss as dl
+from benchmarks.study import Cell, Outcome, Study, from_command_line, gap_cell, mean_cell, table, values
 from directloss.lab.data import Part
-from directloss.lab.records import Record, RecordFile, RunSpec, commit, make_record, read_records
-from directloss.lab.reports.stats import estimate
-from directloss.lab.runner import set_up_process
+from directloss.lab.records import Record
 from directloss.lab.seeding import generator, seeded
 from directloss.lab.training import Schedule, train
 
 Metric = Callable[[Tensor, Tensor], Tensor]
 LEARNING_RATES = (0.001, 0.003, 0.01, 0.03)
-SEARCH_SEEDS = (1000, 1001, 1002)
+SEARCH_SEEDS = 3
 EPOCHS, BATCH, HIDDEN = 40, 128, 64
 VERSION = "1"
 """Part of every key: change it when the study's numbers change."""
@@ -161,13 +156,12 @@ def measured(model: nn.Module, column: Column, val: Part, test: Part) -> dict[st
         values = torch.stack([column.metric(scores["val"] - cut, val.y) for cut in cuts])
         best = cuts[values.argmax()]
         numbers |= {"val_tuned": values.max(), "test_tuned": column.metric(scores["test"] - best, test.y)}
-    return {name: round(float(value), 6) for name, value in numbers.items()}
+    return {name: float(value) for name, value in numbers.items()}
 
 
-def execute(name: str, method: str, seed: int, rate: float, stage: str) -> Record:
+def train_cell(cell: Cell, params: dict[str, Any], seed: int) -> Outcome:
     """One training."""
-    began = time.perf_counter()
-    column = COLUMNS[name]
+    column = COLUMNS[cell.column]
     part, val, test = split(column, seed)
     outputs = column.classes
 
@@ -176,115 +170,48 @@ def execute(name: str, method: str, seed: int, rate: float, stage: str) -> Recor
         return nn.Sequential(*layers, *([] if outputs > 1 else [nn.Flatten(0)]))
 
     model = seeded(build, "study weights", seed)
-    schedule = Schedule(EPOCHS * (len(part) // BATCH), rate, batch_size=BATCH, seed=seed)
+    schedule = Schedule(EPOCHS * (len(part) // BATCH), params["learning_rate"], batch_size=BATCH, seed=seed)
     trained = train(
-        model, loss_of(column, method, seed), part, schedule, lambda network: measured(network, column, val, test)
+        model, loss_of(column, cell.method, seed), part, schedule, lambda network: measured(network, column, val, test)
     )
-    spec = RunSpec("uniloss-study", stage, method, seed, 0.0, name, {"learning_rate": rate})
-    record = make_record(
-        spec,
-        VERSION,
-        metrics=trained.last,
-        curve={},
-        seconds=time.perf_counter() - began,
-        diverged_at=trained.diverged_at,
-    )
-    return {**record, "commit": commit()}
+    return Outcome(trained.last, trained.diverged_at)
 
 
-def key(name: str, method: str, seed: int, rate: float, stage: str) -> str:
-    return RunSpec("uniloss-study", stage, method, seed, 0.0, name, {"learning_rate": rate}).key(VERSION)
-
-
-def cells() -> Iterator[tuple[str, str]]:
+def cells() -> Iterator[Cell]:
     for name, column in COLUMNS.items():
         for method in METHODS:
             if method != "direct" or column.direct is not None:
-                yield name, method
+                yield Cell(name, method)
 
 
-def chosen_rate(records: RecordFile, name: str, method: str) -> float:
-    """The learning rate with the best mean validation metric (at the tuned threshold, where there is one)."""
-    kind = "val_tuned" if COLUMNS[name].thresholded else "val_metric"
-
-    def mean(rate: float) -> float:
-        found = [records.by_key[key(name, method, seed, rate, "search")]["metrics"][kind] for seed in SEARCH_SEEDS]
-        return sum(found) / len(found)
-
-    return max(LEARNING_RATES, key=mean)
+def rates(cell: Cell) -> list[dict[str, Any]]:
+    return [{"learning_rate": rate} for rate in LEARNING_RATES]
 
 
-def run(seeds: int, out: Path, workers: int) -> None:
-    """Search, then final runs; what is recorded is not run again."""
-    out.mkdir(parents=True, exist_ok=True)
-    records = RecordFile(out)
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=set_up_process) as pool:
-        searches = [(n, m, s, r, "search") for n, m in cells() for r in LEARNING_RATES for s in SEARCH_SEEDS]
-        _carry_out(pool, records, searches)
-        finals = [(n, m, s, chosen_rate(records, n, m), "final") for n, m in cells() for s in range(seeds)]
-        _carry_out(pool, records, finals)
+def judged_by(cell: Cell) -> str:
+    """Settings are chosen at the tuned threshold, where there is one."""
+    return "val_tuned" if COLUMNS[cell.column].thresholded else "val_metric"
 
 
-def _carry_out(pool: ProcessPoolExecutor, records: RecordFile, runs: list[tuple[str, str, int, float, str]]) -> None:
-    todo = [run for run in runs if key(*run) not in records]
-    for count, done in enumerate(as_completed([pool.submit(execute, *run) for run in todo]), 1):
-        record = done.result()
-        records.append(record)
-        if count % 20 == 0 or count == len(todo):
-            print(f"{count}/{len(todo)} {record['stage']} {record['class']} {record['method']}", flush=True)
+STUDY = Study("uniloss-study", VERSION, tuple(cells()), rates, train_cell, judged_by, SEARCH_SEEDS)
 
 
 def show(records: list[Record]) -> str:
-    """The table in Markdown: test metric in points, mean and 95 % interval, the best of a row in bold; and differences
-    on the same seeds, bold where their interval does not contain zero.
-    """
-    head = ["metric and data", *METHODS, *(f"uniloss minus {rival}" for rival in RIVALS)]
-    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    """Test metric in points, and differences on the same seeds."""
+    return table(["metric and data", *METHODS, *(f"uniloss minus {rival}" for rival in RIVALS)], rows(records))
+
+
+def rows(records: list[Record]) -> Iterator[list[str]]:
     for name, column in COLUMNS.items():
-        kinds = {"test_metric": name} | (
-            {"test_metric": f"{name}, threshold 0", "test_tuned": f"{name}, tuned threshold"}
-            if column.thresholded
-            else {}
-        )
+        kinds = {"test_metric": name}
+        if column.thresholded:
+            kinds = {"test_metric": f"{name}, threshold 0", "test_tuned": f"{name}, tuned threshold"}
         for kind, title in kinds.items():
-            found = {m: _values(records, name, m, kind) for m in METHODS}
+            found = {method: values(records, Cell(name, method), kind) for method in METHODS}
             best = max(sum(v) / len(v) for v in found.values() if v)
-            cells = [_cell(found[m], best) for m in METHODS] + [_gap(found["uniloss"], found[m]) for m in RIVALS]
-            lines.append(f"| {title} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
-def _values(records: list[Record], name: str, method: str, kind: str) -> list[float]:
-    found = [r for r in records if (r["stage"], r["class"], r["method"]) == ("final", name, method)]
-    return [r["metrics"][kind] for r in sorted(found, key=lambda r: r["seed"])]
-
-
-def _cell(values: list[float], best: float) -> str:
-    if not values:
-        return "-"
-    spread = estimate(values)
-    text = f"{100 * spread.mean:.1f} ± {100 * (spread.half or 0):.1f}"
-    return f"**{text}**" if spread.mean >= best else text
-
-
-def _gap(values: list[float], others: list[float]) -> str:
-    if not values or len(values) != len(others):
-        return "-"
-    spread = estimate([mine - theirs for mine, theirs in zip(values, others, strict=True)])
-    low, high = spread.mean - (spread.half or 0), spread.mean + (spread.half or 0)
-    text = f"{100 * spread.mean:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
-    return f"**{text}**" if low > 0 or high < 0 else text
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--out", type=Path, default=Path("results/uniloss"))
-    parser.add_argument("--workers", type=int, default=2)
-    arguments = parser.parse_args()
-    run(arguments.seeds, arguments.out, arguments.workers)
-    print(show(read_records(arguments.out)))
+            means = [mean_cell(found[method], best) for method in METHODS]
+            yield [title, *means, *(gap_cell(found["uniloss"], found[rival]) for rival in RIVALS)]
 
 
 if __name__ == "__main__":
-    main()
+    from_command_line(__doc__, lambda arguments: STUDY, show, seeds=10, out="results/uniloss")
