@@ -4,26 +4,36 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import json
 import os
 import shlex
 import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from optuna.exceptions import StorageInternalError
 from rich.console import Console
+from sqlalchemy.exc import OperationalError
 from typer.testing import CliRunner, Result
 
 import directloss
+from directloss import DirectLossError
+from directloss.lab.checkpoint import Checkpoint
 from directloss.lab.cli import app
 from directloss.lab.config import Config
 from directloss.lab.experiments import EXPERIMENTS
+from directloss.lab.pool import Pool
 from directloss.lab.progress import Display, Standing, span
-from directloss.lab.records import RecordFile
+from directloss.lab.records import RecordFile, RunSpec
+from directloss.lab.runner import Job
+from directloss.lab.search import GridQueue, plain_errors
 from directloss.lab.session import Request
-from tests.lab.tiny import OPTIONS, RUNS, stored
+from tests.lab.tiny import OPTIONS, RUNS, SETTINGS, stored
 
 
 def call(*words: object) -> Result:
@@ -36,6 +46,14 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
     result = call(*OPTIONS, "--workers", 1, "--out", folder)
     assert result.exit_code == 0, result.output
     return folder, result
+
+
+class Unwritable(Job):
+    """A job that has no place to write to."""
+
+    def run(self) -> dict[str, Any]:
+        Checkpoint(Path(self.checkpoints or ""), "key").save({})
+        return {}
 
 
 # ---------------------------------------------------------------------- what goes well
@@ -223,6 +241,67 @@ def test_a_full_disk_is_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     result = call(*OPTIONS, "--workers", 1, "--out", tmp_path / "run")
     assert result.exit_code == 2
     assert "records.jsonl cannot be read or written: No space left on device." in " ".join(result.output.split())
+
+
+def test_a_full_disk_under_the_storage_is_a_message_and_the_run_goes_on_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    bring, calls = GridQueue.bring, itertools.count()
+
+    def full(self: GridQueue, *what: Any) -> None:
+        if next(calls) == 3:
+            raise StorageInternalError("An exception is raised during the commit.") from OperationalError(
+                "COMMIT", None, sqlite3.OperationalError("database or disk is full")
+            )
+        bring(self, *what)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(GridQueue, "bring", full)
+        result = call(*OPTIONS, "--workers", 1, "--out", folder)
+    assert result.exit_code == 2, result.output
+    text = " ".join(result.output.split())
+    assert "Error: The storage of the trials cannot be read or written: No space left on device." in text
+    assert f"go on with: directloss reproduce robustness --out {folder} --resume" in text
+    assert len(stored(folder)) == 4
+    again = call("reproduce", "robustness", "--out", folder, "--resume", "--workers", 1)
+    assert again.exit_code == 0, again.output
+    assert len(stored(folder)) == RUNS
+
+
+def test_other_errors_of_a_storage_are_a_sentence() -> None:
+    with pytest.raises(DirectLossError, match="--storage must be there as long as the run") as caught, plain_errors():
+        raise StorageInternalError("in the middle") from OSError("gone away")
+    assert "It said: gone away" in str(caught.value)
+
+
+def test_a_disk_that_is_full_for_a_worker_is_the_same_message(tmp_path: Path) -> None:
+    """A worker's error of the system arrives as it is: here a folder that cannot be made, because a file is there."""
+    (tmp_path / "file").write_text("")
+    config = EXPERIMENTS["robustness"].config("quick").changed({**SETTINGS, "iterations": 2})
+    spec = RunSpec("robustness", "final", "x-ent", 0, 0.0, None, {"learning_rate": 0.1, "weight_decay": 0.0})
+    pool = Pool(2)
+    try:
+        pool.submit(Unwritable(spec, config, checkpoints=str(tmp_path / "file")))
+        with pytest.raises(FileExistsError):
+            pool.collect()
+    finally:
+        pool.stop()
+
+
+def test_a_run_that_came_to_nothing_does_not_block_its_folder(tmp_path: Path) -> None:
+    """A number that only the data shows to be wrong."""
+    folder = tmp_path / "run"
+    refused = call(*OPTIONS, "--set", "deviation=0.001", "--workers", 1, "--out", folder)
+    assert refused.exit_code == 2
+    assert "data must have items of both labels" in refused.output
+    for other in (["reproduce", "linear"], ["fit", "rows.csv", "--metric", "ap"]):
+        assert "--out must be a new or empty folder" in " ".join(call(*other, "--out", folder).output.split())
+    mended = call(*OPTIONS, "--workers", 1, "--out", folder)
+    assert mended.exit_code == 0, mended.output
+    assert len(stored(folder)) == RUNS
+    assert not (folder / "checkpoints").exists()
+    assert "--out must be a new or empty folder" in " ".join(call(*OPTIONS, "--out", folder).output.split())
 
 
 def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:

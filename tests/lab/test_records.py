@@ -106,13 +106,13 @@ def test_commit_is_short_text_or_nothing() -> None:
 
 
 def test_a_new_run_needs_an_empty_folder(tmp_path: Path) -> None:
-    Folder(tmp_path / "new").check_new()
-    Folder(tmp_path).check_new()
+    Folder(tmp_path / "new").check_new("linear")
+    Folder(tmp_path).check_new("linear")
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(DirectLossError, match="--out must be a new or empty folder"):
-        Folder(tmp_path).check_new()
+        Folder(tmp_path).check_new("linear")
     with pytest.raises(DirectLossError, match="--out must be a folder"):
-        Folder(tmp_path / "notes.txt").check_new()
+        Folder(tmp_path / "notes.txt").check_new("linear")
 
 
 def test_only_the_same_experiment_can_be_resumed(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ opens as soon as the search of that cell is complete. Where there is one setting
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,7 @@ from directloss.lab.methods import parse_method
 from directloss.lab.pool import Pool
 from directloss.lab.records import Record, RecordFile, RunSpec, commit
 from directloss.lab.runner import Job
-from directloss.lab.search import GridQueue, Ticket, best_setting
+from directloss.lab.search import GridQueue, Ticket, best_setting, plain_errors
 
 Observer = Callable[[Record], None]
 
@@ -64,6 +65,12 @@ class Campaign:
 
     def run(self, pool: Pool) -> None:
         """Do every run that is not recorded yet."""
+        with plain_errors():
+            self._run(pool)
+        with contextlib.suppress(OSError):  # empty unless another process has a run under way
+            self.checkpoints.rmdir()
+
+    def _run(self, pool: Pool) -> None:
         self._cells = [self._open(*place) for place in self._places()]
         while True:
             while pool.free and (job := self._next()) is not None:

@@ -21,6 +21,9 @@ except ImportError:  # not on Windows; there two runs in one folder are not noti
 SCHEMA = 1
 RUN_FILE = "run.json"
 LOCK_FILE = ".lock"
+RECORDS = "records.jsonl"
+BEGINNINGS = (LOCK_FILE, RUN_FILE, f".{RUN_FILE}.tmp", "search.db", "search.db-journal", "cache")
+"""What a run writes before its first record: of use to the next run or harmless."""
 
 
 class Folder:
@@ -43,13 +46,22 @@ class Folder:
             fail(str(path), f"must describe a run of schema {SCHEMA}", "another file", "Choose another --out.")
         return info
 
-    def check_new(self) -> None:
-        """A new run needs a folder of its own."""
+    def check_new(self, experiment: str) -> None:
+        """A new run needs a folder of its own, or one in which a run of the experiment came to nothing."""
         if self.path.exists() and not self.path.is_dir():
             fail("--out", "must be a folder", f"the file {self.path}")
         if self.path.is_dir() and any(entry.name != LOCK_FILE for entry in self.path.iterdir()):
+            if self._came_to_nothing(experiment):
+                return
             hint = "Add --resume to go on with the run in it, or choose another folder."
             fail("--out", "must be a new or empty folder", f"{self.path}, which is not empty", hint)
+
+    def _came_to_nothing(self, experiment: str) -> bool:
+        """Whether all that is here was left by a run that ended before its first record, say with a wrong number."""
+        kept = [entry for entry in self.path.iterdir() if entry.name not in BEGINNINGS]
+        if any(entry.name != RECORDS or entry.stat().st_size for entry in kept):
+            return False
+        return (self.stored() or {}).get("experiment") == experiment
 
     def check_resumable(self, experiment: str) -> dict[str, Any]:
         """The stored description of a run of ``experiment``."""

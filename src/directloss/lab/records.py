@@ -19,9 +19,10 @@ from typing import Any
 
 from directloss._checks import fail
 from directloss.lab.config import Params, stable_hash
+from directloss.lab.folder import RECORDS
 
 SCHEMA = 1
-FILE_NAME = "records.jsonl"
+FILE_NAME = RECORDS
 Record = dict[str, Any]
 
 

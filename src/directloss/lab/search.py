@@ -10,21 +10,25 @@ over the search seeds, the first in grid order among equals.
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import math
+import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import optuna
+from optuna.exceptions import StorageInternalError
 from optuna.samplers import BaseSampler, GridSampler, TPESampler
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
-from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.exc import IntegrityError, OperationalError, SQLAlchemyError
 
 from directloss._checks import fail
 from directloss.lab.seeding import derive
@@ -74,6 +78,18 @@ def close_storage(storage: BaseStorage) -> None:
     storage.remove_session()
     if isinstance(storage, RDBStorage):
         storage.engine.dispose()
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """The errors of a storage as ours: a full disk as one of the system, the rest as a sentence."""
+    try:
+        yield
+    except (StorageInternalError, SQLAlchemyError) as error:
+        said = str(error.__cause__ or error).splitlines()[0]
+        if "disk is full" in said:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "The storage of the trials") from None
+        fail("--storage", "must be there as long as the run", "not", f"It said: {said}")
 
 
 class Queue(ABC):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -25,8 +26,8 @@ from directloss.lab.progress import Display, Standing
 from directloss.lab.records import RecordFile, check_unpacked, commit, versions
 from directloss.lab.search import close_storage, open_storage
 from directloss.lab.stages import Stages, first_few
-
 from directloss.lab.torchrun import LAUNCH, CrewPool, began_before, crew, launch
+
 
 @dataclass(frozen=True)
 class Request:
@@ -49,11 +50,11 @@ class Request:
     cache: Path | None = None
 
     @property
-    @property
     def folder(self) -> Path:
         """Where the results go."""
         return self.out or Path("runs") / f"{self.name}-{self.preset or 'quick'}"
 
+    @property
     def changes(self) -> dict[str, Any]:
         """The config keys that were given."""
         experiment = get_experiment(self.name)
@@ -130,7 +131,7 @@ def make_plan(request: Request) -> Plan:
         preset = request.preset or "quick"
         out = request.folder
         config = experiment.config(preset).changed(request.changes)
-        Folder(out).check_new()
+        Folder(out).check_new(request.name)
         info = {"experiment": request.name, "preset": preset, "command": request.command(out, preset), "started": now()}
     storage = request.storage or info.get("storage") or f"sqlite:///{out}/search.db"
     root = str(request.data_root) if request.data_root is not None else info.get("data_root")
@@ -177,7 +178,6 @@ def cores() -> int:
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
-def carry_out(plan: Plan, console: Console) -> None:
 def workers_of(asked: int | None) -> int:
     """How many runs go on at the same time: as many as the user says, or one for each core or process of torchrun."""
     checked = check_count("--workers", asked if asked is not None else cores())
@@ -191,6 +191,7 @@ def open_pool(workers: int) -> Pool:
     return Pool(workers) if together is None or together.size == 1 else CrewPool(together)
 
 
+def carry_out(plan: Plan, console: Console) -> None:
     """Do the runs. The folder holds a complete set of records afterwards."""
     with_description(plan.folder, plan.info, lambda: _run_all(plan, console))
 
@@ -200,14 +201,20 @@ def with_description(folder: Folder, info: Mapping[str, Any], work: Callable[[],
     folder.claim()
     began = time.monotonic()
     before = float(info.get("seconds") or 0.0)
-    ending: dict[str, Any] = {"finished": None}
+
+    def close(ending: Mapping[str, Any]) -> None:
+        folder.write({**info, **ending, "seconds": round(before + time.monotonic() - began, 1)})
+
     try:
         folder.write(info)
         try:
-            ending = {**(work() or {}), "finished": now()}
-        finally:
-            seconds = round(before + time.monotonic() - began, 1)
-            folder.write({**info, **ending, "seconds": seconds})
+            ending = work() or {}
+        except BaseException:
+            # What stopped the work is what the user must hear of, not that a full disk takes no last word either.
+            with contextlib.suppress(OSError):
+                close({"finished": None})
+            raise
+        close({**ending, "finished": now()})
     finally:
         folder.release()
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -16,19 +18,39 @@ from typer.core import TyperGroup
 
 import directloss
 from directloss._checks import DirectLossError
+from directloss.lab.torchrun import crew
 
 BAD_INPUT, INTERRUPTED = 2, 130
-from directloss.lab.torchrun import crew
 
 
 class Interrupted(Exception):
     """Ctrl-C, with a sentence about what to do next."""
 
 
+@contextmanager
+def resumable(command: str) -> Iterator[None]:
+    """What stops the work says how to go on with it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(f"Stopped. What is finished is stored; go on with:\n  {command}") from None
+    except OSError as error:
+        error.add_note(f"What is finished is stored; when there is room again, or access, go on with:\n  {command}")
+        raise
+
+
 def say_error(message: str) -> None:
     """One message on standard error, in red where that is possible."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     console.print(Text.assemble(("Error: ", "bold red"), message))
+
+
+def note_torchrun(workers: int | None, console: Console) -> None:
+    """Say that torchrun decides how many processes there are."""
+    together = crew()
+    if together is not None and workers is not None:
+        text = f"Note: --workers {workers} is not used: the {together.size} processes of torchrun train."
+        console.print(text, highlight=False, soft_wrap=True)
 
 
 class Commands(TyperGroup):
@@ -45,16 +67,9 @@ class Commands(TyperGroup):
             # The reader of our output, such as `head`, has gone; nothing is wrong.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
-def note_torchrun(workers: int | None, console: Console) -> None:
-    """Say that torchrun decides how many processes there are."""
-    together = crew()
-    if together is not None and workers is not None:
-        text = f"Note: --workers {workers} is not used: the {together.size} processes of torchrun train."
-        console.print(text, highlight=False, soft_wrap=True)
-
-
         except OSError as error:
-            say_error(f"{error.filename or 'A file'} cannot be read or written: {error.strerror or error}.")
+            told = f"{error.filename or 'A file'} cannot be read or written: {error.strerror or error}."
+            say_error("\n".join([told, *getattr(error, "__notes__", [])]))
             raise typer.Exit(BAD_INPUT) from None
         except Interrupted as stop:
             Console(stderr=True, highlight=False, soft_wrap=True).print(Text(str(stop)))

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from directloss._checks import fail
-from directloss.lab.cli.app import Interrupted, app, note_torchrun
+from directloss.lab.cli.app import app, note_torchrun, resumable
 from directloss.lab.cli.report import show_report
 
 KINDS = "CSV (also .gz, .xz), Parquet, NPZ or svmlight"
@@ -95,10 +95,8 @@ def fit(
     note_torchrun(workers, console)
     plan = make_plan(request)
     introduce(plan, console)
-    try:
+    with resumable(plan.resume_command):
         carry_out(plan, console)
-    except KeyboardInterrupt:
-        raise Interrupted(f"Stopped. What is finished is stored; go on with:\n  {plan.resume_command}") from None
     folder = plan.folder.path
     show_report(folder, console)
     chosen = (plan.folder.stored() or {}).get("model")

@@ -10,11 +10,11 @@ import typer
 from rich.console import Console
 
 from directloss._checks import fail
-from directloss.lab.cli.app import Interrupted, app, note_torchrun
+from directloss.lab.cli.app import app, note_torchrun, resumable
 from directloss.lab.cli.report import show_report
 from directloss.lab.experiments import EXPERIMENTS
 from directloss.lab.methods import PAPER_METHODS, parse_methods
-from directloss.lab.session import Plan, Request, carry_out, make_plan
+from directloss.lab.session import Request, carry_out, make_plan
 
 
 def _names(incomplete: str) -> list[str]:
@@ -142,15 +142,9 @@ def reproduce(
     console = Console()
     note_torchrun(workers, console)
     plan = make_plan(request)
-    _carry_out(plan, console)
-    show_report(plan.folder.path, console)
-
-
-def _carry_out(plan: Plan, console: Console) -> None:
-    try:
+    with resumable(plan.resume_command):
         carry_out(plan, console)
-    except KeyboardInterrupt:
-        raise Interrupted(f"Stopped. What is finished is stored; go on with:\n  {plan.resume_command}") from None
+    show_report(plan.folder.path, console)
 
 
 def parse_shares(text: str) -> tuple[float, ...]:

@@ -27,8 +27,8 @@ from directloss.lab.tabular.measures import Measure, get_measure
 from directloss.lab.tabular.modelfile import Model, load_model
 from directloss.lab.tabular.reading import Table, read_table
 from directloss.lab.tabular.running import Rows, check_rows, encode_rows, model_path, sha256
-from directloss.lab.torchrun import LAUNCH, began_before, launch
 from directloss.lab.tabular.target import find_target, read_target
+from directloss.lab.torchrun import LAUNCH, began_before, launch
 
 MODEL, PREDICTIONS = "model.pt", "predictions.csv"
 
@@ -93,14 +93,14 @@ class Plan:
 def make_plan(request: Request) -> Plan:
     """Check everything that can be checked before the first run, and write nothing."""
     workers = workers_of(request.workers)
+    folder = Folder(request.folder)
     if began_before(folder):
         request = replace(request, resume=True)
-    folder = Folder(request.folder)
     if request.resume:
         info = folder.check_resumable(EXPERIMENT)
         stored = FitConfig.from_dict(info["config"])
     else:
-        folder.check_new()
+        folder.check_new(EXPERIMENT)
         info, stored = {"experiment": EXPERIMENT, "command": request.command(), "started": now()}, None
     table = read_table(request.data)
     config = _config(request, table, stored)
@@ -108,8 +108,8 @@ def make_plan(request: Request) -> Plan:
         config.check_continues(stored, str(folder.path))
     rows = check_rows(table, config)
     _check_losses(config, rows)
-    info |= {LAUNCH: launch()}
     info |= {"config": config.to_dict(), "finished": None, "versions": versions(), "commit": commit()}
+    info |= {LAUNCH: launch()}
     # The config names the label in any case; whether it was asked for is known here only.
     why = read_target(table, config.target, request.positive).why if stored is None else "as before"
     return Plan(config, rows, folder, info, workers, request.data, why)
