@@ -360,7 +360,84 @@ BAD = [
         {"metric": Refactoring(lambda s, t: s, lambda b, t: b)},
         r"value\(binaries, target\) must return a tensor with one number, but it is of shape \(4,\)",
     ),
+    ({"target": LABELS * 2}, r"target must hold only 0 or 1, but it is 2 at index \[0\]\. Relevance is binary"),
+    ({"target": -LABELS}, r"target must hold only 0 or 1, but it is -1"),
+    (
+        {"scores": ONES * 1e38},
+        r"scores must be at most 3e\+35, so that their differences are finite, but it is up to 1e",
+    ),
+    ({"batch_dims": 3}, r"batch_dims must be left at 0, because AveragePrecisionPairs\(\) knows that a problem has 1"),
+    (
+        {"batch_dims": 3, "metric": dl.metrics.f_beta},
+        r"batch_dims must be at most 1, the dimensions of scores, but it is 3",
+    ),
+    (
+        {"metric": Refactoring(lambda s, t: s, lambda b, t: b.sum(), best=lambda t: t[:3])},
+        r"best\(target\) must return one binary for each comparison, shape \(4,\), but it is of shape \(3,\)",
+    ),
+    (
+        {"metric": Refactoring(lambda s, t: s, lambda b, t: b.sum(), best_scores=lambda s, t: s[:3])},
+        r"best_scores\(scores, target\) must return scores of shape \(4,\), but it is of shape \(3,\)",
+    ),
+    (
+        {"metric": Refactoring(lambda s, t: (s > 0).float(), lambda b, t: b.sum())},
+        r"comparisons\(scores, target\) must be differentiable in scores, but it is a tensor of torch.float32 without",
+    ),
+    (
+        {"metric": Refactoring(lambda s, t: s / (s - 1) * 0, lambda b, t: b.float().mean())},
+        r"comparisons must be numbers, but it is NaN 4 times, first number 0",
+    ),
 ]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"comparisons": 3, "value": 4}, r"comparisons must be a function of scores and target, but it is a int"),
+        ({"value": None}, r"value must be a function of binaries and target, but it is a NoneType"),
+        ({"best": "ones"}, r"best must be a function of target, or None, but it is a str"),
+        ({"best_scores": torch.ones(3)}, r"best_scores must be a function of scores and target, but it is a Tensor"),
+    ],
+)
+def test_refactorings_are_made_of_functions(given: dict[str, object], message: str) -> None:
+    with pytest.raises(DirectLossError, match=message):
+        Refactoring(**{"comparisons": lambda s, t: s, "value": lambda b, t: b.sum(), **given})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("scores", "target", "message"),
+    [
+        (
+            torch.randn(3, 8),
+            torch.zeros(2, 8),
+            r"target must hold one target for each of the 3 steps.*of shape \(2, 8\)",
+        ),
+        (torch.randn(3, 8), torch.tensor(1), r"target must hold one target for each of the 3 steps"),
+        (torch.randn(3, 8) / 0, torch.zeros(3, 8), r"scores must be finite"),
+        (torch.randn(3, 8), torch.full((3, 8), 2), r"target must hold only 0 or 1"),
+        ([1.0], torch.zeros(1), r"scores must be a torch.Tensor"),
+    ],
+)
+def test_analysis_of_bad_input(scores: Tensor, target: Tensor, message: str) -> None:
+    with pytest.raises(DirectLossError, match=message):
+        interpolation_quality(scores, target, "ap")
+
+
+@pytest.mark.parametrize("metric", ["ap", "f1", dl.metrics.auc])
+@pytest.mark.parametrize("peak", [1e20, 1e35])
+@pytest.mark.parametrize("options", [{}, {"fraction": 0.5}, {"anchors": Anchoring(best="nearest", flips=2)}])
+def test_very_large_scores_have_finite_anchors(metric: object, peak: float, options: dict[str, object]) -> None:
+    scores = torch.randn(12, generator=_seeded(3))
+    scores = (scores * (peak / scores.abs().amax())).requires_grad_()
+    target = (torch.arange(12) % 3 == 0).long()
+    loss = uniloss(scores, target, metric, generator=_seeded(), **options)  # type: ignore[arg-type]
+    loss.backward()
+    assert 0 <= loss.item() <= 1
+    assert scores.grad is not None
+    assert bool(torch.isfinite(scores.grad).all())
+    best = _ideal(scores.detach() * 1e3, target * 5)
+    assert bool(torch.isfinite(best).all())
+    assert dl.metrics.auc(best, target) == 1
 
 
 def test_wrong_direction_or_wrong_best_scores_are_noticed_on_first_use() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from directloss._checks import check_count, fail
+from directloss._checks import check_count, check_finite, check_scores, check_tensor, fail
 from directloss.uniloss.anchors import Anchoring, as_anchoring, sample
 from directloss.uniloss.interpolation import Interpolation, as_interpolation
 from directloss.uniloss.loss import Metric, as_refactored
@@ -66,11 +66,17 @@ def interpolation_quality(
     for distance in distances:
         if not 0 <= distance <= 1:
             fail("distances", "must be shares of all binaries, from 0 to 1", distance)
+    scores, target = check_scores(scores, 1, "(steps, ...)").detach(), check_tensor("target", target)
+    if target.dim() == 0 or len(target) != len(scores):
+        rule = f"must hold one target for each of the {len(scores)} steps"
+        fail("target", rule, f"of shape {tuple(target.shape)}", "Stack the steps in front, also for one: scores[None].")
+    check_finite(scores)
     refactored, how = as_refactored(metric), as_anchoring(anchors)
     surface = as_interpolation(interpolation)
     generator = generator if generator is not None else torch.default_generator
     pairs: dict[float, list[Tensor]] = {distance: [] for distance in distances}
-    for row, labels in zip(scores.detach(), target, strict=True):
+    for row, labels in zip(scores, target, strict=True):
+        refactored.check(row, labels)
         problem = refactored.bind(row, labels)
         if problem is not None:
             for distance, found in _of_step(problem, surface, how, distances, draws, generator).items():

@@ -66,6 +66,7 @@ class Automatic(Refactored):
         metric: ``metric(scores, target)`` returns one number.
         prune: "auto" drops comparisons inside groups of equal relevance if the metric turns out not to depend on them,
             and those of two wrong classes; True drops them in any case, False never.
+        event_dims: last dimensions of scores that make up one problem; None when all of them do.
 
     Example:
         >>> correct = lambda scores, target: (scores.argmax(-1) == target).float().mean()
@@ -76,13 +77,13 @@ class Automatic(Refactored):
         tensor([0.5000])
     """
 
-    def __init__(self, metric: Any, prune: bool | str = "auto") -> None:
+    def __init__(self, metric: Any, prune: bool | str = "auto", event_dims: int | None = None) -> None:
         if not callable(metric):
             hint = "It is called as metric(scores, target) and returns one number."
             fail("metric", "must be a function", f"a {type(metric).__name__}", hint)
         if not isinstance(prune, bool):
             check_choice("prune", prune, ("auto",))
-        self.metric, self.prune = stateless(metric), prune
+        self.metric, self.prune, self.event_dims = stateless(metric), prune, event_dims
         self._plans: dict[tuple[Any, ...], Plan] = {}
 
     def __getstate__(self) -> dict[str, Any]:

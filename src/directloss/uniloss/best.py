@@ -28,7 +28,14 @@ def ideal_scores(scores: Tensor, target: Tensor) -> Tensor | None:
     direction = _direction(scores, target)
     if direction is None:
         return None
-    return scores.detach() + (2 * scores.detach().abs().amax() + 1) * direction.to(scores.dtype)
+    fixed = scores.detach()
+    direction = direction.to(fixed.dtype)
+    peak = fixed.abs().amax()
+    far = float(peak) * (2 * float(direction.abs().amax()) + 1)
+    most = torch.finfo(fixed.dtype).max / 4
+    if far > most:  # scores that are as large as numbers get: the same order on a smaller scale
+        fixed, peak = fixed * (most / far), peak * (most / far)
+    return fixed + (2 * peak + 1) * direction
 
 
 def _direction(scores: Tensor, target: Tensor) -> Tensor | None:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from directloss._checks import check_labels, check_same_shape, fail, near
+from directloss.kernels import BINARY
 from directloss.metrics.classification import check_class_problem
 from directloss.metrics.ranking import average_precision
 from directloss.uniloss.best import ideal_scores
@@ -109,9 +110,9 @@ class AveragePrecisionPairs(PairRefactoring):
     counting = "ap"
 
     def check(self, scores: Tensor, target: Tensor) -> None:
-        """Labels 0 or 1; padding is -1 by now."""
+        """Labels 0 or 1; padding is 0 by now."""
         check_same_shape(target, scores)
-        check_labels(target, (0, 1, -1))
+        check_labels(target, (0, 1), BINARY)
 
     def lists(self, scores: Tensor, target: Tensor) -> Tensor:
         """All items are one list."""
@@ -148,7 +149,7 @@ class KeypointPairs(PairRefactoring):
         if scores.dim() < 2:
             fail("scores", "must be heatmaps of shape (..., h, w)", f"of shape {tuple(scores.shape)}")
         check_same_shape(target, scores)
-        check_labels(target, (0, 1, -1))
+        check_labels(target, (0, 1, -1), "1 is near the keypoint, 0 is not, and -1 shall not count.")
 
     def lists(self, scores: Tensor, target: Tensor) -> Tensor:
         """Each heatmap is a list of pixels."""

@@ -58,7 +58,7 @@ class Comparisons(ABC):
     def random(self, scores: Tensor, k: int, generator: torch.Generator) -> Tensor:
         """Scores ``(k, m)`` whose comparisons are as good as coin flips."""
         noise = torch.randn(k, scores.numel(), generator=generator, dtype=scores.dtype).to(scores.device)
-        return scores.mean() + noise * spread(scores)
+        return middle(scores) + noise * spread(scores)
 
 
 class Differences(Comparisons):
@@ -125,7 +125,7 @@ class Differences(Comparisons):
         threshold = torch.zeros_like(scores) if self.offset is None else self._thresholds(scores)
         alone = torch.zeros_like(scores, dtype=torch.bool)
         alone[self.left[self.alone]] = True
-        return torch.where(alone, drawn - scores.mean() + threshold, drawn)
+        return torch.where(alone, drawn - middle(scores) + threshold, drawn)
 
     def _thresholds(self, scores: Tensor) -> Tensor:
         """A threshold of each score; the mean of them where it has several."""
@@ -254,4 +254,13 @@ class Pairs(Differences):
 def spread(scores: Tensor) -> Tensor:
     """A scale of the scores that is never zero: their standard deviation, or one where all are equal."""
     deviation = scores.detach().std(correction=0)
+    if not bool(torch.isfinite(deviation)):  # the squares of very large scores
+        peak = scores.detach().abs().amax()
+        deviation = (scores.detach() / peak).std(correction=0) * peak
     return torch.where(deviation > 0, deviation, torch.ones_like(deviation))
+
+
+def middle(scores: Tensor) -> Tensor:
+    """The mean, also where the sum of very large scores is none."""
+    mean = scores.detach().mean()
+    return mean if bool(torch.isfinite(mean)) else (scores.detach() / scores.numel()).sum()

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from directloss import kernels
 from directloss.uniloss.anchors import Anchoring, as_kinds, check_numbers, constants, leap
 from directloss.uniloss.comparisons import BEYOND, Comparisons, Pairs, spread
+from directloss.uniloss.derivatives import only_first
 from directloss.uniloss.interpolation import Interpolation, InverseDistance
 from directloss.uniloss.lists import Layout, Ragged, layout
 from directloss.uniloss.refactoring import Bound
@@ -120,10 +120,10 @@ class _Attached(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, value: Tensor, gradient: Callable[[], Tensor]) -> Tensor:
+        ctx.save_for_backward(scores)
         ctx.gradient = gradient
-        return value.clone()
+        return value
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
-        return upstream * ctx.gradient(), None, None
+        return only_first(upstream * ctx.gradient(), *ctx.saved_tensors), None, None

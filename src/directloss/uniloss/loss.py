@@ -24,12 +24,15 @@ from directloss._checks import (
     warn_once,
 )
 from directloss._dynamo import outside_graphs
+from directloss._functorch import transformable
 from directloss.distributed import Gather, check_gather, drawing_from, exchange
 from directloss.uniloss import compiled
 from directloss.uniloss.anchors import Anchoring, Anchors, as_anchoring, sample
 from directloss.uniloss.automatic import Automatic
-from directloss.uniloss.byhand import by_hand
+from directloss.uniloss.comparisons import General
+from directloss.uniloss.derivatives import FirstOnly, refuse_second_of
 from directloss.uniloss.interpolation import Interpolation, as_interpolation
+from directloss.uniloss.names import by_name
 from directloss.uniloss.refactoring import Bound, Refactored, in_words, shape_of
 
 Metric = Callable[[Tensor, Tensor], Tensor]
@@ -63,7 +66,8 @@ def uniloss(
         scores: what the network says; logits rather than probabilities, because a sigmoid of their differences is
             taken.
         target: whatever the metric compares them with.
-        metric: ``metric(scores, target) -> scalar``, or ``"ap"``, ``"accuracy"``, ``"pckh"``, or a `Refactoring`.
+        metric: ``metric(scores, target) -> scalar``, a `Refactoring`, or a name: ``"ap"``, ``"accuracy"``, ``"pckh"``,
+            ``"f1"``, ``"ndcg@10"`` ..., see `directloss.uniloss.names`.
         maximize: False for a metric of which less is better.
         anchors: how many of each kind (good, nearby, bad), or an `Anchoring`.
         interpolation: ``"inverse-distance"``, the paper's, ``"distance-spline"``, or an `Interpolation`.
@@ -175,6 +179,13 @@ class UniLoss(nn.Module):
             with torch.inference_mode(False), torch.no_grad():
                 copies = [part.clone() if isinstance(part, Tensor) else part for part in (scores, target, mask)]
                 return self.forward(*copies)  # type: ignore[arg-type]
+        if torch._C._are_functorch_transforms_active():
+            refuse_second_of(scores)
+            return transformable(self._outside)(scores=scores, target=target, mask=mask)
+        return self._outside(scores, target, mask)
+
+    def _outside(self, scores: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
+        """The loss of tensors as they are, outside of transforms."""
         parts = {"scores": scores, "target": target, "mask": mask}
         shards = exchange(parts, self.gather, self._generator())
         if shards is None:
@@ -232,11 +243,16 @@ class UniLoss(nn.Module):
                 scores = torch.where(wide, scores, 0.0)
             target = torch.where(real, target, torch.zeros_like(target))
         if self.check_values:
-            check_finite(scores)
+            _check_size(scores)
             self.refactored.check(scores, target)
         if scores.dtype in (torch.float16, torch.bfloat16):
             scores = scores.float()
         lead = self.batch_dims if dims is None else scores.dim() - dims
+        if lead > scores.dim():
+            fail("batch_dims", f"must be at most {scores.dim()}, the dimensions of scores", lead)
+        if self.batch_dims not in (0, lead):
+            rule = f"must be left at 0, because {self.refactored!r} knows that a problem has {dims} dimensions"
+            fail("batch_dims", rule, self.batch_dims)
         batch_shape = scores.shape[:lead]
         if target.shape[:lead] != batch_shape:
             fail("target", f"must begin with the batch dimensions {tuple(batch_shape)}", tuple(target.shape))
@@ -258,6 +274,8 @@ class UniLoss(nn.Module):
         usual = self.fraction == 1 and self.best_scores is None
         if usual and compiled.applies(problem, problem.comparisons, self.anchoring, self.interpolation):
             return compiled.interpolate(problem, self.anchoring, self.interpolation, self._generator())
+        if problem.scores.requires_grad:
+            problem = replace(problem, scores=FirstOnly.apply(problem.scores))  # type: ignore[no-untyped-call]
         relaxed = self._relaxed(problem)
         return relaxed.value, relaxed.metric
 
@@ -296,6 +314,14 @@ class UniLoss(nn.Module):
             subset = torch.randperm(comparisons.count, generator=generator)[:count].to(problem.scores.device)
             comparisons = comparisons.take(subset)
         values = comparisons.values(problem.scores)
+        if isinstance(comparisons, General) and bool(torch.isnan(values.detach()).any()):
+            unknown = torch.isnan(values.detach())
+            fail(
+                "comparisons",
+                "must be numbers",
+                f"NaN {int(unknown.sum())} times, first number {int(unknown.nonzero()[0])}",
+                "Look for 0 / 0 or a root of something negative in what is compared.",
+            )
         anchors = sample(problem, comparisons, self.anchoring, values.detach() > 0, generator, subset)
         places = anchors.configurations
         squared = places.squared_distances(torch.sigmoid(values))
@@ -324,7 +350,7 @@ def as_refactored(metric: str | Metric | Refactored) -> Refactored:
     if isinstance(metric, Refactored):
         return metric
     if isinstance(metric, str):
-        return by_hand(metric)
+        return by_name(metric)
     return Automatic(metric)
 
 
@@ -338,6 +364,16 @@ def _check_maximize(maximize: object) -> bool:
     if not isinstance(maximize, bool):
         fail("maximize", "must be True or False", repr(maximize))
     return maximize
+
+
+def _check_size(scores: Tensor) -> None:
+    """Scores are finite, and so are their differences, and those of anchors that lie beyond them."""
+    most = torch.finfo(torch.promote_types(scores.dtype, torch.float32)).max / 1024
+    peak = float(scores.detach().abs().amax())
+    if not peak <= most:  # NaN is not, either
+        check_finite(scores)
+        hint = "A sigmoid of such differences has no gradient: divide the scores by a constant."
+        fail("scores", f"must be at most {most:.0e}, so that their differences are finite", f"up to {peak:g}", hint)
 
 
 def _check_fraction(fraction: object) -> float:

@@ -84,6 +84,12 @@ class Refactoring(Refactored):
     best: Callable[[Tensor], Tensor] | None = None
     best_scores: Callable[[Tensor, Tensor], Tensor | None] = ideal_scores
 
+    def __post_init__(self) -> None:
+        for name, signature in FUNCTIONS.items():
+            given = getattr(self, name)
+            if not callable(given) and not (name == "best" and given is None):
+                fail(name, f"must be a function {signature}", f"a {type(given).__name__}")
+
     def __call__(self, scores: Tensor, target: Tensor) -> Tensor:
         """The metric itself: g(h(f(scores, target)))."""
         with torch.no_grad():
@@ -92,23 +98,51 @@ class Refactoring(Refactored):
     def bind(self, scores: Tensor, target: Tensor) -> Bound:
         """See `Refactored.bind`."""
         shape = scores.shape
-        first = self.comparisons(scores.detach(), target)
-        if shape_of(first) is None or first.dim() != 1 or first.numel() == 0:
-            fail("comparisons(scores, target)", "must return a tensor of shape (l,), not empty", in_words(first))
+        first = self._first(scores, target)
         best = self.best_scores(scores.detach(), target)
+        if best is not None and shape_of(best) != shape:
+            fail("best_scores(scores, target)", f"must return scores of shape {tuple(shape)}", in_words(best))
+        binaries = None if self.best is None else self.best(target)
+        if binaries is not None and shape_of(binaries) != first.shape:
+            rule = f"must return one binary for each comparison, shape ({first.numel()},)"
+            fail("best(target)", rule, in_words(binaries))
         return Bound(
             scores=scores.flatten(),
             comparisons=General(lambda flat: self.comparisons(flat.reshape(shape), target), first.numel()),
             measure=lambda rows: torch.stack([self._scalar(self(row.reshape(shape), target)) for row in rows]),
             decide=lambda bits: torch.stack([self._scalar(self.value(row, target)) for row in bits]),
             best_scores=None if best is None else best.flatten(),
-            best_binaries=None if self.best is None else self.best(target).bool(),
+            best_binaries=None if binaries is None else binaries.bool(),
         )
+
+    def _first(self, scores: Tensor, target: Tensor) -> Tensor:
+        """The comparisons of the present scores, if they are ones."""
+        what = "comparisons(scores, target)"
+        with torch.enable_grad():
+            first = self.comparisons(scores.detach().requires_grad_(), target)
+        if shape_of(first) is None or first.dim() != 1 or first.numel() == 0:
+            fail(what, "must return a tensor of shape (l,), not empty", in_words(first))
+        if not first.requires_grad:
+            fail(
+                what,
+                "must be differentiable in scores",
+                f"a tensor of {first.dtype} without gradient",
+                "Return numbers such as differences of scores; what counts is their sign, which is taken for you.",
+            )
+        return first
 
     def _scalar(self, value: Tensor) -> Tensor:
         if shape_of(value) is None or value.numel() != 1:
             fail("value(binaries, target)", "must return a tensor with one number", in_words(value))
         return value.reshape(()).detach()
+
+
+FUNCTIONS = {
+    "comparisons": "of scores and target",
+    "value": "of binaries and target",
+    "best": "of target, or None",
+    "best_scores": "of scores and target",
+}
 
 
 def shape_of(value: object) -> torch.Size | None:
