@@ -71,7 +71,7 @@ def sentence(one: Compared) -> str:
     e = one.difference.scaled(what.factor)
     # A limit next to zero must not be rounded to zero: it is what the sentence turns on.
     limits = [limit for limit in (e.low, e.high) if limit]
-    first = decimals([e])
+    first = decimals([e], what.places)
     places = next((p for p in range(first, 4) if all(round(limit, p) for limit in limits)), 4)
     amount = f"{what.unit} of {what.label}".strip() if what.unit else f"of {what.label}"
     if not one.clear:

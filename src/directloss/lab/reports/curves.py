@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
+from directloss.lab.reports.compared import stored_comparisons
 from directloss.lab.reports.description import Figure
 from directloss.lab.reports.labels import label_ends
 from directloss.lab.reports.samples import measured
@@ -54,7 +55,7 @@ def over_iterations(run: Run, figure: Figure, what: Metric, canvas: Canvas, axes
     keep_below_full(axes, what)
     label_ends(canvas, axes, ends)
     title = f"{capital(what.label)} over iterations"
-    return Drawing(title, f"{title}: {seeds_text(run)}.{zoomed}", f"{title}. At the end: {listed(ends)}.")
+    return Drawing(title, f"{title}: {seeds_text(run)}.{zoomed}", f"{title}. At the end: {listed(ends, what)}.")
 
 
 def over_epochs(run: Run, figure: Figure, what: Metric, canvas: Canvas, axes: Axes) -> Drawing | None:
@@ -93,7 +94,7 @@ def over_epochs(run: Run, figure: Figure, what: Metric, canvas: Canvas, axes: Ax
     label_ends(canvas, axes, ends, looks)
     title = f"{capital(what.label)} over epochs, training and validation"
     lines = "Solid with marks: validation; dashed: training."
-    return Drawing(title, f"{title}: {seeds_text(run)}. {lines}{zoomed}", f"{title}. At the end: {listed(ends)}.")
+    return Drawing(title, f"{title}: {seeds_text(run)}. {lines}{zoomed}", f"{title}. At the end: {listed(ends, what)}.")
 
 
 def rivals(run: Run, first: str, key: str) -> list[str]:
@@ -140,8 +141,10 @@ def over_sizes(run: Run, figure: Figure, what: Metric, canvas: Canvas, axes: Axe
     if len(found) < 2 or len(run.noises) > 1:
         return None
     seen, sizes = look("uniloss"), sorted(found)
-    means, halves = [found[at].mean for at in sizes], [found[at].half or 0.0 for at in sizes]
-    axes.errorbar(sizes, means, yerr=halves, color=seen.colour, marker="o", elinewidth=1.0, capsize=2, capthick=1.0)
+    means, arms = [found[at].mean for at in sizes], [found[at].arms(*what.bounds) for at in sizes]
+    axes.errorbar(
+        sizes, means, yerr=np.transpose(arms), color=seen.colour, marker="o", elinewidth=1.0, capsize=2, capthick=1.0
+    )
     ends, looks = {"ours": (sizes[-1], means[-1])}, {"ours": Look(seen.colour, "solid", "o")}
     printed = [(at, value * what.factor) for at, value in figure.printed]
     if printed:
@@ -156,7 +159,7 @@ def over_sizes(run: Run, figure: Figure, what: Metric, canvas: Canvas, axes: Axe
     keep_below_full(axes, what)
     label_ends(canvas, axes, ends, looks)
     title = f"{capital(what.label)} by {words}"
-    numbers = ", ".join(f"{at:g}: {number(found[at].mean, 1)}" for at in sizes)
+    numbers = ", ".join(f"{at:g}: {number(found[at].mean, what.places)}" for at in sizes)
     return Drawing(title, f"{title}: {seeds_text(run)}.", f"{title}. Ours: {numbers}.")
 
 
@@ -176,6 +179,7 @@ def _mean_curve(run: Run, method: str, what: Metric) -> tuple[np.ndarray, ...] |
     estimates = [estimate(list(column * what.factor)) for column in seeds.T]
     rows = [(e.mean, e.mean if e.low is None else e.low, e.mean if e.high is None else e.high) for e in estimates]
     mean, low, high = np.array(rows).T
+    low, high = (np.clip(end, *what.bounds) for end in (low, high))
     return (np.array(steps), mean, low, high) if np.isfinite(mean).any() else None
 
 
@@ -215,9 +219,11 @@ def _frame(axes: Axes, means: list[np.ndarray], halves: list[np.ndarray]) -> str
 def seeds_text(run: Run) -> str:
     """What a line and its band are."""
     count = len(run.seeds)
+    if stored_comparisons(run):
+        return "one training of each loss"
     return "one seed, so no intervals" if count == 1 else f"mean of {count} seeds with the 95 % interval"
 
 
-def listed(ends: Mapping[str, tuple[float, float]]) -> str:
+def listed(ends: Mapping[str, tuple[float, float]], what: Metric) -> str:
     """The ends of lines as words."""
-    return ", ".join(f"{method} {number(point[1], 1)}" for method, point in ends.items())
+    return ", ".join(f"{method} {number(point[1], what.places)}" for method, point in ends.items())

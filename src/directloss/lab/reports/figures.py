@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import io
 import itertools
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
@@ -37,7 +39,7 @@ from directloss.lab.reports.stats import Estimate, estimate
 from directloss.lab.reports.stored import Run
 from directloss.lab.reports.style import INK, RC, look
 from directloss.lab.reports.svg import adapt, standalone
-from directloss.lab.reports.wording import Metric, capital, decimals, metric, noise_text, number
+from directloss.lab.reports.wording import Metric, capital, decimals, interval_text, metric, noise_text, number
 
 
 @dataclass(frozen=True)
@@ -116,13 +118,13 @@ def _noise(run: Run, figure: Figure, what: Metric, canvas: Canvas, axes: Axes) -
     }
     if len(run.noises) < 2 or not any(found.values()):
         return None
-    ends = _lines_over_noise(axes, found)
+    ends = _lines_over_noise(axes, found, what.bounds)
     axes.set(ylabel=what.axis)
     keep_below_full(axes, what)
     label_ends(canvas, axes, ends)
     title = f"{capital(what.label)} against label noise"
     last = noise_text(run.noises[-1])
-    return Drawing(title, f"{title}: {seeds_text(run)}.", f"{title}. At {last} flipped labels: {listed(ends)}.")
+    return Drawing(title, f"{title}: {seeds_text(run)}.", f"{title}. At {last} flipped labels: {listed(ends, what)}.")
 
 
 def _lead(run: Run, figure: Figure, what: Metric, canvas: Canvas, axes: Axes) -> Drawing | None:
@@ -142,10 +144,12 @@ def _lead(run: Run, figure: Figure, what: Metric, canvas: Canvas, axes: Axes) ->
     title = f"Lead of {figure.first} in {what.label}"
     last = noise_text(run.noises[-1])
     caption = f"{title}, same seeds; above zero, {figure.first} is better: {seeds_text(run)}."
-    return Drawing(title, caption, f"{title}. At {last} flipped labels, against: {listed(ends)}.")
+    return Drawing(title, caption, f"{title}. At {last} flipped labels, against: {listed(ends, what)}.")
 
 
-def _lines_over_noise(axes: Axes, found: Mapping[str, Mapping[float, Estimate]]) -> dict[str, tuple[float, float]]:
+def _lines_over_noise(
+    axes: Axes, found: Mapping[str, Mapping[float, Estimate]], bounds: tuple[float, float] = (-math.inf, math.inf)
+) -> dict[str, tuple[float, float]]:
     ends = {}
     shown = [method for method, points in found.items() if points]
     for place, method in enumerate(shown):
@@ -155,11 +159,10 @@ def _lines_over_noise(axes: Axes, found: Mapping[str, Mapping[float, Estimate]])
         shift = (place - (len(shown) - 1) / 2) * min(0.9, 5.0 / len(shown))
         x = [100 * noise + shift for noise in points]
         mean = [e.mean for e in points.values()]
-        half = [e.half or 0.0 for e in points.values()]
         axes.errorbar(
             x,
             mean,
-            yerr=half,
+            yerr=np.transpose([e.arms(*bounds) for e in points.values()]),
             color=seen.colour,
             ls=seen.dash,
             marker=seen.marker,
@@ -182,16 +185,16 @@ def _methods(run: Run, figure: Figure, what: Metric, canvas: Canvas, axes: Axes)
     if len(run.noises) > 1 or not found:
         return None
     ranked = sorted(found, key=lambda method: found[method].mean, reverse=what.lower_is_better)
-    places = decimals(found.values())
+    places = decimals(found.values(), what.places)
     values = []
     for row, method in enumerate(ranked):
         seen, e = look(method), found[method]
         seeds = [value * what.factor for value in by_seed(run, method, noise, what.key).values()]
-        axes.plot(seeds, [row] * len(seeds), ls="none", marker="o", ms=3.5, mew=0, color=seen.colour, alpha=0.35)
-        axes.errorbar(
-            [e.mean], [row], xerr=[e.half or 0.0], color=seen.colour, marker=seen.marker, ms=5, capsize=3, lw=1.4
-        )
-        text = number(e.mean, places) + (f" ± {number(e.half, places)}" if e.half is not None else "")
+        if len(seeds) > 1:
+            axes.plot(seeds, [row] * len(seeds), ls="none", marker="o", ms=3.5, mew=0, color=seen.colour, alpha=0.35)
+        arms = np.transpose([e.arms(*what.bounds)])
+        axes.errorbar([e.mean], [row], xerr=arms, color=seen.colour, marker=seen.marker, ms=5, capsize=3, lw=1.4)
+        text = f"{number(e.mean, places)} {interval_text(e, places)}".strip()
         axes.text(1.03, row, text, transform=axes.get_yaxis_transform(), va="center", fontsize=8.5, color=INK)
         values.append(text)
     axes.set_yticks(range(len(ranked)), [short(method) for method in ranked])
@@ -202,9 +205,18 @@ def _methods(run: Run, figure: Figure, what: Metric, canvas: Canvas, axes: Axes)
     axes.set_xlabel(what.axis)
     make_room(canvas, axes, values, start=8)
     title = f"{capital(what.label)} of each method"
-    best_first = listed({method: (0.0, found[method].mean) for method in reversed(ranked)})
-    caption = f"{title}, best on top. Pale dots are single seeds; the mark is the mean, the bar its 95 % interval."
+    best_first = listed({method: (0.0, found[method].mean) for method in reversed(ranked)}, what)
+    caption = f"{title}, best on top. {_marks_text(run, found.values())}"
     return Drawing(title, caption, f"{title}, best first: {best_first}.")
+
+
+def _marks_text(run: Run, shown: Iterable[Estimate]) -> str:
+    """What the marks of a row are."""
+    if len(run.seeds) > 1:
+        return "Pale dots are single seeds; the mark is the mean, the bar its 95 % interval."
+    if all(e.low is None for e in shown):
+        return "The mark is the one seed there is, so there are no intervals."
+    return "The mark is the value on the test data, the bar its 95 % interval (bootstrap over the test rows)."
 
 
 KINDS: dict[str, Callable[[Run, Figure, Metric, Canvas, Axes], Drawing | None]] = {

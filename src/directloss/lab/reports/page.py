@@ -16,7 +16,7 @@ from directloss.lab.reports.drawings import read_drawings
 from directloss.lab.reports.figures import Panel, draw_all
 from directloss.lab.reports.samples import measured
 from directloss.lab.reports.state import chosen_table, notices, versions
-from directloss.lab.reports.stored import RECORDS, RUN, Run
+from directloss.lab.reports.stored import RUN, Run
 from directloss.lab.reports.svg import colour_rules
 from directloss.lab.reports.tables import Table, difference_table, result_tables
 from directloss.lab.reports.wording import (
@@ -98,7 +98,7 @@ def summary(run: Run, metrics: Sequence[Metric], judgements: Sequence[Judgement]
     if not parts[0]:
         best, mean = _best(run, metrics[0])
         over = ", mean over all noise levels" if len(run.noises) > 1 else ""
-        value = number(mean * metrics[0].factor, 1)
+        value = number(mean * metrics[0].factor, metrics[0].places)
         parts = [f"Best {metrics[0].label}: {best} with {value}{over} ({_seeds(len(run.seeds))})."]
     if judgements:
         parts.append(_count(judgements))
@@ -115,7 +115,7 @@ def _headline(judgement: Judgement) -> str:
         return ""
     what = metric(judgement.claim.metric)
     difference = finding.difference.scaled(what.factor)
-    places = decimals([difference])
+    places = decimals([difference], what.places)
     pair = finding.comparison
     one = len({f.comparison.first for _, f in found}) == 1
     rival = f"{pair.second}, the strongest of {len(found)} rivals" if one and len(found) > 1 else pair.second
@@ -158,7 +158,7 @@ def finding_text(finding: Finding, what: Metric) -> tuple[str, str]:
     if finding.difference is None:
         return finding.why, theirs
     e = finding.difference.scaled(what.factor)
-    places = decimals([e])
+    places = decimals([e], what.places)
     ours = f"{number(e.mean, places, signed=True)} {what.unit}".strip()
     return f"{ours} ({span(e, places, signed=True) or finding.why})", theirs
 
@@ -185,7 +185,7 @@ def render(report: Report, panels: Sequence[Panel]) -> str:
         facts=_facts(report.run),
         light=light,
         dark=dark,
-        records=RECORDS,
+        records=report.run.records,
         run_file=RUN,
     )
 

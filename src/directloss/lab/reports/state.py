@@ -110,7 +110,9 @@ def chosen_table(run: Run) -> Table | None:
     heads += [Column("flipped labels", numeric=False)] if several else []
     heads += [Column(name) for name in names] + [Column("trials"), Column("time of all runs")]
     edge = any(cell.small == EDGE for row in rows for cell in row)
-    notes = ("Trials at one noise level; where seeds or classes chose different values, each is given with its count.",)
+    trials = "Trials at each noise level" if several else "Trials: how many settings were tried"
+    differ = "; where classes chose different values, each is given with its count" if len(run.groups) > 1 else ""
+    notes = (f"{trials}{differ}.",)
     return Table("Chosen hyper-parameters", tuple(heads), tuple(rows), (*notes, EDGE_TEXT) if edge else notes)
 
 

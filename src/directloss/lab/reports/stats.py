@@ -32,6 +32,17 @@ class Estimate:
         """Half the width of the interval, or None."""
         return None if self.low is None or self.high is None else (self.high - self.low) / 2
 
+    def arms(self, least: float = -math.inf, most: float = math.inf) -> tuple[float, float]:
+        """How far the interval reaches below and above the mean, within what the quantity can be.
+
+        Example:
+            >>> Estimate(99.0, 97.5, 100.5, 8).arms(most=100.0)
+            (1.5, 1.0)
+        """
+        if self.low is None or self.high is None:
+            return 0.0, 0.0
+        return max(0.0, self.mean - max(self.low, least)), max(0.0, min(self.high, most) - self.mean)
+
     def scaled(self, factor: float) -> Estimate:
         """The same estimate in another unit (``factor`` > 0)."""
         return Estimate(

@@ -66,6 +66,8 @@ class Run:
     info: Mapping[str, Any]
     notes: tuple[str, ...] = field(default=())
     """What a reader should know about the state of the files."""
+    records: str = RECORDS
+    """The name of the file that the records are in."""
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -107,7 +109,8 @@ def load_run(folder: Path) -> Run:
     """Read and check a folder; every complaint names the file and the line."""
     packed = folder / f"{RECORDS}.gz"
     plain = folder / RECORDS
-    records, notes = _read_records(packed if packed.is_file() and not plain.is_file() else plain)
+    path = packed if packed.is_file() and not plain.is_file() else plain
+    records, notes = _read_records(path)
     info = _read_info(folder / RUN)
     experiment = records[0].experiment
     named = info.get("experiment", experiment)
@@ -119,7 +122,7 @@ def load_run(folder: Path) -> Run:
     if repeated:
         notes.append(f"{repeated} finished runs are stored more than once; the last one counts.")
     search = tuple(record for record in records if record.stage == "search")
-    return Run(folder, experiment, final, search, info, tuple(notes))
+    return Run(folder, experiment, final, search, info, tuple(notes), path.name)
 
 
 def _last_of_each(records: Iterable[Record]) -> tuple[tuple[Record, ...], int]:

@@ -14,7 +14,7 @@ from directloss.lab.reports.description import Description, Reference
 from directloss.lab.reports.samples import measured, paired_at
 from directloss.lab.reports.stats import METHOD_TEXT, Estimate, estimate
 from directloss.lab.reports.stored import Run, method_order
-from directloss.lab.reports.wording import Metric, capital, decimals, noise_text, number, span
+from directloss.lab.reports.wording import Metric, capital, decimals, interval_text, noise_text, number, span
 
 ALIKE = "≈"
 ALIKE_TEXT = (
@@ -80,18 +80,20 @@ def _over_metrics(run: Run, metrics: Sequence[Metric], reference: Reference | No
     paper = _paper_column(run, noise, reference)
     columns = [_column(run, noise, metric) for metric in metrics]
     ranked = sorted(run.methods, key=lambda method: _rank(run, method, noise, metrics[0]))
+    counts = not stored_comparisons(run)  # such a run has one training of each method
     rows = [
         (
             Cell(method, heading=True),
             columns[0][method],
             *([paper.get(method, Cell(NOTHING))] if paper else []),
             *(column[method] for column in columns[1:]),
-            Cell(str(_seeds(run, method, metrics[0]))),
+            *([Cell(str(_seeds(run, method, metrics[0])))] if counts else []),
         )
         for method in ranked
     ]
     first, *others = (Column(metric.axis) for metric in metrics)
-    heads = (Column("method", numeric=False), first, *([Column("paper")] if paper else []), *others, Column("seeds"))
+    heads = (Column("method", numeric=False), first, *([Column("paper")] if paper else []), *others)
+    heads += (Column("seeds"),) if counts else ()
     where = f", {noise_text(noise)} of the labels flipped" if noise else ""
     notes = _notes(run, columns) + ((_reference_note(run, reference),) if paper and reference else ())
     return Table(f"Results of each method{where}", heads, tuple(rows), notes)
@@ -212,7 +214,7 @@ def _column(
     """One cell for each method, with the best marked."""
     found = {method: measured(run, method, noise, metric.key, group) for method in run.methods}
     scaled = {method: e.scaled(metric.factor) if e else None for method, e in found.items()}
-    places = 1 if brief else decimals(scaled.values())
+    places = metric.places if brief else decimals(scaled.values(), metric.places)
     present = {method: e for method, e in scaled.items() if e is not None}
     if not present:
         return {method: Cell(NOTHING) for method in run.methods}
@@ -240,12 +242,7 @@ def _alike(run: Run, best: str, method: str, metric: Metric, noise: float | None
 def _cell(e: Estimate | None, places: int, brief: bool) -> Cell:
     if e is None:
         return Cell(NOTHING)
-    if brief or e.half is None:
-        return Cell(number(e.mean, places))
-    if e.n == 1:
-        # An interval of one run is its own, such as a bootstrap, and need not lie evenly around the value.
-        return Cell(number(e.mean, places), f"({span(e, places)})")
-    return Cell(number(e.mean, places), f"± {number(e.half, places)}")
+    return Cell(number(e.mean, places), "" if brief else interval_text(e, places))
 
 
 def _notes(run: Run, columns: Iterable[dict[str, Cell]]) -> tuple[str, ...]:
@@ -265,7 +262,7 @@ def difference_table(run: Run, metric: Metric, first: str) -> Table | None:
     if first not in run.methods or not others:
         return None
     found = {(o, n): _difference(run, first, o, metric, n) for o in others for n in run.noises}
-    places = decimals(found.values())
+    places = decimals(found.values(), metric.places)
     rows = [
         (Cell(other, heading=True), *(_difference_cell(found[other, n], places) for n in run.noises))
         for other in others

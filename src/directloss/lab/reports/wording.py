@@ -16,6 +16,9 @@ MINUS = "\u2212"
 _UPPER = {"ap", "auc", "pauc", "iou", "mrr", "ndcg", "f1", "mcc", "map", "pck", "pckh"}
 _FRACTIONS = {"ap", "map", "accuracy", "auc", "precision", "recall", "f1", "iou", "dice", "ndcg", "mrr", "pck", "pckh"}
 _FRACTIONS |= {"fbeta", "gmean", "pauc"}
+"""Shares of 1, which are printed in per cent; of other metrics the number itself is printed."""
+_SIGNED = {"mcc", "kappa"}
+"""Numbers from -1 to 1: a percentage of them would mean nothing."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +37,24 @@ class Metric:
         return "points" if self.factor == 100 else ""
 
     @property
+    def signed(self) -> bool:
+        """Whether it is a number from -1 to 1."""
+        return self.factor == 1 and any(word in _SIGNED for word in self.key.split("_"))
+
+    @property
     def axis(self) -> str:
         """The label of an axis."""
-        return f"{self.label} (%)" if self.factor == 100 else self.label
+        return f"{self.label} (%)" if self.factor == 100 else self.label + (f" ({MINUS}1 to 1)" if self.signed else "")
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The least and the most that it can be, as it is printed."""
+        return (0.0, 100.0) if self.factor == 100 else (-1.0, 1.0) if self.signed else (-math.inf, math.inf)
+
+    @property
+    def places(self) -> int:
+        """How many decimals it has at least."""
+        return 3 if self.signed else 1
 
 
 def metric(key: str) -> Metric:
@@ -55,12 +73,12 @@ def metric(key: str) -> Metric:
     return Metric(key, label, 100.0 if known else 1.0, lower)
 
 
-def decimals(estimates: Iterable[Estimate | None]) -> int:
+def decimals(estimates: Iterable[Estimate | None], least: int = 1) -> int:
     """As many decimals as the narrowest interval deserves: one digit of its half-width, at least 1 and at most 3."""
     halves = [e.half for e in estimates if e is not None and e.half]
     if not halves:
-        return 1
-    return min(3, max(1, math.ceil(-math.log10(min(halves)))))
+        return least
+    return min(3, max(least, math.ceil(-math.log10(min(halves)))))
 
 
 def number(value: float, places: int, signed: bool = False) -> str:
@@ -79,6 +97,19 @@ def span(e: Estimate, places: int, signed: bool = False) -> str:
     if e.low is None or e.high is None:
         return ""
     return f"{number(e.low, places, signed)} to {number(e.high, places, signed)}"
+
+
+def interval_text(e: Estimate, places: int) -> str:
+    """What stands behind a mean: ``± 1.2``, or the two ends, or nothing.
+
+    Example:
+        >>> interval_text(Estimate(90.0, 88.5, 91.5, 5), 1), interval_text(Estimate(90.0, 87.0, 91.0, 1), 1)
+        ('± 1.5', '(87.0 to 91.0)')
+    """
+    if e.half is None:
+        return ""
+    # An interval of one run is its own, such as a bootstrap, and need not lie evenly around the value.
+    return f"({span(e, places)})" if e.n == 1 else f"± {number(e.half, places)}"
 
 
 def capital(text: str) -> str:
