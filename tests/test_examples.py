@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,7 +25,18 @@ def shortest_path(lines: list[str]) -> None:
     assert off["30 % wrong", "direct"] < 0.8 * off["30 % wrong", "hinge"] < 0.8 * off["30 % wrong", "cross-entropy"]
 
 
-SHOWS: dict[str, Callable[[list[str]], None]] = {"shortest_path": shortest_path}
+def distributed(lines: list[str]) -> None:
+    """The loss falls; `test_distributed_example_under_torchrun` compares with several processes."""
+    assert [line.split(",")[0] for line in lines] == ["step 20", "step 40", "step 60"]
+    values = losses(lines)
+    assert values[-1] < values[0] < 1
+
+
+def losses(lines: list[str]) -> list[float]:
+    return [float(line.rpartition("= ")[2]) for line in lines]
+
+
+SHOWS: dict[str, Callable[[list[str]], None]] = {"distributed": distributed, "shortest_path": shortest_path}
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
@@ -37,6 +51,24 @@ def test_example(
         torch.set_num_threads(threads)
     assert path.stem in SHOWS, "a new example: say what it has to show"
     SHOWS[path.stem](capsys.readouterr().out.splitlines())
+
+
+def test_distributed_example_under_torchrun(capsys: pytest.CaptureFixture[str]) -> None:
+    """Two processes with half a batch each print what one with the whole batch prints."""
+    (path,) = (path for path in EXAMPLES if path.stem == "distributed")
+    runpy.run_path(str(path), run_name="__main__")
+    alone = capsys.readouterr().out.splitlines()
+    result = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert all("from 2 processes" in line for line in lines)
+    assert losses(lines) == pytest.approx(losses(alone), abs=0.01)
 
 
 def test_there_are_examples() -> None:
