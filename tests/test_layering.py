@@ -30,6 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 LIBRARY = set(MAY_IMPORT)
 MAY_IMPORT["__init__"] = LIBRARY
 MAY_IMPORT["lab"] = LIBRARY | {"__init__"}
+MAY_IMPORT["integrations"] = LIBRARY | {"__init__"}
 MAY_IMPORT["__main__"] = {"lab"}
 
 # Inside the lab: reports know stored records alone; an experiment declares, and has no training loop and no loss.
@@ -44,8 +45,9 @@ IN_LAB: dict[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 
-# What the library itself may need; everything else belongs to the lab and its extras.
+# What the library itself may need; everything else belongs to rooms that are extras.
 PACKAGES = {"numba", "numpy", "scipy", "torch"}
+WITH_EXTRAS = {"integrations", "lab"}
 
 
 def imported(path: Path, source: str, module: str) -> Iterator[tuple[int, str]]:
@@ -84,7 +86,7 @@ def breaches(path: Path, source: str, module: str) -> list[str]:
             strange = target != room and target not in MAY_IMPORT[room]
             if strange or (narrow is not None and not any(is_within(name, part) for part in narrow)):
                 found.append(f"{module}:{line}: {room} must not import {name}")
-        elif room != "lab" and top not in PACKAGES | sys.stdlib_module_names:
+        elif room not in WITH_EXTRAS and top not in PACKAGES | sys.stdlib_module_names:
             found.append(f"{module}:{line}: the library must not need {top}")
     return found
 
@@ -117,6 +119,8 @@ def test_the_test_sees_a_breach() -> None:
         (task, "from .. import uniloss"),
         (init, "from ..lab import cli"),
         (SOURCE / "metrics" / "made_up.py", "from directloss.task import Task"),
+        (SOURCE / "full_batch.py", "from directloss.integrations.sklearn import DirectLossClassifier"),
+        (SOURCE / "integrations" / "made_up.py", "from directloss.lab.training import train"),
         (SOURCE / "lab" / "reports" / "made_up.py", "from directloss.lab.training import train"),
         (SOURCE / "lab" / "experiments" / "made_up.py", "from directloss.direct import direct_loss"),
         (SOURCE / "lab" / "experiments" / "made_up.py", "from ..training import train"),
@@ -132,5 +136,6 @@ def test_the_test_allows_what_is_right() -> None:
             SOURCE / "lab" / "made_up.py",
             "import pandas\nimport directloss as dl\nfrom directloss.direct import direct_loss",
         ),
+        (SOURCE / "integrations" / "sklearn.py", "import sklearn\nfrom directloss.direct import direct_loss"),
     ]:
         assert not breaches(path, source, module_name(path)), source

@@ -1,0 +1,146 @@
+"""PyTorch Lightning: train on the metric, and log it as it is on the whole validation set.
+
+The mean of a metric over batches is not the metric: AP, F1 and most others couple all items. So the scores of an epoch
+are collected, and the metric is taken once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.distributed
+from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import Tensor, nn
+
+from directloss._checks import check_choice, check_positive, fail
+from directloss.direct import DirectLoss, direct_loss
+from directloss.task import Task, as_task
+
+PARTS = ("val", "test")
+Metric = str | Task | Callable[[Tensor, Tensor], Tensor | float]
+
+
+class DirectLossModule(LightningModule):
+    """A network that is trained on a metric; batches are pairs of inputs and target.
+
+    Evaluation steps return ``{"scores": ..., "target": ...}``, which is what `WholeMetric` collects. Modules of your
+    own work with it just as well if theirs return that.
+
+    Args:
+        network: gives the scores of a batch.
+        loss_fn: name of a task, or any loss of scores and target, such as ``DirectLoss("ap", sign=-1)``.
+        learning_rate: of AdamW; override ``configure_optimizers`` for anything else.
+    """
+
+    def __init__(
+        self, network: nn.Module, loss_fn: str | Callable[[Tensor, Tensor], Tensor] = "ap", learning_rate: float = 1e-3
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.loss_fn = DirectLoss(loss_fn) if isinstance(loss_fn, str) else loss_fn
+        self.learning_rate = check_positive("learning_rate", learning_rate)
+
+    def forward(self, inputs: Any) -> Tensor:
+        """The scores of a batch."""
+        scores: Tensor = self.network(inputs)
+        return scores
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        """The loss; its value is that of the metric on this batch, and is logged as ``train_loss``."""
+        inputs, target = batch
+        loss: Tensor = self.loss_fn(self(inputs), target)
+        self.log("train_loss", loss, prog_bar=True, batch_size=len(target))
+        return loss
+
+    def validation_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
+        """Scores and target, for whoever collects them."""
+        inputs, target = batch
+        return {"scores": self(inputs), "target": target}
+
+    def test_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
+        """As `validation_step`."""
+        return self.validation_step(batch, batch_idx)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """AdamW."""
+        return torch.optim.AdamW(self.parameters(), self.learning_rate)
+
+
+class WholeMetric(Callback):
+    """Logs a metric of the whole validation or test set, as ``val_NAME`` and ``test_NAME``.
+
+    ``EarlyStopping`` and ``ModelCheckpoint`` can monitor it. With several processes, the scores of all are gathered;
+    items that a distributed sampler repeats to fill up the last batch count as often as they come.
+
+    Args:
+        metric: name of a task, a task (logged is one minus its loss), or a function of all scores and all targets.
+        name: what to call it; the name of the task or of the function by default.
+        dim: for a task: the dimension of the scores that holds the items, as in `directloss.direct_loss`. Batches are
+            joined along the first dimension, so ``dim=0`` ranks all items for each class of a multi-label problem.
+    """
+
+    def __init__(self, metric: Metric = "ap", *, name: str | None = None, dim: int | None = None) -> None:
+        self.dim = dim
+        self.metric = metric if callable(metric) and not isinstance(metric, Task) else as_task(metric)
+        self.name = name or (metric if isinstance(metric, str) else getattr(metric, "__name__", type(metric).__name__))
+        self._seen: dict[str, list[tuple[Tensor, Tensor]]] = {part: [] for part in PARTS}
+
+    def value(self, scores: Tensor, target: Tensor) -> float:
+        """The metric of these scores."""
+        if isinstance(self.metric, Task):
+            return 1 - float(direct_loss(scores, target, self.metric, dim=self.dim))
+        return float(self.metric(scores, target))
+
+    def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Start anew, also after an interrupted epoch."""
+        self._seen["val"].clear()
+
+    def on_test_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """As for validation."""
+        self._seen["test"].clear()
+
+    def on_validation_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int, *more: int
+    ) -> None:
+        """Keep what the step returned."""
+        self._collect("val", outputs)
+
+    def on_test_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int, *more: int
+    ) -> None:
+        """As for validation."""
+        self._collect("test", outputs)
+
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Take the metric and log it; the sanity check before training sees a part of the data only."""
+        if not trainer.sanity_checking:
+            self._log("val", pl_module)
+
+    def on_test_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """As for validation."""
+        self._log("test", pl_module)
+
+    def _collect(self, part: str, outputs: Any) -> None:
+        if not isinstance(outputs, Mapping) or not {"scores", "target"} <= outputs.keys():
+            step = "validation_step" if check_choice("part", part, PARTS) == "val" else "test_step"
+            kind = f"a dict with {sorted(outputs)}" if isinstance(outputs, Mapping) else f"a {type(outputs).__name__}"
+            fail(f"the result of {step}", 'must be a dict with "scores" and "target" for WholeMetric', kind)
+        self._seen[part].append((outputs["scores"].detach().cpu(), outputs["target"].detach().cpu()))
+
+    def _log(self, part: str, module: LightningModule) -> None:
+        seen = gathered(self._seen[part])
+        self._seen[part].clear()
+        if seen:
+            scores, target = (torch.cat(parts) for parts in zip(*seen, strict=True))
+            module.log(f"{part}_{self.name}", self.value(scores.float(), target), prog_bar=True)
+
+
+def gathered(own: list[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, Tensor]]:
+    """The batches of all processes; one's own where there are no others."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return list(own)
+    everyone: list[Any] = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(everyone, own)
+    return [batch for batches in everyone for batch in batches]

@@ -1,0 +1,334 @@
+"""scikit-learn estimators that train on the metric: `DirectLossClassifier` and `DirectLossRanker`.
+
+They go wherever scikit-learn's own estimators go: pipelines, cross-validation, grid search, pickles.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from directloss._checks import DirectLossWarning, check_count, fail
+from directloss.direct import direct_loss
+from directloss.integrations._fitting import (
+    Network,
+    Scaling,
+    Schedule,
+    all_scores,
+    make_network,
+    minimise,
+    scores_of,
+    shuffled,
+)
+from directloss.integrations._lists import Lists
+from directloss.task import Task, as_task
+from directloss.tasks import NDCG, Accuracy, CountTask, Error, GradedNDCG
+
+Array = npt.NDArray[Any]
+
+
+class _Estimator(BaseEstimator):  # type: ignore[misc]
+    """What both estimators share: the parameters, and the way from rows to scores."""
+
+    def __init__(
+        self,
+        metric: str | Task = "ap",
+        *,
+        model: str | Network = "linear",
+        epochs: int = 200,
+        warm_up: float = 0.5,
+        learning_rate: float = 0.03,
+        weight_decay: float = 0.01,
+        batch_size: int | None = None,
+        epsilon: float | str = "auto",
+        sign: int = +1,
+        warm_start: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.metric = metric
+        self.model = model
+        self.epochs = epochs
+        self.warm_up = warm_up
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.batch_size = batch_size
+        self.epsilon = epsilon
+        self.sign = sign
+        self.warm_start = warm_start
+        self.random_state = random_state
+
+    def _prepare(self, rows: Array, outputs: int) -> tuple[Tensor, bool]:
+        """Scaled rows, and whether the network is a new one; with ``warm_start`` the present one goes on."""
+        known = self.warm_start and hasattr(self, "network_")
+        if not known:
+            self.scaling_ = Scaling.of(rows)
+            self.network_ = make_network(self.model, rows.shape[1], outputs).float()
+            self.outputs_ = outputs
+        elif outputs != self.outputs_:
+            rule = f"must have the {self.outputs_} outputs of the fit before, as warm_start=True goes on with it"
+            fail("y", rule, f"with {outputs}")
+        return self.scaling_(rows), not known
+
+    def _seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _schedule(self) -> Schedule:
+        if self.batch_size is not None:
+            check_count("batch_size", self.batch_size)
+        return Schedule(self.epochs, self.warm_up, self.learning_rate, self.weight_decay)
+
+    def _loss(self, scores: Tensor, target: Tensor, task: Task, **more: Any) -> Tensor:
+        return direct_loss(scores, target, task, epsilon=self.epsilon, sign=self.sign, **more)
+
+    def _scores(self, X: Any) -> Tensor:
+        check_is_fitted(self)
+        rows = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        return all_scores(self.network_, self.scaling_(rows), self.outputs_)
+
+
+class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
+    """A classifier that is trained on the metric it is judged by.
+
+    Columns are standardised inside, so raw data will do. Training is in two parts: cross-entropy for the first half of
+    the epochs (``warm_up``), because it comes near from anywhere; then the metric itself by direct loss minimization,
+    with a tenth of the learning rate, falling to zero. Both use AdamW.
+
+    Decisions (`predict`) are taken where `decision_function` is above 0. For metrics of decisions (``"f1"``,
+    ``"iou"``, ``"mcc"``, ``"accuracy"`` ...) the network learns that itself. A ranking (``"ap"``, ``"auc"``,
+    ``"ndcg"`` ...) has no threshold, so one is set afterwards: as many training rows lie above it as are positive,
+    which makes precision and recall equal there.
+
+    With more than two classes, a metric of two classes is taken for each class against the rest, and its mean is
+    trained; a ranking's scores are then also divided by their deviation, so that the classes can be compared.
+    ``"accuracy"``, ``"topk@k"`` and `directloss.tasks.CostMatrix` are metrics of many classes by themselves.
+
+    There is no ``sample_weight``: most of these metrics have no exact inference for weighted items.
+
+    Args:
+        metric: name of a task (`directloss.tasks.names` lists them) or a task object.
+        model: ``"linear"``, ``"mlp"`` (one hidden layer of 64), or a function of the numbers of columns and of outputs
+            that returns a `torch.nn.Module`.
+        epochs: how often every row is seen.
+        warm_up: share of the epochs that cross-entropy gets; 0 trains on the metric alone, at the full learning rate.
+        learning_rate: of AdamW.
+        weight_decay: of AdamW.
+        batch_size: rows of a batch, drawn with equal shares of the classes; all rows at once by default, which is
+            right for metrics that couple all items.
+        epsilon: see `directloss.direct_loss`.
+        sign: see `directloss.direct_loss`.
+        warm_start: whether another `fit` goes on with the present network, without warm-up.
+        random_state: seed of first weights and batches.
+
+    Attributes:
+        classes_: the labels.
+        network_: the trained `torch.nn.Module`; it takes standardised columns.
+        loss_curve_: the metric's loss on the training data, for each epoch after the warm-up.
+        n_iter_: number of epochs.
+
+    Example:
+        >>> from sklearn.datasets import make_classification
+        >>> X, y = make_classification(300, weights=[0.9], random_state=0)
+        >>> ranked = DirectLossClassifier("ap", random_state=0).fit(X, y).decision_function(X)
+        >>> ranked.shape
+        (300,)
+    """
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train on rows ``(n, columns)`` and labels ``(n,)``."""
+        schedule = self._schedule()
+        rows, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        count = len(self.classes_)
+        if count < 2:
+            fail("y", "must have at least two classes", "of one class only")
+        task, by_class = self._task(count)
+        self._by_class = by_class
+        labels = torch.from_numpy(codes)
+        each = F.one_hot(labels, count)
+        target = labels if by_class else each[:, 1:] if count == 2 else each
+        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+            if self.batch_size is not None:  # of a rare class some batches have none: that is normal
+                warnings.simplefilter("ignore", DirectLossWarning)
+            torch.manual_seed(self._seed())
+            inputs, new = self._prepare(rows, count if by_class or count > 2 else 1)
+            dim = 0 if task.event_dims == 1 and not by_class else None
+
+            def scored(batch: Tensor) -> tuple[Tensor, Tensor]:
+                return scores_of(self.network_, inputs[batch], self.outputs_), target[batch]
+
+            def cross_entropy(batch: Tensor) -> Tensor:
+                scores, wanted = scored(batch)
+                if by_class:
+                    return F.cross_entropy(scores, wanted)
+                return F.binary_cross_entropy_with_logits(scores, wanted.to(scores.dtype))
+
+            def direct(batch: Tensor) -> Tensor:
+                return self._loss(*scored(batch), task, dim=dim)
+
+            self.loss_curve_ = minimise(
+                self.network_,
+                lambda: shuffled(self.batch_size, labels),
+                cross_entropy,
+                direct,
+                schedule,
+                warm_up=new,
+            )
+            self._set_thresholds(all_scores(self.network_, inputs, self.outputs_), target, task)
+        self.n_iter_ = schedule.epochs
+        return self
+
+    def _task(self, classes: int) -> tuple[Task, bool]:
+        """The task, and whether it takes one label and a score for each class, not a yes or no for each class."""
+        task = as_task(self.metric)
+        if task.event_dims > 1 or task.target_dims > 1 or task.event_dims < task.target_dims:
+            fail("metric", "must be a metric of items, such as ap, f1 or accuracy", repr(task))
+        if classes == 2 and isinstance(task, Accuracy):
+            return Error(), False  # the same with one score instead of two
+        return task, task.event_dims > task.target_dims
+
+    def _set_thresholds(self, scores: Tensor, target: Tensor, task: Task) -> None:
+        """Where a ranking is cut, and what makes the scores of its classes alike; 0 and 1 for decisions."""
+        self._cut, self._spread = torch.zeros(self.outputs_), torch.ones(self.outputs_)
+        if self._by_class or task.event_dims == 0 or isinstance(task, CountTask):
+            return
+        ranked = scores.sort(0, descending=True).values
+        positives = target.sum(0, keepdim=True)
+        last, next_one = ranked.gather(0, positives - 1), ranked.gather(0, positives)
+        self._cut = ((last + next_one) / 2).squeeze(0)
+        if self.outputs_ > 1:
+            self._spread = scores.std(0).clamp(min=1e-12)
+
+    def decision_function(self, X: Any) -> Array:
+        """How much speaks for the positive class, ``(n,)``, above 0 for yes; or for each class, ``(n, classes)``."""
+        scores = (self._scores(X) - self._cut) / self._spread
+        if len(self.classes_) > 2:
+            return scores.numpy()
+        return (scores[:, 1] - scores[:, 0] if self._by_class else scores[:, 0]).numpy()
+
+    def predict(self, X: Any) -> Array:
+        """The label of each row."""
+        scores = self.decision_function(X)
+        chosen: Array = self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(1)]
+        return chosen
+
+
+class DirectLossRanker(_Estimator):
+    """Learning to rank: scores whose order in each list is trained on the metric.
+
+    Rows belong to lists: rows with the same ``qid`` are one list, or ``group`` gives the sizes of lists that stand one
+    after the other; without either all rows are one list. NDCG takes grades of relevance, any numbers of at least 0,
+    with gains ``2^grade - 1``; the other rankings take 0 and 1.
+
+    Trained like `DirectLossClassifier`, and with the same parameters; cross-entropy is here that of ListNet, between
+    the shares of relevance in a list and the softmax of its scores, and ``batch_size`` counts lists.
+
+    Example:
+        >>> X, qid = np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) // 6
+        >>> grades = np.clip(np.round(X[:, 0] + 1), 0, 3)
+        >>> ranker = DirectLossRanker("ndcg@3", random_state=0).fit(X, grades, qid=qid)
+        >>> ranker.predict(X).shape, ranker.score(X, grades, qid=qid) > 0.9
+        ((60,), True)
+    """
+
+    def __init__(
+        self,
+        metric: str | Task = "ndcg",
+        *,
+        model: str | Network = "linear",
+        epochs: int = 200,
+        warm_up: float = 0.5,
+        learning_rate: float = 0.03,
+        weight_decay: float = 0.01,
+        batch_size: int | None = None,
+        epsilon: float | str = "auto",
+        sign: int = +1,
+        warm_start: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            metric,
+            model=model,
+            epochs=epochs,
+            warm_up=warm_up,
+            learning_rate=learning_rate,
+            weight_decay=weight_decay,
+            batch_size=batch_size,
+            epsilon=epsilon,
+            sign=sign,
+            warm_start=warm_start,
+            random_state=random_state,
+        )
+
+    def fit(self, X: Any, y: Any, group: Any = None, qid: Any = None) -> Self:
+        """Train on rows ``(n, columns)`` with relevance ``(n,)``."""
+        schedule, task = self._schedule(), self._task()
+        rows, relevance = validate_data(
+            self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=2, y_numeric=True
+        )
+        if (relevance < 0).any():
+            fail("y", "must be at least 0, a grade of relevance", f"{relevance.min()} at the least")
+        lists = Lists.of(len(rows), group, qid)
+        padded = lists.pad(torch.from_numpy(np.asarray(relevance, np.float64)))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self._seed())
+            inputs, new = self._prepare(rows, 1)
+
+            def scored(batch: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+                some = lists.take(batch)
+                scores = scores_of(self.network_, inputs[some.rows], 1).squeeze(1)
+                return some.pad(scores), padded[batch][:, : some.longest], some.mask
+
+            def cross_entropy(batch: Tensor) -> Tensor:
+                scores, grades, mask = scored(batch)
+                shares = (grades / grades.sum(1, keepdim=True).clamp(min=1e-12)).to(scores.dtype)
+                logs = scores.masked_fill(~mask, -torch.inf).log_softmax(1).masked_fill(~mask, 0.0)
+                return -(shares * logs).sum(1).mean()
+
+            def direct(batch: Tensor) -> Tensor:
+                scores, grades, mask = scored(batch)
+                return self._loss(scores, grades, task, mask=mask)
+
+            self.loss_curve_ = minimise(
+                self.network_,
+                lambda: shuffled(self.batch_size, torch.zeros(len(lists))),
+                cross_entropy,
+                direct,
+                schedule,
+                warm_up=new,
+            )
+        self.n_iter_ = schedule.epochs
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """The score of each row: within a list, higher is more relevant."""
+        return self._scores(X).squeeze(1).numpy()
+
+    def score(self, X: Any, y: Any, group: Any = None, qid: Any = None) -> float:
+        """The metric, as a mean over the lists that have something to rank."""
+        scores = self._scores(X).squeeze(1)
+        lists = Lists.of(len(scores), group, qid)
+        grades = lists.pad(torch.from_numpy(np.asarray(y, np.float64)))
+        return 1 - float(direct_loss(lists.pad(scores), grades, self._task(), mask=lists.mask))
+
+    def _task(self) -> Task:
+        task = as_task(self.metric)
+        if task.event_dims != 1 or task.target_dims != 1:
+            fail("metric", "must be a metric of lists, such as ndcg@10, ap or mrr", repr(task))
+        return GradedNDCG(task.k) if isinstance(task, NDCG) else task
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.target_tags.positive_only = True
+        return tags
