@@ -343,3 +343,17 @@ def no_dimension_to_join(task: str, scores: Tensor, target: Tensor, options: dic
 def transforms_are_refused() -> None:
     found = error_of(lambda: torch.func.grad(lambda s: dl.DirectLoss("ap", gather=True)(s, YES_NO))(FINE))
     assert "gather must be False inside the transforms" in found, found
+
+
+@check()
+def uniloss_inside_transforms() -> None:
+    """UniLoss steps out of the transform before it asks the others."""
+
+    def slope(make: Callable[..., nn.Module], scores: Tensor, target: Tensor) -> Tensor:
+        found: Tensor = torch.func.grad(lambda values: make(values, target))(scores)
+        return found
+
+    scores = inputs(11).sum(-1)
+    whole = slope(uniloss("ap")(), scores, LABELS)
+    mine = slope(uniloss("ap")(gather=True), my_part(scores), my_part(LABELS))
+    assert_same([mine], [my_part(whole) * dist.get_world_size()])

@@ -84,6 +84,7 @@ def until(lines: Iterator[str], *conditions: Callable[[str], object]) -> list[st
     raise AssertionError("the output ended early:\n" + "".join(seen))
 
 
+@pytest.mark.slow
 def test_a_killed_process_is_replaced_and_the_records_are_those_of_an_undisturbed_run(tmp_path: Path) -> None:
     script, folder, whole = tmp_path / "stopping.py", tmp_path / "run", tmp_path / "whole"
     script.write_text(STOPPING)
