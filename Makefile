@@ -1,6 +1,6 @@
 # Needs make and Python 3.11 or newer; everything else is installed into .venv.
 PYTHON ?= python3
-EXTRAS ?= dev,lab,vision
+EXTRAS ?= dev,integrations,lab,vision
 BIN := .venv/bin
 READY := .venv/.installed
 

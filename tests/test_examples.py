@@ -32,13 +32,52 @@ def distributed(lines: list[str]) -> None:
     assert values[-1] < values[0] < 1
 
 
+def numbers(lines: list[str]) -> list[float]:
+    """The last number of each line."""
+    return [float(re.findall(r"[\d.]+", line)[-1].rstrip(".")) for line in lines]
+
+
+def sklearn_tools(lines: list[str]) -> None:
+    """Level with logistic regression, and the metric that is asked for is the one to train on."""
+    logistic, direct, f1, ndcg = numbers(lines)
+    assert direct > logistic - 0.002
+    assert "for F1: f1," in lines[2]
+    assert f1 > 0.96
+    assert ndcg > 0.85
+
+
+def lightning_ap(lines: list[str]) -> None:
+    """The AP of the validation set rises."""
+    found = re.fullmatch(r"validation AP: ([\d.]+) before, ([\d.]+) after training", lines[-1])
+    assert found
+    assert float(found[2]) > float(found[1]) + 0.2
+
+
+def skorch_net(lines: list[str]) -> None:
+    """Far above the 0.1 of a ranking by chance."""
+    assert numbers(lines)[0] > 0.7
+
+
+def accelerate_loop(lines: list[str]) -> None:
+    """Far above the best without a network: 0.25, calling all of them positive."""
+    assert numbers(lines)[0] > 0.4
+
+
 def losses(lines: list[str]) -> list[float]:
     return [float(line.rpartition("= ")[2]) for line in lines]
 
 
-SHOWS: dict[str, Callable[[list[str]], None]] = {"distributed": distributed, "shortest_path": shortest_path}
+SHOWS: dict[str, Callable[[list[str]], None]] = {
+    "accelerate_loop": accelerate_loop,
+    "distributed": distributed,
+    "lightning_ap": lightning_ap,
+    "shortest_path": shortest_path,
+    "sklearn_tools": sklearn_tools,
+    "skorch_net": skorch_net,
+}
 
 
+@pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")  # Lightning's own, about the newest PyTorch
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_example(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
