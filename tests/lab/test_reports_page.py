@@ -212,7 +212,7 @@ def test_terminal_summary_ends_with_the_table(tmp_path: Path) -> None:
     lines = out.getvalue().splitlines()
     assert lines[0].startswith("pos-ap is ")
     assert "✓ confirmed: pos-ap is more robust to label noise than hinge-ap." in lines
-    assert any(line.startswith("│ hinge-ap │") for line in lines)
+    assert any(line.startswith("hinge-ap  ") for line in lines)
 
 
 def test_bad_records_leave_the_old_page(tmp_path: Path) -> None:

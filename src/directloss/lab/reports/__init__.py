@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from directloss.lab.reports.claims import Verdict
+from directloss.lab.reports.claims import Verdict, is_first_look
 from directloss.lab.reports.files import write_all
 from directloss.lab.reports.page import SIGNS, Report, build, finding_text, panels_of, render
 from directloss.lab.reports.printing import plain, to_markdown, to_rich
@@ -43,13 +43,15 @@ def write_report(out_dir: Path) -> Path:
 def terminal_summary(out_dir: Path) -> RenderableType:
     """What to show in the terminal at the end of a run: summary, verdicts and the table of results."""
     report = build(load_run(Path(out_dir)))
-    colours = {Verdict.CONFIRMED: "green", Verdict.NOT_CONFIRMED: "red", Verdict.UNDECIDED: "yellow"}
+    colours = {Verdict.CONFIRMED: "green", Verdict.NOT_CONFIRMED: "red"}
     lines: list[RenderableType] = [Text(report.summary, "bold")]
-    for judgement in report.judgements:
-        verdict = Text(f"{SIGNS[judgement.verdict]} {judgement.verdict.value}: ", colours[judgement.verdict])
+    for judgement in report.judgements if not is_first_look(report.run) else ():  # the summary has said it once
+        verdict = Text(
+            f"{SIGNS[judgement.verdict]} {judgement.verdict.value}: ", colours.get(judgement.verdict, "yellow")
+        )
         lines.append(verdict.append(judgement.claim.says, ""))
     lines += [Text(f"! {notice}", "yellow") for notice in report.notices]
-    return Group(*lines, *(to_rich(table) for table in report.results[:1]))
+    return Group(*lines, Text(), *(to_rich(table) for table in report.results[:1]))
 
 
 def _markdown(report: Report) -> str:
@@ -63,7 +65,7 @@ def _markdown(report: Report) -> str:
             pair = f"{finding.comparison.first} minus {finding.comparison.second}"
             lines.append("    - " + plain(f"{pair}: {ours}" + (f"; paper {theirs}" if theirs else "")))
         parts.append("\n".join(lines))
-    parts += [to_markdown(table) for table in (*report.results, *report.differences)]
+    parts += [to_markdown(table) for table in (*report.results, *report.differences, *report.choices)]
     command = report.run.info.get("command")
     if isinstance(command, str):
         parts.append(f"Command: `{' '.join(command.replace('`', '').split())}`")

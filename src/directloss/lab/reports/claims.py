@@ -6,7 +6,7 @@ same seeds, with its 95 % interval. The rule is fixed before the numbers are see
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from directloss.lab.reports.samples import levels, paired
@@ -21,8 +21,11 @@ class Verdict(StrEnum):
     CONFIRMED = "confirmed"
     NOT_CONFIRMED = "not confirmed"
     UNDECIDED = "undecided"
+    TOO_SMALL = "too small to judge"
 
 
+FIRST_LOOKS = ("quick",)
+"""Presets that are not meant to judge."""
 OURS = "not in the paper"
 """The source of a statement that is a question of ours."""
 
@@ -92,10 +95,17 @@ def judge(claim: Claim, run: Run) -> Judgement:
     enough for "not confirmed", so there the interval is widened for the number of comparisons (Bonferroni).
     """
     findings = tuple(_find(claim, comparison, run) for comparison in claim.comparisons)
+    if is_first_look(run):
+        return Judgement(claim, Verdict.TOO_SMALL, tuple(replace(one, verdict=Verdict.TOO_SMALL) for one in findings))
     verdicts = {finding.verdict for finding in findings}
     if Verdict.NOT_CONFIRMED in verdicts:
         return Judgement(claim, Verdict.NOT_CONFIRMED, findings)
     return Judgement(claim, Verdict.UNDECIDED if Verdict.UNDECIDED in verdicts else Verdict.CONFIRMED, findings)
+
+
+def is_first_look(run: Run) -> bool:
+    """Whether the run's preset is there to show how things work, with too few seeds and settings for a verdict."""
+    return run.info.get("preset") in FIRST_LOOKS
 
 
 def _find(claim: Claim, comparison: Comparison, run: Run) -> Finding:
@@ -134,7 +144,7 @@ def rule_text(claim: Claim, unit: str = "points", factor: float = 100.0) -> str:
         >>> claim = Claim("a beats b", "Sec. 1", (Comparison("a", "b"),))
         >>> print(rule_text(claim))
         Confirmed when the 95 % interval of the difference lies above 0 points; not confirmed when it lies below
-        0.5 points; undecided otherwise.
+        0.5 points, since a smaller lead would not matter; undecided otherwise.
     """
     above, fails_below = (number(limit * factor, 1).removesuffix(".0") for limit in (claim.above, claim.fails_below))
     many = len(claim.comparisons) > 1
@@ -142,6 +152,7 @@ def rule_text(claim: Claim, unit: str = "points", factor: float = 100.0) -> str:
     if claim.under is None:
         holds = f"lies above {above} {unit}".rstrip()
         fails = f"lies below {fails_below} {unit}".rstrip()
+        fails += ", since a smaller lead would not matter" if 0 == claim.above < claim.fails_below else ""
     else:
         holds = f"lies between {above} and {claim.under * factor:g} {unit}".rstrip()
         fails = "lies wholly outside"

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from directloss.lab.reports.claims import OURS, PLACE_TEXT, Finding, Judgement, Verdict, judge, rule_text
+from directloss.lab.reports.choices import choice_note, choice_table, choices
+from directloss.lab.reports.claims import (
+    OURS,
+    PLACE_TEXT,
+    Finding,
+    Judgement,
+    Verdict,
+    is_first_look,
+    judge,
+    rule_text,
+)
 from directloss.lab.reports.compared import sentence, stored_comparisons
 from directloss.lab.reports.describe import Description, describe
 from directloss.lab.reports.drawings import read_drawings
@@ -32,7 +42,7 @@ from directloss.lab.reports.wording import (
     value_text,
 )
 
-SIGNS = {Verdict.CONFIRMED: "✓", Verdict.NOT_CONFIRMED: "✕", Verdict.UNDECIDED: "?"}
+SIGNS = {Verdict.CONFIRMED: "✓", Verdict.NOT_CONFIRMED: "✕", Verdict.UNDECIDED: "?", Verdict.TOO_SMALL: "·"}
 
 
 @dataclass(frozen=True)
@@ -47,6 +57,8 @@ class Report:
     differences: tuple[Table, ...]
     notices: tuple[str, ...]
     summary: str
+    choices: tuple[Table, ...] = ()
+    """How firm the choice of settings is."""
 
 
 def build(run: Run) -> Report:
@@ -54,7 +66,8 @@ def build(run: Run) -> Report:
     description = describe(run.experiment)
     metrics = metrics_of(run, description.metrics)
     judgements = tuple(judge(claim, run) for claim in description.claims)
-    results = tuple(result_tables(run, description, metrics)) if metrics else ()
+    results = _with_note(result_tables(run, description, metrics), choice_note(run, metrics[0])) if metrics else ()
+    choices = choice_table(run, metrics[0]) if metrics else None
     differences = difference_table(run, metrics[0], _reference_method(run, metrics[0])) if metrics else None
     return Report(
         run,
@@ -65,7 +78,14 @@ def build(run: Run) -> Report:
         (differences,) if differences else (),
         tuple(notices(run, metrics[0] if metrics else None)),
         summary(run, metrics, judgements),
+        (choices,) if choices else (),
     )
+
+
+def _with_note(tables: Sequence[Table], note: str) -> tuple[Table, ...]:
+    """The tables, the first with one more note."""
+    first, *others = tables
+    return (replace(first, notes=(*first.notes, note)) if note else first, *others)
 
 
 def _reference_method(run: Run, main: Metric) -> str:
@@ -101,8 +121,23 @@ def summary(run: Run, metrics: Sequence[Metric], judgements: Sequence[Judgement]
         value = number(mean * metrics[0].factor, metrics[0].places)
         parts = [f"Best {metrics[0].label}: {best} with {value}{over} ({_seeds(len(run.seeds))})."]
     if judgements:
-        parts.append(_count(judgements))
+        parts.append(first_look(run, judgements) if is_first_look(run) else _count(judgements))
     return " ".join(parts)
+
+
+def first_look(run: Run, judgements: Sequence[Judgement]) -> str:
+    """Why a run does not judge the claims, and which one does."""
+    config = run.info.get("config")
+    plan = config if isinstance(config, dict) else {}
+    chosen = choices(run, metric(judgements[0].claim.metric))
+    few = [_seeds(len(run.seeds))]
+    few += [f"{one.settings} settings of each method on {_seeds(one.lead.n)} in the search" for one in chosen[:1]]
+    few += [f"{plan[unit]} {unit}" for unit in ("epochs", "iterations") if plan.get(unit)]
+    claims = "claim" if len(judgements) == 1 else f"{len(judgements)} claims"
+    return (
+        f"This is a first look, too small to judge the paper's {claims} ({'; '.join(few)}); "
+        "--preset paper is made for that."
+    )
 
 
 def _headline(judgement: Judgement) -> str:
@@ -218,7 +253,8 @@ def _card(judgement: Judgement) -> dict[str, Any]:
         "paper_numbers": any(finding["paper"] for finding in findings),
         "measure": "; ".join(part for part in (what.label, PLACE_TEXT[claim.place]) if part),
         "reading": claim.reading,
-        "rule": rule_text(claim, what.unit or "", what.factor),
+        "rule": ("A larger run is judged so: " if judgement.verdict == Verdict.TOO_SMALL else "")
+        + rule_text(claim, what.unit or "", what.factor),
     }
 
 

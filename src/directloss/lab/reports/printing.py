@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rich.console import Group
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -50,15 +51,16 @@ def plain(text: str) -> str:
 _ESCAPES = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_[]|"} | {"<": "&lt;", ">": "&gt;", "&": "&amp;"})
 
 
-def to_rich(table: Table) -> RichTable:
-    """The table for the terminal."""
-    shown = RichTable(title=Text(table.title), caption=Text("\n".join(table.notes)), caption_justify="left")
+def to_rich(table: Table) -> Group:
+    """The table for the terminal, with its notes below."""
+    # Without lines, which would cost the width that numbers need.
+    shown = RichTable(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for column in table.columns:
         label = f"{column.group}\n{column.label}" if _is_level(column) else column.label
         shown.add_column(Text(label), justify="right" if column.numeric else "left", no_wrap=not column.numeric)
     for row in table.rows:
         shown.add_row(*(_rich_cell(cell) for cell in row))
-    return shown
+    return Group(Text(table.title, "bold"), shown, *(Text(note, "dim") for note in table.notes))
 
 
 def _rich_cell(cell: Cell) -> Text:
