@@ -367,14 +367,27 @@ def test_a_terminal_gets_one_live_display() -> None:
 
 def test_elsewhere_there_are_plain_lines() -> None:
     screen = io.StringIO()
-    with Display(Console(file=screen, width=40), "robustness", 2, Standing(config()), []) as display:
+    with Display(Console(file=screen, width=40), "robustness", 3, Standing(config()), []) as display:
+        display.add(record("search", "pos-ap", 0.65))
         display.add(record("search", "pos-ap", 0.75))
         display.add(record("final", "pos-ap", 0.5, label="7"))
     lines = screen.getvalue().splitlines()
-    assert lines[0] == "robustness: 2 of 2 runs to do"
-    assert lines[1].startswith("[1/2] search pos-ap, noise 0, seed 0; about ")
-    assert lines[1].endswith("best train_ap: pos-ap 0.750")
-    assert lines[2] == "[2/2] final pos-ap, noise 0, seed 0, class 7; best train_ap: pos-ap 0.750"
+    assert lines[0] == "robustness: 3 of 3 runs to do"
+    assert lines[1] == "[1/3] search pos-ap, noise 0, seed 0; best train_ap: pos-ap 0.650"
+    assert lines[2].startswith("[2/3] search pos-ap, noise 0, seed 0; about ")
+    assert lines[2].endswith("best train_ap: pos-ap 0.750")
+    assert lines[3] == "[3/3] final pos-ap, noise 0, seed 0, class 7; best train_ap: pos-ap 0.750"
+
+
+def test_the_time_until_the_first_run_is_not_the_time_of_a_run() -> None:
+    """Processes start and data is read before it, once."""
+    display = Display(Console(file=io.StringIO()), "robustness", 12, Standing(config()), [])
+    display.began -= 1000
+    display.add(record("search", "pos-ap", 0.65))
+    assert display.time_left() == ""
+    display.began -= 200
+    display.add(record("search", "pos-ap", 0.65))
+    assert display.time_left().startswith("about 33 min")
 
 
 def test_durations_in_words() -> None:

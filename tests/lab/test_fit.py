@@ -320,6 +320,12 @@ BAD: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
     "npz without x": (arrays(z=HALF), NPZ, "DATA must have an array x"),
     "npz with text": (arrays(x=np.array([["a"]] * 60), y=HALF), NPZ, "array 'x' must hold numbers, but it is of type"),
     "npz with one row of x": (arrays(x=HALF, y=HALF), NPZ, "array 'x' must have two dimensions"),
+    "npz with a name twice": (
+        arrays(x=np.zeros((60, 2)), x0=HALF, y=HALF),
+        NPZ,
+        "array 'x0' must have another name, which a column of x has already",
+    ),
+    "npz with other names": (arrays(features=HALF), NPZ, "with features. Write it with numpy.savez(file, x=x, y=y)"),
     "npz with short y": (
         arrays(x=np.zeros((60, 2)), y=HALF[:5]),
         NPZ,
@@ -337,6 +343,12 @@ BAD: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
     "no metric": (GOOD, ["--target", "outcome"], "--metric must be given"),
     "unknown metric": (GOOD, ["--target", "outcome", "--metric", "accurcy"], "Did you mean 'accuracy'"),
     "metric without k": (GOOD, ["--target", "outcome", "--metric", "recall"], "Write precision@10 or recall@10"),
+    "metric of lists": (GOOD, ["--target", "outcome", "--metric", "mrr"], "It is a mean over many lists, one for each"),
+    "more than there is": (
+        GOOD,
+        ["--target", "outcome", "--metric", "precision@500"],
+        "--metric must look at no more than the 36 rows of the train part, but it is 'precision@500'",
+    ),
     "bad k": (GOOD, ["--target", "outcome", "--metric", "ndcg@x"], "must have a number that fits after the @"),
     "unknown loss": (GOOD, [*ASK, "--compare", "xent"], "Did you mean 'x-ent'"),
     "no rival": (GOOD, [*ASK, "--compare", "pos-ap"], "--compare must name a loss besides the direct one"),

@@ -120,6 +120,8 @@ class Display:
     def add(self, record: Record) -> None:
         """One more run is finished."""
         self.done += 1
+        if self.done == self.found + 1:
+            self.began = time.monotonic()
         self.standing.add(record)
         self._bar.update(self._task, completed=self.done, left=self.time_left())
         if self._live is not None:
@@ -128,9 +130,12 @@ class Display:
             self.console.print(self._line(record), highlight=False, markup=False, soft_wrap=True)
 
     def time_left(self) -> str:
-        """A guess from the speed so far in this session."""
-        new = self.done - self.found
-        if new == 0 or self.done == self.total:
+        """A guess from the speed so far in this session.
+
+        The clock starts with the first finished run: before it, processes start and data is read, once.
+        """
+        new = self.done - self.found - 1
+        if new < 1 or self.done == self.total:
             return ""
         return f"about {span((time.monotonic() - self.began) / new * (self.total - self.done))} left"
 

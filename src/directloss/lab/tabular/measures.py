@@ -35,6 +35,7 @@ DECISIONS: dict[str, Callable[..., Tensor]] = {
     "accuracy": confusion.accuracy_of_counts,
 }
 OTHER_NAMES = {"error": "accuracy", "01": "accuracy", "jaccard": "iou"}
+LISTS = "It is a mean over many lists, one for each query, and a table here is one list: choose ap or precision@10."
 KNOWN = (*RANKINGS, "ndcg@10", "precision@10", "recall@10", "pauc@0.1", *DECISIONS, "fbeta@2", *OTHER_NAMES)
 
 
@@ -45,6 +46,8 @@ class Measure:
     name: str
     value: Value
     of_counts: Callable[..., Tensor] | None = None
+    first: int = 1
+    """How many rows it looks at, at the least that makes sense."""
 
     @property
     def decides(self) -> bool:
@@ -90,6 +93,7 @@ def get_measure(name: str) -> Measure:
         return Measure(word, RANKINGS[word])
     if word not in DECISIONS:
         hint = "Write precision@10 or recall@10 for the first 10." if word in CUT_RANKINGS else near(word, KNOWN)
+        hint = LISTS if word in ("mrr", "map") else hint
         fail("--metric", "must be a metric for yes-or-no targets", repr(name), hint or f"Known: {', '.join(KNOWN)}.")
     return _decision(word, DECISIONS[word])
 
@@ -106,7 +110,8 @@ def _with_number(word: str, number: str, asked: str) -> Measure:
     if word not in CUT_RANKINGS or value < 1 or not value.is_integer():
         rule = "must have a number that fits after the @, as in ndcg@10, precision@10, recall@10, pauc@0.1 or fbeta@2"
         fail("--metric", rule, repr(asked))
-    return Measure(f"{word}@{int(value)}", partial(CUT_RANKINGS[word], k=int(value)))
+    first = 1 if word == "ndcg" else int(value)  # NDCG of fewer rows is well defined
+    return Measure(f"{word}@{int(value)}", partial(CUT_RANKINGS[word], k=int(value)), first=first)
 
 
 def _decision(name: str, of_counts: Callable[..., Tensor]) -> Measure:

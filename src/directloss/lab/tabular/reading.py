@@ -33,6 +33,7 @@ KINDS = {
 }
 DENSE_LIMIT = 4 * 2**30
 """Bytes that a svmlight file may take as a table; the networks here need every zero."""
+NPZ = "Write it with numpy.savez(file, x=x, y=y): x of shape (rows, columns), y with one label for each row."
 FIRST_TARGET = {"svmlight": "label", "npz": "y"}
 """The target's name where a format has a usual one."""
 
@@ -168,16 +169,19 @@ def _read_npz(path: Path) -> pd.DataFrame:
         fail("DATA", "must hold arrays of numbers or text", f"{path} with Python objects in it")
     name = next((name for name in ("x", "X") if name in arrays), None)
     if name is None:
-        fail("DATA", "must have an array x", f"{path} with {', '.join(arrays) or 'no arrays'}")
+        fail("DATA", "must have an array x", f"{path} with {', '.join(arrays) or 'no arrays'}", NPZ)
     x = arrays.pop(name)
     if x.ndim != 2:
-        fail(f"array {name!r}", "must have two dimensions, rows and columns", f"of shape {x.shape}")
+        fail(f"array {name!r}", "must have two dimensions, rows and columns", f"of shape {x.shape}", NPZ)
     if x.dtype.kind not in "fiub":
         fail(f"array {name!r}", "must hold numbers", f"of type {x.dtype}")
     columns: dict[str, Any] = {f"x{k}": x[:, k] for k in range(x.shape[1])}
     for other, values in arrays.items():
         if values.ndim != 1 or len(values) != len(x):
-            fail(f"array {other!r}", f"must have one value for each of the {len(x)} rows", f"of shape {values.shape}")
+            rule = f"must have one value for each of the {len(x)} rows"
+            fail(f"array {other!r}", rule, f"of shape {values.shape}", NPZ)
+        if other in columns:
+            fail(f"array {other!r}", "must have another name, which a column of x has already", f"named {other!r}")
         columns[other] = values
     return pd.DataFrame(columns)
 

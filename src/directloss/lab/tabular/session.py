@@ -164,9 +164,12 @@ def _words(text: str | None) -> tuple[str, ...] | None:
 
 def _check_losses(config: FitConfig, rows: Rows) -> None:
     """Each loss and the metric once on the real labels, so that what does not fit them is said before the first run."""
-    for part in rows.parts.values():
+    measure = get_measure(config.metric)
+    for name, part in rows.parts.items():
+        if measure.first > len(part):
+            fail("--metric", f"must look at no more than the {len(part)} rows of the {name} part", repr(config.metric))
         y = rows.target.y[part]
-        get_measure(config.metric).value(torch.zeros(len(y)), y)
+        measure.value(torch.zeros(len(y)), y)
     y = rows.target.y[rows.parts["train"]][: config.batch or None]
     for name in config.methods:
         parse_method(name).loss(torch.zeros(len(y), requires_grad=True), y, {})
