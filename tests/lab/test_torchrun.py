@@ -189,6 +189,22 @@ def test_what_goes_wrong_at_a_helper_is_raised_here(together: tuple[Crew, thread
         pool = CrewPool(together[0])
 
 
+def test_a_store_that_is_gone_is_said_in_plain_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    crew = Crew(dist.HashStore(), 0, 2)  # type: ignore[attr-defined]
+    pool = CrewPool(crew)
+    pool.submit(Sum(1, 1))
+
+    def lost() -> bool:
+        raise dist.DistNetworkError("connection reset")
+
+    monkeypatch.setattr(crew.helpers[0], "ready", lost)
+    with pytest.raises(DirectLossError, match=r"store of torchrun is gone \(connection reset\).*go on with --resume"):
+        pool.collect()
+    helper = Crew(dist.HashStore(), 1, 2)  # type: ignore[attr-defined]
+    monkeypatch.setattr(helper, "_work", lost)
+    helper.serve()  # ends, and says nothing
+
+
 def test_nothing_is_left_in_the_store(together: tuple[Crew, threading.Thread]) -> None:
     crew = together[0]
     pool = CrewPool(crew)

@@ -10,6 +10,7 @@ wrote before and goes on there, as ``--resume`` would.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import os
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING
 
 import torch.distributed as dist
 
+from directloss._checks import DirectLossError
 from directloss.lab.folder import Folder
 from directloss.lab.pool import Job, Pool, Result, Worker, answer_of, opened
 from directloss.lab.runner import set_up_process
@@ -50,8 +52,12 @@ class Crew:
         self.helpers = [_Helper(self.store, rank) for rank in range(1, self.size)]
 
     def serve(self) -> None:
-        """The life of every process but the first: do jobs until there are no more."""
+        """The life of every process but the first: do jobs until there are no more, or nobody to give any."""
         set_up_process()
+        with contextlib.suppress(dist.DistNetworkError):
+            self._work()
+
+    def _work(self) -> None:
         for number in itertools.count():
             job = self._receive(_job_key(self.rank, number))
             if job is None:
@@ -116,8 +122,14 @@ class CrewPool(Pool):
         self._idle += crew.helpers
 
     def _finished(self) -> list[Worker]:
-        while not (done := [worker for worker in self._busy if worker.ready()]):
-            time.sleep(POLL)
+        try:
+            while not (done := [worker for worker in self._busy if worker.ready()]):
+                time.sleep(POLL)
+        except dist.DistError as error:
+            raise DirectLossError(
+                f"The store of torchrun is gone ({error}). Was torchrun killed? What is finished is stored; go on with "
+                "--resume."
+            ) from None
         return done
 
 
