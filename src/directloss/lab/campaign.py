@@ -53,6 +53,8 @@ class Campaign:
     weights: str | None = None
     cache: str | None = None
     """The folder of what all runs share."""
+    board: str | None = None
+    """The folder for TensorBoard."""
     _cells: list[Cell] = field(default_factory=list)
     _tickets: dict[str, tuple[GridQueue, Ticket]] = field(default_factory=dict)
 
@@ -142,7 +144,7 @@ class Campaign:
         params = {name: value for name, value in ticket.setting.items() if name != "seed"}
         seed = ticket.setting["seed"]
         spec = RunSpec(self.experiment, stage, cell.method, seed, cell.noise, cell.label, params)
-        return Job(spec, self.config, self.data_root, str(self.checkpoints), self.weights, self.cache)
+        return Job(spec, self.config, self.data_root, str(self.checkpoints), self.weights, self.cache, self.board)
 
     @property
     def checkpoints(self) -> Path:

@@ -22,6 +22,7 @@ from directloss.lab.experiments.photos import PhotoConfig
 from directloss.lab.methods import Method, parse_method
 from directloss.lab.records import Record, RunSpec, make_record
 from directloss.lab.seeding import generator, seeded
+from directloss.lab.tensorboard import board_of
 from directloss.lab.training import Schedule, Trained, steps_per_epoch, train
 
 HELD_OUT = 1 / 3
@@ -43,6 +44,8 @@ class Job:
     """The file of weights to start from."""
     cache: str | None = None
     """The folder of what all runs share."""
+    board: str | None = None
+    """The folder for TensorBoard."""
 
     @property
     def key(self) -> str:
@@ -83,28 +86,30 @@ def execute(job: Job) -> Record:
     shown, at_once = _shown(config, split)
     early, chosen_by = isinstance(config, PhotoConfig) and config.early, f"val_{experiment.metric}"
 
-    def fit(part: Part, checkpoint: Checkpoint | None) -> Trained:
+    def fit(part: Part, number: int = 0) -> Trained:
+        schedule = make_schedule(spec, config, method, len(part))
         trained = train(
             model,
             loss,
             part,
-            make_schedule(spec, config, method, len(part)),
+            schedule,
             lambda network: measure(network, shown, parts, metric=experiment.metric, batch=at_once),
             augment=experiment.augment,
             draws={"anchors": draw},
-            checkpoint=checkpoint,
+            checkpoint=job.checkpoint(number),
             keep_by=chosen_by if early and experiment.judge is not None else None,
+            board=board_of(job.board, spec, job.key, schedule.iterations, number),
         )
         if trained.kept is not None:
             model.load_state_dict(trained.kept)
         return trained
 
-    trained = fit(split.train, job.checkpoint())
+    trained = fit(split.train)
     if experiment.harder is not None and isinstance(config, PhotoConfig):
         part = split.train
         for number in range(1, config.hard_rounds + 1):
             part = experiment.harder(config, job.source, part, lambda some: scores_of(model, some, at_once))
-            trained = fit(part, job.checkpoint(number))
+            trained = fit(part, number)
     numbers = trained.best(chosen_by) if early else trained.last
     judged = Judged({})
     if experiment.judge is not None and not searching:

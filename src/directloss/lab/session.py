@@ -23,9 +23,10 @@ from directloss.lab.experiments.photos import PhotoConfig, make_alexnet, weights
 from directloss.lab.folder import Folder, now
 from directloss.lab.pool import Pool
 from directloss.lab.progress import Display, Standing
-from directloss.lab.records import RecordFile, check_unpacked, commit, versions
+from directloss.lab.records import Record, RecordFile, check_unpacked, commit, versions
 from directloss.lab.search import close_storage, open_storage
 from directloss.lab.stages import Stages, first_few
+from directloss.lab.tensorboard import FOLDER, Results, check_installed
 from directloss.lab.torchrun import LAUNCH, CrewPool, began_before, crew, launch
 
 
@@ -48,6 +49,7 @@ class Request:
     dataset: str | None = None
     weights: Path | None = None
     cache: Path | None = None
+    tensorboard: bool = False
 
     @property
     def folder(self) -> Path:
@@ -87,7 +89,7 @@ class Request:
                 words += [option, str(value)]
         for key, value in self.settings.items():
             words += ["--set", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
-        return shlex.join(words)
+        return shlex.join(words + (["--tensorboard"] if self.tensorboard else []))
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,7 @@ class Plan:
     data_root: str | None
     weights: str | None = None
     cache: str | None = None
+    tensorboard: bool = False
 
     @property
     def source(self) -> Source:
@@ -133,6 +136,7 @@ def make_plan(request: Request) -> Plan:
         config = experiment.config(preset).changed(request.changes)
         Folder(out).check_new(request.name)
         info = {"experiment": request.name, "preset": preset, "command": request.command(out, preset), "started": now()}
+    tensorboard = asked_for_board(request.tensorboard, info)
     storage = request.storage or info.get("storage") or f"sqlite:///{out}/search.db"
     root = str(request.data_root) if request.data_root is not None else info.get("data_root")
     weights = str(request.weights) if request.weights is not None else info.get("weights")
@@ -147,7 +151,7 @@ def make_plan(request: Request) -> Plan:
     if experiment.ready is not None:
         info |= {"weights": weights, "cache": cache}
         cache = cache or str(out / "cache")
-    return Plan(experiment, config, preset, Folder(out), info, workers, storage, root, weights, cache)
+    return Plan(experiment, config, preset, Folder(out), info, workers, storage, root, weights, cache, tensorboard)
 
 
 def _weights_of(experiment: Experiment, path: str) -> str:
@@ -219,6 +223,27 @@ def with_description(folder: Folder, info: Mapping[str, Any], work: Callable[[],
         folder.release()
 
 
+def asked_for_board(asked: bool, info: dict[str, Any]) -> bool:
+    """Whether TensorBoard is to see the run; a run that goes on remembers it."""
+    wanted = asked or bool(info.get("tensorboard"))
+    if wanted:
+        check_installed()
+        info["tensorboard"] = True
+    return wanted
+
+
+def on_board(root: str, records: RecordFile, then: Callable[[Record], None]) -> Callable[[Record], None]:
+    """Whatever TensorBoard lacks of these records, now; and what to do with each new one."""
+    results = Results(Path(root))
+    results.add_all(records.by_key.values())
+
+    def observe(record: Record) -> None:
+        results.add(record)
+        then(record)
+
+    return observe
+
+
 def _prepare(plan: Plan, console: Console) -> Config:
     """Compute what all runs share, once; tell what cannot be used; the config of what is left."""
     if plan.experiment.ready is None:
@@ -246,6 +271,9 @@ def _run_all(plan: Plan, console: Console) -> None:
         title = f"{plan.experiment.name} ({plan.preset})"
         with Display(console, title, campaign.total, standing, list(records.by_key.values())) as display:
             campaign.observe = display.add
+            if plan.tensorboard:
+                campaign.board = str(plan.folder.path / FOLDER)
+                campaign.observe = on_board(campaign.board, records, display.add)
             campaign.run(pool)
     finally:
         pool.stop()

@@ -11,6 +11,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -20,6 +21,7 @@ from directloss.full_batch import full_batch_step
 from directloss.lab.checkpoint import Checkpoint, State
 from directloss.lab.data import Part
 from directloss.lab.seeding import derive, generator
+from directloss.lab.tensorboard import Board
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Scores and labels of a batch to a scalar."""
@@ -108,6 +110,7 @@ def train(
     draws: Mapping[str, torch.Generator] | None = None,
     checkpoint: Checkpoint | None = None,
     keep_by: str | None = None,
+    board: Board | None = None,
 ) -> Trained:
     """Train ``model`` in place and return the curve of what ``watch`` saw.
 
@@ -121,6 +124,7 @@ def train(
         draws: generators that ``loss`` draws from, by name; their states are part of a checkpoint.
         checkpoint: where to store the state now and then, and where to go on from.
         keep_by: a number that ``watch`` measures; the weights where it is highest are kept.
+        board: where TensorBoard sees loss and curve as they come.
     """
     optimizer = make_optimizer(model, schedule)
     changing = generator("augment", schedule.seed)
@@ -128,33 +132,46 @@ def train(
     done = Trained()
     every = schedule.evaluate_every
     # Dropout and the like draw from torch's own generator: it is seeded here, and left to others as it was.
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), nullcontext() if board is None else closing(board):
         torch.manual_seed(derive("training", schedule.seed))
         start = frozen.thaw(checkpoint, done) if checkpoint is not None else 0
         batches = _batches(data, schedule, start)
+        if board is not None:
+            board.begin(start)
         began = time.monotonic()
         for iteration in range(start, schedule.iterations):
             if checkpoint is not None and checkpoint.due():
+                if board is not None:
+                    board.flush()  # a run that goes on from here finds all that came before
                 seconds = done.seconds_before + time.monotonic() - began
                 checkpoint.save(frozen.state(iteration, done, seconds))
             if every and iteration % every == 0:
-                done.note(iteration, _measure(model, watch))
-                _keep(model, done, keep_by)
+                _note(iteration, model, watch, done, keep_by, board)
             batch = next(batches) if augment is None else augment(next(batches), changing)
             model.train()
             optimizer.zero_grad(set_to_none=True)
             try:
-                _backward(model, batch, loss, schedule.chunk)
+                value = _backward(model, batch, loss, schedule.chunk)
             except _NotFiniteError:
                 done.diverged_at = iteration
                 break
+            if board is not None:
+                board.loss(iteration, value)
             if schedule.drops:
                 for group in optimizer.param_groups:
                     group["lr"] = schedule.rate(iteration)
             optimizer.step()
-        done.note(schedule.iterations, _measure(model, watch))
-        _keep(model, done, keep_by)
+        _note(schedule.iterations, model, watch, done, keep_by, board)
     return done
+
+
+def _note(iteration: int, model: nn.Module, watch: Watch, done: Trained, by: str | None, board: Board | None) -> None:
+    """One more point of the curve."""
+    numbers = _measure(model, watch)
+    done.note(iteration, numbers)
+    _keep(model, done, by)
+    if board is not None:
+        board.numbers(iteration, numbers)
 
 
 def _keep(model: nn.Module, done: Trained, by: str | None) -> None:
@@ -167,8 +184,8 @@ class _NotFiniteError(Exception):
     """A score is NaN or infinite."""
 
 
-def _backward(model: nn.Module, batch: Part, loss: Loss, chunk: int | None) -> None:
-    """The gradient of the batch, in one piece or in chunks that are read twice."""
+def _backward(model: nn.Module, batch: Part, loss: Loss, chunk: int | None) -> Tensor:
+    """The gradient of the batch, in one piece or in chunks that are read twice; returned is the loss."""
 
     def checked(scores: Tensor, target: Tensor) -> Tensor:
         # Checked here once, so that the losses need not look at the values again.
@@ -177,9 +194,10 @@ def _backward(model: nn.Module, batch: Part, loss: Loss, chunk: int | None) -> N
         return loss(scores, target)
 
     if chunk is None:
-        checked(model(batch.x), batch.y).backward()  # type: ignore[no-untyped-call]
-    else:
-        full_batch_step(model, _Chunks(batch, chunk), checked)
+        value = checked(model(batch.x), batch.y)
+        value.backward()  # type: ignore[no-untyped-call]
+        return value.detach()
+    return full_batch_step(model, _Chunks(batch, chunk), checked)
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,9 @@ def fit(
         str | None, typer.Option(help="Columns of numbers that are names, such as postcodes.", show_default=False)
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the results.", show_default="runs/fit-DATA")] = None,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write curves and results for TensorBoard to OUT/tensorboard.")
+    ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
     workers: Annotated[
         int | None, typer.Option(help="Processes that train at the same time.", show_default="all cores")
@@ -90,6 +93,7 @@ def fit(
         out=out,
         workers=workers,
         resume=resume,
+        tensorboard=tensorboard,
     )
     console = Console()
     note_torchrun(workers, console)

@@ -75,6 +75,9 @@ def reproduce(
     workers: Annotated[
         int | None, typer.Option(help="Processes that train at the same time.", show_default="all cores")
     ] = None,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write curves and results for TensorBoard to OUT/tensorboard.")
+    ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
     storage: Annotated[
         str | None,
@@ -138,6 +141,7 @@ def reproduce(
         dataset=dataset,
         weights=weights,
         cache=cache,
+        tensorboard=tensorboard,
     )
     console = Console()
     note_torchrun(workers, console)

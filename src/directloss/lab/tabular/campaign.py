@@ -31,6 +31,8 @@ class Campaign:
     models: str
     records: RecordFile
     observe: Callable[[Record], None] = lambda record: None
+    board: str | None = None
+    """The folder for TensorBoard."""
     _queues: dict[str, TpeQueue] = field(default_factory=dict)
     _tickets: dict[str, tuple[TpeQueue | None, Ticket | None]] = field(default_factory=dict)
     _counts: Counter[str] = field(default_factory=Counter)
@@ -90,7 +92,7 @@ class Campaign:
     def _job(self, method: str, stage: str, params: Params) -> FitJob:
         seed = self.config.seed + (SEARCH_SEED if stage == "search" else 0)
         spec = RunSpec(EXPERIMENT, stage, method, seed, 0.0, None, dict(params))
-        return FitJob(spec, self.config, self.data, self.models)
+        return FitJob(spec, self.config, self.data, self.models, self.board)
 
     def _done(self, key: str, record: Record) -> None:
         """To disk first: if we die between the two, the record is found again."""

@@ -39,6 +39,7 @@ from directloss.lab.tabular.measures import Measure, get_measure
 from directloss.lab.tabular.modelfile import Model, score
 from directloss.lab.tabular.reading import Table, read_table
 from directloss.lab.tabular.target import Target, read_target
+from directloss.lab.tensorboard import board_of
 from directloss.lab.training import Schedule, Trained, train
 
 POINTS = 20
@@ -55,6 +56,8 @@ class FitJob:
     data: str
     models: str
     """The folder in which a final run leaves its model."""
+    board: str | None = None
+    """The folder for TensorBoard."""
 
     @property
     def key(self) -> str:
@@ -174,7 +177,8 @@ def execute(job: FitJob) -> Record:
     with warnings.catch_warnings():
         # A batch without positives teaches a ranking nothing and is passed over; with rare positives that is normal.
         warnings.simplefilter("ignore", DirectLossWarning)
-        trained = train(scorer, lambda s, y: method.loss(s, y, spec.params), parts.train, schedule, watch)
+        board = board_of(job.board, spec, job.key, iterations)
+        trained = train(scorer, lambda s, y: method.loss(s, y, spec.params), parts.train, schedule, watch, board=board)
     numbers = dict(trained.last) if final else best_on_the_way(trained, f"val_{measure.name}")
     if final:
         numbers |= _test_interval(scorer, parts, measure, config.seed)

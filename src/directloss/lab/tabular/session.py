@@ -18,7 +18,7 @@ from directloss.lab.folder import Folder, now
 from directloss.lab.methods import parse_method, parse_methods
 from directloss.lab.progress import Display, Standing
 from directloss.lab.records import RecordFile, commit, versions
-from directloss.lab.session import open_pool, with_description, workers_of
+from directloss.lab.session import asked_for_board, on_board, open_pool, with_description, workers_of
 from directloss.lab.tabular.campaign import Campaign
 from directloss.lab.tabular.columns import CATEGORY, suspicions
 from directloss.lab.tabular.comparing import bootstrap, interval
@@ -28,6 +28,7 @@ from directloss.lab.tabular.modelfile import Model, load_model
 from directloss.lab.tabular.reading import Table, read_table
 from directloss.lab.tabular.running import Rows, check_rows, encode_rows, model_path, sha256
 from directloss.lab.tabular.target import find_target, read_target
+from directloss.lab.tensorboard import FOLDER
 from directloss.lab.torchrun import LAUNCH, began_before, launch
 
 MODEL, PREDICTIONS = "model.pt", "predictions.csv"
@@ -53,6 +54,7 @@ class Request:
     out: Path | None = None
     workers: int | None = None
     resume: bool = False
+    tensorboard: bool = False
 
     @property
     def folder(self) -> Path:
@@ -68,6 +70,7 @@ class Request:
             if value is not None:
                 words += [f"--{name.replace('_', '-')}", str(value)]
         words += ["--impute"] if self.impute else []
+        words += ["--tensorboard"] if self.tensorboard else []
         return shlex.join([*words, "--out", str(self.folder)])
 
 
@@ -83,6 +86,7 @@ class Plan:
     data: Path
     why: str
     """Why the positive label is the positive one."""
+    tensorboard: bool = False
 
     @property
     def resume_command(self) -> str:
@@ -102,6 +106,7 @@ def make_plan(request: Request) -> Plan:
     else:
         folder.check_new(EXPERIMENT)
         info, stored = {"experiment": EXPERIMENT, "command": request.command(), "started": now()}, None
+    tensorboard = asked_for_board(request.tensorboard, info)
     table = read_table(request.data)
     config = _config(request, table, stored)
     if stored is not None:
@@ -112,7 +117,7 @@ def make_plan(request: Request) -> Plan:
     info |= {LAUNCH: launch()}
     # The config names the label in any case; whether it was asked for is known here only.
     why = read_target(table, config.target, request.positive).why if stored is None else "as before"
-    return Plan(config, rows, folder, info, workers, request.data, why)
+    return Plan(config, rows, folder, info, workers, request.data, why, tensorboard)
 
 
 def _config(request: Request, table: Table, stored: FitConfig | None) -> FitConfig:
@@ -213,6 +218,9 @@ def _work(plan: Plan, console: Console) -> dict[str, Any]:
     try:
         with Display(console, title, campaign.total, standing, list(records.by_key.values())) as display:
             campaign.observe = display.add
+            if plan.tensorboard:
+                campaign.board = str(plan.folder.path / FOLDER)
+                campaign.observe = on_board(campaign.board, records, display.add)
             campaign.run(pool)
     finally:
         pool.stop()
