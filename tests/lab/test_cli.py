@@ -25,6 +25,8 @@ import directloss
 from directloss import DirectLossError
 from directloss.lab.checkpoint import Checkpoint
 from directloss.lab.cli import app
+from directloss.lab.cli.app import ORDER
+from directloss.lab.cli.completing import METRICS
 from directloss.lab.config import Config
 from directloss.lab.experiments import EXPERIMENTS
 from directloss.lab.pool import Pool
@@ -33,6 +35,7 @@ from directloss.lab.records import RecordFile, RunSpec
 from directloss.lab.runner import Job
 from directloss.lab.search import GridQueue, plain_errors
 from directloss.lab.session import Request
+from directloss.lab.tabular.measures import get_measure
 from tests.lab.tiny import OPTIONS, RUNS, SETTINGS, stored
 
 
@@ -70,6 +73,33 @@ def test_help_is_there_for_everything(command: list[str]) -> None:
     result = call(*command, "--help")
     assert result.exit_code == 0
     assert "Usage:" in result.output
+
+
+def test_commands_stand_in_the_order_in_which_one_meets_them() -> None:
+    lines = call("--help").output.split("Commands")[1].splitlines()
+    found = [words[1] for line in lines if len(words := line.split()) > 2 and words[1] in ORDER]
+    assert found == list(ORDER)
+
+
+COMPLETIONS: list[tuple[str, list[str]]] = [
+    ("directloss reproduce rob", ["robustness"]),
+    ("directloss reproduce robustness --preset ", ["quick", "paper"]),
+    ("directloss reproduce pose --preset s", ["small"]),
+    ("directloss reproduce robustness --methods pos-ap,x", ["pos-ap,x-ent"]),
+    ("directloss reproduce mnist-ap --methods uni", ["uniloss-ap"]),
+    ("directloss fit rows.csv --metric nd", ["ndcg", "ndcg@10"]),
+    ("directloss fit rows.csv --compare hinge-a", ["hinge-ap"]),
+]
+
+
+@pytest.mark.parametrize(("line", "offered"), COMPLETIONS, ids=[line for line, _ in COMPLETIONS])
+def test_the_shell_completes(line: str, offered: list[str]) -> None:
+    words = {"_DIRECTLOSS_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    assert CliRunner(env=words).invoke(app, [], prog_name="directloss").output.split() == offered
+
+
+def test_metrics_that_are_offered_are_known() -> None:
+    assert [get_measure(name).name for name in METRICS] == list(METRICS)
 
 
 def test_help_names_experiments_and_options() -> None:

@@ -119,7 +119,7 @@ def test_a_quick_run_gives_numbers_and_no_verdict(tmp_path: Path) -> None:
     assert report.summary.startswith("pos-ap is ")
     assert report.summary.endswith(
         "This is a first look, too small to judge the paper's 2 claims (3 seeds; 4 settings of each method on one seed "
-        "in the search; 500 iterations); --preset paper is made for that."
+        "in the search; 500 iterations); the paper preset is made for that."
     )
     page = write_report(folder).read_text(encoding="utf-8")
     screen = Console(file=io.StringIO(), width=200)

@@ -21,6 +21,8 @@ from directloss._checks import DirectLossError
 from directloss.lab.torchrun import crew
 
 BAD_INPUT, INTERRUPTED = 2, 130
+ORDER = ("list", "reproduce", "fit", "predict", "report", "data", "bench")
+"""Of the commands in the help."""
 
 
 class Interrupted(Exception):
@@ -55,6 +57,10 @@ def note_torchrun(workers: int | None, console: Console) -> None:
 
 class Commands(TyperGroup):
     """The group of all commands: what users can cause becomes a message and an exit code."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """In the order in which one meets them."""
+        return sorted(super().list_commands(ctx), key=ORDER.index)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from directloss._checks import fail
+from directloss.lab.cli import completing
 from directloss.lab.cli.app import app, note_torchrun, resumable
 from directloss.lab.cli.report import show_report
 
@@ -28,12 +29,17 @@ def fit(
         typer.Option(
             help="What counts: ap, auc, ndcg@10, precision@10, recall@10, f1, fbeta@2, iou, mcc, kappa, "
             "balanced_accuracy, accuracy ...",
+            autocompletion=completing.metrics,
             show_default=False,
         ),
     ] = None,
     compare: Annotated[
         str | None,
-        typer.Option(help="Other losses, such as x-ent,hinge-ap,neg-ap.", show_default="x-ent"),
+        typer.Option(
+            help="Other losses, such as x-ent,hinge-ap,neg-ap.",
+            autocompletion=completing.methods,
+            show_default="x-ent",
+        ),
     ] = None,
     model: Annotated[str | None, typer.Option(help="**mlp** or **linear**.", show_default="mlp")] = None,
     positive: Annotated[

@@ -10,21 +10,12 @@ import typer
 from rich.console import Console
 
 from directloss._checks import fail
+from directloss.lab.cli import completing
 from directloss.lab.cli.app import app, note_torchrun, resumable
 from directloss.lab.cli.report import show_report
 from directloss.lab.experiments import EXPERIMENTS
-from directloss.lab.methods import PAPER_METHODS, parse_methods
+from directloss.lab.methods import parse_methods
 from directloss.lab.session import Request, carry_out, make_plan
-
-
-def _names(incomplete: str) -> list[str]:
-    return [name for name in EXPERIMENTS if name.startswith(incomplete)]
-
-
-def _methods(incomplete: str) -> list[str]:
-    *before, last = incomplete.split(",")
-    return [",".join([*before, name]) for name in PAPER_METHODS if name.startswith(last)]
-
 
 EXAMPLE = "Example: directloss reproduce robustness --methods pos-ap,x-ent --noise 0,0.2 --out runs/mine"
 
@@ -36,7 +27,7 @@ def reproduce(
         typer.Argument(
             metavar="NAME",
             help=f"Which experiment: {', '.join(EXPERIMENTS)}.",
-            autocompletion=_names,
+            autocompletion=completing.names,
             show_default=False,
         ),
     ],
@@ -44,6 +35,7 @@ def reproduce(
         str | None,
         typer.Option(
             help="**quick** takes minutes, **paper** is the complete experiment; some have **small** in between.",
+            autocompletion=completing.presets,
             show_default="quick",
         ),
     ] = None,
@@ -51,7 +43,7 @@ def reproduce(
         str | None,
         typer.Option(
             help="Comma-separated, such as pos-ap,hinge-ap,x-ent; **all** for the papers' nine.",
-            autocompletion=_methods,
+            autocompletion=completing.methods,
             show_default="those of the figure",
         ),
     ] = None,

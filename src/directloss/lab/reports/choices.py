@@ -97,7 +97,7 @@ def choice_table(run: Run, main: Metric) -> Table | None:
     several = len(run.noises) > 1
     heads = [Column("method", numeric=False), *([Column("flipped labels")] if several else [])]
     heads += [Column("settings"), Column("search seeds"), Column(f"lead over the runner-up, {what.label}")]
-    heads += [Column("others that cannot be told from it"), Column("choice", numeric=False)]
+    heads += [Column("others that may be as good"), Column("choice", numeric=False)]
     rows = tuple(
         (
             Cell(method, heading=True),
@@ -113,6 +113,7 @@ def choice_table(run: Run, main: Metric) -> Table | None:
     ]
     if len(run.groups) > 1:
         notes.append("Each class has a search of its own: medians over the classes, and how many choices are firm.")
+    notes.append("Another may be as good if the interval of its paired difference to the chosen one contains zero.")
     notes.append(
         "Intervals in the other tables hold for the chosen settings and do not include the chance of the choice."
     )

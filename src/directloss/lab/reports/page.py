@@ -136,7 +136,7 @@ def first_look(run: Run, judgements: Sequence[Judgement]) -> str:
     claims = "claim" if len(judgements) == 1 else f"{len(judgements)} claims"
     return (
         f"This is a first look, too small to judge the paper's {claims} ({'; '.join(few)}); "
-        "--preset paper is made for that."
+        "the paper preset is made for that."
     )
 
 
