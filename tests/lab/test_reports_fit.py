@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from matplotlib.figure import Figure as Canvas
 from directloss.lab.reports import write_report
 from directloss.lab.reports.describe import Figure
 from directloss.lab.reports.figures import KINDS
+from directloss.lab.reports.state import chosen_table
 from directloss.lab.reports.stored import Run, load_run
 from directloss.lab.reports.tables import _over_metrics
 from directloss.lab.reports.wording import metric
@@ -79,6 +81,23 @@ def test_shares_are_percentages_and_numbers_from_minus_one_to_one_are_not(
     table = _over_metrics(run, [metric(f"test_{name}")], None)
     assert [column.label for column in table.columns] == ["method", head]
     assert f"{table.rows[0][1].text} {table.rows[0][1].small}" == cell
+
+
+def test_equal_values_are_both_the_best(tmp_path: Path) -> None:
+    run = load_run(fit_run(tmp_path, "ap", {"pos-ap": (0.9, 0.7, 0.95), "x-ent": (0.9, 0.75, 0.99)}))
+    table = _over_metrics(run, [metric("test_ap")], None)
+    assert [row[1].mark for row in table.rows] == ["best", "best"]
+
+
+def test_values_that_were_drawn_from_a_range_have_no_edge(tmp_path: Path) -> None:
+    folder = fit_run(tmp_path, "ap", {"pos-ap": (0.9, 0.7, 0.95), "x-ent": (0.8, 0.75, 0.99)})
+    trials = [record("fit", "pos-ap", 1000) | {"stage": "search", "params": {"lr": rate}} for rate in (0.1, 0.2, 0.3)]
+    with (folder / "records.jsonl").open("a") as file:
+        file.writelines(json.dumps(line) + "\n" for line in trials)
+    table = chosen_table(load_run(folder))
+    assert table is not None
+    assert [cell.text for cell in table.rows[0]][:2] == ["pos-ap", "1"]
+    assert not any(cell.small for row in table.rows for cell in row)
 
 
 def test_the_page_of_a_fit_speaks_of_rows_not_of_seeds_and_noise(tmp_path: Path) -> None:

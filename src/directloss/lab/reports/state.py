@@ -118,6 +118,7 @@ def chosen_table(run: Run) -> Table | None:
 
 def _chosen_rows(run: Run, method: str, names: list[str], several: bool) -> list[tuple[Cell, ...]]:
     """A row for each set of noise levels that chose the same values."""
+    grid = not stored_comparisons(run)  # values drawn from a range have no edge: one of them is always the largest
     rows: dict[tuple[Cell, ...], list[float | None]] = {}
     spent: Counter[tuple[Cell, ...]] = Counter()
     for noise in run.noises:
@@ -125,7 +126,8 @@ def _chosen_rows(run: Run, method: str, names: list[str], several: bool) -> list
             [r for r in part if (r.method, r.noise) == (method, noise)] for part in (run.final, run.search)
         )
         if final:
-            cells = (*(_chosen(name, final, search) for name in names), Cell(str(len(search)) if search else NOTHING))
+            tried = search if grid else []
+            cells = (*(_chosen(name, final, tried) for name in names), Cell(str(len(search)) if search else NOTHING))
             rows.setdefault(cells, []).append(noise)
             spent[cells] += round(sum(record.seconds for record in final + search))
     return [

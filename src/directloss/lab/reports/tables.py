@@ -223,7 +223,7 @@ def _column(
     cells = {}
     for method, e in scaled.items():
         cell = _cell(e, places, brief)
-        if method == best and len(present) > 1:
+        if e is not None and e.mean == present[best].mean and len(present) > 1:
             cell = replace(cell, mark="best")
         elif e is not None and _alike(run, best, method, metric, noise, group):
             cell = replace(cell, mark="alike")
