@@ -1,0 +1,26 @@
+"""Other libraries are loaded by those who ask for them, and by nobody else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[2] / "src"
+OTHERS = ("accelerate", "lightning", "optuna", "pandas", "sklearn", "skorch", "tensorboard", "torchmetrics")
+
+
+def loaded_by(line: str) -> set[str]:
+    code = f"import sys\n{line}\nprint(*{{name.split('.')[0] for name in sys.modules}})"
+    there = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=there)
+    return set(done.stdout.split()) & set(OTHERS)
+
+
+def test_the_library_loads_no_other() -> None:
+    assert loaded_by("import directloss") == set()
+
+
+def test_an_integration_loads_its_own() -> None:
+    assert {"sklearn"} <= loaded_by("import directloss.integrations.sklearn") <= {"sklearn", "pandas"}
