@@ -86,7 +86,7 @@ def close(found: Tensor | float, wanted: Tensor | float, tolerance: float = TIGH
     torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
 
 
-def gradient_of(task: Any, scores: Tensor, target: Tensor, epsilon: float, sign: int, **options: Any) -> Tensor:
+def gradient_of(task: Any, scores: Tensor, target: Tensor, epsilon: float, sign: int | str, **options: Any) -> Tensor:
     leaf = scores.detach().clone().requires_grad_()
     loss = dl.direct_loss(leaf, target, task, epsilon=epsilon, sign=sign, **options)
     (gradient,) = torch.autograd.grad(loss.sum(), leaf)
@@ -149,6 +149,14 @@ def gradient_is_the_theorem(task: Task, case: Case) -> None:
             gap = task.score(leaf, direct) - task.score(leaf, predicted)
             (slope,) = torch.autograd.grad(gap, leaf, allow_unused=True)
             close(found, torch.zeros_like(scores) if slope is None else sign / epsilon * slope)
+
+
+def both_signs_are_the_mean(task: Task, case: Case) -> None:
+    """A central difference: half of the gradient of each sign."""
+    for scores, target in problems(case):
+        for epsilon in EPSILONS:
+            away, towards = (gradient_of(task, scores, target, epsilon, sign) for sign in SIGNS)
+            close(gradient_of(task, scores, target, epsilon, "both"), (away + towards) / 2)
 
 
 def gradient_is_the_ramp_slope(task: Task, case: Case) -> None:
@@ -353,6 +361,7 @@ CHECKS: dict[str, Callable[[Task, Case], None]] = {
         truth_has_least_loss,
         value_is_the_loss,
         gradient_is_the_theorem,
+        both_signs_are_the_mean,
         gradient_is_the_ramp_slope,
         gradient_scales_with_grad_output,
         no_grad_changes_nothing,

@@ -213,7 +213,7 @@ def test_epsilon_of_wrong_shape_is_named(loss: str) -> None:
 
 @pytest.mark.parametrize("sign", WRONG_SIGN)
 def test_wrong_sign_is_named(sign: Any) -> None:
-    message = f"must be +1 (away from worse) or -1 (towards better), but it is {sign!r}"
+    message = f'must be +1 (away from worse), -1 (towards better) or "both", but it is {sign!r}'
     refused(lambda: dl.direct_loss(**good_call(sign=sign)), "sign", message)
 
 

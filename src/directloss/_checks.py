@@ -162,11 +162,13 @@ def check_count(argument: str, value: object, least: int = 1) -> int:
     return int(value)
 
 
-def check_sign(sign: object) -> int:
-    """+1 (away from worse) or -1 (towards better)."""
+def check_sign(sign: object) -> tuple[int, ...]:
+    """+1 (away from worse), -1 (towards better), or "both": the signs to take the mean over."""
+    if isinstance(sign, str) and sign == "both":
+        return (+1, -1)
     if isinstance(sign, bool) or not isinstance(sign, Real) or sign not in (1, -1):
-        fail("sign", "must be +1 (away from worse) or -1 (towards better)", repr(sign))
-    return 1 if sign == 1 else -1
+        fail("sign", 'must be +1 (away from worse), -1 (towards better) or "both"', repr(sign))
+    return (+1,) if sign == 1 else (-1,)
 
 
 def check_choice(argument: str, value: Any, choices: Iterable[str]) -> Any:

@@ -4,6 +4,9 @@
     y_w      = argmax_y F(y)                                                                                Eq. (3)
     y_direct = argmax_y F(y) + sign * epsilon * L(target, y)                                                Eq. (3)
 
+With ``sign="both"`` the gradient is the mean of the two, ``(grad F(y_+) - grad F(y_-)) / (2 epsilon)``: a central
+difference in place of a one-sided one.
+
 The engine knows no concrete task. It asks for the two inferences and differentiates F, or takes both from the task in
 one go where the task knows a faster way.
 """
@@ -32,7 +35,7 @@ def direct_loss(
     task: str | Task | Any,
     *,
     epsilon: float | Tensor | str = "auto",
-    sign: int = +1,
+    sign: int | str = +1,
     reduction: str = "mean",
     mask: Tensor | None = None,
     dim: Dim | None = None,
@@ -50,7 +53,9 @@ def direct_loss(
         task: a name (``directloss.tasks.names()`` lists them) or an object with the methods of `Task`.
         epsilon: how far the augmented inference looks, a positive number (or one for each problem); ``"auto"``
             follows the scores.
-        sign: +1 moves away from worse outputs, -1 towards better ones.
+        sign: +1 moves away from worse outputs, -1 towards better ones, ``"both"`` takes the mean of the two. For
+            rankings +1 is enough; for decisions (``"accuracy"``, ``"f1"`` and their kind) take ``"both"``, since +1
+            alone sees only what is right already.
         reduction: ``"mean"``, ``"sum"`` or ``"none"`` over the problems of the batch.
         mask: True for real entries, False for padding; in the shape of ``target``.
         dim: the dimension (or dimensions) of ``scores`` that hold the items of one problem; the last by default.
@@ -73,24 +78,43 @@ def direct_loss(
         >>> scores.grad
         tensor([ 0.3333, -0.3333,  0.0000])
     """
-    sign = check_sign(sign)
+    signs = check_sign(sign)
     problem = prepare(
         scores, target, task, reduction=reduction, mask=mask, dim=dim, weight=weight, check_values=check_values
     )
     given = check_epsilon(epsilon, problem.batch_shape)
     wanted = torch.is_grad_enabled() and scores.requires_grad
-    solved = problem.task.fused(
-        problem.scores.detach(), problem.target, given, sign, gradient=wanted, check_values=problem.check_values
-    )
+    if wanted and given is None and len(signs) > 1:
+        problem = problem._replace(scores=_steadied(problem))
+    solved = _fused(problem, given, signs if wanted else signs[:1], wanted)
     if solved is None:
         problem.check()
-        losses, counted = _theorem(problem, problem.epsilon(given), sign), problem.task.counted(problem.target)
+        losses, counted = _theorem(problem, problem.epsilon(given), signs), problem.task.counted(problem.target)
     else:
         losses, counted = _attach(problem.scores, solved), solved.counted
     return problem.reduce(losses, reduction, counted)
 
 
-def _theorem(problem: Problem, epsilon: float | Tensor, sign: int) -> Tensor:
+def _fused(problem: Problem, given: float | Tensor | None, signs: tuple[int, ...], gradient: bool) -> Solved | None:
+    """Losses and gradients as the task itself knows them, if it does; the mean of both signs."""
+    task, scores, target = problem.task, problem.scores.detach(), problem.target
+    solved = task.fused(scores, target, given, signs[0], gradient=gradient, check_values=problem.check_values)
+    if solved is None or solved.gradient is None or len(signs) == 1:
+        return solved
+    other = task.fused(scores, target, given, signs[1], gradient=True, check_values=False)
+    if other is None or other.gradient is None:
+        return None
+    return Solved(solved.loss, solved.gradient / 2 + other.gradient / 2, solved.counted)
+
+
+def _steadied(problem: Problem) -> Tensor:
+    """The scores, with a gradient that goes through `Task.steadied` on its way back."""
+    scores, fixed = problem.scores.view_as(problem.scores), problem.scores.detach()
+    scores.register_hook(lambda gradient: problem.task.steadied(gradient, fixed))  # type: ignore[no-untyped-call]
+    return scores
+
+
+def _theorem(problem: Problem, epsilon: float | Tensor, signs: tuple[int, ...]) -> Tensor:
     """Eq. (2) through the five methods of the task; autograd differentiates F, whatever F is made of."""
     task, scores, target = problem.task, problem.scores, problem.target
     with torch.no_grad():
@@ -103,17 +127,21 @@ def _theorem(problem: Problem, epsilon: float | Tensor, sign: int) -> Tensor:
     if not torch.is_grad_enabled():
         return losses
     with torch.no_grad():
-        direct = task.augmented(fixed, target, epsilon, sign)
-    gap = task.score(scores, direct) - task.score(scores, predicted)
+        direct = [task.augmented(fixed, target, epsilon, sign) for sign in signs]
+    # Away from y_+, or towards y_-, from where we are; with both signs, from the one to the other.
+    towards = predicted if len(signs) == 1 else direct[1]
+    gap = task.score(scores, direct[0]) - task.score(scores, towards)
     problem.check_one_each(gap, "task.score")
-    return _worth((gap * _factor(epsilon, sign, scores.dtype)).to(losses.dtype), losses)
+    return _worth((gap * _factor(epsilon, signs, scores.dtype)).to(losses.dtype), losses)
 
 
-def _factor(epsilon: float | Tensor, sign: int, kind: torch.dtype) -> float | Tensor:
-    """``sign / epsilon``, but finite: an epsilon whose inverse overflows must not make 0 * infinity.
+def _factor(epsilon: float | Tensor, signs: tuple[int, ...], kind: torch.dtype) -> float | Tensor:
+    """``sign / epsilon``, or ``1 / (2 epsilon)`` for both signs, but finite.
 
+    An epsilon whose inverse overflows must not make 0 * infinity.
     Nor infinity minus infinity, where the gradients of the two scores meet in half precision.
     """
+    sign = signs[0] / len(signs)
     most = torch.finfo(kind).max / (4 if kind == torch.float16 else 1024)
     if not isinstance(epsilon, Tensor):
         return sign * min(1 / epsilon, most)
@@ -143,6 +171,10 @@ def _worth(carrier: Tensor, value: Tensor) -> Tensor:
     return carrier
 
 
+def _shown(sign: int | str) -> str:
+    return repr(sign) if isinstance(sign, str) else f"{sign:+d}"
+
+
 class DirectLoss(LossModule):
     """`direct_loss` as a module, with the same arguments.
 
@@ -163,14 +195,15 @@ class DirectLoss(LossModule):
         task: str | Task | Any,
         *,
         epsilon: float | Tensor | str = "auto",
-        sign: int = +1,
+        sign: int | str = +1,
         reduction: str = "mean",
         dim: Dim | None = None,
         check_values: bool = True,
         gather: Gather = False,
     ) -> None:
         super().__init__(task, reduction, dim, check_values, epsilon, gather)
-        self.sign = check_sign(sign)
+        signs = check_sign(sign)
+        self.sign: int | str = signs[0] if len(signs) == 1 else "both"
 
     def forward(
         self, scores: Tensor, target: Tensor, mask: Tensor | None = None, weight: Tensor | None = None
@@ -181,4 +214,4 @@ class DirectLoss(LossModule):
         return direct_loss(scores, target, self.task, sign=self.sign, mask=mask, weight=weight, **self.options())
 
     def extra_repr(self) -> str:
-        return f"{self.task!r}, epsilon={self.epsilon!r}, sign={self.sign:+d}, reduction={self.reduction!r}"
+        return f"{self.task!r}, epsilon={self.epsilon!r}, sign={_shown(self.sign)}, reduction={self.reduction!r}"

@@ -111,6 +111,10 @@ class Task(ABC):
         centred = values - values.mean(inside, keepdim=True) if inside else values
         return _or_one(torch.ldexp(torch.std(centred.flatten(), correction=0), power))
 
+    def steadied(self, gradient: Tensor, scores: Tensor) -> Tensor:
+        """What is left of the gradient with ``sign="both"`` and the automatic epsilon; see `without_growth`."""
+        return gradient
+
     def fused(
         self,
         scores: Tensor,
@@ -145,6 +149,26 @@ def spread(scores: Tensor, valid: Tensor | None = None) -> Tensor:
         centred = (values - values.sum(-1, keepdim=True) / count.unsqueeze(-1)) * valid
         deviation = (centred.square().sum(-1) / count).sqrt()
     return _or_one(torch.ldexp(deviation, power.squeeze(-1)))
+
+
+def without_growth(gradient: Tensor, scores: Tensor, directions: int, over: tuple[int, ...] | None = None) -> Tensor:
+    """A gradient without the part that makes all scores larger, or all smaller, and changes no decision.
+
+    An epsilon that follows the scores does not resist such a change, so it would go on for ever and hide the rest. With
+    one direction to go, there is nothing else, and it stays; with many, all of it is taken out.
+
+    Args:
+        gradient: of a loss that does not change when all scores are multiplied by a positive number.
+        scores: what they are multiplied from, in the shape of the gradient.
+        directions: in how many directions they can move.
+        over: the dimensions of scores that change together; all by default.
+    """
+    wide = scores.double()
+    wide = wide / wide.abs().amax().clamp(min=torch.finfo(torch.float64).tiny)  # whose squares do not overflow
+    dims = tuple(range(wide.dim())) if over is None else over
+    square = wide.square().sum(dims, keepdim=True)
+    along = (gradient.double() * wide).sum(dims, keepdim=True) / torch.where(square > 0, square, 1.0)
+    return (gradient.double() - (1 - 1 / max(1, directions)) * along * wide).to(gradient.dtype)
 
 
 def _excess(largest: Tensor) -> Tensor:

@@ -28,6 +28,7 @@ def gradient(loss: object, scores: Tensor) -> Tensor:
     [
         ("pos-ap", lambda s: dl.direct_loss(s, TARGET, "ap", epsilon=0.5, sign=+1)),
         ("neg-ap", lambda s: dl.direct_loss(s, TARGET, "ap", epsilon=0.5, sign=-1)),
+        ("both-f1", lambda s: dl.direct_loss(s, TARGET, "f1", epsilon=0.5, sign="both")),
         ("pos-01", lambda s: dl.direct_loss(s, TARGET, "error", epsilon=0.5, sign=+1)),
         ("neg-01", lambda s: dl.direct_loss(s, TARGET, "error", epsilon=0.5, sign=-1)),
         ("hinge-ap", lambda s: dl.hinge_loss(s, TARGET, "ap", epsilon=0.5)),

@@ -2,6 +2,7 @@
 
     pos-TASK    direct loss, away from worse        Song et al. 2016, Eq. (2) and (3), sign +1
     neg-TASK    direct loss, towards better         the same, sign -1
+    both-TASK   direct loss, the mean of the two    a central difference, sign "both"
     hinge-TASK  structured hinge                    hinge-ap is Yue et al. 2007
     per-TASK    structured perceptron
     x-ent       cross-entropy of the labels, 0 or 1, or of the classes
@@ -47,7 +48,8 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 FAMILIES = {"direct": True, "hinge": True, "plain": False, "uniloss": False}
 """The families of methods, and whether they have an epsilon. All have a learning rate and a weight decay."""
 
-PREFIXES = {"pos": "direct", "neg": "direct", "hinge": "hinge", "per": "plain", "uniloss": "uniloss", "mse": "plain"}
+SIGNS: dict[str, int | str] = {"pos": +1, "neg": -1, "both": "both"}
+PREFIXES = {**dict.fromkeys(SIGNS, "direct"), "hinge": "hinge", "per": "plain", "uniloss": "uniloss", "mse": "plain"}
 UNILOSS = {"ap": "ap", "accuracy": "accuracy", "pckh": "pck"}
 """Metrics of UniLoss with a refactoring by hand, and what experiments that are judged by them call them."""
 CLASS_TASKS = ("accuracy",)
@@ -63,6 +65,7 @@ FOUND: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"ap": metrics.average_pr
 SUMMARIES = {
     "pos-TASK": "direct loss minimization, away from worse outputs",
     "neg-TASK": "direct loss minimization, towards better outputs",
+    "both-TASK": "direct loss minimization, from worse to better outputs; for decisions (accuracy, f1, 01)",
     "hinge-TASK": "structured hinge loss (hinge-ap: the ranking SVM of Yue et al. 2007)",
     "per-TASK": "structured perceptron",
     "x-ent": "cross-entropy",
@@ -86,7 +89,7 @@ class Method:
 
     name: str
     kind: str
-    """``pos``, ``neg``, ``hinge``, ``per``, ``x-ent``, ``uniloss`` or ``mse``."""
+    """``pos``, ``neg``, ``both``, ``hinge``, ``per``, ``x-ent``, ``uniloss`` or ``mse``."""
     task: str
     options: tuple[tuple[str, int], ...] = ()
     """Numbers of an ablation; 1 for an option that has none."""
@@ -125,9 +128,7 @@ class Method:
         epsilon = params.get("epsilon", DEFAULT_EPSILON[self.family])
         if self.kind == "hinge":
             return hinge_loss(scores, target, self.task, epsilon=epsilon, check_values=False)
-        return direct_loss(
-            scores, target, self.task, epsilon=epsilon, sign=+1 if self.kind == "pos" else -1, check_values=False
-        )
+        return direct_loss(scores, target, self.task, epsilon=epsilon, sign=SIGNS[self.kind], check_values=False)
 
     def loss_fn(
         self,
@@ -184,8 +185,8 @@ class Method:
             fits = metric == "ap" or (metric == "accuracy" and self.task in CLASS_TASKS)
         if not fits:
             known = {
-                "ap": "x-ent, uniloss-ap, and pos-, neg-, hinge- or per- with a task of one score per item",
-                "accuracy": "x-ent, uniloss-accuracy, pos-accuracy, neg-accuracy, hinge-accuracy, per-accuracy",
+                "ap": "x-ent, uniloss-ap, and pos-, neg-, both-, hinge- or per- with a task of one score per item",
+                "accuracy": "x-ent, and uniloss-, pos-, neg-, both-, hinge- or per-accuracy",
                 "pck": "uniloss-pckh and mse- with a width",
             }
             what = {"ap": "one score per item", "accuracy": "scores of classes", "pck": "heatmaps"}[metric]
@@ -229,7 +230,8 @@ def _plain(name: str) -> Method:
     if kind not in PREFIXES or not dash or not task:
         hint = near(name, PAPER_METHODS) or f"Known: {', '.join(PAPER_METHODS)}, and others such as pos-ndcg@10."
         rule = (
-            "must be x-ent, or pos-, neg-, hinge- or per- with a task, or uniloss- with a metric, or mse- with a width"
+            "must be x-ent, or pos-, neg-, both-, hinge- or per- with a task, or uniloss- with a metric, "
+            "or mse- with a width"
         )
         fail("method", rule, repr(name), hint)
     if kind == "uniloss":

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from directloss._checks import check_finite, check_labels, check_same_shape
 from directloss.metrics.confusion import Counts, count
-from directloss.task import Solved, Task, spread
+from directloss.task import Solved, Task, spread, without_growth
 from directloss.tasks._flips import Decisions, best_flips, decide
 
 REACH = 0.2
@@ -101,6 +101,9 @@ class CountTask(Task):
         over the items with each weighed by its own: what matters more counts more.
         """
         return self._auto(decide(scores.detach(), target)).reshape(scores.shape[:-1])
+
+    def steadied(self, gradient: Tensor, scores: Tensor) -> Tensor:
+        return without_growth(gradient, scores, scores.shape[-1], (-1,))
 
     def _auto(self, plain: Decisions) -> Tensor:
         sizes = plain.scores.abs()

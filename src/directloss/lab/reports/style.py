@@ -1,9 +1,9 @@
 """How a method looks in every figure, and the fixed style of all figures.
 
-Colour stands for the kind of update (positive, negative, hinge, perceptron, cross-entropy), the dash for the loss it is
-built on (solid for AP, dashed for 0-1), and every method has its own marker, so that no two depend on colour alone. The
-colours follow Okabe and Ito's palette, which stays apart under the common kinds of colour blindness, darkened or
-lightened until each has a contrast of at least 3:1 with the page in light and in dark mode.
+Colour stands for the kind of update (positive, negative, both, hinge, perceptron, cross-entropy), the dash for the loss
+it is built on (solid for AP, dashed for 0-1), and every method has its own marker, so that no two depend on colour
+alone. The colours follow Okabe and Ito's palette, which stays apart under the common kinds of colour blindness,
+darkened or lightened until each has a contrast of at least 3:1 with the page in light and in dark mode.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ RULE = "#d8dee4"
 FAMILIES = {
     "pos": ("#0072b2", "#56b4e9"),
     "neg": ("#d55e00", "#ff7a2e"),
+    "both": ("#6250c4", "#a99bff"),
     "hinge": ("#00805c", "#1fc493"),
     "per": ("#b5558a", "#e07cb4"),
     "x": ("#3d444d", "#d9dfe6"),
