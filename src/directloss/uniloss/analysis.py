@@ -95,7 +95,7 @@ def _of_step(
     """For each distance the interpolated and the true values, ``(2, draws)``."""
     if problem.decide is None:
         fail("metric", "must have a known value for every configuration", "one that has none")
-    present = problem.comparisons.values(problem.scores) > 0
+    present = problem.comparisons.bits(problem.scores)
     anchors = sample(problem, problem.comparisons, replace(how, control=False), present, generator)
     between = anchors.configurations.between()
     found = {}

@@ -13,6 +13,7 @@ rule, and marked.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -173,10 +174,17 @@ class _Draw:
     def choose(self, k: int, among: int) -> Tensor:
         """``(k, flips)`` numbers below ``among``, no two alike in a row."""
         flips = min(self.how.flips, among)
-        if flips == 1:
-            chosen = torch.randint(among, (k, 1), generator=self.generator)
-        else:
+        if 4 * flips * flips > among and flips > 1:
             chosen = torch.stack([torch.randperm(among, generator=self.generator)[:flips] for _ in range(k)])
+            return chosen.to(self.scores.device)
+        # Two alike are rare among many, and drawing a row again costs less than an order of all numbers.
+        chosen = torch.randint(among, (k, flips), generator=self.generator)
+        while flips > 1:
+            ordered = chosen.sort(-1).values
+            again = (ordered[:, 1:] == ordered[:, :-1]).any(-1)
+            if not bool(again.any()):
+                break
+            chosen[again] = torch.randint(among, (int(again.sum()), flips), generator=self.generator)
         return chosen.to(self.scores.device)
 
 
@@ -185,7 +193,7 @@ class _InScores(_Draw):
 
     def good(self, k: int) -> tuple[Configurations, Tensor, Tensor]:
         best = self.best()
-        return self._flips_of(best, self.comparisons.values(best) > 0, k)
+        return self._flips_of(best, self.comparisons.bits(best), k)
 
     def nearby(self, k: int) -> tuple[Configurations, Tensor, Tensor]:
         if self.how.unit == "score":
@@ -194,7 +202,7 @@ class _InScores(_Draw):
 
     def bad(self, k: int) -> tuple[Configurations, Tensor, Tensor]:
         scores = self.comparisons.random(self.scores, k, self.generator)
-        return self._valued(Dense(self.comparisons.values(scores) > 0), scores)
+        return self._valued(Dense(self.comparisons.bits(scores)), scores)
 
     def best(self) -> Tensor:
         """The best scores that are known, or the nearest optimal ones on the way to them."""
@@ -256,7 +264,9 @@ class _InBits(_Draw):
         return self._flips_of(self.present, k)
 
     def bad(self, k: int) -> tuple[Configurations, Tensor, Tensor]:
-        bits = torch.rand(k, self.present.numel(), generator=self.generator) < 0.5
+        bits = torch.empty(k, self.present.numel(), dtype=torch.bool)
+        for row in bits:
+            row.random_(generator=self.generator)
         return self._valued(Dense(bits.to(self.present.device)))
 
     def _flips_of(self, base: Tensor, k: int) -> tuple[Configurations, Tensor, Tensor]:
@@ -275,21 +285,29 @@ class _InBits(_Draw):
     def _valued(self, configurations: Configurations) -> tuple[Configurations, Tensor, Tensor]:
         if self.problem.decide is None:
             fail("space", "must be 'scores' for a metric whose value of configurations is not known", "'bits'")
-        bits = self._completed(configurations.dense())
-        test = self.problem.consistent
-        good = consistent_differences(self.problem.comparisons, bits) if test is None else test(bits)
+        found, values = [], []
+        for piece in configurations.pieces(self.problem.comparisons.count):
+            bits = self._completed(piece)
+            test = self.problem.consistent
+            found.append(consistent_differences(self.problem.comparisons, bits) if test is None else test(bits))
+            values.append(self.problem.decide(bits))
+        good = torch.cat(found)
         if not bool(good.all()):
             warn_once(
                 "inconsistent anchors",
-                f"{int((~good).sum())} of {len(bits)} anchors in bit space contradict themselves: no scores have those "
+                f"{int((~good).sum())} of {len(good)} anchors in bit space contradict themselves: no scores have those "
                 'binaries. They keep the value of the counting rule. Anchoring(space="scores") has none. Said once.',
             )
-        return configurations, self.problem.decide(bits), ~good
+        return configurations, torch.cat(values), ~good
 
     def _completed(self, bits: Tensor) -> Tensor:
         """Binaries that are not relaxed in this step stay as they are."""
         if self.subset is None:
             return bits
-        whole = (self.problem.comparisons.values(self.scores) > 0).repeat(len(bits), 1)
+        whole = self._whole.repeat(len(bits), 1)
         whole[:, self.subset] = bits
         return whole
+
+    @cached_property
+    def _whole(self) -> Tensor:
+        return self.problem.comparisons.bits(self.scores)

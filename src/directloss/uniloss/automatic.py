@@ -155,9 +155,12 @@ class Automatic(Refactored):
     def _decide(
         self, plan: Plan, scores: Tensor, target: Tensor, comparisons: Comparisons
     ) -> Callable[[Tensor], Tensor]:
+        recorded: list[Trace] = []  # made when it is first needed, and then kept
+
         def decide(bits: Tensor) -> Tensor:
-            trace = self._trace(plan, scores, target).along(comparisons)
-            answers = 2 * bits.to(torch.int8) - 1
+            if not recorded:
+                recorded.append(self._trace(plan, scores, target).along(comparisons))
+            (trace,), answers = recorded, 2 * bits.to(torch.int8) - 1
             if plan.rule is not None and not plan.rule.exact:
                 trace, answers = _with_the_others(trace, scores, answers)
             return torch.stack([trace.replay(row) for row in answers])

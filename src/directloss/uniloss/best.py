@@ -31,10 +31,10 @@ def ideal_scores(scores: Tensor, target: Tensor) -> Tensor | None:
     fixed = scores.detach()
     direction = direction.to(fixed.dtype)
     peak = fixed.abs().amax()
-    far = float(peak) * (2 * float(direction.abs().amax()) + 1)
-    most = torch.finfo(fixed.dtype).max / 4
-    if far > most:  # scores that are as large as numbers get: the same order on a smaller scale
-        fixed, peak = fixed * (most / far), peak * (most / far)
+    most = torch.finfo(fixed.dtype).max
+    if float(peak) > most**0.5:  # where the ideal scores may be no numbers any more: the same order on a smaller scale
+        shrink = most / 4 / (float(peak) * (2 * float(direction.abs().amax()) + 1))
+        fixed, peak = fixed * min(1.0, shrink), peak * min(1.0, shrink)
     return fixed + (2 * peak + 1) * direction
 
 
@@ -42,10 +42,11 @@ def _direction(scores: Tensor, target: Tensor) -> Tensor | None:
     """+1 where a score should rise, -1 where it should fall; grades above one rise further."""
     if target.shape == scores.shape:
         grades = target.double()
-        if not bool((grades == grades.round()).all()):  # probabilities, or a regression: order is all that is known
+        if target.is_floating_point() and not bool(
+            (grades == grades.round()).all()
+        ):  # probabilities, or a regression: order is all that is known
             grades = torch.unique(grades, return_inverse=True)[1].reshape(grades.shape).double()
-        down = torch.full_like(grades, -1.0)
-        return torch.where(grades < 0, torch.zeros_like(grades), torch.where(grades == 0, down, grades))
+        return torch.where(grades == 0, -1.0, grades.clamp(min=0))
     if target.is_floating_point() or target.dtype == torch.bool:
         return None
     for place in (1, -1):

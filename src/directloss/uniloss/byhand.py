@@ -51,10 +51,9 @@ class PairRefactoring(Refactored):
     def bind(self, scores: Tensor, target: Tensor) -> Bound | None:
         """See `Refactored.bind`."""
         labels = self.lists(scores, target)
-        kept = (labels == 1).any(-1) & (labels == 0).any(-1)
-        if not bool(kept.any()):
+        comparisons = _comparisons(labels)
+        if comparisons is None:
             return None
-        comparisons = _comparisons(labels, kept)
         best = ideal_scores(scores.reshape(labels.shape), labels)
         assert best is not None
         return Bound(
@@ -172,11 +171,16 @@ class KeypointPairs(PairRefactoring):
         return torch.where(mask, scores, 0.0), torch.where(mask, target.to(torch.int8), -1)
 
 
-def _comparisons(labels: Tensor, kept: Tensor) -> Comparisons:
+def _comparisons(labels: Tensor) -> Comparisons | None:
     """Pairs in a block where all lists have as many relevant and as many irrelevant scores, else list by list."""
-    counted = torch.where(kept[:, None], labels, -1).flatten()
-    up, down = (counted == 1).nonzero()[:, 0], (counted == 0).nonzero()[:, 0]
-    sizes = torch.stack([(labels == 1).sum(-1), (labels == 0).sum(-1)], -1)[kept]
+    high, low = labels == 1, labels == 0
+    sizes = torch.stack([high.sum(-1), low.sum(-1)], -1)
+    if not bool(sizes.all()):  # leave out lists in which nothing is compared
+        kept = sizes.all(-1)
+        high, low, sizes = high & kept[:, None], low & kept[:, None], sizes[kept]
+        if not len(sizes):
+            return None
+    up, down = (part.flatten().nonzero()[:, 0] for part in (high, low))
     if bool((sizes == sizes[0]).all()):
         return Pairs(up.reshape(len(sizes), -1), down.reshape(len(sizes), -1))
     return Ragged(up, down, sizes)

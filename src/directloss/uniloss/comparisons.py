@@ -7,6 +7,7 @@ comparison of any other form is a `General` one.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
@@ -29,6 +30,15 @@ class Comparisons(ABC):
     def values(self, scores: Tensor) -> Tensor:
         """The comparisons, shape ``(..., m)`` to ``(..., l)``; differentiable."""
 
+    def bits(self, scores: Tensor) -> Tensor:
+        """The binaries ``(..., l)`` of detached scores ``(..., m)``, one problem at a time: they take far less room."""
+        if scores.dim() == 1:
+            return self.values(scores) > 0
+        out = torch.empty(len(scores), self.count, dtype=torch.bool, device=scores.device)
+        for row, these in zip(scores, out, strict=True):
+            these.copy_(self.bits(row))
+        return out
+
     @abstractmethod
     def flipped(self, scores: Tensor, which: Tensor) -> Tensor:
         """The scores ``(k, m)`` with the least movement that gives comparison ``which[i]`` of row i the other sign."""
@@ -49,11 +59,22 @@ class Comparisons(ABC):
         """The configurations of scores ``(k, m)`` that differ at ``items`` ``(k, f)`` only from scores whose binaries
         are known. Whoever knows which comparisons those touch need not look at the others.
         """
-        return Dense(self.values(scores) > 0)
+        return self._apart(binaries, scores)
 
     def changed(self, binaries: Tensor, scores: Tensor, which: Tensor) -> Configurations:
         """The configurations of scores ``(k, m)`` that `flipped` made for comparisons ``which`` ``(k, f)``."""
-        return Dense(self.values(scores) > 0)
+        return self._apart(binaries, scores)
+
+    def _apart(self, binaries: Tensor, scores: Tensor) -> Configurations:
+        """The configurations of scores, as what they change of the binaries where that is little."""
+        if not len(scores):
+            return Dense(self.bits(scores))
+        changes = [(self.bits(row) ^ binaries).nonzero()[:, 0] for row in scores]
+        sizes = torch.tensor([len(change) for change in changes], device=binaries.device)
+        if int(sizes.max()) > self.count // 16:
+            return Dense(self.bits(scores))
+        where = torch.nn.utils.rnn.pad_sequence(changes, batch_first=True)
+        return Flipped(binaries, where, torch.arange(where.shape[1], device=where.device) < sizes[:, None])
 
     def random(self, scores: Tensor, k: int, generator: torch.Generator) -> Tensor:
         """Scores ``(k, m)`` whose comparisons are as good as coin flips."""
@@ -201,6 +222,12 @@ class Pairs(Differences):
         up, down = scores[..., self.relevant], scores[..., self.irrelevant]
         return (up[..., :, None] - down[..., None, :]).flatten(-3)
 
+    def bits(self, scores: Tensor) -> Tensor:
+        """The binaries, without their differences."""
+        if scores.dim() > 1:
+            return super().bits(scores)
+        return (scores[self.relevant][:, :, None] > scores[self.irrelevant][:, None, :]).flatten()
+
     def parts(self, which: Tensor) -> tuple[Tensor, Tensor, None]:
         """Left and right of some comparisons, by arithmetic."""
         _, p, n = self.shape
@@ -254,13 +281,14 @@ class Pairs(Differences):
 def spread(scores: Tensor) -> Tensor:
     """A scale of the scores that is never zero: their standard deviation, or one where all are equal."""
     deviation = scores.detach().std(correction=0)
-    if not bool(torch.isfinite(deviation)):  # the squares of very large scores
+    known = float(deviation)
+    if not math.isfinite(known):  # the squares of very large scores
         peak = scores.detach().abs().amax()
-        deviation = (scores.detach() / peak).std(correction=0) * peak
-    return torch.where(deviation > 0, deviation, torch.ones_like(deviation))
+        return spread(scores / peak) * peak
+    return deviation if known > 0 else torch.ones_like(deviation)
 
 
 def middle(scores: Tensor) -> Tensor:
     """The mean, also where the sum of very large scores is none."""
     mean = scores.detach().mean()
-    return mean if bool(torch.isfinite(mean)) else (scores.detach() / scores.numel()).sum()
+    return mean if math.isfinite(float(mean)) else (scores.detach() / scores.numel()).sum()

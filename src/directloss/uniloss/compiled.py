@@ -37,7 +37,7 @@ def applies(problem: Bound, comparisons: Comparisons, how: Anchoring, interpolat
 
 
 def interpolate(
-    problem: Bound, how: Anchoring, interpolation: Interpolation, generator: torch.Generator
+    problem: Bound, how: Anchoring, interpolation: InverseDistance, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
     """The interpolated metric, differentiable in the scores, and the present one. Draws as `anchors.sample` does."""
     from directloss.kernels import pairs as loops
@@ -57,26 +57,24 @@ def interpolate(
     tensors = (*rows, lists.ups, lists.downs, lists.starts, good, *move(lists, fixed, nearby), *drawn)
     arguments = [part.numpy() for part in tensors]
     u = torch.empty(pairs.count, dtype=fixed.dtype).numpy()
-    squared, valued, now = loops.relax(*arguments, RULES[problem.counting], u)
-    values = torch.from_numpy(valued)
+    squared, values, now = loops.relax(*arguments, RULES[problem.counting], u)
     if problem.counting is None:
-        values, now = _measured(problem, good, nearby, random)
+        measured, now = _measured(problem, good, nearby, random)
+        values = measured.numpy()
     if how.control:
-        values = constants(as_kinds(how), now, values)
-    measured = torch.from_numpy(squared).requires_grad_()
-    with torch.enable_grad():
-        value = interpolation(measured, values, _unneeded)
-        (weight,) = torch.autograd.grad(value, measured)
+        values = constants(as_kinds(how), now, torch.from_numpy(values)).numpy()
+    value, weight = interpolation.with_slope(squared, values)
 
     def gradient() -> Tensor:
         grads = [torch.zeros(len(part), dtype=torch.float64) for part in members]
-        loops.carry_back(*arguments, u, weight.numpy(), *(part.numpy() for part in grads))
+        loops.carry_back(*arguments, u, weight, *(part.numpy() for part in grads))
         whole = torch.zeros(scores.numel(), dtype=torch.float64)
         for part, grad in zip(members, grads, strict=True):
             whole[part] = grad
         return whole.to(scores.dtype)
 
-    result: Tensor = _Attached.apply(scores, value.detach().to(scores.dtype), gradient)  # type: ignore[no-untyped-call]
+    known = torch.tensor(value, dtype=scores.dtype)
+    result: Tensor = _Attached.apply(scores, known, gradient)  # type: ignore[no-untyped-call]
     return result, torch.tensor(now, dtype=scores.dtype)
 
 
@@ -109,10 +107,6 @@ def _measured(problem: Bound, good: Tensor, nearby: Tensor, random: Tensor) -> t
 
 def _none() -> Tensor:
     return torch.empty(0, dtype=torch.int64)
-
-
-def _unneeded() -> Tensor:
-    raise AssertionError("inverse distances do not ask for distances among anchors")
 
 
 class _Attached(torch.autograd.Function):

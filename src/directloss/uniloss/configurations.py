@@ -7,7 +7,7 @@ for the gradient. A few flips away from a base both cost O(flips) on top of the 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -33,8 +33,18 @@ class Configurations(ABC):
         """Their sum with a weight ``(k,)`` for each: shape ``(l,)``."""
 
     @abstractmethod
+    def some(self, part: slice) -> Tensor:
+        """The bits of some of them, boolean ``(k, l)``."""
+
     def dense(self) -> Tensor:
         """All bits, boolean ``(k, l)``."""
+        return self.some(slice(None))
+
+    def pieces(self, length: int) -> Iterator[Tensor]:
+        """All bits, a few configurations of ``length`` binaries at a time."""
+        rows = max(1, BLOCK // max(1, length))
+        for start in range(0, self.count, rows):
+            yield self.some(slice(start, start + rows))
 
     def squared_distances(self, u: Tensor) -> Tensor:
         """``|u - a|^2`` for each configuration a, differentiable in ``u``."""
@@ -74,9 +84,9 @@ class Dense(Configurations):
             total[part] = weight @ self.bits[:, part].to(weight.dtype)
         return total
 
-    def dense(self) -> Tensor:
+    def some(self, part: slice) -> Tensor:
         """The bits themselves."""
-        return self.bits
+        return self.bits[part]
 
     def _blocks(self) -> list[slice]:
         width = max(1, BLOCK // max(1, self.count))
@@ -115,10 +125,11 @@ class Flipped(Configurations):
         change = self.change.to(weight.dtype) * weight[:, None]
         return total.index_add_(0, self.where.flatten(), change.flatten())
 
-    def dense(self) -> Tensor:
-        """Every base written out."""
-        bits = self.base.to(torch.int8).repeat(self.count, 1)
-        return bits.scatter_add_(1, self.where, self.change.to(torch.int8)) > 0
+    def some(self, part: slice) -> Tensor:
+        """The base written out for each."""
+        where, change = self.where[part], self.change[part]
+        bits = self.base.to(torch.int8).repeat(len(where), 1)
+        return bits.scatter_add_(1, where, change.to(torch.int8)) > 0
 
 
 class Joined(Configurations):
@@ -140,9 +151,9 @@ class Joined(Configurations):
             total += part.mixed(piece)
         return total
 
-    def dense(self) -> Tensor:
-        """All bits."""
-        return torch.cat([part.dense() for part in self.parts])
+    def some(self, part: slice) -> Tensor:
+        """The bits of some, whichever set they are in."""
+        return torch.cat([piece.dense() for piece in self.parts])[part]
 
 
 def _inner(first: Configurations, second: Configurations) -> Tensor:

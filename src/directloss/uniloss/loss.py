@@ -31,7 +31,7 @@ from directloss.uniloss.anchors import Anchoring, Anchors, as_anchoring, sample
 from directloss.uniloss.automatic import Automatic
 from directloss.uniloss.comparisons import General
 from directloss.uniloss.derivatives import FirstOnly, refuse_second_of
-from directloss.uniloss.interpolation import Interpolation, as_interpolation
+from directloss.uniloss.interpolation import Interpolation, InverseDistance, as_interpolation
 from directloss.uniloss.names import by_name
 from directloss.uniloss.refactoring import Bound, Refactored, in_words, shape_of
 
@@ -206,6 +206,8 @@ class UniLoss(nn.Module):
                 "relevant or no irrelevant item). They count as loss 0 with gradient 0, and not in the mean. Said "
                 "once.",
             )
+        if len(losses) == 1:  # its sum and its mean as well
+            return losses[0].reshape(batch_shape if self.reduction == "none" else ())
         return _reduce(torch.stack(losses), batch_shape, counted, self.reduction)
 
     def relax(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> list[Relaxed | None]:
@@ -273,6 +275,7 @@ class UniLoss(nn.Module):
             return None
         usual = self.fraction == 1 and self.best_scores is None
         if usual and compiled.applies(problem, problem.comparisons, self.anchoring, self.interpolation):
+            assert isinstance(self.interpolation, InverseDistance)
             return compiled.interpolate(problem, self.anchoring, self.interpolation, self._generator())
         if problem.scores.requires_grad:
             problem = replace(problem, scores=FirstOnly.apply(problem.scores))  # type: ignore[no-untyped-call]
@@ -311,7 +314,7 @@ class UniLoss(nn.Module):
         comparisons, subset = problem.comparisons, None
         if self.fraction < 1:
             count = max(1, round(self.fraction * comparisons.count))
-            subset = torch.randperm(comparisons.count, generator=generator)[:count].to(problem.scores.device)
+            subset = torch.randperm(comparisons.count, generator=generator)[:count].clone().to(problem.scores.device)
             comparisons = comparisons.take(subset)
         values = comparisons.values(problem.scores)
         if isinstance(comparisons, General) and bool(torch.isnan(values.detach()).any()):

@@ -11,6 +11,8 @@ from directloss.uniloss.tracing.images import Images, Origin
 
 FIXED, PAIR, THRESHOLD, GENERAL = range(4)
 """No variable at all: the answer is the same for all scores; two scores; a score and a constant; anything else."""
+BLOCK = 1 << 19
+"""How many questions are told apart at a time."""
 SAME = 1e-11
 """A general comparison whose witness value is nearer to zero compares an expression with itself."""
 
@@ -60,17 +62,31 @@ def signs(x: Tensor, y: Tensor) -> Tensor:
 
 def ask(images: Images, x: Operand, y: Operand, m: int) -> Asked:
     """The questions ``sign(x - y)``, entry by entry, with broadcasting."""
-    a, b = images.locate(x.shadow), images.locate(y.shadow)
-    fixed_a, fixed_b = _constant(x, a), _constant(y, b)
     shape: torch.Size = torch.broadcast_shapes(x.real.shape, y.real.shape)  # type: ignore[no-untyped-call]
+    sides = [(side, images.locate(side.shadow)) for side in (x, y)]
+    columns = [(side.real, side.shadow, _constant(side, origin), *origin) for side, origin in sides]
+    wide = [[part.expand(shape) for part in column] for column in columns]
+    # Questions take far less room than what is needed to tell them apart, so that is done for a few rows at a time.
+    dim = next((d for d, size in enumerate(shape) if size > 1), None)
+    length = 1 if dim is None else shape[dim]
+    step = max(1, BLOCK * length // max(1, shape.numel()))
+    parts = []
+    for start in range(0, length, step):
+        size = min(step, length - start)
+        left, right = (
+            [(part if dim is None else part.narrow(dim, start, size)).reshape(-1) for part in side] for side in wide
+        )
+        parts.append(_ask(images, left, right, m))
+    kind, turn, code, value, real = parts[0] if len(parts) == 1 else map(torch.cat, zip(*parts, strict=True))
+    return Asked(kind, turn, code, value, real, (x, y, shape))
 
-    def spread(tensor: Tensor) -> Tensor:
-        return tensor.expand(shape).reshape(-1)
 
-    a, b = Origin(*map(spread, a)), Origin(*map(spread, b))
-    left, right = spread(x.shadow), spread(y.shadow)
-    real = signs(spread(x.real), spread(y.real))
-    known_a, known_b, fixed_a, fixed_b = a.score >= 0, b.score >= 0, spread(fixed_a), spread(fixed_b)
+def _ask(images: Images, x: list[Tensor], y: list[Tensor], m: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """All fields of `Asked` but the last, for flat sides of equal length."""
+    (x_real, left, fixed_a, *a_parts), (y_real, right, fixed_b, *b_parts) = x, y
+    a, b = Origin(*a_parts), Origin(*b_parts)
+    real = signs(x_real, y_real)
+    known_a, known_b = a.score >= 0, b.score >= 0
     mark = left - right
     out = Asked(
         torch.full_like(real, GENERAL),
@@ -78,7 +94,7 @@ def ask(images: Images, x: Operand, y: Operand, m: int) -> Asked:
         torch.zeros_like(a.score),
         mark.abs(),
         real,
-        (x, y, shape),
+        None,
     )
     never = (fixed_a & fixed_b) | ~torch.isfinite(mark) | (mark.abs() < SAME * left.abs().clamp(min=1))
     out.kind[never] = FIXED
@@ -89,7 +105,7 @@ def ask(images: Images, x: Operand, y: Operand, m: int) -> Asked:
     _pairs(out, images, known_b & ~lone_b & fixed_a & (left == 0), b.partner, b.score, b.function, m)
     _thresholds(out, images, lone_a & fixed_b, a, right, 1)
     _thresholds(out, images, lone_b & fixed_a, b, left, -1)
-    return out
+    return out.kind, out.turn, out.code, out.value, out.real
 
 
 def _constant(operand: Operand, origin: Origin) -> Tensor:

@@ -240,8 +240,8 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
         n = rows.shape[-1]
         if rows.numel() * n > CELLS:
             raise DirectLossError(
-                f"metric must sort at most {int(CELLS**0.5):,} scores at once, but {here()} sorts lists of {n:,}. The "
-                "cost is quadratic here: use fewer scores, or a task of directloss.tasks."
+                f"metric must sort at most {int(CELLS**0.5):,} scores at once, but {here()} sorts lists of {n:,}. It "
+                'costs their square: use fewer scores, directloss.DirectLoss, or the name "ap" for average precision.'
             )
         left, right = (
             Operand(real.unsqueeze(side), dark.unsqueeze(side), x, spots.unsqueeze(side)) for side in (-1, -2)
