@@ -10,7 +10,8 @@ metric of those is reported. Methods:
     uniloss   UniLoss with the column's metric (by hand where it has a name, else found in the metric's code)
     control   the same, with constants in place of the metric's values at the anchors: good 1, nearby the present value,
               bad 0. Only what beats it shows that the metric's values matter.
-    direct    direct loss minimisation, where there is exact inference for the metric
+    direct    direct loss minimisation, where there is exact inference for the metric: sign +1 for rankings, else -1
+    both      the same with sign "both"
 
 Metrics of decisions are measured at the threshold 0 and, in a column of their own, at the threshold that is best on
 validation data. A finished run is a line in ``records.jsonl``; the command can be stopped and goes on.
@@ -51,7 +52,8 @@ class Column:
     data: Callable[[], tuple[Tensor, Tensor]]
     metric: Metric
     uniloss: str | Metric
-    direct: Callable[[Tensor, Tensor], Tensor] | None = None
+    task: str | dl.Task | None = None
+    sign: int = +1
     classes: int = 1
     thresholded: bool = False
 
@@ -98,31 +100,22 @@ F4 = _binary(classification.binary_fbeta_score, beta=4.0)
 NDCG = _binary(retrieval.retrieval_normalized_dcg, top_k=10)
 
 COLUMNS: dict[str, Column] = {
-    "accuracy, digits": Column(
-        digits, dl.metrics.accuracy, "accuracy", lambda s, t: dl.direct_loss(s, t, "accuracy", sign=-1), classes=10
-    ),
+    "accuracy, digits": Column(digits, dl.metrics.accuracy, "accuracy", "accuracy", sign=-1, classes=10),
     "macro-F1, digits, 5-9 rare": Column(digits_with_rare_classes, MACRO_F1, MACRO_F1, classes=10),
-    "AP, digit 0": Column(
-        partial(one_digit, 0), dl.metrics.average_precision, "ap", lambda s, t: dl.direct_loss(s, t, "ap")
-    ),
-    "AP, digit 8, rare": Column(
-        partial(one_digit, 8, 0.25), dl.metrics.average_precision, "ap", lambda s, t: dl.direct_loss(s, t, "ap")
-    ),
-    "NDCG@10, digit 8, rare": Column(
-        partial(one_digit, 8, 0.25), NDCG, NDCG, lambda s, t: dl.direct_loss(s, t, "ndcg@10")
-    ),
-    "F1, breast cancer": Column(
-        breast_cancer, F1, F1, lambda s, t: dl.direct_loss(s, t, "f1", sign=-1), thresholded=True
-    ),
+    "AP, digit 0": Column(partial(one_digit, 0), dl.metrics.average_precision, "ap", "ap"),
+    "AP, digit 8, rare": Column(partial(one_digit, 8, 0.25), dl.metrics.average_precision, "ap", "ap"),
+    "NDCG@10, digit 8, rare": Column(partial(one_digit, 8, 0.25), NDCG, NDCG, "ndcg@10"),
+    "F1, breast cancer": Column(breast_cancer, F1, F1, "f1", sign=-1, thresholded=True),
     "F4, digit 8, rare": Column(
         partial(one_digit, 8, 0.25),
         F4,
         F4,
-        lambda s, t: dl.direct_loss(s, t, dl.tasks.FBeta(4.0), sign=-1),
+        dl.tasks.FBeta(4.0),
+        sign=-1,
         thresholded=True,
     ),
 }
-METHODS = ("x-ent", "uniloss", "control", "direct")
+METHODS = ("x-ent", "uniloss", "control", "direct", "both")
 RIVALS = ("x-ent", "control")
 
 
@@ -131,9 +124,8 @@ def loss_of(column: Column, method: str, seed: int) -> Callable[[Tensor, Tensor]
         if column.classes > 1:
             return F.cross_entropy
         return lambda scores, target: F.binary_cross_entropy_with_logits(scores, target.to(scores.dtype))
-    if method == "direct":
-        assert column.direct is not None
-        return column.direct
+    if method in ("direct", "both"):
+        return dl.DirectLoss(column.task, sign="both" if method == "both" else column.sign)
     anchors = dl.Anchoring(control=method == "control")
     return dl.UniLoss(column.uniloss, anchors=anchors, generator=generator("anchors", seed))
 
@@ -180,7 +172,7 @@ def train_cell(cell: Cell, params: dict[str, Any], seed: int) -> Outcome:
 def cells() -> Iterator[Cell]:
     for name, column in COLUMNS.items():
         for method in METHODS:
-            if method != "direct" or column.direct is not None:
+            if method not in ("direct", "both") or column.task is not None:
                 yield Cell(name, method)
 
 
