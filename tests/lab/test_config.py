@@ -102,7 +102,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"plain.weight_decay": [INF]}, "weight_decay must be a finite number of at least 0, but it is inf"),
     ({"direct.epsilon": [NAN, "auto"]}, "epsilon must be positive and finite"),
     ({"noise": [NAN]}, "noise must be shares of flipped labels from 0 to 0.5, but it is nan"),
-    ({"search_seeds": 10**30}, "search_seeds must be a whole number of at least 1 and at most 100 million"),
+    ({"search_seeds": 10**30}, "search_seeds must be a whole number of at least 1 and at most 1,000,000,000"),
 ]
 
 

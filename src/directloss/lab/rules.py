@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from directloss._checks import fail
 
-LARGEST = 100_000_000
+LARGEST = 1_000_000_000
 """No whole number of a config is meant to be larger."""
 
 
@@ -37,7 +37,7 @@ Rules = Mapping[str, Rule]
 
 def at_least(least: int) -> Rule:
     """Whole numbers from ``least`` on; that a number is whole, the type of its field says."""
-    words = f"a whole number of at least {least} and at most {LARGEST // 1_000_000} million"
+    words = f"a whole number of at least {least} and at most {LARGEST:,}"
     return Rule(words, lambda value: least <= value <= LARGEST)
 
 
