@@ -1,0 +1,214 @@
+"""Who ranks best? Losses for average precision on imbalanced data, ours and the peers', with equal budgets.
+
+    python -m benchmarks.peers_study --data-root DATA [--seeds 5] [--out results/peers] [--workers 2]
+
+Every method trains the same network (one hidden layer of 64) with Adam, 600 steps on batches of 256, or on all rows
+where there are fewer. Each has eight settings: four learning rates, and two values of a parameter of its own, or of the
+weight decay where it has none. The best by validation AP (mean of two search seeds) is used for fresh seeds; in every
+run the step with the best validation AP is taken (looked at every 60 steps). With noise, 20 % of the labels are flipped
+in the training and in the validation part; the test part is clean. ``benchmarks.tables`` says where the data come from.
+
+Peers run from their packages where these are installed (``pip install torchsort libauc``), else from formulas of our
+own in ``benchmarks.peers``. LibAUC's loss keeps a number for each training row and so is told which rows it sees; its
+own optimizer and sampler are left out, as for all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import directloss as dl
+from benchmarks import tables
+from benchmarks.peers import blackbox_ap, smooth_ap
+from benchmarks.study import Cell, Outcome, Study, from_command_line, mean_cell, table, values
+from directloss.lab.data import Part
+from directloss.lab.records import Record
+from directloss.lab.seeding import generator, seeded
+from directloss.lab.training import Schedule, train
+
+STEPS, BATCH, HIDDEN, LOOKS = 600, 256, 64, 10
+RATES = (0.001, 0.003, 0.01, 0.03)
+NOISES = (0.0, 0.2)
+DECAY = ("weight_decay", (0.0, 0.001))
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""Scores and, in two columns, labels and the numbers of the rows."""
+
+
+def focal(scores: Tensor, target: Tensor, gamma: float) -> Tensor:
+    """Lin et al. 2017: cross-entropy, with less weight on what is right already."""
+    plain = F.binary_cross_entropy_with_logits(scores, target.to(scores.dtype), reduction="none")
+    return ((1 - torch.exp(-plain)) ** gamma * plain).mean()
+
+
+def cross_entropy(scores: Tensor, target: Tensor) -> Tensor:
+    return F.binary_cross_entropy_with_logits(scores, target.to(scores.dtype))
+
+
+def torchsort_ap(scores: Tensor, target: Tensor, strength: float) -> Tensor:
+    import torchsort
+
+    positive = target.bool()
+    ranks = torchsort.soft_rank(-scores[None], regularization_strength=strength)[0][positive]
+    among = torchsort.soft_rank(-scores[positive][None], regularization_strength=strength)[0]
+    return 1 - (among / ranks).mean()
+
+
+OWN: dict[str, tuple[str, tuple[float, float]]] = {
+    "x-ent": DECAY,
+    "focal": ("gamma", (1.0, 2.0)),
+    "hinge-ap": DECAY,
+    "pos-ap": DECAY,
+    "uniloss-ap": DECAY,
+    "smooth-ap": ("temperature", (0.1, 1.0)),
+    "blackbox-ap": ("step", (1.0, 10.0)),
+    "torchsort-ap": ("strength", (0.1, 1.0)),
+    "libauc-ap": ("gamma", (0.1, 0.9)),
+}
+"""What each method may choose besides the learning rate."""
+PACKAGES = {"torchsort-ap": "torchsort", "libauc-ap": "libauc"}
+METHODS = tuple(m for m in OWN if m not in PACKAGES or importlib.util.find_spec(PACKAGES[m]))
+
+
+def loss_of(method: str, own: float, rows: int, seed: int) -> Loss:
+    """A loss of scores and of labels with row numbers."""
+    if method == "libauc-ap":
+        return _libauc(own, rows)
+    plain: dict[str, Loss] = {
+        "x-ent": cross_entropy,
+        "focal": partial(focal, gamma=own),
+        "hinge-ap": dl.HingeLoss("ap"),
+        "pos-ap": dl.DirectLoss("ap"),
+        "uniloss-ap": dl.UniLoss("ap", generator=generator("anchors", seed)),
+        "smooth-ap": partial(smooth_ap, temperature=own),
+        "blackbox-ap": partial(blackbox_ap, step=own),
+        "torchsort-ap": partial(torchsort_ap, strength=own),
+    }
+    chosen = plain[method]
+    return lambda scores, told: chosen(scores, told[:, 0])
+
+
+def _libauc(gamma: float, rows: int) -> Loss:
+    from libauc.losses import APLoss
+
+    inner = APLoss(data_len=rows, margin=1.0, gamma=gamma)
+    return lambda scores, told: inner(torch.sigmoid(scores), told[:, 0], told[:, 1])
+
+
+def skipping_batches_without_positives(loss: Loss) -> Loss:
+    """Several peers divide by the number of positives."""
+    return lambda scores, told: loss(scores, told) if bool(told[:, 0].any()) else 0 * scores.sum()
+
+
+def columns(root: Path) -> dict[str, Callable[[], tables.Table]]:
+    return {
+        **{name: partial(tables.keel, name) for name in tables.KEEL},
+        "digits, 8": partial(tables.digit, 8),
+        "MNIST, 8": partial(tables.mnist_digit, root, 8),
+        "census-income": lambda: tables.census(root)[0],
+    }
+
+
+class Trainer:
+    """One training; it knows where the files are, and can be sent to another process."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def __call__(self, cell: Cell, params: dict[str, Any], seed: int) -> Outcome:
+        part, val, test = tables.split(columns(self.root)[cell.column](), seed, cell.noise)
+        told = torch.stack((part.y, torch.arange(len(part))), 1)
+        name, _ = OWN[cell.method]
+        loss = skipping_batches_without_positives(loss_of(cell.method, params[name], len(part), seed))
+        model = seeded(lambda: _network(part.x.shape[1]), "peers", seed)
+        schedule = Schedule(
+            STEPS,
+            params["learning_rate"],
+            weight_decay=params["weight_decay"] if name == "weight_decay" else 0.0,
+            evaluate_every=STEPS // LOOKS,
+            batch_size=BATCH,
+            seed=seed,
+        )
+        looking = _Looking({"val_ap": val, "test_ap": test})
+        began = time.perf_counter()
+        trained = train(model, loss, Part(part.x, told), schedule, looking)
+        step = (time.perf_counter() - began - looking.seconds) / STEPS
+        best = {name: value for name, value in trained.best("val_ap").items() if name != "iteration"}
+        return Outcome({**best, "milliseconds": 1000 * step}, trained.diverged_at)
+
+
+class _Looking:
+    """AP of some parts, and the time that it took."""
+
+    def __init__(self, parts: dict[str, Part]) -> None:
+        self.parts, self.seconds = parts, 0.0
+
+    def __call__(self, model: nn.Module) -> dict[str, float]:
+        began = time.perf_counter()
+        found = {n: float(dl.metrics.average_precision(_finite(model(p.x)), p.y)) for n, p in self.parts.items()}
+        self.seconds += time.perf_counter() - began
+        return found
+
+
+def _finite(scores: Tensor) -> Tensor:
+    """Scores of a network that has diverged rank as they may."""
+    return torch.nan_to_num(scores)
+
+
+def _network(inputs: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(inputs, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1), nn.Flatten(0))
+
+
+def settings(cell: Cell) -> list[dict[str, Any]]:
+    name, choices = OWN[cell.method]
+    return [{"learning_rate": rate, name: own} for rate in RATES for own in choices]
+
+
+def _by_validation(cell: Cell) -> str:
+    return "val_ap"
+
+
+def study(arguments: argparse.Namespace) -> Study:
+    cells = tuple(Cell(c, m, noise) for noise in NOISES for c in columns(arguments.data_root) for m in METHODS)
+    return Study("peers", "1", cells, settings, Trainer(arguments.data_root), _by_validation, search_seeds=2)
+
+
+def show(records: list[Record]) -> str:
+    """For each noise level: test AP of every data set, mean rank, wins, and milliseconds per step."""
+    return "\n\n".join(f"{noise:.0%} of the labels flipped\n\n{_one(records, noise)}" for noise in NOISES)
+
+
+def _one(records: list[Record], noise: float) -> str:
+    names = list(dict.fromkeys(r["class"] for r in records))
+    methods = [m for m in OWN if any(r["method"] == m for r in records)]
+    found = {(n, m): values(records, Cell(n, m, noise), "test_ap") for n in names for m in methods}
+    return table(["data", *methods], _rows(records, noise, names, methods, found))
+
+
+def _rows(
+    records: list[Record], noise: float, names: list[str], methods: list[str], found: dict[Any, list[float]]
+) -> Iterator[list[str]]:
+    means = {key: mean(numbers) for key, numbers in found.items() if numbers}
+    whole = [n for n in names if all((n, m) in means for m in methods)]
+    for name in whole:
+        best = max(means[name, m] for m in methods)
+        yield [name, *(mean_cell(found[name, m], best) for m in methods)]
+    ranks = {m: [1 + sum(means[n, other] > means[n, m] for other in methods) for n in whole] for m in methods}
+    yield ["mean rank", *(f"{mean(ranks[m]):.1f}" if whole else "-" for m in methods)]
+    yield ["wins", *(str(sum(rank == 1 for rank in ranks[m])) for m in methods)]
+    times = {m: [x for n in whole for x in values(records, Cell(n, m, noise), "milliseconds")] for m in methods}
+    yield ["ms per step", *(f"{median(times[m]):.2f}" if times[m] else "-" for m in methods)]
+
+
+if __name__ == "__main__":
+    from_command_line(__doc__, study, show, seeds=5, out="results/peers", data=True)

