@@ -130,7 +130,7 @@ class Trainer:
         told = torch.stack((part.y, torch.arange(len(part))), 1)
         name, _ = OWN[cell.method]
         loss = skipping_batches_without_positives(loss_of(cell.method, params[name], len(part), seed))
-        model = seeded(lambda: _network(part.x.shape[1]), "peers", seed)
+        model = seeded(lambda: network(part.x.shape[1]), "peers", seed)
         schedule = Schedule(
             STEPS,
             params["learning_rate"],
@@ -165,7 +165,7 @@ def _finite(scores: Tensor) -> Tensor:
     return torch.nan_to_num(scores)
 
 
-def _network(inputs: int) -> nn.Module:
+def network(inputs: int) -> nn.Module:
     return nn.Sequential(nn.Linear(inputs, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1), nn.Flatten(0))
 
 

@@ -43,7 +43,7 @@ def keel(name: str) -> Table:
     labels = pd.Series(np.concatenate([arrays["fold0-y_train"], arrays["fold0-y_test"]]))
     rows = rows.apply(_numbers_if_all_are)
     rare = labels.value_counts().idxmin()
-    return _encoded(rows), torch.from_numpy((labels == rare).to_numpy()).long()
+    return _encoded(rows), torch.tensor((labels == rare).to_numpy()).long()
 
 
 @lru_cache
@@ -67,7 +67,7 @@ def census(root: Path) -> tuple[Table, Table]:
     both = pd.concat(files, ignore_index=True).drop(columns=[24])
     labels = both.pop(both.columns[-1]).str.contains("+", regex=False)
     both[CODES] = both[CODES].astype(str)
-    x, y = _encoded(both), torch.from_numpy(labels.to_numpy()).long()
+    x, y = _encoded(both), torch.tensor(labels.to_numpy()).long()
     cut = len(files[0])
     return (x[:cut], y[:cut]), (x[cut:], y[cut:])
 

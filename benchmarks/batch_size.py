@@ -1,0 +1,131 @@
+"""Average precision on small batches: how biased is it, what does it cost, and what does `ScoreMemory` change?
+
+    python -m benchmarks.batch_size --data-root DATA [--seeds 5] [--out results/batch-size] [--workers 2]
+
+Census-Income, 6 % positive: 150,000 rows to train on, 50,000 for the choice of the learning rate (four of them, one
+search seed), 100,000 for the test. One hidden layer of 64, Adam, three epochs whatever the size of the batches, so that
+every run sees the same number of rows. ``pos-ap+N`` ranks each batch among the last N scores.
+
+The bias is the mean AP that the loss saw (of the batch, or of the batch in its memory) in the last tenth of the
+training, minus the AP of all training rows at its end.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import directloss as dl
+from benchmarks import tables
+from benchmarks.peers_study import Loss, loss_of, network, skipping_batches_without_positives
+from benchmarks.study import Cell, Outcome, Study, from_command_line, mean_cell, table, values
+from directloss.lab.data import Part
+from directloss.lab.records import Record
+from directloss.lab.seeding import generator, seeded
+from directloss.lab.training import Schedule, steps_per_epoch, train
+
+SIZES = (64, 256, 1024, 4096)
+EPOCHS = 3
+RATES = (0.001, 0.003, 0.01, 0.03)
+METHODS = ("x-ent", "pos-ap", "pos-ap+1024", "pos-ap+4096", "pos-ap+16384", "smooth-ap", "libauc-ap")
+PEERS_OWN = {"smooth-ap": 1.0, "libauc-ap": 0.9}
+"""Their own parameters, as our study of the peers finds them best most often."""
+
+
+def parts(root: Path, seed: int) -> tuple[Part, Part, Part]:
+    (x, y), (test_x, test_y) = tables.census(root)
+    order = torch.randperm(len(y), generator=generator("census", seed))
+    val, rest = order[: len(y) // 4], order[len(y) // 4 :]
+    return Part(x[rest], y[rest]), Part(x[val], y[val]), Part(test_x, test_y)
+
+
+class Seen:
+    """A loss that remembers its values."""
+
+    def __init__(self, loss: Loss) -> None:
+        self.loss, self.values = loss, list[float]()
+
+    def __call__(self, scores: Tensor, told: Tensor) -> Tensor:
+        value = self.loss(scores, told)
+        self.values.append(value.item())
+        return value
+
+
+def make_loss(method: str, rows: int, seed: int) -> Loss:
+    name, plus, size = method.partition("+")
+    if not plus:
+        return loss_of(name, PEERS_OWN.get(name, 0.0), rows, seed)
+    memory, loss_fn = dl.ScoreMemory(int(size)), dl.DirectLoss("ap")
+    return lambda scores, told: loss_fn(*memory(scores, told[:, 0]))
+
+
+class Trainer:
+    """One training."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def __call__(self, cell: Cell, params: dict[str, Any], seed: int) -> Outcome:
+        part, val, test = parts(self.root, seed)
+        size = int(cell.column)
+        seen = Seen(skipping_batches_without_positives(make_loss(cell.method, len(part), seed)))
+        told = torch.stack((part.y, torch.arange(len(part))), 1)
+        model = seeded(lambda: network(part.x.shape[1]), "batch size", seed)
+        steps = EPOCHS * steps_per_epoch(len(part), size)
+        schedule = Schedule(steps, params["learning_rate"], batch_size=size, seed=seed)
+        trained = train(
+            model,
+            seen,
+            Part(part.x, told),
+            schedule,
+            lambda network: {
+                f"{name}_ap": float(dl.metrics.average_precision(torch.nan_to_num(network(some.x)), some.y))
+                for name, some in {"train": part, "val": val, "test": test}.items()
+            },
+        )
+        last = seen.values[-max(1, steps // 10) :]
+        bias = {"bias": 1 - mean(last) - trained.last["train_ap"]} if cell.method.startswith("pos-ap") else {}
+        return Outcome({**trained.last, **bias}, trained.diverged_at)
+
+
+def settings(cell: Cell) -> list[dict[str, Any]]:
+    return [{"learning_rate": rate} for rate in RATES]
+
+
+def _by_validation(cell: Cell) -> str:
+    return "val_ap"
+
+
+def study(arguments: argparse.Namespace) -> Study:
+    cells = tuple(Cell(str(size), method) for size in SIZES for method in METHODS)
+    return Study("batch-size", "1", cells, settings, Trainer(arguments.data_root), _by_validation, search_seeds=1)
+
+
+def show(records: list[Record]) -> str:
+    head = ["batch", *METHODS]
+    parts = ["Test AP", table(head, _aps(records)), "Bias of the loss's AP, in points", table(head, _biases(records))]
+    return "\n\n".join(parts)
+
+
+def _aps(records: list[Record]) -> Iterator[list[str]]:
+    for size in SIZES:
+        found = [values(records, Cell(str(size), method), "test_ap") for method in METHODS]
+        best = max((mean(numbers) for numbers in found if numbers), default=0.0)
+        yield [f"{size:,}", *(mean_cell(numbers, best) for numbers in found)]
+
+
+def _biases(records: list[Record]) -> Iterator[list[str]]:
+    for size in SIZES:
+        cells = [Cell(str(size), method) for method in METHODS]
+        found = [values(records, cell, "bias") if cell.method.startswith("pos-ap") else [] for cell in cells]
+        yield [f"{size:,}", *(mean_cell(numbers, float("inf")) for numbers in found)]
+
+
+if __name__ == "__main__":
+    from_command_line(__doc__, study, show, seeds=5, out="results/batch-size", data=True)
