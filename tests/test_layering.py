@@ -38,7 +38,8 @@ IN_LAB: dict[str, tuple[str, ...]] = {
     "directloss.lab.reports": ("directloss._checks", "directloss.lab.reports", "directloss.lab.records"),
     "directloss.lab.experiments": (
         "directloss._checks", "directloss.metrics", "directloss.lab.config", "directloss.lab.data",
-        "directloss.lab.experiments", "directloss.lab.methods", "directloss.lab.models", "directloss.lab.seeding",
+        "directloss.lab.experiments", "directloss.lab.methods", "directloss.lab.models", "directloss.lab.rules",
+        "directloss.lab.seeding",
         *(f"directloss.lab.detection.{part}" for part in (
             "drawing", "evaluation", "proposals", "sampling", "scenes", "views",
         )),
