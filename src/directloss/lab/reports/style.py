@@ -17,7 +17,7 @@ RULE = "#d8dee4"
 FAMILIES = {
     "pos": ("#0072b2", "#56b4e9"),
     "neg": ("#d55e00", "#ff7a2e"),
-    "both": ("#6250c4", "#a99bff"),
+    "both": ("#4a2bd6", "#7a5cff"),
     "hinge": ("#00805c", "#1fc493"),
     "per": ("#b5558a", "#e07cb4"),
     "x": ("#3d444d", "#d9dfe6"),
