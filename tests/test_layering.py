@@ -22,7 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "direct": {"_checks", "_dynamo", "_functorch", "_module", "_problem", "distributed", "task"},
     "surrogates": {"_checks", "_functorch", "_module", "_problem", "distributed", "task"},
     "tasks": {"_checks", "kernels", "metrics", "task"},
-    "uniloss": {"_checks", "_dynamo", "distributed", "kernels", "metrics"},
+    "uniloss": {"_checks", "_dynamo", "_functorch", "distributed", "kernels", "metrics"},
     "distributed": {"_checks", "_dynamo"},
     "full_batch": {"_checks"},
     "memory": {"_checks", "_dynamo"},
