@@ -191,16 +191,14 @@ def rank_sort(scores: Tensor, target: Tensor) -> Tensor:
     return _ErrorDriven.apply(scores, target, 0.5, 0.0, False, True)
 
 
-def _torchsort_ap() -> Loss:
+def torchsort_ap(scores: Tensor, target: Tensor, strength: float = 0.1) -> Tensor:
+    """AP from the soft ranks of the package."""
     import torchsort
 
-    def loss(scores: Tensor, target: Tensor) -> Tensor:
-        positive = target.bool()
-        ranks = torchsort.soft_rank(-scores[None], regularization_strength=0.1)[0][positive]
-        among = torchsort.soft_rank(-scores[positive][None], regularization_strength=0.1)[0]
-        return 1 - (among / ranks).mean()
-
-    return loss
+    positive = target.bool()
+    ranks = torchsort.soft_rank(-scores[None], regularization_strength=strength)[0][positive]
+    among = torchsort.soft_rank(-scores[positive][None], regularization_strength=strength)[0]
+    return 1 - (among / ranks).mean()
 
 
 def _libauc_ap() -> Loss:
@@ -228,7 +226,7 @@ def available(longest: int) -> dict[str, tuple[Loss, int]]:
         "direct loss, the paper's table (numba)": (paper_direct, 20_000),
     }
     if importlib.util.find_spec("torchsort"):
-        found["torchsort AP (package)"] = (_torchsort_ap(), longest)
+        found["torchsort AP (package)"] = (torchsort_ap, longest)
     if importlib.util.find_spec("libauc"):
         found["LibAUC APLoss (package)"] = (_libauc_ap(), 20_000)
     return found

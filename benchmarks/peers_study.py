@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 import directloss as dl
 from benchmarks import tables
-from benchmarks.peers import blackbox_ap, smooth_ap
+from benchmarks.peers import blackbox_ap, smooth_ap, torchsort_ap
 from benchmarks.study import Cell, Outcome, Study, from_command_line, mean_cell, table, values
 from directloss.lab.data import Part
 from directloss.lab.records import Record
@@ -53,15 +53,6 @@ def focal(scores: Tensor, target: Tensor, gamma: float) -> Tensor:
 
 def cross_entropy(scores: Tensor, target: Tensor) -> Tensor:
     return F.binary_cross_entropy_with_logits(scores, target.to(scores.dtype))
-
-
-def torchsort_ap(scores: Tensor, target: Tensor, strength: float) -> Tensor:
-    import torchsort
-
-    positive = target.bool()
-    ranks = torchsort.soft_rank(-scores[None], regularization_strength=strength)[0][positive]
-    among = torchsort.soft_rank(-scores[positive][None], regularization_strength=strength)[0]
-    return 1 - (among / ranks).mean()
 
 
 OWN: dict[str, tuple[str, tuple[float, float]]] = {
