@@ -338,7 +338,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "200"}
     with subprocess.Popen(
-        [sys.executable, "-m", "directloss.lab", *OPTIONS, "--workers", "1", "--seeds", "40", "--out", str(folder)],
+        [sys.executable, "-m", "directloss.lab", *OPTIONS, "--workers", "1", "--seeds", "1000", "--out", str(folder)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -225,7 +225,7 @@ def test_a_campaign_killed_in_the_middle_of_a_run_goes_on_from_its_checkpoint(tm
     assert len(left) == 1
     conduct(str(killed), str(root))
     assert stored(killed) == stored(whole)
-    assert list((killed / FOLDER).iterdir()) == []
+    assert not (killed / FOLDER).exists()
 
 
 def test_the_command_from_data_to_report_and_on(tmp_path: Path) -> None:
