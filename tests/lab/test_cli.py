@@ -338,11 +338,12 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "200"}
     with subprocess.Popen(
-        [sys.executable, "-m", "directloss.lab", *OPTIONS, "--workers", "1", "--seeds", "1000", "--out", str(folder)],
+        [sys.executable, "-m", "directloss.lab", *OPTIONS, "--workers", "1", "--seeds", "40", "--out", str(folder)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=environment,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # jobs in the background ignore Ctrl-C
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
