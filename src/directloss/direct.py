@@ -110,6 +110,9 @@ def _fused(problem: Problem, given: float | Tensor | None, signs: tuple[int, ...
 def _steadied(problem: Problem) -> Tensor:
     """The scores, with a gradient that goes through `Task.steadied` on its way back."""
     scores, fixed = problem.scores.view_as(problem.scores), problem.scores.detach()
+    if problem.weight is not None:  # what does not count has no part in it
+        shape = problem.weight.shape + (1,) * problem.task.event_dims
+        fixed = torch.where(problem.weight.reshape(shape) > 0, fixed, 0.0)
     scores.register_hook(lambda gradient: problem.task.steadied(gradient, fixed))  # type: ignore[no-untyped-call]
     return scores
 

@@ -25,6 +25,9 @@ class ScoreMemory(nn.Module):
     A gradient reaches the current batch alone. A list of ``k`` times as many items gives each of them a ``k``-th of the
     gradient, so what reaches the batch is multiplied by ``k``: the learning rate need not change.
 
+    With several processes, remember first and gather then: ``DirectLoss("ap", gather=True)(*memory(scores, target))``
+    ranks among the memories of all.
+
     In evaluation mode nothing is added and nothing is stored. The memory is part of the ``state_dict``, so that
     training goes on from a checkpoint as if it had not been stopped.
 
@@ -83,7 +86,7 @@ class ScoreMemory(nn.Module):
         if self._scores.shape[1:] != scores.shape[1:]:
             fail(
                 "scores",
-                f"must have the shape (n, {', '.join(map(str, self._scores.shape[1:]))}) of earlier batches",
+                f"must have the shape ({', '.join(['n', *map(str, self._scores.shape[1:])])}) of earlier batches",
                 f"of shape {tuple(scores.shape)}",
                 "Use one memory for each kind of scores, or clear() it.",
             )

@@ -49,6 +49,8 @@ class Task(ABC):
     refused. A mask over whole problems (``target_dims`` 0) never reaches the task."""
     padding_label: bool = False
     """Whether a label -1 of the user's own means padding too, as ``mask`` does; `check` then sees it."""
+    advised_sign: int | str = +1
+    """The ``sign`` that learns best as far as we know: what estimators and the command line take by themselves."""
     no_item_weights: str = "the task says nothing of items that count more than others"
     """Why the items of one problem cannot have weights, as the error message says it; see `weighted`."""
 
@@ -151,24 +153,26 @@ def spread(scores: Tensor, valid: Tensor | None = None) -> Tensor:
     return _or_one(torch.ldexp(deviation, power.squeeze(-1)))
 
 
-def without_growth(gradient: Tensor, scores: Tensor, directions: int, over: tuple[int, ...] | None = None) -> Tensor:
+def without_growth(gradient: Tensor, scores: Tensor, over: tuple[int, ...] | None = None, free: float = 1.0) -> Tensor:
     """A gradient without the part that makes all scores larger, or all smaller, and changes no decision.
 
     An epsilon that follows the scores does not resist such a change, so it would go on for ever and hide the rest. With
-    one direction to go, there is nothing else, and it stays; with many, all of it is taken out.
+    one direction to go, there is nothing else, and it stays; with many, all of it is taken out. Scores of 0, as padding
+    has, take no part.
 
     Args:
         gradient: of a loss that does not change when all scores are multiplied by a positive number.
         scores: what they are multiplied from, in the shape of the gradient.
-        directions: in how many directions they can move.
         over: the dimensions of scores that change together; all by default.
+        free: in how many directions each score can move; less than one where only differences of scores matter.
     """
     wide = scores.double()
     wide = wide / wide.abs().amax().clamp(min=torch.finfo(torch.float64).tiny)  # whose squares do not overflow
     dims = tuple(range(wide.dim())) if over is None else over
     square = wide.square().sum(dims, keepdim=True)
     along = (gradient.double() * wide).sum(dims, keepdim=True) / torch.where(square > 0, square, 1.0)
-    return (gradient.double() - (1 - 1 / max(1, directions)) * along * wide).to(gradient.dtype)
+    directions = ((wide != 0).sum(dims, keepdim=True) * free).clamp(min=1)
+    return (gradient.double() - (1 - 1 / directions) * along * wide).to(gradient.dtype)
 
 
 def _excess(largest: Tensor) -> Tensor:
@@ -189,6 +193,7 @@ class ForeignTask(Task):
         self.event_dims = int(getattr(inner, "event_dims", 1))
         self.target_dims = int(getattr(inner, "target_dims", 1))
         self.maskable = bool(getattr(inner, "maskable", False))
+        self.advised_sign = getattr(inner, "advised_sign", Task.advised_sign)
 
     def predict(self, scores: Tensor) -> Output:
         return self.inner.predict(scores)

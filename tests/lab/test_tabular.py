@@ -218,13 +218,13 @@ def test_the_threshold_is_the_best_of_all_cuts(name: str) -> None:
     [
         ("AP", "ap", "pos-ap", False),
         ("auc", "auc", "pos-auc", False),
-        ("ndcg@10", "ndcg@10", "pos-ndcg@10", False),
-        ("precision@5", "precision@5", "pos-precision@5", False),
-        ("recall@5", "recall@5", "pos-recall@5", False),
-        ("f1", "f1", "pos-f1", True),
-        ("fbeta@2.0", "fbeta@2", "pos-fbeta@2", True),
-        ("jaccard", "iou", "pos-iou", True),
-        ("error", "accuracy", "pos-01", True),
+        ("ndcg@10", "ndcg@10", "both-ndcg@10", False),
+        ("precision@5", "precision@5", "both-precision@5", False),
+        ("recall@5", "recall@5", "both-recall@5", False),
+        ("f1", "f1", "both-f1", True),
+        ("fbeta@2.0", "fbeta@2", "both-fbeta@2", True),
+        ("jaccard", "iou", "both-iou", True),
+        ("error", "accuracy", "both-01", True),
     ],
 )
 def test_names_of_metrics(name: str, canonical: str, direct: str, decides: bool) -> None:

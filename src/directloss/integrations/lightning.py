@@ -30,7 +30,8 @@ class DirectLossModule(LightningModule):
 
     Args:
         network: gives the scores of a batch.
-        loss_fn: name of a task, or any loss of scores and target, such as ``DirectLoss("ap", sign=-1)``.
+        loss_fn: name of a task, for direct loss with the sign that the task advises; or any loss of scores and target,
+            such as ``DirectLoss("ap", epsilon=0.5)``.
         learning_rate: of AdamW; override ``configure_optimizers`` for anything else.
     """
 
@@ -39,7 +40,7 @@ class DirectLossModule(LightningModule):
     ) -> None:
         super().__init__()
         self.network = network
-        self.loss_fn = DirectLoss(loss_fn) if isinstance(loss_fn, str) else loss_fn
+        self.loss_fn = _named(loss_fn) if isinstance(loss_fn, str) else loss_fn
         self.learning_rate = check_positive("learning_rate", learning_rate)
 
     def forward(self, inputs: Any) -> Tensor:
@@ -66,6 +67,11 @@ class DirectLossModule(LightningModule):
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """AdamW."""
         return torch.optim.AdamW(self.parameters(), self.learning_rate)
+
+
+def _named(name: str) -> DirectLoss:
+    task = as_task(name)
+    return DirectLoss(task, sign=task.advised_sign)
 
 
 class WholeMetric(Callback):

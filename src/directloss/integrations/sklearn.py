@@ -33,7 +33,6 @@ from directloss.integrations._fitting import (
 from directloss.integrations._lists import Lists
 from directloss.task import Task, as_task
 from directloss.tasks import NDCG, Accuracy, CountTask, Error, GradedNDCG
-from directloss.tasks.classes import ClassTask
 
 Array = npt.NDArray[Any]
 
@@ -89,9 +88,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         return Schedule(self.epochs, self.warm_up, self.learning_rate, self.weight_decay)
 
     def _loss(self, scores: Tensor, target: Tensor, task: Task, **more: Any) -> Tensor:
-        sign = self.sign
-        if sign is None:
-            sign = "both" if isinstance(task, CountTask | ClassTask | Error) else +1
+        sign = task.advised_sign if self.sign is None else self.sign
         return direct_loss(scores, target, task, epsilon=self.epsilon, sign=sign, **more)
 
     def _scores(self, X: Any) -> Tensor:
@@ -129,7 +126,7 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         batch_size: rows of a batch, drawn with equal shares of the classes; all rows at once by default, which is
             right for metrics that couple all items.
         epsilon: see `directloss.direct_loss`.
-        sign: see `directloss.direct_loss`; None takes both for decisions and +1 for rankings.
+        sign: see `directloss.direct_loss`; None takes what the task advises.
         warm_start: whether another `fit` goes on with the present network, without warm-up.
         random_state: seed of first weights and batches.
 

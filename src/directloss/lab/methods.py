@@ -182,7 +182,9 @@ class Method:
         elif self.kind in ("mse", "x-ent"):
             fits = (metric == "pck") == (self.kind == "mse")
         else:
-            fits = metric == "ap" or (metric == "accuracy" and self.task in CLASS_TASKS)
+            task = get(self.task)
+            one_each = task.event_dims == task.target_dims <= 1
+            fits = (metric == "ap" and one_each) or (metric == "accuracy" and self.task in CLASS_TASKS)
         if not fits:
             known = {
                 "ap": "x-ent, uniloss-ap, and pos-, neg-, both-, hinge- or per- with a task of one score per item",

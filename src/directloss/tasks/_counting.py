@@ -33,6 +33,7 @@ class CountTask(Task):
     """
 
     maskable = True
+    advised_sign = "both"
     no_item_weights = (
         "with different weights the best set of decisions to flip is a knapsack problem; "
         '"error" has one loss per item, and takes a weight for each'
@@ -103,7 +104,7 @@ class CountTask(Task):
         return self._auto(decide(scores.detach(), target)).reshape(scores.shape[:-1])
 
     def steadied(self, gradient: Tensor, scores: Tensor) -> Tensor:
-        return without_growth(gradient, scores, scores.shape[-1], (-1,))
+        return without_growth(gradient, scores, (-1,))
 
     def _auto(self, plain: Decisions) -> Tensor:
         sizes = plain.scores.abs()

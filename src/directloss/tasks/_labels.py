@@ -29,6 +29,7 @@ class LabelTask(Task):
     no_item_weights = "put the weights into its cost, a function of the target, which is as exact"
     event_dims = 2
     padding_label = True
+    advised_sign = -1
     shape_words = "(..., t, c)"
 
     def __init__(self, cost: Cost) -> None:

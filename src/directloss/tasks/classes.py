@@ -49,6 +49,7 @@ class Error(Task):
     event_dims = 0
     target_dims = 0
     shape_words = "(...)"
+    advised_sign = "both"
 
     def predict(self, scores: Tensor) -> Tensor:
         """Yes where the score is above 0."""
@@ -56,6 +57,7 @@ class Error(Task):
 
     def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
         """A flip costs ``|score|`` and brings epsilon, if it goes the way of the sign."""
+        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))  # as precise as epsilon
         chosen = scores > 0
         right = chosen == (target == 1)
         return chosen ^ ((right if sign > 0 else ~right) & (scores.abs() < epsilon))
@@ -80,7 +82,7 @@ class Error(Task):
         return within_reach(scores.detach().abs())
 
     def steadied(self, gradient: Tensor, scores: Tensor) -> Tensor:
-        return without_growth(gradient, scores, scores.numel())
+        return without_growth(gradient, scores)
 
     def __repr__(self) -> str:
         return "Error()"
@@ -91,6 +93,7 @@ class ClassTask(Task):
 
     target_dims = 0
     shape_words = "(..., c)"
+    advised_sign = "both"
     k: int = 1
     """How many classes are chosen."""
 
@@ -112,7 +115,7 @@ class ClassTask(Task):
     def steadied(self, gradient: Tensor, scores: Tensor) -> Tensor:
         """All problems together, as they share their epsilon; only differences of classes matter."""
         centred = scores - scores.mean(-1, keepdim=True)
-        return without_growth(gradient, centred, scores.numel() - scores[..., 0].numel())
+        return without_growth(gradient, centred, free=1 - 1 / scores.shape[-1])
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"

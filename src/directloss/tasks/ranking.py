@@ -167,6 +167,8 @@ class _AtK(RankingTask):
     def __init__(self, metric: PositionMetric, k: int | None) -> None:
         super().__init__(metric)
         self.k = k
+        if k is not None:  # with nothing relevant before the cutoff, no ranking is worse
+            self.advised_sign = "both"
 
     def _arguments(self) -> str:
         return "" if self.k is None else str(self.k)
@@ -239,6 +241,8 @@ class PartialAUC(RankingTask):
         >>> PartialAUC(0.1)
         PartialAUC(0.1)
     """
+
+    advised_sign = "both"
 
     def __init__(self, max_fpr: float = 0.1) -> None:
         super().__init__(PartialAUCMetric(max_fpr))

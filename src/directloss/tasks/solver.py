@@ -68,6 +68,7 @@ class Decomposable(Task):
     ``truth`` makes the true output from the target where the target is not that output itself.
     """
 
+    advised_sign = -1
     no_item_weights = "put the weights into its loss, a function that gives the cost of each part, which is as exact"
 
     def __init__(

@@ -15,7 +15,9 @@ from torch import Tensor
 
 from directloss import metrics
 from directloss._checks import fail, near
+from directloss.lab.methods import SIGNS
 from directloss.metrics import classification, confusion
+from directloss.task import get
 
 Value = Callable[[Tensor, Tensor], Tensor]
 RANKINGS: dict[str, Value] = {"ap": metrics.average_precision, "auc": metrics.auc, "ndcg": metrics.ndcg}
@@ -56,8 +58,10 @@ class Measure:
 
     @property
     def direct(self) -> str:
-        """The method that trains on it."""
-        return "pos-01" if self.name == "accuracy" else f"pos-{self.name}"
+        """The method that trains on it, with the sign that the task advises."""
+        task = "error" if self.name == "accuracy" else self.name
+        kind = next(kind for kind, sign in SIGNS.items() if sign == get(task).advised_sign)
+        return f"{kind}-{'01' if task == 'error' else task}"
 
     def threshold(self, scores: Tensor, target: Tensor) -> float:
         """The cut with the best value when scores above it are positive; the highest of equally good ones.
