@@ -131,7 +131,7 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         random_state: seed of first weights and batches.
 
     Attributes:
-        classes_: the labels.
+        classes_: the labels in order; of two, the last is the positive class.
         network_: the trained `torch.nn.Module`; it takes standardised columns.
         loss_curve_: the metric's loss on the training data, for each epoch after the warm-up.
         n_iter_: number of epochs.
