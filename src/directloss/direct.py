@@ -123,9 +123,8 @@ def _theorem(problem: Problem, epsilon: float | Tensor, signs: tuple[int, ...]) 
     with torch.no_grad():
         fixed = scores.detach()
         predicted = task.infer(fixed, target)
-        losses = task.loss(predicted, target)
-        if not torch.is_floating_point(losses):
-            losses = losses.to(fixed.dtype)
+        # The type that the gradient of F is carried in, too: as precise as the scores, if not more.
+        losses = task.loss(predicted, target).to(torch.promote_types(fixed.dtype, torch.float32))
     problem.check_one_each(losses, "task.loss")
     if not torch.is_grad_enabled():
         return losses

@@ -136,3 +136,11 @@ def test_the_module_shows_and_keeps_its_sign() -> None:
 )
 def test_every_kind_of_task_advises_a_sign(name: str, sign: int | str) -> None:
     assert dl.tasks.get(name).advised_sign == sign
+
+
+@pytest.mark.parametrize("task", ["accuracy", "error"])
+def test_double_scores_have_a_double_gradient(task: str) -> None:
+    scores, target = _classes(6, 4) if task == "accuracy" else _decisions(24)
+    gradient = _gradient(scores, target, task, epsilon=0.7, reduction="sum")
+    whole = gradient * 2 * 0.7
+    torch.testing.assert_close(whole, whole.round(), rtol=0, atol=1e-12)
