@@ -57,7 +57,7 @@ def measure(sizes: list[int], peers: bool) -> dict[str, dict[int, tuple[float, f
         table["cross-entropy"][n] = (entropy, entropy / sort, 1.0)
         for name, (loss, longest) in rows.items():
             if n <= longest:
-                took = seconds(step(loss, scores, target), repeats=3 if n >= 10_000 and name not in ours() else 7)
+                took = seconds(step(loss, scores, target), repeats=3 if n >= 10_000 and name not in ours() else 25)
                 table[name][n] = (took, took / sort, took / entropy)
     return table
 

@@ -11,7 +11,7 @@ from torch import Tensor
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
-def seconds(run: Callable[[], object], repeats: int = 7, at_least: float = 0.02) -> float:
+def seconds(run: Callable[[], object], repeats: int = 25, at_least: float = 0.01) -> float:
     """The shortest time of one call. The first call, which may compile, is not counted."""
     run()
     start = time.perf_counter()
