@@ -14,13 +14,12 @@ import torch
 from torch import Tensor
 
 from directloss._checks import check_count, check_finite, check_labels, check_same_shape, fail
+from directloss.kernels import HAIR
 from directloss.metrics.classification import check_class_problem, check_k, top_k_members
 from directloss.task import Task, without_growth
 
 REACH = 0.35
 """``epsilon="auto"`` puts this share of the decisions of a call within reach. Anything from 0.2 to 0.9 does as well."""
-HAIR = 1 + 2.0**-10
-"""An epsilon equal to the price of a decision would not buy it."""
 MOST = 2**16
 """More decisions than this say no more about their quantile."""
 
