@@ -174,6 +174,8 @@ GRID, MOST, EXCHANGES = 24, 0.15, (8.0, 80.0)
 """Of `auto_epsilon`: pairs looked at (squared), largest share of pairs to exchange, and pairs to exchange per item."""
 STEADY = 0.1
 """Of `auto_epsilon`: the loss below which the growth of all scores begins to be taken out of the gradient."""
+LEAST_SPREAD = 0.1
+"""Of `auto_epsilon`: the standard deviation of the scores up to which they may grow all the same."""
 HAIR = 1 + 2.0**-10
 """An epsilon equal to a pair's price would leave the pair undecided; a hair above it, the pair changes places."""
 
@@ -194,6 +196,8 @@ def auto_epsilon(scores: Tensor, target: Tensor, weights: PositionWeights) -> Te
     gradients stop learning. So with the automatic epsilon, and sign +1, the part of a list's gradient along its
     centred scores is taken out: (n - 2) / (n - 1) of it where the loss L is 0 (two items can do nothing but grow
     apart), nothing where L is 0.1 or more. Noisy labels keep L above that, and there the growth is a welcome brake.
+    Nothing is taken out either where the standard deviation s of the scores is below 0.1 (the share is multiplied by
+    ``1 - (0.1 / s)^4``): scores that may not grow would be shrunk by weight decay until each step turned them over.
     """
     from directloss.kernels import tensor
 
@@ -234,7 +238,7 @@ def _solve_compiled(
         weights.tables.numpy(), weights.base, weights.stride, weights.alpha, weights.beta, weights.first,
         weights.cutoff, weights.max_fpr,
         weights.monotone(sign), steps, epsilon is None, GRID, MOST, HAIR, EXCHANGES, least_epsilon(scores.dtype),
-        STEADY, sign, LEAST_UNIT, largest(scores.dtype),
+        STEADY, LEAST_SPREAD, sign, LEAST_UNIT, largest(scores.dtype),
         loss.reshape(-1), grad.reshape(-1, n), above_w.reshape(-1, n), above_d.reshape(-1, n), counts.reshape(-1, 2),
     )  # fmt: skip
     if missing < 0:  # a score is not finite

@@ -393,7 +393,7 @@ def read_labels(target, labels, padding):
 
 
 @kernel
-def _steady(gradient, a, b, item_a, item_b, P, N, share):
+def _steady(gradient, a, b, item_a, item_b, P, N, scale, share, least_spread):
     """Take out of a gradient the share of it that makes all scores grow; see `directloss.kernels.auto_epsilon`."""
     mean = (a[:P].sum() + b[:N].sum()) / (P + N)
     along, square = 0.0, 0.0
@@ -403,8 +403,10 @@ def _steady(gradient, a, b, item_a, item_b, P, N, share):
     for j in range(N):
         along += gradient[item_b[j]] * (b[j] - mean)
         square += (b[j] - mean) * (b[j] - mean)
-    if square > 0 and along < 0:
-        growth = along / square * share * (P + N - 2) / (P + N - 1)
+    spread = np.sqrt(square / (P + N - 1)) / scale
+    if spread > least_spread and along < 0:
+        share *= (1.0 - (least_spread / spread) ** 4) * (P + N - 2) / (P + N - 1)
+        growth = along / square * share
         for i in range(P):
             gradient[item_a[i]] -= growth * (a[i] - mean)
         for j in range(N):
@@ -414,7 +416,7 @@ def _steady(gradient, a, b, item_a, item_b, P, N, share):
 @kernel
 def solve(
     bits, target, narrow, tables, base, stride, alpha, beta, first, cutoff, max_fpr, monotone,
-    epsilon, auto, grid, most, hair, exchanges, least, steady, sign, least_unit, largest,
+    epsilon, auto, grid, most, hair, exchanges, least, steady, least_spread, sign, least_unit, largest,
     loss, gradient, above_w, above_d, size_of,
 ):  # fmt: skip
     """Every problem of a batch: its loss, its numbers of relevant and irrelevant items, and, as asked, gradient and
@@ -497,5 +499,5 @@ def solve(
                 slope = unit * (p[j] - p_w[j]) + 0.0
                 gradient[row, item_b[j]] = min(max(slope, -largest), largest)
             if auto and sign > 0 and wrong < steady:
-                _steady(gradient[row], a, b, item_a, item_b, P, N, 1.0 - wrong / steady)
+                _steady(gradient[row], a, b, item_a, item_b, P, N, scale, 1.0 - wrong / steady, least_spread)
     return missing

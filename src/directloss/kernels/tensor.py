@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from directloss.kernels import EXCHANGES, GRID, HAIR, MOST, STEADY, PositionWeights
+from directloss.kernels import EXCHANGES, GRID, HAIR, LEAST_SPREAD, MOST, STEADY, PositionWeights
 
 
 class Predicted(NamedTuple):
@@ -170,8 +170,10 @@ def steadied(
     centred = torch.where(real, known - known.sum(1, keepdim=True) / count, 0.0)
     ideal = weights.best[relevant] - position_loss(torch.zeros_like(predicted.n_w), relevant, irrelevant, weights)
     value = weights.best[relevant] - position_loss(predicted.n_w, relevant, irrelevant, weights)
-    share = (1 - (1 - value / ideal) / STEADY).clamp(min=0)[:, None] * (count - 2) / (count - 1)
     square = centred.square().sum(1, keepdim=True)
+    spread = (square / (count - 1)).sqrt() / predicted.scale[:, None]
+    room = 1 - (LEAST_SPREAD / spread.clamp(min=LEAST_SPREAD)) ** 4
+    share = (1 - (1 - value / ideal) / STEADY).clamp(min=0)[:, None] * room * (count - 2) / (count - 1)
     along = (gradient * centred).sum(1, keepdim=True)
     growth = along / torch.where(square > 0, square, 1.0) * share
     return gradient - torch.where(whole & (along < 0), growth, 0.0) * centred

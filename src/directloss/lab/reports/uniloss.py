@@ -237,7 +237,7 @@ ABLATION_ACCURACY = Description(
     ),
     claims=(
         _few_anchors("uniloss-accuracy", "accuracy", "test_accuracy", 0.02),
-        *_questions("uniloss-accuracy", "test_accuracy", "pos-accuracy", 0.02),
+        *_questions("uniloss-accuracy", "test_accuracy", "both-accuracy", 0.02),
     ),
     reference=_reference(
         "Table 4: CIFAR-10", {**_anchors("uniloss-accuracy", TABLE_4["accuracy"]), "x-ent": 91.49}, "cifar10"
