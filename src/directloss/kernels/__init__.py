@@ -170,8 +170,10 @@ def bounded(gradient: Tensor, kind: torch.dtype) -> Tensor:
     return gradient.clamp(-most, most).to(kind)
 
 
-GRID, MOST, EXCHANGES = 24, 0.15, (8.0, 80.0)
-"""Of `auto_epsilon`: pairs looked at (squared), largest share of pairs to exchange, and pairs to exchange per item."""
+GRID, EXCHANGES = 24, (8.0, 80.0)
+"""Of `auto_epsilon`: pairs looked at (squared), and pairs to exchange per item."""
+MOST = (0.02, 0.3, 0.15)
+"""Of `auto_epsilon`: the largest share of pairs to exchange is ``0.3 (P / N)^2``, but 2 % at least and 15 % at most."""
 STEADY = 0.1
 """Of `auto_epsilon`: the loss below which the growth of all scores begins to be taken out of the gradient."""
 LEAST_SPREAD = 0.1
@@ -185,10 +187,11 @@ def auto_epsilon(scores: Tensor, target: Tensor, weights: PositionWeights) -> Te
 
     Relevant item i and irrelevant item j below it change places when epsilon exceeds the price of their pair, its
     margin over what the exchange costs in AP: ``2/N (a_i - b_j) (i + j)(i + j - 1) / i``. Epsilon is the quantile of
-    this price at which ``max(8, 80 L) n`` pairs, but at most 15 % of all, change places. L is the present loss (as
-    a share of the value of the perfect ranking): a list that is mostly wrong or noisy is looked at widely, one that
-    is nearly right closely. The quantile is read off a grid of at most 24 x 24 pairs. Where the perfect ranking has
-    another value than 1, epsilon is divided by it.
+    this price at which ``max(8, 80 L) n`` pairs change places, but not more than ``0.3 (P / N)^2`` of all pairs (and of
+    this limit not less than 2 % and not more than 15 %): where few items are relevant, AP is decided by few pairs.
+    L is the present loss (as a share of the value of the perfect ranking): a list that is mostly wrong or noisy is
+    looked at widely, one that is nearly right closely. The quantile is read off a grid of at most 24 x 24 pairs. Where
+    the perfect ranking has another value than 1, epsilon is divided by it.
 
     An epsilon that follows the scores never has enough: the gradient of the positive update always points to larger
     scores, ``<scores, gradient> = (F(y_direct) - F(y_w)) / epsilon <= 0``, though no metric of rankings changes when

@@ -150,7 +150,8 @@ def auto_epsilon(predicted: Predicted, weights: PositionWeights, least: float) -
     ideal = weights.best[relevant] - position_loss(torch.zeros_like(predicted.n_w), relevant, irrelevant, weights)
     value = weights.best[relevant] - position_loss(predicted.n_w, relevant, irrelevant, weights)
     per_item = (EXCHANGES[1] * (1 - value / ideal)).clamp(min=EXCHANGES[0])[:, None]
-    share = (per_item * (P + N) / (P * N).double()).clamp(max=MOST)
+    limit = (MOST[1] * (P / N.double()) ** 2).clamp(MOST[0], MOST[2])
+    share = torch.minimum(per_item * (P + N) / (P * N).double(), limit)
     pairs = (real_i.sum(1, keepdim=True) * real_j.sum(1, keepdim=True)).double()
     at = torch.minimum((share * pairs).long(), count - 1).clamp(min=0)
     step = torch.where(count > 0, HAIR * price.gather(1, at), 1.0)[:, 0] / predicted.scale
