@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import itertools
 import pickle
 import random
@@ -14,8 +15,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torchmetrics.functional import classification
 
-from directloss import DirectLossError, metrics
+from directloss import DirectLossError, UniLoss, metrics
 from directloss.uniloss import automatic
 from directloss.uniloss.automatic import Automatic
 from directloss.uniloss.comparisons import Differences, General, Pairs
@@ -361,3 +363,22 @@ def test_copies_learn_for_themselves() -> None:
 def test_a_partial_of_a_metric_is_a_metric() -> None:
     assert repr(Automatic(partial(metrics.precision_at_k, k=2))) == "Automatic(precision_at_k)"
     assert bound(partial(metrics.precision_at_k, k=2), draw(10), LABELS).comparisons.count == 24
+
+
+def test_a_metric_checks_its_arguments_once_for_all_anchors(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = importlib.import_module("torchmetrics.functional.classification.average_precision")
+    name, metric, rows = "_binary_precision_recall_curve_tensor_validation", module.binary_average_precision, draw(8, 10)
+    checked, check = list[object](), getattr(module, name)
+    monkeypatch.setattr(module, name, lambda *arguments: checked.append(check(*arguments)))
+    found = bound(metric, draw(10), LABELS)
+    checked.clear()
+    values = found.measure(rows)
+    assert len(checked) == 1
+    torch.testing.assert_close(values, torch.stack([metric(row, LABELS) for row in rows]))
+
+
+def test_a_wrong_target_of_a_later_batch_is_still_told() -> None:
+    loss_fn = UniLoss(classification.binary_average_precision)
+    loss_fn(draw(10), LABELS)
+    with pytest.raises(DirectLossError, match="target"):
+        loss_fn(draw(10), 7 * LABELS)

@@ -22,7 +22,7 @@ from directloss.uniloss.best import ideal_scores
 from directloss.uniloss.comparisons import Comparisons, Pairs
 from directloss.uniloss.refactoring import Bound, Refactored
 from directloss.uniloss.stateful import stateless
-from directloss.uniloss.tracing.calls import as_scalar, call_metric, name_of
+from directloss.uniloss.tracing.calls import as_scalar, call_metric, name_of, without_checks
 from directloss.uniloss.tracing.explanation import Explanation
 from directloss.uniloss.tracing.patterns import Pattern, learn
 from directloss.uniloss.tracing.pruning import Rule, find_rule, pruned, variation
@@ -84,6 +84,7 @@ class Automatic(Refactored):
         if not isinstance(prune, bool):
             check_choice("prune", prune, ("auto",))
         self.metric, self.prune, self.event_dims = stateless(metric), prune, event_dims
+        self._unchecked = without_checks(self.metric)
         self._plans: dict[tuple[Any, ...], Plan] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -148,7 +149,11 @@ class Automatic(Refactored):
                 if batched:
                     values: Tensor = self.metric(rows, target.expand(len(rows), *target.shape))
                     return values
-                return torch.stack([as_scalar(call_metric(self.metric, row, target), row) for row in rows])
+                # All rows are of one kind with one target: what the metric does not object to once, it never does.
+                calls = [self.metric, *[self._unchecked] * (len(rows) - 1)]
+                return torch.stack(
+                    [as_scalar(call_metric(call, row, target), row) for call, row in zip(calls, rows, strict=True)]
+                )
 
         return measure
 

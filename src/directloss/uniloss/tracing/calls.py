@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,11 +12,25 @@ from torch import Tensor
 
 from directloss._checks import DirectLossError, fail
 
+CHECKING = "validate_args"
+
 
 def name_of(metric: Any) -> str:
     """How to call a metric in messages."""
     inner = getattr(metric, "func", metric)
     return str(getattr(inner, "__name__", type(inner).__name__))
+
+
+def without_checks(metric: Callable[..., Any]) -> Callable[..., Any]:
+    """The metric without checks of its arguments, for more calls like one that has passed them.
+
+    torchmetrics' functions leave them out on request, and do nothing else differently.
+    """
+    inner, given = getattr(metric, "func", metric), getattr(metric, "keywords", {})
+    if not str(getattr(inner, "__module__", "")).startswith("torchmetrics.") or CHECKING in given:
+        return metric
+    known = inspect.signature(metric).parameters
+    return partial(metric, **{CHECKING: False}) if CHECKING in known else metric
 
 
 def call_metric(metric: Callable[..., Any], scores: Tensor, target: Tensor) -> Any:
