@@ -367,7 +367,8 @@ def test_a_partial_of_a_metric_is_a_metric() -> None:
 
 def test_a_metric_checks_its_arguments_once_for_all_anchors(monkeypatch: pytest.MonkeyPatch) -> None:
     module = importlib.import_module("torchmetrics.functional.classification.average_precision")
-    name, metric, rows = "_binary_precision_recall_curve_tensor_validation", module.binary_average_precision, draw(8, 10)
+    name, metric = "_binary_precision_recall_curve_tensor_validation", module.binary_average_precision
+    rows = draw(8, 10)
     checked, check = list[object](), getattr(module, name)
     monkeypatch.setattr(module, name, lambda *arguments: checked.append(check(*arguments)))
     found = bound(metric, draw(10), LABELS)
