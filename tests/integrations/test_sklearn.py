@@ -270,7 +270,8 @@ def test_bad_lists(lists: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("metric", "grades", "message"),
     [
-        ("error", Y3, "metric must be a metric of lists"),
+        ("error", Y3, "metric must be a metric of rankings"),
+        ("f1", Y3, "metric must be a metric of rankings"),
         ("ap", 2 * Y3, "target must hold only 0 or 1"),
         ("ndcg", Y3 - 1, "y must be at least 0, a grade of relevance, but it is -1 at the least"),
     ],

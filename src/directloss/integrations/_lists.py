@@ -39,7 +39,9 @@ class Lists:
         if group is not None:
             sizes = np.asarray(group)
             if sizes.ndim != 1 or sizes.dtype.kind not in "iu" or (sizes < 1).any() or sizes.sum() != count:
-                fail("group", f"must hold the sizes of lists with {count} rows in all", group)
+                told = f", with {sizes.sum()} rows in all" if sizes.dtype.kind in "iu" else ""
+                shown = np.array2string(sizes, threshold=6, separator=", ")
+                fail("group", f"must hold the sizes of lists with {count} rows in all, each at least 1", shown + told)
             names = np.repeat(np.arange(len(sizes)), sizes)
         if names.shape != (count,):
             fail("qid", f"must have one entry for each of the {count} rows", f"of shape {names.shape}")

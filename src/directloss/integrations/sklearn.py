@@ -324,8 +324,8 @@ class DirectLossRanker(_Estimator):
 
     def _task(self) -> Task:
         task = as_task(self.metric)
-        if task.event_dims != 1 or task.target_dims != 1:
-            fail("metric", "must be a metric of lists, such as ndcg@10, ap or mrr", repr(task))
+        if task.event_dims != 1 or task.target_dims != 1 or isinstance(task, CountTask):
+            fail("metric", "must be a metric of rankings, such as ndcg@10, ap or mrr", repr(task))
         return GradedNDCG(task.k) if isinstance(task, NDCG) else task
 
     def __sklearn_tags__(self) -> Any:
