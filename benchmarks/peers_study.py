@@ -105,7 +105,7 @@ def columns(root: Path) -> dict[str, Callable[[], tables.Table]]:
     return {
         **{name: partial(tables.keel, name) for name in tables.KEEL},
         "digits, 8": partial(tables.digit, 8),
-        "MNIST, 8": partial(tables.mnist_digit, root, 8),
+        "MNIST, 5": partial(tables.mnist_digit, root, 5),
         "census-income": lambda: tables.census(root)[0],
     }
 
