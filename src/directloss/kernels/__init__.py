@@ -188,7 +188,7 @@ def auto_epsilon(scores: Tensor, target: Tensor, weights: PositionWeights) -> Te
     Relevant item i and irrelevant item j below it change places when epsilon exceeds the price of their pair, its
     margin over what the exchange costs in AP: ``2/N (a_i - b_j) (i + j)(i + j - 1) / i``. Epsilon is the quantile of
     this price at which ``max(8, 80 L) n`` pairs change places, but not more than ``0.3 (P / N)^2`` of all pairs (and of
-    this limit not less than 2 % and not more than 15 %): where few items are relevant, AP is decided by few pairs.
+    this limit not less than 2 % or two pairs, and not more than 15 %): where few items are relevant, few pairs decide.
     L is the present loss (as a share of the value of the perfect ranking): a list that is mostly wrong or noisy is
     looked at widely, one that is nearly right closely. The quantile is read off a grid of at most 24 x 24 pairs. Where
     the perfect ranking has another value than 1, epsilon is divided by it.

@@ -360,7 +360,7 @@ def _auto_epsilon(a, b, P, N, scale, exchanges, grid, most, hair, least):
         return 1.0 / scale if 1.0 / scale > least else 1.0
     limit = min(max(most[1] * (P / N) ** 2, most[0]), most[2])
     share = min(limit, exchanges * (P + N) / (P * N))
-    at = min(count - 1, int(share * rows * columns))
+    at = min(count - 1, max(1, int(share * rows * columns)))
     step = hair * np.partition(prices[:count], at)[at] / scale
     return step if step > least else 1.0
 

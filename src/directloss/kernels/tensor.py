@@ -153,7 +153,7 @@ def auto_epsilon(predicted: Predicted, weights: PositionWeights, least: float) -
     limit = (MOST[1] * (P / N.double()) ** 2).clamp(MOST[0], MOST[2])
     share = torch.minimum(per_item * (P + N) / (P * N).double(), limit)
     pairs = (real_i.sum(1, keepdim=True) * real_j.sum(1, keepdim=True)).double()
-    at = torch.minimum((share * pairs).long(), count - 1).clamp(min=0)
+    at = torch.minimum((share * pairs).long().clamp(min=1), count - 1).clamp(min=0)
     step = torch.where(count > 0, HAIR * price.gather(1, at), 1.0)[:, 0] / predicted.scale
     step = torch.where(step > least, step, 1.0)
     return torch.where((relevant > 0) & (irrelevant > 0), step / ideal, 1.0)
