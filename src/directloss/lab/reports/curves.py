@@ -52,7 +52,7 @@ def over_iterations(run: Run, figure: Figure, what: Metric, canvas: Canvas, axes
     axes.margins(x=0)
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     zoomed = _frame(axes, [curve[1] for curve in found.values()], [curve[3] - curve[1] for curve in found.values()])
-    keep_below_full(axes, what)
+    keep_in_range(axes, what)
     label_ends(canvas, axes, ends)
     title = f"{capital(what.label)} over iterations"
     return Drawing(title, f"{title}: {seeds_text(run)}.{zoomed}", f"{title}. At the end: {listed(ends, what)}.")
@@ -90,7 +90,7 @@ def over_epochs(run: Run, figure: Figure, what: Metric, canvas: Canvas, axes: Ax
     axes.margins(x=0)
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     zoomed = _frame(axes, [mean for mean, _ in drawn], [half for _, half in drawn]).replace("iterations", "epochs")
-    keep_below_full(axes, what)
+    keep_in_range(axes, what)
     label_ends(canvas, axes, ends, looks)
     title = f"{capital(what.label)} over epochs, training and validation"
     lines = "Solid with marks: validation; dashed: training."
@@ -156,7 +156,7 @@ def over_sizes(run: Run, figure: Figure, what: Metric, canvas: Canvas, axes: Axe
     axes.set_xticks(shown, [f"{at:g}" for at in shown])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set(xlabel=words, ylabel=what.axis)
-    keep_below_full(axes, what)
+    keep_in_range(axes, what)
     label_ends(canvas, axes, ends, looks)
     title = f"{capital(what.label)} by {words}"
     numbers = ", ".join(f"{at:g}: {number(found[at].mean, what.places)}" for at in sizes)
@@ -183,11 +183,12 @@ def _mean_curve(run: Run, method: str, what: Metric) -> tuple[np.ndarray, ...] |
     return (np.array(steps), mean, low, high) if np.isfinite(mean).any() else None
 
 
-def keep_below_full(axes: Axes, what: Metric) -> None:
-    """No room above 100 %: there is nothing there."""
+def keep_in_range(axes: Axes, what: Metric) -> None:
+    """No room above 100 % or below the least value: there is nothing there."""
     low, high = axes.get_ylim()
-    if what.factor == 100 and high > 100:
-        axes.set_ylim(low, 100 + 0.01 * (100 - low))
+    least, most = max(low, what.bounds[0]), min(high, what.bounds[1])
+    room = 0.01 * (most - least)
+    axes.set_ylim(least - room if least > low else low, most + room if most < high else high)
     ticks(axes)
 
 

@@ -23,7 +23,7 @@ from matplotlib.ticker import MaxNLocator
 from directloss.lab.reports.curves import (
     STEPS,
     Drawing,
-    keep_below_full,
+    keep_in_range,
     listed,
     over_epochs,
     over_iterations,
@@ -120,7 +120,7 @@ def _noise(run: Run, figure: Figure, what: Metric, canvas: Canvas, axes: Axes) -
         return None
     ends = _lines_over_noise(axes, found, what.bounds)
     axes.set(ylabel=what.axis)
-    keep_below_full(axes, what)
+    keep_in_range(axes, what)
     label_ends(canvas, axes, ends)
     title = f"{capital(what.label)} against label noise"
     last = noise_text(run.noises[-1])

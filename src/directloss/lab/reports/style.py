@@ -25,6 +25,8 @@ FAMILIES = {
 }
 """Kind of update -> colour in light mode, colour in dark mode."""
 
+_LIKE = {"mse": "x"}
+"""Kinds that look like another: the usual loss of their task, as cross-entropy is of classes."""
 _MARKERS = {
     "pos-ap": "o",
     "neg-ap": "s",
@@ -59,7 +61,8 @@ def look(method: str) -> Look:
         >>> look("pos-01").dash
         (0, (4, 2))
     """
-    family, _, loss = method.partition("-")
+    kind, _, loss = method.partition("-")
+    family = _LIKE.get(kind, kind)
     if method in _MARKERS:
         return Look(FAMILIES[family][0], (0, (4, 2)) if loss == "01" else "solid", _MARKERS[method])
     code = sum(ord(letter) * (place + 1) for place, letter in enumerate(method))
