@@ -136,7 +136,7 @@ def mean_cell(numbers: list[float], best: float) -> str:
         return "-"
     spread = estimate(numbers)
     text = f"{100 * spread.mean:.1f} ± {100 * (spread.half or 0):.1f}"
-    return f"**{text}**" if spread.mean >= best else text
+    return f"**{text}**" if spread.mean >= best - 1e-9 else text
 
 
 def gap_cell(numbers: list[float], others: list[float]) -> str:
