@@ -32,7 +32,7 @@ class ScoreMemory(nn.Module):
     training goes on from a checkpoint as if it had not been stopped.
 
     Args:
-        size: how many items are kept; older ones are forgotten first.
+        size: how many items are kept; older ones are forgotten first. In our study of batch sizes more did not help.
         check_values: whether to refuse NaN, which would stay in the memory, at the price of a synchronisation on a GPU.
 
     Shapes:
@@ -50,7 +50,7 @@ class ScoreMemory(nn.Module):
         ScoreMemory(3 of 1000 items)
     """
 
-    def __init__(self, size: int = 4096, *, check_values: bool = True) -> None:
+    def __init__(self, size: int = 1024, *, check_values: bool = True) -> None:
         super().__init__()
         self.size = check_count("size", size)
         self.check_values = check_values
