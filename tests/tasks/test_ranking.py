@@ -140,6 +140,40 @@ def test_automatic_epsilon_is_the_same_in_both_backends() -> None:
         torch.testing.assert_close(compiled, tensor, rtol=1e-10, atol=1e-12)
 
 
+def plain_epsilon(scores: Tensor, target: Tensor) -> float:
+    """The rule of `kernels.auto_epsilon` for AP, pair by pair; for lists of which the kernels look at all pairs."""
+    a, b = (sorted(scores[target == label].tolist(), reverse=True) for label in (1, 0))
+    P, N = len(a), len(b)
+    prices = sorted(
+        2 / N * (a[i - 1] - b[j - 1]) * (i + j) * (i + j - 1) / i
+        for i in range(1, P + 1)
+        for j in range(1, N + 1)
+        if a[i - 1] > b[j - 1]
+    )
+    wanted = max(8, 80 * float(dl.direct_loss(scores, target, "ap"))) * (P + N)
+    most = min(max(0.3 * (P / N) ** 2, 0.02), 0.15) * P * N
+    return kernels.HAIR * prices[min(len(prices) - 1, max(1, int(min(wanted, most))))]
+
+
+@pytest.mark.parametrize("backend", ["compiled", "tensor"])
+@pytest.mark.parametrize(
+    ("relevant", "irrelevant"), [(1, 2), (1, 9), (3, 17), (2, 24), (9, 21), (14, 20), (24, 24), (24, 5)]
+)
+def test_automatic_epsilon_follows_its_rule(relevant: int, irrelevant: int, backend: str) -> None:
+    target = torch.cat((torch.ones(relevant), torch.zeros(irrelevant))).long()
+    for seed, shift in enumerate((-0.5, 0.5, 2.0, 9.0)):
+        draw = torch.Generator().manual_seed(seed)
+        scores = torch.randn(len(target), generator=draw, dtype=torch.float64) + shift * target
+        if not scores[target == 1].max() > scores[target == 0].min():
+            continue  # no pair to exchange
+        expected = plain_epsilon(scores, target)
+        with kernels.use(backend):
+            # Sign -1 is the theorem untouched, and its gradient shows the epsilon that was taken.
+            found = gradient(scores, target, "ap", sign=-1)
+            torch.testing.assert_close(found, gradient(scores, target, "ap", sign=-1, epsilon=expected))
+        assert float(tasks.AveragePrecision().auto_epsilon(scores, target)) == pytest.approx(expected)
+
+
 @pytest.mark.parametrize("factor", [1e-300, 1e-30, 1.0, 1e30, 1e300])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_scores_of_any_magnitude(factor: float, sign: int) -> None:
