@@ -380,7 +380,7 @@ def test_standing_keeps_the_best_of_each_class_and_level() -> None:
     assert standing.best("pos-ap", 0.2) == "0.800"
     assert standing.test("pos-ap", 0.2) == "0.700 (2)"
     assert standing.best("pos-ap", 0.0) == "-"
-    assert standing.sentence(0.2) == "pos-ap 0.800"
+    assert standing.news(record("search", "pos-ap", 0.1, 0.2)) == "best train_ap: pos-ap 0.800"
 
 
 def test_a_terminal_gets_one_live_display() -> None:
@@ -407,7 +407,7 @@ def test_elsewhere_there_are_plain_lines() -> None:
     assert lines[1] == "[1/3] search pos-ap, noise 0, seed 0; best train_ap: pos-ap 0.650"
     assert lines[2].startswith("[2/3] search pos-ap, noise 0, seed 0; about ")
     assert lines[2].endswith("best train_ap: pos-ap 0.750")
-    assert lines[3] == "[3/3] final pos-ap, noise 0, seed 0, class 7; best train_ap: pos-ap 0.750"
+    assert lines[3] == "[3/3] final pos-ap, noise 0, seed 0, class 7; test_ap: 0.500"
 
 
 def test_the_time_until_the_first_run_is_not_the_time_of_a_run() -> None:

@@ -79,10 +79,13 @@ class Standing:
             table.add_row(method, *(f"{self.best(method, n)}  [bold]{self.test(method, n)}[/]" for n in self.noise))
         return table
 
-    def sentence(self, noise: float) -> str:
-        """The standing at one noise level, in one line."""
+    def news(self, record: Record) -> str:
+        """In one line: what a final run gave on test data, or who leads the search at this noise level."""
+        if record["stage"] == "final":
+            return f"test_{self.name}: {record['metrics'][f'test_{self.name}']:.3f}"
+        noise = record["noise"]
         begun = [method for method in self.methods if self.best(method, noise) != "-"]
-        return ", ".join(f"{method} {self.best(method, noise)}" for method in begun)
+        return f"best {self.metric}: " + ", ".join(f"{method} {self.best(method, noise)}" for method in begun)
 
 
 class Display:
@@ -145,8 +148,8 @@ class Display:
             words += f", noise {record['noise']:g}, seed {record['seed']}"
         if record["class"] is not None:
             words += f", class {record['class']}"
-        standing = f"best {self.standing.metric}: {self.standing.sentence(record['noise'])}"
-        return "; ".join(part for part in (f"[{self.done}/{self.total}] {words}", self.time_left(), standing) if part)
+        news = self.standing.news(record)
+        return "; ".join(part for part in (f"[{self.done}/{self.total}] {words}", self.time_left(), news) if part)
 
     def _picture(self) -> Group:
         return Group(self._bar, self.standing.table())
