@@ -193,6 +193,22 @@ def test_without_a_pattern_every_batch_is_recorded(monkeypatch: pytest.MonkeyPat
     torch.testing.assert_close(values, (draw(10, seed=2).softmax(0) - 0.1).abs().sort().values)
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_metric_may_compare_other_things_for_other_labels(first: int) -> None:
+    """It is not taken for known after a batch of one sort."""
+
+    def either(scores: Tensor, target: Tensor) -> Tensor:
+        right = target.bool() == (scores > 0) if target.sum() > 3 else target[scores.argmax()] == 1
+        return right.float().mean()
+
+    many, few = torch.zeros(2, 10, dtype=torch.long)
+    many[:5], few[:2] = 1, 1
+    refactored = Automatic(either)
+    for target in ((many, few), (few, many))[first]:
+        found, fresh = (one.bind(draw(10), target).comparisons for one in (refactored, Automatic(either)))
+        assert found.any_alone == fresh.any_alone == (target is many)  # thresholds, or pairs
+
+
 @pytest.mark.filterwarnings("ignore:All scores lie between 0 and 1")
 def test_probabilities_and_logits_are_two_kinds_of_batches() -> None:
     def positive(scores: Tensor, target: Tensor) -> Tensor:

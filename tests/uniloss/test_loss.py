@@ -43,6 +43,14 @@ def _ideal(scores: Tensor, target: Tensor) -> Tensor:
     return best
 
 
+def _true(name: str, scores: Tensor, target: Tensor) -> float:
+    if name == "pckh":
+        highest = scores.flatten(-2).argmax(-1, keepdim=True)
+        return target.flatten(-2).gather(-1, highest).double().mean().item()
+    metric = {"ap": dl.metrics.average_precision, "accuracy": dl.metrics.accuracy}[name]
+    return metric(scores, target).item()
+
+
 WAYS: list[dict[str, object]] = [
     {},
     {"interpolation": "distance-spline"},
@@ -123,6 +131,18 @@ def test_compiled_lists_may_have_any_sizes(seed: int) -> None:
     _both_ways(scores, target, "pckh")
     _both_ways(scores, target, "pckh", anchors=Anchoring(4, 30, 4, unit="score"))
     assert isinstance(UniLoss("pckh").refactored.bind(scores, target).comparisons, Ragged)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", ["ap", "accuracy", "pckh"])
+@pytest.mark.parametrize("unit", ["comparison", "score"])
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_compiled_loops_know_ties(name: str, unit: str, steps: int) -> None:
+    """All scores equal, as at the beginning of a zero-initialised head, or on a coarse grid."""
+    scores, target = problem(name, 5)
+    tied = (scores * steps).round()
+    _both_ways(tied, target, name, anchors=Anchoring(unit=unit))
+    _both_ways(tied, target, name, value="metric")
+    assert UniLoss(name, value="metric")(tied, target).item() == pytest.approx(1 - _true(name, tied, target))
 
 
 def test_compiled_loops_take_over_where_they_can(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,6 +252,19 @@ def test_types(named: Problem, dtype: torch.dtype) -> None:
     assert free.grad is not None
     assert free.grad.dtype == dtype
     assert bool(torch.isfinite(free.grad).all())
+
+
+def test_a_list_with_nothing_to_compare_is_zero_in_half_precision() -> None:
+    """Whose sum of scores is no number of that type."""
+    scores, target = torch.full((2, 1000), 100.0).half().requires_grad_(), torch.zeros(2, 1000, dtype=torch.long)
+    target[0, 0] = 1
+    with pytest.warns(DirectLossWarning, match="1 of 2 problems have nothing to compare"):
+        loss = uniloss(scores, target, "ap", reduction="none")
+    loss.sum().backward()
+    assert loss[1] == 0
+    assert scores.grad is not None
+    assert bool(scores.grad.isfinite().all())
+    assert not bool(scores.grad[1].any())
 
 
 def test_large_scores_saturate_without_nan(named: Problem) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import pickle
+import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -167,3 +169,17 @@ def test_bad_objects(metric: Any, message: str) -> None:
     problem = CLASSES if isinstance(metric, objects.MulticlassF1Score) else LISTS
     with pytest.raises(dl.DirectLossError, match=message):
         dl.UniLoss(metric)(*problem)
+
+
+def test_threads_do_not_meet_in_an_object() -> None:
+    metric = Stateless(objects.BinaryF1Score())
+    problems = [(torch.randn(N, generator=torch.Generator().manual_seed(k)), LISTS[1]) for k in range(32)]
+    wanted = [float(metric(*problem)) for problem in problems]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda problem: float(metric(*problem)), problems))
+    finally:
+        sys.setswitchinterval(interval)
+    assert found == wanted

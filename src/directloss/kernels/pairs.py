@@ -22,7 +22,7 @@ from directloss.kernels.compiled import kernel, reordering
 
 AVERAGE_PRECISION, HIT, ELSEWHERE = 0, 1, 2
 """How lost comparisons make a list's value: its average precision; whether some relevant score loses none; or it is
-measured elsewhere, and zero here.
+measured elsewhere, and zero here. A tie counts as lost, which is not what the metrics make of it.
 """
 
 
@@ -83,7 +83,9 @@ def _place(pair, ups, downs, starts):
 
 @kernel
 def relax(a, b, ups, downs, starts, good, moves, moved, random_a, random_b, rule, u):
-    """Squared distances and values of the anchors; fills ``u`` with the relaxed pairs.
+    """Squared distances and values of the anchors, the present value, and the number of ties among the present pairs.
+
+    Fills ``u`` with the relaxed pairs. Where there are ties, the values have to be measured elsewhere.
 
     Shapes: a (p,), b (n,), ups, downs and starts (lists + 1,), good (k,) indices of pairs, moves (k, 3) with the list,
     the relevant and the irrelevant score that move (-1 for none), moved (k, 2) where these two go, random_a (k, p),
@@ -94,6 +96,7 @@ def relax(a, b, ups, downs, starts, good, moves, moved, random_a, random_b, rule
     lost = np.zeros(len(a), dtype=np.int64)
     values_now = np.zeros(lists)
     square, to_best, to_now = 0.0, 0.0, 0.0
+    ties = 0
     ones = np.zeros(bad)
     values_bad = np.zeros(bad)
     lost_bad = np.zeros((bad, most), dtype=np.int64)
@@ -114,6 +117,7 @@ def relax(a, b, ups, downs, starts, good, moves, moved, random_a, random_b, rule
                 e = min(s, 1.0 - s)
                 to_now += e * e
                 below += c <= 0
+                ties += c == 0
             lost[ups[t] + i] = below
             for k in range(bad):
                 high, his = random_a[k, ups[t] + i], random_b[k, downs[t] : downs[t + 1]]
@@ -146,7 +150,7 @@ def relax(a, b, ups, downs, starts, good, moves, moved, random_a, random_b, rule
         k = len(good) + len(moves) + m
         squared[k] = square + ones[m]
         values[k] = values_bad[m] / lists
-    return np.maximum(squared, 0.0), values, whole_now / lists
+    return np.maximum(squared, 0.0), values, whole_now / lists, ties
 
 
 @kernel

@@ -284,11 +284,8 @@ class Automatic(Refactored):
     def _holds(
         self, pattern: Pattern, rule: Rule | None, follow: bool, trace: Trace, generator: torch.Generator
     ) -> bool:
-        """Whether the pattern explains other batches of the same kind as well."""
-        for _ in range(2):
-            target = trace.target
-            if target.dim():
-                target = target[torch.randperm(len(target), generator=generator).to(target.device)]
+        """Whether the pattern explains other batches of the same kind as well: other orders, other shares of labels."""
+        for target in _other_targets(trace.target, generator):
             try:
                 other = pruned(record(self.metric, variation(trace.scores, generator), target, follow), rule)
             except DirectLossError:
@@ -308,6 +305,24 @@ def _announce(trace: Trace) -> None:
             f"of several rows, say, or of distances). They are recorded anew in each step: about a second for each "
             f"{MANY:,}. A smaller batch makes fewer; fraction=0.1 relaxes a tenth of them. Said once.",
         )
+
+
+def _other_targets(target: Tensor, generator: torch.Generator) -> list[Tensor]:
+    """The target in another order; with most entries like those of its lowest kind; and like those of its highest.
+
+    A metric may ask how many labels of a kind there are, and compare other things where they are few. One entry of each
+    kind stays: without any, many metrics have no value.
+    """
+    if not target.dim():
+        return [target]
+    size, device = len(target), target.device
+    order = torch.randperm(size, generator=generator).to(device)
+    kept = (torch.rand(size, generator=generator) < 0.25).to(device)
+    kinds, kind = torch.unique(target.reshape(size, -1), dim=0, return_inverse=True)
+    place = torch.arange(size, device=device)
+    first = torch.full((len(kinds),), size, device=device).scatter_reduce_(0, kind, place, "amin")
+    kept[first] = True
+    return [target[order], *(target[torch.where(kept, place, one)] for one in (first[0], first[-1]))]
 
 
 def _far_apart(scores: Tensor, generator: torch.Generator) -> Tensor:

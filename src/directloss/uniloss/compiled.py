@@ -57,9 +57,9 @@ def interpolate(
     tensors = (*rows, lists.ups, lists.downs, lists.starts, good, *move(lists, fixed, nearby), *drawn)
     arguments = [part.numpy() for part in tensors]
     u = torch.empty(pairs.count, dtype=fixed.dtype).numpy()
-    squared, values, now = loops.relax(*arguments, RULES[problem.counting], u)
-    if problem.counting is None:
-        measured, now = _measured(problem, good, nearby, random)
+    squared, values, now, ties = loops.relax(*arguments, RULES[problem.counting], u)
+    if problem.counting is None or ties:
+        measured, now = _measured(problem, how.unit, good, nearby, random)
         values = measured.numpy()
     if how.control:
         values = constants(as_kinds(how), now, torch.from_numpy(values)).numpy()
@@ -94,13 +94,20 @@ def _leaps(lists: Layout, scores: Tensor, nearby: Tensor) -> tuple[Tensor, Tenso
     return torch.stack(lists.find(nearby, scores.numel()), -1), torch.stack([to, to], -1)
 
 
-def _measured(problem: Bound, good: Tensor, nearby: Tensor, random: Tensor) -> tuple[Tensor, float]:
-    """The metric's own values of the anchors and of the present scores, for metrics that the loops do not know."""
+def _measured(problem: Bound, unit: str, good: Tensor, nearby: Tensor, random: Tensor) -> tuple[Tensor, float]:
+    """The metric's own values of the anchors and of the present scores.
+
+    For metrics that the loops do not know, and for ties, of which each metric makes something else.
+    """
     assert problem.best_scores is not None
     fixed, pairs = problem.scores.detach(), problem.comparisons
     with torch.no_grad():
         best = pairs.flipped(problem.best_scores.repeat(len(good), 1), good)
-        near = pairs.flipped(fixed.repeat(len(nearby), 1), nearby)
+        near = fixed.repeat(len(nearby), 1)
+        if unit == "comparison":
+            near = pairs.flipped(near, nearby)
+        else:
+            near.scatter_(1, nearby[:, None], leap(fixed, nearby)[:, None])
         values = problem.measure(torch.cat([best, near, random, fixed[None]])).double()
     return check_numbers(values[:-1]).contiguous(), float(values[-1])
 

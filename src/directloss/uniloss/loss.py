@@ -62,6 +62,8 @@ def uniloss(
 ) -> Tensor:
     """One minus the relaxed metric (or the relaxed metric itself, where lower is better).
 
+    A metric that is a function is studied anew in each call; in a training loop use `UniLoss`, which remembers.
+
     Args:
         scores: what the network says; logits rather than probabilities, because a sigmoid of their differences is
             taken.
@@ -197,7 +199,8 @@ class UniLoss(nn.Module):
         problems, batch_shape = self._problems(scores, target, mask)
         relaxed = [self._interpolated(*problem) for problem in problems]
         dtype = torch.promote_types(scores.dtype, torch.float32)
-        losses = [self._loss(*one).to(dtype) if one is not None else scores.sum().to(dtype) * 0 for one in relaxed]
+        nothing = scores.flatten()[:0].sum(dtype=dtype)  # with a gradient of zeros
+        losses = [nothing if one is None else self._loss(*one).to(dtype) for one in relaxed]
         counted = [one is not None for one in relaxed]
         if not all(counted):
             warn_once(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import threading
 from typing import Any
 
 import torch
@@ -12,6 +13,8 @@ from torch import Tensor
 from directloss._checks import fail
 
 STEPS = ("reset", "update", "compute")
+_ONE_AT_A_TIME = threading.RLock()
+"""An object that accumulates serves one thread at a time; one lock for all of them, because locks cannot be copied."""
 
 
 def stateless(metric: Any) -> Any:
@@ -47,15 +50,16 @@ class Stateless:
 
     def __call__(self, scores: Tensor, target: Tensor) -> Any:
         """The metric of this batch alone."""
-        if hasattr(self._own, "to"):
-            self._own.to(scores.device)
         more = {"indexes": torch.zeros_like(target, dtype=torch.long)} if self._grouped else {}
-        self._own.reset()
-        try:
-            self._own.update(scores, target, **more)
-            return self._own.compute()
-        finally:
+        with _ONE_AT_A_TIME:
+            if hasattr(self._own, "to"):
+                self._own.to(scores.device)
             self._own.reset()
+            try:
+                self._own.update(scores, target, **more)
+                return self._own.compute()
+            finally:
+                self._own.reset()
 
     def __repr__(self) -> str:
         return f"{self.__name__}()"

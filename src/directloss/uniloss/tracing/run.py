@@ -23,7 +23,7 @@ from directloss.uniloss.tracing.shadows import Shadows, witness
 from directloss.uniloss.tracing.sites import Site, here
 
 CELLS = 1 << 22
-"""The most questions that one operation may ask: sorting n scores asks n^2, so lists of up to 2,048 (some 0.8 GB)."""
+"""The most questions that one operation may ask: sorting n scores asks n^2, so lists of up to 2,048 (some 0.6 GB)."""
 
 # Their results have the shape of their argument, but nothing of its values.
 SHAPE_ONLY = {
