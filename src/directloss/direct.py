@@ -95,6 +95,23 @@ def direct_loss(
     return problem.reduce(losses, reduction, counted)
 
 
+def mean_metric(
+    scores: Tensor, target: Tensor, task: str | Task | Any, *, mask: Tensor | None = None, dim: Dim | None = None
+) -> float:
+    """The metric of a task, a mean over the problems that count; NaN where none does, because 1 would be a lie."""
+    options = {"reduction": "none", "mask": mask, "dim": dim, "weight": None, "check_values": True}
+    problem = prepare(scores.detach(), target, task, **options)  # type: ignore[arg-type]
+    solved = _fused(problem, None, (1,), gradient=False)
+    if solved is None:
+        problem.check()
+        with torch.no_grad():
+            losses = problem.task.loss(problem.task.infer(problem.scores, problem.target), problem.target)
+        solved = Solved(losses, None, problem.task.counted(problem.target))
+    values = problem.task.value(solved.loss, problem.target)
+    shown = torch.ones_like(values, dtype=torch.bool) if problem.shown is None else problem.shown
+    return float(values[shown if solved.counted is None else shown & solved.counted].double().mean())
+
+
 def _fused(problem: Problem, given: float | Tensor | None, signs: tuple[int, ...], gradient: bool) -> Solved | None:
     """Losses and gradients as the task itself knows them, if it does; the mean of both signs."""
     task, scores, target = problem.task, problem.scores.detach(), problem.target
@@ -109,10 +126,7 @@ def _fused(problem: Problem, given: float | Tensor | None, signs: tuple[int, ...
 
 def _steadied(problem: Problem) -> Tensor:
     """The scores, with a gradient that goes through `Task.steadied` on its way back."""
-    scores, fixed = problem.scores.view_as(problem.scores), problem.scores.detach()
-    if problem.weight is not None:  # what does not count has no part in it
-        shape = problem.weight.shape + (1,) * problem.task.event_dims
-        fixed = torch.where(problem.weight.reshape(shape) > 0, fixed, 0.0)
+    scores, fixed = problem.scores.view_as(problem.scores), problem.scores.detach()  # 0 where a problem has no weight
     scores.register_hook(lambda gradient: problem.task.steadied(gradient, fixed))  # type: ignore[no-untyped-call]
     return scores
 

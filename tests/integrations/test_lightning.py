@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from pathlib import Path
 from typing import Any
 
@@ -137,3 +138,9 @@ def test_scores_of_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.distributed, "all_gather_object", exchange)
     scores, target = (torch.cat(parts) for parts in zip(*gathered(own), strict=True))
     assert (scores.tolist(), target.tolist()) == ([0.0, 1.0, 2.0, 3.0], [0, 1, 0, 1])
+
+
+def test_the_value_is_that_of_the_metric() -> None:
+    scores, target = torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0, 1, 1])
+    assert WholeMetric("dcg").value(scores, target) == pytest.approx(float(dl.metrics.dcg(scores, target)))
+    assert math.isnan(WholeMetric("ap").value(scores, torch.zeros(3, dtype=torch.long)))

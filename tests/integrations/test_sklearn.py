@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import pickle
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -294,3 +296,21 @@ def test_network_may_return_one_score_per_row() -> None:
     network = nn.Sequential(make_network("linear", 2, 1), nn.Flatten(0))
     flat: Tensor = scores_of(network, rows, 1)
     assert flat.shape == (3, 1)
+
+
+@pytest.mark.filterwarnings("ignore::directloss.DirectLossWarning")
+@pytest.mark.parametrize("metric", ["dcg", "ap", "precision@3"])
+def test_the_rankers_score_is_the_metric(metric: str) -> None:
+    X, y, qid = searches()
+    ranker = DirectLossRanker(metric, batch_size=10, **SHORT).fit(X, y >= 2, qid=qid)
+    wished = (torch.from_numpy(y).reshape(40, 12) >= 2).long()
+    scores = torch.from_numpy(ranker.predict(X)).reshape(40, 12)
+    measures = {
+        "dcg": dl.metrics.dcg,
+        "ap": dl.metrics.average_precision,
+        "precision@3": partial(dl.metrics.precision_at_k, k=3),
+    }
+    both = wished.any(1) & ~wished.all(1)
+    wanted = measures[metric](scores, wished)[both].mean().item()
+    assert ranker.score(X, y >= 2, qid=qid) == pytest.approx(wanted, abs=1e-5)
+    assert math.isnan(ranker.score(X, np.zeros_like(y), qid=qid))

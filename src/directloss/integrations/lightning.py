@@ -15,7 +15,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 
 from directloss._checks import check_choice, check_positive, fail
-from directloss.direct import DirectLoss, direct_loss
+from directloss.direct import DirectLoss, mean_metric
 from directloss.task import Task, as_task
 
 PARTS = ("val", "test")
@@ -81,7 +81,8 @@ class WholeMetric(Callback):
     items that a distributed sampler repeats to fill up the last batch count as often as they come.
 
     Args:
-        metric: name of a task, a task (logged is one minus its loss), or a function of all scores and all targets.
+        metric: name of a task, a task (logged is its metric, NaN where nothing counts), or a function of all scores
+            and all targets.
         name: what to call it; the name of the task or of the function by default.
         dim: for a task: the dimension of the scores that holds the items, as in `directloss.direct_loss`. Batches are
             joined along the first dimension, so ``dim=0`` ranks all items for each class of a multi-label problem.
@@ -96,7 +97,7 @@ class WholeMetric(Callback):
     def value(self, scores: Tensor, target: Tensor) -> float:
         """The metric of these scores."""
         if isinstance(self.metric, Task):
-            return 1 - float(direct_loss(scores, target, self.metric, dim=self.dim))
+            return mean_metric(scores, target, self.metric, dim=self.dim)
         return float(self.metric(scores, target))
 
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from directloss._checks import DirectLossWarning, check_count, fail
-from directloss.direct import direct_loss
+from directloss.direct import direct_loss, mean_metric
 from directloss.integrations._fitting import (
     Network,
     Scaling,
@@ -316,11 +316,11 @@ class DirectLossRanker(_Estimator):
         return self._scores(X).squeeze(1).numpy()
 
     def score(self, X: Any, y: Any, group: Any = None, qid: Any = None) -> float:
-        """The metric, as a mean over the lists that have something to rank."""
+        """The metric, as a mean over the lists that have something to rank; NaN where none has."""
         scores = self._scores(X).squeeze(1)
         lists = Lists.of(len(scores), group, qid)
         grades = lists.pad(torch.from_numpy(np.asarray(y, np.float64)))
-        return 1 - float(direct_loss(lists.pad(scores), grades, self._task(), mask=lists.mask))
+        return mean_metric(lists.pad(scores), grades, self._task(), mask=lists.mask)
 
     def _task(self) -> Task:
         task = as_task(self.metric)
