@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from directloss import DirectLossError
-from directloss.lab.models.alexnet import AlexNet, Head, load_weights
+from directloss.lab.models.alexnet import AlexNet, load_weights
 
 # Names and shapes of torchvision's model, whose last layer has 1,000 outputs.
 TORCHVISION = {
@@ -35,13 +35,6 @@ def test_names_and_shapes() -> None:
 @pytest.mark.parametrize("size", [224, 227])
 def test_both_sizes(size: int) -> None:
     assert AlexNet(width=4)(torch.zeros(3, 3, size, size)).shape == (3,)
-
-
-def test_head_on_features_is_the_network() -> None:
-    model, head = AlexNet(width=4).eval(), Head(width=4).eval()
-    head.classifier.load_state_dict(model.classifier.state_dict())
-    images = torch.randn(2, 3, 227, 227)
-    torch.testing.assert_close(head(model.pooled(images)), model(images))
 
 
 def weights(width: int = 4, outputs: int = 1000) -> dict[str, Tensor]:

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 pytest.importorskip("cv2")
 
 from PIL import Image
 
 from directloss import DirectLossError
-from directloss.lab.data.features import stored_features, weights_key
+from directloss.lab.data.features import stored_features
 from directloss.lab.data.folders import read_folders, whole_image
 from directloss.lab.data.grouping import thirds_by_group
 from directloss.lab.data.images import Pixels
@@ -125,12 +125,3 @@ def test_nothing_readable_is_an_error(tmp_path: Path) -> None:
 
     with pytest.raises(DirectLossError, match=r"at least one usable file.*none\.jpg must be an image file"):
         stored_features(["none"], read, Counted(), tmp_path / "x.npy", "a")
-
-
-def test_key_follows_the_weights() -> None:
-    first = nn.Linear(3, 2)
-    key = weights_key(first)
-    assert weights_key(first) == key
-    with torch.no_grad():
-        first.bias[0] += 1
-    assert weights_key(first) != key

@@ -8,39 +8,20 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from directloss.lab.data.images import Pixels, normalise
 from directloss.lab.data.skipping import Skipped
 
 AT_ONCE = 64
-
-
-@dataclass(frozen=True)
-class CropChunks:
-    """Stored crops ``(n, s, s, 3)`` as chunks for `directloss.full_batch_step`, normalised when their turn comes.
-
-    ``index`` says which crops belong to the data, ``labels`` their labels; it can be read any number of times.
-    """
-
-    crops: NDArray[np.uint8]
-    index: Tensor
-    labels: Tensor
-    chunk: int = 64
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for start in range(0, len(self.index), self.chunk):
-            rows = self.index[start : start + self.chunk].numpy()
-            yield normalise(torch.from_numpy(self.crops[rows])), self.labels[start : start + self.chunk]
 
 
 class StoredCrops:
@@ -58,15 +39,6 @@ class StoredCrops:
         if isinstance(index, slice):
             return StoredCrops(self.crops, self.index[index])
         return normalise(torch.from_numpy(self.crops[self.index[index].numpy()]))
-
-
-def weights_key(model: nn.Module) -> str:
-    """A short text that differs for other weights."""
-    digest = hashlib.blake2b(digest_size=6)
-    for name, value in model.state_dict().items():
-        digest.update(name.encode())
-        digest.update(value.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
 
 
 def stored_features(

@@ -84,19 +84,6 @@ def classifier(width: int = 4096, dropout: float = 0.5) -> nn.Sequential:
     )
 
 
-class Head(nn.Module):
-    """`classifier` on stored features ``(b, 9216)``, with scores ``(b,)``; the part of AlexNet that is fine-tuned."""
-
-    def __init__(self, width: int = 4096, dropout: float = 0.5) -> None:
-        super().__init__()
-        self.classifier = classifier(width, dropout)
-
-    def forward(self, features: Tensor) -> Tensor:
-        """One score per item."""
-        scores: Tensor = self.classifier(features).squeeze(-1)
-        return scores
-
-
 def load_weights(model: AlexNet, path: Path) -> tuple[str, ...]:
     """Load a state dict of torchvision's AlexNet, or its convolutions alone; return the layers that were loaded.
 
