@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 import directloss as dl
+from directloss import task as registry
 from tests.toys import Pick
 
 SCORES = torch.tensor([[0.3, 0.1, 0.2], [1.0, -1.0, 0.5]])
@@ -225,6 +226,9 @@ WRONG_MODULES: list[tuple[Callable[..., object], tuple[Any, ...], dict[str, Any]
     (dl.DirectLoss, ("ap",), {"epsilon": "big"}, "epsilon"),
     (dl.DirectLoss, ("ap",), {"sign": 0}, "sign"),
     (dl.DirectLoss, ("ap",), {"reduction": "avg"}, "reduction"),
+    (dl.DirectLoss, ("ap",), {"dim": "x"}, "dim"),
+    (dl.DirectLoss, ("ap",), {"dim": []}, "dim"),
+    (dl.DirectLoss, ("ap",), {"dim": 1.0}, "dim"),
     (dl.HingeLoss, ("acuracy",), {}, "task"),
     (dl.HingeLoss, ("ap",), {"epsilon": -1}, "epsilon"),
     (dl.HingeLoss, ("ap",), {"reduction": "avg"}, "reduction"),
@@ -259,6 +263,28 @@ def test_value_checks_can_be_switched_off() -> None:
     refused(
         lambda: dl.direct_loss(SCORES, LABELS[0], "ap", check_values=False), "target", "must have the shape of scores"
     )
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("name", ["ap", "ndcg@2", "auc"])
+def test_rankings_are_not_looked_at_with_checks_off(loss: str, name: str) -> None:
+    LOSSES[loss](changed(SCORES, math.nan), LABELS, name, check_values=False)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_largest_unsigned_label_is_no_padding(loss: str) -> None:
+    """In uint8, 255 == -1."""
+    target = torch.tensor([0, 255], dtype=torch.uint8)
+    refused(lambda: LOSSES[loss](SCORES[None], target[None], "chain"), "target", "255")
+
+
+def test_errors_inside_of_a_factory_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def factory(k: int) -> object:
+        raise TypeError(f"{k} is not what I want")
+
+    monkeypatch.setitem(registry._factories, "own", (factory, "a task"))
+    with pytest.raises(TypeError, match="3 is not what I want"):
+        dl.tasks.get("own@3")
 
 
 def test_errors_are_value_errors() -> None:

@@ -448,6 +448,75 @@ def test_the_automatic_epsilon_of_huge_scores_is_finite(name: str, kind: torch.d
     torch.testing.assert_close(found / huge, plain)
 
 
+@pytest.mark.parametrize("size", [1e-25, 1e20, 1e38])
+def test_the_automatic_epsilon_of_paths_follows_the_scores(size: float) -> None:
+    task = dl.tasks.GridPath(2, 2)
+    scores = torch.tensor([[0.5, -1.0, 1.0, 0.2]]).reshape(1, 2, 2)
+    target = task.predict(scores)
+    torch.testing.assert_close(task.auto_epsilon(scores * size, target) / size, task.auto_epsilon(scores, target))
+
+
+@pytest.mark.parametrize("spoiled", [100.0, torch.nan])
+@pytest.mark.parametrize("name", ["accuracy", "chain", "ap", "f1"])
+def test_a_problem_without_weight_has_no_part_in_anything(name: str, spoiled: float) -> None:
+    """Not in an epsilon that is one for the whole call, either."""
+    scores = torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(0))
+    target = torch.randint(4, (3, 5), generator=torch.Generator().manual_seed(1))
+    if name != "chain":
+        scores, target = scores[:, 0], target[:, 0] if name == "accuracy" else (scores[:, 1] > 0).long()
+    weight = torch.tensor([1.0, 0.0, 2.0])
+    wrong = scores.clone()
+    wrong[1] *= spoiled
+    for sign in (1, "both"):
+        found, wanted = (
+            slope(free, dl.direct_loss(free, target, name, weight=weight, sign=sign))
+            for free in (wrong.clone().requires_grad_(), scores.clone().requires_grad_())
+        )
+        torch.testing.assert_close(found, wanted)
+        assert not found[1].any()
+    if name == "accuracy":  # where mask and weight say the same
+        masked = scores.clone().requires_grad_()
+        found = slope(masked, dl.direct_loss(masked, target, name, mask=weight > 0, weight=weight, sign="both"))
+        torch.testing.assert_close(found, wanted)
+
+
+def test_epsilons_of_single_problems_find_their_places_behind_a_mask() -> None:
+    class Own(Pick):
+        def auto_epsilon(self, scores: Tensor, target: Tensor) -> Tensor:
+            return scores.amax(-1)
+
+    scores = torch.tensor([[1.0, 0.5], [9.0, 0.0], [3.0, 2.9]], requires_grad=True)
+    target, mask = torch.tensor([0, 0, 0]), torch.tensor([True, False, True])
+    found = slope(scores, dl.direct_loss(scores, target, Own(), mask=mask, reduction="sum"))
+    epsilon = torch.tensor([1.0, 1.0, 3.0])
+    wanted = slope(scores, dl.direct_loss(scores, target, Own(), epsilon=epsilon, mask=mask, reduction="sum"))
+    torch.testing.assert_close(found, wanted)
+    assert found[2].any()
+
+
+def test_hooks_of_a_foreign_task_are_called() -> None:
+    class Own(Pick):
+        def counted(self, target: Tensor) -> Tensor:
+            return target != 2
+
+        def auto_epsilon(self, scores: Tensor, target: Tensor) -> float:
+            return 10.0
+
+    scores, target = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], requires_grad=True), torch.tensor([0, 2])
+    with pytest.warns(dl.DirectLossWarning, match="1 of 2 problems have no loss"):
+        found = slope(scores, dl.direct_loss(scores, target, Own()))
+    torch.testing.assert_close(found, torch.tensor([[-0.1, 0.1, 0.0], [0.0, 0.0, 0.0]]))
+
+
+def test_a_task_that_is_a_module_keeps_its_parameters() -> None:
+    class Own(nn.Module, Pick):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.bias = nn.Parameter(torch.zeros(3))
+
+    assert [name for name, _ in dl.DirectLoss(Own()).named_parameters()] == ["task_module.bias"]
+
+
 @pytest.mark.parametrize("task", ["error", "accuracy", "topk@2"])
 @pytest.mark.parametrize("epsilon", [1e-4, 1e-7, 1e-30])
 def test_gradients_in_half_precision_are_finite_for_tiny_epsilons(task: str, epsilon: float) -> None:

@@ -110,11 +110,12 @@ class Pairs(torch.utils.data.Dataset[Any]):
         lambda x, y: Pairs(x, y),
         lambda x, y: TensorDataset(x, y),
         lambda x, y: list(zip(x.split(10), y.split(10), strict=True)),
+        lambda x, y: [(x[:0], y[:0]), (x, y)],
         lambda x, y: DataLoader(TensorDataset(x, y), batch_size=10),
         # The generator that shuffles is replayed like that of dropout.
         lambda x, y: DataLoader(TensorDataset(x, y), batch_size=10, shuffle=True),
     ],
-    ids=["dataset", "tensor dataset", "list", "loader", "shuffled loader"],
+    ids=["dataset", "tensor dataset", "list", "empty chunk", "loader", "shuffled loader"],
 )
 def test_all_kinds_of_data(wrap: Callable[[Tensor, Tensor], Any]) -> None:
     model, (x, y) = network(), problem()

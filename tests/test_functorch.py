@@ -100,3 +100,12 @@ def test_vmap_is_refused(name: str, loss: Callable[..., Tensor]) -> None:
 def test_wrong_scores_are_refused_as_elsewhere() -> None:
     with pytest.raises(dl.DirectLossError, match=r"scores must be a torch\.Tensor, but it is a list"):
         grad(lambda s: dl.direct_loss(s.tolist(), RANKED, "ap"))(SCORES)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_what_a_task_has_learned_is_not_differentiated_in_silence(loss: Callable[..., Tensor]) -> None:
+    def call(transitions: Tensor) -> Tensor:
+        return loss(SCORES, CLASSES, dl.tasks.Chain(transitions))
+
+    with pytest.raises(dl.DirectLossError, match=r"task must hold ordinary tensors.*transitions.*loss\.backward\(\)"):
+        grad(call)(torch.eye(4))

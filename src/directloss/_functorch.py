@@ -38,6 +38,7 @@ def _transformed(loss: Callable[..., Tensor], args: tuple[Any, ...], kwargs: dic
     given = dict(zip(("scores", "target", "task"), args, strict=False)) | kwargs
     scores = given.get("scores")
     options = {name: _inside(name, value) for name, value in given.items()}
+    _refuse_wrapped_parts(given.get("task"))
     if not isinstance(scores, Tensor):
         return loss(**options)  # which says what is wrong
     with temporarily_clear_interpreter_stack(), torch.enable_grad():
@@ -53,6 +54,18 @@ def _transformed(loss: Callable[..., Tensor], args: tuple[Any, ...], kwargs: dic
         return found + moved
     inside = options.get("dim")
     return found + moved.sum(tuple(range(found.dim(), moved.dim())) if inside is None else inside)
+
+
+def _refuse_wrapped_parts(task: object) -> None:
+    """A task's own tensors are not differentiated here, and a gradient of zero would be a lie."""
+    for name, part in getattr(task, "__dict__", {}).items():
+        if isinstance(part, Tensor) and _functorch.is_functorch_wrapped_tensor(part):
+            fail(
+                "task",
+                "must hold ordinary tensors inside of torch.func's transforms, which differentiate the scores alone",
+                f"{task!r} whose {name!r} is being differentiated",
+                "Use loss.backward() or torch.autograd.grad for what a task has learned.",
+            )
 
 
 def _inside(argument: str, value: Any) -> Any:

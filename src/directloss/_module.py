@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -28,8 +29,10 @@ class LossModule(nn.Module):
     ) -> None:
         super().__init__()
         self.task = as_task(task)
+        if isinstance(task, nn.Module):  # whose parameters, seen through a task of ours, would be hidden
+            self.task_module = task
         self.reduction: str = check_choice("reduction", reduction, REDUCTIONS)
-        self.dim = dim
+        self.dim = _check_dim(dim)
         self.check_values = check_values
         self.gather = check_gather(gather)
         if epsilon is not None:
@@ -74,3 +77,10 @@ class LossModule(nn.Module):
                 "Use scores.unsqueeze(0) and target.unsqueeze(0) for a single problem.",
             )
         return first
+
+
+def _check_dim(dim: Any) -> Dim | None:
+    named = [dim] if isinstance(dim, int) else dim
+    if dim is not None and not (isinstance(named, Sequence) and named and all(type(place) is int for place in named)):
+        fail("dim", "must be a dimension of scores or several of them, as whole numbers", repr(dim))
+    return dim  # type: ignore[no-any-return]

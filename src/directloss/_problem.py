@@ -22,7 +22,13 @@ from directloss._checks import (
 from directloss.task import Task, as_task
 
 Dim = int | Sequence[int]
-UNSIGNED = (torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64)
+SIGNED = {
+    torch.uint8: torch.int16,
+    torch.uint16: torch.int32,
+    torch.uint32: torch.int64,
+    torch.uint64: torch.int64,
+}
+"""Types that can hold the label of padding, -1, for those that cannot, in which -1 is the same as their largest."""
 
 
 class Problem(NamedTuple):
@@ -36,7 +42,7 @@ class Problem(NamedTuple):
     check_values: bool
     """Whether the values are still to be looked at."""
     shown: Tensor | None = None
-    """Which problems are no padding, shape ``b``; None when none is, or when padding is inside of problems."""
+    """Which problems are no padding and have a weight, shape ``b``; None for all of them."""
 
     @property
     def batch_shape(self) -> torch.Size:
@@ -52,9 +58,12 @@ class Problem(NamedTuple):
         if given is not None:
             return given
         scores, target = self.scores.detach(), self.target
-        if self.shown is not None and bool(self.shown.any()):
-            scores, target = scores[self.shown], target[self.shown]
-        return self.task.auto_epsilon(scores, target)
+        if self.shown is None or not bool(self.shown.any()):
+            return self.task.auto_epsilon(scores, target)
+        found = self.task.auto_epsilon(scores[self.shown], target[self.shown])
+        if not isinstance(found, Tensor) or found.dim() == 0:
+            return found
+        return found.new_ones(self.batch_shape).masked_scatter(self.shown, found)
 
     def check_one_each(self, values: Tensor, what: str) -> None:
         """A task returns one number for each problem."""
@@ -121,6 +130,8 @@ def prepare(
         target = target.detach()
     if target.is_complex():
         fail("target", "must hold real labels", target.dtype)
+    if target.dtype in SIGNED:
+        target = target.to(SIGNED[target.dtype])
     shown = None
     if dim is not None:
         scores, target, mask, weight = _events_last(task, scores, target, mask, weight, dim)
@@ -137,10 +148,12 @@ def prepare(
             task, weight = _weigh_items(task, weight, mask, batch_shape), None
         else:
             weight = check_weight(weight, batch_shape, "problem").to(_result_type(scores))
+            shown = weight > 0
+            scores = torch.where(shown.reshape(*shown.shape, *(1,) * task.event_dims), scores, 0.0)
     if mask is not None:
         if task.target_dims == 0:
             hidden = mask.to(_result_type(scores))
-            weight, shown = hidden if weight is None else hidden * weight, mask
+            weight, shown = hidden if weight is None else hidden * weight, mask if shown is None else mask & shown
         else:
             target = torch.where(mask, target, IGNORE)
     return Problem(task, scores, target, weight, check_values, shown)
@@ -204,7 +217,7 @@ def _blank_padding(task: Task, scores: Tensor, target: Tensor, mask: Tensor) -> 
         mask = check_mask(mask, scores.shape[: scores.dim() - task.event_dims], "the problems")
     else:
         mask = check_mask(mask, target.shape, "target")
-    if target.dtype in UNSIGNED:  # types that cannot hold the label of padding
-        target = target.to(torch.int64)
+    if target.dtype == torch.bool:
+        target = target.to(torch.int8)
     shown = mask.reshape(mask.shape + (1,) * (scores.dim() - mask.dim()))
     return torch.where(shown, scores, 0.0), torch.where(mask, target, torch.zeros_like(target)), mask

@@ -5,6 +5,7 @@ Shapes in docstrings: ``b`` for any leading batch dimensions (one problem each),
 
 from __future__ import annotations
 
+import inspect
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
@@ -94,6 +95,10 @@ class Task(ABC):
         mean.
         """
         return None
+
+    def value(self, losses: Tensor, target: Tensor) -> Tensor:
+        """The metric of problems with these losses, shape ``b``: one minus the loss, unless its best value is not 1."""
+        return 1 - losses
 
     def weighted(self, weight: Tensor) -> Task | None:
         """This task for items with these weights, in the shape of the target (float64, finite, not negative, 0 for
@@ -186,7 +191,7 @@ def _or_one(deviation: Tensor) -> Tensor:
 
 
 class ForeignTask(Task):
-    """A user's object with the five methods of `Task`, but without its hooks."""
+    """A user's object with the five methods of `Task`, and with those of its hooks that it has."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
@@ -194,6 +199,9 @@ class ForeignTask(Task):
         self.target_dims = int(getattr(inner, "target_dims", 1))
         self.maskable = bool(getattr(inner, "maskable", False))
         self.advised_sign = getattr(inner, "advised_sign", Task.advised_sign)
+        for hook in HOOKS:
+            if callable(getattr(inner, hook, None)):
+                setattr(self, hook, getattr(inner, hook))
 
     def predict(self, scores: Tensor) -> Output:
         return self.inner.predict(scores)
@@ -217,6 +225,7 @@ class ForeignTask(Task):
 
 
 METHODS = ("predict", "augmented", "truth", "loss", "score")
+HOOKS = ("infer", "check", "counted", "value", "weighted", "auto_epsilon", "steadied", "fused")
 Factory = Callable[..., Task]
 _factories: dict[str, tuple[Factory, str]] = {}
 _meant: dict[str, str] = {}
@@ -256,10 +265,12 @@ def get(name: str) -> Task:
         return factory()
     if not re.fullmatch(r"\d+(\.\d+)?", number):
         fail("task", "must have a number after '@'", repr(name), f"For example {base + '@10'!r}.")
+    value = float(number) if "." in number else int(number)
     try:
-        return factory(float(number) if "." in number else int(number))
+        inspect.signature(factory).bind(value)
     except TypeError:
         fail("task", f"takes no number: {base!r} stands alone", repr(name))
+    return factory(value)
 
 
 def as_task(task: object) -> Task:

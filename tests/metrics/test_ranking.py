@@ -132,3 +132,9 @@ def test_what_is_not_defined_is_nan() -> None:
 def test_wrong_input(scores: Tensor, target: Tensor, message: str) -> None:
     with pytest.raises(DirectLossError, match=message):
         metrics.average_precision(scores, target)
+
+
+@pytest.mark.parametrize("strange", [-1, 7])
+def test_labels_behind_a_mask_are_not_looked_at(strange: int) -> None:
+    scores, mask = torch.tensor([3.0, 2.0, 1.0]), torch.tensor([True, True, False])
+    assert metrics.average_precision(scores, torch.tensor([0, 1, strange]), mask) == 0.5

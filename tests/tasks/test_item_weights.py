@@ -100,9 +100,11 @@ def lists(b: int, n: int, seed: int, ties: bool) -> tuple[Tensor, Tensor, Tensor
 @pytest.mark.parametrize("epsilon", ["auto", 0.1, 2.0])
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("ties", [False, True])
-def test_equal_weights_are_no_weights(ties: bool, sign: int, epsilon: float | str, backend: str) -> None:
-    """Also where each class has a weight of its own: only products of the two matter."""
+@pytest.mark.parametrize("lead", [0.0, 2.0])
+def test_equal_weights_are_no_weights(lead: float, ties: bool, sign: int, epsilon: float | str, backend: str) -> None:
+    """Also where each class has a weight of its own: only products of the two matter; in nearly right lists, too."""
     scores, target, _ = lists(5, 60, 0, ties)
+    scores = scores + lead * target
     with kernels.use(backend):
         wanted = gradient(scores, target, epsilon=epsilon, sign=sign)
     for weight in (torch.ones(5, 60), torch.full((5, 60), 0.37), torch.where(target == 1, 7.0, 0.1)):

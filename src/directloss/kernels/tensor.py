@@ -164,20 +164,28 @@ def steadied(
 ) -> Tensor:
     """The gradient ``(b, n)`` without what only makes all scores grow; see `directloss.kernels.auto_epsilon`."""
     relevant, irrelevant = predicted.relevant, predicted.irrelevant
-    whole = ((relevant > 0) & (irrelevant > 0))[:, None]
-    real, count = target >= 0, (relevant + irrelevant)[:, None].clamp(min=2).double()
-    # Scaled as the kernel scales them, so that squares of huge scores do not overflow.
-    known = torch.where(real, scores.double() * predicted.scale[:, None], 0.0)
-    centred = torch.where(real, known - known.sum(1, keepdim=True) / count, 0.0)
     ideal = weights.best[relevant] - position_loss(torch.zeros_like(predicted.n_w), relevant, irrelevant, weights)
     value = weights.best[relevant] - position_loss(predicted.n_w, relevant, irrelevant, weights)
-    square = centred.square().sum(1, keepdim=True)
-    spread = (square / (count - 1)).sqrt() / predicted.scale[:, None]
+    real = (target >= 0) & ((relevant > 0) & (irrelevant > 0))[:, None]
+    return without_growth(gradient, scores, real, 1 - value / ideal, predicted.scale)
+
+
+def without_growth(gradient: Tensor, scores: Tensor, real: Tensor, wrong: Tensor, scale: Tensor) -> Tensor:
+    """The gradient ``(..., n)`` without what makes all ``real`` scores grow.
+
+    ``wrong`` ``(...)`` is the share of the metric that is lost; ``scale`` ``(...)`` brings the scores to a size whose
+    squares do not overflow.
+    """
+    count = real.sum(-1, keepdim=True).clamp(min=2).double()
+    known = torch.where(real, scores.double() * scale[..., None], 0.0)
+    centred = torch.where(real, known - known.sum(-1, keepdim=True) / count, 0.0)
+    square = centred.square().sum(-1, keepdim=True)
+    spread = (square / (count - 1)).sqrt() / scale[..., None]
     room = 1 - (LEAST_SPREAD / spread.clamp(min=LEAST_SPREAD)) ** 4
-    share = (1 - (1 - value / ideal) / STEADY).clamp(min=0)[:, None] * room * (count - 2) / (count - 1)
-    along = (gradient * centred).sum(1, keepdim=True)
+    share = (1 - wrong / STEADY).clamp(min=0)[..., None] * room * (count - 2) / (count - 1)
+    along = (gradient * centred).sum(-1, keepdim=True)
     growth = along / torch.where(square > 0, square, 1.0) * share
-    return gradient - torch.where(whole & (along < 0), growth, 0.0) * centred
+    return gradient - torch.where(along < 0, growth, 0.0) * centred
 
 
 def _grid(count: Tensor) -> tuple[Tensor, Tensor]:

@@ -34,10 +34,11 @@ def graded_dcg(
     """Discounted cumulative gain of each ranking of graded items, ``sum_i gain(grade_i) / log2(1 + rank_i)``.
 
     Args:
-        scores: shape ``(..., n)``, a higher score is a better rank. target: shape ``(..., n)``, grades of at least 0,
-        whole numbers or not; -1 for padding. k: only the first k ranks count; all of them by default. gain:
-        ``"exponential"`` for ``2^grade - 1`` (Burges et al. 2005), ``"linear"`` for the grade itself (Jarvelin and
-            Kekalainen 2002).
+        scores: shape ``(..., n)``, a higher score is a better rank.
+        target: shape ``(..., n)``, grades of at least 0, whole numbers or not; -1 for padding.
+        k: only the first k ranks count; all of them by default.
+        gain: ``"exponential"`` for ``2^grade - 1`` (Burges et al. 2005), ``"linear"`` for the grade itself (Jarvelin
+            and Kekalainen 2002).
         mask: shape ``(..., n)``, False for padding.
 
     Returns:

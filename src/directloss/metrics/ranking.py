@@ -206,12 +206,12 @@ def _checked(scores: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tenso
     """Scores and labels that fit together, padding blanked out."""
     scores = check_scores(scores, 1, "(..., n)").detach()
     target = check_same_shape(target, scores)
-    check_labels(target)
-    if mask is not None:
-        mask = check_mask(mask, target.shape, "target")
-        scores = torch.where(mask, scores, 0.0)
-        target = torch.where(mask, target.to(torch.int8), IGNORE)
-    return scores, target
+    if mask is None:
+        check_labels(target)
+        return scores, target
+    mask = check_mask(mask, target.shape, "target")
+    check_labels(torch.where(mask, target, torch.zeros_like(target)))  # whatever stands in padding
+    return torch.where(mask, scores, 0.0), torch.where(mask, target.to(torch.int8), IGNORE)
 
 
 def average_precision(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:

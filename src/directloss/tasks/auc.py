@@ -11,6 +11,7 @@ from torch import Tensor
 
 from directloss._checks import IGNORE
 from directloss.kernels import LEAST_UNIT, bounded, weighted
+from directloss.kernels.tensor import without_growth
 from directloss.metrics.ranking import PartialAUCMetric
 from directloss.task import Solved
 from directloss.tasks.ranking import Ranking, RankingTask
@@ -94,8 +95,20 @@ class WeightedAUC(AUC):
             steps = torch.as_tensor(given, dtype=torch.float64, device=scores.device)[..., None]
             direct = weighted.augmented_above(items, steps[..., 0], sign)
             change = weighted.slope_between(items, direct, predicted) + 0.0  # and not -0.0
-            slope = bounded(sign / steps.clamp(min=LEAST_UNIT) * change, kind)
+            slope = sign / steps.clamp(min=LEAST_UNIT) * change
+            if epsilon is None and sign > 0:
+                slope = self._steadied_list(slope, scores, items, losses)
+            slope = bounded(slope, kind)
         return Solved(losses, slope, self.counted(target))
+
+    def _steadied_list(self, slope: Tensor, scores: Tensor, items: weighted.WeightedItems, losses: Tensor) -> Tensor:
+        """As without weights: nothing that only makes all scores grow; see `directloss.kernels.auto_epsilon`."""
+        real = items.weight > 0
+        peak = torch.where(real, scores.double(), 0.0).abs().amax(-1)
+        scale = 1 / torch.where(peak > 0, peak, 1.0)
+        relevant, irrelevant = items.mass
+        whole = ((relevant > 0) & (irrelevant > 0))[..., None]
+        return without_growth(slope, scores, real & whole, losses.double(), scale)
 
     def __repr__(self) -> str:
         return "AUC() with weights of items"

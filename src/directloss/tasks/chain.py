@@ -18,9 +18,8 @@ class Chain(LabelTask):
 
     Args:
         transitions: scores of neighbouring labels, shape ``(c, c)``, from row to column. Gradients flow into it when
-        it is
-            a parameter (of your model: give it to your optimiser, the task does not own it). Without it the positions
-            are independent.
+            it is a parameter (of your model: give it to your optimiser, the task does not own it). Without it the
+            positions are independent.
         cost: None for 0-1, a matrix ``cost[true, predicted]`` of shape ``(c, c)``, or a function from the target
             ``(..., t)`` to costs ``(..., t, c)``.
 

@@ -36,8 +36,8 @@ class GradedNDCG(Task):
     (in [0, 1]), ``d(r) = 1 / log2(1 + r)`` up to rank k and 0 beyond, and Z the value of the sum for the ideal
     ranking. The ranking is scored with the metric's own discount and normaliser:
 
-        F = 1/Z * sum_i s_i d(rank_i)        F + sign * epsilon * L = constant + 1/Z * sum_i (s_i - sign * epsilon *
-        u_i) d(rank_i)
+        F                       = 1/Z * sum_i s_i d(rank_i)
+        F + sign * epsilon * L  = constant + 1/Z * sum_i (s_i - sign * epsilon * u_i) d(rank_i)
 
     F is highest for the order of falling scores, as it must be, and by the rearrangement inequality the augmented
     objective is highest for the order of falling ``s_i - sign * epsilon * u_i``: one sort, O(n log n). (With F over

@@ -116,8 +116,10 @@ class ShortestPath(Decomposable):
 
     def scale(self, scores: Tensor) -> Tensor:
         """Root mean square: paths differ in length, so the level of the scores matters, not only their spread."""
-        square = scores.square().mean()
-        return torch.where(square > 0, square, torch.ones_like(square)).sqrt()
+        peak = scores.abs().amax()
+        peak = torch.where(peak > 0, peak, torch.ones_like(peak))
+        size = (scores / peak).square().mean().sqrt() * peak  # squares of huge or tiny scores are no numbers
+        return torch.where(size > 0, size, torch.ones_like(size))
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
         if scores.shape[-1] != self.num_edges:

@@ -69,12 +69,15 @@ class RankingTask(Task):
 
     def infer(self, scores: Tensor, target: Tensor) -> Ranking:
         """The ranking as F sees it: pairs of a relevant and an irrelevant item alone, ties spread evenly."""
-        solved = solve_rankings(scores.detach(), target, self.metric.weights(target), above="predicted")
+        weights = self.metric.weights(target)
+        solved = solve_rankings(scores.detach(), target, weights, above="predicted", check_values=False)
         return _ranking(solved.above_predicted, target)
 
     def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Ranking:
         weights = self.metric.weights(target)
-        solved = solve_rankings(scores.detach(), target, weights, epsilon=epsilon, sign=sign, above="augmented")
+        solved = solve_rankings(
+            scores.detach(), target, weights, epsilon=epsilon, sign=sign, above="augmented", check_values=False
+        )
         return _ranking(solved.above_augmented, target)
 
     def truth(self, target: Tensor) -> Ranking:
@@ -106,6 +109,11 @@ class RankingTask(Task):
     def counted(self, target: Tensor) -> Tensor | None:
         relevant, irrelevant = counts(target)
         return (relevant > 0) & (irrelevant > 0)
+
+    def value(self, losses: Tensor, target: Tensor) -> Tensor:
+        """The best value that these labels allow, minus the loss."""
+        relevant, _ = counts(target)
+        return self.metric.weights(target).best[relevant].to(losses) - losses
 
     def auto_epsilon(self, scores: Tensor, target: Tensor) -> Tensor:
         """See `directloss.kernels.auto_epsilon`."""
