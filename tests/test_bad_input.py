@@ -282,7 +282,7 @@ def test_errors_inside_of_a_factory_are_its_own(monkeypatch: pytest.MonkeyPatch)
     def factory(k: int) -> object:
         raise TypeError(f"{k} is not what I want")
 
-    monkeypatch.setitem(registry._factories, "own", (factory, "a task"))
+    monkeypatch.setitem(registry._entries, "own", registry.Entry(factory, "a task", None))
     with pytest.raises(TypeError, match="3 is not what I want"):
         dl.tasks.get("own@3")
 

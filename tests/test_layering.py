@@ -22,7 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "direct": {"_checks", "_dynamo", "_functorch", "_module", "_problem", "distributed", "task"},
     "surrogates": {"_checks", "_functorch", "_module", "_problem", "distributed", "task"},
     "tasks": {"_checks", "kernels", "metrics", "task"},
-    "uniloss": {"_checks", "_dynamo", "_functorch", "distributed", "kernels", "metrics"},
+    "uniloss": {"_checks", "_dynamo", "_functorch", "distributed", "kernels", "metrics", "task"},
     "distributed": {"_checks", "_dynamo"},
     "full_batch": {"_checks"},
     "memory": {"_checks", "_dynamo"},
@@ -35,11 +35,13 @@ MAY_IMPORT["__main__"] = {"lab"}
 
 # Inside the lab: reports know stored records alone; an experiment declares, and has no training loop and no loss.
 IN_LAB: dict[str, tuple[str, ...]] = {
-    "directloss.lab.reports": ("directloss._checks", "directloss.lab.reports", "directloss.lab.records"),
+    "directloss.lab.reports": (
+        "directloss._checks", "directloss.lab.files", "directloss.lab.reports", "directloss.lab.records",
+    ),
     "directloss.lab.experiments": (
         "directloss._checks", "directloss.metrics", "directloss.lab.config", "directloss.lab.data",
-        "directloss.lab.experiments", "directloss.lab.methods", "directloss.lab.models", "directloss.lab.rules",
-        "directloss.lab.seeding",
+        "directloss.lab.experiments", "directloss.lab.files", "directloss.lab.methods", "directloss.lab.models",
+        "directloss.lab.rules", "directloss.lab.seeding",
         *(f"directloss.lab.detection.{part}" for part in (
             "drawing", "evaluation", "proposals", "sampling", "scenes", "views",
         )),

@@ -227,50 +227,86 @@ class ForeignTask(Task):
 METHODS = ("predict", "augmented", "truth", "loss", "score")
 HOOKS = ("infer", "check", "counted", "value", "weighted", "auto_epsilon", "steadied", "fused")
 Factory = Callable[..., Task]
-_factories: dict[str, tuple[Factory, str]] = {}
+
+
+class Measured(NamedTuple):
+    """The function of scores and target that a task is judged by, and what a number after an @ means to it."""
+
+    metric: Callable[..., Any]
+    number: str = ""
+    """The argument that the number is; empty where there may be none."""
+    event_dims: int = 1
+    """Last dimensions of the scores that the function takes at once."""
+    other: Callable[..., Any] | None = None
+    """The function to take with a number, where it is another one."""
+
+
+class Entry(NamedTuple):
+    """What the registry knows of a name."""
+
+    factory: Factory
+    summary: str
+    measured: Measured | None
+
+
+_entries: dict[str, Entry] = {}
 _meant: dict[str, str] = {}
 
 
-def register(name: str, factory: Factory, summary: str, also: Iterable[str] = ()) -> None:
+def register(
+    name: str, factory: Factory, summary: str, also: Iterable[str] = (), measured: Measured | None = None
+) -> None:
     """Give a task a name. ``"name@x"`` calls ``factory(x)``, plain ``"name"`` calls ``factory()``.
 
-    ``also`` are words that users may try instead; they are told the name.
+    ``also`` are words that users may try instead; they are told the name. With ``measured``, `UniLoss` knows the
+    name as well.
     """
-    _factories[name] = (factory, summary)
+    _entries[name] = Entry(factory, summary, measured)
     _meant.update(dict.fromkeys((name, *also), name))
 
 
 def names() -> list[str]:
     """Every registered name, in alphabetical order."""
-    return sorted(_factories)
+    return sorted(_entries)
 
 
 def summaries() -> dict[str, str]:
     """Each registered name with one line that says what it is."""
-    return {name: _factories[name][1] for name in names()}
+    return {name: _entries[name].summary for name in names()}
+
+
+def measured() -> dict[str, Measured]:
+    """The names whose metric is a function of scores and target, with that function."""
+    return {name: entry.measured for name, entry in _entries.items() if entry.measured is not None}
+
+
+def split_name(argument: str, name: str) -> tuple[str, int | float | None]:
+    """``"ndcg@10"`` as ``("ndcg", 10)``, ``"ndcg"`` as ``("ndcg", None)``."""
+    base, at, number = name.strip().lower().partition("@")
+    if at and not re.fullmatch(r"\d+(\.\d+)?", number):
+        fail(argument, "must have a number after '@'", repr(name), f"For example {base + '@10'!r}.")
+    return base, None if not at else float(number) if "." in number else int(number)
 
 
 def get(name: str) -> Task:
     """The task of a name such as ``"ap"``, ``"ndcg@10"`` or ``"fbeta@2"``."""
-    base, at, number = name.strip().lower().partition("@")
-    if base not in _factories:
+    base = name.strip().lower().partition("@")[0]
+    if base not in _entries:
         fail(
             "task",
             "must be a known name, or a task object",
             repr(name),
             near(base.replace(" ", "_").replace("-", "_"), _meant) or f"Known: {', '.join(names())}.",
         )
-    factory = _factories[base][0]
-    if not at:
+    _, number = split_name("task", name)
+    factory = _entries[base].factory
+    if number is None:
         return factory()
-    if not re.fullmatch(r"\d+(\.\d+)?", number):
-        fail("task", "must have a number after '@'", repr(name), f"For example {base + '@10'!r}.")
-    value = float(number) if "." in number else int(number)
     try:
-        inspect.signature(factory).bind(value)
+        inspect.signature(factory).bind(number)
     except TypeError:
         fail("task", f"takes no number: {base!r} stands alone", repr(name))
-    return factory(value)
+    return factory(number)
 
 
 def as_task(task: object) -> Task:

@@ -447,7 +447,7 @@ def test_a_full_disk_is_said_and_the_run_goes_on_later(
         if when == "record":
             patch.setattr(RecordFile, "append", full)
         else:
-            patch.setattr("directloss.lab.reports.files._fill", full)
+            patch.setattr("directloss.lab.files._fill", full)
         result = call("fit", data, *ASK, *small)
     assert result.exit_code == 2, result.output
     assert "No space left on device" in result.output

@@ -14,7 +14,8 @@ import pytest
 from rich.console import Console
 
 from directloss import DirectLossError
-from directloss.lab.reports import files, terminal_summary, write_report
+from directloss.lab import files
+from directloss.lab.reports import terminal_summary, write_report
 from directloss.lab.reports.describe import DESCRIPTIONS
 from directloss.lab.reports.page import build
 from directloss.lab.reports.stored import load_run

@@ -7,10 +7,12 @@ import torch
 from torch import Tensor
 
 from directloss import DirectLossError, metrics, tasks
+from directloss.task import measured
 from directloss.uniloss import Automatic, UniLoss
 from directloss.uniloss.byhand import BY_HAND
-from directloss.uniloss.names import NAMED, by_name
+from directloss.uniloss.names import by_name
 
+NAMED = measured()
 WITHOUT = {"assignment", "chain"}
 """Outputs with a structure, which are no function of comparisons of scores."""
 
@@ -69,7 +71,7 @@ def test_numbers_after_an_at(name: str, metric: object) -> None:
         ("chain", "a known name, but it is 'chain'"),
         ("ap@3", "takes no number: 'ap' stands alone, but it is 'ap@3'"),
         ("f1@2", "takes no number: 'f1' stands alone, but it is 'f1@2'"),
-        ("ndcg@x", "must have a number after '@', but it is 'ndcg@x'. For example 'ndcg@2'"),
+        ("ndcg@x", "must have a number after '@', but it is 'ndcg@x'. For example 'ndcg@10'"),
     ],
 )
 def test_unknown_names(name: str, message: str) -> None:

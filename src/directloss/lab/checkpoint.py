@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import time
 from pathlib import Path
 from typing import Any, NoReturn
@@ -16,6 +15,7 @@ from typing import Any, NoReturn
 import torch
 
 from directloss._checks import fail
+from directloss.lab.files import whole_file
 
 FORMAT = b"directloss checkpoint 1\n"
 EVERY = 60.0
@@ -43,16 +43,8 @@ class Checkpoint:
         buffer = io.BytesIO()
         torch.save({"key": self.key, "state": state}, buffer)
         content = buffer.getvalue()
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self.path.with_suffix(".tmp")
-        try:
-            with temporary.open("wb") as file:
-                file.write(FORMAT + hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(self.path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with whole_file(self.path, state=True) as part:
+            part.write_bytes(FORMAT + hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
         self._last = time.monotonic()
 
     def load(self) -> State | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +10,7 @@ from types import ModuleType
 from typing import IO, Any
 
 from directloss._checks import fail
+from directloss.lab.files import whole_file
 
 fcntl: ModuleType | None
 try:
@@ -22,7 +22,7 @@ SCHEMA = 1
 RUN_FILE = "run.json"
 LOCK_FILE = ".lock"
 RECORDS = "records.jsonl"
-BEGINNINGS = (LOCK_FILE, RUN_FILE, f".{RUN_FILE}.tmp", "search.db", "search.db-journal", "cache")
+BEGINNINGS = (LOCK_FILE, RUN_FILE, f".{RUN_FILE}.part", "search.db", "search.db-journal", "cache")
 """What a run writes before its first record: of use to the next run or harmless."""
 
 
@@ -96,15 +96,8 @@ class Folder:
     def write(self, info: Mapping[str, Any]) -> None:
         """Replace ``run.json`` as a whole."""
         text = json.dumps({"schema": SCHEMA, **info}, indent=2, allow_nan=False) + "\n"
-        temporary = self.path / f".{RUN_FILE}.tmp"
-        try:
-            with temporary.open("w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(self.path / RUN_FILE)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with whole_file(self.path / RUN_FILE, state=True) as part:
+            part.write_text(text, encoding="utf-8")
 
 
 def now() -> str:

@@ -3,7 +3,8 @@
 `names()` lists what can be asked for by name, `get(name)` makes the object that a name stands for.
 """
 
-from directloss.task import Task, get, names, register, summaries
+from directloss import metrics
+from directloss.task import Measured, Task, get, names, register, summaries
 from directloss.tasks.assignment import Assignment
 from directloss.tasks.auc import AUC
 from directloss.tasks.chain import Chain
@@ -39,16 +40,51 @@ from directloss.tasks.ranking import (
 from directloss.tasks.solver import Decomposable, SolverTask
 
 register(
-    "ap", AveragePrecision, "average precision of a ranking", ("average_precision", "map", "mean_average_precision")
+    "ap",
+    AveragePrecision,
+    "average precision of a ranking",
+    ("average_precision", "map", "mean_average_precision"),
+    measured=Measured(metrics.average_precision),
 )
-register("ndcg", NDCG, "normalised discounted cumulative gain, binary gains; ndcg@k for the first k ranks")
-register("dcg", DCG, "discounted cumulative gain, binary gains; dcg@k for the first k ranks")
 register(
-    "mrr", ReciprocalRank, "one over the rank of the first relevant item", ("reciprocal_rank", "mean_reciprocal_rank")
+    "ndcg",
+    NDCG,
+    "normalised discounted cumulative gain, binary gains; ndcg@k for the first k ranks",
+    measured=Measured(metrics.ndcg, "k"),
 )
-register("auc", AUC, "area under the ROC curve", ("auroc", "roc_auc", "area_under_the_roc_curve"))
-register("pauc", PartialAUC, "area under the ROC curve up to a false positive rate: pauc@0.1", ("partial_auc",))
-register("graded_ndcg", GradedNDCG, "NDCG with graded relevance, gains 2^grade - 1; graded_ndcg@k for the first k")
+register(
+    "dcg",
+    DCG,
+    "discounted cumulative gain, binary gains; dcg@k for the first k ranks",
+    measured=Measured(metrics.dcg, "k"),
+)
+register(
+    "mrr",
+    ReciprocalRank,
+    "one over the rank of the first relevant item",
+    ("reciprocal_rank", "mean_reciprocal_rank"),
+    measured=Measured(metrics.reciprocal_rank),
+)
+register(
+    "auc",
+    AUC,
+    "area under the ROC curve",
+    ("auroc", "roc_auc", "area_under_the_roc_curve"),
+    measured=Measured(metrics.auc),
+)
+register(
+    "pauc",
+    PartialAUC,
+    "area under the ROC curve up to a false positive rate: pauc@0.1",
+    ("partial_auc",),
+    measured=Measured(metrics.partial_auc, "max_fpr"),
+)
+register(
+    "graded_ndcg",
+    GradedNDCG,
+    "NDCG with graded relevance, gains 2^grade - 1; graded_ndcg@k for the first k",
+    measured=Measured(metrics.graded_ndcg, "k"),
+)
 register(
     "assignment", Assignment, "each row gets a column of its own; the share of rows with a wrong one", ("hungarian",)
 )
@@ -65,20 +101,77 @@ def _recall(k: int | None = None) -> Task:
     return Recall() if k is None else RecallAtK(k)
 
 
-register("f1", lambda: FBeta(1.0), "F1 of yes-or-no decisions, positive above 0", ("f1_score", "f_measure", "f_score"))
-register("fbeta", FBeta, "F-beta of yes-or-no decisions: fbeta@2 weighs recall twice as much as precision", ("f_beta",))
-register("precision", _precision, "precision of yes-or-no decisions; precision@k among the first k of a ranking")
-register("recall", _recall, "recall of yes-or-no decisions; recall@k among the first k of a ranking")
-register("iou", IoU, "intersection over union of the predicted and the true set", ("intersection_over_union", "miou"))
-register("jaccard", IoU, "another name for iou")
-register("dice", Dice, "Dice coefficient of the predicted and the true set")
-register("mcc", Matthews, "Matthews' correlation coefficient", ("matthews", "matthews_correlation_coefficient"))
-register("kappa", Kappa, "Cohen's kappa", ("cohen_kappa", "cohens_kappa"))
-register("balanced_accuracy", BalancedAccuracy, "mean of the accuracies on positives and on negatives")
-register("gmean", GMean, "geometric mean of the accuracies on positives and on negatives", ("g_mean", "geometric_mean"))
-register("error", Error, "0-1 loss of a yes-or-no decision, item by item", ("zero_one", "binary_accuracy"))
-register("accuracy", Accuracy, "0-1 loss of the best class")
-register("topk", TopK, "whether the right class is among the k best: topk@5", ("top_k", "top_k_accuracy"))
+register(
+    "f1",
+    lambda: FBeta(1.0),
+    "F1 of yes-or-no decisions, positive above 0",
+    ("f1_score", "f_measure", "f_score"),
+    measured=Measured(metrics.f_beta),
+)
+register(
+    "fbeta",
+    FBeta,
+    "F-beta of yes-or-no decisions: fbeta@2 weighs recall twice as much as precision",
+    ("f_beta",),
+    measured=Measured(metrics.f_beta, "beta"),
+)
+register(
+    "precision",
+    _precision,
+    "precision of yes-or-no decisions; precision@k among the first k of a ranking",
+    measured=Measured(metrics.precision, "k", other=metrics.precision_at_k),
+)
+register(
+    "recall",
+    _recall,
+    "recall of yes-or-no decisions; recall@k among the first k of a ranking",
+    measured=Measured(metrics.recall, "k", other=metrics.recall_at_k),
+)
+register(
+    "iou",
+    IoU,
+    "intersection over union of the predicted and the true set",
+    ("intersection_over_union", "miou"),
+    measured=Measured(metrics.iou),
+)
+register("jaccard", IoU, "another name for iou", measured=Measured(metrics.iou))
+register("dice", Dice, "Dice coefficient of the predicted and the true set", measured=Measured(metrics.dice))
+register(
+    "mcc",
+    Matthews,
+    "Matthews' correlation coefficient",
+    ("matthews", "matthews_correlation_coefficient"),
+    measured=Measured(metrics.matthews),
+)
+register("kappa", Kappa, "Cohen's kappa", ("cohen_kappa", "cohens_kappa"), measured=Measured(metrics.kappa))
+register(
+    "balanced_accuracy",
+    BalancedAccuracy,
+    "mean of the accuracies on positives and on negatives",
+    measured=Measured(metrics.balanced_accuracy),
+)
+register(
+    "gmean",
+    GMean,
+    "geometric mean of the accuracies on positives and on negatives",
+    ("g_mean", "geometric_mean"),
+    measured=Measured(metrics.g_mean),
+)
+register(
+    "error",
+    Error,
+    "0-1 loss of a yes-or-no decision, item by item",
+    ("zero_one", "binary_accuracy"),
+    measured=Measured(metrics.binary_accuracy),
+)
+register("accuracy", Accuracy, "0-1 loss of the best class", measured=Measured(metrics.accuracy, event_dims=2))
+register(
+    "topk",
+    TopK,
+    "whether the right class is among the k best: topk@5",
+    ("top_k", "top_k_accuracy"),
+    measured=Measured(metrics.top_k_accuracy, "k", event_dims=2),
+)
 
 __all__ = [
     "AUC",
@@ -103,6 +196,7 @@ __all__ = [
     "IoU",
     "Kappa",
     "Matthews",
+    "Measured",
     "PartialAUC",
     "PositionTask",
     "Precision",

@@ -128,7 +128,7 @@ def predict(
     ] = None,
 ) -> None:
     """Score new rows with a model that **fit** wrote; where the metric asks for decisions, decide as well."""
-    from directloss.lab.reports.files import write_all
+    from directloss.lab.files import write_all
     from directloss.lab.tabular.modelfile import load_model
     from directloss.lab.tabular.predicting import predict as score_rows
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from directloss.lab.data.images import Pixels, normalise
 from directloss.lab.data.skipping import Skipped
+from directloss.lab.files import whole_file
 
 AT_ONCE = 64
 
@@ -67,11 +67,9 @@ def stored_features(
     side.unlink(missing_ok=True)
     known = len(skipped.reasons)
     good = _compute(names, read, embed, path, skipped, progress)
-    skipped.check_something_left(len(good), str(path))
     told = skipped.reasons[known:]
-    part = side.with_name(f".{side.name}.{os.getpid()}.part")
-    part.write_text(json.dumps({**described, "good": good, "skipped": told}), encoding="utf-8")
-    part.replace(side)
+    with whole_file(side) as part:
+        part.write_text(json.dumps({**described, "good": good, "skipped": told}), encoding="utf-8")
     return np.load(path, mmap_mode="r")[: len(good)], good
 
 
@@ -93,9 +91,8 @@ def _compute(
 ) -> list[int]:
     """Write the rows of all readable items to ``path`` and return which these are."""
     good: list[int] = []
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     rows: np.memmap[Any, Any] | None = None
-    try:
+    with whole_file(path) as part:
         for start in range(0, len(names), AT_ONCE):
             crops = []
             first = len(good)
@@ -107,15 +104,13 @@ def _compute(
                 values = _rows(torch.stack(crops), embed)
                 if rows is None:
                     shape = (len(names), *values.shape[1:])
-                    rows = np.lib.format.open_memmap(temporary, mode="w+", dtype=values.dtype, shape=shape)
+                    rows = np.lib.format.open_memmap(part, mode="w+", dtype=values.dtype, shape=shape)
                 rows[first : len(good)] = values
             if progress is not None:
                 progress(min(start + AT_ONCE, len(names)), len(names))
-        if rows is not None:
-            rows.flush()
-            temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        skipped.check_something_left(len(good), str(path))
+        assert rows is not None
+        rows.flush()
     return good
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 
 from directloss.lab.data.split import Part
+from directloss.lab.files import whole_file
 
 SHOWN = 3
 """How many test images: the first ones, whatever comes out."""
@@ -42,9 +42,5 @@ def store_frames(folder: Path, part: Part, shrinks: int) -> None:
     images = ((few.x + 0.5).clamp(0, 1) * 255).round().to(torch.uint8).permute(0, 2, 3, 1).numpy()
     buffer = io.BytesIO()
     np.savez_compressed(buffer, images=images, keypoints=few.y.double().numpy(), shrinks=np.array(float(shrinks)))
-    temporary = folder / f".{FILE}.{os.getpid()}.tmp"
-    try:
-        temporary.write_bytes(buffer.getvalue())
-        temporary.replace(folder / FILE)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole_file(folder / FILE) as unfinished:
+        unfinished.write_bytes(buffer.getvalue())

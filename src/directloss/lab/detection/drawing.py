@@ -7,6 +7,7 @@ from pathlib import Path
 
 from directloss.lab.data.images import Box, Pixels, vision
 from directloss.lab.detection.evaluation import Truth
+from directloss.lab.files import whole_file
 
 COLOURS = ((0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167), (230, 159, 0), (86, 180, 233))
 """Told apart by colour-blind people as well (Okabe and Ito)."""
@@ -39,10 +40,8 @@ def draw_detections(
             if least is None or score >= least:
                 pen.rectangle((left, top, right - 1, bottom - 1), outline=colour, width=3)
                 _label(pen, f"{name} {score:.2f}", left, top, colour)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.part")
-    image.save(temporary, **({"format": "JPEG", "quality": 88} if path.suffix == ".jpg" else {"format": "PNG"}))
-    temporary.replace(path)
+    with whole_file(path) as part:
+        image.save(part, **({"format": "JPEG", "quality": 88} if path.suffix == ".jpg" else {"format": "PNG"}))
 
 
 def _label(pen: object, text: str, left: float, top: float, colour: tuple[int, int, int]) -> None:

@@ -25,6 +25,7 @@ from directloss._checks import DirectLossError
 from directloss.lab.data.images import Pixels, read_image, vision
 from directloss.lab.data.skipping import Skipped
 from directloss.lab.detection.boxes import Boxes
+from directloss.lab.files import whole_file
 from directloss.lab.seeding import generator
 
 Progress = Callable[[int, int], None]
@@ -164,10 +165,5 @@ def _stored(path: Path) -> Boxes | None:
 
 
 def _write(path: Path, boxes: Boxes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with temporary.open("wb") as file:
-            np.savez_compressed(file, boxes=boxes)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole_file(path) as part, part.open("wb") as file:
+        np.savez_compressed(file, boxes=boxes)

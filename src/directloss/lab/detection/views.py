@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from directloss.lab.data.images import CONTEXT, CROP, Box, Pixels, normalise, warp
 from directloss.lab.detection.boxes import Boxes
+from directloss.lab.files import whole_file
 
 Embed = Callable[[Tensor], Tensor]
 """Normalised crops ``(b, 3, size, size)`` to features ``(b, d)``."""
@@ -71,11 +71,5 @@ def _box(row: NDArray[np.float64]) -> Box:
 
 
 def _write(path: Path, values: NDArray[Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with temporary.open("wb") as file:
-            np.save(file, values)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole_file(path) as part, part.open("wb") as file:
+        np.save(file, values)

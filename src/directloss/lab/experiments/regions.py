@@ -28,6 +28,7 @@ from directloss.lab.detection.scenes import BoxInputs, Gallery, Scene, recall, s
 from directloss.lab.detection.views import View
 from directloss.lab.experiments.base import Judged, Ready, Say, Source
 from directloss.lab.experiments.photos import PhotoConfig, make_embed, notes_on_weights
+from directloss.lab.files import whole_file
 from directloss.lab.rules import ABOVE_ZERO, COUNT, COUNT_OR_ZERO, Rules, share
 from directloss.lab.seeding import generator
 
@@ -292,9 +293,8 @@ def draw(config: RegionConfig, source: Source, records: list[dict[str, Any]], fo
             listed.append({"file": file, "image": name, "method": method, "noise": noise})
     if listed:
         path = folder / DRAWINGS / "index.json"
-        part = path.with_suffix(".json.part")
-        part.write_text(json.dumps(listed, indent=1) + "\n", encoding="utf-8")
-        part.replace(path)
+        with whole_file(path) as part:
+            part.write_text(json.dumps(listed, indent=1) + "\n", encoding="utf-8")
 
 
 def _place(config: RegionConfig, key: tuple[str, float, str]) -> tuple[str, float, int]:

@@ -11,8 +11,8 @@ from pathlib import Path
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from directloss.lab.files import write_all
 from directloss.lab.reports.claims import Verdict, is_first_look
-from directloss.lab.reports.files import write_all
 from directloss.lab.reports.page import SIGNS, Report, build, finding_text, panels_of, render
 from directloss.lab.reports.printing import plain, to_markdown, to_rich
 from directloss.lab.reports.stored import load_run

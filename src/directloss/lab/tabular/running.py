@@ -247,7 +247,7 @@ def model_path(folder: str | Path, method: str) -> Path:
 
 
 def _store(job: FitJob, parts: Prepared, scorer: Scorer, measure: Measure) -> None:
-    from directloss.lab.reports.files import write_all
+    from directloss.lab.files import write_all
 
     config, rows = job.config, load_rows(job.config, job.data)
     notes: dict[str, Any] = {"data": config.data, "params": job.spec.params, "seed": config.seed, **versions()}

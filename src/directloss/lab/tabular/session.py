@@ -231,7 +231,7 @@ def _work(plan: Plan, console: Console) -> dict[str, Any]:
 
 
 def _write_results(plan: Plan, trained: dict[str, Model], chosen: str) -> dict[str, Any]:
-    from directloss.lab.reports.files import write_all
+    from directloss.lab.files import write_all
 
     config, rows, measure = plan.config, plan.rows, get_measure(plan.config.metric)
     test = encode_rows(rows, config, "final").test

@@ -20,6 +20,7 @@ from directloss.lab.data.images import CONTEXT, CROP, Box, warp
 from directloss.lab.data.skipping import Skipped
 from directloss.lab.data.voc.annotation import Annotation
 from directloss.lab.data.voc.devkit import Devkit
+from directloss.lab.files import whole_file
 
 ACTIONS = (
     "jumping", "phoning", "playinginstrument", "reading", "ridingbike", "ridinghorse", "running", "takingphoto",
@@ -138,21 +139,20 @@ def crop_people(
     """
     skipped = Skipped() if skipped is None else skipped
     good: list[int] = []
-    temporary = path.with_name(path.name + ".part")
     shape = (len(people), size, size, 3)
-    crops = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.uint8, shape=shape)
     by_image: dict[str, list[int]] = {}
     for index, person in enumerate(people.persons):
         by_image.setdefault(person.image, []).append(index)
-    for done, (image, indices) in enumerate(by_image.items(), 1):
-        with skipped.catching():
-            pixels = devkit.image(image, devkit.annotation(image))
-            for index in indices:
-                crops[len(good)] = warp(pixels, people.persons[index].box, size, context)
-                good.append(index)
-        if progress is not None:
-            progress(done, len(by_image))
-    crops.flush()
-    skipped.check_something_left(len(good), str(devkit.path))
-    temporary.replace(path)
+    with whole_file(path) as part:
+        crops = np.lib.format.open_memmap(part, mode="w+", dtype=np.uint8, shape=shape)
+        for done, (image, indices) in enumerate(by_image.items(), 1):
+            with skipped.catching():
+                pixels = devkit.image(image, devkit.annotation(image))
+                for index in indices:
+                    crops[len(good)] = warp(pixels, people.persons[index].box, size, context)
+                    good.append(index)
+            if progress is not None:
+                progress(done, len(by_image))
+        crops.flush()
+        skipped.check_something_left(len(good), str(devkit.path))
     return people.take(torch.tensor(good)), np.load(path, mmap_mode="r")[: len(good)]

@@ -7,7 +7,6 @@ written whole or not at all, the lists come last: a devkit without lists is unfi
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from directloss.lab.data.idx import read_images
 from directloss.lab.data.images import Pixels, read_image, vision
 from directloss.lab.data.skipping import Skipped
 from directloss.lab.data.voc.annotation import read_annotation
+from directloss.lab.files import whole_file
 from directloss.lab.seeding import derive
 
 DIGITS = tuple(f"digit{k}" for k in range(10))
@@ -229,9 +229,8 @@ def _write_scene(
     pixels, placed = compose(making, name, shapes, labels, backgrounds)
     image = vision("PIL.Image").fromarray(pixels)
     target = devkit / "JPEGImages" / f"{name}.jpg"
-    temporary = target.with_name(f".{target.name}.part")
-    image.save(temporary, format="JPEG", quality=92)
-    temporary.replace(target)
+    with whole_file(target) as part:
+        image.save(part, format="JPEG", quality=92)
     _write(devkit / "Annotations" / f"{name}.xml", annotation_xml(name, making, placed))
 
 
@@ -275,9 +274,5 @@ def _write_lists(devkit: Path, sets: dict[str, list[str]], making: Making) -> No
 
 
 def _write(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        temporary.write_bytes(data)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole_file(path) as part:
+        part.write_bytes(data)

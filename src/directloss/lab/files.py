@@ -4,10 +4,31 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from directloss._checks import DirectLossError
+
+
+@contextmanager
+def whole_file(path: Path, *, state: bool = False) -> Iterator[Path]:
+    """A temporary name to write to; it becomes ``path`` if the block ends well, and is gone if it does not.
+
+    ``state`` is for the files that a long run goes on from. They are on the disk before they count, and as one process
+    alone writes them, the temporary name is always the same: one that was killed leaves a single file behind. Other
+    files may be made by several processes at once.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.part" if state else f".{path.name}.{os.getpid()}.part")
+    try:
+        yield temporary
+        if state:
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def write_all(files: Mapping[Path, bytes]) -> None:
