@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -276,6 +277,32 @@ def test_the_largest_unsigned_label_is_no_padding(loss: str) -> None:
     """In uint8, 255 == -1."""
     target = torch.tensor([0, 255], dtype=torch.uint8)
     refused(lambda: LOSSES[loss](SCORES[None], target[None], "chain"), "target", "255")
+
+
+NAMES: list[tuple[tuple[Any, ...], str]] = [
+    (("ap", Pick, ""), "name must not be taken, but it is 'ap', which is directloss.tasks.ranking.AveragePrecision"),
+    (("x@y", Pick, ""), "name must be made of small letters, digits and _, but it is 'x@y'"),
+    ((3, Pick, ""), "name must be made of small letters, digits and _, but it is 3"),
+    (("own", 3, ""), "factory must be a class, or a function that returns a task, but it is a int"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), NAMES)
+def test_wrong_names(arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(dl.DirectLossError, match=re.escape(message)):
+        dl.tasks.register(*arguments)
+
+
+def test_a_foreign_task_may_have_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    monkeypatch.setattr(registry, "_meant", dict(registry._meant))
+    for _ in range(2):  # as in a notebook
+        dl.tasks.register("pick", Pick, "one of several")
+    torch.testing.assert_close(dl.direct_loss(SCORES, CLASSES, "pick"), dl.direct_loss(SCORES, CLASSES, Pick()))
+
+
+def test_a_metric_is_sent_to_uniloss() -> None:
+    refused(lambda: dl.DirectLoss(dl.metrics.average_precision), "task", "use directloss.UniLoss")
 
 
 def test_errors_inside_of_a_factory_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -467,7 +467,7 @@ def test_a_problem_without_weight_has_no_part_in_anything(name: str, spoiled: fl
     weight = torch.tensor([1.0, 0.0, 2.0])
     wrong = scores.clone()
     wrong[1] *= spoiled
-    for sign in (1, "both"):
+    for sign in (-1, "both"):
         found, wanted = (
             slope(free, dl.direct_loss(free, target, name, weight=weight, sign=sign))
             for free in (wrong.clone().requires_grad_(), scores.clone().requires_grad_())
@@ -526,3 +526,44 @@ def test_gradients_in_half_precision_are_finite_for_tiny_epsilons(task: str, eps
     dl.direct_loss(scores, target, task, epsilon=epsilon, sign=-1).backward()
     assert scores.grad is not None
     assert bool(torch.isfinite(scores.grad).all())
+
+
+# ---------------------------------------------------------------------- what a user is told
+
+
+@pytest.mark.filterwarnings("ignore:.*problems have no loss")
+@pytest.mark.parametrize("name", ["ap", "f1"])
+def test_lists_of_one_item_are_told(name: str) -> None:
+    scores, target = torch.tensor([[1.0], [-1.0]]), torch.tensor([[1], [0]])
+    with pytest.warns(dl.DirectLossWarning, match=r"are 2 problems of one item each.*squeeze\(-1\).*dim=0"):
+        dl.direct_loss(scores, target, name)
+    dl.direct_loss(scores, target, name)
+    dl.direct_loss(scores, target, name, dim=0)
+
+
+@pytest.mark.parametrize("name", ["f1", "iou", "error"])
+def test_probabilities_are_told(name: str) -> None:
+    target, probabilities = torch.arange(9) % 2, torch.linspace(0.1, 0.9, 9)
+    for fine in (torch.zeros(9), probabilities - 0.5, probabilities * 2, probabilities[:7]):
+        dl.direct_loss(fine, target[: len(fine)], name)
+    with pytest.warns(dl.DirectLossWarning, match=r"All scores lie between 0 and 1.*scores - 0\.5"):
+        dl.direct_loss(probabilities, target, name)
+
+
+@pytest.mark.parametrize("name", ["f1", "recall", "ndcg@1"])
+def test_a_standstill_is_told(name: str) -> None:
+    """Nothing is worse than no hit at all."""
+    scores, target = (-torch.arange(1.0, 11.0)).requires_grad_(), (torch.arange(10) % 3 == 1).long()
+    with torch.no_grad():
+        dl.direct_loss(scores, target, name)
+    with pytest.warns(dl.DirectLossWarning, match=r'loss of 1 but no gradient with sign=\+1.*Use sign="both"'):
+        loss = dl.direct_loss(scores, target, name)
+    assert not slope(scores, loss).any()
+    assert slope(scores, dl.direct_loss(scores, target, name, sign="both")).any()
+
+
+@pytest.mark.parametrize("huge", [1e38, 3e38])
+def test_gradients_of_huge_scores_of_classes_are_finite(huge: float) -> None:
+    scores = (torch.tensor([[0.9, -0.2, 1.0], [0.1, 1.0, 0.8]]) * huge).requires_grad_()
+    found = slope(scores, dl.direct_loss(scores, torch.tensor([0, 2]), "accuracy", sign="both"))
+    assert found.isfinite().all()

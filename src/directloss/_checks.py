@@ -212,6 +212,24 @@ def _users_level() -> int:
     return level
 
 
+FEW = 8
+"""So few logits may well lie between 0 and 1."""
+
+
+def warn_of_probabilities(scores: Tensor) -> None:
+    """Decisions are yes above 0, where every probability is."""
+    first = scores.detach().flatten()[:64]  # one negative score among these, as nearly always, and we are done
+    if scores.numel() < FEW or bool((first < 0).any()):
+        return
+    low, high = torch.aminmax(scores.detach())
+    if bool((low >= 0) & (high <= 1) & (low < high)):
+        warn_once(
+            "probabilities as decisions",
+            "All scores lie between 0 and 1, and a decision is yes where its score is above 0. If these are "
+            "probabilities, pass logits instead, or scores - 0.5 for a threshold of 0.5. Said once.",
+        )
+
+
 def forget_warnings() -> None:
     """Let `warn_once` speak again (for tests and notebooks)."""
     _told.clear()

@@ -135,6 +135,12 @@ def prepare(
     shown = None
     if dim is not None:
         scores, target, mask, weight = _events_last(task, scores, target, mask, weight, dim)
+    if scores.shape[-1:] == (1,) and scores.numel() > 1 and task.event_dims == task.target_dims == 1:
+        warn_once(
+            f"single items {task!r}",
+            f"scores of shape {tuple(scores.shape)} are {scores.numel()} problems of one item each under {task!r}. For "
+            f"one problem of {scores.numel()} items squeeze(-1) scores and target, or pass dim=0. Said once.",
+        )
     if mask is not None:
         scores, target, mask = _blank_padding(task, scores, target, mask)
         if not task.padding_label:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from directloss._checks import check_epsilon, check_sign
+from directloss._checks import check_epsilon, check_sign, warn_once
 from directloss._dynamo import outside_graphs
 from directloss._functorch import transformable
 from directloss._module import LossModule
@@ -91,6 +91,8 @@ def direct_loss(
         problem.check()
         losses, counted = _theorem(problem, problem.epsilon(given), signs), problem.task.counted(problem.target)
     else:
+        if wanted and check_values:
+            _warn_of_standstill(problem, solved, signs)
         losses, counted = _attach(problem.scores, solved), solved.counted
     return problem.reduce(losses, reduction, counted)
 
@@ -122,6 +124,19 @@ def _fused(problem: Problem, given: float | Tensor | None, signs: tuple[int, ...
     if other is None or other.gradient is None:
         return None
     return Solved(solved.loss, solved.gradient / 2 + other.gradient / 2, solved.counted)
+
+
+def _warn_of_standstill(problem: Problem, solved: Solved, signs: tuple[int, ...]) -> None:
+    """With one sign decisions may have a loss and no gradient at all: nothing is worse, or nothing better in reach."""
+    if len(signs) > 1 or problem.task.advised_sign != "both" or solved.gradient is None:
+        return
+    if not bool(solved.gradient.any()) and bool(solved.loss.any()):
+        why = "no output is worse than the present one" if signs[0] > 0 else "no better output is within reach"
+        warn_once(
+            f"standstill {problem.task!r}",
+            f"{problem.task!r} has a loss of {float(solved.loss.mean()):.3g} but no gradient with sign={signs[0]:+d}: "
+            f'{why}. Use sign="both", which is the advice for this task. Said once.',
+        )
 
 
 def _steadied(problem: Problem) -> Tensor:

@@ -63,6 +63,8 @@ def full_batch_step(
         torch.Size([1, 8])
     """
     _check_model(model)
+    if not callable(loss_fn):
+        fail("loss_fn", "must be a function of scores and labels", repr(loss_fn), 'For example DirectLoss("ap").')
     chunks = _chunks(data, check_count("chunk", chunk))
     device = _device(model)
     before = _random_state(model)

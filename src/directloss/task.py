@@ -261,8 +261,20 @@ def register(
     ``also`` are words that users may try instead; they are told the name. With ``measured``, `UniLoss` knows the
     name as well.
     """
+    if not isinstance(name, str) or not re.fullmatch(r"[a-z0-9_]+", name):
+        fail("name", "must be made of small letters, digits and _", repr(name))
+    if not callable(factory):
+        fail("factory", "must be a class, or a function that returns a task", f"a {type(factory).__name__}")
+    if name in _entries and _origin(_entries[name].factory) != _origin(factory):
+        known = ".".join(_origin(_entries[name].factory))
+        fail("name", "must not be taken", f"{name!r}, which is {known}", "Choose another name.")
     _entries[name] = Entry(factory, summary, measured)
     _meant.update(dict.fromkeys((name, *also), name))
+
+
+def _origin(factory: Factory) -> tuple[str, str]:
+    """Where a factory was written: the same for a class that a notebook defines again."""
+    return getattr(factory, "__module__", ""), getattr(factory, "__qualname__", repr(factory))
 
 
 def names() -> list[str]:
@@ -288,36 +300,38 @@ def split_name(argument: str, name: str) -> tuple[str, int | float | None]:
     return base, None if not at else float(number) if "." in number else int(number)
 
 
-def get(name: str) -> Task:
-    """The task of a name such as ``"ap"``, ``"ndcg@10"`` or ``"fbeta@2"``."""
+def get(name: str, argument: str = "task") -> Task:
+    """The task of a name such as ``"ap"``, ``"ndcg@10"`` or ``"fbeta@2"``; ``argument`` is what errors call it."""
     base = name.strip().lower().partition("@")[0]
     if base not in _entries:
         fail(
-            "task",
+            argument,
             "must be a known name, or a task object",
             repr(name),
             near(base.replace(" ", "_").replace("-", "_"), _meant) or f"Known: {', '.join(names())}.",
         )
-    _, number = split_name("task", name)
+    _, number = split_name(argument, name)
     factory = _entries[base].factory
     if number is None:
-        return factory()
+        return as_task(factory())
     try:
         inspect.signature(factory).bind(number)
     except TypeError:
-        fail("task", f"takes no number: {base!r} stands alone", repr(name))
-    return factory(number)
+        fail(argument, f"takes no number: {base!r} stands alone", repr(name))
+    return as_task(factory(number))
 
 
-def as_task(task: object) -> Task:
+def as_task(task: object, argument: str = "task") -> Task:
     """A task from a name, a `Task`, or any object that has the five methods."""
     if isinstance(task, Task):
         return task
     if isinstance(task, str):
-        return get(task)
+        return get(task, argument)
     missing = [method for method in METHODS if not callable(getattr(task, method, None))]
     if missing or isinstance(task, type):
         what = f"the class {task.__name__}" if isinstance(task, type) else f"a {type(task).__name__}"
         hint = "Make an object of it first." if isinstance(task, type) else f"It lacks {', '.join(missing)}."
-        fail("task", "must be a name or an object with the methods " + ", ".join(METHODS), what, hint)
+        if callable(task) and not isinstance(task, type) and len(missing) == len(METHODS):
+            hint += " If it is a metric, a function of scores and target, use directloss.UniLoss."
+        fail(argument, "must be a name or an object with the methods " + ", ".join(METHODS), what, hint)
     return ForeignTask(task)

@@ -327,3 +327,24 @@ def test_a_torch_pickle_with_code_is_refused(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(DirectLossError, match="another file or damaged"):
         load_model(tmp_path / "model.pt")
     assert not (tmp_path / "evil-was-run").exists()
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_decimal_commas_are_numbers(tmp_path: Path, separator: str) -> None:
+    """As spreadsheets write them where the comma is the decimal sign; words with commas stay words."""
+    lines = ["size;note;whole;odd", "1,5;a, b;3;1,0", "-2,25;c;4;2,0", ";d;5;n/a", "1e3;e, f;6;,5"]
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join(lines).replace(";", separator), encoding="utf-8")
+    frame = read_table(path).data
+    np.testing.assert_array_equal(frame["size"], [1.5, -2.25, np.nan, 1000.0])
+    assert frame["note"].tolist() == ["a, b", "c", "d", "e, f"]
+    assert frame["whole"].tolist() == [3, 4, 5, 6]
+    assert frame["odd"].dtype == np.float64  # n/a is a missing number
+
+
+def test_a_few_words_among_decimal_commas_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("a;b\n" + "".join(f"{k},5;{k % 2}\n" for k in range(30)) + "broken;1\n", encoding="utf-8")
+    frame = read_table(path).data
+    with pytest.raises(DirectLossError, match=r"'a' must hold numbers throughout.*1 of 31 values are not: 'broken'"):
+        kinds_of(frame, ["a"], [])

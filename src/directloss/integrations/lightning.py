@@ -90,7 +90,7 @@ class WholeMetric(Callback):
 
     def __init__(self, metric: Metric = "ap", *, name: str | None = None, dim: int | None = None) -> None:
         self.dim = dim
-        self.metric = metric if callable(metric) and not isinstance(metric, Task) else as_task(metric)
+        self.metric = metric if callable(metric) and not isinstance(metric, Task) else as_task(metric, "metric")
         self.name = name or (metric if isinstance(metric, str) else getattr(metric, "__name__", type(metric).__name__))
         self._seen: dict[str, list[tuple[Tensor, Tensor]]] = {part: [] for part in PARTS}
 

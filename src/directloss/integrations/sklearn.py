@@ -191,7 +191,7 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
     def _task(self, classes: int) -> tuple[Task, bool]:
         """The task, and whether it takes one label and a score for each class, not a yes or no for each class."""
-        task = as_task(self.metric)
+        task = as_task(self.metric, "metric")
         if task.event_dims > 1 or task.target_dims > 1 or task.event_dims < task.target_dims:
             fail("metric", "must be a metric of items, such as ap, f1 or accuracy", repr(task))
         if classes == 2 and isinstance(task, Accuracy):
@@ -323,7 +323,7 @@ class DirectLossRanker(_Estimator):
         return mean_metric(lists.pad(scores), grades, self._task(), mask=lists.mask)
 
     def _task(self) -> Task:
-        task = as_task(self.metric)
+        task = as_task(self.metric, "metric")
         if task.event_dims != 1 or task.target_dims != 1 or isinstance(task, CountTask):
             fail("metric", "must be a metric of rankings, such as ndcg@10, ap or mrr", repr(task))
         return GradedNDCG(task.k) if isinstance(task, NDCG) else task

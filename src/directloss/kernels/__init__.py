@@ -34,7 +34,7 @@ from torch import Tensor
 from directloss._checks import IGNORE, check_choice, check_finite, check_labels
 from directloss._dynamo import outside_graphs
 
-BINARY = 'Relevance is binary here; for grades there is "graded_ndcg".'
+BINARY = 'Relevance is binary here: of labels -1 and 1 take target > 0; for grades there is "graded_ndcg".'
 LABELS = (0, 1, IGNORE)
 BACKENDS = ("auto", "compiled", "tensor")
 NOT_ASKED = np.zeros((0, 1), dtype=np.int64)

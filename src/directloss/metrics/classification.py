@@ -167,7 +167,9 @@ def check_class_problem(scores: Tensor, target: object, check_values: bool = Tru
     target = check_tensor("target", target)
     if target.shape != scores.shape[:-1]:
         rule = f"must hold one class index per row of scores, shape {tuple(scores.shape[:-1])}"
-        fail("target", rule, f"of shape {tuple(target.shape)}")
+        same = target.shape == scores.shape
+        hint = 'For yes-or-no decisions, one score and one label each, there is "error".' if same else ""
+        fail("target", rule, f"of shape {tuple(target.shape)}", hint)
     if check_values:
         check_finite(scores)
         check_classes(target, scores.shape[-1])

@@ -68,7 +68,7 @@ def _tables_for(target: Tensor, kind: str, *, z: str, best: str = "one", cutoff:
 
 @dataclass(frozen=True)
 class AveragePrecisionMetric(PositionMetric):
-    """``m_i(n) = i / (i + n)``, z = P: the mean precision at the ranks of the relevant items; 001, Eq. (4)."""
+    """``m_i(n) = i / (i + n)``, z = P: the mean precision at the ranks of the relevant items; Song et al., Eq. (4)."""
 
     def weights(self, target: Tensor) -> PositionWeights:
         return PositionWeights(_tables_for(target, "reciprocal", z="relevant"), alpha=0.0, beta=1.0, convex=True)
@@ -215,7 +215,9 @@ def _checked(scores: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tenso
 
 
 def average_precision(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Average precision of each ranking: mean over the relevant items of the precision at their rank; 001, Eq. (4).
+    """Average precision of each ranking: mean over the relevant items of the precision at their rank.
+
+    NaN where nothing is relevant. Song et al. (ICML 2016), Eq. (4).
 
     Args:
         scores: shape ``(..., n)``, a higher score is a better rank.

@@ -112,7 +112,7 @@ register(
     "fbeta",
     FBeta,
     "F-beta of yes-or-no decisions: fbeta@2 weighs recall twice as much as precision",
-    ("f_beta",),
+    ("f_beta", "f2", "f3", "f05", "f0.5"),
     measured=Measured(metrics.f_beta, "beta"),
 )
 register(

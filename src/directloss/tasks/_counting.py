@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from directloss._checks import check_finite, check_labels, check_same_shape
+from directloss._checks import check_finite, check_labels, check_same_shape, warn_of_probabilities
 from directloss.metrics.confusion import Counts, count
 from directloss.task import Solved, Task, spread, without_growth
 from directloss.tasks._flips import Decisions, best_flips, decide
@@ -89,6 +89,7 @@ class CountTask(Task):
         if check_values:
             check_finite(scores)
             check_labels(target, hint="Items to leave out are said with mask.")
+            warn_of_probabilities(scores)
 
     def counted(self, target: Tensor) -> Tensor | None:
         """Every problem that has at least one item."""

@@ -13,7 +13,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from directloss._checks import check_count, check_finite, check_labels, check_same_shape, fail
+from directloss._checks import (
+    check_count,
+    check_finite,
+    check_labels,
+    check_same_shape,
+    fail,
+    warn_of_probabilities,
+)
 from directloss.kernels import HAIR
 from directloss.metrics.classification import check_class_problem, check_k, top_k_members
 from directloss.task import Task, without_growth
@@ -75,6 +82,7 @@ class Error(Task):
         if check_values:
             check_finite(scores)
             check_labels(target, hint="Items to leave out are said with mask.")
+            warn_of_probabilities(scores)
 
     def auto_epsilon(self, scores: Tensor, target: Tensor) -> Tensor:
         """The 35 % quantile of ``|score|`` over all items of the call."""
@@ -113,7 +121,8 @@ class ClassTask(Task):
 
     def steadied(self, gradient: Tensor, scores: Tensor) -> Tensor:
         """All problems together, as they share their epsilon; only differences of classes matter."""
-        centred = scores - scores.mean(-1, keepdim=True)
+        wide = scores.double() / scores.shape[-1]  # whose sum does not overflow
+        centred = wide - wide.mean(-1, keepdim=True)
         return without_growth(gradient, centred, free=1 - 1 / scores.shape[-1])
 
     def __repr__(self) -> str:

@@ -1,7 +1,7 @@
 """Rankings of relevant and irrelevant items: one task for every metric of positions.
 
-The output is a ranking, scored by F = 1/(PN) sum over pairs of y_ij (a_i - b_j) (Yue et al.; 001, Sec. 3), with the
-loss ``1 - M`` (for DCG: ideal value minus value). Inference is a sort. Loss-augmented inference is exact for both
+The output is a ranking, scored by F = 1/(PN) sum over pairs of y_ij (a_i - b_j) (Yue et al.; Song et al., Sec. 3), with
+the loss ``1 - M`` (for DCG: ideal value minus value). Inference is a sort. Loss-augmented inference is exact for both
 signs: O(n log n) for AP, NDCG, reciprocal rank, partial AUC (sign +1) and AUC (both signs), else a table that is
 limited to the cells an optimum can reach; `directloss.kernels` has the formulas.
 """
@@ -156,7 +156,7 @@ def _ranking(above: Tensor | None, target: Tensor) -> Ranking:
 
 
 class AveragePrecision(RankingTask):
-    """Average precision, the metric of the papers' experiments; 001, Eq. (4) and Sec. 3.
+    """Average precision, the metric of the papers' experiments; Song et al., Eq. (4) and Sec. 3.
 
     ``L = 1 - 1/P sum_i i / (i + n_i)``. Sign +1 takes O(n log n), sign -1 a table of the misordered pairs.
 

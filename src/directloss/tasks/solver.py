@@ -5,7 +5,7 @@ An output is a tensor ``y`` in the shape of the scores: how often each part (an 
     F(y) = sum_p score_p * y_p          L(y) = constant + sum_p cost_p(target) * y_p
 
 the augmented objective is ``F + sign * epsilon * L = constant + sum_p (score_p + sign * epsilon * cost_p) * y_p``, so
-the solver that predicts also solves the loss-augmented problem, with other scores (001, Sec. 3).
+the solver that predicts also solves the loss-augmented problem, with other scores (Song et al., ICML 2016, Sec. 3).
 """
 
 from __future__ import annotations

@@ -262,7 +262,7 @@ class Automatic(Refactored):
                 "metric",
                 "must depend on scores through comparisons alone",
                 f"{name_of(self.metric)}, which gives {differs} when its comparisons are answered for it",
-                "It may keep a state, or take values of scores out of torch.",
+                "It may keep a state, take values of scores out of torch, or make other comparisons after an if.",
             )
         return trace, False, False
 

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from directloss._checks import fail
+from directloss.lab.tabular.columns import MOSTLY
 
 PACKINGS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 KINDS = {
@@ -121,7 +122,23 @@ def _read_csv(path: Path) -> pd.DataFrame:
         warnings.simplefilter("error", pd.errors.ParserWarning)
         frame = pd.read_csv(path, sep=separator, index_col=False, low_memory=False, skipinitialspace=True)
     frame.columns = pd.Index(names[: len(frame.columns)])
-    return frame
+    return frame if separator == "," else frame.apply(_with_decimal_points)
+
+
+def _with_decimal_points(column: pd.Series[Any]) -> pd.Series[Any]:
+    """Numbers such as ``1,5`` as numbers, where the comma separates no columns and most of the column looks like them.
+
+    What does not stays as it is, and a later check names it.
+    """
+    if pd.api.types.is_numeric_dtype(column.dtype) or not len(column):
+        return column
+    words = column.astype("string").str.strip()
+    numbers = words.str.fullmatch(r"[+-]?(\d+|\d*,\d+)([eE][+-]?\d+)?").fillna(False).astype(bool)
+    if not words[numbers].str.contains(",", regex=False).any() or numbers[words.notna()].mean() < MOSTLY:
+        return column
+    read = column.astype(object)
+    read[numbers] = words[numbers].str.replace(",", ".", regex=False).astype(float)
+    return pd.to_numeric(read) if bool(numbers[words.notna()].all()) else read
 
 
 def open_text(path: Path) -> IO[str]:
