@@ -261,7 +261,7 @@ def register(
     ``also`` are words that users may try instead; they are told the name. With ``measured``, `UniLoss` knows the
     name as well.
     """
-    if not isinstance(name, str) or not re.fullmatch(r"[a-z0-9_]+", name):
+    if not re.fullmatch(r"[a-z0-9_]+", str(name)) or str(name) != name:
         fail("name", "must be made of small letters, digits and _", repr(name))
     if not callable(factory):
         fail("factory", "must be a class, or a function that returns a task", f"a {type(factory).__name__}")
