@@ -27,8 +27,9 @@ from benchmarks.peers_study import Loss, loss_of, network, skipping_batches_with
 from benchmarks.study import Cell, Outcome, Study, from_command_line, mean_cell, table, values
 from directloss.lab.data import Part
 from directloss.lab.records import Record
+from directloss.lab.schedule import Schedule, steps_per_epoch
 from directloss.lab.seeding import generator, seeded
-from directloss.lab.training import Schedule, steps_per_epoch, train
+from directloss.lab.training import train
 
 SIZES = (64, 256, 1024, 4096)
 EPOCHS = 3

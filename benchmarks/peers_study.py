@@ -34,8 +34,9 @@ from benchmarks.peers import blackbox_ap, smooth_ap, torchsort_ap
 from benchmarks.study import Cell, Outcome, Study, from_command_line, mean_cell, table, values
 from directloss.lab.data import Part
 from directloss.lab.records import Record
+from directloss.lab.schedule import Schedule
 from directloss.lab.seeding import generator, seeded
-from directloss.lab.training import Schedule, train
+from directloss.lab.training import train
 
 STEPS, BATCH, HIDDEN, LOOKS = 600, 256, 64, 10
 RATES = (0.001, 0.003, 0.01, 0.03)

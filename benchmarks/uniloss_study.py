@@ -34,8 +34,9 @@ import directloss as dl
 from benchmarks.study import Cell, Outcome, Study, from_command_line, gap_cell, mean_cell, table, values
 from directloss.lab.data import Part
 from directloss.lab.records import Record
+from directloss.lab.schedule import Schedule
 from directloss.lab.seeding import generator, seeded
-from directloss.lab.training import Schedule, train
+from directloss.lab.training import train
 
 Metric = Callable[[Tensor, Tensor], Tensor]
 LEARNING_RATES = (0.001, 0.003, 0.01, 0.03)

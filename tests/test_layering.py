@@ -41,7 +41,7 @@ IN_LAB: dict[str, tuple[str, ...]] = {
     "directloss.lab.experiments": (
         "directloss._checks", "directloss.metrics", "directloss.lab.config", "directloss.lab.data",
         "directloss.lab.experiments", "directloss.lab.files", "directloss.lab.methods", "directloss.lab.models",
-        "directloss.lab.rules", "directloss.lab.seeding",
+        "directloss.lab.rules", "directloss.lab.schedule", "directloss.lab.seeding",
         *(f"directloss.lab.detection.{part}" for part in (
             "drawing", "evaluation", "proposals", "sampling", "scenes", "views",
         )),

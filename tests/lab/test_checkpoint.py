@@ -20,8 +20,9 @@ from directloss import DirectLossError
 from directloss.lab import checkpoint as module
 from directloss.lab.checkpoint import FORMAT, Checkpoint
 from directloss.lab.data import Part
+from directloss.lab.schedule import Schedule
 from directloss.lab.seeding import generator, seeded
-from directloss.lab.training import Schedule, Trained, train
+from directloss.lab.training import Trained, train
 
 KEY = "0123456789abcdef"
 

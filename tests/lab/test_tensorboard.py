@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from directloss.lab import tensorboard
 from directloss.lab.checkpoint import Checkpoint
 from directloss.lab.data import Part
+from directloss.lab.schedule import Schedule
 from directloss.lab.tensorboard import Board, Results
-from directloss.lab.training import Schedule, Trained, train
+from directloss.lab.training import Trained, train
 from tests.lab.tables import FAST, call, write
 from tests.lab.tiny import OPTIONS, RUNS, stored
 

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from directloss.lab.data import Part, Split
 from directloss.lab.evaluation import accuracy, best_threshold, measure
 from directloss.lab.models import Scorer
+from directloss.lab.schedule import Schedule
 from directloss.lab.seeding import derive, seeded
-from directloss.lab.training import Schedule, Trained, make_optimizer, train
+from directloss.lab.training import Trained, make_optimizer, train
 
 
 def data(n: int = 40) -> Part:

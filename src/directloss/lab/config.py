@@ -26,6 +26,7 @@ from directloss.lab.rules import (
     share,
     whole,
 )
+from directloss.lab.schedule import Schedule, steps_per_epoch
 
 Params = dict[str, float | str]
 """Hyper-parameters of one run, such as ``{"learning_rate": 0.01, "weight_decay": 0.0, "epsilon": "auto"}``."""
@@ -36,6 +37,10 @@ PARTS = ("train", "val", "test")
 INTERPOLATIONS = ("inverse-distance", "distance-spline")
 SEARCH_SEED = 1000
 """Seeds of search runs start here, seeds of final runs at 0: they never meet."""
+
+
+AT_ONCE = 500
+"""How many images a network measures at once."""
 
 
 @dataclass(frozen=True)
@@ -152,6 +157,35 @@ class Config:
         """The grid of a method's family; UniLoss, which has no epsilon, is tuned as the plain ones without its own."""
         return self.grids().get(method.family, self.plain)
 
+    @property
+    def keeps_best(self) -> bool:
+        """Whether the iteration with the best validation metric counts, rather than the last."""
+        return False
+
+    @property
+    def rounds(self) -> int:
+        """How often training goes on with harder data."""
+        return 0
+
+    @property
+    def at_once(self) -> int | None:
+        """How many items a network measures at once; None for all."""
+        return None
+
+    @property
+    def measured(self) -> int:
+        """How many training items are measured; 0 for all."""
+        return 0
+
+    @property
+    def relaxation(self) -> dict[str, Any]:
+        """The settings of UniLoss."""
+        return {}
+
+    def paced(self, schedule: Schedule, method: Method, items: int) -> Schedule:
+        """The schedule of a method: the full batch, unless a config has batches or epochs."""
+        return schedule
+
     def digest(self) -> str:
         """A short name for everything that one run's result depends on, besides the run's own description."""
         kept = {key: value for key, value in self.to_dict().items() if key not in (*GROWING, *FAMILIES, "search_seeds")}
@@ -260,10 +294,31 @@ class EpochConfig(Config):
         """The size of the batches of a method, which may name one itself."""
         return method.option("batch", self.batch_size)
 
-    def lengthened(self, method: Method) -> tuple[int, tuple[int, ...]]:
-        """Epochs and drops of a method: UniLoss may have a longer schedule."""
-        times = self.stretch if method.family == "uniloss" else 1
-        return times * self.epochs, tuple(times * drop for drop in self.drops)
+    @property
+    def at_once(self) -> int:
+        return AT_ONCE
+
+    @property
+    def measured(self) -> int:
+        return self.train_measured
+
+    @property
+    def relaxation(self) -> dict[str, Any]:
+        return {"anchors": self.anchors, "interpolation": self.interpolation, "fraction": self.fraction}
+
+    def paced(self, schedule: Schedule, method: Method, items: int) -> Schedule:
+        """Epochs as iterations; UniLoss may have more of them."""
+        size = self.batch_of(method)
+        steps = steps_per_epoch(items, size)
+        whole = steps * (self.stretch if method.family == "uniloss" else 1)
+        return dataclasses.replace(
+            schedule,
+            iterations=whole * self.epochs,
+            evaluate_every=schedule.evaluate_every * steps,
+            batch_size=size,
+            drops=tuple(whole * drop for drop in self.drops),
+            factor=self.factor,
+        )
 
 
 GROWING = ("methods", "noise", "classes", "seeds")

@@ -7,28 +7,26 @@ import time
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import torch
+from torch import Tensor
 
 from directloss.lab.checkpoint import Checkpoint
-from directloss.lab.config import Config, EpochConfig
+from directloss.lab.config import Config
 from directloss.lab.data import Part, Split, hold_out
 from directloss.lab.data.split import check_both_labels, with_noise
 from directloss.lab.evaluation import best_threshold, measure, scores_of
 from directloss.lab.experiments import Source, get_experiment
 from directloss.lab.experiments.base import Judged
-from directloss.lab.experiments.photos import PhotoConfig
 from directloss.lab.methods import Method, parse_method
 from directloss.lab.records import Record, RunSpec, make_record
+from directloss.lab.schedule import Schedule
 from directloss.lab.seeding import generator, seeded
 from directloss.lab.tensorboard import board_of
-from directloss.lab.training import Schedule, Trained, steps_per_epoch, train
+from directloss.lab.training import Trained, train
 
 HELD_OUT = 1 / 3
 """Share of the training data that is held out for ``select_on="val"`` where the data brings no validation part."""
-AT_ONCE = 500
-"""How many images a network measures at once."""
 
 
 @dataclass(frozen=True)
@@ -70,65 +68,95 @@ class Job:
 
 def execute(job: Job) -> Record:
     """Train and measure. The result depends on the job alone."""
-    spec, config = job.spec, job.config
     began = time.perf_counter()
-    split = prepare(spec.experiment, config, spec.noise, job.source)
-    experiment = get_experiment(spec.experiment)
-    model = seeded(lambda: experiment.model(config, split.train.x.shape[1]), "weights", spec.experiment, spec.seed)
-    if experiment.start is not None:
-        experiment.start(config, job.source, model)
-    method = parse_method(spec.method)
-    searching = spec.stage == "search"
-    # A search run never looks at test data, not even to report it.
-    parts = ("train", "val") if searching or experiment.judge is not None else ("train", "val", "test")
-    draw = generator("anchors", spec.experiment, spec.seed)
-    loss = method.loss_fn(spec.params, **_relaxation(config), generator=draw)
-    shown, at_once = _shown(config, split)
-    early, chosen_by = isinstance(config, PhotoConfig) and config.early, f"val_{experiment.metric}"
-
-    def fit(part: Part, number: int = 0) -> Trained:
-        schedule = make_schedule(spec, config, method, len(part))
-        trained = train(
-            model,
-            loss,
-            part,
-            schedule,
-            lambda network: measure(network, shown, parts, metric=experiment.metric, batch=at_once),
-            augment=experiment.augment,
-            draws={"anchors": draw},
-            checkpoint=job.checkpoint(number),
-            keep_by=chosen_by if early and experiment.judge is not None else None,
-            board=board_of(job.board, spec, job.key, schedule.iterations, number),
-        )
-        if trained.kept is not None:
-            model.load_state_dict(trained.kept)
-        return trained
-
-    trained = fit(split.train)
-    if experiment.harder is not None and isinstance(config, PhotoConfig):
-        part = split.train
-        for number in range(1, config.hard_rounds + 1):
-            part = experiment.harder(config, job.source, part, lambda some: scores_of(model, some, at_once))
-            trained = fit(part, number)
-    numbers = trained.best(chosen_by) if early else trained.last
-    judged = Judged({})
-    if experiment.judge is not None and not searching:
-        threshold = best_threshold(scores_of(model, split.train, at_once), split.train.y)
-        judged = experiment.judge(config, job.source, scores_of(model, split.test, at_once), threshold)
-    if experiment.show is not None and not searching and spec.seed == 0:
-        judged = Judged(judged.metrics, experiment.show(model, split))
-    for number in range(1, getattr(config, "hard_rounds", 0) + 1):
-        if (stored := job.checkpoint(number)) is not None:
-            stored.remove()
+    run = _Run(job)
+    trained = run.trained()
+    judged = Judged({}) if run.searching else run.judged()
+    run.clean_up()
+    numbers = trained.best(run.chosen_by) if job.config.keeps_best else trained.last
+    curve = {name: [round(value, 6) for value in values] for name, values in trained.curve.items()}
     return make_record(
-        spec,
-        config.digest(),
+        job.spec,
+        job.config.digest(),
         metrics=_rounded({**numbers, **judged.metrics}),
-        curve={} if searching else {name: [round(v, 6) for v in values] for name, values in trained.curve.items()},
+        curve={} if run.searching else curve,
         seconds=time.perf_counter() - began + trained.seconds_before,
         diverged_at=trained.diverged_at,
         shown=judged.shown,
     )
+
+
+class _Run:
+    """A job with its data, its network and its loss."""
+
+    def __init__(self, job: Job) -> None:
+        self.job, self.config, spec = job, job.config, job.spec
+        self.experiment = experiment = get_experiment(spec.experiment)
+        self.searching = spec.stage == "search"
+        self.chosen_by = f"val_{experiment.metric}"
+        self.split = split = prepare(spec.experiment, self.config, spec.noise, job.source)
+        self.model = seeded(
+            lambda: experiment.model(self.config, split.train.x.shape[1]), "weights", spec.experiment, spec.seed
+        )
+        if experiment.start is not None:
+            experiment.start(self.config, job.source, self.model)
+        self.method = parse_method(spec.method)
+        self.draw = generator("anchors", spec.experiment, spec.seed)
+        self.loss = self.method.loss_fn(spec.params, **self.config.relaxation, generator=self.draw)
+
+    def trained(self) -> Trained:
+        """Train, and go on with harder data where the experiment has such a thing; what the last round gave."""
+        part = self.split.train
+        trained = self._fit(part, 0)
+        for number in self._rounds():
+            assert self.experiment.harder is not None
+            part = self.experiment.harder(self.config, self.job.source, part, self._scores)
+            trained = self._fit(part, number)
+        return trained
+
+    def judged(self) -> Judged:
+        """What the experiment itself makes of test data, and what it wants to show of the first seed."""
+        experiment, split, judged = self.experiment, self.split, Judged({})
+        if experiment.judge is not None:
+            threshold = best_threshold(self._scores(split.train), split.train.y)
+            judged = experiment.judge(self.config, self.job.source, self._scores(split.test), threshold)
+        if experiment.show is not None and self.job.spec.seed == 0:
+            judged = Judged(judged.metrics, experiment.show(self.model, split))
+        return judged
+
+    def clean_up(self) -> None:
+        """The checkpoints of all rounds but the first, whose own training removes it."""
+        for number in self._rounds():
+            if (stored := self.job.checkpoint(number)) is not None:
+                stored.remove()
+
+    def _rounds(self) -> range:
+        return range(1, self.config.rounds + 1 if self.experiment.harder is not None else 1)
+
+    def _fit(self, part: Part, number: int) -> Trained:
+        spec, experiment, config = self.job.spec, self.experiment, self.config
+        schedule = make_schedule(spec, config, self.method, len(part))
+        # A search run never looks at test data, not even to report it.
+        parts = ("train", "val") if self.searching or experiment.judge is not None else ("train", "val", "test")
+        shown = _measured(self.split, config.measured)
+        trained = train(
+            self.model,
+            self.loss,
+            part,
+            schedule,
+            lambda network: measure(network, shown, parts, metric=experiment.metric, batch=config.at_once),
+            augment=experiment.augment,
+            draws={"anchors": self.draw},
+            checkpoint=self.job.checkpoint(number),
+            keep_by=self.chosen_by if config.keeps_best and experiment.judge is not None else None,
+            board=board_of(self.job.board, spec, self.job.key, schedule.iterations, number),
+        )
+        if trained.kept is not None:
+            self.model.load_state_dict(trained.kept)
+        return trained
+
+    def _scores(self, part: Part) -> Tensor:
+        return scores_of(self.model, part, self.config.at_once)
 
 
 @lru_cache(maxsize=8)
@@ -153,49 +181,16 @@ def make_schedule(spec: RunSpec, config: Config, method: Method, items: int) -> 
         weight_decay=float(spec.params["weight_decay"]),
         optimizer=config.optimizer,
         momentum=config.momentum,
-        evaluate_every=0 if spec.stage == "search" else config.evaluate_every,
-    )
-    if isinstance(config, PhotoConfig):
-        return dataclasses.replace(
-            schedule,
-            evaluate_every=config.evaluate_every if config.early else schedule.evaluate_every,
-            batch_size=config.batch_size or None,
-            chunk=config.chunk or None,
-            seed=spec.seed,
-        )
-    if not isinstance(config, EpochConfig):
-        return schedule
-    size = config.batch_of(method)
-    steps = steps_per_epoch(items, size)
-    epochs, drops = config.lengthened(method)
-    return dataclasses.replace(
-        schedule,
-        iterations=epochs * steps,
-        evaluate_every=schedule.evaluate_every * steps,
-        batch_size=size,
+        evaluate_every=0 if spec.stage == "search" and not config.keeps_best else config.evaluate_every,
         seed=spec.seed,
-        drops=tuple(drop * steps for drop in drops),
-        factor=config.factor,
     )
+    return config.paced(schedule, method, items)
 
 
-def _relaxation(config: Config) -> dict[str, Any]:
-    """The settings of UniLoss."""
-    if not isinstance(config, EpochConfig):
-        return {}
-    return {"anchors": config.anchors, "interpolation": config.interpolation, "fraction": config.fraction}
-
-
-def _shown(config: Config, split: Split) -> tuple[Split, int | None]:
-    """What is measured, and how many items at once: of large training data a part is enough."""
-    if isinstance(config, PhotoConfig):
-        return split, config.chunk or AT_ONCE
-    if not isinstance(config, EpochConfig):
-        return split, None
-    count = config.train_measured
-    if not 0 < count < len(split.train):
-        return split, AT_ONCE
-    return dataclasses.replace(split, train=split.train.first(count)), AT_ONCE
+def _measured(split: Split, count: int) -> Split:
+    """Of large training data a part is enough to measure."""
+    few = 0 < count < len(split.train)
+    return dataclasses.replace(split, train=split.train.first(count)) if few else split
 
 
 def set_up_process() -> None:

@@ -22,7 +22,8 @@ from directloss.lab.experiments import get_experiment
 from directloss.lab.experiments.voc_action import ActionConfig
 from directloss.lab.methods import parse_method
 from directloss.lab.models.alexnet import AlexNet
-from directloss.lab.training import Schedule, Trained, train
+from directloss.lab.schedule import Schedule
+from directloss.lab.training import Trained, train
 from tests.lab.voc.commands import TINY, call, finish, info, lines, person
 from tests.lab.voc.devkits import Item, Scene, write_devkit
 

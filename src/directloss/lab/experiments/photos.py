@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,12 +13,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from directloss._checks import check_choice, fail
-from directloss.lab.config import Config
+from directloss.lab.config import AT_ONCE, Config
 from directloss.lab.data.images import CONTEXT, CROP
 from directloss.lab.experiments.base import Source
+from directloss.lab.methods import Method
 from directloss.lab.models import Scorer
 from directloss.lab.models.alexnet import AlexNet, load_weights
 from directloss.lab.rules import COUNT, COUNT_OR_ZERO, Rules, whole
+from directloss.lab.schedule import Schedule
 from directloss.lab.seeding import seeded
 
 LAYERS = ("all", "head")
@@ -77,6 +79,22 @@ class PhotoConfig(Config):
             fail("context", f"must leave room for the box in {self.size} pixels", self.context)
         if self.early and self.select_on != "val":
             fail("early", 'needs select_on="val": training data cannot say when to stop', self.select_on)
+
+    @property
+    def keeps_best(self) -> bool:
+        return self.early
+
+    @property
+    def rounds(self) -> int:
+        return self.hard_rounds
+
+    @property
+    def at_once(self) -> int:
+        return self.chunk or AT_ONCE
+
+    def paced(self, schedule: Schedule, method: Method, items: int) -> Schedule:
+        """In batches and chunks, where the config has them."""
+        return replace(schedule, batch_size=self.batch_size or None, chunk=self.chunk or None)
 
 
 def weights_name(path: str) -> str:

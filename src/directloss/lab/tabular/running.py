@@ -30,6 +30,7 @@ from directloss.lab.data import Part
 from directloss.lab.methods import parse_method
 from directloss.lab.models.mlp import Scorer
 from directloss.lab.records import Record, RunSpec, make_record, versions
+from directloss.lab.schedule import Schedule
 from directloss.lab.seeding import generator, seeded
 from directloss.lab.tabular.columns import check_numbers, choose, kinds_of
 from directloss.lab.tabular.comparing import bootstrap, interval
@@ -40,7 +41,7 @@ from directloss.lab.tabular.modelfile import Model, score
 from directloss.lab.tabular.reading import Table, read_table
 from directloss.lab.tabular.target import Target, read_target
 from directloss.lab.tensorboard import board_of
-from directloss.lab.training import Schedule, Trained, train
+from directloss.lab.training import Trained, train
 
 POINTS = 20
 """How often a run is measured on its way."""
