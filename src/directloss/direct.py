@@ -91,7 +91,7 @@ def direct_loss(
         problem.check()
         losses, counted = _theorem(problem, problem.epsilon(given), signs), problem.task.counted(problem.target)
     else:
-        if wanted and check_values:
+        if wanted and given is None and check_values:
             _warn_of_standstill(problem, solved, signs)
         losses, counted = _attach(problem.scores, solved), solved.counted
     return problem.reduce(losses, reduction, counted)

@@ -235,6 +235,7 @@ def test_a_huge_score_does_not_drown_the_small_ones(name: str, huge: float, gene
             assert torch.equal(task.augmented(far, target, epsilon, sign).chosen, wanted)
 
 
+@pytest.mark.filterwarnings("ignore:.*but no gradient")
 @pytest.mark.parametrize("epsilon", [5e-324, 1e-300, 1e-40, 1e40, 1e300, 1.7e308, "auto"])
 @pytest.mark.parametrize("scale", [5e-324, 1e-310, 1e-30, 1.0, 1e30, 1e300])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
