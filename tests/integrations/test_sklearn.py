@@ -233,7 +233,7 @@ X3, Y3 = np.arange(12.0).reshape(6, 2), np.array([0, 1, 0, 1, 0, 1])
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"metric": "acuracy"}, "task must be a known name"),
+        ({"metric": "acuracy"}, "metric must be a known name"),
         ({"metric": "chain"}, "metric must be a metric of items"),
         ({"epochs": 0}, "epochs must be a whole number of at least 1, but it is 0"),
         ({"learning_rate": -1}, "learning_rate must be positive and finite, but it is -1"),
