@@ -1,14 +1,15 @@
-"""Whole files or none: what is written goes to a temporary name first and is renamed when complete."""
+"""Whole files or none: what is written goes to a temporary name first and is renamed when complete. And their names."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from directloss._checks import DirectLossError
+from directloss._checks import DirectLossError, fail
 
 
 @contextmanager
@@ -29,6 +30,15 @@ def whole_file(path: Path, *, state: bool = False) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def content_name(argument: str, path: Path) -> str:
+    """The content of a file in short; what is computed with another file has another name."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=6)).hexdigest()
+    except OSError as error:
+        fail(argument, "must be a file that can be read", f"{path} ({error.strerror})")
 
 
 def write_all(files: Mapping[Path, bytes]) -> None:

@@ -19,7 +19,7 @@ from directloss._checks import check_count, fail
 from directloss.lab.campaign import Campaign
 from directloss.lab.config import Config
 from directloss.lab.experiments import Experiment, Source, get_experiment
-from directloss.lab.experiments.photos import PhotoConfig, make_alexnet, weights_name
+from directloss.lab.files import content_name
 from directloss.lab.folder import Folder, now
 from directloss.lab.pool import Pool
 from directloss.lab.progress import Display, Standing
@@ -144,8 +144,8 @@ def make_plan(request: Request) -> Plan:
     if cache is not None and experiment.ready is None:
         fail("--cache", f"must be left out: {experiment.name!r} has nothing to keep there", cache)
     experiment.check(config, root)
-    if weights is not None and isinstance(config, PhotoConfig):
-        make_alexnet(config, weights)  # complains about a file that does not fit
+    if weights is not None and experiment.weights is not None:
+        experiment.weights(config, weights)
     info |= {"config": config.to_dict(), "finished": None, "versions": versions(), "commit": commit()}
     info |= {"storage": request.storage or info.get("storage"), "data_root": root, LAUNCH: launch()}
     if experiment.ready is not None:
@@ -155,9 +155,9 @@ def make_plan(request: Request) -> Plan:
 
 
 def _weights_of(experiment: Experiment, path: str) -> str:
-    if not experiment.takes_weights:
+    if experiment.weights is None:
         fail("--weights", f"must be left out: {experiment.name!r} trains its network from the beginning", path)
-    return weights_name(path)
+    return content_name("--weights", Path(path))
 
 
 def _resumed(experiment: Experiment, request: Request) -> tuple[str, Path, Config, dict[str, Any]]:

@@ -292,7 +292,7 @@ def test_a_devkit_of_another_year(tmp_path: Path) -> None:
 
 def test_bad_weights(devkit: Path, tmp_path: Path) -> None:
     words = ("voc-action", "--data-root", devkit, "--out", tmp_path / "run", "--weights")
-    assert "--weights must be a file of weights" in call(*words, tmp_path / "none.pt", **SETTINGS).output
+    assert "--weights must be a file that can be read" in call(*words, tmp_path / "none.pt", **SETTINGS).output
     (tmp_path / "text.pt").write_text("no weights")
     result = call(*words, tmp_path / "text.pt", **SETTINGS)
     assert result.exit_code == 2

@@ -84,8 +84,9 @@ class Experiment:
     """What ``--data-root`` changes in the config."""
     with_dataset: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What ``--dataset`` changes besides, for each data set that needs it."""
-    takes_weights: bool = False
-    """Whether ``--weights`` means something: then the config has a key ``weights``, the file's content in short."""
+    weights: Callable[[Any, str], object] | None = None
+    """``weights(config, path)`` complains about a file of weights that does not fit; None where there is none to start
+    from. With it the config has a key ``weights``, the file's content in short."""
     ready: Callable[[Any, Source, int, Say], Ready] | None = None
     """``ready(config, source, workers, say)`` computes what all runs share, before the first of them."""
     start: Callable[[Any, Source, nn.Module], None] | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -95,15 +94,6 @@ class PhotoConfig(Config):
     def paced(self, schedule: Schedule, method: Method, items: int) -> Schedule:
         """In batches and chunks, where the config has them."""
         return replace(schedule, batch_size=self.batch_size or None, chunk=self.chunk or None)
-
-
-def weights_name(path: str) -> str:
-    """The content of a file in short; what is computed with other weights has another name."""
-    try:
-        with Path(path).open("rb") as file:
-            return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=6)).hexdigest()
-    except OSError as error:
-        fail("--weights", "must be a file of weights", f"{path} ({error.strerror})")
 
 
 def make_alexnet(config: PhotoConfig, weights: str | None) -> AlexNet:

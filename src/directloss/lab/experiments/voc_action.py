@@ -47,6 +47,7 @@ from directloss.lab.data.voc.action import UNKNOWN
 from directloss.lab.experiments.base import Experiment, Ready, Say, Source
 from directloss.lab.experiments.photos import (
     PhotoConfig,
+    make_alexnet,
     make_embed,
     make_model,
     notes_on_weights,
@@ -293,7 +294,7 @@ VOC_ACTION = Experiment(
     look=_look,
     needs_root=True,
     with_dataset={"chest-xray": {"classes": ["PNEUMONIA"]}},
-    takes_weights=True,
+    weights=make_alexnet,
     ready=_ready,
     start=start_from_weights,
 )

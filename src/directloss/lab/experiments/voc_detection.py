@@ -28,7 +28,7 @@ from directloss.lab.config import Grid
 from directloss.lab.data.voc import OBJECTS
 from directloss.lab.data.voc.making import DIGITS
 from directloss.lab.experiments.base import Experiment
-from directloss.lab.experiments.photos import make_model, start_from_weights
+from directloss.lab.experiments.photos import make_alexnet, make_model, start_from_weights
 from directloss.lab.experiments.regions import RegionConfig, data, draw, harder, judge, look, ready
 
 _DECAY = (1e-7,)
@@ -92,7 +92,7 @@ VOC_DETECTION = Experiment(
     look=look,
     needs_root=True,
     with_dataset={"voc": {"classes": list(OBJECTS)}, "make-voc": {"classes": list(DIGITS[:4])}},
-    takes_weights=True,
+    weights=make_alexnet,
     ready=ready,
     start=start_from_weights,
     judge=judge,
