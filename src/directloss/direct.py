@@ -127,15 +127,14 @@ def _fused(problem: Problem, given: float | Tensor | None, signs: tuple[int, ...
 
 
 def _warn_of_standstill(problem: Problem, solved: Solved, signs: tuple[int, ...]) -> None:
-    """With one sign decisions may have a loss and no gradient at all: nothing is worse, or nothing better in reach."""
-    if len(signs) > 1 or problem.task.advised_sign != "both" or solved.gradient is None:
+    """With sign +1 decisions may have a loss and no gradient at all, for example where all of them are wrong."""
+    if signs != (1,) or problem.task.advised_sign != "both" or solved.gradient is None:
         return
     if not bool(solved.gradient.any()) and bool(solved.loss.any()):
-        why = "no output is worse than the present one" if signs[0] > 0 else "no better output is within reach"
         warn_once(
             f"standstill {problem.task!r}",
-            f"{problem.task!r} has a loss of {float(solved.loss.mean()):.3g} but no gradient with sign={signs[0]:+d}: "
-            f'{why}. Use sign="both", which is the advice for this task. Said once.',
+            f"{problem.task!r} has a loss of {float(solved.loss.mean()):.3g} but no gradient with sign=+1: no worse "
+            'output is within reach, to move away from. Use sign="both", which is the advice for this task. Said once.',
         )
 
 
