@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from directloss import DirectLossError
-from directloss.lab import checkpoint as module
 from directloss.lab.checkpoint import FORMAT, Checkpoint
 from directloss.lab.data import Part
 from directloss.lab.schedule import Schedule
@@ -220,7 +219,7 @@ def test_a_write_that_fails_leaves_the_old_checkpoint(stored: Path, monkeypatch:
     def no_room(handle: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module.os, "fsync", no_room)
+    monkeypatch.setattr(os, "fsync", no_room)
     with pytest.raises(OSError, match="No space left"):
         run(stored.parent)
     assert stored.read_bytes() == before
