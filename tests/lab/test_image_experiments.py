@@ -248,6 +248,11 @@ def test_the_command_from_data_to_report_and_on(tmp_path: Path) -> None:
     assert (out / "figures" / "epochs-accuracy.svg").is_file()
     run("--out", str(out), "--resume", "--seeds", "3", "--workers", "1")
     assert len(read_records(out)) == 3
+    other = write_idx(tmp_path / "other", train=121)
+    words = [*command, "--out", str(out), "--resume", "--seeds", "4", "--data-root", str(other)]
+    refused = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert "must hold the data that the run began with" in " ".join(refused.stderr.split())
 
 
 BAD: list[tuple[str, dict[str, Any], str]] = [

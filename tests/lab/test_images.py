@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -11,12 +12,12 @@ import pytest
 import torch
 
 from directloss import DirectLossError
-from directloss.lab.data import Part
+from directloss.lab.data import Part, pictures
 from directloss.lab.data.cifar import read_cifar
 from directloss.lab.data.keypoints import bumps, pixel_labels, visible
 from directloss.lab.data.mouse import read_frames, read_table
 from directloss.lab.data.mpii import HEAD, Person, find_annotations, heads, read_persons, square
-from directloss.lab.data.pictures import crop_and_flip, read_classes, split_classes, zeros_against_rest
+from directloss.lab.data.pictures import crop_and_flip, read_classes, see_classes, split_classes, zeros_against_rest
 from directloss.lab.data.turning import turn_and_scale
 from tests.lab.image_files import idx, write_cifar, write_idx, write_mouse, write_mpii
 
@@ -113,6 +114,31 @@ def test_labels_of_another_data_set_are_noticed(tmp_path: Path) -> None:
     (tmp_path / "t10k-labels-idx1-ubyte.gz").unlink()
     (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(idx(np.arange(40)))
     with pytest.raises(DirectLossError, match="must have labels from 0 to 9, but it is a file with label 39"):
+        read_classes("mnist", str(tmp_path))
+
+
+def test_data_is_known_by_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed, other = write_idx(tmp_path / "packed"), write_idx(tmp_path / "other", train=121)
+    first = see_classes("mnist", str(packed))
+    assert first.published is None
+    for path in list(packed.iterdir()):
+        if path.suffix == ".gz":
+            path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
+            path.unlink()
+    assert see_classes("mnist", str(packed)) == first
+    assert see_classes("mnist", str(other)) != first
+    monkeypatch.setitem(pictures.PUBLISHED, first.digest, "mnist")
+    assert see_classes("mnist", str(packed)).published == "mnist"
+    with pytest.raises(DirectLossError, match=r"--data-root must hold the files of fashion-mnist.*with those of mnist"):
+        see_classes("fashion-mnist", str(packed))
+
+
+def test_images_without_pixels_are_refused(tmp_path: Path) -> None:
+    write_idx(tmp_path, side=28)
+    path = tmp_path / "t10k-images-idx3-ubyte"
+    path.with_suffix(".gz").unlink()
+    path.write_bytes(idx(np.zeros((40, 0, 28))))
+    with pytest.raises(DirectLossError, match="must hold images with pixels"):
         read_classes("mnist", str(tmp_path))
 
 

@@ -57,7 +57,7 @@ CLASS_TASKS = ("accuracy",)
 PAPER_METHODS = ("pos-ap", "neg-ap", "pos-01", "neg-01", "hinge-ap", "hinge-01", "per-ap", "per-01", "x-ent")
 """The nine methods of the papers' figures."""
 
-NUMBERS, FLAGS = ("anchors", "batch"), ("spline", "bits", "nearest", "control", "automatic")
+NUMBERS, FLAGS = ("anchors", "batch"), ("spline", "bits", "nearest", "random", "control", "automatic")
 """Options of methods: with a number, and without. Names have them in this order."""
 FOUND: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"ap": metrics.average_precision, "accuracy": metrics.accuracy}
 """The metrics in whose code UniLoss finds the comparisons for ``automatic``."""
@@ -72,7 +72,7 @@ SUMMARIES = {
     "uniloss-METRIC": "UniLoss: the metric relaxed by interpolation (ap, accuracy, pckh)",
     "mse-WIDTH": "heatmaps: squared error against Gaussian bumps of this width in pixels",
     "METHOD:batch=N": "any of them with batches of another size",
-    "uniloss-METRIC:OPTION": "UniLoss with anchors=N, spline, bits, nearest, control or automatic; or several",
+    "uniloss-METRIC:OPTION": "UniLoss with anchors=N, spline, bits, nearest, random, control or automatic; or several",
 }
 
 DEFAULT_EPSILON: dict[str, float | str] = {"direct": "auto", "hinge": 1.0}
@@ -160,7 +160,7 @@ class Method:
         from directloss.uniloss.byhand import by_hand
 
         return Anchoring(
-            *(number, number, number),
+            *((0, 0, 3 * number) if self.option("random") else (number, number, number)),
             space="bits" if self.option("bits") else "scores",
             best="nearest" if self.option("nearest") else "target",
             unit=by_hand(self.task).unit,

@@ -18,6 +18,7 @@ from rich.console import Console
 from directloss._checks import check_count, fail
 from directloss.lab.campaign import Campaign
 from directloss.lab.config import Config
+from directloss.lab.data.seen import Seen
 from directloss.lab.experiments import Experiment, Source, get_experiment
 from directloss.lab.files import content_name
 from directloss.lab.folder import Folder, now
@@ -143,15 +144,26 @@ def make_plan(request: Request) -> Plan:
     cache = str(request.cache) if request.cache is not None else info.get("cache")
     if cache is not None and experiment.ready is None:
         fail("--cache", f"must be left out: {experiment.name!r} has nothing to keep there", cache)
-    experiment.check(config, root)
+    seen = _same_data(experiment.check(config, root), info)
     if weights is not None and experiment.weights is not None:
         experiment.weights(config, weights)
     info |= {"config": config.to_dict(), "finished": None, "versions": versions(), "commit": commit()}
+    info |= {"data": None if seen is None else seen._asdict()}
     info |= {"storage": request.storage or info.get("storage"), "data_root": root, LAUNCH: launch()}
     if experiment.ready is not None:
         info |= {"weights": weights, "cache": cache}
         cache = cache or str(out / "cache")
     return Plan(experiment, config, preset, Folder(out), info, workers, storage, root, weights, cache, tensorboard)
+
+
+def _same_data(seen: Seen | None, info: dict[str, Any]) -> Seen | None:
+    """A run goes on with the data that it began with, wherever that lies now."""
+    known = info.get("data")
+    if seen is not None and known is not None and known["digest"] != seen.digest:
+        hint = "Give the folder of that data, or choose another folder with --out."
+        rule = f"must hold the data that the run began with ({known['digest']})"
+        fail("--data-root", rule, f"a folder of other data ({seen.digest})", hint)
+    return seen
 
 
 def _weights_of(experiment: Experiment, path: str) -> str:

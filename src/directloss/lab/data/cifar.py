@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from directloss._checks import fail
 
 PIXELS = 3 * 32 * 32
+COARSE = 20
+"""Of CIFAR-100: how many groups its classes have."""
 HOME = "cs.toronto.edu/~kriz/cifar.html"
 
 
@@ -88,4 +90,7 @@ def _read(path: Path, version: Version) -> tuple[Images, Images]:
         where = int((labels >= version.classes).argmax())
         rule = f"must have labels below {version.classes}"
         fail(str(path), rule, f"a file with label {labels[where]} in record {where}", "Is it the file of that name?")
+    if version.label_bytes > 1 and int(records[:, 0].max()) >= COARSE:
+        where = int((records[:, 0] >= COARSE).argmax())
+        fail(str(path), f"must have coarse labels below {COARSE}", f"a file with {records[where, 0]} in record {where}")
     return records[:, version.label_bytes :].reshape(-1, 3, 32, 32), labels

@@ -43,6 +43,8 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
         what = "too short to have a header" if found is None else f"a file with magic number {found}"
         fail(str(path), f"must be an idx file with magic number {magic}", what)
     shape = struct.unpack(f">{dimensions}I", data[4:header])
+    if 0 in shape[1:]:
+        fail(str(path), "must hold images with pixels", f"of shape {shape}")
     if len(data) - header != math.prod(shape):
         fail(str(path), f"must hold {math.prod(shape)} values for shape {shape}", f"{len(data) - header} values long")
     return np.frombuffer(data, np.uint8, offset=header).reshape(shape)

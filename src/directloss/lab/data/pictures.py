@@ -2,37 +2,57 @@
 
 from __future__ import annotations
 
+import hashlib
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 
 from directloss._checks import fail
 from directloss.lab.data.cifar import CIFAR, read_cifar
 from directloss.lab.data.idx import read_images
+from directloss.lab.data.seen import Seen
 from directloss.lab.data.split import Part, Split
 from directloss.lab.seeding import generator
 
 CLASSES = {"cifar10": 10, "cifar100": 100, "fashion-mnist": 10, "mnist": 10}
 """The sets of images with classes, and how many classes they have."""
+PUBLISHED = {"1c1c7f95c6823626": "mnist", "928921cb49538bb6": "fashion-mnist"}
+"""Digests of data as it was published, by which it is known wherever it lies, packed or not."""
 CROP_PADDING = 4
+Bytes = tuple[NDArray[np.uint8], NDArray[np.uint8]]
 
 
 @lru_cache(maxsize=1)
 def read_classes(name: str, root: str) -> tuple[Part, Part]:
     """Training and test images ``(n, channels, h, w)`` from 0 to 1, in the order of the files, with their classes."""
-    if name in CIFAR:
-        parts = read_cifar(Path(root), name)
-    else:
-        parts = read_images(Path(root), "train", name), read_images(Path(root), "test", name)
-        parts = tuple((images[:, None], labels) for images, labels in parts)  # type: ignore[assignment]
     train, test = (
         Part(torch.from_numpy(np.ascontiguousarray(images)).float() / 255, torch.from_numpy(labels.astype(np.int64)))
-        for images, labels in parts
+        for images, labels in _read(name, root)
     )
     return train, test
+
+
+def see_classes(name: str, root: str) -> Seen:
+    """Check the files and tell which they are; those of another known data set are refused."""
+    digest = hashlib.blake2b(digest_size=8)
+    for images, labels in _read(name, root):
+        digest.update(str(images.shape).encode() + np.ascontiguousarray(images).tobytes() + labels.tobytes())
+    seen = Seen(digest.hexdigest(), PUBLISHED.get(digest.hexdigest()))
+    if seen.published not in (None, name):
+        fail("--data-root", f"must hold the files of {name}", f"{root}, with those of {seen.published}")
+    return seen
+
+
+def _read(name: str, root: str) -> tuple[Bytes, Bytes]:
+    """Images ``(n, channels, h, w)`` and labels of the training and of the test files, as they are."""
+    if name in CIFAR:
+        return read_cifar(Path(root), name)
+    train, test = (read_images(Path(root), part, name) for part in ("train", "test"))
+    return (train[0][:, None], train[1]), (test[0][:, None], test[1])
 
 
 @lru_cache(maxsize=1)

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from directloss._checks import check_choice, fail
+from directloss._checks import DirectLossError, check_choice, fail
 from directloss.lab.config import Config, EpochConfig
 from directloss.lab.data import Part, Split
+from directloss.lab.data.seen import Seen
 from directloss.lab.methods import parse_method
 
 Say = Callable[[str, int, int], None]
@@ -76,8 +77,9 @@ class Experiment:
     """What it is judged by: records have ``{part}_{metric}``, and settings are chosen by it. See `lab.evaluation`."""
     augment: Callable[[Part, torch.Generator], Part] | None = None
     """Changes each training batch at random."""
-    look: Callable[[Any, str], None] | None = None
-    """``look(config, root)`` complains about what is missing at ``--data-root``; None where the data is drawn."""
+    look: Callable[[Any, str], Seen | None] | None = None
+    """``look(config, root)`` complains about what is missing at ``--data-root``, and tells which data it is, where that
+    can be told; None where the data is drawn."""
     needs_root: bool = False
     """Whether there is no data without ``--data-root``."""
     with_root: Mapping[str, Any] = field(default_factory=dict)
@@ -111,8 +113,8 @@ class Experiment:
         """The config that was stored with a run."""
         return type(self.presets["quick"]).from_dict(values)
 
-    def check(self, config: Config, root: str | None) -> None:
-        """Methods that fit the metric, and data that is there."""
+    def check(self, config: Config, root: str | None) -> Seen | None:
+        """Methods that fit the metric, and data that is there; which data, where that can be told."""
         for name in config.methods:
             method = parse_method(name)
             method.check_fits(self.metric)
@@ -120,8 +122,23 @@ class Experiment:
                 method.check_full_batch()
         if root is None:
             if self.needs_root:
-                fail("--data-root", f"must name the folder with the data of {self.name!r}", "missing")
-        elif self.look is None:
+                rule = f"must name the folder with the data of {self.name!r}"
+                fail("--data-root", rule, "missing", self._datasets(config))
+            return None
+        if self.look is None:
             fail("--data-root", f"must be left out: {self.name!r} draws its data itself", root)
-        else:
-            self.look(config, root)
+        try:
+            return self.look(config, root)
+        except DirectLossError as error:
+            hint = self._datasets(config)
+            if not hint or not str(error).startswith("--data-root"):
+                raise
+            raise DirectLossError(f"{error} {hint}") from None
+
+    def _datasets(self, config: Config) -> str:
+        """Which data is expected, and how to ask for other data."""
+        known = getattr(config, "datasets", ())
+        if len(known) < 2:
+            return ""
+        others = ", ".join(name for name in known if name != getattr(config, "dataset", ""))
+        return f"Expected is --dataset {getattr(config, 'dataset', '')}; known besides: {others}."

@@ -156,8 +156,11 @@ def _paper_cell(value: float | None) -> Cell:
 def _reference_note(run: Run, reference: Reference) -> str:
     config = run.info.get("config")
     settings = config if isinstance(config, dict) else {}
+    seen = run.info.get("data")
     if not reference.dataset or settings.get("dataset") != reference.dataset:
         how = "other data than ours, so compare the course, not the height"
+    elif isinstance(seen, dict) and seen.get("published") is None:
+        how = f"ours is said to be {reference.dataset}, but was not recognised as what was published"
     else:
         how = (
             "the same data, of which we take a part" if settings.get("points") else "the same data, in parts of our own"

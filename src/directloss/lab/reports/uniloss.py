@@ -169,6 +169,18 @@ def _few_anchors(method: str, task: str, metric: str, within: float) -> Claim:
     return _alike("Fewer anchors do as well as 16 of each type.", "Sec. 4.5, Table 4", pairs, metric, within)
 
 
+def _random_anchors(method: str, metric: str) -> Claim:
+    return Claim(
+        "Random anchors alone cannot train the network.",
+        "Sec. 3.4",
+        (Comparison(method, f"{method}:random"),),
+        above=0.1,
+        fails_below=0.1,
+        metric=metric,
+        reading="We ask for a lead of more than 10 points of the mix of good, nearby and random ones.",
+    )
+
+
 def _questions(method: str, metric: str, rival: str, within: float) -> tuple[Claim, ...]:
     """What the paper does not ask, the same for both metrics."""
     return (
@@ -221,6 +233,7 @@ ABLATION_AP = Description(
     ),
     claims=(
         _few_anchors("uniloss-ap", "ap", "test_ap", 0.005),
+        _random_anchors("uniloss-ap", "test_ap"),
         *_questions("uniloss-ap", "test_ap", "pos-ap", 0.005),
     ),
     reference=_reference("Table 4: MNIST", {**_anchors("uniloss-ap", TABLE_4["ap"]), "x-ent": 99.89}, "mnist"),
@@ -237,6 +250,7 @@ ABLATION_ACCURACY = Description(
     ),
     claims=(
         _few_anchors("uniloss-accuracy", "accuracy", "test_accuracy", 0.02),
+        _random_anchors("uniloss-accuracy", "test_accuracy"),
         *_questions("uniloss-accuracy", "test_accuracy", "both-accuracy", 0.02),
     ),
     reference=_reference(
