@@ -118,7 +118,7 @@ def test_a_step_that_returns_something_else_is_refused() -> None:
 
 
 def test_bad_settings() -> None:
-    with pytest.raises(dl.DirectLossError, match="task must be a known name"):
+    with pytest.raises(dl.DirectLossError, match="metric must be a known name"):
         WholeMetric("acuracy")
     with pytest.raises(dl.DirectLossError, match="learning_rate must be positive"):
         DirectLossModule(scorer(), learning_rate=0.0)

@@ -1,9 +1,10 @@
 """``ablation-...``: what matters in UniLoss? Its Sec. 4.5 and Tables 3 and 4, and questions of our own.
 
 The paper: 5, 10 or 16 anchors of each type in all three tasks (Table 4); batches of 8 to 1,024 images on CIFAR-10
-(Table 3); random anchors alone, with which it cannot train (Sec. 3.4). Ours: the distance spline in place of inverse distances; good anchors around the nearest optimum; binaries
-flipped as they stand, as in the paper, or scores moved; constants in place of the metric's values; comparisons found in
-the metric's code or written by hand, which must agree; and direct loss on the same metric.
+(Table 3); random anchors alone, with which it cannot train (Sec. 3.4). Ours: the distance spline in place of inverse
+distances; good anchors around the nearest optimum; binaries flipped as they stand, as in the paper, or scores moved;
+constants in place of the metric's values; comparisons found in the metric's code or written by hand, which must agree;
+and direct loss on the same metric.
 
 Each of these is a method with options in its name, see `directloss.lab.methods`; everything else is as in ``mnist-ap``,
 ``cifar10`` and ``pose``.
