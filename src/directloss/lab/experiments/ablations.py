@@ -62,7 +62,7 @@ def _variants(method: str) -> tuple[str, ...]:
 
 _AP = ("x-ent", "pos-ap", *_variants("uniloss-ap"))
 _ACCURACY = ("x-ent", "both-accuracy", *_variants("uniloss-accuracy"))
-_POSE = ("uniloss-pckh", *(f"uniloss-pckh:{option}" for option in ("anchors=5", "anchors=10", "bits", "control")))
+_POSE = ("uniloss-pckh", *(f"uniloss-pckh:{option}" for option in ("anchors=5", "anchors=10", "control")))
 _BATCH = tuple("uniloss-accuracy" if size == 128 else f"uniloss-accuracy:batch={size}" for size in SIZES)
 
 _SMALL = _shrunk(

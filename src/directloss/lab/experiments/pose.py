@@ -10,7 +10,7 @@ head box, so PCK has a stated reference: a prediction is right within 5 % of the
 What the paper leaves open, and what we chose:
 
 - Not left open, but changed: anchors of UniLoss lie in score space, where each is the configuration of some scores. The
-  paper's way, bits flipped as they stand, is ``uniloss-pckh:bits``, compared in ``ablation-pose``.
+  paper's way, bits flipped as they stand, is ``uniloss-pckh:bits``, which takes several times as long.
 - The head's joints are upper neck and head top. Test persons are 3,000 of the training file's, since the annotations
   of the test images are not public; 1,000 more are for validation. No image is in two parts. All have the same
   split in MPII; of the 90 frames each seed takes 18 for test and 12 for validation.
