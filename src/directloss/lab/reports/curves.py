@@ -75,7 +75,7 @@ def over_epochs(run: Run, figure: Figure, what: Metric, canvas: Canvas, axes: Ax
                 continue
             steps, mean, low, high = found
             epochs = steps / steps[-1] * planned * (_stretch(run) if method.startswith("uniloss") else 1)
-            name = f"{'uniloss' if method.startswith('uniloss') else method} {part}"
+            name = f"{_brief(method)} {part}"
             seen = look(method)
             looks[name] = replace(seen, dash="solid") if part == "val" else replace(seen, dash=(0, (4, 2)), marker="")
             marks = slice(0, None, max(1, len(steps) // 6))
@@ -95,6 +95,17 @@ def over_epochs(run: Run, figure: Figure, what: Metric, canvas: Canvas, axes: Ax
     title = f"{capital(what.label)} over epochs, training and validation"
     lines = "Solid with marks: validation; dashed: training."
     return Drawing(title, f"{title}: {seeds_text(run)}. {lines}{zoomed}", f"{title}. At the end: {listed(ends, what)}.")
+
+
+def _brief(method: str) -> str:
+    """UniLoss without its metric, which the axis names, but with its options.
+
+    Example:
+        >>> _brief("x-ent"), _brief("uniloss-ap"), _brief("uniloss-ap:bits")
+        ('x-ent', 'uniloss', 'uniloss:bits')
+    """
+    base, colon, options = method.partition(":")
+    return f"{'uniloss' if base.startswith('uniloss') else base}{colon}{options}"
 
 
 def rivals(run: Run, first: str, key: str) -> list[str]:
