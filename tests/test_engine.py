@@ -474,6 +474,11 @@ def test_a_problem_without_weight_has_no_part_in_anything(name: str, spoiled: fl
         )
         torch.testing.assert_close(found, wanted)
         assert not found[1].any()
+    masks = {"accuracy": torch.ones(3, dtype=torch.bool)}
+    free = wrong.clone().requires_grad_()
+    mask = masks.get(name, torch.ones_like(target) > 0)
+    masked = dl.direct_loss(free, target, name, weight=weight, mask=mask, sign="both")
+    assert slope(free, masked).isfinite().all()
     if name == "accuracy":  # where mask and weight say the same
         masked = scores.clone().requires_grad_()
         found = slope(masked, dl.direct_loss(masked, target, name, mask=weight > 0, weight=weight, sign="both"))

@@ -141,21 +141,24 @@ def prepare(
             f"scores of shape {tuple(scores.shape)} are {scores.numel()} problems of one item each under {task!r}. For "
             f"one problem of {scores.numel()} items squeeze(-1) scores and target, or pass dim=0. Said once.",
         )
+    batch_shape = scores.shape[: scores.dim() - task.event_dims]
+    item_weight: Tensor | None = None
+    if weight is not None:
+        weight = check_tensor("weight", weight)
+        if weight.shape != batch_shape and weight.shape == target.shape:
+            weight, item_weight = None, weight
+        else:
+            weight = check_weight(weight, batch_shape, "problem").to(_result_type(scores))
+            shown = weight > 0
+            scores = torch.where(shown.reshape(*shown.shape, *(1,) * task.event_dims), scores, 0.0)
     if mask is not None:
         scores, target, mask = _blank_padding(task, scores, target, mask)
         if not task.padding_label:
             # Looked at before padding gets its label, so that a user's own -1 is refused.
             task.check(scores, target, check_values)
             check_values = False
-    if weight is not None:
-        weight = check_tensor("weight", weight)
-        batch_shape = scores.shape[: scores.dim() - task.event_dims]
-        if weight.shape != batch_shape and weight.shape == target.shape:
-            task, weight = _weigh_items(task, weight, mask, batch_shape), None
-        else:
-            weight = check_weight(weight, batch_shape, "problem").to(_result_type(scores))
-            shown = weight > 0
-            scores = torch.where(shown.reshape(*shown.shape, *(1,) * task.event_dims), scores, 0.0)
+    if item_weight is not None:
+        task = _weigh_items(task, item_weight, mask, batch_shape)
     if mask is not None:
         if task.target_dims == 0:
             hidden = mask.to(_result_type(scores))

@@ -195,13 +195,9 @@ class ForeignTask(Task):
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
-        self.event_dims = int(getattr(inner, "event_dims", 1))
-        self.target_dims = int(getattr(inner, "target_dims", 1))
-        self.maskable = bool(getattr(inner, "maskable", False))
-        self.advised_sign = getattr(inner, "advised_sign", Task.advised_sign)
-        for hook in HOOKS:
-            if callable(getattr(inner, hook, None)):
-                setattr(self, hook, getattr(inner, hook))
+        for name in (*SETTINGS, *HOOKS):
+            if hasattr(inner, name):
+                setattr(self, name, getattr(inner, name))
 
     def predict(self, scores: Tensor) -> Output:
         return self.inner.predict(scores)
@@ -225,6 +221,9 @@ class ForeignTask(Task):
 
 
 METHODS = ("predict", "augmented", "truth", "loss", "score")
+SETTINGS = (
+    "event_dims", "target_dims", "shape_words", "maskable", "padding_label", "advised_sign", "no_item_weights",
+)  # fmt: skip
 HOOKS = ("infer", "check", "counted", "value", "weighted", "auto_epsilon", "steadied", "fused")
 Factory = Callable[..., Task]
 

@@ -167,11 +167,11 @@ def steadied(
     ideal = weights.best[relevant] - position_loss(torch.zeros_like(predicted.n_w), relevant, irrelevant, weights)
     value = weights.best[relevant] - position_loss(predicted.n_w, relevant, irrelevant, weights)
     real = (target >= 0) & ((relevant > 0) & (irrelevant > 0))[:, None]
-    return without_growth(gradient, scores, real, 1 - value / ideal, predicted.scale)
+    return less_growth(gradient, scores, real, 1 - value / ideal, predicted.scale)
 
 
-def without_growth(gradient: Tensor, scores: Tensor, real: Tensor, wrong: Tensor, scale: Tensor) -> Tensor:
-    """The gradient ``(..., n)`` without what makes all ``real`` scores grow.
+def less_growth(gradient: Tensor, scores: Tensor, real: Tensor, wrong: Tensor, scale: Tensor) -> Tensor:
+    """The gradient ``(..., n)`` with less of what makes all ``real`` scores grow: the less is wrong, the less of it.
 
     ``wrong`` ``(...)`` is the share of the metric that is lost; ``scale`` ``(...)`` brings the scores to a size whose
     squares do not overflow.

@@ -1,4 +1,4 @@
-"""Whole files or none: what is written goes to a temporary name first and is renamed when complete. And their names."""
+"""Whole files or none: written under a temporary name, renamed when complete. And a name for what a file holds."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from directloss._checks import IGNORE
 from directloss.kernels import LEAST_UNIT, bounded, weighted
-from directloss.kernels.tensor import without_growth
+from directloss.kernels.tensor import less_growth
 from directloss.metrics.ranking import PartialAUCMetric
 from directloss.task import Solved
 from directloss.tasks.ranking import Ranking, RankingTask
@@ -108,7 +108,7 @@ class WeightedAUC(AUC):
         scale = 1 / torch.where(peak > 0, peak, 1.0)
         relevant, irrelevant = items.mass
         whole = ((relevant > 0) & (irrelevant > 0))[..., None]
-        return without_growth(slope, scores, real & whole, losses.double(), scale)
+        return less_growth(slope, scores, real & whole, losses.double(), scale)
 
     def __repr__(self) -> str:
         return "AUC() with weights of items"

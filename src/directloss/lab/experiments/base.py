@@ -130,10 +130,7 @@ class Experiment:
         try:
             return self.look(config, root)
         except DirectLossError as error:
-            hint = self._datasets(config)
-            if not hint or not str(error).startswith("--data-root"):
-                raise
-            raise DirectLossError(f"{error} {hint}") from None
+            raise DirectLossError(f"{error} {self._datasets(config)}".rstrip()) from None
 
     def _datasets(self, config: Config) -> str:
         """Which data is expected, and how to ask for other data."""
