@@ -229,16 +229,24 @@ def test_the_papers_numbers_stand_beside_ours(tmp_path: Path) -> None:
     assert "Paper, Table 4: MNIST; other data than ours" in table.notes[-1]
 
 
+MNIST = {"dataset": "mnist", "points": 0}
+
+
 @pytest.mark.parametrize(
-    ("config", "words"),
+    ("config", "data", "words"),
     [
-        ({"dataset": "mnist", "points": 100}, "the same data, of which we take a part"),
-        ({"dataset": "mnist", "points": 0}, "the same data, in parts of our own"),
-        ({"dataset": "fashion-mnist"}, "other data than ours"),
+        ({"dataset": "mnist", "points": 100}, None, "the same data, of which we take a part"),
+        (MNIST, None, "the same data, in parts of our own"),
+        (MNIST, {"published": "mnist", "checkable": True}, "the same data, in parts of our own"),
+        (MNIST, {"published": None, "checkable": True}, "its files are not those that were published"),
+        (MNIST, {"published": None, "checkable": False}, "its files could not be checked"),
+        ({"dataset": "fashion-mnist"}, None, "other data than ours"),
     ],
 )
-def test_the_note_says_whose_data_it_is(config: dict[str, Any], words: str, tmp_path: Path) -> None:
-    write_run(tmp_path, records("mnist-ap", 2), run_info("mnist-ap", config=config))
+def test_the_note_says_whose_data_it_is(
+    config: dict[str, Any], data: dict[str, Any] | None, words: str, tmp_path: Path
+) -> None:
+    write_run(tmp_path, records("mnist-ap", 2), {**run_info("mnist-ap", config=config), "data": data})
     assert words in table_of(tmp_path, "mnist-ap").notes[-1]
 
 

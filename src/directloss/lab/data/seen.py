@@ -14,6 +14,8 @@ class Seen(NamedTuple):
     digest: str
     published: str | None = None
     """The name of the data set, where the content is what was published under it."""
+    checkable: bool = False
+    """Whether we know what was published under the name that the user gave."""
 
 
 def see_file(path: Path) -> Seen:

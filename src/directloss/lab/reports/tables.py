@@ -160,7 +160,8 @@ def _reference_note(run: Run, reference: Reference) -> str:
     if not reference.dataset or settings.get("dataset") != reference.dataset:
         how = "other data than ours, so compare the course, not the height"
     elif isinstance(seen, dict) and seen.get("published") is None:
-        how = f"ours is said to be {reference.dataset}, but was not recognised as what was published"
+        doubt = "are not those that were published" if seen.get("checkable") else "could not be checked"
+        how = f"the same data, if ours is what its name says: its files {doubt}"
     else:
         how = (
             "the same data, of which we take a part" if settings.get("points") else "the same data, in parts of our own"
