@@ -1,4 +1,4 @@
-"""What all tests share: one thread, fixed seeds, and warnings that are said anew in every test."""
+"""What all tests share: one thread and fixed seeds."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import os
 import hypothesis
 import pytest
 import torch
-
-from directloss._checks import forget_warnings
 
 # The problems of the tests are tiny: a second thread costs more than it brings, and test processes share the cores.
 torch.set_num_threads(1)
@@ -21,9 +19,8 @@ hypothesis.settings.load_profile("directloss")
 
 @pytest.fixture(autouse=True)
 def _fresh_state() -> None:
-    """Tests must not depend on their order: seeds and the memory of `warn_once` start anew."""
+    """Tests must not depend on their order: seeds start anew."""
     torch.manual_seed(0)
-    forget_warnings()
 
 
 @pytest.fixture

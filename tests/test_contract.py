@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import directloss as dl
-from directloss.task import as_task
+from directloss._registry import as_task
 from tests.contract import CHECKS, make_task
 from tests.oracle import Case, all_cases, draw_scores
 from tests.toys import Pick

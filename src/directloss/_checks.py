@@ -12,7 +12,9 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,7 +23,7 @@ import torch
 from torch import Tensor
 
 IGNORE = -1
-"""The label that stands for padding inside the library; users say it with ``mask``."""
+"""The label that stands for padding inside the library; users give a ``mask``."""
 
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -155,6 +157,25 @@ def check_positive(argument: str, value: object, hint: str = "") -> float:
     return number
 
 
+def check_not_negative(argument: str, value: object, hint: str = "") -> float:
+    """A finite number of at least 0."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        fail(argument, "must be a number of at least 0", repr(value), hint)
+    number = float(value)
+    if not (math.isfinite(number) and number >= 0):
+        fail(argument, "must be finite and at least 0", value, hint)
+    return number
+
+
+def check_share(argument: str, value: object) -> float | Tensor:
+    """A number from 0 to 1. A scalar tensor is taken as it is, because a look at its value would stall a GPU."""
+    if isinstance(value, Tensor) and value.dim() == 0:
+        return value.detach()
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) <= 1:
+        fail(argument, "must be a share from 0 to 1", repr(value))
+    return float(value)
+
+
 def check_count(argument: str, value: object, least: int = 1) -> int:
     """A whole number of at least 1, or another least number."""
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
@@ -162,12 +183,14 @@ def check_count(argument: str, value: object, least: int = 1) -> int:
     return int(value)
 
 
-def check_sign(sign: object) -> tuple[int, ...]:
-    """+1 (away from worse), -1 (towards better), or "both": the signs to take the mean over."""
+def check_sign(sign: object, advised: int | str = "both") -> tuple[int, ...]:
+    """+1 (away from worse), -1 (towards better), "both" or "auto" (what the task advises): the signs to average over."""
+    if isinstance(sign, str) and sign == "auto":
+        sign = advised
     if isinstance(sign, str) and sign == "both":
         return (+1, -1)
     if isinstance(sign, bool) or not isinstance(sign, Real) or sign not in (1, -1):
-        fail("sign", 'must be +1 (away from worse), -1 (towards better) or "both"', repr(sign))
+        fail("sign", 'must be +1 (away from worse), -1 (towards better), "both" or "auto"', repr(sign))
     return (+1,) if sign == 1 else (-1,)
 
 
@@ -193,15 +216,28 @@ def near(word: object, known: Iterable[str] | Mapping[str, str], most: int = 3) 
     return f"Did you mean {' or '.join(repr(name) for name in close)}?" if close else ""
 
 
-_told: set[str] = set()
+_told: ContextVar[set[str] | None] = ContextVar("told", default=None)
 _NOT_THE_USERS = tuple(str(Path(file).parent) + os.sep for file in (__file__, torch.__file__))
 
 
+@contextmanager
+def remembering(told: set[str]) -> Iterator[None]:
+    """Inside, `warn_once` repeats nothing that is in ``told``: each loss module has such a set of its own."""
+    before = _told.set(told)
+    try:
+        yield
+    finally:
+        _told.reset(before)
+
+
 def warn_once(key: str, message: str) -> None:
-    """Say it the first time only: a training loop would otherwise repeat it thousands of times."""
-    if key not in _told:
-        _told.add(key)
-        warnings.warn(message, DirectLossWarning, stacklevel=_users_level())
+    """Warn, once per loss module; from a plain function every time, and Python's filters show it once per line."""
+    told = _told.get()
+    if told is not None:
+        if key in told:
+            return
+        told.add(key)
+    warnings.warn(message, DirectLossWarning, stacklevel=_users_level())
 
 
 def _users_level() -> int:
@@ -226,10 +262,5 @@ def warn_of_probabilities(scores: Tensor) -> None:
         warn_once(
             "probabilities as decisions",
             "All scores lie between 0 and 1, and a decision is yes where its score is above 0. If these are "
-            "probabilities, pass logits instead, or scores - 0.5 for a threshold of 0.5. Said once.",
+            "probabilities, pass logits instead, or scores - 0.5 for a threshold of 0.5.",
         )
-
-
-def forget_warnings() -> None:
-    """Let `warn_once` speak again (for tests and notebooks)."""
-    _told.clear()

@@ -19,7 +19,8 @@ from directloss._checks import (
     fail,
     warn_once,
 )
-from directloss.task import Task, as_task
+from directloss._registry import as_task
+from directloss.task import Task
 
 Dim = int | Sequence[int]
 SIGNED = {
@@ -53,17 +54,10 @@ class Problem(NamedTuple):
         """Let the task look at scores and target."""
         self.task.check(self.scores, self.target, self.check_values)
 
-    def epsilon(self, given: float | Tensor | None) -> float | Tensor:
-        """The user's epsilon, or the task's own choice for None; a number, or a tensor of shape ``b``."""
-        if given is not None:
-            return given
-        scores, target = self.scores.detach(), self.target
-        if self.shown is None or not bool(self.shown.any()):
-            return self.task.auto_epsilon(scores, target)
-        found = self.task.auto_epsilon(scores[self.shown], target[self.shown])
-        if not isinstance(found, Tensor) or found.dim() == 0:
-            return found
-        return found.new_ones(self.batch_shape).masked_scatter(self.shown, found)
+    def repeated(self, scores: Tensor) -> Problem:
+        """The same problems for draws of perturbed scores ``(draws, *b, ...)``; their values need no second look."""
+        target = self.target.expand(scores.shape[0], *self.target.shape)
+        return self._replace(scores=scores, target=target, check_values=False)
 
     def check_one_each(self, values: Tensor, what: str) -> None:
         """A task returns one number for each problem."""
@@ -99,7 +93,7 @@ class Problem(NamedTuple):
         warn_once(
             f"uncounted {self.task!r}",
             f"{missing} of {counted.numel()} problems have no loss under {self.task!r} (for a ranking: no relevant "
-            "or no irrelevant item that counts). They have loss 0, gradient 0, no part in the mean. This is said once.",
+            "or no irrelevant item that counts). They have loss 0, gradient 0 and no part in the mean.",
         )
         counted = counted.to(_result_type(self.scores))
         return counted if self.weight is None else counted * self.weight
@@ -136,10 +130,11 @@ def prepare(
     if dim is not None:
         scores, target, mask, weight = _events_last(task, scores, target, mask, weight, dim)
     if scores.shape[-1:] == (1,) and scores.numel() > 1 and task.event_dims == task.target_dims == 1:
-        warn_once(
-            f"single items {task!r}",
-            f"scores of shape {tuple(scores.shape)} are {scores.numel()} problems of one item each under {task!r}. For "
-            f"one problem of {scores.numel()} items squeeze(-1) scores and target, or pass dim=0. Said once.",
+        fail(
+            "scores",
+            f"must have more than one item in at least one problem of {task!r}",
+            f"of shape {tuple(scores.shape)}, that is {scores.numel()} problems of one item each",
+            f"For one problem of {scores.numel()} items squeeze(-1) scores and target, or pass dim=0.",
         )
     batch_shape = scores.shape[: scores.dim() - task.event_dims]
     item_weight: Tensor | None = None

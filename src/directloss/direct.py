@@ -1,11 +1,12 @@
-"""The engine: the general loss gradient theorem, Theorem 1 of Song et al. (ICML 2016).
+"""The engine: the general loss gradient theorem, Theorem 1 of Song et al. (ICML 2016), under noise.
 
     grad E[L(y, y_w)]  =  lim_{epsilon -> 0}  sign / epsilon * E[ grad F(y_direct) - grad F(y_w) ]          Eq. (2)
     y_w      = argmax_y F(y)                                                                                Eq. (3)
     y_direct = argmax_y F(y) + sign * epsilon * L(target, y)                                                Eq. (3)
 
 With ``sign="both"`` the gradient is the mean of the two, ``(grad F(y_+) - grad F(y_-)) / (2 epsilon)``: a central
-difference in place of a one-sided one.
+difference in place of a one-sided one. The expectation is taken over noise on the scores (`directloss.noise`); the
+value is the loss of the scores as they are.
 
 The engine knows no concrete task. It asks for the two inferences and differentiates F, or takes both from the task in
 one go where the task knows a faster way.
@@ -13,18 +14,23 @@ one go where the task knows a faster way.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from directloss._checks import check_epsilon, check_sign, warn_once
+from directloss import epsilon as epsilons
+from directloss._checks import check_epsilon, check_share, check_sign, warn_once
 from directloss._dynamo import outside_graphs
-from directloss._functorch import transformable
-from directloss._module import LossModule
+from directloss._gradient import carrier, transformable, with_value
+from directloss._loss import TaskLoss
 from directloss._problem import Dim, Problem, prepare
 from directloss.distributed import Gather
+from directloss.noise import check_noise
 from directloss.task import Solved, Task
+
+START = 100
+"""``likelihood="auto"``: the step at which the gradient is half the likelihood's and half the theorem's."""
 
 
 @outside_graphs
@@ -35,7 +41,11 @@ def direct_loss(
     task: str | Task | Any,
     *,
     epsilon: float | Tensor | str = "auto",
-    sign: int | str = +1,
+    sign: int | str = "auto",
+    noise: float | str | None = "auto",
+    samples: int | str = "auto",
+    generator: torch.Generator | None = None,
+    likelihood: float | Tensor = 0.0,
     reduction: str = "mean",
     mask: Tensor | None = None,
     dim: Dim | None = None,
@@ -44,18 +54,23 @@ def direct_loss(
 ) -> Tensor:
     """The task loss itself, with the gradient of Theorem 1.
 
-    The value is the true loss of the batch (``1 - AP`` for ``"ap"``). The gradient with respect to the scores is
-    ``sign / epsilon * (dF(y_direct) - dF(y_w))``, and the chain rule carries it into the network.
+    The value is the true loss of the batch (``1 - AP`` for ``"ap"``). The gradient is that of the expected loss when
+    noise is added to the scores: the mean over draws of ``sign / epsilon * (dF(y_direct) - dF(y_w))``, both inferences
+    with the same noise. ``noise=0`` is the paper's theorem, on the scores as they are.
 
     Args:
         scores: what the network says, shape ``(..., n)`` for rankings and sets, ``(..., c)`` for classes; see the task.
         target: the labels, in the shape that the task asks for.
         task: a name (``directloss.tasks.names()`` lists them) or an object with the methods of `Task`.
         epsilon: how far the augmented inference looks, a positive number (or one for each problem); ``"auto"``
-            follows the scores.
-        sign: +1 moves away from worse outputs, -1 towards better ones, ``"both"`` takes the mean of the two. For
-            rankings +1 is enough; for decisions (``"accuracy"``, ``"f1"`` and their kind) take ``"both"``, since +1
-            alone sees only what is right already.
+            follows the noise and the task (`directloss.epsilon`).
+        sign: +1 moves away from worse outputs, -1 towards better ones, ``"both"`` takes the mean of the two;
+            ``"auto"`` is +1 for rankings and ``"both"`` for everything else.
+        noise: the scale of the noise; ``"auto"`` is 1, the unit of logits. 0 or None adds none.
+        samples: how many draws are averaged; ``"auto"`` makes 4,096 perturbed scores in all, at least one per score.
+        generator: the source of the noise; by default the global one of the scores' device.
+        likelihood: the share of the gradient that is that of the task's negative log-likelihood, from 0 to 1. The
+            value stays the task loss.
         reduction: ``"mean"``, ``"sum"`` or ``"none"`` over the problems of the batch.
         mask: True for real entries, False for padding; in the shape of ``target``.
         dim: the dimension (or dimensions) of ``scores`` that hold the items of one problem; the last by default.
@@ -69,83 +84,79 @@ def direct_loss(
     References:
         Song, Schwing, Zemel, Urtasun: Training Deep Neural Networks via Direct Loss Minimization, ICML 2016, Theorem 1.
 
-    Example:
+    Examples:
         >>> scores = torch.tensor([2.0, 1.0, 0.0], requires_grad=True)
-        >>> loss = direct_loss(scores, torch.tensor([0, 1, 0]), "ap", epsilon=3.0, sign=-1)
+        >>> loss = direct_loss(scores, torch.tensor([0, 1, 0]), "ap", noise=0, epsilon=3.0, sign=-1)
         >>> loss.item()
         0.5
         >>> loss.backward()
         >>> scores.grad
         tensor([ 0.3333, -0.3333,  0.0000])
     """
-    signs = check_sign(sign)
+    density = check_noise(noise, samples, generator)
+    share = check_share("likelihood", likelihood)
     problem = prepare(
         scores, target, task, reduction=reduction, mask=mask, dim=dim, weight=weight, check_values=check_values
     )
+    signs = check_sign(sign, problem.task.advised_sign)
     given = check_epsilon(epsilon, problem.batch_shape)
     wanted = torch.is_grad_enabled() and scores.requires_grad
-    if wanted and given is None and len(signs) > 1:
-        problem = problem._replace(scores=_steadied(problem))
-    solved = _fused(problem, given, signs if wanted else signs[:1], wanted)
-    if solved is None:
-        problem.check()
-        losses, counted = _theorem(problem, problem.epsilon(given), signs), problem.task.counted(problem.target)
+    step = epsilons.automatic(problem, density.scale) if given is None and wanted else 1.0 if given is None else given
+    if density.scale == 0 or not wanted:
+        found = _solve(problem, step, signs, wanted)
     else:
-        if wanted and given is None and check_values:
-            _warn_of_standstill(problem, solved, signs)
-        losses, counted = _attach(problem.scores, solved), solved.counted
-    return problem.reduce(losses, reduction, counted)
+        found = _solve(problem, step, signs, False)
+        drawn = _solve(problem.repeated(density.perturb(problem.scores, problem.task.density)), step, signs, True)
+        found = found._replace(slope=_mean(drawn.slope), gap=_mean(drawn.gap))
+    if not wanted:
+        return problem.reduce(found.losses, reduction, found.counted)
+    if density.scale == 0 and check_values:
+        _warn_of_standstill(problem, found, signs)
+    return problem.reduce(_attached(problem, found, share), reduction, found.counted)
 
 
-def mean_metric(
-    scores: Tensor, target: Tensor, task: str | Task | Any, *, mask: Tensor | None = None, dim: Dim | None = None
-) -> float:
-    """The metric of a task, a mean over the problems that count; NaN where none does, because 1 would be a lie."""
-    options = {"reduction": "none", "mask": mask, "dim": dim, "weight": None, "check_values": True}
-    problem = prepare(scores.detach(), target, task, **options)  # type: ignore[arg-type]
-    solved = _fused(problem, None, (1,), gradient=False)
-    if solved is None:
-        problem.check()
-        with torch.no_grad():
-            losses = problem.task.loss(problem.task.infer(problem.scores, problem.target), problem.target)
-        solved = Solved(losses, None, problem.task.counted(problem.target))
-    values = problem.task.value(solved.loss, problem.target)
-    shown = torch.ones_like(values, dtype=torch.bool) if problem.shown is None else problem.shown
-    return float(values[shown if solved.counted is None else shown & solved.counted].double().mean())
+class Found(NamedTuple):
+    """What the inferences of a batch gave."""
+
+    losses: Tensor
+    """Shape ``b``; in draws ``(draws, *b)``."""
+    counted: Tensor | None
+    slope: Tensor | None = None
+    """The gradient with respect to the scores, where the task computed it."""
+    gap: Tensor | None = None
+    """Else a number per problem whose gradient it is."""
 
 
-def _fused(problem: Problem, given: float | Tensor | None, signs: tuple[int, ...], gradient: bool) -> Solved | None:
+def _solve(problem: Problem, epsilon: float | Tensor, signs: tuple[int, ...], gradient: bool) -> Found:
+    """Both inferences, in the task's own fast way or through its five methods."""
+    solved = _fused(problem, epsilon, signs if gradient else signs[:1], gradient)
+    if solved is not None:
+        return Found(solved.loss, solved.counted, solved.gradient)
+    problem.check()
+    losses, gap = _theorem(problem, epsilon, signs, gradient)
+    return Found(losses, problem.task.counted(problem.target), gap=gap)
+
+
+def _fused(problem: Problem, epsilon: float | Tensor, signs: tuple[int, ...], gradient: bool) -> Solved | None:
     """Losses and gradients as the task itself knows them, if it does; the mean of both signs."""
     task, scores, target = problem.task, problem.scores.detach(), problem.target
-    solved = task.fused(scores, target, given, signs[0], gradient=gradient, check_values=problem.check_values)
+    solved = task.fused(scores, target, epsilon, signs[0], gradient=gradient, check_values=problem.check_values)
     if solved is None or solved.gradient is None or len(signs) == 1:
         return solved
-    other = task.fused(scores, target, given, signs[1], gradient=True, check_values=False)
+    other = task.fused(scores, target, epsilon, signs[1], gradient=True, check_values=False)
     if other is None or other.gradient is None:
         return None
     return Solved(solved.loss, solved.gradient / 2 + other.gradient / 2, solved.counted)
 
 
-def _warn_of_standstill(problem: Problem, solved: Solved, signs: tuple[int, ...]) -> None:
-    """With sign +1 decisions may have a loss and no gradient at all, for example where all of them are wrong."""
-    if signs != (1,) or problem.task.advised_sign != "both" or solved.gradient is None:
-        return
-    if not bool(solved.gradient.any()) and bool(solved.loss.any()):
-        warn_once(
-            f"standstill {problem.task!r}",
-            f"{problem.task!r} has a loss of {float(solved.loss.mean()):.3g} but no gradient with sign=+1: no worse "
-            'output is within reach, to move away from. Use sign="both", which is the advice for this task. Said once.',
-        )
+def _mean(draws: Tensor | None) -> Tensor | None:
+    """Over the draws, where there are any."""
+    return None if draws is None else draws[0] if len(draws) == 1 else draws.mean(0)
 
 
-def _steadied(problem: Problem) -> Tensor:
-    """The scores, with a gradient that goes through `Task.steadied` on its way back."""
-    scores, fixed = problem.scores.view_as(problem.scores), problem.scores.detach()  # 0 where a problem has no weight
-    scores.register_hook(lambda gradient: problem.task.steadied(gradient, fixed))  # type: ignore[no-untyped-call]
-    return scores
-
-
-def _theorem(problem: Problem, epsilon: float | Tensor, signs: tuple[int, ...]) -> Tensor:
+def _theorem(
+    problem: Problem, epsilon: float | Tensor, signs: tuple[int, ...], gradient: bool
+) -> tuple[Tensor, Tensor | None]:
     """Eq. (2) through the five methods of the task; autograd differentiates F, whatever F is made of."""
     task, scores, target = problem.task, problem.scores, problem.target
     with torch.no_grad():
@@ -154,15 +165,15 @@ def _theorem(problem: Problem, epsilon: float | Tensor, signs: tuple[int, ...]) 
         # The type that the gradient of F is carried in, too: as precise as the scores, if not more.
         losses = task.loss(predicted, target).to(torch.promote_types(fixed.dtype, torch.float32))
     problem.check_one_each(losses, "task.loss")
-    if not torch.is_grad_enabled():
-        return losses
+    if not gradient:
+        return losses, None
     with torch.no_grad():
         direct = [task.augmented(fixed, target, epsilon, sign) for sign in signs]
     # Away from y_+, or towards y_-, from where we are; with both signs, from the one to the other.
     towards = predicted if len(signs) == 1 else direct[1]
     gap = task.score(scores, direct[0]) - task.score(scores, towards)
     problem.check_one_each(gap, "task.score")
-    return _worth((gap * _factor(epsilon, signs, scores.dtype)).to(losses.dtype), losses)
+    return losses, (gap * _factor(epsilon, signs, scores.dtype)).to(losses.dtype)
 
 
 def _factor(epsilon: float | Tensor, signs: tuple[int, ...], kind: torch.dtype) -> float | Tensor:
@@ -179,69 +190,119 @@ def _factor(epsilon: float | Tensor, signs: tuple[int, ...], kind: torch.dtype) 
     return (sign / epsilon).clamp(-most, most)
 
 
-def _attach(scores: Tensor, solved: Solved) -> Tensor:
-    """The known losses together with their known gradient."""
-    if solved.gradient is None:
-        return solved.loss
-    wide = scores.to(solved.gradient.dtype)  # half precision only at the very end, where backward undoes this
-    if wide.dim() == 1 and solved.loss.dim() == 0:
-        return _worth(torch.dot(wide, solved.gradient), solved.loss)
-    product = wide * solved.gradient
-    inside = tuple(range(solved.loss.dim(), product.dim()))
-    return _worth(product.sum(inside) if inside else product, solved.loss)
+def _attached(problem: Problem, found: Found, share: float | Tensor) -> Tensor:
+    """The losses with their gradient, of which ``share`` is the likelihood's."""
+    if found.slope is not None:
+        gap = carrier(problem.scores, found.slope, found.losses.dim())
+    else:
+        assert found.gap is not None
+        gap = found.gap
+    if isinstance(share, Tensor) or share > 0:
+        companion = problem.task.likelihood(problem.scores, problem.target)
+        if companion is not None:
+            problem.check_one_each(companion, "task.likelihood")
+            gap = (1 - share) * gap + share * companion
+    return with_value(gap, found.losses.to(gap.dtype))
 
 
-def _worth(carrier: Tensor, value: Tensor) -> Tensor:
-    """The gradient of ``carrier`` with another value, whatever (infinity included) its own may be.
-
-    The value is written where autograd does not look: sums and products do not need their results to be differentiated.
-    An ``autograd.Function`` would do the same, and call Python from every backward pass.
-    """
-    carrier.detach().copy_(value)
-    return carrier
-
-
-def _shown(sign: int | str) -> str:
-    return repr(sign) if isinstance(sign, str) else f"{sign:+d}"
+def _warn_of_standstill(problem: Problem, found: Found, signs: tuple[int, ...]) -> None:
+    """Without noise, and with sign +1, decisions may have a loss and no gradient: for example if all are wrong."""
+    if signs != (1,) or problem.task.advised_sign != "both" or found.slope is None:
+        return
+    if not bool(found.slope.any()) and bool(found.losses.any()):
+        warn_once(
+            "standstill",
+            f"{problem.task!r} has a loss of {float(found.losses.mean()):.3g} but no gradient with sign=+1 and "
+            'noise=0: no worse output is within reach to move away from. Leave sign and noise at "auto".',
+        )
 
 
-class DirectLoss(LossModule):
+def mean_metric(
+    scores: Tensor, target: Tensor, task: str | Task | Any, *, mask: Tensor | None = None, dim: Dim | None = None
+) -> float:
+    """The metric of a task, a mean over the problems that count; NaN if none does."""
+    options = {"reduction": "none", "mask": mask, "dim": dim, "weight": None, "check_values": True}
+    problem = prepare(scores.detach(), target, task, **options)  # type: ignore[arg-type]
+    found = _solve(problem, 1.0, (1,), gradient=False)
+    values = problem.task.value(found.losses, problem.target)
+    shown = torch.ones_like(values, dtype=torch.bool) if problem.shown is None else problem.shown
+    return float(values[shown if found.counted is None else shown & found.counted].double().mean())
+
+
+class DirectLoss(TaskLoss):
     """`direct_loss` as a module, with the same arguments.
 
-    With ``gather=True`` the batch is that of all processes of ``torch.distributed``, joined along the first dimension;
-    value and parameter gradients under DDP or FSDP are those of one process with the whole batch. Every process has to
-    call it. A process group instead of True joins the processes of that group.
+    ``likelihood="auto"`` starts with the likelihood and moves over to the task loss: at step t of the training its
+    share of the gradient is ``100 / (100 + t)``. The steps are counted in training mode and are part of the
+    ``state_dict``.
 
-    Example:
+    With ``gather=True`` the batch is that of all processes of ``torch.distributed``, joined along the first dimension;
+    value and parameter gradients under DDP or FSDP are those of one process with the whole batch, and the noise is
+    that of the first process. Every process has to call it. A process group joins the processes of that group.
+
+    Examples:
         >>> loss_fn = DirectLoss("ap")
         >>> loss_fn
-        DirectLoss(AveragePrecision(), epsilon='auto', sign=+1, reduction='mean')
+        DirectLoss(AveragePrecision())
         >>> loss_fn(torch.tensor([2.0, 1.0, 0.0]), torch.tensor([1, 0, 1]))
         tensor(0.1667)
     """
+
+    steps: Tensor
 
     def __init__(
         self,
         task: str | Task | Any,
         *,
         epsilon: float | Tensor | str = "auto",
-        sign: int | str = +1,
+        sign: int | str = "auto",
+        noise: float | str | None = "auto",
+        samples: int | str = "auto",
+        generator: torch.Generator | None = None,
+        likelihood: float | str = "auto",
         reduction: str = "mean",
         dim: Dim | None = None,
         check_values: bool = True,
         gather: Gather = False,
     ) -> None:
         super().__init__(task, reduction, dim, check_values, epsilon, gather)
-        signs = check_sign(sign)
-        self.sign: int | str = signs[0] if len(signs) == 1 else "both"
+        check_sign(sign)
+        check_noise(noise, samples, generator)
+        self.sign, self.noise, self.samples, self.generator = sign, noise, samples, generator
+        self.likelihood = likelihood if likelihood == "auto" else check_share("likelihood", likelihood)
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
 
-    def forward(
-        self, scores: Tensor, target: Tensor, mask: Tensor | None = None, weight: Tensor | None = None
-    ) -> Tensor:
-        """The loss of a batch; see `direct_loss`."""
-        if self.gather is not False:
-            scores, target, mask, weight = self.joined(scores, target, mask, weight)
-        return direct_loss(scores, target, self.task, sign=self.sign, mask=mask, weight=weight, **self.options())
+    def loss(self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None) -> Tensor:
+        """See `direct_loss`."""
+        share = self._share(scores)
+        return direct_loss(
+            scores, target, self.task, sign=self.sign, noise=self.noise, samples=self.samples,
+            generator=self.generator, likelihood=share, mask=mask, weight=weight, **self.options(),
+        )  # fmt: skip
+
+    def _share(self, scores: Tensor) -> float | Tensor:
+        """The share of the likelihood in this step, which is counted."""
+        if not isinstance(self.likelihood, str):
+            return self.likelihood
+        share = START / (START + self.steps)
+        if self.training and torch.is_grad_enabled():
+            self.steps += 1
+        return share
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *more: Any) -> None:
+        # Checkpoints of losses that did not count their steps stay readable: training has gone on for long then.
+        state_dict.setdefault(prefix + "steps", torch.tensor(100 * START))
+        super()._load_from_state_dict(state_dict, prefix, *more)
 
     def extra_repr(self) -> str:
-        return f"{self.task!r}, epsilon={self.epsilon!r}, sign={_shown(self.sign)}, reduction={self.reduction!r}"
+        settings = {
+            "epsilon": self.epsilon, "sign": self.sign, "noise": self.noise, "samples": self.samples,
+            "likelihood": self.likelihood,
+        }  # fmt: skip
+        changed = [f"{name}={value!r}" for name, value in settings.items() if not _is_auto(value)]
+        changed += [] if self.reduction == "mean" else [f"reduction={self.reduction!r}"]
+        return ", ".join([repr(self.task), *changed])
+
+
+def _is_auto(value: object) -> bool:
+    return isinstance(value, str) and value == "auto"

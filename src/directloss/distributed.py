@@ -20,6 +20,7 @@ from torch import Tensor
 
 from directloss._checks import DirectLossError, check_tensor, fail
 from directloss._dynamo import outside_graphs
+from directloss._gradient import with_gradient_times
 
 Gather: TypeAlias = "bool | dist.ProcessGroup"
 """True for all processes, a process group for those in it, False for this process alone."""
@@ -92,24 +93,50 @@ class Shards:
 
 @outside_graphs
 def exchange(
-    tensors: Mapping[str, Tensor | None], gather: Gather, draws: torch.Generator | None = None
+    tensors: Mapping[str, Tensor | None], gather: Gather, draws: torch.Generator | None = None, loss: str = ""
 ) -> Shards | None:
-    """Bring the tensors of all processes to all; None where there is only this one. ``"scores"`` carry gradients."""
+    """Bring the tensors of all processes to all; None where there is only this one. ``"scores"`` carry gradients.
+
+    ``loss`` describes what each process is going to compute, which has to be the same.
+    """
     if gather is False or not (dist.is_available() and dist.is_initialized()):
         return None
     if torch._C._are_functorch_transforms_active():
         fail("gather", "must be False inside the transforms of torch.func", gather)
     group = None if gather is True else gather
     rank, size = dist.get_rank(group), dist.get_world_size(group)
-    mine = (_forms_of(tensors), draws.get_state() if draws is not None and rank == 0 else None)
+    mine = (_forms_of(tensors), loss, draws.get_state() if draws is not None and rank == 0 else None)
     told: list[Any] = [None] * size
     dist.all_gather_object(told, mine, group=group)
-    forms = _agreed([forms for forms, _ in told])
+    forms = _agreed([forms for forms, _, _ in told])
+    other = next((other for other, (_, name, _) in enumerate(told) if name != told[0][1]), None)
+    if other is not None:
+        found = f"{told[0][1]} on process 0 and {told[other][1]} on process {other}"
+        fail("loss", "must be the same on all processes, which compute it of the joined batch", found)
     parts = _gathered(tensors, forms, group)
     own = parts["scores"]
     if own is not None:
-        own[rank] = _Times.apply(tensors["scores"], size)  # type: ignore[no-untyped-call]
-    return Shards(parts, told[0][1])
+        own[rank] = with_gradient_times(tensors["scores"], size)  # type: ignore[arg-type]
+    return Shards(parts, told[0][2])
+
+
+@contextmanager
+def failing_together(gather: Gather) -> Iterator[None]:
+    """If the block raises on one process, it raises on all of them, and none waits for another that has stopped."""
+    group = None if gather is True else gather
+    error: Exception | None = None
+    try:
+        yield
+    except Exception as raised:
+        error = raised
+    told: list[str | None] = [None] * dist.get_world_size(group)  # type: ignore[arg-type]
+    mine = None if error is None else f"{type(error).__name__}: {error}"
+    dist.all_gather_object(told, mine, group=group)  # type: ignore[arg-type]
+    if error is not None:
+        raise error
+    for rank, other in enumerate(told):
+        if other is not None:
+            raise DirectLossError(f"The loss failed on process {rank}: {other}")
 
 
 @contextmanager
@@ -132,19 +159,6 @@ def check_gather(gather: object) -> Gather:
     if not isinstance(gather, kinds):
         fail("gather", "must be True, False or a process group that this process belongs to", repr(gather))
     return gather
-
-
-class _Times(torch.autograd.Function):
-    """The same values, with a gradient that is so many times as large."""
-
-    @staticmethod
-    def forward(ctx: Any, values: Tensor, factor: int) -> Tensor:
-        ctx.factor = factor
-        return values.view_as(values)
-
-    @staticmethod
-    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None]:
-        return grad_output * ctx.factor, None
 
 
 # ---------------------------------------------------------------------- what the others must know before

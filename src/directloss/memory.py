@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from directloss._checks import check_count, check_finite, check_same_shape, check_scores, fail
 from directloss._dynamo import outside_graphs
+from directloss._gradient import with_gradient_times
 
 
 class ScoreMemory(nn.Module):
@@ -67,7 +68,7 @@ class ScoreMemory(nn.Module):
         if self.check_values:
             check_finite(scores)
         old_scores, old_target = self._recalled(scores, target)
-        joined = torch.cat((_with_gradient_times(scores, 1 + len(old_scores) / len(scores)), old_scores))
+        joined = torch.cat((with_gradient_times(scores, 1 + len(old_scores) / len(scores)), old_scores))
         labels = torch.cat((target, old_target))
         self._scores, self._target = joined[: self.size].detach().clone(), labels[: self.size].clone()
         return joined, labels
@@ -102,10 +103,3 @@ class ScoreMemory(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{len(self)} of {self.size} items"
-
-
-def _with_gradient_times(scores: Tensor, factor: float) -> Tensor:
-    """The same values, with a gradient that is ``factor`` times as large."""
-    grown = scores * factor
-    grown.detach().copy_(scores)  # products do not need their results to be differentiated
-    return grown

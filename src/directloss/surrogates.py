@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from directloss import epsilon as epsilons
 from directloss._checks import check_epsilon
-from directloss._functorch import transformable
-from directloss._module import LossModule
+from directloss._gradient import transformable
+from directloss._loss import TaskLoss
 from directloss._problem import Dim, Problem, prepare
 from directloss.distributed import Gather
 from directloss.task import Task
@@ -40,7 +41,7 @@ def hinge_loss(
     ``epsilon`` is the size of the margin in units of the scores; the classic choice is 1. All other arguments are
     those of `direct_loss`.
 
-    Example:
+    Examples:
         >>> hinge_loss(torch.tensor([2.0, -1.0]), torch.tensor([1, 0]), "error", reduction="none")
         tensor([0., 0.])
     """
@@ -48,7 +49,8 @@ def hinge_loss(
         scores, target, task, reduction=reduction, mask=mask, dim=dim, weight=weight, check_values=check_values
     )
     problem.check()
-    margin = problem.epsilon(check_epsilon(epsilon, problem.batch_shape))
+    given = check_epsilon(epsilon, problem.batch_shape)
+    margin = epsilons.automatic(problem, noise=0.0) if given is None else given
     with torch.no_grad():
         worst = problem.task.augmented(problem.scores.detach(), problem.target, margin, +1)
         charge = problem.task.loss(worst, problem.target)
@@ -72,7 +74,7 @@ def perceptron_loss(
 
     ``F(y_w) - F(truth)``; it knows the task's outputs but not its loss. Arguments are those of `direct_loss`.
 
-    Example:
+    Examples:
         >>> perceptron_loss(torch.tensor([[1.0, 3.0, 0.0]]), torch.tensor([0]), "accuracy")
         tensor(2.)
     """
@@ -91,10 +93,10 @@ def _above_truth(problem: Problem, output: Any) -> Tensor:
     return task.score(scores, output) - task.score(scores, task.truth(problem.target))
 
 
-class HingeLoss(LossModule):
+class HingeLoss(TaskLoss):
     """`hinge_loss` as a module, with the same arguments; ``gather`` as in `DirectLoss`.
 
-    Example:
+    Examples:
         >>> HingeLoss("ap", epsilon=2.0)
         HingeLoss(AveragePrecision(), epsilon=2.0, reduction='mean')
     """
@@ -111,22 +113,18 @@ class HingeLoss(LossModule):
     ) -> None:
         super().__init__(task, reduction, dim, check_values, epsilon, gather)
 
-    def forward(
-        self, scores: Tensor, target: Tensor, mask: Tensor | None = None, weight: Tensor | None = None
-    ) -> Tensor:
-        """The loss of a batch; see `hinge_loss`."""
-        if self.gather is not False:
-            scores, target, mask, weight = self.joined(scores, target, mask, weight)
+    def loss(self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None) -> Tensor:
+        """See `hinge_loss`."""
         return hinge_loss(scores, target, self.task, mask=mask, weight=weight, **self.options())
 
     def extra_repr(self) -> str:
         return f"{self.task!r}, epsilon={self.epsilon!r}, reduction={self.reduction!r}"
 
 
-class PerceptronLoss(LossModule):
+class PerceptronLoss(TaskLoss):
     """`perceptron_loss` as a module, with the same arguments; ``gather`` as in `DirectLoss`.
 
-    Example:
+    Examples:
         >>> PerceptronLoss("ap")
         PerceptronLoss(AveragePrecision(), reduction='mean')
     """
@@ -142,12 +140,8 @@ class PerceptronLoss(LossModule):
     ) -> None:
         super().__init__(task, reduction, dim, check_values, gather=gather)
 
-    def forward(
-        self, scores: Tensor, target: Tensor, mask: Tensor | None = None, weight: Tensor | None = None
-    ) -> Tensor:
-        """The loss of a batch; see `perceptron_loss`."""
-        if self.gather is not False:
-            scores, target, mask, weight = self.joined(scores, target, mask, weight)
+    def loss(self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None) -> Tensor:
+        """See `perceptron_loss`."""
         return perceptron_loss(scores, target, self.task, mask=mask, weight=weight, **self.options())
 
     def extra_repr(self) -> str:

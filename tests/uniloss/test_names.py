@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from directloss import DirectLossError, metrics, tasks
-from directloss.task import measured
+from directloss._registry import measured
 from directloss.uniloss import Automatic, UniLoss
 from directloss.uniloss.byhand import BY_HAND
 from directloss.uniloss.names import by_name

@@ -15,8 +15,9 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 
 from directloss._checks import check_choice, check_positive, fail
+from directloss._registry import as_task
 from directloss.direct import DirectLoss, mean_metric
-from directloss.task import Task, as_task
+from directloss.task import Task
 
 PARTS = ("val", "test")
 Metric = str | Task | Callable[[Tensor, Tensor], Tensor | float]

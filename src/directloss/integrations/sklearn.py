@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from directloss._checks import DirectLossWarning, check_count, fail
+from directloss._registry import as_task
 from directloss.direct import direct_loss, mean_metric
 from directloss.integrations._fitting import (
     Network,
@@ -31,7 +32,7 @@ from directloss.integrations._fitting import (
     shuffled,
 )
 from directloss.integrations._lists import Lists
-from directloss.task import Task, as_task
+from directloss.task import Task
 from directloss.tasks import NDCG, Accuracy, CountTask, Error, GradedNDCG
 
 Array = npt.NDArray[Any]

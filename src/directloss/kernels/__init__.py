@@ -20,7 +20,6 @@ they are spread evenly. This does not depend on the order of the input, and a co
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -57,6 +56,8 @@ class PositionWeights(NamedTuple):
     """If not 0, ``m_i(n) = max(0, max_fpr * N - n)`` takes the table's place and ``max_fpr * N`` multiplies ``z``."""
     convex: bool = False
     linear: bool = False
+    peak: float = 1.0
+    """The most that one irrelevant item more can take from an ``m_i``: the largest ``m_i(n) - m_i(n + 1)``."""
 
     @property
     def table(self) -> Tensor:
@@ -124,7 +125,7 @@ def solve_rankings(
     target: Tensor,
     weights: PositionWeights,
     *,
-    epsilon: float | Tensor | None = None,
+    epsilon: float | Tensor = 1.0,
     sign: int = +1,
     gradient: bool = False,
     above: str = "",
@@ -137,7 +138,7 @@ def solve_rankings(
         scores: floating point, detached, shape ``(b, n)`` with any number of batch dimensions ``b``.
         target: any number type, shape ``(b, n)``: 1 relevant, 0 irrelevant, -1 padding.
         weights: the metric's position weights, for lists of n items.
-        epsilon: a number, or one for each problem, shape ``b``; None for the automatic one.
+        epsilon: a number, or one for each problem; a shape that broadcasts to ``b``.
         sign: +1 or -1.
         gradient: whether to return the direct gradient, in the type of the loss.
         above: which counts to return: "predicted", "augmented", or none.
@@ -146,12 +147,6 @@ def solve_rankings(
     """
     backend = _solve_compiled if compiles(scores) else _solve_tensor
     return backend(scores, target, weights, epsilon, sign, gradient, above, check_values, padding)
-
-
-@lru_cache
-def least_epsilon(kind: torch.dtype) -> float:
-    """Below this spread of the scores 1 / epsilon would overflow the gradient's type, and all scores count as equal."""
-    return math.sqrt(torch.finfo(kind).tiny)
 
 
 @lru_cache
@@ -170,47 +165,8 @@ def bounded(gradient: Tensor, kind: torch.dtype) -> Tensor:
     return gradient.clamp(-most, most).to(kind)
 
 
-GRID, EXCHANGES = 24, (8.0, 80.0)
-"""Of `auto_epsilon`: pairs looked at (squared), and pairs to exchange per item."""
-MOST = (0.02, 0.3, 0.15)
-"""Of `auto_epsilon`: the largest share of pairs to exchange is ``0.3 (P / N)^2``, but 2 % at least and 15 % at most."""
-STEADY = 0.1
-"""Of `auto_epsilon`: the loss below which the growth of all scores begins to be taken out of the gradient."""
-LEAST_SPREAD = 0.1
-"""Of `auto_epsilon`: the standard deviation of the scores up to which they may grow all the same."""
-HAIR = 1 + 2.0**-10
-"""An epsilon equal to a pair's price would leave the pair undecided; a hair above it, the pair changes places."""
-
-
-def auto_epsilon(scores: Tensor, target: Tensor, weights: PositionWeights) -> Tensor:
-    """The automatic epsilon of each ranking, shape ``b``: as large as it takes to exchange a few pairs per item.
-
-    Relevant item i and irrelevant item j below it change places when epsilon exceeds the price of their pair, its
-    margin over what the exchange costs in AP: ``2/N (a_i - b_j) (i + j)(i + j - 1) / i``. Epsilon is the quantile of
-    this price at which ``max(8, 80 L) n`` pairs change places, but not more than ``0.3 (P / N)^2`` of all pairs (and of
-    this limit not less than 2 % or two pairs, and not more than 15 %): where few items are relevant, few pairs decide.
-    L is the present loss (as a share of the value of the perfect ranking): a list that is mostly wrong or noisy is
-    looked at widely, one that is nearly right closely. The quantile is read off a grid of at most 24 x 24 pairs. Where
-    the perfect ranking has another value than 1, epsilon is divided by it.
-
-    An epsilon that follows the scores never has enough: the gradient of the positive update always points to larger
-    scores, ``<scores, gradient> = (F(y_direct) - F(y_w)) / epsilon <= 0``, though no metric of rankings changes when
-    all scores grow alike. Left alone, a list that is ranked right makes the scores grow for ever, and ever smaller
-    gradients stop learning. So with the automatic epsilon, and sign +1, the part of a list's gradient along its
-    centred scores is taken out: (n - 2) / (n - 1) of it where the loss L is 0 (two items can do nothing but grow
-    apart), nothing where L is 0.1 or more. Noisy labels keep L above that, and there the growth is a welcome brake.
-    Nothing is taken out either where the standard deviation s of the scores is below 0.1 (the share is multiplied by
-    ``1 - (0.1 / s)^4``): scores that may not grow would be shrunk by weight decay until each step turned them over.
-    """
-    from directloss.kernels import tensor
-
-    predicted = tensor.predict(scores.reshape(-1, scores.shape[-1]), target.reshape(-1, scores.shape[-1]))
-    least = least_epsilon(torch.promote_types(scores.dtype, torch.float32))
-    return tensor.auto_epsilon(predicted, weights, least).reshape(scores.shape[:-1])
-
-
 def _solve_compiled(
-    scores: Tensor, target: Tensor, weights: PositionWeights, epsilon: float | Tensor | None, sign: int,
+    scores: Tensor, target: Tensor, weights: PositionWeights, epsilon: float | Tensor, sign: int,
     gradient: bool, above: str, check_values: bool, padding: bool,
 ) -> Rankings:  # fmt: skip
     # Imported here because numba takes longer to import than all the rest; only the first ranking pays for it.
@@ -227,10 +183,10 @@ def _solve_compiled(
     strange = compiled.read_labels(_countable(target).numpy().reshape(-1), labels.reshape(-1), padding) >= 0
     if strange and check_values:
         check_labels(target, LABELS if padding else LABELS[:2], BINARY)
-    if epsilon is None or isinstance(epsilon, float):
-        steps = np.array([epsilon or 0.0])
+    if isinstance(epsilon, Tensor):  # repeated over the batch from the end, as leading dimensions broadcast
+        steps = epsilon.double().reshape(-1).numpy()
     else:
-        steps = torch.as_tensor(epsilon, dtype=torch.float64).reshape(-1).numpy()
+        steps = np.array([float(epsilon)])
     loss = np.empty(shape[:-1], dtype=values.dtype)
     counts = np.empty((*shape[:-1], 2), dtype=np.int64)
     grad = np.empty(shape if gradient else (0, n), dtype=values.dtype)
@@ -240,8 +196,7 @@ def _solve_compiled(
         values.view(np.uint32 if narrow else np.uint64).reshape(-1, n), labels.reshape(-1, n), narrow,
         weights.tables.numpy(), weights.base, weights.stride, weights.alpha, weights.beta, weights.first,
         weights.cutoff, weights.max_fpr,
-        weights.monotone(sign), steps, epsilon is None, GRID, MOST, HAIR, EXCHANGES, least_epsilon(scores.dtype),
-        STEADY, LEAST_SPREAD, sign, LEAST_UNIT, largest(scores.dtype),
+        weights.monotone(sign), steps, sign, LEAST_UNIT, largest(scores.dtype),
         loss.reshape(-1), grad.reshape(-1, n), above_w.reshape(-1, n), above_d.reshape(-1, n), counts.reshape(-1, 2),
     )  # fmt: skip
     if missing < 0:  # a score is not finite
@@ -270,7 +225,7 @@ def _countable(target: Tensor) -> Tensor:
 
 
 def _solve_tensor(
-    scores: Tensor, target: Tensor, weights: PositionWeights, epsilon: float | Tensor | None, sign: int,
+    scores: Tensor, target: Tensor, weights: PositionWeights, epsilon: float | Tensor, sign: int,
     gradient: bool, above: str, check_values: bool, padding: bool,
 ) -> Rankings:  # fmt: skip
     from directloss.kernels import tensor
@@ -289,13 +244,9 @@ def _solve_tensor(
     above_w = predicted.above.reshape(shape) if above == "predicted" else None
     if not gradient and above != "augmented":
         return Rankings(loss, counts, complete, None, above_w)
-    least = least_epsilon(torch.promote_types(scores.dtype, torch.float32))
-    given = tensor.auto_epsilon(predicted, weights, least) if epsilon is None else epsilon
-    steps = torch.as_tensor(given, dtype=torch.float64, device=scores.device).reshape(-1).expand(len(scores))
+    steps = torch.as_tensor(epsilon, dtype=torch.float64, device=scores.device).expand(batch).reshape(-1)
     direct = tensor.augment(predicted, weights, steps, sign)
     unit = -2.0 * sign / (steps * (relevant * irrelevant).clamp(min=1)).clamp(min=LEAST_UNIT)
     slope = unit[:, None] * (direct - predicted.above) + 0.0  # and not -0.0
-    if epsilon is None and sign > 0:
-        slope = tensor.steadied(slope, scores, target, predicted, weights)
     grad = bounded(slope, loss.dtype).reshape(shape) if gradient else None
     return Rankings(loss, counts, complete, grad, above_w, direct.reshape(shape) if above == "augmented" else None)

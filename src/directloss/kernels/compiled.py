@@ -343,29 +343,6 @@ def _augment(a, b, P, N, n_w, p_w, n, p, table, prefix, base, stride, alpha, bet
 
 
 @kernel
-def _auto_epsilon(a, b, P, N, scale, exchanges, grid, most, hair, least):
-    """`directloss.kernels.auto_epsilon` for one problem, for a metric whose range is 1."""
-    rows, columns = min(P, grid), min(N, grid)
-    prices = np.empty(rows * columns)
-    count = 0
-    for x in range(rows):
-        i = 1 + ((2 * x + 1) * P) // (2 * rows)
-        for y in range(columns):
-            j = 1 + ((2 * y + 1) * N) // (2 * columns)
-            margin = a[i - 1] - b[j - 1]
-            if margin > 0:
-                prices[count] = 2.0 * margin / N * (i + j) * (i + j - 1) / i
-                count += 1
-    if count == 0:
-        return 1.0 / scale if 1.0 / scale > least else 1.0
-    limit = min(max(most[1] * (P / N) ** 2, most[0]), most[2])
-    share = min(limit, exchanges * (P + N) / (P * N))
-    at = min(count - 1, max(1, int(share * rows * columns)))
-    step = hair * np.partition(prices[:count], at)[at] / scale
-    return step if step > least else 1.0
-
-
-@kernel
 def _false_positive_table(max_fpr, N):
     """m(n) = max(0, max_fpr N - n)."""
     table = np.empty(N + 2)
@@ -394,30 +371,9 @@ def read_labels(target, labels, padding):
 
 
 @kernel
-def _steady(gradient, a, b, item_a, item_b, P, N, scale, share, least_spread):
-    """Take out of a gradient the share of it that makes all scores grow; see `directloss.kernels.auto_epsilon`."""
-    mean = (a[:P].sum() + b[:N].sum()) / (P + N)
-    along, square = 0.0, 0.0
-    for i in range(P):
-        along += gradient[item_a[i]] * (a[i] - mean)
-        square += (a[i] - mean) * (a[i] - mean)
-    for j in range(N):
-        along += gradient[item_b[j]] * (b[j] - mean)
-        square += (b[j] - mean) * (b[j] - mean)
-    spread = np.sqrt(square / (P + N - 1)) / scale
-    if spread > least_spread and along < 0:
-        share *= (1.0 - (least_spread / spread) ** 4) * (P + N - 2) / (P + N - 1)
-        growth = along / square * share
-        for i in range(P):
-            gradient[item_a[i]] -= growth * (a[i] - mean)
-        for j in range(N):
-            gradient[item_b[j]] -= growth * (b[j] - mean)
-
-
-@kernel
 def solve(
     bits, target, narrow, tables, base, stride, alpha, beta, first, cutoff, max_fpr, monotone,
-    epsilon, auto, grid, most, hair, exchanges, least, steady, least_spread, sign, least_unit, largest,
+    epsilon, sign, least_unit, largest,
     loss, gradient, above_w, above_d, size_of,
 ):  # fmt: skip
     """Every problem of a batch: its loss, its numbers of relevant and irrelevant items, and, as asked, gradient and
@@ -467,17 +423,8 @@ def solve(
                 above_w[row, item_b[j]] = p_w[j]
         if not augment:
             continue
-        step, wrong = 1.0, 1.0
+        step = epsilon[row % epsilon.shape[0]]
         if P > 0 and N > 0:
-            if auto:
-                ideal = 0.0
-                for i in range(P):
-                    ideal += _weight(i + 1, alpha, beta, first) * weights[base + stride * (i + 1)]
-                per_item = max(exchanges[0], exchanges[1] * (1.0 - total / ideal))
-                wrong = 1.0 - total / ideal
-                step = _auto_epsilon(a, b, P, N, scale, per_item, grid, most, hair, least) * z / ideal
-            else:
-                step = epsilon[row % epsilon.shape[0]]
             c = 0.5 * scale * step * P * N / z
             _augment(
                 a, b, P, N, n_w, p_w, n, p, weights, prefix, base, stride, alpha, beta, first, cutoff, monotone, c, sign
@@ -499,6 +446,4 @@ def solve(
             for j in range(N):
                 slope = unit * (p[j] - p_w[j]) + 0.0
                 gradient[row, item_b[j]] = min(max(slope, -largest), largest)
-            if auto and sign > 0 and wrong < steady:
-                _steady(gradient[row], a, b, item_a, item_b, P, N, scale, 1.0 - wrong / steady, least_spread)
     return missing

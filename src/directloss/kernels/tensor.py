@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from directloss.kernels import EXCHANGES, GRID, HAIR, LEAST_SPREAD, MOST, STEADY, PositionWeights
+from directloss.kernels import PositionWeights
 
 
 class Predicted(NamedTuple):
@@ -132,68 +132,6 @@ def position_loss(n: Tensor, relevant: Tensor, irrelevant: Tensor, weights: Posi
     m = table.gather(1, at) * row_weights(weights, P, n.device)
     total = torch.where(i <= relevant[:, None], m, 0.0).sum(1)
     return torch.where(relevant > 0, weights.best[relevant] - total / normaliser(weights, relevant, irrelevant), 0.0)
-
-
-def auto_epsilon(predicted: Predicted, weights: PositionWeights, least: float) -> Tensor:
-    """See `directloss.kernels.auto_epsilon`."""
-    relevant, irrelevant = predicted.relevant, predicted.irrelevant
-    P, N = relevant.clamp(min=1)[:, None], irrelevant.clamp(min=1)[:, None]
-    i, real_i = _grid(P)
-    j, real_j = _grid(N)
-    a = torch.nn.functional.pad(predicted.a, (0, 1)).gather(1, i - 1)
-    b = torch.nn.functional.pad(predicted.b, (0, 1)).gather(1, j - 1)
-    margin, i, j = a[:, :, None] - b[:, None, :], i[:, :, None], j[:, None, :]
-    price = 2.0 * margin / N[..., None] * (i + j) * (i + j - 1) / i
-    sold = (margin > 0) & real_i[:, :, None] & real_j[:, None, :]
-    price = torch.where(sold, price, torch.inf).flatten(1).sort(1).values
-    count = sold.flatten(1).sum(1, keepdim=True)
-    ideal = weights.best[relevant] - position_loss(torch.zeros_like(predicted.n_w), relevant, irrelevant, weights)
-    value = weights.best[relevant] - position_loss(predicted.n_w, relevant, irrelevant, weights)
-    per_item = (EXCHANGES[1] * (1 - value / ideal)).clamp(min=EXCHANGES[0])[:, None]
-    limit = (MOST[1] * (P / N.double()) ** 2).clamp(MOST[0], MOST[2])
-    share = torch.minimum(per_item * (P + N) / (P * N).double(), limit)
-    pairs = (real_i.sum(1, keepdim=True) * real_j.sum(1, keepdim=True)).double()
-    at = torch.minimum((share * pairs).long().clamp(min=1), count - 1).clamp(min=0)
-    step = torch.where(count > 0, HAIR * price.gather(1, at), 1.0)[:, 0] / predicted.scale
-    step = torch.where(step > least, step, 1.0)
-    return torch.where((relevant > 0) & (irrelevant > 0), step / ideal, 1.0)
-
-
-def steadied(
-    gradient: Tensor, scores: Tensor, target: Tensor, predicted: Predicted, weights: PositionWeights
-) -> Tensor:
-    """The gradient ``(b, n)`` without what only makes all scores grow; see `directloss.kernels.auto_epsilon`."""
-    relevant, irrelevant = predicted.relevant, predicted.irrelevant
-    ideal = weights.best[relevant] - position_loss(torch.zeros_like(predicted.n_w), relevant, irrelevant, weights)
-    value = weights.best[relevant] - position_loss(predicted.n_w, relevant, irrelevant, weights)
-    real = (target >= 0) & ((relevant > 0) & (irrelevant > 0))[:, None]
-    return less_growth(gradient, scores, real, 1 - value / ideal, predicted.scale)
-
-
-def less_growth(gradient: Tensor, scores: Tensor, real: Tensor, wrong: Tensor, scale: Tensor) -> Tensor:
-    """The gradient ``(..., n)`` with less of what makes all ``real`` scores grow: the less is wrong, the less of it.
-
-    ``wrong`` ``(...)`` is the share of the metric that is lost; ``scale`` ``(...)`` brings the scores to a size whose
-    squares do not overflow.
-    """
-    count = real.sum(-1, keepdim=True).clamp(min=2).double()
-    known = torch.where(real, scores.double() * scale[..., None], 0.0)
-    centred = torch.where(real, known - known.sum(-1, keepdim=True) / count, 0.0)
-    square = centred.square().sum(-1, keepdim=True)
-    spread = (square / (count - 1)).sqrt() / scale[..., None]
-    room = 1 - (LEAST_SPREAD / spread.clamp(min=LEAST_SPREAD)) ** 4
-    share = (1 - wrong / STEADY).clamp(min=0)[..., None] * room * (count - 2) / (count - 1)
-    along = (gradient * centred).sum(-1, keepdim=True)
-    growth = along / torch.where(square > 0, square, 1.0) * share
-    return gradient - torch.where(along < 0, growth, 0.0) * centred
-
-
-def _grid(count: Tensor) -> tuple[Tensor, Tensor]:
-    """Up to `GRID` places spread evenly over 1 ... count, and which of them are real; ``count`` has shape (b, 1)."""
-    wide = count.clamp(max=GRID)
-    k = torch.arange(GRID, device=count.device)
-    place = 1 + ((2 * k + 1) * count).div(2 * wide, rounding_mode="floor")
-    return torch.minimum(place, count), k < wide
 
 
 def augment(predicted: Predicted, weights: PositionWeights, epsilon: Tensor, sign: int) -> Tensor:

@@ -35,10 +35,10 @@ from torch import Tensor
 
 from directloss import metrics
 from directloss._checks import check_choice, fail, near
+from directloss._registry import get
 from directloss.direct import direct_loss
 from directloss.lab.data.keypoints import bumps, pixel_labels, visible
 from directloss.surrogates import hinge_loss, perceptron_loss
-from directloss.task import get
 
 if TYPE_CHECKING:
     from directloss.uniloss import Anchoring

@@ -10,6 +10,7 @@ Training and evaluation use the same weights ``m`` and the same rule for ties (s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -71,7 +72,9 @@ class AveragePrecisionMetric(PositionMetric):
     """``m_i(n) = i / (i + n)``, z = P: the mean precision at the ranks of the relevant items; Song et al., Eq. (4)."""
 
     def weights(self, target: Tensor) -> PositionWeights:
-        return PositionWeights(_tables_for(target, "reciprocal", z="relevant"), alpha=0.0, beta=1.0, convex=True)
+        return PositionWeights(
+            _tables_for(target, "reciprocal", z="relevant"), alpha=0.0, beta=1.0, convex=True, peak=0.5
+        )
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,9 @@ class DCGMetric(PositionMetric):
     def weights(self, target: Tensor, z: str = "one", best: str = "ideal") -> PositionWeights:
         cutoff = 0 if self.k is None or self.k >= target.shape[-1] else self.k
         tables = _tables_for(target, "discount", z=z, best=best, cutoff=cutoff)
-        return PositionWeights(tables, cutoff=cutoff, convex=cutoff == 0)
+        # From the first to the second rank, or from the last rank that counts to the next.
+        peak = max(1 - 1 / math.log2(3), 1 / math.log2(1 + cutoff) if cutoff else 0.0)
+        return PositionWeights(tables, cutoff=cutoff, convex=cutoff == 0, peak=peak)
 
 
 @dataclass(frozen=True)
@@ -124,7 +129,7 @@ class ReciprocalRankMetric(PositionMetric):
     """``m_1(n) = 1 / (1 + n)``, z = 1: one over the rank of the first relevant item."""
 
     def weights(self, target: Tensor) -> PositionWeights:
-        return PositionWeights(_tables_for(target, "reciprocal", z="one"), first=True, convex=True)
+        return PositionWeights(_tables_for(target, "reciprocal", z="one"), first=True, convex=True, peak=0.5)
 
 
 @dataclass(frozen=True)
@@ -166,7 +171,8 @@ class CustomMetric(PositionMetric):
         tables = table.new_ones(4, max(P * wide, P + 1))
         tables[0, : P * wide] = table.flatten()
         tables[2, 1 : P + 1] = ideal
-        return PositionWeights(tables, stride=wide, base=-wide)
+        drop = float((table[:, :-1] - table[:, 1:]).amax()) if wide > 1 else 0.0
+        return PositionWeights(tables, stride=wide, base=-wide, peak=drop or 1.0)
 
     def _table(self, P: int, N: int, device: torch.device) -> Tensor:
         i = torch.arange(1, P + 1, dtype=torch.float64, device=device)[:, None]

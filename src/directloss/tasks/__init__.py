@@ -4,7 +4,8 @@
 """
 
 from directloss import metrics
-from directloss.task import Measured, Task, get, names, register, summaries
+from directloss._registry import Measured, get, names, register, summaries
+from directloss.task import Task
 from directloss.tasks.assignment import Assignment
 from directloss.tasks.auc import AUC
 from directloss.tasks.chain import Chain

@@ -9,12 +9,10 @@ import torch
 from torch import Tensor
 
 from directloss._checks import check_finite, check_labels, check_same_shape, warn_of_probabilities
-from directloss.metrics.confusion import Counts, count
-from directloss.task import Solved, Task, spread, without_growth
-from directloss.tasks._flips import Decisions, best_flips, decide
-
-REACH = 0.2
-"""``epsilon="auto"`` is set for about this share of the decisions to be within reach of a flip."""
+from directloss.metrics.confusion import count
+from directloss.task import Solved, Task
+from directloss.tasks._flips import best_flips, decide
+from directloss.tasks._likelihood import binary_cross_entropy
 
 
 class Selection(NamedTuple):
@@ -33,7 +31,7 @@ class CountTask(Task):
     """
 
     maskable = True
-    advised_sign = "both"
+    density = "logistic"
     no_item_weights = (
         "with different weights the best set of decisions to flip is a knapsack problem; "
         '"error" has one loss per item, and takes a weight for each'
@@ -88,53 +86,33 @@ class CountTask(Task):
         check_same_shape(target, scores)
         if check_values:
             check_finite(scores)
-            check_labels(target, hint="Items to leave out are said with mask.")
+            check_labels(target, hint="Leave items out with mask.")
             warn_of_probabilities(scores)
 
     def counted(self, target: Tensor) -> Tensor | None:
         """Every problem that has at least one item."""
         return (target >= 0).any(-1)
 
-    def auto_epsilon(self, scores: Tensor, target: Tensor) -> Tensor:
-        """The 20 % quantile of ``|score|``, over n times what a flipped decision changes the loss by: ``q / (n d)``.
-
-        A decision flips when ``|score| < n * epsilon * (change of the loss)``, so this puts about a fifth of the
-        decisions within reach, taken one at a time. ``d`` is the change of the loss at the plain prediction, averaged
-        over the items with each weighed by its own: what matters more counts more.
+    def unit_epsilon(self, scores: Tensor, target: Tensor) -> Tensor:
+        """``1 / (n d)``: a flipped decision changes F by ``|score| / n`` and the loss by at most ``d``, which is taken
+        as the larger of one miss and one false alarm, all other decisions being right.
         """
-        return self._auto(decide(scores.detach(), target)).reshape(scores.shape[:-1])
+        P, N = ((target == label).sum(-1).double() for label in (1, 0))
+        none = torch.zeros_like(P)
+        miss = self.loss_of_counts((P - 1).clamp(min=0), none, P.clamp(max=1), N)
+        alarm = self.loss_of_counts(P, N.clamp(max=1), none, (N - 1).clamp(min=0))
+        stake = (P + N) * (torch.maximum(miss, alarm) - self.loss_of_counts(P, none, none, N))
+        # A metric that one wrong decision does not change: as if each mattered the same.
+        return 1 / torch.where(stake > 0, stake, 1.0)
 
-    def steadied(self, gradient: Tensor, scores: Tensor) -> Tensor:
-        return without_growth(gradient, scores, (-1,))
-
-    def _auto(self, plain: Decisions) -> Tensor:
-        sizes = plain.scores.abs()
-        padding = None if bool((plain.counts.items == sizes.shape[-1]).all()) else ~(plain.positive | plain.negative)
-        reach = _quantile(sizes, padding, REACH)
-        known = (reach > torch.finfo(reach.dtype).tiny ** 0.5) & (reach < torch.inf)
-        if not bool(known.all()):
-            # With a fifth of the scores at the threshold, or no items at all, the quantile says nothing of their scale.
-            reach = torch.where(known, reach, spread(plain.scores, plain.positive | plain.negative))
-        return (reach / self._stake(plain.counts)).to(reach.dtype)
-
-    def _stake(self, now: Counts) -> Tensor:
-        """``n d``: n times what one more flip changes the loss by, shape ``(b,)``; for plain accuracy it would be 1."""
-        tp, fp, fn, tn = now
-        kinds = torch.stack([tp, fn, fp, tn])
-        one = kinds.clamp(max=1)  # no flip where there is no such item
-        more_tp = torch.stack([-one[0], one[1], 0 * tp, 0 * tp])
-        more_fp = torch.stack([0 * tp, 0 * tp, -one[2], one[3]])
-        flipped = self.loss_of_counts(tp + more_tp, fp + more_fp, fn - more_tp, tn - more_fp)
-        change = (flipped - self.loss_of_counts(tp, fp, fn, tn)).abs()
-        total, squares = (kinds * change).sum(0), (kinds * change.square()).sum(0)
-        # No single flip matters, for example where everything is wrong: then as if each mattered the same.
-        return torch.where(total > 1e-12, now.items * squares / total, 1.0)
+    def likelihood(self, scores: Tensor, target: Tensor) -> Tensor:
+        return binary_cross_entropy(scores, target)
 
     def fused(
         self,
         scores: Tensor,
         target: Tensor,
-        epsilon: float | Tensor | None,
+        epsilon: float | Tensor,
         sign: int,
         *,
         gradient: bool,
@@ -146,7 +124,7 @@ class CountTask(Task):
         items = plain.counts.items
         slope = None
         if gradient:
-            steps = self._auto(plain).double() if epsilon is None else self._steps(epsilon, scores)
+            steps = self._steps(epsilon, scores)
             change = best_flips(plain, self.loss_of_counts, steps, sign, line=self.line, monotone=self.monotone)
             # A finite factor: an epsilon so small that its inverse overflows must not make 0 * infinity.
             factor = (1 / (steps * items.clamp(min=1))).clamp(max=torch.finfo(change.dtype).max).to(change.dtype)
@@ -162,13 +140,3 @@ class CountTask(Task):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
-
-
-def _quantile(values: Tensor, padding: Tensor | None, share: float) -> Tensor:
-    """The value below which this share of each row lies, padding left out; in float32 or better."""
-    values = values.to(torch.promote_types(values.dtype, torch.float32))
-    n = values.shape[-1]
-    if padding is None:
-        return values.kthvalue(max(1, round(share * n)), dim=-1).values
-    place = (share * (n - padding.sum(-1, keepdim=True))).round().long().clamp(1, n) - 1
-    return values.masked_fill(padding, torch.inf).sort(dim=-1).values.gather(-1, place).squeeze(-1)

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from directloss._checks import IGNORE, check_classes, check_finite, check_tensor, fail
-from directloss.task import Task, spread
+from directloss.task import Task
+from directloss.tasks._likelihood import cross_entropy
 
 Cost: TypeAlias = Tensor | Callable[[Tensor], Tensor] | None
 """None for 0-1, a matrix ``cost[true, predicted]``, or a function from the target to a table of costs."""
@@ -29,7 +30,6 @@ class LabelTask(Task):
     no_item_weights = "put the weights into its cost, a function of the target, which is as exact"
     event_dims = 2
     padding_label = True
-    advised_sign = -1
     shape_words = "(..., t, c)"
 
     def __init__(self, cost: Cost) -> None:
@@ -108,14 +108,19 @@ class LabelTask(Task):
         """Problems with at least one real position."""
         return (self.truth(target) != IGNORE).any(-1)
 
-    def auto_epsilon(self, scores: Tensor, target: Tensor) -> Tensor:
-        """One standard deviation of the scores at all real positions of the call, over the largest cost."""
-        real = (self.truth(target) != IGNORE)[..., None].expand(scores.shape)
-        epsilon = spread(scores.detach().flatten(), real.flatten())
+    def unit_epsilon(self, scores: Tensor, target: Tensor) -> float:
+        """One over the largest cost: F and L are means over the same positions."""
         if self.cost is None:
-            return epsilon
-        largest = self.costs(self.truth(target), _wide(scores.detach())).abs().amax()
-        return epsilon / torch.where(largest > 0, largest, torch.ones_like(largest))
+            return 1.0
+        table = self.cost if isinstance(self.cost, Tensor) else self.cost(self.truth(target))
+        largest = float(table.abs().amax())
+        return 1 / largest if largest > 0 else 1.0
+
+    def likelihood(self, scores: Tensor, target: Tensor) -> Tensor | None:
+        """Cross-entropy, the mean over the real positions, as if these were independent."""
+        target = self.truth(target)
+        real = target != IGNORE
+        return (cross_entropy(scores, target) * real).sum(-1) / real.sum(-1).clamp(min=1)
 
 
 def _check_cost(cost: Tensor) -> None:

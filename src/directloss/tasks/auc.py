@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits as cross_entropies
 
 from directloss._checks import IGNORE
 from directloss.kernels import LEAST_UNIT, bounded, weighted
-from directloss.kernels.tensor import less_growth
 from directloss.metrics.ranking import PartialAUCMetric
 from directloss.task import Solved
+from directloss.tasks._likelihood import wide
 from directloss.tasks.ranking import Ranking, RankingTask
 
 
@@ -71,15 +72,23 @@ class WeightedAUC(AUC):
         relevant, irrelevant = weighted.weigh(target, target, self.weight).mass
         return (relevant > 0) & (irrelevant > 0)
 
-    def auto_epsilon(self, scores: Tensor, target: Tensor) -> Tensor:
-        """As without weights, but items of weight 0 are as if they were not there."""
-        return super().auto_epsilon(scores, torch.where(self.weight > 0, target, IGNORE))
+    def unit_epsilon(self, scores: Tensor, target: Tensor) -> float:
+        """2, as without weights: a pair is worth the same in F and in the loss."""
+        return 2.0
+
+    def likelihood(self, scores: Tensor, target: Tensor) -> Tensor:
+        """Each item counts as much as it weighs, whatever its class."""
+        scores = wide(scores)
+        each = cross_entropies(scores, target.clamp(min=0).to(scores), reduction="none")
+        weight = (self.weight * (target != IGNORE)).to(scores)
+        mass = weight.sum(-1)
+        return (each * weight).sum(-1) / torch.where(mass > 0, mass, 1.0)
 
     def fused(
         self,
         scores: Tensor,
         target: Tensor,
-        epsilon: float | Tensor | None,
+        epsilon: float | Tensor,
         sign: int,
         *,
         gradient: bool,
@@ -91,24 +100,11 @@ class WeightedAUC(AUC):
         kind = torch.promote_types(scores.dtype, torch.float32)
         losses, slope = weighted.pair_loss(items, predicted).to(kind), None
         if gradient:
-            given = self.auto_epsilon(scores, target) if epsilon is None else epsilon
-            steps = torch.as_tensor(given, dtype=torch.float64, device=scores.device)[..., None]
+            steps = torch.as_tensor(epsilon, dtype=torch.float64, device=scores.device)[..., None]
             direct = weighted.augmented_above(items, steps[..., 0], sign)
             change = weighted.slope_between(items, direct, predicted) + 0.0  # and not -0.0
-            slope = sign / steps.clamp(min=LEAST_UNIT) * change
-            if epsilon is None and sign > 0:
-                slope = self._steadied_list(slope, scores, items, losses)
-            slope = bounded(slope, kind)
+            slope = bounded(sign / steps.clamp(min=LEAST_UNIT) * change, kind)
         return Solved(losses, slope, self.counted(target))
-
-    def _steadied_list(self, slope: Tensor, scores: Tensor, items: weighted.WeightedItems, losses: Tensor) -> Tensor:
-        """As without weights: nothing that only makes all scores grow; see `directloss.kernels.auto_epsilon`."""
-        real = items.weight > 0
-        peak = torch.where(real, scores.double(), 0.0).abs().amax(-1)
-        scale = 1 / torch.where(peak > 0, peak, 1.0)
-        relevant, irrelevant = items.mass
-        whole = ((relevant > 0) & (irrelevant > 0))[..., None]
-        return less_growth(slope, scores, real & whole, losses.double(), scale)
 
     def __repr__(self) -> str:
         return "AUC() with weights of items"

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from directloss._checks import (
     check_count,
@@ -21,23 +22,9 @@ from directloss._checks import (
     fail,
     warn_of_probabilities,
 )
-from directloss.kernels import HAIR
 from directloss.metrics.classification import check_class_problem, check_k, top_k_members
-from directloss.task import Task, without_growth
-
-REACH = 0.35
-"""``epsilon="auto"`` puts this share of the decisions of a call within reach. Anything from 0.2 to 0.9 does as well."""
-MOST = 2**16
-"""More decisions than this say no more about their quantile."""
-
-
-def within_reach(prices: Tensor) -> Tensor:
-    """The epsilon that buys a share `REACH` of decisions with these prices; 1 where they cost nothing."""
-    prices = prices.to(torch.promote_types(prices.dtype, torch.float32)).flatten()
-    prices = prices[:: -(-len(prices) // MOST)]
-    price = prices.kthvalue(max(1, round(REACH * len(prices)))).values * HAIR
-    # Below this floor 1 / epsilon would overflow the gradient's type.
-    return torch.where(price > torch.finfo(price.dtype).tiny ** 0.5, price, torch.ones_like(price))
+from directloss.task import Task
+from directloss.tasks._likelihood import cross_entropy, wide
 
 
 class Error(Task):
@@ -55,7 +42,7 @@ class Error(Task):
     event_dims = 0
     target_dims = 0
     shape_words = "(...)"
-    advised_sign = "both"
+    density = "logistic"
 
     def predict(self, scores: Tensor) -> Tensor:
         """Yes where the score is above 0."""
@@ -81,15 +68,12 @@ class Error(Task):
         check_same_shape(target, scores)
         if check_values:
             check_finite(scores)
-            check_labels(target, hint="Items to leave out are said with mask.")
+            check_labels(target, hint="Leave items out with mask.")
             warn_of_probabilities(scores)
 
-    def auto_epsilon(self, scores: Tensor, target: Tensor) -> Tensor:
-        """The 35 % quantile of ``|score|`` over all items of the call."""
-        return within_reach(scores.detach().abs())
-
-    def steadied(self, gradient: Tensor, scores: Tensor) -> Tensor:
-        return without_growth(gradient, scores)
+    def likelihood(self, scores: Tensor, target: Tensor) -> Tensor:
+        scores = wide(scores)
+        return binary_cross_entropy_with_logits(scores, target.clamp(min=0).to(scores), reduction="none")
 
     def __repr__(self) -> str:
         return "Error()"
@@ -100,30 +84,14 @@ class ClassTask(Task):
 
     target_dims = 0
     shape_words = "(..., c)"
-    advised_sign = "both"
     k: int = 1
     """How many classes are chosen."""
 
-    def auto_epsilon(self, scores: Tensor, target: Tensor) -> Tensor:
-        """The 35 % quantile, over all problems of the call, of what parts the right class from its rival.
-
-        The rival is the best of the others, or the k-th best where k classes are chosen.
-        """
-        if scores.shape[-1] <= self.k:
-            return scores.new_ones(())
-        truth = target.long().unsqueeze(-1)
-        rivals = scores.detach().scatter(-1, truth, -torch.inf)
-        rival = rivals.amax(-1, keepdim=True) if self.k == 1 else rivals.topk(self.k, -1).values[..., -1:]
-        return within_reach((scores.detach().gather(-1, truth).double() - rival.double()).abs().to(scores.dtype))
+    def likelihood(self, scores: Tensor, target: Tensor) -> Tensor:
+        return cross_entropy(scores, target)
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
         check_class_problem(scores, target, check_values)
-
-    def steadied(self, gradient: Tensor, scores: Tensor) -> Tensor:
-        """All problems together, as they share their epsilon; only differences of classes matter."""
-        wide = scores.double() / scores.shape[-1]  # whose sum does not overflow
-        centred = wide - wide.mean(-1, keepdim=True)
-        return without_growth(gradient, centred, free=1 - 1 / scores.shape[-1])
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -259,10 +227,10 @@ class CostMatrix(Accuracy):
         stays = objective.gather(-1, plain.unsqueeze(-1)).squeeze(-1) >= objective.amax(-1)
         return torch.where(stays, plain, objective.argmax(-1))
 
-    def auto_epsilon(self, scores: Tensor, target: Tensor) -> Tensor:
-        """As for the 0-1 loss, over the mean of the costs that are not 0."""
+    def unit_epsilon(self, scores: Tensor, target: Tensor) -> float:
+        """One over the mean of the costs that are not 0."""
         paid = self.costs[self.costs > 0]
-        return super().auto_epsilon(scores, target) / (float(paid.mean()) if len(paid) else 1.0)
+        return 1 / float(paid.mean()) if len(paid) else 1.0
 
     def truth(self, target: Tensor) -> Tensor:
         return self.cheapest.to(target.device)[target.long()]

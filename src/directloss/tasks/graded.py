@@ -17,7 +17,8 @@ from directloss.metrics.graded import (
     share_places,
     shared_discounts,
 )
-from directloss.task import Solved, Task, spread
+from directloss.task import Solved, Task
+from directloss.tasks._likelihood import binary_cross_entropy
 
 
 class GradedRanking(NamedTuple):
@@ -74,6 +75,7 @@ class GradedNDCG(Task):
 
     maskable = True
     padding_label = True
+    advised_sign = +1
     no_item_weights = 'put the weights into the grades, with gain="linear": a grade may be any number of at least 0'
 
     def __init__(self, k: int | None = None, gain: str = "exponential") -> None:
@@ -125,14 +127,16 @@ class GradedNDCG(Task):
         lowest = torch.where(grades == IGNORE, torch.inf, grades).amin(-1)
         return grades.amax(-1) > lowest
 
-    def auto_epsilon(self, scores: Tensor, target: Tensor) -> Tensor:
-        return spread(scores, target >= 0)
+    def likelihood(self, scores: Tensor, target: Tensor) -> Tensor:
+        """Binary cross-entropy with the relative gain of each item as its share of a yes."""
+        gains = torch.where(target >= 0, relative_gains(target, self.gain), float(IGNORE))
+        return binary_cross_entropy(scores, gains)
 
     def fused(
         self,
         scores: Tensor,
         target: Tensor,
-        epsilon: float | Tensor | None,
+        epsilon: float | Tensor,
         sign: int,
         *,
         gradient: bool,
@@ -147,8 +151,6 @@ class GradedNDCG(Task):
         loss = _shortfall(here, relative).to(kind)
         if not gradient:
             return Solved(loss, None, self.counted(target))
-        if epsilon is None:
-            epsilon = self.auto_epsilon(scores, target)
         there = shared_discounts(self._moved(scores, relative, epsilon, sign), real, self.k) * over
         steps = torch.as_tensor(epsilon, dtype=torch.float64, device=scores.device)[..., None]
         slope = bounded((there - here) * sign / steps.clamp(min=LEAST_UNIT), kind)

@@ -114,13 +114,6 @@ class ShortestPath(Decomposable):
         walk, _ = self._walk(scores.reshape(-1, self.num_edges))
         return counts(walk, self.num_edges + 1, scores)[:, :-1].reshape(scores.shape)
 
-    def scale(self, scores: Tensor) -> Tensor:
-        """Root mean square: paths differ in length, so the level of the scores matters, not only their spread."""
-        peak = scores.abs().amax()
-        peak = torch.where(peak > 0, peak, torch.ones_like(peak))
-        size = (scores / peak).square().mean().sqrt() * peak  # squares of huge or tiny scores are no numbers
-        return torch.where(size > 0, size, torch.ones_like(size))
-
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
         if scores.shape[-1] != self.num_edges:
             fail("scores", f"must have shape {self.shape_words}".rstrip(","), f"of shape {tuple(scores.shape)}")
@@ -232,10 +225,6 @@ class GridPath(ShortestPath):
         visits = counts(torch.where(walk < self.num_edges, graph.head[walk], beyond), self.num_nodes + 1, scores)
         visits[:, self.source] += 1
         return visits[:, :-1].reshape(scores.shape)
-
-    def scale(self, scores: Tensor) -> Tensor:
-        """Spread, where all paths are equally long and a common shift of the scores changes nothing."""
-        return Decomposable.scale(self, scores) if self.connectivity == "monotone" else super().scale(scores)
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
         if scores.shape[-2:] != (self.height, self.width):

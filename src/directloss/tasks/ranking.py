@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from directloss._checks import check_finite, check_labels, check_same_shape, fail
-from directloss.kernels import BINARY, auto_epsilon, solve_rankings
-from directloss.kernels.tensor import position_loss
+from directloss.kernels import BINARY, solve_rankings
+from directloss.kernels.tensor import normaliser, position_loss
 from directloss.metrics.ranking import (
     AveragePrecisionMetric,
     CustomMetric,
@@ -30,6 +30,7 @@ from directloss.metrics.ranking import (
     counts,
 )
 from directloss.task import Solved, Task
+from directloss.tasks._likelihood import binary_cross_entropy
 
 
 class Ranking(NamedTuple):
@@ -51,6 +52,7 @@ class RankingTask(Task):
     """
 
     maskable = True
+    advised_sign = +1  # as good as both under noise, and faster: there is no table to fill
     no_item_weights = (
         "the metric looks at ranks, and there is no exact inference for ranks in which items count differently; "
         '"auc", which compares pairs, takes weights of items'
@@ -115,15 +117,22 @@ class RankingTask(Task):
         relevant, _ = counts(target)
         return self.metric.weights(target).best[relevant].to(losses) - losses
 
-    def auto_epsilon(self, scores: Tensor, target: Tensor) -> Tensor:
-        """See `directloss.kernels.auto_epsilon`."""
-        return auto_epsilon(scores.detach(), target, self.metric.weights(target))
+    def unit_epsilon(self, scores: Tensor, target: Tensor) -> Tensor:
+        """``2 z / (P N peak)``: an exchange of two neighbours changes F by ``2 / (P N)`` for each unit that their
+        scores differ, and the metric by ``peak / z`` at the most. For AP this is ``4 / N``.
+        """
+        weights, (relevant, irrelevant) = self.metric.weights(target), counts(target)
+        pairs = (relevant * irrelevant).clamp(min=1)
+        return 2 * normaliser(weights, relevant, irrelevant) / (pairs * weights.peak)
+
+    def likelihood(self, scores: Tensor, target: Tensor) -> Tensor:
+        return binary_cross_entropy(scores, target)
 
     def fused(
         self,
         scores: Tensor,
         target: Tensor,
-        epsilon: float | Tensor | None,
+        epsilon: float | Tensor,
         sign: int,
         *,
         gradient: bool,

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from directloss._checks import check_choice, check_count, check_finite, check_labels, check_same_shape, fail, warn_once
-from directloss.task import Task, spread
+from directloss.task import Task
 
 GivenCosts = Callable[[Tensor], tuple[Tensor, Tensor | float]]
 """A user's loss: from the target to the cost of each part and the constant, L = constant + sum_p cost_p * y_p."""
@@ -68,7 +68,6 @@ class Decomposable(Task):
     ``truth`` makes the true output from the target where the target is not that output itself.
     """
 
-    advised_sign = -1
     no_item_weights = "put the weights into its loss, a function that gives the cost of each part, which is as exact"
 
     def __init__(
@@ -137,21 +136,10 @@ class Decomposable(Task):
             elif self.kind == "regret":
                 check_finite(target, "target")
 
-    def auto_epsilon(self, scores: Tensor, target: Tensor) -> Tensor:
-        """``scale of the scores / (largest cost * sqrt(K))`` for a true output of K parts.
-
-        F is a sum over about K parts, so it varies by ``scale * sqrt(K)``; L varies by K times the largest cost. This
-        epsilon makes ``epsilon * L`` vary as much as F does, whatever the size of the problem and of the costs.
-        """
-        scores = _wide(scores.detach())
-        largest = self._flat(self.costs(target, scores)).abs().amax(-1)
-        parts = self._sum(self.truth(target)) if isinstance(self.kind, str) else torch.ones_like(largest)
-        divisor = largest * parts.to(largest).clamp(min=1).sqrt()
-        return self.scale(scores) / torch.where(divisor > 0, divisor, torch.ones_like(divisor))
-
-    def scale(self, scores: Tensor) -> Tensor:
-        """What the automatic epsilon is measured in: the standard deviation of all scores in the call."""
-        return spread(scores.flatten())
+    def unit_epsilon(self, scores: Tensor, target: Tensor) -> Tensor:
+        """One over the largest cost of a part, for each problem: F and L are sums over the same parts."""
+        largest = self._flat(self.costs(target, _wide(scores))).abs().amax(-1)
+        return 1 / torch.where(largest > 0, largest, torch.ones_like(largest))
 
     def _given(self, target: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
         """What the user's loss says, brought into shape."""

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from directloss import kernels
+from directloss._gradient import deferred
 from directloss.uniloss.anchors import Anchoring, as_kinds, check_numbers, constants, leap
 from directloss.uniloss.comparisons import BEYOND, Comparisons, Pairs, spread
-from directloss.uniloss.derivatives import only_first
 from directloss.uniloss.interpolation import Interpolation, InverseDistance
 from directloss.uniloss.lists import Layout, Ragged, layout
 from directloss.uniloss.refactoring import Bound
@@ -74,8 +71,7 @@ def interpolate(
         return whole.to(scores.dtype)
 
     known = torch.tensor(value, dtype=scores.dtype)
-    result: Tensor = _Attached.apply(scores, known, gradient)  # type: ignore[no-untyped-call]
-    return result, torch.tensor(now, dtype=scores.dtype)
+    return deferred(known, scores, gradient), torch.tensor(now, dtype=scores.dtype)
 
 
 def _meetings(lists: Layout, scores: Tensor, nearby: Tensor) -> tuple[Tensor, Tensor]:
@@ -114,17 +110,3 @@ def _measured(problem: Bound, unit: str, good: Tensor, nearby: Tensor, random: T
 
 def _none() -> Tensor:
     return torch.empty(0, dtype=torch.int64)
-
-
-class _Attached(torch.autograd.Function):
-    """A value whose gradient is computed when, and only when, it is asked for."""
-
-    @staticmethod
-    def forward(ctx: Any, scores: Tensor, value: Tensor, gradient: Callable[[], Tensor]) -> Tensor:
-        ctx.save_for_backward(scores)
-        ctx.gradient = gradient
-        return value
-
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
-        return only_first(upstream * ctx.gradient(), *ctx.saved_tensors), None, None

@@ -24,13 +24,12 @@ from directloss._checks import (
     warn_once,
 )
 from directloss._dynamo import outside_graphs
-from directloss._functorch import transformable
+from directloss._gradient import first_only, refuse_second_of, transformable
 from directloss.distributed import Gather, check_gather, drawing_from, exchange
 from directloss.uniloss import compiled
 from directloss.uniloss.anchors import Anchoring, Anchors, as_anchoring, sample
 from directloss.uniloss.automatic import Automatic
 from directloss.uniloss.comparisons import General
-from directloss.uniloss.derivatives import FirstOnly, refuse_second_of
 from directloss.uniloss.interpolation import Interpolation, InverseDistance, as_interpolation
 from directloss.uniloss.names import by_name
 from directloss.uniloss.refactoring import Bound, Refactored, in_words, shape_of
@@ -281,7 +280,7 @@ class UniLoss(nn.Module):
             assert isinstance(self.interpolation, InverseDistance)
             return compiled.interpolate(problem, self.anchoring, self.interpolation, self._generator())
         if problem.scores.requires_grad:
-            problem = replace(problem, scores=FirstOnly.apply(problem.scores))  # type: ignore[no-untyped-call]
+            problem = replace(problem, scores=first_only(problem.scores))
         relaxed = self._relaxed(problem)
         return relaxed.value, relaxed.metric
 

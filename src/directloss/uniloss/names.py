@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from directloss._checks import fail, near
-from directloss.task import measured, split_name
+from directloss._registry import measured, split_name
 from directloss.uniloss.automatic import Automatic
 from directloss.uniloss.byhand import BY_HAND
 from directloss.uniloss.refactoring import Refactored

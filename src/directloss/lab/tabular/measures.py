@@ -15,9 +15,9 @@ from torch import Tensor
 
 from directloss import metrics
 from directloss._checks import fail, near
+from directloss._registry import get
 from directloss.lab.methods import SIGNS
 from directloss.metrics import classification, confusion
-from directloss.task import get
 
 Value = Callable[[Tensor, Tensor], Tensor]
 RANKINGS: dict[str, Value] = {"ap": metrics.average_precision, "auc": metrics.auc, "ndcg": metrics.ndcg}

@@ -1,0 +1,121 @@
+"""Names of tasks: ``"ap"`` is `AveragePrecision()`, ``"ndcg@10"`` is `NDCG(10)`."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from directloss._checks import fail, near
+from directloss.task import METHODS, ForeignTask, Task
+
+Factory = Callable[..., Task]
+
+
+class Measured(NamedTuple):
+    """The function of scores and target that a task is judged by, and what a number after an @ means to it."""
+
+    metric: Callable[..., Any]
+    number: str = ""
+    """The argument that takes the number; empty if the name takes none."""
+    event_dims: int = 1
+    """How many trailing dimensions of the scores the function takes at once."""
+    other: Callable[..., Any] | None = None
+    """The function to use when there is a number, if it is a different one."""
+
+
+class Entry(NamedTuple):
+    """What the registry knows about a name."""
+
+    factory: Factory
+    summary: str
+    measured: Measured | None
+
+
+_entries: dict[str, Entry] = {}
+_meant: dict[str, str] = {}
+
+
+def register(
+    name: str, factory: Factory, summary: str, also: Iterable[str] = (), measured: Measured | None = None
+) -> None:
+    """Give a task a name. ``"name@x"`` calls ``factory(x)``, plain ``"name"`` calls ``factory()``.
+
+    ``also`` lists words that users may try instead; the error message then suggests the name. With ``measured``,
+    `UniLoss` knows the name as well.
+    """
+    if not re.fullmatch(r"[a-z0-9_]+", str(name)) or str(name) != name:
+        fail("name", "must be made of small letters, digits and _", repr(name))
+    if not callable(factory):
+        fail("factory", "must be a class, or a function that returns a task", f"a {type(factory).__name__}")
+    if name in _entries and _origin(_entries[name].factory) != _origin(factory):
+        known = ".".join(_origin(_entries[name].factory))
+        fail("name", "must not be taken", f"{name!r}, which is {known}", "Choose another name.")
+    _entries[name] = Entry(factory, summary, measured)
+    _meant.update(dict.fromkeys((name, *also), name))
+
+
+def _origin(factory: Factory) -> tuple[str, str]:
+    """Where a factory was written: the same for a class that a notebook defines again."""
+    return getattr(factory, "__module__", ""), getattr(factory, "__qualname__", repr(factory))
+
+
+def names() -> list[str]:
+    """Every registered name, in alphabetical order."""
+    return sorted(_entries)
+
+
+def summaries() -> dict[str, str]:
+    """Each registered name with one line that says what it is."""
+    return {name: _entries[name].summary for name in names()}
+
+
+def measured() -> dict[str, Measured]:
+    """The names whose metric is a function of scores and target, with that function."""
+    return {name: entry.measured for name, entry in _entries.items() if entry.measured is not None}
+
+
+def split_name(argument: str, name: str) -> tuple[str, int | float | None]:
+    """``"ndcg@10"`` as ``("ndcg", 10)``, ``"ndcg"`` as ``("ndcg", None)``."""
+    base, at, number = name.strip().lower().partition("@")
+    if at and not re.fullmatch(r"\d+(\.\d+)?", number):
+        fail(argument, "must have a number after '@'", repr(name), f"For example {base + '@10'!r}.")
+    return base, None if not at else float(number) if "." in number else int(number)
+
+
+def get(name: str, argument: str = "task") -> Task:
+    """The task of a name such as ``"ap"``, ``"ndcg@10"`` or ``"fbeta@2"``; errors call it ``argument``."""
+    base = name.strip().lower().partition("@")[0]
+    if base not in _entries:
+        fail(
+            argument,
+            "must be a known name, or a task object",
+            repr(name),
+            near(base.replace(" ", "_").replace("-", "_"), _meant) or f"Known: {', '.join(names())}.",
+        )
+    _, number = split_name(argument, name)
+    factory = _entries[base].factory
+    if number is None:
+        return as_task(factory())
+    try:
+        inspect.signature(factory).bind(number)
+    except TypeError:
+        fail(argument, f"takes no number: {base!r} stands alone", repr(name))
+    return as_task(factory(number))
+
+
+def as_task(task: object, argument: str = "task") -> Task:
+    """A task from a name, a `Task`, or any object that has the five methods."""
+    if isinstance(task, Task):
+        return task
+    if isinstance(task, str):
+        return get(task, argument)
+    missing = [method for method in METHODS if not callable(getattr(task, method, None))]
+    if missing or isinstance(task, type):
+        what = f"the class {task.__name__}" if isinstance(task, type) else f"a {type(task).__name__}"
+        hint = "Make an object of it first." if isinstance(task, type) else f"It lacks {', '.join(missing)}."
+        if callable(task) and not isinstance(task, type) and len(missing) == len(METHODS):
+            hint += " If it is a metric, a function of scores and target, use directloss.UniLoss."
+        fail(argument, "must be a name or an object with the methods " + ", ".join(METHODS), what, hint)
+    return ForeignTask(task)

@@ -1,0 +1,73 @@
+"""Where the theorem's density comes from: random noise on the scores, shared by both inferences.
+
+Theorem 1 differentiates an expectation over data with a density. A batch is a handful of points: its loss is a step
+function, with a gradient that is zero almost everywhere. So the scores are perturbed, ``s + noise * z``, and the
+gradient is averaged over draws of z: it is then that of the expected loss of a randomised predictor.
+
+    output            z           the predictor                its likelihood (the companion)
+    ranking           Gumbel      Plackett-Luce                softmax over the list
+    class             Gumbel      softmax                      cross-entropy
+    yes or no         logistic    independent, sigmoid         binary cross-entropy
+    structured        Gumbel      perturb and maximise         -
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from directloss._checks import check_choice, check_count, check_not_negative, fail
+
+DRAWN = 4096
+"""``samples="auto"`` draws this many perturbed scores in all, or one for each score where there are more: a long list
+averages over its own items, and a call never costs much more than one that is twice as long as the scores."""
+LEAST = 2.0**-24
+"""Half the distance between 1 and the float32 below it: uniform numbers are kept this far from 0 and 1."""
+DENSITIES = ("gumbel", "logistic")
+
+
+class Noise(NamedTuple):
+    """The checked settings of one loss."""
+
+    scale: float
+    samples: int | None
+    """None for the automatic number."""
+    generator: torch.Generator | None
+
+    def count(self, scores: int) -> int:
+        """How many draws for so many scores."""
+        return max(1, DRAWN // scores) if self.samples is None else self.samples
+
+    def perturb(self, scores: Tensor, density: str) -> Tensor:
+        """Scores plus noise, shape ``(draws, *scores.shape)``, in float32 or wider; differentiable in the scores."""
+        wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        shape = (self.count(scores.numel()), *scores.shape)
+        return torch.add(wide, draw(shape, density, wide, self.generator), alpha=self.scale)
+
+
+def draw(shape: tuple[int, ...], density: str, like: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Standard noise in the type and on the device of ``like``, always finite.
+
+    Example:
+        >>> draw((2, 3), "gumbel", torch.zeros(3)).shape
+        torch.Size([2, 3])
+    """
+    check_choice("density", density, DENSITIES)
+    if generator is not None and generator.device.type != like.device.type:
+        fail("generator", f"must be on the device of the scores, {like.device}", f"on {generator.device}")
+    u = torch.empty(shape, dtype=like.dtype, device=like.device)
+    u.uniform_(generator=generator).clamp_(LEAST, 1 - LEAST)
+    return u.log_().neg_().log_().neg_() if density == "gumbel" else u.logit_()
+
+
+def check_noise(noise: object, samples: object, generator: object) -> Noise:
+    """The settings of the noise; ``"auto"`` and None are understood."""
+    if isinstance(noise, str) and noise != "auto":
+        fail("noise", 'must be a number of at least 0 or "auto"', repr(noise))
+    scale = 1.0 if isinstance(noise, str) else 0.0 if noise is None else check_not_negative("noise", noise)
+    count = None if isinstance(samples, str) and samples == "auto" else check_count("samples", samples)
+    if generator is not None and not isinstance(generator, torch.Generator):
+        fail("generator", "must be a torch.Generator", f"a {type(generator).__name__}")
+    return Noise(scale, count, generator)
