@@ -1,0 +1,226 @@
+"""Noise: the gradient is that of the expected loss of the perturbed predictor, the value that of the clean scores."""
+
+from __future__ import annotations
+
+import math
+from itertools import permutations
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+import directloss as dl
+from directloss.noise import DRAWN, LEAST, check_noise, draw
+from tests.toys import Hamming
+
+SCORES = torch.tensor([0.3, -0.2, 0.9, 0.1], dtype=torch.float64)
+LABELS = torch.tensor([1, 0, 0, 1])
+
+
+def gradient(scores: Tensor, target: Tensor, task: Any, seed: int = 0, **options: Any) -> Tensor:
+    torch.manual_seed(seed)
+    leaf = scores.clone().requires_grad_()
+    dl.direct_loss(leaf, target, task, **options).sum().backward()
+    assert leaf.grad is not None
+    return leaf.grad
+
+
+def plackett_luce(scores: Tensor, target: Tensor, task: Any) -> Tensor:
+    """The expected loss, by enumeration of every ranking."""
+    total = scores.new_zeros(())
+    for order in permutations(range(len(scores))):
+        chance, left = scores.new_ones(()), list(order)
+        while left:
+            chance = chance * torch.softmax(scores[left], 0)[0]
+            left = left[1:]
+        ranks = torch.empty(len(scores))
+        ranks[list(order)] = torch.arange(1.0, len(scores) + 1)
+        total = total + chance * float(task.loss(ranks, target))
+    return total
+
+
+def independent_decisions(scores: Tensor, target: Tensor, task: Any) -> Tensor:
+    """The expected loss, by enumeration of every set of decisions."""
+    total, yes = scores.new_zeros(()), torch.sigmoid(scores)
+    for bits in range(2 ** len(scores)):
+        chosen = torch.tensor([float(bits >> k & 1) for k in range(len(scores))])
+        chance = torch.where(chosen > 0, yes, 1 - yes).prod()
+        total = total + chance * float(task.loss(chosen, target))
+    return total
+
+
+def exact(expected: Any, scores: Tensor, target: Tensor, task: Any) -> Tensor:
+    leaf = scores.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(expected(leaf, target, task), leaf)
+    return slope
+
+
+@pytest.mark.parametrize("sign", [+1, -1, "both"])
+@pytest.mark.parametrize("name", ["ap", "ndcg", "mrr", "auc", "precision@2", "graded_ndcg"])
+def test_the_gradient_of_a_ranking_is_that_of_plackett_luce(name: str, sign: int | str) -> None:
+    """Up to a bias of order epsilon, and a sampling error of order 1 / sqrt(epsilon * samples)."""
+    wanted = exact(plackett_luce, SCORES, LABELS, dl.tasks.get(name))
+    found = gradient(SCORES, LABELS, name, sign=sign, epsilon=0.05, samples=300_000)
+    torch.testing.assert_close(found, wanted, rtol=0.1, atol=0.006)
+
+
+@pytest.mark.parametrize("name", ["f1", "iou", "mcc", "balanced_accuracy", "precision"])
+def test_the_gradient_of_decisions_is_that_of_independent_ones(name: str) -> None:
+    wanted = exact(independent_decisions, SCORES, LABELS, dl.tasks.get(name))
+    found = gradient(SCORES, LABELS, name, sign="both", epsilon=0.05, samples=300_000)
+    torch.testing.assert_close(found, wanted, rtol=0.1, atol=0.006)
+
+
+def test_the_gradient_of_classes_is_that_of_the_softmax() -> None:
+    scores, target = torch.tensor([[0.2, 1.0, -0.3]], dtype=torch.float64), torch.tensor([0])
+    leaf = scores.clone().requires_grad_()
+    (wanted,) = torch.autograd.grad(1 - torch.softmax(leaf, -1)[0, 0], leaf)
+    torch.testing.assert_close(
+        gradient(scores, target, "accuracy", epsilon=0.05, samples=200_000), wanted, rtol=0.05, atol=0.003
+    )
+    single = torch.tensor([0.4], dtype=torch.float64)
+    leaf = single.clone().requires_grad_()
+    (wanted,) = torch.autograd.grad(1 - torch.sigmoid(leaf).sum(), leaf)
+    found = gradient(single, torch.tensor([1]), "error", epsilon=0.05, samples=200_000)
+    torch.testing.assert_close(found, wanted, rtol=0.05, atol=0.003)
+
+
+def test_the_scale_of_the_noise_is_the_unit_of_the_scores() -> None:
+    """Scores, noise and epsilon times ten: the same draws, and a tenth of the gradient."""
+    plain = gradient(SCORES, LABELS, "ap", epsilon=0.4, samples=50)
+    wide = gradient(10 * SCORES, LABELS, "ap", epsilon=4.0, noise=10.0, samples=50)
+    torch.testing.assert_close(wide, plain / 10)
+    torch.testing.assert_close(gradient(10 * SCORES, LABELS, "ap", noise=10.0, samples=50),
+                               gradient(SCORES, LABELS, "ap", samples=50) / 10)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*dl.tasks.names(), "ndcg@2", "precision@2"])
+def test_the_value_has_no_noise(name: str) -> None:
+    task = dl.tasks.get(name)
+    if task.event_dims == 2:
+        scores, target = torch.randn(5, 3, 4), torch.tensor([[0, 1, 2]] * 5)
+    elif task.target_dims == 0 and task.event_dims == 1:
+        scores, target = torch.randn(5, 6), torch.tensor([0, 1, 2, 3, 4])
+    else:
+        scores, target = torch.randn(5, 8), torch.randint(2, (5, 8))
+    leaf = scores.clone().requires_grad_()
+    noisy, clean = (dl.direct_loss(leaf, target, name, noise=noise) for noise in (5.0, 0))
+    assert torch.equal(noisy.detach(), clean.detach())
+    assert float(noisy.detach()) == pytest.approx(float(dl.direct_loss(scores, target, name)))
+
+
+def test_draws_are_reproducible() -> None:
+    first, again, other = (gradient(SCORES, LABELS, "ap", seed=seed) for seed in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    own = [gradient(SCORES, LABELS, "ap", seed=s, generator=torch.Generator().manual_seed(5)) for s in (1, 2)]
+    assert torch.equal(*own)
+
+
+def test_a_loss_without_gradient_draws_nothing() -> None:
+    before = torch.get_rng_state()
+    dl.direct_loss(SCORES, LABELS, "ap")
+    with torch.no_grad():
+        dl.DirectLoss("f1")(SCORES.clone().requires_grad_(), LABELS)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_draws_are_a_leading_dimension_not_a_loop() -> None:
+    shapes = []
+
+    class Watched(Hamming):
+        def augmented(self, scores: Tensor, target: Tensor, epsilon: Any, sign: int) -> Any:
+            shapes.append(tuple(scores.shape))
+            return super().augmented(scores, target, epsilon, sign)
+
+    gradient(torch.randn(2, 3), torch.zeros(2, 3).long(), Watched(), samples=7)
+    assert shapes == [(7, 2, 3)] * 2  # one call for each sign
+
+
+@pytest.mark.parametrize(("scores", "draws"), [(1, DRAWN), (512, 8), (4096, 1), (100_000, 1)])
+def test_the_number_of_draws_follows_the_number_of_scores(scores: int, draws: int) -> None:
+    assert check_noise("auto", "auto", None).count(scores) == draws
+    assert check_noise("auto", 3, None).count(scores) == 3
+
+
+@pytest.mark.parametrize(("density", "mean", "deviation"), [("gumbel", 0.5772, math.pi / math.sqrt(6)), ("logistic", 0.0, math.pi / math.sqrt(3))])  # fmt: skip
+def test_noise_has_its_distribution(density: str, mean: float, deviation: float) -> None:
+    z = draw((400_000,), density, torch.zeros(1), torch.Generator().manual_seed(0))
+    assert float(z.mean()) == pytest.approx(mean, abs=0.01)
+    assert float(z.std()) == pytest.approx(deviation, abs=0.01)
+    assert bool(torch.isfinite(z).all())
+    assert -math.log(-math.log(1 - LEAST)) < 18  # the largest noise there can be
+
+
+def test_half_precision_is_perturbed_in_single() -> None:
+    for kind in (torch.float16, torch.bfloat16):
+        found = gradient(SCORES.to(kind), LABELS, "ap", samples=64)
+        assert found.dtype == kind
+        exact = gradient(SCORES.to(kind).float(), LABELS, "ap", samples=64)
+        torch.testing.assert_close(found.float(), exact, rtol=0.02, atol=1e-3)
+
+
+def test_a_recomputed_forward_has_the_same_draws() -> None:
+    model, x = torch.nn.Linear(3, 1), torch.randn(20, 3)
+    y = torch.arange(20) % 4 == 0
+
+    def loss(inputs: Tensor) -> Tensor:
+        return dl.direct_loss(model(inputs).squeeze(1), y, "ap")
+
+    slopes = []
+    for run in (loss, lambda inputs: checkpoint(loss, inputs, use_reentrant=False)):
+        model.zero_grad()
+        torch.manual_seed(3)
+        run(x).backward()
+        slopes.append(model.weight.grad.clone())
+    assert torch.equal(*slopes)
+
+
+def test_padding_is_not_perturbed_into_the_list() -> None:
+    mask = torch.tensor([True, True, True, True, False])
+    padded = torch.cat((SCORES, torch.tensor([1e9])))
+    found = gradient(padded, torch.cat((LABELS, torch.tensor([1]))), "ap", mask=mask, samples=20_000)
+    assert found[4] == 0
+    wanted = gradient(SCORES, LABELS, "ap", samples=20_000)
+    torch.testing.assert_close(found[:4], wanted, rtol=0.1, atol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"noise": -1.0}, "noise must be finite and at least 0, but it is -1.0"),
+        ({"noise": math.nan}, "noise must be finite and at least 0"),
+        ({"noise": "much"}, "noise must be a number of at least 0 or \"auto\", but it is 'much'"),
+        ({"noise": True}, "noise must be a number of at least 0, but it is True"),
+        ({"samples": 0}, "samples must be a whole number of at least 1, but it is 0"),
+        ({"samples": 2.5}, "samples must be a whole number of at least 1, but it is 2.5"),
+        ({"samples": "many"}, "samples must be a whole number"),
+        ({"generator": 5}, "generator must be a torch.Generator, but it is a int"),
+        ({"likelihood": 1.5}, "likelihood must be"),
+        ({"likelihood": "much"}, "likelihood must be"),
+    ],
+)
+def test_bad_settings_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(dl.DirectLossError) as raised:
+        dl.direct_loss(SCORES, LABELS, "ap", **options)
+    assert message in str(raised.value)
+    with pytest.raises(dl.DirectLossError):
+        dl.DirectLoss("ap", **options)
+
+
+def test_a_generator_of_another_device_is_refused() -> None:
+    class Elsewhere:
+        type = "cuda"
+
+    class Fake(torch.Generator):
+        device = Elsewhere()  # type: ignore[assignment]
+
+    with pytest.raises(dl.DirectLossError, match="generator must be on the device of the scores, cpu"):
+        gradient(SCORES, LABELS, "ap", generator=Fake())
+
+
+def test_scores_that_are_not_floating_point_are_refused() -> None:
+    with pytest.raises(dl.DirectLossError, match="scores must be floating point"):
+        dl.direct_loss(torch.tensor([1, 2]), torch.tensor([0, 1]), "ap", noise=1.0)
