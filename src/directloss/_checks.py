@@ -167,15 +167,6 @@ def check_not_negative(argument: str, value: object, hint: str = "") -> float:
     return number
 
 
-def check_share(argument: str, value: object) -> float | Tensor:
-    """A number from 0 to 1. A scalar tensor is taken as it is, because a look at its value would stall a GPU."""
-    if isinstance(value, Tensor) and value.dim() == 0:
-        return value.detach()
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) <= 1:
-        fail(argument, "must be a share from 0 to 1", repr(value))
-    return float(value)
-
-
 def check_count(argument: str, value: object, least: int = 1) -> int:
     """A whole number of at least 1, or another least number."""
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
@@ -184,7 +175,7 @@ def check_count(argument: str, value: object, least: int = 1) -> int:
 
 
 def check_sign(sign: object, advised: int | str = "both") -> tuple[int, ...]:
-    """+1 (away from worse), -1 (towards better), "both" or "auto" (what the task advises): the signs to average over."""
+    """+1 (away from worse), -1 (towards better), "both", or "auto" for the advised one: the signs to average over."""
     if isinstance(sign, str) and sign == "auto":
         sign = advised
     if isinstance(sign, str) and sign == "both":

@@ -70,7 +70,7 @@ class LossModule(nn.Module):
         """The generator that random choices come from."""
         if self.generator is not None:
             return self.generator
-        if isinstance(scores, Tensor) and scores.device.type == "cuda":
+        if scores.device.type == "cuda":
             return torch.cuda.default_generators[scores.device.index or 0]
         return torch.default_generator
 

@@ -20,21 +20,19 @@ import torch
 from torch import Tensor
 
 from directloss import epsilon as epsilons
-from directloss._checks import check_epsilon, check_share, check_sign, warn_once
+from directloss._checks import check_count, check_epsilon, check_sign, warn_once
 from directloss._dynamo import outside_graphs
-from directloss._gradient import carrier, transformable, with_value
+from directloss._gradient import attach, transformable, with_value
 from directloss._loss import TaskLoss
 from directloss._problem import Dim, Problem, prepare
 from directloss.distributed import Gather
-from directloss.noise import check_noise
+from directloss.noise import Noise, check_noise
 from directloss.task import Solved, Task
 
-START = 100
-"""``likelihood="auto"``: the step at which the gradient is half the likelihood's and half the theorem's."""
+WARM_UP = 300
+"""How many first training steps of a `DirectLoss` follow the likelihood, which comes near from anywhere."""
 
 
-@outside_graphs
-@transformable
 def direct_loss(
     scores: Tensor,
     target: Tensor,
@@ -45,7 +43,6 @@ def direct_loss(
     noise: float | str | None = "auto",
     samples: int | str = "auto",
     generator: torch.Generator | None = None,
-    likelihood: float | Tensor = 0.0,
     reduction: str = "mean",
     mask: Tensor | None = None,
     dim: Dim | None = None,
@@ -69,8 +66,6 @@ def direct_loss(
         noise: the scale of the noise; ``"auto"`` is 1, the unit of logits. 0 or None adds none.
         samples: how many draws are averaged; ``"auto"`` makes 4,096 perturbed scores in all, at least one per score.
         generator: the source of the noise; by default the global one of the scores' device.
-        likelihood: the share of the gradient that is that of the task's negative log-likelihood, from 0 to 1. The
-            value stays the task loss.
         reduction: ``"mean"``, ``"sum"`` or ``"none"`` over the problems of the batch.
         mask: True for real entries, False for padding; in the shape of ``target``.
         dim: the dimension (or dimensions) of ``scores`` that hold the items of one problem; the last by default.
@@ -93,26 +88,50 @@ def direct_loss(
         >>> scores.grad
         tensor([ 0.3333, -0.3333,  0.0000])
     """
-    density = check_noise(noise, samples, generator)
-    share = check_share("likelihood", likelihood)
+    return _loss(
+        scores, target, task, epsilon=epsilon, sign=sign, noise=noise, samples=samples, generator=generator,
+        warm=False, reduction=reduction, mask=mask, dim=dim, weight=weight, check_values=check_values,
+    )  # fmt: skip
+
+
+@outside_graphs
+@transformable
+def _loss(
+    scores: Tensor, target: Tensor, task: Any, *, epsilon: float | Tensor | str, sign: int | str,
+    noise: float | str | None, samples: int | str, generator: torch.Generator | None, warm: bool, reduction: str,
+    mask: Tensor | None, dim: Dim | None, weight: Tensor | None, check_values: bool,
+) -> Tensor:  # fmt: skip
+    """`direct_loss`; while ``warm``, with the gradient of the task's likelihood, if it has one."""
+    source = check_noise(noise, samples, generator)
     problem = prepare(
         scores, target, task, reduction=reduction, mask=mask, dim=dim, weight=weight, check_values=check_values
     )
     signs = check_sign(sign, problem.task.advised_sign)
     given = check_epsilon(epsilon, problem.batch_shape)
-    wanted = torch.is_grad_enabled() and scores.requires_grad
-    step = epsilons.automatic(problem, density.scale) if given is None and wanted else 1.0 if given is None else given
-    if density.scale == 0 or not wanted:
-        found = _solve(problem, step, signs, wanted)
-    else:
-        found = _solve(problem, step, signs, False)
-        drawn = _solve(problem.repeated(density.perturb(problem.scores, problem.task.density)), step, signs, True)
-        found = found._replace(slope=_mean(drawn.slope), gap=_mean(drawn.gap))
-    if not wanted:
+    if not (torch.is_grad_enabled() and scores.requires_grad):
+        found = _solve(problem, 1.0, signs, gradient=False)
         return problem.reduce(found.losses, reduction, found.counted)
-    if density.scale == 0 and check_values:
-        _warn_of_standstill(problem, found, signs)
-    return problem.reduce(_attached(problem, found, share), reduction, found.counted)
+    likelihood = problem.task.likelihood(problem.scores, problem.target) if warm else None
+    if likelihood is not None:
+        problem.check_one_each(likelihood, "task.likelihood")
+        found = _solve(problem, 1.0, signs, gradient=False)._replace(gap=likelihood)
+    else:
+        step = epsilons.automatic(problem, source.scale) if given is None else given
+        found = _gradients(problem, step, signs, source)
+    return problem.reduce(_attached(problem, found), reduction, found.counted)
+
+
+def _gradients(problem: Problem, epsilon: float | Tensor, signs: tuple[int, ...], source: Noise) -> Found:
+    """Losses of the scores as they are, and the mean of the gradients over draws of perturbed ones."""
+    if source.scale == 0:
+        found = _solve(problem, epsilon, signs, gradient=True)
+        if problem.check_values:
+            _warn_of_standstill(problem, found, signs)
+        return found
+    clean = _solve(problem, epsilon, signs, gradient=False)
+    draws = problem.repeated(source.perturb(problem.scores, problem.task.density))
+    noisy = _solve(draws, epsilon, signs, gradient=True)
+    return clean._replace(slope=_mean(noisy.slope), gap=_mean(noisy.gap))
 
 
 class Found(NamedTuple):
@@ -190,19 +209,12 @@ def _factor(epsilon: float | Tensor, signs: tuple[int, ...], kind: torch.dtype) 
     return (sign / epsilon).clamp(-most, most)
 
 
-def _attached(problem: Problem, found: Found, share: float | Tensor) -> Tensor:
-    """The losses with their gradient, of which ``share`` is the likelihood's."""
+def _attached(problem: Problem, found: Found) -> Tensor:
+    """The losses with their gradient."""
     if found.slope is not None:
-        gap = carrier(problem.scores, found.slope, found.losses.dim())
-    else:
-        assert found.gap is not None
-        gap = found.gap
-    if isinstance(share, Tensor) or share > 0:
-        companion = problem.task.likelihood(problem.scores, problem.target)
-        if companion is not None:
-            problem.check_one_each(companion, "task.likelihood")
-            gap = (1 - share) * gap + share * companion
-    return with_value(gap, found.losses.to(gap.dtype))
+        return attach(found.losses, problem.scores, found.slope)
+    assert found.gap is not None
+    return with_value(found.gap, found.losses.to(found.gap.dtype))
 
 
 def _warn_of_standstill(problem: Problem, found: Found, signs: tuple[int, ...]) -> None:
@@ -230,15 +242,16 @@ def mean_metric(
 
 
 class DirectLoss(TaskLoss):
-    """`direct_loss` as a module, with the same arguments.
+    """`direct_loss` as a module, with the same arguments and two more.
 
-    ``likelihood="auto"`` starts with the likelihood and moves over to the task loss: at step t of the training its
-    share of the gradient is ``100 / (100 + t)``. The steps are counted in training mode and are part of the
-    ``state_dict``.
-
-    With ``gather=True`` the batch is that of all processes of ``torch.distributed``, joined along the first dimension;
-    value and parameter gradients under DDP or FSDP are those of one process with the whole batch, and the noise is
-    that of the first process. Every process has to call it. A process group joins the processes of that group.
+    Args:
+        warm_up: how many first training steps follow the task's likelihood (cross-entropy) instead, which comes near
+            from anywhere; ``"auto"`` is 300, 0 is none. The value is the task loss from the start. Half of the
+            training is a good choice where its length is known. The steps are part of the ``state_dict``.
+        gather: with True the batch is that of all processes of ``torch.distributed``, joined along the first
+            dimension; value and parameter gradients under DDP or FSDP are those of one process with the whole batch,
+            and the noise is that of the first process. Every process has to call it. A process group joins the
+            processes of that group.
 
     Examples:
         >>> loss_fn = DirectLoss("ap")
@@ -247,8 +260,6 @@ class DirectLoss(TaskLoss):
         >>> loss_fn(torch.tensor([2.0, 1.0, 0.0]), torch.tensor([1, 0, 1]))
         tensor(0.1667)
     """
-
-    steps: Tensor
 
     def __init__(
         self,
@@ -259,7 +270,7 @@ class DirectLoss(TaskLoss):
         noise: float | str | None = "auto",
         samples: int | str = "auto",
         generator: torch.Generator | None = None,
-        likelihood: float | str = "auto",
+        warm_up: int | str = "auto",
         reduction: str = "mean",
         dim: Dim | None = None,
         check_values: bool = True,
@@ -269,40 +280,36 @@ class DirectLoss(TaskLoss):
         check_sign(sign)
         check_noise(noise, samples, generator)
         self.sign, self.noise, self.samples, self.generator = sign, noise, samples, generator
-        self.likelihood = likelihood if likelihood == "auto" else check_share("likelihood", likelihood)
-        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+        self.warm_up = warm_up if warm_up == "auto" else check_count("warm_up", warm_up, least=0)
+        self.steps = 0
 
     def loss(self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None) -> Tensor:
-        """See `direct_loss`."""
-        share = self._share(scores)
-        return direct_loss(
+        """See `direct_loss`; in training mode this is a step."""
+        warm = self.steps < (WARM_UP if isinstance(self.warm_up, str) else self.warm_up)
+        if warm and self.training and torch.is_grad_enabled():
+            self.steps += 1
+        return _loss(
             scores, target, self.task, sign=self.sign, noise=self.noise, samples=self.samples,
-            generator=self.generator, likelihood=share, mask=mask, weight=weight, **self.options(),
+            generator=self.generator, warm=warm, mask=mask, weight=weight, **self.options(),
         )  # fmt: skip
 
-    def _share(self, scores: Tensor) -> float | Tensor:
-        """The share of the likelihood in this step, which is counted."""
-        if not isinstance(self.likelihood, str):
-            return self.likelihood
-        share = START / (START + self.steps)
-        if self.training and torch.is_grad_enabled():
-            self.steps += 1
-        return share
+    def get_extra_state(self) -> Tensor:
+        """The number of steps of the warm-up, for ``state_dict``."""
+        return torch.tensor(self.steps)
+
+    def set_extra_state(self, state: Any) -> None:
+        """The number of steps, from a ``state_dict``."""
+        self.steps = int(state)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *more: Any) -> None:
-        # Checkpoints of losses that did not count their steps stay readable: training has gone on for long then.
-        state_dict.setdefault(prefix + "steps", torch.tensor(100 * START))
+        # A checkpoint without this number was written by a version that had no warm-up: its training goes on.
+        state_dict.setdefault(f"{prefix}_extra_state", torch.tensor(WARM_UP))
         super()._load_from_state_dict(state_dict, prefix, *more)
 
     def extra_repr(self) -> str:
-        settings = {
-            "epsilon": self.epsilon, "sign": self.sign, "noise": self.noise, "samples": self.samples,
-            "likelihood": self.likelihood,
-        }  # fmt: skip
-        changed = [f"{name}={value!r}" for name, value in settings.items() if not _is_auto(value)]
+        """The task, and the settings that are not automatic."""
+        names = ("epsilon", "sign", "noise", "samples", "warm_up")
+        chosen = [(name, getattr(self, name)) for name in names]
+        changed = [f"{name}={value!r}" for name, value in chosen if not (isinstance(value, str) and value == "auto")]
         changed += [] if self.reduction == "mean" else [f"reduction={self.reduction!r}"]
         return ", ".join([repr(self.task), *changed])
-
-
-def _is_auto(value: object) -> bool:
-    return isinstance(value, str) and value == "auto"

@@ -129,7 +129,7 @@ def failing_together(gather: Gather) -> Iterator[None]:
         yield
     except Exception as raised:
         error = raised
-    told: list[str | None] = [None] * dist.get_world_size(group)  # type: ignore[arg-type]
+    told: list[str | None] = [None] * dist.get_world_size(group)
     mine = None if error is None else f"{type(error).__name__}: {error}"
     dist.all_gather_object(told, mine, group=group)  # type: ignore[arg-type]
     if error is not None:

@@ -183,10 +183,8 @@ def _solve_compiled(
     strange = compiled.read_labels(_countable(target).numpy().reshape(-1), labels.reshape(-1), padding) >= 0
     if strange and check_values:
         check_labels(target, LABELS if padding else LABELS[:2], BINARY)
-    if isinstance(epsilon, Tensor):  # repeated over the batch from the end, as leading dimensions broadcast
-        steps = epsilon.double().reshape(-1).numpy()
-    else:
-        steps = np.array([float(epsilon)])
+    # One for each problem is repeated over leading dimensions, as in broadcasting.
+    steps = np.array([epsilon]) if not isinstance(epsilon, Tensor) else epsilon.double().reshape(-1).numpy()
     loss = np.empty(shape[:-1], dtype=values.dtype)
     counts = np.empty((*shape[:-1], 2), dtype=np.int64)
     grad = np.empty(shape if gradient else (0, n), dtype=values.dtype)

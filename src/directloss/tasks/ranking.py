@@ -52,7 +52,7 @@ class RankingTask(Task):
     """
 
     maskable = True
-    advised_sign = +1  # as good as both under noise, and faster: there is no table to fill
+    advised_sign: int | str = +1  # as good as both under noise, and faster: there is no table to fill
     no_item_weights = (
         "the metric looks at ranks, and there is no exact inference for ranks in which items count differently; "
         '"auc", which compares pairs, takes weights of items'
@@ -117,7 +117,7 @@ class RankingTask(Task):
         relevant, _ = counts(target)
         return self.metric.weights(target).best[relevant].to(losses) - losses
 
-    def unit_epsilon(self, scores: Tensor, target: Tensor) -> Tensor:
+    def unit_epsilon(self, scores: Tensor, target: Tensor) -> float | Tensor:
         """``2 z / (P N peak)``: an exchange of two neighbours changes F by ``2 / (P N)`` for each unit that their
         scores differ, and the metric by ``peak / z`` at the most. For AP this is ``4 / N``.
         """
