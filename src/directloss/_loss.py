@@ -70,8 +70,9 @@ class LossModule(nn.Module):
         """The generator that random choices come from."""
         if self.generator is not None:
             return self.generator
-        if scores.device.type == "cuda":
-            return torch.cuda.default_generators[scores.device.index or 0]
+        device = getattr(scores, "device", None)  # whatever is wrong with the scores is found later
+        if device is not None and device.type == "cuda":
+            return torch.cuda.default_generators[device.index or 0]
         return torch.default_generator
 
     def __getstate__(self) -> dict[str, Any]:

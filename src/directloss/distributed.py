@@ -123,7 +123,7 @@ def exchange(
 @contextmanager
 def failing_together(gather: Gather) -> Iterator[None]:
     """If the block raises on one process, it raises on all of them, and none waits for another that has stopped."""
-    group = None if gather is True else gather
+    group = None if isinstance(gather, bool) else gather
     error: Exception | None = None
     try:
         yield
@@ -131,7 +131,7 @@ def failing_together(gather: Gather) -> Iterator[None]:
         error = raised
     told: list[str | None] = [None] * dist.get_world_size(group)
     mine = None if error is None else f"{type(error).__name__}: {error}"
-    dist.all_gather_object(told, mine, group=group)  # type: ignore[arg-type]
+    dist.all_gather_object(told, mine, group=group)
     if error is not None:
         raise error
     for rank, other in enumerate(told):

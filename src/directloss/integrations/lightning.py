@@ -41,7 +41,7 @@ class DirectLossModule(LightningModule):
     ) -> None:
         super().__init__()
         self.network = network
-        self.loss_fn = _named(loss_fn) if isinstance(loss_fn, str) else loss_fn
+        self.loss_fn = DirectLoss(loss_fn) if isinstance(loss_fn, str) else loss_fn
         self.learning_rate = check_positive("learning_rate", learning_rate)
 
     def forward(self, inputs: Any) -> Tensor:
@@ -68,11 +68,6 @@ class DirectLossModule(LightningModule):
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """AdamW."""
         return torch.optim.AdamW(self.parameters(), self.learning_rate)
-
-
-def _named(name: str) -> DirectLoss:
-    task = as_task(name)
-    return DirectLoss(task, sign=task.advised_sign)
 
 
 class WholeMetric(Callback):

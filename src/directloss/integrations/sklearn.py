@@ -52,7 +52,8 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         weight_decay: float = 0.01,
         batch_size: int | None = None,
         epsilon: float | str = "auto",
-        sign: int | str | None = None,
+        sign: int | str | None = "auto",
+        noise: float | str | None = "auto",
         warm_start: bool = False,
         random_state: Any = None,
     ) -> None:
@@ -65,6 +66,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         self.batch_size = batch_size
         self.epsilon = epsilon
         self.sign = sign
+        self.noise = noise
         self.warm_start = warm_start
         self.random_state = random_state
 
@@ -89,8 +91,8 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         return Schedule(self.epochs, self.warm_up, self.learning_rate, self.weight_decay)
 
     def _loss(self, scores: Tensor, target: Tensor, task: Task, **more: Any) -> Tensor:
-        sign = task.advised_sign if self.sign is None else self.sign
-        return direct_loss(scores, target, task, epsilon=self.epsilon, sign=sign, **more)
+        sign = "auto" if self.sign is None else self.sign
+        return direct_loss(scores, target, task, epsilon=self.epsilon, sign=sign, noise=self.noise, **more)
 
     def _scores(self, X: Any) -> Tensor:
         check_is_fitted(self)
@@ -127,7 +129,8 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         batch_size: rows of a batch, drawn with equal shares of the classes; all rows at once by default, which is
             right for metrics that couple all items.
         epsilon: see `directloss.direct_loss`.
-        sign: see `directloss.direct_loss`; None takes what the task advises.
+        sign: see `directloss.direct_loss`.
+        noise: see `directloss.direct_loss`.
         warm_start: whether another `fit` goes on with the present network, without warm-up.
         random_state: seed of first weights and batches.
 
@@ -254,7 +257,8 @@ class DirectLossRanker(_Estimator):
         weight_decay: float = 0.01,
         batch_size: int | None = None,
         epsilon: float | str = "auto",
-        sign: int | str | None = None,
+        sign: int | str | None = "auto",
+        noise: float | str | None = "auto",
         warm_start: bool = False,
         random_state: Any = None,
     ) -> None:
@@ -268,6 +272,7 @@ class DirectLossRanker(_Estimator):
             batch_size=batch_size,
             epsilon=epsilon,
             sign=sign,
+            noise=noise,
             warm_start=warm_start,
             random_state=random_state,
         )

@@ -1,6 +1,7 @@
 """Method names, as the papers write them, and the loss and hyper-parameters that each stands for.
 
-    pos-TASK    direct loss, away from worse        Song et al. 2016, Eq. (2) and (3), sign +1
+    direct-TASK the library's default               direct loss under noise, after a warm-up by cross-entropy
+    pos-TASK    direct loss, away from worse        Song et al. 2016, Eq. (2) and (3), sign +1, no noise
     neg-TASK    direct loss, towards better         the same, sign -1
     both-TASK   direct loss, the mean of the two    a central difference, sign "both"
     hinge-TASK  structured hinge                    hinge-ap is Yue et al. 2007
@@ -36,7 +37,7 @@ from torch import Tensor
 from directloss import metrics
 from directloss._checks import check_choice, fail, near
 from directloss._registry import get
-from directloss.direct import direct_loss
+from directloss.direct import DirectLoss, direct_loss
 from directloss.lab.data.keypoints import bumps, pixel_labels, visible
 from directloss.surrogates import hinge_loss, perceptron_loss
 
@@ -49,7 +50,12 @@ FAMILIES = {"direct": True, "hinge": True, "plain": False, "uniloss": False}
 """The families of methods, and whether they have an epsilon. All have a learning rate and a weight decay."""
 
 SIGNS: dict[str, int | str] = {"pos": +1, "neg": -1, "both": "both"}
-PREFIXES = {**dict.fromkeys(SIGNS, "direct"), "hinge": "hinge", "per": "plain", "uniloss": "uniloss", "mse": "plain"}
+PREFIXES = {
+    **dict.fromkeys(SIGNS, "direct"),
+    **dict.fromkeys(("direct", "per", "mse"), "plain"),
+    "hinge": "hinge",
+    "uniloss": "uniloss",
+}
 UNILOSS = {"ap": "ap", "accuracy": "accuracy", "pckh": "pck"}
 """Metrics of UniLoss with a refactoring by hand, and what experiments that are judged by them call them."""
 CLASS_TASKS = ("accuracy",)
@@ -63,6 +69,7 @@ FOUND: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"ap": metrics.average_pr
 """The metrics in whose code UniLoss finds the comparisons for ``automatic``."""
 
 SUMMARIES = {
+    "direct-TASK": "the library's default: direct loss under noise, after a warm-up by cross-entropy",
     "pos-TASK": "direct loss minimization, away from worse outputs",
     "neg-TASK": "direct loss minimization, towards better outputs",
     "both-TASK": "direct loss minimization, from worse to better outputs; for decisions (accuracy, f1, 01)",
@@ -89,7 +96,7 @@ class Method:
 
     name: str
     kind: str
-    """``pos``, ``neg``, ``both``, ``hinge``, ``per``, ``x-ent``, ``uniloss`` or ``mse``."""
+    """``direct``, ``pos``, ``neg``, ``both``, ``hinge``, ``per``, ``x-ent``, ``uniloss`` or ``mse``."""
     task: str
     options: tuple[tuple[str, int], ...] = ()
     """Numbers of an ablation; 1 for an option that has none."""
@@ -119,7 +126,7 @@ class Method:
             if scores.dim() > target.dim():
                 return F.cross_entropy(scores, target)
             return F.binary_cross_entropy_with_logits(scores, target.to(scores.dtype))
-        if self.kind == "uniloss":
+        if self.kind in ("uniloss", "direct"):
             return self.loss_fn(params)(scores, target)
         if self.kind == "mse":
             return _squared_error(scores, target, float(self.task))
@@ -128,7 +135,8 @@ class Method:
         epsilon = params.get("epsilon", DEFAULT_EPSILON[self.family])
         if self.kind == "hinge":
             return hinge_loss(scores, target, self.task, epsilon=epsilon, check_values=False)
-        return direct_loss(scores, target, self.task, epsilon=epsilon, sign=SIGNS[self.kind], check_values=False)
+        sign = SIGNS[self.kind]
+        return direct_loss(scores, target, self.task, epsilon=epsilon, sign=sign, noise=0, check_values=False)
 
     def loss_fn(
         self,
@@ -138,8 +146,14 @@ class Method:
         interpolation: str = "inverse-distance",
         fraction: float = 1.0,
         generator: torch.Generator | None = None,
+        warm_up: int = 0,
     ) -> Loss:
-        """The loss as a function of scores and target; the keywords are UniLoss's and are for UniLoss alone."""
+        """The loss as a function of scores and target.
+
+        ``generator`` and ``warm_up`` are for losses that draw and that warm up, the other keywords for UniLoss alone.
+        """
+        if self.kind == "direct":
+            return DirectLoss(self.task, warm_up=warm_up, generator=generator, check_values=False)
         if self.kind != "uniloss":
             return lambda scores, target: self.loss(scores, target, params)
         from directloss.uniloss.loss import UniLoss  # here, because no other method needs it
@@ -187,8 +201,8 @@ class Method:
             fits = (metric == "ap" and one_each) or (metric == "accuracy" and self.task in CLASS_TASKS)
         if not fits:
             known = {
-                "ap": "x-ent, uniloss-ap, and pos-, neg-, both-, hinge- or per- with a task of one score per item",
-                "accuracy": "x-ent, and uniloss-, pos-, neg-, both-, hinge- or per-accuracy",
+                "ap": "x-ent, uniloss-ap; direct-, pos-, neg-, both-, hinge- or per- with a task of one score per item",
+                "accuracy": "x-ent, and uniloss-, direct-, pos-, neg-, both-, hinge- or per-accuracy",
                 "pck": "uniloss-pckh and mse- with a width",
             }
             what = {"ap": "one score per item", "accuracy": "scores of classes", "pck": "heatmaps"}[metric]
@@ -232,7 +246,7 @@ def _plain(name: str) -> Method:
     if kind not in PREFIXES or not dash or not task:
         hint = near(name, PAPER_METHODS) or f"Known: {', '.join(PAPER_METHODS)}, and others such as pos-ndcg@10."
         rule = (
-            "must be x-ent, or pos-, neg-, both-, hinge- or per- with a task, or uniloss- with a metric, "
+            "must be x-ent, or direct-, pos-, neg-, both-, hinge- or per- with a task, or uniloss- with a metric, "
             "or mse- with a width"
         )
         fail("method", rule, repr(name), hint)

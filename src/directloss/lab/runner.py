@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from directloss.direct import DirectLoss
 from directloss.lab.checkpoint import Checkpoint
 from directloss.lab.config import Config
 from directloss.lab.data import Part, Split, hold_out
@@ -136,6 +137,8 @@ class _Run:
     def _fit(self, part: Part, number: int) -> Trained:
         spec, experiment, config = self.job.spec, self.experiment, self.config
         schedule = make_schedule(spec, config, self.method, len(part))
+        if isinstance(self.loss, DirectLoss):  # half of a training whose length is known
+            self.loss.warm_up = schedule.iterations // 2
         # A search run never looks at test data, not even to report it.
         parts = ("train", "val") if self.searching or experiment.judge is not None else ("train", "val", "test")
         shown = _measured(self.split, config.measured)

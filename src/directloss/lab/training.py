@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from directloss.direct import DirectLoss
 from directloss.full_batch import full_batch_step
 from directloss.lab.checkpoint import Checkpoint, State
 from directloss.lab.data import Part
@@ -96,6 +97,8 @@ def train(
     with torch.random.fork_rng(devices=[]), nullcontext() if board is None else closing(board):
         torch.manual_seed(derive("training", schedule.seed))
         start = frozen.thaw(checkpoint, done) if checkpoint is not None else 0
+        if isinstance(loss, DirectLoss):
+            loss.steps = start
         batches = _batches(data, schedule, start)
         if board is not None:
             board.begin(start)

@@ -86,9 +86,9 @@ def _model(config: RobustnessConfig, inputs: int) -> nn.Module:
 _DECAYS = (0.0, 0.003, 0.01, 0.03)
 
 PAPER = RobustnessConfig(
-    methods=("pos-ap", "hinge-ap", "x-ent"),
+    methods=("direct-ap", "pos-ap", "hinge-ap", "x-ent"),
     noise=(0.0, 0.1, 0.2, 0.3, 0.4),
-    direct=Grid((0.01,), _DECAYS, (1.0, 10.0, 100.0, "auto")),
+    direct=Grid((0.01,), _DECAYS, (1.0, 10.0, 100.0)),
     hinge=Grid((0.01,), _DECAYS, (0.1, 1.0, 10.0, 100.0)),
     plain=Grid((0.001, 0.003, 0.01, 0.03), _DECAYS),
     iterations=500,
@@ -102,7 +102,7 @@ PAPER = RobustnessConfig(
 QUICK = dataclasses.replace(
     PAPER,
     noise=(0.0, 0.2, 0.4),
-    direct=Grid((0.01,), (0.003, 0.03), (1.0, "auto")),
+    direct=Grid((0.01,), (0.003, 0.03), (1.0, 10.0)),
     hinge=Grid((0.01,), (0.003, 0.03), (1.0, 10.0)),
     plain=Grid((0.003, 0.03), (0.003, 0.01)),
     iterations=300,

@@ -23,7 +23,7 @@ SCHEMA = 1
 RECORDS = "records.jsonl"
 RUN = "run.json"
 
-METHODS = ("pos-ap", "neg-ap", "pos-01", "neg-01", "hinge-ap", "hinge-01", "per-ap", "per-01", "x-ent")
+METHODS = ("direct-ap", "pos-ap", "neg-ap", "pos-01", "neg-01", "hinge-ap", "hinge-01", "per-ap", "per-01", "x-ent")
 """The order of methods in tables; others follow by name."""
 
 

@@ -15,6 +15,7 @@ INK = "#1f2328"
 RULE = "#d8dee4"
 
 FAMILIES = {
+    "direct": ("#b3122b", "#ff5c72"),
     "pos": ("#0072b2", "#56b4e9"),
     "neg": ("#d55e00", "#ff7a2e"),
     "both": ("#4a2bd6", "#7a5cff"),
@@ -28,6 +29,7 @@ FAMILIES = {
 _LIKE = {"mse": "x"}
 """Kinds that look like another: the usual loss of their task, as cross-entropy is of classes."""
 _MARKERS = {
+    "direct-ap": "H",
     "pos-ap": "o",
     "neg-ap": "s",
     "hinge-ap": "^",
@@ -39,7 +41,7 @@ _MARKERS = {
     "per-01": "d",
     "uniloss-ap": "*",
 }
-_SPARE_MARKERS = ("<", ">", "h", "H", "8")
+_SPARE_MARKERS = ("<", ">", "h", "8")
 _SPARE_DASHES = ((0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)), (0, (3, 1, 1, 1, 1, 1)))
 
 

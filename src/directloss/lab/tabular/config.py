@@ -26,7 +26,7 @@ OF_REST_VALIDATION = 0.25
 """Share of the rows that are not test rows which chooses settings."""
 
 RATES, DECAYS = Range(3e-4, 0.1), Range(1e-6, 0.1)
-EPSILONS: dict[str, Range | tuple[float | str, ...]] = {"direct": ("auto", 0.1, 1.0, 10.0), "hinge": Range(0.1, 100.0)}
+EPSILONS: dict[str, Range | tuple[float | str, ...]] = {"direct": (0.1, 1.0, 10.0), "hinge": Range(0.1, 100.0)}
 """What is searched. Each loss has its own epsilon, where it has one, and all have the same number of trials."""
 
 

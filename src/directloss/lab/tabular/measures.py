@@ -15,8 +15,6 @@ from torch import Tensor
 
 from directloss import metrics
 from directloss._checks import fail, near
-from directloss._registry import get
-from directloss.lab.methods import SIGNS
 from directloss.metrics import classification, confusion
 
 Value = Callable[[Tensor, Tensor], Tensor]
@@ -58,10 +56,8 @@ class Measure:
 
     @property
     def direct(self) -> str:
-        """The method that trains on it, with the sign that the task advises."""
-        task = "error" if self.name == "accuracy" else self.name
-        kind = next(kind for kind, sign in SIGNS.items() if sign == get(task).advised_sign)
-        return f"{kind}-{'01' if task == 'error' else task}"
+        """The method that trains on it."""
+        return f"direct-{'01' if self.name == 'accuracy' else self.name}"
 
     def threshold(self, scores: Tensor, target: Tensor) -> float:
         """The cut with the best value when scores above it are positive; the highest of equally good ones.

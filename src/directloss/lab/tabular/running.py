@@ -179,7 +179,8 @@ def execute(job: FitJob) -> Record:
         # A batch without positives teaches a ranking nothing and is passed over; with rare positives that is normal.
         warnings.simplefilter("ignore", DirectLossWarning)
         board = board_of(job.board, spec, job.key, iterations)
-        trained = train(scorer, lambda s, y: method.loss(s, y, spec.params), parts.train, schedule, watch, board=board)
+        loss = method.loss_fn(spec.params, warm_up=config.iterations // 2)
+        trained = train(scorer, loss, parts.train, schedule, watch, board=board)
     numbers = dict(trained.last) if final else best_on_the_way(trained, f"val_{measure.name}")
     if final:
         numbers |= _test_interval(scorer, parts, measure, config.seed)
