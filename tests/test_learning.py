@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import pytest
@@ -64,7 +65,7 @@ def trained_by_likelihood(kind: str) -> nn.Module:
     return train(kind, None)
 
 
-def task_loss(name: str, network: nn.Module) -> float:
+def task_loss(name: str, network: Callable[[Tensor], Tensor]) -> float:
     """Of all images."""
     inputs, labels = digits()
     by_digit = [(labels == digit).nonzero()[:170, 0] for digit in range(10)]
@@ -80,15 +81,20 @@ def reference(name: str) -> float:
     return task_loss(name, trained_by_likelihood(kind))
 
 
+def chance(name: str) -> float:
+    """The loss of a network that says the same of everything: what is not learned is a share of it."""
+    return task_loss(name, lambda images: torch.zeros(len(images), 10))
+
+
 @pytest.mark.filterwarnings("ignore:Every decision is yes")  # the best that recall can do
 @pytest.mark.parametrize("name", dl.tasks.names())
 def test_the_default_learns(name: str) -> None:
-    assert task_loss(name, train(name, dl.DirectLoss(name))) <= 2 * reference(name) + 0.03
+    assert task_loss(name, train(name, dl.DirectLoss(name))) <= 2 * reference(name) + 0.05 * chance(name)
 
 
 @pytest.mark.parametrize("name", ["ap", "ndcg@10", "auc", "f1", "mcc", "balanced_accuracy", "accuracy", "chain"])
 def test_the_metric_alone_learns_from_scratch(name: str) -> None:
-    assert task_loss(name, train(name, dl.DirectLoss(name, warm_up=0))) <= 2 * reference(name) + 0.05
+    assert task_loss(name, train(name, dl.DirectLoss(name, warm_up=0))) <= 2 * reference(name) + 0.1 * chance(name)
 
 
 def test_the_warm_up_is_counted_in_training_alone_and_saved() -> None:
