@@ -216,15 +216,15 @@ def test_the_threshold_is_the_best_of_all_cuts(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "canonical", "direct", "decides"),
     [
-        ("AP", "ap", "pos-ap", False),
-        ("auc", "auc", "pos-auc", False),
-        ("ndcg@10", "ndcg@10", "both-ndcg@10", False),
-        ("precision@5", "precision@5", "both-precision@5", False),
-        ("recall@5", "recall@5", "both-recall@5", False),
-        ("f1", "f1", "both-f1", True),
-        ("fbeta@2.0", "fbeta@2", "both-fbeta@2", True),
-        ("jaccard", "iou", "both-iou", True),
-        ("error", "accuracy", "both-01", True),
+        ("AP", "ap", "direct-ap", False),
+        ("auc", "auc", "direct-auc", False),
+        ("ndcg@10", "ndcg@10", "direct-ndcg@10", False),
+        ("precision@5", "precision@5", "direct-precision@5", False),
+        ("recall@5", "recall@5", "direct-recall@5", False),
+        ("f1", "f1", "direct-f1", True),
+        ("fbeta@2.0", "fbeta@2", "direct-fbeta@2", True),
+        ("jaccard", "iou", "direct-iou", True),
+        ("error", "accuracy", "direct-01", True),
     ],
 )
 def test_names_of_metrics(name: str, canonical: str, direct: str, decides: bool) -> None:

@@ -1,4 +1,4 @@
-"""An experiment small enough for tests: 2 settings and 2 seeds for each of 3 methods, 12 runs in all."""
+"""An experiment small enough for tests: 2 settings and 2 seeds for each of 4 methods, 16 runs in all."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-RUNS = 12
+RUNS = 16
 
 SETTINGS: dict[str, Any] = {
     "iterations": 4,
