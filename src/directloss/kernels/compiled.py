@@ -1,15 +1,13 @@
 """Rankings on the CPU, compiled by numba. Same results as `tensor`; the package's docstring has the formulas.
 
 One problem is solved at a time, from the raw scores to the gradient, in O(n) memory. Compiled code is cached on disk.
-All arithmetic is in float64; scores are centred and scaled to unit range first, which changes no ranking and keeps
-sums of huge or tiny scores exact enough.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -37,8 +35,61 @@ def _compiled(function: Callable[..., Any], options: dict[str, Any]) -> Callable
     return compiled
 
 
+class Weights(NamedTuple):
+    """`directloss.kernels.PositionWeights` as the kernels read it."""
+
+    tables: Any
+    base: int
+    stride: int
+    alpha: float
+    beta: float
+    first: bool
+    cutoff: int
+    max_fpr: float
+
+
+class Step(NamedTuple):
+    """What is asked of the augmented inference."""
+
+    epsilon: Any
+    """One dimension; it is repeated over the problems."""
+    sign: int
+    one_by_one: bool
+    """Whether the best position of each irrelevant item can be found alone."""
+    least: float
+    """`directloss.kernels.LEAST`."""
+    largest: float
+    """The largest gradient; what is larger is cut to it."""
+
+
+class Results(NamedTuple):
+    """Arrays to fill, one row for each problem; those without rows are not asked for."""
+
+    loss: Any
+    counts: Any
+    """Numbers of relevant and irrelevant items."""
+    gradient: Any
+    above_predicted: Any
+    above_augmented: Any
+
+
+class Sides(NamedTuple):
+    """The relevant and the irrelevant items of one list, both sorted; scratch that is as long as the list."""
+
+    a: Any
+    b: Any
+    item_a: Any
+    item_b: Any
+    n: Any
+    """Irrelevant items above each relevant one, as predicted."""
+    p: Any
+
+
 RADIX = 256
 LOW32 = np.uint64(0xFFFFFFFF)
+
+
+# ---------------------------------------------------------------------------------------------- sorting
 
 
 @kernel
@@ -170,50 +221,54 @@ def _sorted64(bits, target, values, payload, keys, spare):
 
 
 @kernel
-def _split(values, payload, size, a, b, item_a, item_b, n, p):
-    """Split the sorted list into relevant (a) and irrelevant (b) items and count who stands above whom.
+def _split(values, payload, size, sides):
+    """Split the sorted list into relevant and irrelevant items and count who stands above whom.
 
-    n[i] irrelevant items stand above the i-th relevant one, p[j] relevant ones above the j-th irrelevant one. Among
-    equal scores the k-th of r tied relevant items stands behind ceil(k q / r) of the q tied irrelevant ones.
+    Among equal scores the k-th of r tied relevant items stands behind ceil(k q / r) of the q tied irrelevant ones.
+    Returns their numbers P and N, and the power of two that scales the range of the scores to about 1, or 0 if all
+    are equal.
     """
-    high, low = values[0], values[size - 1]
-    centre = 0.5 * high + 0.5 * low
-    reach = 0.5 * high - 0.5 * low
-    # A power of two, so that scaling rounds nothing and equally good rankings stay equally good.
-    scale = 2.0 ** -math.frexp(max(reach, 1e-300))[1]
+    reach = 0.5 * values[0] - 0.5 * values[size - 1]
+    scale = 2.0 ** -min(max(math.frexp(reach)[1], -1000), 1000) if reach > 0 else 0.0
     P, N, start = 0, 0, 0
     while start < size:
         value, end, r, q = values[start], start, 0, 0
-        place = (value - centre) * scale
+        place = value * scale
         while end < size and values[end] == value:
             if payload[end] & 1:
-                a[P + r], item_a[P + r] = place, payload[end] >> 1
+                sides.a[P + r], sides.item_a[P + r] = place, payload[end] >> 1
                 r += 1
             else:
-                b[N + q], item_b[N + q] = place, payload[end] >> 1
+                sides.b[N + q], sides.item_b[N + q] = place, payload[end] >> 1
                 q += 1
             end += 1
         for k in range(r):
-            n[P + k] = N + ((k + 1) * q + r - 1) // r
+            sides.n[P + k] = N + ((k + 1) * q + r - 1) // r
         for k in range(q):
-            p[N + k] = P + (k * r) // q
+            sides.p[N + k] = P + (k * r) // q
         P, N, start = P + r, N + q, end
     return P, N, scale
 
 
+# ---------------------------------------------------------------------------------------------- augmented inference
+
+
 @kernel
-def _weight(i, alpha, beta, first):
-    if first:
+def _weight(weights, i):
+    """u_i."""
+    if weights.first:
         return 1.0 if i == 1 else 0.0
-    return alpha + beta * i
+    return weights.alpha + weights.beta * i
 
 
 @kernel
-def _positions_first(A, b, P, N, p_w, p, table, prefix, stride, alpha, beta, first, c, sign):
-    """argmax over p of G_j(p) = A_p - p b_j + sign c T_j(p) for each j: G is totally monotone, so the p_j are monotone.
+def _positions_first(sides, P, N, p, weights, width, sign):
+    """The best p_j of each irrelevant item alone, from coarse to fine: O(P log N + N) exchanges are looked at.
 
-    Divide and conquer from coarse to fine: O(P log N + N) evaluations. Equally good: the one nearest to the prediction.
+    Each item starts at the bound next to its predicted place and moves away from it, past one relevant item at a time.
     """
+    a, b, p_w, drop = sides.a, sides.b, sides.p, weights.tables[1]
+    alpha, beta = width * weights.alpha, width * weights.beta
     step = 1
     while 2 * step <= N:
         step *= 2
@@ -221,73 +276,84 @@ def _positions_first(A, b, P, N, p_w, p, table, prefix, stride, alpha, beta, fir
         for j in range(step, N + 1, 2 * step):
             low = p[j - 1 - step] if j > step else 0
             high = p[j - 1 + step] if j + step <= N else P
-            if sign > 0:
-                high = min(high, p_w[j - 1])
-            else:
-                low = max(low, p_w[j - 1])
             score = b[j - 1]
-            best, at = -np.inf, high if sign > 0 else low
-            if stride == 0:
-                drop = c * (table[j - 1] - table[j])
-                for p_here in range(low, high + 1):
-                    value = A[p_here] - p_here * score - sign * drop * p_here
-                    if value > best or (value == best and sign > 0):
-                        best, at = value, p_here
-            elif first:
-                drop = c * (table[j] - table[j + 1])
-                for p_here in range(low, high + 1):
-                    value = A[p_here] - p_here * score - (sign * drop if p_here > 0 else 0.0)
-                    if value > best or (value == best and sign > 0):
-                        best, at = value, p_here
+            total, best = 0.0, 0.0
+            if sign < 0:  # only where all gains are equal
+                low = max(low, p_w[j - 1])
+                at = low
+                for i in range(low + 1, high + 1):
+                    total += width - (score - a[i - 1])
+                    if total > best:
+                        best, at = total, i
+                p[j - 1] = at
+                continue
+            high = min(high, p_w[j - 1])
+            at = high
+            if weights.stride == 0:
+                gain = width * min(max(weights.max_fpr * N - (j - 1), 0.0), 1.0)
+                for i in range(high, low, -1):
+                    total += gain - (a[i - 1] - score)
+                    if total > best:
+                        best, at = total, i - 1
+            elif weights.first:
+                for i in range(high, low, -1):
+                    total += (width * drop[1 + j] if i == 1 else 0.0) - (a[i - 1] - score)
+                    if total > best:
+                        best, at = total, i - 1
             else:
-                ca, cb = sign * c * alpha, sign * c * beta
-                for p_here in range(low, high + 1):
-                    k = p_here + j
-                    value = A[p_here] - p_here * score + (ca + cb * (p_here + 1)) * table[k] - cb * prefix[k]
-                    if value > best or (value == best and sign > 0):
-                        best, at = value, p_here
+                for i in range(high, low, -1):
+                    total += (alpha + beta * i) * drop[i + j] - (a[i - 1] - score)
+                    if total > best:
+                        best, at = total, i - 1
             p[j - 1] = at
         step //= 2
 
 
 @kernel
-def _table_of_choices(a, B, n_w, n, low, high, rows, table, base, stride, alpha, beta, first, c, sign):
-    """best_i(m) = max(best_i(m - 1), best_{i-1}(m) + f_i(m)) over the windows low[i] <= m <= high[i]; one bit per
-    cell.
+def _table_of_choices(sides, rows, far, n, weights, table, width, sign):
+    """The best n_i of the first rows in order, by a table of one bit per cell: from the predicted n_i to ``far``.
+
+    Rows come in the order in which their windows shrink: downwards for sign +1, upwards for sign -1.
     """
+    a, b, n_w = sides.a, sides.b, sides.n
     start = np.empty(rows + 1, dtype=np.int64)
     start[0] = 0
-    for i in range(rows):
-        start[i + 1] = start[i] + (high[i] - low[i]) // 64 + 1
+    for row in range(rows):
+        i = row if sign > 0 else rows - 1 - row
+        start[row + 1] = start[row] + abs(far - n_w[i]) // 64 + 1
     bits = np.empty(start[rows], dtype=np.uint64)
-    best = np.zeros(high[rows - 1] + 1)
-    for i in range(rows):
-        if i > 0:
-            for m in range(high[i - 1] + 1, high[i] + 1):
-                best[m] = best[high[i - 1]]
-        score = a[i]
-        charge = sign * c * _weight(i + 1, alpha, beta, first)
-        offset = base + stride * (i + 1)
+    best = np.zeros(max(far, n_w[rows - 1]) + 1)
+    shift = 0 if sign > 0 else -1
+    for row in range(rows):
+        i = row if sign > 0 else rows - 1 - row
+        score, m = a[i], n_w[i]
+        gain = width * _weight(weights, i + 1)
+        offset = weights.base + weights.stride * (i + 1)
+        here = table[offset + m]
+        cost = 0.0
         top = -np.inf
-        m = low[i]
-        for word_at in range(start[i], start[i + 1]):
+        left = abs(far - m) + 1
+        for word_at in range(start[row], start[row + 1]):
             word = np.uint64(0)
             flag = np.uint64(1)
-            for m_here in range(m, min(m + 64, high[i] + 1)):
-                value = best[m_here] + (B[m_here] - m_here * score) - charge * table[offset + m_here]
-                # Equally good: the one nearest to the prediction, that is the smallest for +1, the largest for -1.
-                if value > top or (value == top and sign < 0):
+            for _ in range(min(64, left)):
+                value = best[m] + (gain * (sign * (here - table[offset + m])) - cost)
+                if value > top:
                     top = value
                     word |= flag
-                best[m_here] = top
+                best[m] = top
                 flag <<= np.uint64(1)
+                cost += sign * (score - b[m + shift])  # of the next cell; behind the last one it is not used
+                m += sign
             bits[word_at] = word
-            m += 64
-    m = high[rows - 1]
-    for i in range(rows - 1, -1, -1):
-        m = min(m, high[i])
-        while not (bits[start[i] + (m - low[i]) // 64] >> np.uint64((m - low[i]) % 64)) & np.uint64(1):
-            m -= 1
+            left -= 64
+    m = far
+    for row in range(rows - 1, -1, -1):
+        i = row if sign > 0 else rows - 1 - row
+        k = abs(m - n_w[i])
+        while not (bits[start[row] + k // 64] >> np.uint64(k % 64)) & np.uint64(1):
+            k -= 1
+        m = n_w[i] + sign * k
         n[i] = m
 
 
@@ -312,34 +378,28 @@ def _above_irrelevant(n, p, P, N):
 
 
 @kernel
-def _augment(a, b, P, N, n_w, p_w, n, p, table, prefix, base, stride, alpha, beta, first, cutoff, monotone, c, sign):
+def _augment(sides, P, N, n, p, weights, table, width, step):
     """Fill n and p with the loss-augmented ranking."""
-    if monotone:
-        A = np.empty(P + 1)
-        A[0] = 0.0
-        for i in range(P):
-            A[i + 1] = A[i] + a[i]
-        _positions_first(A, b, P, N, p_w, p, table, prefix, stride, alpha, beta, first, c, sign)
+    if step.one_by_one:
+        _positions_first(sides, P, N, p, weights, width, step.sign)
         _above_relevant(p, n, P, N)
         return
-    B = np.empty(N + 1)
-    B[0] = 0.0
-    for j in range(N):
-        B[j + 1] = B[j] + b[j]
-    n[:P] = n_w[:P]
-    reach = min(cutoff, N) if cutoff > 0 else N
-    rows = P
-    if sign < 0:  # only rows that still earn something can gain by moving up, and they move up only
-        rows = 1 if first else (min(P, cutoff) if cutoff > 0 else P)
-        low, high = np.zeros(rows, dtype=np.int64), n_w[:rows]
-    else:  # beyond `reach` nothing more can be lost, so rows that stand there already stay
+    n[:P] = sides.n[:P]
+    cutoff = weights.cutoff
+    if step.sign < 0:  # only rows that still earn something can gain by moving up, and they move up only
+        rows = 1 if weights.first else (min(P, cutoff) if cutoff > 0 else P)
+        far = 0
+    else:  # beyond `far` nothing more can be lost, so rows that stand there already stay
+        far = min(cutoff, N) if cutoff > 0 else N
         rows = 0
-        while rows < P and n_w[rows] < reach:
+        while rows < P and sides.n[rows] < far:
             rows += 1
-        low, high = n_w[:rows], np.full(rows, reach, dtype=np.int64)
     if rows > 0:
-        _table_of_choices(a, B, n_w, n, low, high, rows, table, base, stride, alpha, beta, first, c, sign)
+        _table_of_choices(sides, rows, far, n, weights, table, width, step.sign)
     _above_irrelevant(n, p, P, N)
+
+
+# ---------------------------------------------------------------------------------------------- whole problems
 
 
 @kernel
@@ -371,31 +431,43 @@ def read_labels(target, labels, padding):
 
 
 @kernel
-def solve(
-    bits, target, narrow, tables, base, stride, alpha, beta, first, cutoff, max_fpr, monotone,
-    epsilon, sign, least_unit, largest,
-    loss, gradient, above_w, above_d, size_of,
-):  # fmt: skip
-    """Every problem of a batch: its loss, its numbers of relevant and irrelevant items, and, as asked, gradient and
-    counts.
+def _scatter(row, item_a, item_b, n, p, P, N):
+    """Counts in the order of the input."""
+    for i in range(P):
+        row[item_a[i]] = n[i]
+    for j in range(N):
+        row[item_b[j]] = p[j]
 
-    Arrays without rows are not asked for. Gradients are finite, ``largest`` at most. Returns the number of problems
-    that lack relevant or irrelevant items, or -1 if a score is not finite.
+
+@kernel
+def solve(bits, target, weights, step, results):
+    """Every problem of a batch: its loss, its numbers of relevant and irrelevant items, and, as asked, gradient and
+    counts. Returns the number of problems that lack relevant or irrelevant items, or -1 if a score is not finite.
+
+    Args:
+        bits: float32 or float64 scores as unsigned integers, (b, n).
+        target: labels as int8, (b, n).
+        weights: `Weights`.
+        step: `Step`.
+        results: `Results`.
     """
-    table, prefix, z_of, best_of = tables[0], tables[1], tables[2], tables[3]
     missing = 0
-    width = target.shape[1]
+    size_of = target.shape[1]
+    gradient, above_w, above_d = results.gradient, results.above_predicted, results.above_augmented
     augment = gradient.shape[0] > 0 or above_d.shape[0] > 0
-    values, payload = np.empty(width), np.empty(width, dtype=np.int64)
-    keys, spare = np.empty(width, dtype=np.uint64), np.empty(width, dtype=np.uint64)
-    a, b = np.empty(width), np.empty(width)
-    item_a, item_b = np.empty(width, dtype=np.int64), np.empty(width, dtype=np.int64)
-    n_w, p_w = np.empty(width, dtype=np.int64), np.empty(width, dtype=np.int64)
-    n, p = np.empty(width, dtype=np.int64), np.empty(width, dtype=np.int64)
+    values, payload = np.empty(size_of), np.empty(size_of, dtype=np.int64)
+    keys, spare = np.empty(size_of, dtype=np.uint64), np.empty(size_of, dtype=np.uint64)
+    sides = Sides(
+        np.empty(size_of), np.empty(size_of), np.empty(size_of, dtype=np.int64), np.empty(size_of, dtype=np.int64),
+        np.empty(size_of, dtype=np.int64), np.empty(size_of, dtype=np.int64),
+    )  # fmt: skip
+    n, p = np.empty(size_of, dtype=np.int64), np.empty(size_of, dtype=np.int64)
     for row in range(target.shape[0]):
-        loss[row] = 0.0
-        size_of[row, 0] = size_of[row, 1] = 0
-        if narrow:
+        results.loss[row] = 0.0
+        results.counts[row, 0] = results.counts[row, 1] = 0
+        if gradient.shape[0] > 0:
+            gradient[row] = 0.0
+        if bits.itemsize == 4:
             size = _sorted32(bits[row], target[row], values, payload, keys, spare)
         else:
             size = _sorted64(bits[row], target[row], values, payload, keys, spare)
@@ -404,46 +476,37 @@ def solve(
         if size == 0:
             missing += 1
             continue
-        P, N, scale = _split(values, payload, size, a, b, item_a, item_b, n_w, p_w)
-        size_of[row, 0], size_of[row, 1] = P, N
+        P, N, scale = _split(values, payload, size, sides)
+        results.counts[row, 0], results.counts[row, 1] = P, N
         missing += P == 0 or N == 0
-        weights = _false_positive_table(max_fpr, N) if max_fpr > 0 else table
-        z = z_of[P]
-        if max_fpr > 0:
-            z *= max_fpr * max(N, 1)
+        table, z = weights.tables[0], weights.tables[2, P]
+        if weights.max_fpr > 0:
+            table = _false_positive_table(weights.max_fpr, N)
+            z *= weights.max_fpr * max(N, 1)
         total = 0.0
         if P > 0:
             for i in range(P):
-                total += _weight(i + 1, alpha, beta, first) * weights[base + stride * (i + 1) + n_w[i]]
-            loss[row] = best_of[P] - total / z
+                total += _weight(weights, i + 1) * table[weights.base + weights.stride * (i + 1) + sides.n[i]]
+            results.loss[row] = weights.tables[3, P] - total / z
         if above_w.shape[0] > 0:
-            for i in range(P):
-                above_w[row, item_a[i]] = n_w[i]
-            for j in range(N):
-                above_w[row, item_b[j]] = p_w[j]
+            _scatter(above_w[row], sides.item_a, sides.item_b, sides.n, sides.p, P, N)
         if not augment:
             continue
-        step = epsilon[row % epsilon.shape[0]]
+        epsilon = step.epsilon[row % step.epsilon.shape[0]]
         if P > 0 and N > 0:
-            c = 0.5 * scale * step * P * N / z
-            _augment(
-                a, b, P, N, n_w, p_w, n, p, weights, prefix, base, stride, alpha, beta, first, cutoff, monotone, c, sign
-            )  # fmt: skip
+            width = (scale * epsilon) * (P * N / (2.0 * z)) if scale > 0 else 1.0
+            width = min(max(width, step.least), 1 / step.least)
+            _augment(sides, P, N, n, p, weights, table, width, step)
         else:
-            n[:P], p[:N] = n_w[:P], p_w[:N]
+            n[:P], p[:N] = sides.n[:P], sides.p[:N]
         if above_d.shape[0] > 0:
-            for i in range(P):
-                above_d[row, item_a[i]] = n[i]
-            for j in range(N):
-                above_d[row, item_b[j]] = p[j]
+            _scatter(above_d[row], sides.item_a, sides.item_b, n, p, P, N)
         if gradient.shape[0] > 0:
-            for k in range(width):
-                gradient[row, k] = 0.0
-            unit = -2.0 * sign / max(step * P * N, least_unit) if P > 0 and N > 0 else 0.0
+            unit = -2.0 * step.sign / max(epsilon * (P * N), step.least) if P > 0 and N > 0 else 0.0
             for i in range(P):
-                slope = unit * (n[i] - n_w[i]) + 0.0  # and not -0.0
-                gradient[row, item_a[i]] = min(max(slope, -largest), largest)
+                slope = unit * (n[i] - sides.n[i]) + 0.0  # and not -0.0
+                gradient[row, sides.item_a[i]] = min(max(slope, -step.largest), step.largest)
             for j in range(N):
-                slope = unit * (p[j] - p_w[j]) + 0.0
-                gradient[row, item_b[j]] = min(max(slope, -largest), largest)
+                slope = unit * (p[j] - sides.p[j]) + 0.0
+                gradient[row, sides.item_b[j]] = min(max(slope, -step.largest), step.largest)
     return missing
