@@ -172,20 +172,60 @@ def test_backends_agree_and_are_exact(kind: str, dtype: torch.dtype, generator: 
             assert torch.equal(*slopes), where
 
 
-def test_backends_agree_on_batches_of_long_lists(generator: torch.Generator) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_backends_agree_on_batches_of_long_lists(dtype: torch.dtype, generator: torch.Generator) -> None:
     """Beyond enumeration: ranges of all lengths, windows of many words, lists of different lengths with padding."""
-    n, lists = 100, 4
     for (name, task), kind in product(TASKS.items(), KINDS):
-        scores = torch.stack([draw_scores(n, kind, generator) for _ in range(lists)])
-        share = torch.rand(lists, 1, generator=generator)
-        target = (torch.rand(lists, n, generator=generator) < share).long()
-        target[torch.rand(lists, n, generator=generator) < torch.rand(lists, 1, generator=generator) / 2] = -1
+        scores, target = draw_lists(100, kind, dtype, generator)
         epsilon = torch.tensor([draw_epsilon(row, generator) for row in scores])
         for sign in SIGNS:
             with kernels.use("compiled"):
                 wanted = task.augmented(scores, target, epsilon, sign).above
             with kernels.use("tensor"):
                 assert torch.equal(task.augmented(scores, target, epsilon, sign).above, wanted), (name, kind, sign)
+
+
+def draw_lists(n: int, kind: str, dtype: torch.dtype, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Three lists with padding, from few to many relevant items."""
+    scores = torch.stack([draw_scores(n, kind, generator) for _ in range(3)]).to(dtype)
+    target = (torch.rand(3, n, generator=generator) < torch.tensor([[0.05], [0.5], [0.9]])).long()
+    return scores, torch.where(torch.rand(3, n, generator=generator) < 0.2, -1, target)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", [*KINDS, "outlier"])
+@pytest.mark.parametrize("n", [40, 700, 3000])
+def test_sorting_is_stable_for_every_length(n: int, kind: str, dtype: torch.dtype, generator: torch.Generator) -> None:
+    """By values, by digits where these fall into one bin, and by class where only the loss is asked for."""
+    task = TASKS["ap"]
+    scores, target = draw_lists(n, "plain" if kind == "outlier" else kind, dtype, generator)
+    scores[:, 0] = 1e30 if kind == "outlier" else scores[:, 0]
+    with kernels.use("tensor"):
+        wanted = kernels.solve_rankings(scores, target, task.metric.weights(target), above="predicted")
+    with kernels.use("compiled"):
+        found = kernels.solve_rankings(scores, target, task.metric.weights(target), above="predicted")
+        alone = kernels.solve_rankings(scores, target, task.metric.weights(target))
+    assert found.above_predicted is not None
+    assert wanted.above_predicted is not None
+    assert torch.equal(found.above_predicted, wanted.above_predicted)
+    assert torch.equal(alone.loss, found.loss)
+    assert torch.equal(alone.counts, wanted.counts)
+    torch.testing.assert_close(found.loss, wanted.loss)
+
+
+def test_labels_are_repeated_over_draws(generator: torch.Generator) -> None:
+    """The same labels for several draws, whether they are stored once or many times."""
+    scores, target = draw_lists(30, "tied", torch.float32, generator)
+    draws = scores + torch.randn(5, *scores.shape, generator=generator)
+    weights = TASKS["ap"].metric.weights(target)
+    once, many = (
+        kernels.solve_rankings(draws, labels, weights, epsilon=torch.tensor([0.1, 1.0, 3.0]), gradient=True)
+        for labels in (target.expand(5, -1, -1), target.repeat(5, 1, 1))
+    )
+    assert torch.equal(once.loss, many.loss)
+    assert once.gradient is not None
+    assert many.gradient is not None
+    assert torch.equal(once.gradient, many.gradient)
 
 
 # ---------------------------------------------------------------------------------------------- edges

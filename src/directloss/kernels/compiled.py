@@ -6,6 +6,7 @@ One problem is solved at a time, from the raw scores to the gradient, in O(n) me
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -86,7 +87,11 @@ class Sides(NamedTuple):
 
 
 RADIX = 256
-LOW32 = np.uint64(0xFFFFFFFF)
+LOW31, LOW32, SIGN32 = np.uint64(0x7FFFFFFF), np.uint64(0xFFFFFFFF), np.uint64(0x80000000)
+LOW, HIGH = (0, 1) if sys.byteorder == "little" else (1, 0)
+"""Where the halves of a 64-bit word are, seen as two of 32."""
+SHORT = 2048
+"""Lists of so many items are sorted by their values, longer ones by their digits."""
 
 
 # ---------------------------------------------------------------------------------------------- sorting
@@ -125,74 +130,130 @@ def _sort_pairs(keys, payload, keys_spare, payload_spare, size):
 
 
 @kernel
-def _sort_packed(packed, spare, size):
-    """Sort 64-bit words by their upper 32 bits (float32 scores), three stable passes of 11 bits or four of 8."""
-    digits = 11 if size > 2048 else 8
+def _sort_words(words, spare, size, first):
+    """Sort unsigned integers by the 32 bits from bit ``first`` on, three stable passes of 11 bits or four of 8."""
+    shift = np.uint64(first)
+    if size == 0:
+        return words
+    digits = 11 if size > SHORT else 8
     buckets = 1 << digits
     mask = np.uint64(buckets - 1)
     passes = 3 if digits == 11 else 4
-    counts = np.zeros((passes, buckets), dtype=np.int64)
+    counts = np.zeros((passes, buckets), dtype=np.int32)
     for k in range(size):
-        word = packed[k] >> np.uint64(32)
+        key = np.uint64(words[k]) >> shift
         for p in range(passes):
-            counts[p, word & mask] += 1
-            word >>= np.uint64(digits)
+            counts[p, key & mask] += 1
+            key >>= np.uint64(digits)
     for p in range(passes):
-        shift = np.uint64(32 + digits * p)
         row = counts[p]
-        if row[(packed[0] >> shift) & mask] == size:
-            continue
-        place = 0
-        for digit in range(buckets):
-            here = row[digit]
-            row[digit] = place
-            place += here
-        for k in range(size):
-            word = packed[k]
-            digit = (word >> shift) & mask
-            spare[row[digit]] = word
-            row[digit] += 1
-        packed, spare = spare, packed
-    return packed
+        if row[(np.uint64(words[0]) >> shift) & mask] < size:
+            place = 0
+            for bucket in range(buckets):
+                here = row[bucket]
+                row[bucket] = place
+                place += here
+            for k in range(size):
+                word = words[k]
+                digit = (np.uint64(word) >> shift) & mask
+                spare[row[digit]] = word
+                row[digit] += 1
+            words, spare = spare, words
+        shift += np.uint64(digits)
+    return words
 
 
 @kernel
-def _sorted32(bits, target, values, payload, packed, spare):
-    """Valid items in descending order of float32 scores: values, and payload = item << 1 | label. Returns how many.
+def _key32(raw):
+    """The bits of a finite float32 as an integer that falls where the number rises."""
+    if raw == SIGN32:  # -0.0 equals 0.0
+        raw = np.uint64(0)
+    return raw if raw & SIGN32 else (raw ^ LOW32) & LOW31
 
-    Key, item and label travel in one 64-bit word, so that nothing has to be gathered after the sort. Returns -1 if a
-    score is not finite.
+
+@kernel
+def _finite32(raw):
+    return raw & np.uint64(0x7F800000) != np.uint64(0x7F800000)
+
+
+@kernel
+def _sorted32(bits, target, words, spare):
+    """Valid items in descending order of float32 scores, as words of the score's bits and item << 1 | label, so that
+    nothing has to be gathered after the sort. Returns how many, -1 if a score is not finite; and the words.
     """
     size = 0
     for item in range(target.shape[0]):
         label = target[item]
         if label >= 0:
             raw = np.uint64(bits[item])
-            if raw & np.uint64(0x7F800000) == np.uint64(0x7F800000):
-                return -1
-            if raw == np.uint64(0x80000000):  # -0.0 equals 0.0
-                raw = np.uint64(0)
-            key = raw if raw >> np.uint64(31) else (raw ^ LOW32) & np.uint64(0x7FFFFFFF)
-            packed[size] = key << np.uint64(32) | np.uint64(item << 1 | label)
+            if not _finite32(raw):
+                return -1, words
+            words[size] = _key32(raw) << np.uint64(32) | np.uint64(item << 1 | label)
             size += 1
-    if size == 0:
-        return 0
-    ordered = _sort_packed(packed, spare, size)
-    decoded = np.empty(size, dtype=np.uint32)
-    for k in range(size):
-        key = ordered[k] >> np.uint64(32)
-        decoded[k] = np.uint32(key if key >> np.uint64(31) else (key ^ LOW32) & np.uint64(0x7FFFFFFF))
-        payload[k] = np.int64(ordered[k] & LOW32)
-    floats = decoded.view(np.float32)
-    for k in range(size):
-        values[k] = floats[k]
-    return size
+    if size <= SHORT:
+        _turn(words, size)
+        if _sorted_by_value(words, spare, size):
+            return size, spare
+        _turn(words, size)
+    ordered = _sort_words(words, spare, size, 32)
+    _turn(ordered, size)
+    return size, ordered
 
 
 @kernel
-def _sorted64(bits, target, values, payload, keys, spare):
-    """As `_sorted32`, for float64 scores."""
+def _turn(words, size):
+    """Keys in the upper halves become the bits of floats, or these become keys."""
+    for k in range(size):
+        key = words[k] >> np.uint64(32)
+        if not key & SIGN32:
+            words[k] ^= LOW31 << np.uint64(32)
+
+
+@kernel
+def _sorted_by_value(words, ordered, size):
+    """Sort words with a float32 in the upper half, falling: into as many equal bins as there are words, then by
+    insertion. Returns False if too many fall into the same bin.
+    """
+    values = words.view(np.float32)[HIGH::2]
+    low, high = values[0], values[0]
+    for k in range(1, size):
+        low, high = min(low, values[k]), max(high, values[k])
+    bins = 16
+    while bins < size:
+        bins *= 2
+    top = np.float64(high)
+    scale = (bins - 1) / (top - low) if high > low else 0.0
+    starts = np.zeros(bins + 1, dtype=np.int32)
+    bin_of = np.empty(size, dtype=np.int32)
+    for k in range(size):
+        bin_of[k] = (top - values[k]) * scale
+        starts[bin_of[k] + 1] += 1
+    for here in range(bins):
+        starts[here + 1] += starts[here]
+    for k in range(size):
+        ordered[starts[bin_of[k]]] = words[k]
+        starts[bin_of[k]] += 1
+    values = ordered.view(np.float32)[HIGH::2]
+    left = 8 * size
+    for k in range(1, size):
+        value = values[k]
+        if values[k - 1] < value:
+            word, place = ordered[k], k
+            while place > 0 and values[place - 1] < value:
+                ordered[place] = ordered[place - 1]
+                place -= 1
+            ordered[place] = word
+            left -= k - place
+            if left < 0:
+                return False
+    return True
+
+
+@kernel
+def _sorted64(bits, target, keys, spare):
+    """As `_sorted32`, for float64 scores: how many, and the scores and payloads in order."""
     size = 0
+    payload, payload_spare = np.empty(len(keys), dtype=np.int64), np.empty(len(keys), dtype=np.int64)
     top = np.uint64(1) << np.uint64(63)
     exponent = np.uint64(0x7FF) << np.uint64(52)
     for item in range(target.shape[0]):
@@ -200,24 +261,57 @@ def _sorted64(bits, target, values, payload, keys, spare):
         if label >= 0:
             raw = bits[item]
             if raw & exponent == exponent:
-                return -1
+                return -1, keys, payload
             if raw == top:
                 raw = np.uint64(0)
             keys[size] = raw if raw & top else (~raw) & ~top
             payload[size] = item << 1 | label
             size += 1
     if size == 0:
-        return 0
-    ordered, carried = _sort_pairs(keys, payload.copy(), spare, np.empty_like(payload), size)
-    decoded = np.empty(size, dtype=np.uint64)
+        return 0, keys, payload
+    ordered, carried = _sort_pairs(keys, payload, spare, payload_spare, size)
     for k in range(size):
         key = ordered[k]
-        decoded[k] = key if key & top else (~key) & ~top
-        payload[k] = carried[k]
-    floats = decoded.view(np.float64)
-    for k in range(size):
-        values[k] = floats[k]
-    return size
+        ordered[k] = key if key & top else (~key) & ~top
+    return size, ordered, carried
+
+
+@kernel
+def _counted32(bits, target, words, spare, n):
+    """As `_sorted32` and `_split`, where only n is asked for: each class is sorted alone, by keys of 32 bits, and no
+    item need be remembered. Returns P and N, or -1 if a score is not finite.
+    """
+    keys, keys_spare = words.view(np.uint32), spare.view(np.uint32)
+    width = target.shape[0]
+    P, N = 0, 0
+    for item in range(width):
+        label = target[item]
+        if label >= 0:
+            raw = np.uint64(bits[item])
+            if not _finite32(raw):
+                return -1, -1
+            key = _key32(raw)
+            if label:
+                keys[P] = key
+                P += 1
+            else:
+                keys[width + N] = key
+                N += 1
+    a = _sort_words(keys[:width], keys_spare[:width], P, 0)
+    b = _sort_words(keys[width:], keys_spare[width:], N, 0)
+    i, j = 0, 0
+    while i < P:
+        key, start, above = a[i], i, 0
+        while j < N and b[j] < key:
+            j += 1
+        while i < P and a[i] == key:
+            i += 1
+        while j + above < N and b[j + above] == key:
+            above += 1
+        for k in range(i - start):
+            n[start + k] = j + ((k + 1) * above + i - start - 1) // (i - start)
+        j += above
+    return P, N
 
 
 @kernel
@@ -226,8 +320,10 @@ def _split(values, payload, size, sides):
 
     Among equal scores the k-th of r tied relevant items stands behind ceil(k q / r) of the q tied irrelevant ones.
     Returns their numbers P and N, and the power of two that scales the range of the scores to about 1, or 0 if all
-    are equal.
+    are equal; without items, P is their number ``size``, 0 or less.
     """
+    if size <= 0:
+        return size, 0, 0.0
     reach = 0.5 * values[0] - 0.5 * values[size - 1]
     scale = 2.0 ** -min(max(math.frexp(reach)[1], -1000), 1000) if reach > 0 else 0.0
     P, N, start = 0, 0, 0
@@ -242,10 +338,10 @@ def _split(values, payload, size, sides):
                 sides.b[N + q], sides.item_b[N + q] = place, payload[end] >> 1
                 q += 1
             end += 1
-        for k in range(r):
-            sides.n[P + k] = N + ((k + 1) * q + r - 1) // r
+        for k in range(r):  # a division is slow
+            sides.n[P + k] = N + ((k + 1) * q + r - 1) // r if q else N
         for k in range(q):
-            sides.p[N + k] = P + (k * r) // q
+            sides.p[N + k] = P + (k * r) // q if r else P
         P, N, start = P + r, N + q, end
     return P, N, scale
 
@@ -446,37 +542,38 @@ def solve(bits, target, weights, step, results):
 
     Args:
         bits: float32 or float64 scores as unsigned integers, (b, n).
-        target: labels as int8, (b, n).
+        target: labels as int8, (any, n); they are repeated over the problems.
         weights: `Weights`.
         step: `Step`.
         results: `Results`.
     """
     missing = 0
-    size_of = target.shape[1]
+    width = target.shape[1]
     gradient, above_w, above_d = results.gradient, results.above_predicted, results.above_augmented
     augment = gradient.shape[0] > 0 or above_d.shape[0] > 0
-    values, payload = np.empty(size_of), np.empty(size_of, dtype=np.int64)
-    keys, spare = np.empty(size_of, dtype=np.uint64), np.empty(size_of, dtype=np.uint64)
+    full = augment or above_w.shape[0] > 0 or width <= SHORT or bits.itemsize == 8
+    wide = width if full else 0
+    words, spare = np.empty(width, dtype=np.uint64), np.empty(width, dtype=np.uint64)
     sides = Sides(
-        np.empty(size_of), np.empty(size_of), np.empty(size_of, dtype=np.int64), np.empty(size_of, dtype=np.int64),
-        np.empty(size_of, dtype=np.int64), np.empty(size_of, dtype=np.int64),
+        np.empty(wide), np.empty(wide), np.empty(wide, dtype=np.int32), np.empty(wide, dtype=np.int32),
+        np.empty(width, dtype=np.int32), np.empty(wide, dtype=np.int32),
     )  # fmt: skip
-    n, p = np.empty(size_of, dtype=np.int64), np.empty(size_of, dtype=np.int64)
-    for row in range(target.shape[0]):
-        results.loss[row] = 0.0
-        results.counts[row, 0] = results.counts[row, 1] = 0
+    n, p = np.empty(wide, dtype=np.int32), np.empty(wide, dtype=np.int32)
+    for row in range(bits.shape[0]):
+        labels = target[row % target.shape[0]]
         if gradient.shape[0] > 0:
             gradient[row] = 0.0
-        if bits.itemsize == 4:
-            size = _sorted32(bits[row], target[row], values, payload, keys, spare)
+        scale = 0.0
+        if bits.itemsize == 8:
+            size, scores, payload = _sorted64(bits[row], labels, words, spare)
+            P, N, scale = _split(scores.view(np.float64), payload, size, sides)
+        elif full:
+            size, packed = _sorted32(bits[row], labels, words, spare)
+            P, N, scale = _split(packed.view(np.float32)[HIGH::2], packed.view(np.uint32)[LOW::2], size, sides)
         else:
-            size = _sorted64(bits[row], target[row], values, payload, keys, spare)
-        if size < 0:
+            P, N = _counted32(bits[row], labels, words, spare, sides.n)
+        if P < 0:
             return -1
-        if size == 0:
-            missing += 1
-            continue
-        P, N, scale = _split(values, payload, size, sides)
         results.counts[row, 0], results.counts[row, 1] = P, N
         missing += P == 0 or N == 0
         table, z = weights.tables[0], weights.tables[2, P]
@@ -484,25 +581,23 @@ def solve(bits, target, weights, step, results):
             table = _false_positive_table(weights.max_fpr, N)
             z *= weights.max_fpr * max(N, 1)
         total = 0.0
-        if P > 0:
-            for i in range(P):
-                total += _weight(weights, i + 1) * table[weights.base + weights.stride * (i + 1) + sides.n[i]]
-            results.loss[row] = weights.tables[3, P] - total / z
+        for i in range(P):
+            total += _weight(weights, i + 1) * table[weights.base + weights.stride * (i + 1) + sides.n[i]]
+        results.loss[row] = weights.tables[3, P] - total / z if P > 0 else 0.0
         if above_w.shape[0] > 0:
             _scatter(above_w[row], sides.item_a, sides.item_b, sides.n, sides.p, P, N)
         if not augment:
             continue
         epsilon = step.epsilon[row % step.epsilon.shape[0]]
         if P > 0 and N > 0:
-            width = (scale * epsilon) * (P * N / (2.0 * z)) if scale > 0 else 1.0
-            width = min(max(width, step.least), 1 / step.least)
-            _augment(sides, P, N, n, p, weights, table, width, step)
+            reach = (scale * epsilon) * (P * N / (2.0 * z)) if scale > 0 else 1.0
+            _augment(sides, P, N, n, p, weights, table, min(max(reach, step.least), 1 / step.least), step)
         else:
             n[:P], p[:N] = sides.n[:P], sides.p[:N]
         if above_d.shape[0] > 0:
             _scatter(above_d[row], sides.item_a, sides.item_b, n, p, P, N)
-        if gradient.shape[0] > 0:
-            unit = -2.0 * step.sign / max(epsilon * (P * N), step.least) if P > 0 and N > 0 else 0.0
+        if gradient.shape[0] > 0 and P > 0 and N > 0:
+            unit = -2.0 * step.sign / max(epsilon * (P * N), step.least)
             for i in range(P):
                 slope = unit * (n[i] - sides.n[i]) + 0.0  # and not -0.0
                 gradient[row, sides.item_a[i]] = min(max(slope, -step.largest), step.largest)
