@@ -8,7 +8,7 @@ together: in eager mode (`attach`, `with_value`), computed only if asked for (`d
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import lru_cache, wraps
 from typing import Any, NoReturn, ParamSpec
 
 import torch
@@ -26,13 +26,28 @@ def attach(value: Tensor, scores: Tensor, slope: Tensor) -> Tensor:
 
 
 def carrier(scores: Tensor, slope: Tensor, batch_dims: int) -> Tensor:
-    """One number per problem with the gradient ``slope``, in the type of the slope; its own value means nothing."""
+    """One number per problem with the gradient ``slope``, in the type of the slope; its own value means nothing.
+
+    Slopes that the type of the scores cannot hold are cut to its largest number. What the backward pass makes of them
+    is not: a scaled loss may overflow, and a ``GradScaler`` waits for that.
+    """
     wide = scores.to(slope.dtype)  # half precision only at the very end, where backward undoes this
+    if scores.dtype != slope.dtype:
+        most = largest_slope(scores.dtype)
+        slope = slope.clamp(-most, most)
     if wide.dim() == 1 and batch_dims == 0:
         return torch.dot(wide, slope)
     product = wide * slope
     inside = tuple(range(batch_dims, product.dim()))
     return product.sum(inside) if inside else product
+
+
+@lru_cache
+def largest_slope(kind: torch.dtype) -> float:
+    """The largest gradient that scores of this type are given: in half precision the largest number there is, else
+    some room is left for sums.
+    """
+    return torch.finfo(kind).max / (1 if kind.itemsize == 2 else 1024)
 
 
 def with_value(carrier: Tensor, value: Tensor) -> Tensor:

@@ -44,6 +44,13 @@ class Problem(NamedTuple):
     """Whether the values are still to be looked at."""
     shown: Tensor | None = None
     """Which problems are no padding and have a weight, shape ``b``; None for all of them."""
+    given: torch.dtype | None = None
+    """The type of the user's scores, which the gradient is returned in; None where ``scores`` has it."""
+
+    @property
+    def kind(self) -> torch.dtype:
+        """The type that the gradient is returned in."""
+        return self.scores.dtype if self.given is None else self.given
 
     @property
     def batch_shape(self) -> torch.Size:
@@ -57,7 +64,7 @@ class Problem(NamedTuple):
     def repeated(self, scores: Tensor) -> Problem:
         """The same problems for draws of perturbed scores ``(draws, *b, ...)``; their values need no second look."""
         target = self.target.expand(scores.shape[0], *self.target.shape)
-        return self._replace(scores=scores, target=target, check_values=False)
+        return self._replace(scores=scores, target=target, check_values=False, given=self.kind)
 
     def check_one_each(self, values: Tensor, what: str) -> None:
         """A task returns one number for each problem."""

@@ -22,7 +22,7 @@ from torch import Tensor
 from directloss import epsilon as epsilons
 from directloss._checks import check_count, check_epsilon, check_sign, warn_once
 from directloss._dynamo import outside_graphs
-from directloss._gradient import attach, transformable, with_value
+from directloss._gradient import attach, largest_slope, transformable, with_value
 from directloss._loss import TaskLoss
 from directloss._problem import Dim, Problem, prepare
 from directloss.distributed import Gather
@@ -188,23 +188,24 @@ def _theorem(
         return losses, None
     with torch.no_grad():
         direct = [task.augmented(fixed, target, epsilon, sign) for sign in signs]
+    # Gradients of half precision meet in float32, and are rounded once.
+    scores = scores.to(losses.dtype)
     # Away from y_+, or towards y_-, from where we are; with both signs, from the one to the other.
     towards = predicted if len(signs) == 1 else direct[1]
     gap = task.score(scores, direct[0]) - task.score(scores, towards)
     problem.check_one_each(gap, "task.score")
-    return losses, (gap * _factor(epsilon, signs, scores.dtype)).to(losses.dtype)
+    return losses, (gap * _factor(epsilon, signs, problem.kind)).to(losses.dtype)
 
 
 def _factor(epsilon: float | Tensor, signs: tuple[int, ...], kind: torch.dtype) -> float | Tensor:
-    """``sign / epsilon``, or ``1 / (2 epsilon)`` for both signs, but finite.
+    """``sign / epsilon``, or ``1 / (2 epsilon)`` for both signs, but no more than scores of this type can hold.
 
-    An epsilon whose inverse overflows must not make 0 * infinity.
-    Nor infinity minus infinity, where the gradients of the two scores meet in half precision.
+    An epsilon whose inverse overflows must not make 0 * infinity, nor infinity minus infinity.
     """
     sign = signs[0] / len(signs)
-    most = torch.finfo(kind).max / (4 if kind == torch.float16 else 1024)
+    most = largest_slope(kind)
     if not isinstance(epsilon, Tensor):
-        return sign * min(1 / epsilon, most)
+        return max(-most, min(sign / epsilon, most))
     most = min(most, torch.finfo(epsilon.dtype).max)
     return (sign / epsilon).clamp(-most, most)
 

@@ -7,12 +7,19 @@ irrelevant) the scoring function of Yue et al. and its gradient are
     F = 1/(PN) sum_ij y_ij (a_i - b_j)        dF/da_i = (N - 2 n_i) / (PN)        dF/db_j = (P - 2 p_j) / (PN)
 
 and a metric of positions is ``M = 1/z sum_i m_i(n_i)``, here with ``m_i(n) = u_i * table[base + stride * i + n]``.
-Loss-augmented inference, ``argmax F + sign * epsilon * (best - M)``, then takes one of two ways:
+Loss-augmented inference, ``argmax F + sign * epsilon * (best - M)``, is a set of exchanges of neighbours: for sign +1
+right pairs are made wrong, for sign -1 wrong ones right. Exchanging i and j costs ``|a_i - b_j|``, in units of 2/(PN),
+and gains ``epsilon PN / (2 z)`` times the change of ``m_i``, which is ``u_i * drop[i + j]``. It takes one of two ways:
 
-* The objective is a sum over irrelevant items of ``G_j(p_j)``. Where ``m_i`` is convex (sign +1) or linear (both
-  signs), ``G`` is totally monotone and the best ``p_j`` of each item alone are already in order: O(P log N + N).
-* Else it is a sum over relevant items of ``f_i(n_i)`` with ``n`` in order: a table of choices, one bit per cell,
-  limited to the cells that an optimum can reach (``n_i >= n^w_i`` for sign +1, ``n_i <= n^w_i`` for sign -1).
+* Where ``m_i`` is convex (sign +1) or linear (both signs), the objective is totally monotone: the best ``p_j`` of each
+  irrelevant item alone are already in order, O(P log N + N).
+* Else it is a sum over relevant items of what each gains and costs, with ``n`` in order: a table of choices, one bit
+  per cell, limited to the cells that an optimum can reach (``n_i >= n^w_i`` for sign +1, ``n_i <= n^w_i`` for -1).
+
+Both ways start at the predicted ranking and sum outwards, so that scores far away never enter a sum of near ones: of
+lists that mix 1e30 with 1e-30 the result is as exact as of others. Among outputs that are equally good in these sums
+the nearest to the prediction is taken. Both backends sum in float64 and in the same order, and so agree to the last
+bit; except on GPUs, whose cumulative sums have an order of their own.
 
 Ties: among equal scores the k-th of r relevant items stands behind ``ceil(k q / r)`` of the q irrelevant ones, that is,
 they are spread evenly. This does not depend on the order of the input, and a constant scorer gets the value of chance.
@@ -44,7 +51,7 @@ class PositionWeights(NamedTuple):
     """``m_i(n) = u_i * table[base + stride * i + n]`` with ``u_i = alpha + beta * i``, or ``[i = 1]`` if `first`."""
 
     tables: Tensor
-    """Four rows of float64, long enough for the lists: `table`, `prefix`, `z` and `best`."""
+    """Four rows of float64, long enough for the lists: `table`, `drop`, `z` and `best`."""
     stride: int = 1
     alpha: float = 1.0
     beta: float = 0.0
@@ -65,8 +72,10 @@ class PositionWeights(NamedTuple):
         return self.tables[0]
 
     @property
-    def prefix(self) -> Tensor:
-        """Sums of the table from its start: harmonic numbers, if the table holds 1/k."""
+    def drop(self) -> Tensor:
+        """``table[k - 1] - table[k]``, without cancellation; needed only where the best positions are found one by
+        one and the stride is 1.
+        """
         return self.tables[1]
 
     @property
@@ -155,8 +164,9 @@ def largest(kind: torch.dtype) -> float:
     return torch.finfo(kind).max
 
 
-LEAST_UNIT = 2.0**-960
-"""Where epsilon times the number of pairs is less, the gradient is cut: its inverse times any count is still finite."""
+LEAST = 2.0**-960
+"""The smallest epsilon (times the number of pairs, or over the range of the scores) that is told apart from less: its
+inverse times any count is still finite."""
 
 
 def bounded(gradient: Tensor, kind: torch.dtype) -> Tensor:
@@ -173,29 +183,35 @@ def _solve_compiled(
     from directloss.kernels import compiled
 
     kind = scores.dtype
-    narrow = kind != torch.float64
     if kind not in (torch.float32, torch.float64):
         scores = scores.float()
     # Reshaping is left to numpy from here on: it costs a fraction of what it costs on tensors.
     values = scores.contiguous().numpy()
     shape, n = values.shape, values.shape[-1]
-    labels = np.empty(shape, dtype=np.int8)
+    while target.dim() > 1 and target.stride(0) == 0:  # the same labels for all draws of noise: read them once
+        target = target[0]
+    labels = np.empty(target.shape, dtype=np.int8)
     strange = compiled.read_labels(_countable(target).numpy().reshape(-1), labels.reshape(-1), padding) >= 0
     if strange and check_values:
         check_labels(target, LABELS if padding else LABELS[:2], BINARY)
     # One for each problem is repeated over leading dimensions, as in broadcasting.
-    steps = np.array([epsilon]) if not isinstance(epsilon, Tensor) else epsilon.double().reshape(-1).numpy()
+    steps = epsilon.double().reshape(-1).numpy() if isinstance(epsilon, Tensor) else np.array([float(epsilon)])
     loss = np.empty(shape[:-1], dtype=values.dtype)
     counts = np.empty((*shape[:-1], 2), dtype=np.int64)
     grad = np.empty(shape if gradient else (0, n), dtype=values.dtype)
     above_w = np.zeros(shape, dtype=np.int64) if above == "predicted" else NOT_ASKED
     above_d = np.zeros(shape, dtype=np.int64) if above == "augmented" else NOT_ASKED
     missing = compiled.solve(
-        values.view(np.uint32 if narrow else np.uint64).reshape(-1, n), labels.reshape(-1, n), narrow,
-        weights.tables.numpy(), weights.base, weights.stride, weights.alpha, weights.beta, weights.first,
-        weights.cutoff, weights.max_fpr,
-        weights.monotone(sign), steps, sign, LEAST_UNIT, largest(scores.dtype),
-        loss.reshape(-1), grad.reshape(-1, n), above_w.reshape(-1, n), above_d.reshape(-1, n), counts.reshape(-1, 2),
+        values.view(np.uint32 if kind != torch.float64 else np.uint64).reshape(-1, n),
+        labels.reshape(-1, n),
+        compiled.Weights(
+            weights.tables.numpy(), weights.base, weights.stride, weights.alpha, weights.beta, weights.first,
+            weights.cutoff, weights.max_fpr,
+        ),
+        compiled.Step(steps, sign, weights.monotone(sign), LEAST, largest(scores.dtype)),
+        compiled.Results(
+            loss.reshape(-1), counts.reshape(-1, 2), grad.reshape(-1, n), above_w.reshape(-1, n), above_d.reshape(-1, n)
+        ),
     )  # fmt: skip
     if missing < 0:  # a score is not finite
         if check_values:
@@ -244,7 +260,7 @@ def _solve_tensor(
         return Rankings(loss, counts, complete, None, above_w)
     steps = torch.as_tensor(epsilon, dtype=torch.float64, device=scores.device).expand(batch).reshape(-1)
     direct = tensor.augment(predicted, weights, steps, sign)
-    unit = -2.0 * sign / (steps * (relevant * irrelevant).clamp(min=1)).clamp(min=LEAST_UNIT)
+    unit = -2.0 * sign / (steps * (relevant * irrelevant).clamp(min=1)).clamp(min=LEAST)
     slope = unit[:, None] * (direct - predicted.above) + 0.0  # and not -0.0
     grad = bounded(slope, loss.dtype).reshape(shape) if gradient else None
     return Rankings(loss, counts, complete, grad, above_w, direct.reshape(shape) if above == "augmented" else None)

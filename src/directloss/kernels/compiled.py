@@ -1,15 +1,14 @@
 """Rankings on the CPU, compiled by numba. Same results as `tensor`; the package's docstring has the formulas.
 
 One problem is solved at a time, from the raw scores to the gradient, in O(n) memory. Compiled code is cached on disk.
-All arithmetic is in float64; scores are centred and scaled to unit range first, which changes no ranking and keeps
-sums of huge or tiny scores exact enough.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -37,8 +36,65 @@ def _compiled(function: Callable[..., Any], options: dict[str, Any]) -> Callable
     return compiled
 
 
+class Weights(NamedTuple):
+    """`directloss.kernels.PositionWeights` as the kernels read it."""
+
+    tables: Any
+    base: int
+    stride: int
+    alpha: float
+    beta: float
+    first: bool
+    cutoff: int
+    max_fpr: float
+
+
+class Step(NamedTuple):
+    """What is asked of the augmented inference."""
+
+    epsilon: Any
+    """One dimension; it is repeated over the problems."""
+    sign: int
+    one_by_one: bool
+    """Whether the best position of each irrelevant item can be found alone."""
+    least: float
+    """`directloss.kernels.LEAST`."""
+    largest: float
+    """The largest gradient; what is larger is cut to it."""
+
+
+class Results(NamedTuple):
+    """Arrays to fill, one row for each problem; those without rows are not asked for."""
+
+    loss: Any
+    counts: Any
+    """Numbers of relevant and irrelevant items."""
+    gradient: Any
+    above_predicted: Any
+    above_augmented: Any
+
+
+class Sides(NamedTuple):
+    """The relevant and the irrelevant items of one list, both sorted; scratch that is as long as the list."""
+
+    a: Any
+    b: Any
+    item_a: Any
+    item_b: Any
+    n: Any
+    """Irrelevant items above each relevant one, as predicted."""
+    p: Any
+
+
 RADIX = 256
-LOW32 = np.uint64(0xFFFFFFFF)
+LOW31, LOW32, SIGN32 = np.uint64(0x7FFFFFFF), np.uint64(0xFFFFFFFF), np.uint64(0x80000000)
+LOW, HIGH = (0, 1) if sys.byteorder == "little" else (1, 0)
+"""Where the halves of a 64-bit word are, seen as two of 32."""
+SHORT = 2048
+"""Lists of so many items are sorted by their values, longer ones by their digits."""
+
+
+# ---------------------------------------------------------------------------------------------- sorting
 
 
 @kernel
@@ -74,74 +130,130 @@ def _sort_pairs(keys, payload, keys_spare, payload_spare, size):
 
 
 @kernel
-def _sort_packed(packed, spare, size):
-    """Sort 64-bit words by their upper 32 bits (float32 scores), three stable passes of 11 bits or four of 8."""
-    digits = 11 if size > 2048 else 8
+def _sort_words(words, spare, size, first):
+    """Sort unsigned integers by the 32 bits from bit ``first`` on, three stable passes of 11 bits or four of 8."""
+    shift = np.uint64(first)
+    if size == 0:
+        return words
+    digits = 11 if size > SHORT else 8
     buckets = 1 << digits
     mask = np.uint64(buckets - 1)
     passes = 3 if digits == 11 else 4
-    counts = np.zeros((passes, buckets), dtype=np.int64)
+    counts = np.zeros((passes, buckets), dtype=np.int32)
     for k in range(size):
-        word = packed[k] >> np.uint64(32)
+        key = np.uint64(words[k]) >> shift
         for p in range(passes):
-            counts[p, word & mask] += 1
-            word >>= np.uint64(digits)
+            counts[p, key & mask] += 1
+            key >>= np.uint64(digits)
     for p in range(passes):
-        shift = np.uint64(32 + digits * p)
         row = counts[p]
-        if row[(packed[0] >> shift) & mask] == size:
-            continue
-        place = 0
-        for digit in range(buckets):
-            here = row[digit]
-            row[digit] = place
-            place += here
-        for k in range(size):
-            word = packed[k]
-            digit = (word >> shift) & mask
-            spare[row[digit]] = word
-            row[digit] += 1
-        packed, spare = spare, packed
-    return packed
+        if row[(np.uint64(words[0]) >> shift) & mask] < size:
+            place = 0
+            for bucket in range(buckets):
+                here = row[bucket]
+                row[bucket] = place
+                place += here
+            for k in range(size):
+                word = words[k]
+                digit = (np.uint64(word) >> shift) & mask
+                spare[row[digit]] = word
+                row[digit] += 1
+            words, spare = spare, words
+        shift += np.uint64(digits)
+    return words
 
 
 @kernel
-def _sorted32(bits, target, values, payload, packed, spare):
-    """Valid items in descending order of float32 scores: values, and payload = item << 1 | label. Returns how many.
+def _key32(raw):
+    """The bits of a finite float32 as an integer that falls where the number rises."""
+    if raw == SIGN32:  # -0.0 equals 0.0
+        raw = np.uint64(0)
+    return raw if raw & SIGN32 else (raw ^ LOW32) & LOW31
 
-    Key, item and label travel in one 64-bit word, so that nothing has to be gathered after the sort. Returns -1 if a
-    score is not finite.
+
+@kernel
+def _finite32(raw):
+    return raw & np.uint64(0x7F800000) != np.uint64(0x7F800000)
+
+
+@kernel
+def _sorted32(bits, target, words, spare):
+    """Valid items in descending order of float32 scores, as words of the score's bits and item << 1 | label, so that
+    nothing has to be gathered after the sort. Returns how many, -1 if a score is not finite; and the words.
     """
     size = 0
     for item in range(target.shape[0]):
         label = target[item]
         if label >= 0:
             raw = np.uint64(bits[item])
-            if raw & np.uint64(0x7F800000) == np.uint64(0x7F800000):
-                return -1
-            if raw == np.uint64(0x80000000):  # -0.0 equals 0.0
-                raw = np.uint64(0)
-            key = raw if raw >> np.uint64(31) else (raw ^ LOW32) & np.uint64(0x7FFFFFFF)
-            packed[size] = key << np.uint64(32) | np.uint64(item << 1 | label)
+            if not _finite32(raw):
+                return -1, words
+            words[size] = _key32(raw) << np.uint64(32) | np.uint64(item << 1 | label)
             size += 1
-    if size == 0:
-        return 0
-    ordered = _sort_packed(packed, spare, size)
-    decoded = np.empty(size, dtype=np.uint32)
-    for k in range(size):
-        key = ordered[k] >> np.uint64(32)
-        decoded[k] = np.uint32(key if key >> np.uint64(31) else (key ^ LOW32) & np.uint64(0x7FFFFFFF))
-        payload[k] = np.int64(ordered[k] & LOW32)
-    floats = decoded.view(np.float32)
-    for k in range(size):
-        values[k] = floats[k]
-    return size
+    if size <= SHORT:
+        _turn(words, size)
+        if _sorted_by_value(words, spare, size):
+            return size, spare
+        _turn(words, size)
+    ordered = _sort_words(words, spare, size, 32)
+    _turn(ordered, size)
+    return size, ordered
 
 
 @kernel
-def _sorted64(bits, target, values, payload, keys, spare):
-    """As `_sorted32`, for float64 scores."""
+def _turn(words, size):
+    """Keys in the upper halves become the bits of floats, or these become keys."""
+    for k in range(size):
+        key = words[k] >> np.uint64(32)
+        if not key & SIGN32:
+            words[k] ^= LOW31 << np.uint64(32)
+
+
+@kernel
+def _sorted_by_value(words, ordered, size):
+    """Sort words with a float32 in the upper half, falling: into as many equal bins as there are words, then by
+    insertion. Returns False if too many fall into the same bin.
+    """
+    values = words.view(np.float32)[HIGH::2]
+    low, high = values[0], values[0]
+    for k in range(1, size):
+        low, high = min(low, values[k]), max(high, values[k])
+    bins = 16
+    while bins < size:
+        bins *= 2
+    top = np.float64(high)
+    scale = (bins - 1) / (top - low) if high > low else 0.0
+    starts = np.zeros(bins + 1, dtype=np.int32)
+    bin_of = np.empty(size, dtype=np.int32)
+    for k in range(size):
+        bin_of[k] = (top - values[k]) * scale
+        starts[bin_of[k] + 1] += 1
+    for here in range(bins):
+        starts[here + 1] += starts[here]
+    for k in range(size):
+        ordered[starts[bin_of[k]]] = words[k]
+        starts[bin_of[k]] += 1
+    values = ordered.view(np.float32)[HIGH::2]
+    left = 8 * size
+    for k in range(1, size):
+        value = values[k]
+        if values[k - 1] < value:
+            word, place = ordered[k], k
+            while place > 0 and values[place - 1] < value:
+                ordered[place] = ordered[place - 1]
+                place -= 1
+            ordered[place] = word
+            left -= k - place
+            if left < 0:
+                return False
+    return True
+
+
+@kernel
+def _sorted64(bits, target, keys, spare):
+    """As `_sorted32`, for float64 scores: how many, and the scores and payloads in order."""
     size = 0
+    payload, payload_spare = np.empty(len(keys), dtype=np.int64), np.empty(len(keys), dtype=np.int64)
     top = np.uint64(1) << np.uint64(63)
     exponent = np.uint64(0x7FF) << np.uint64(52)
     for item in range(target.shape[0]):
@@ -149,71 +261,110 @@ def _sorted64(bits, target, values, payload, keys, spare):
         if label >= 0:
             raw = bits[item]
             if raw & exponent == exponent:
-                return -1
+                return -1, keys, payload
             if raw == top:
                 raw = np.uint64(0)
             keys[size] = raw if raw & top else (~raw) & ~top
             payload[size] = item << 1 | label
             size += 1
     if size == 0:
-        return 0
-    ordered, carried = _sort_pairs(keys, payload.copy(), spare, np.empty_like(payload), size)
-    decoded = np.empty(size, dtype=np.uint64)
+        return 0, keys, payload
+    ordered, carried = _sort_pairs(keys, payload, spare, payload_spare, size)
     for k in range(size):
         key = ordered[k]
-        decoded[k] = key if key & top else (~key) & ~top
-        payload[k] = carried[k]
-    floats = decoded.view(np.float64)
-    for k in range(size):
-        values[k] = floats[k]
-    return size
+        ordered[k] = key if key & top else (~key) & ~top
+    return size, ordered, carried
 
 
 @kernel
-def _split(values, payload, size, a, b, item_a, item_b, n, p):
-    """Split the sorted list into relevant (a) and irrelevant (b) items and count who stands above whom.
-
-    n[i] irrelevant items stand above the i-th relevant one, p[j] relevant ones above the j-th irrelevant one. Among
-    equal scores the k-th of r tied relevant items stands behind ceil(k q / r) of the q tied irrelevant ones.
+def _counted32(bits, target, words, spare, n):
+    """As `_sorted32` and `_split`, where only n is asked for: each class is sorted alone, by keys of 32 bits, and no
+    item need be remembered. Returns P and N, or -1 if a score is not finite.
     """
-    high, low = values[0], values[size - 1]
-    centre = 0.5 * high + 0.5 * low
-    reach = 0.5 * high - 0.5 * low
-    # A power of two, so that scaling rounds nothing and equally good rankings stay equally good.
-    scale = 2.0 ** -math.frexp(max(reach, 1e-300))[1]
+    keys, keys_spare = words.view(np.uint32), spare.view(np.uint32)
+    width = target.shape[0]
+    P, N = 0, 0
+    for item in range(width):
+        label = target[item]
+        if label >= 0:
+            raw = np.uint64(bits[item])
+            if not _finite32(raw):
+                return -1, -1
+            key = _key32(raw)
+            if label:
+                keys[P] = key
+                P += 1
+            else:
+                keys[width + N] = key
+                N += 1
+    a = _sort_words(keys[:width], keys_spare[:width], P, 0)
+    b = _sort_words(keys[width:], keys_spare[width:], N, 0)
+    i, j = 0, 0
+    while i < P:
+        key, start, above = a[i], i, 0
+        while j < N and b[j] < key:
+            j += 1
+        while i < P and a[i] == key:
+            i += 1
+        while j + above < N and b[j + above] == key:
+            above += 1
+        for k in range(i - start):
+            n[start + k] = j + ((k + 1) * above + i - start - 1) // (i - start)
+        j += above
+    return P, N
+
+
+@kernel
+def _split(values, payload, size, sides):
+    """Split the sorted list into relevant and irrelevant items and count who stands above whom.
+
+    Among equal scores the k-th of r tied relevant items stands behind ceil(k q / r) of the q tied irrelevant ones.
+    Returns their numbers P and N, and the power of two that scales the range of the scores to about 1, or 0 if all
+    are equal; without items, P is their number ``size``, 0 or less.
+    """
+    if size <= 0:
+        return size, 0, 0.0
+    reach = 0.5 * values[0] - 0.5 * values[size - 1]
+    scale = 2.0 ** -min(max(math.frexp(reach)[1], -1000), 1000) if reach > 0 else 0.0
     P, N, start = 0, 0, 0
     while start < size:
         value, end, r, q = values[start], start, 0, 0
-        place = (value - centre) * scale
+        place = value * scale
         while end < size and values[end] == value:
             if payload[end] & 1:
-                a[P + r], item_a[P + r] = place, payload[end] >> 1
+                sides.a[P + r], sides.item_a[P + r] = place, payload[end] >> 1
                 r += 1
             else:
-                b[N + q], item_b[N + q] = place, payload[end] >> 1
+                sides.b[N + q], sides.item_b[N + q] = place, payload[end] >> 1
                 q += 1
             end += 1
-        for k in range(r):
-            n[P + k] = N + ((k + 1) * q + r - 1) // r
+        for k in range(r):  # a division is slow
+            sides.n[P + k] = N + ((k + 1) * q + r - 1) // r if q else N
         for k in range(q):
-            p[N + k] = P + (k * r) // q
+            sides.p[N + k] = P + (k * r) // q if r else P
         P, N, start = P + r, N + q, end
     return P, N, scale
 
 
+# ---------------------------------------------------------------------------------------------- augmented inference
+
+
 @kernel
-def _weight(i, alpha, beta, first):
-    if first:
+def _weight(weights, i):
+    """u_i."""
+    if weights.first:
         return 1.0 if i == 1 else 0.0
-    return alpha + beta * i
+    return weights.alpha + weights.beta * i
 
 
 @kernel
-def _positions_first(A, b, P, N, p_w, p, table, prefix, stride, alpha, beta, first, c, sign):
-    """argmax over p of G_j(p) = A_p - p b_j + sign c T_j(p) for each j: G is totally monotone, so the p_j are monotone.
+def _positions_first(sides, P, N, p, weights, width, sign):
+    """The best p_j of each irrelevant item alone, from coarse to fine: O(P log N + N) exchanges are looked at.
 
-    Divide and conquer from coarse to fine: O(P log N + N) evaluations. Equally good: the one nearest to the prediction.
+    Each item starts at the bound next to its predicted place and moves away from it, past one relevant item at a time.
     """
+    a, b, p_w, drop = sides.a, sides.b, sides.p, weights.tables[1]
+    alpha, beta = width * weights.alpha, width * weights.beta
     step = 1
     while 2 * step <= N:
         step *= 2
@@ -221,73 +372,84 @@ def _positions_first(A, b, P, N, p_w, p, table, prefix, stride, alpha, beta, fir
         for j in range(step, N + 1, 2 * step):
             low = p[j - 1 - step] if j > step else 0
             high = p[j - 1 + step] if j + step <= N else P
-            if sign > 0:
-                high = min(high, p_w[j - 1])
-            else:
-                low = max(low, p_w[j - 1])
             score = b[j - 1]
-            best, at = -np.inf, high if sign > 0 else low
-            if stride == 0:
-                drop = c * (table[j - 1] - table[j])
-                for p_here in range(low, high + 1):
-                    value = A[p_here] - p_here * score - sign * drop * p_here
-                    if value > best or (value == best and sign > 0):
-                        best, at = value, p_here
-            elif first:
-                drop = c * (table[j] - table[j + 1])
-                for p_here in range(low, high + 1):
-                    value = A[p_here] - p_here * score - (sign * drop if p_here > 0 else 0.0)
-                    if value > best or (value == best and sign > 0):
-                        best, at = value, p_here
+            total, best = 0.0, 0.0
+            if sign < 0:  # only where all gains are equal
+                low = max(low, p_w[j - 1])
+                at = low
+                for i in range(low + 1, high + 1):
+                    total += width - (score - a[i - 1])
+                    if total > best:
+                        best, at = total, i
+                p[j - 1] = at
+                continue
+            high = min(high, p_w[j - 1])
+            at = high
+            if weights.stride == 0:
+                gain = width * min(max(weights.max_fpr * N - (j - 1), 0.0), 1.0)
+                for i in range(high, low, -1):
+                    total += gain - (a[i - 1] - score)
+                    if total > best:
+                        best, at = total, i - 1
+            elif weights.first:
+                for i in range(high, low, -1):
+                    total += (width * drop[1 + j] if i == 1 else 0.0) - (a[i - 1] - score)
+                    if total > best:
+                        best, at = total, i - 1
             else:
-                ca, cb = sign * c * alpha, sign * c * beta
-                for p_here in range(low, high + 1):
-                    k = p_here + j
-                    value = A[p_here] - p_here * score + (ca + cb * (p_here + 1)) * table[k] - cb * prefix[k]
-                    if value > best or (value == best and sign > 0):
-                        best, at = value, p_here
+                for i in range(high, low, -1):
+                    total += (alpha + beta * i) * drop[i + j] - (a[i - 1] - score)
+                    if total > best:
+                        best, at = total, i - 1
             p[j - 1] = at
         step //= 2
 
 
 @kernel
-def _table_of_choices(a, B, n_w, n, low, high, rows, table, base, stride, alpha, beta, first, c, sign):
-    """best_i(m) = max(best_i(m - 1), best_{i-1}(m) + f_i(m)) over the windows low[i] <= m <= high[i]; one bit per
-    cell.
+def _table_of_choices(sides, rows, far, n, weights, table, width, sign):
+    """The best n_i of the first rows in order, by a table of one bit per cell: from the predicted n_i to ``far``.
+
+    Rows come in the order in which their windows shrink: downwards for sign +1, upwards for sign -1.
     """
+    a, b, n_w = sides.a, sides.b, sides.n
     start = np.empty(rows + 1, dtype=np.int64)
     start[0] = 0
-    for i in range(rows):
-        start[i + 1] = start[i] + (high[i] - low[i]) // 64 + 1
+    for row in range(rows):
+        i = row if sign > 0 else rows - 1 - row
+        start[row + 1] = start[row] + abs(far - n_w[i]) // 64 + 1
     bits = np.empty(start[rows], dtype=np.uint64)
-    best = np.zeros(high[rows - 1] + 1)
-    for i in range(rows):
-        if i > 0:
-            for m in range(high[i - 1] + 1, high[i] + 1):
-                best[m] = best[high[i - 1]]
-        score = a[i]
-        charge = sign * c * _weight(i + 1, alpha, beta, first)
-        offset = base + stride * (i + 1)
+    best = np.zeros(max(far, n_w[rows - 1]) + 1)
+    shift = 0 if sign > 0 else -1
+    for row in range(rows):
+        i = row if sign > 0 else rows - 1 - row
+        score, m = a[i], n_w[i]
+        gain = width * _weight(weights, i + 1)
+        offset = weights.base + weights.stride * (i + 1)
+        here = table[offset + m]
+        cost = 0.0
         top = -np.inf
-        m = low[i]
-        for word_at in range(start[i], start[i + 1]):
+        left = abs(far - m) + 1
+        for word_at in range(start[row], start[row + 1]):
             word = np.uint64(0)
             flag = np.uint64(1)
-            for m_here in range(m, min(m + 64, high[i] + 1)):
-                value = best[m_here] + (B[m_here] - m_here * score) - charge * table[offset + m_here]
-                # Equally good: the one nearest to the prediction, that is the smallest for +1, the largest for -1.
-                if value > top or (value == top and sign < 0):
+            for _ in range(min(64, left)):
+                value = best[m] + (gain * (sign * (here - table[offset + m])) - cost)
+                if value > top:
                     top = value
                     word |= flag
-                best[m_here] = top
+                best[m] = top
                 flag <<= np.uint64(1)
+                cost += sign * (score - b[m + shift])  # of the next cell; behind the last one it is not used
+                m += sign
             bits[word_at] = word
-            m += 64
-    m = high[rows - 1]
-    for i in range(rows - 1, -1, -1):
-        m = min(m, high[i])
-        while not (bits[start[i] + (m - low[i]) // 64] >> np.uint64((m - low[i]) % 64)) & np.uint64(1):
-            m -= 1
+            left -= 64
+    m = far
+    for row in range(rows - 1, -1, -1):
+        i = row if sign > 0 else rows - 1 - row
+        k = abs(m - n_w[i])
+        while not (bits[start[row] + k // 64] >> np.uint64(k % 64)) & np.uint64(1):
+            k -= 1
+        m = n_w[i] + sign * k
         n[i] = m
 
 
@@ -312,34 +474,28 @@ def _above_irrelevant(n, p, P, N):
 
 
 @kernel
-def _augment(a, b, P, N, n_w, p_w, n, p, table, prefix, base, stride, alpha, beta, first, cutoff, monotone, c, sign):
+def _augment(sides, P, N, n, p, weights, table, width, step):
     """Fill n and p with the loss-augmented ranking."""
-    if monotone:
-        A = np.empty(P + 1)
-        A[0] = 0.0
-        for i in range(P):
-            A[i + 1] = A[i] + a[i]
-        _positions_first(A, b, P, N, p_w, p, table, prefix, stride, alpha, beta, first, c, sign)
+    if step.one_by_one:
+        _positions_first(sides, P, N, p, weights, width, step.sign)
         _above_relevant(p, n, P, N)
         return
-    B = np.empty(N + 1)
-    B[0] = 0.0
-    for j in range(N):
-        B[j + 1] = B[j] + b[j]
-    n[:P] = n_w[:P]
-    reach = min(cutoff, N) if cutoff > 0 else N
-    rows = P
-    if sign < 0:  # only rows that still earn something can gain by moving up, and they move up only
-        rows = 1 if first else (min(P, cutoff) if cutoff > 0 else P)
-        low, high = np.zeros(rows, dtype=np.int64), n_w[:rows]
-    else:  # beyond `reach` nothing more can be lost, so rows that stand there already stay
+    n[:P] = sides.n[:P]
+    cutoff = weights.cutoff
+    if step.sign < 0:  # only rows that still earn something can gain by moving up, and they move up only
+        rows = 1 if weights.first else (min(P, cutoff) if cutoff > 0 else P)
+        far = 0
+    else:  # beyond `far` nothing more can be lost, so rows that stand there already stay
+        far = min(cutoff, N) if cutoff > 0 else N
         rows = 0
-        while rows < P and n_w[rows] < reach:
+        while rows < P and sides.n[rows] < far:
             rows += 1
-        low, high = n_w[:rows], np.full(rows, reach, dtype=np.int64)
     if rows > 0:
-        _table_of_choices(a, B, n_w, n, low, high, rows, table, base, stride, alpha, beta, first, c, sign)
+        _table_of_choices(sides, rows, far, n, weights, table, width, step.sign)
     _above_irrelevant(n, p, P, N)
+
+
+# ---------------------------------------------------------------------------------------------- whole problems
 
 
 @kernel
@@ -371,79 +527,81 @@ def read_labels(target, labels, padding):
 
 
 @kernel
-def solve(
-    bits, target, narrow, tables, base, stride, alpha, beta, first, cutoff, max_fpr, monotone,
-    epsilon, sign, least_unit, largest,
-    loss, gradient, above_w, above_d, size_of,
-):  # fmt: skip
-    """Every problem of a batch: its loss, its numbers of relevant and irrelevant items, and, as asked, gradient and
-    counts.
+def _scatter(row, item_a, item_b, n, p, P, N):
+    """Counts in the order of the input."""
+    for i in range(P):
+        row[item_a[i]] = n[i]
+    for j in range(N):
+        row[item_b[j]] = p[j]
 
-    Arrays without rows are not asked for. Gradients are finite, ``largest`` at most. Returns the number of problems
-    that lack relevant or irrelevant items, or -1 if a score is not finite.
+
+@kernel
+def solve(bits, target, weights, step, results):
+    """Every problem of a batch: its loss, its numbers of relevant and irrelevant items, and, as asked, gradient and
+    counts. Returns the number of problems that lack relevant or irrelevant items, or -1 if a score is not finite.
+
+    Args:
+        bits: float32 or float64 scores as unsigned integers, (b, n).
+        target: labels as int8, (any, n); they are repeated over the problems.
+        weights: `Weights`.
+        step: `Step`.
+        results: `Results`.
     """
-    table, prefix, z_of, best_of = tables[0], tables[1], tables[2], tables[3]
     missing = 0
     width = target.shape[1]
+    gradient, above_w, above_d = results.gradient, results.above_predicted, results.above_augmented
     augment = gradient.shape[0] > 0 or above_d.shape[0] > 0
-    values, payload = np.empty(width), np.empty(width, dtype=np.int64)
-    keys, spare = np.empty(width, dtype=np.uint64), np.empty(width, dtype=np.uint64)
-    a, b = np.empty(width), np.empty(width)
-    item_a, item_b = np.empty(width, dtype=np.int64), np.empty(width, dtype=np.int64)
-    n_w, p_w = np.empty(width, dtype=np.int64), np.empty(width, dtype=np.int64)
-    n, p = np.empty(width, dtype=np.int64), np.empty(width, dtype=np.int64)
-    for row in range(target.shape[0]):
-        loss[row] = 0.0
-        size_of[row, 0] = size_of[row, 1] = 0
-        if narrow:
-            size = _sorted32(bits[row], target[row], values, payload, keys, spare)
+    full = augment or above_w.shape[0] > 0 or width <= SHORT or bits.itemsize == 8
+    wide = width if full else 0
+    words, spare = np.empty(width, dtype=np.uint64), np.empty(width, dtype=np.uint64)
+    sides = Sides(
+        np.empty(wide), np.empty(wide), np.empty(wide, dtype=np.int32), np.empty(wide, dtype=np.int32),
+        np.empty(width, dtype=np.int32), np.empty(wide, dtype=np.int32),
+    )  # fmt: skip
+    n, p = np.empty(wide, dtype=np.int32), np.empty(wide, dtype=np.int32)
+    for row in range(bits.shape[0]):
+        labels = target[row % target.shape[0]]
+        if gradient.shape[0] > 0:
+            gradient[row] = 0.0
+        scale = 0.0
+        if bits.itemsize == 8:
+            size, scores, payload = _sorted64(bits[row], labels, words, spare)
+            P, N, scale = _split(scores.view(np.float64), payload, size, sides)
+        elif full:
+            size, packed = _sorted32(bits[row], labels, words, spare)
+            P, N, scale = _split(packed.view(np.float32)[HIGH::2], packed.view(np.uint32)[LOW::2], size, sides)
         else:
-            size = _sorted64(bits[row], target[row], values, payload, keys, spare)
-        if size < 0:
+            P, N = _counted32(bits[row], labels, words, spare, sides.n)
+        if P < 0:
             return -1
-        if size == 0:
-            missing += 1
-            continue
-        P, N, scale = _split(values, payload, size, a, b, item_a, item_b, n_w, p_w)
-        size_of[row, 0], size_of[row, 1] = P, N
+        results.counts[row, 0], results.counts[row, 1] = P, N
         missing += P == 0 or N == 0
-        weights = _false_positive_table(max_fpr, N) if max_fpr > 0 else table
-        z = z_of[P]
-        if max_fpr > 0:
-            z *= max_fpr * max(N, 1)
+        table, z = weights.tables[0], weights.tables[2, P]
+        if weights.max_fpr > 0:
+            table = _false_positive_table(weights.max_fpr, N)
+            z *= weights.max_fpr * max(N, 1)
         total = 0.0
-        if P > 0:
-            for i in range(P):
-                total += _weight(i + 1, alpha, beta, first) * weights[base + stride * (i + 1) + n_w[i]]
-            loss[row] = best_of[P] - total / z
+        for i in range(P):
+            total += _weight(weights, i + 1) * table[weights.base + weights.stride * (i + 1) + sides.n[i]]
+        results.loss[row] = weights.tables[3, P] - total / z if P > 0 else 0.0
         if above_w.shape[0] > 0:
-            for i in range(P):
-                above_w[row, item_a[i]] = n_w[i]
-            for j in range(N):
-                above_w[row, item_b[j]] = p_w[j]
+            _scatter(above_w[row], sides.item_a, sides.item_b, sides.n, sides.p, P, N)
         if not augment:
             continue
-        step = epsilon[row % epsilon.shape[0]]
+        epsilon = step.epsilon[row % step.epsilon.shape[0]]
         if P > 0 and N > 0:
-            c = 0.5 * scale * step * P * N / z
-            _augment(
-                a, b, P, N, n_w, p_w, n, p, weights, prefix, base, stride, alpha, beta, first, cutoff, monotone, c, sign
-            )  # fmt: skip
+            reach = (scale * epsilon) * (P * N / (2.0 * z)) if scale > 0 else 1.0
+            _augment(sides, P, N, n, p, weights, table, min(max(reach, step.least), 1 / step.least), step)
         else:
-            n[:P], p[:N] = n_w[:P], p_w[:N]
+            n[:P], p[:N] = sides.n[:P], sides.p[:N]
         if above_d.shape[0] > 0:
+            _scatter(above_d[row], sides.item_a, sides.item_b, n, p, P, N)
+        if gradient.shape[0] > 0 and P > 0 and N > 0:
+            unit = -2.0 * step.sign / max(epsilon * (P * N), step.least)
             for i in range(P):
-                above_d[row, item_a[i]] = n[i]
+                slope = unit * (n[i] - sides.n[i]) + 0.0  # and not -0.0
+                gradient[row, sides.item_a[i]] = min(max(slope, -step.largest), step.largest)
             for j in range(N):
-                above_d[row, item_b[j]] = p[j]
-        if gradient.shape[0] > 0:
-            for k in range(width):
-                gradient[row, k] = 0.0
-            unit = -2.0 * sign / max(step * P * N, least_unit) if P > 0 and N > 0 else 0.0
-            for i in range(P):
-                slope = unit * (n[i] - n_w[i]) + 0.0  # and not -0.0
-                gradient[row, item_a[i]] = min(max(slope, -largest), largest)
-            for j in range(N):
-                slope = unit * (p[j] - p_w[j]) + 0.0
-                gradient[row, item_b[j]] = min(max(slope, -largest), largest)
+                slope = unit * (p[j] - sides.p[j]) + 0.0
+                gradient[row, sides.item_b[j]] = min(max(slope, -step.largest), step.largest)
     return missing

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from directloss.kernels import PositionWeights
+from directloss.kernels import LEAST, PositionWeights
 
 
 class Predicted(NamedTuple):
@@ -23,7 +23,7 @@ class Predicted(NamedTuple):
     """(b,) number of relevant items."""
     irrelevant: Tensor
     a: Tensor
-    """(b, P) scores of the relevant items, descending, centred and scaled, 0 behind the last."""
+    """(b, P) scores of the relevant items, descending, scaled, 0 behind the last."""
     b: Tensor
     item_a: Tensor
     """(b, P) where they stand in the input; n behind the last."""
@@ -33,7 +33,7 @@ class Predicted(NamedTuple):
     p_w: Tensor
     """(b, N) relevant items above each irrelevant one."""
     scale: Tensor
-    """(b,) factor between the scores of the input and ``a``, ``b``."""
+    """(b,) factor between the scores of the input and ``a``, ``b``; 0 where all are equal."""
 
 
 def predict(scores: Tensor, target: Tensor) -> Predicted:
@@ -88,14 +88,12 @@ def _tie_groups(
 
 
 def _unit_range(values: Tensor, size: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
-    """Scores centred and scaled to range 1, which changes no ranking and keeps sums of huge or tiny scores accurate."""
-    high = values[:, :1]
+    """Scores scaled by a power of two, which rounds nothing, to a range of about 1; by 0 where all are equal."""
     low = values.gather(1, (size - 1).clamp(min=0)[:, None])
-    centre = 0.5 * high + 0.5 * low
-    # A power of two, so that scaling rounds nothing and equally good rankings stay equally good.
-    exponent = torch.frexp((0.5 * high - 0.5 * low).clamp(min=1e-300)).exponent
-    scale = torch.exp2(-exponent.double())
-    return torch.where(real, (values - centre) * scale, 0.0), scale[:, 0]
+    reach = 0.5 * values[:, :1] - 0.5 * low
+    exponent = torch.frexp(reach).exponent.clamp(-1000, 1000)
+    scale = torch.where(reach > 0, torch.exp2(-exponent.double()), 0.0)
+    return torch.where(real, values * scale, 0.0), scale[:, 0]
 
 
 def _compact(values: Tensor, place: Tensor, width: int, fill: float) -> Tensor:
@@ -120,7 +118,7 @@ def tables(weights: PositionWeights, irrelevant: Tensor) -> Tensor:
 def normaliser(weights: PositionWeights, relevant: Tensor, irrelevant: Tensor) -> Tensor:
     """z of each problem, shape (b,)."""
     z = weights.z[relevant]
-    return z * weights.max_fpr * irrelevant.clamp(min=1) if weights.max_fpr else z
+    return z * (weights.max_fpr * irrelevant.clamp(min=1).double()) if weights.max_fpr else z
 
 
 def position_loss(n: Tensor, relevant: Tensor, irrelevant: Tensor, weights: PositionWeights) -> Tensor:
@@ -140,28 +138,27 @@ def augment(predicted: Predicted, weights: PositionWeights, epsilon: Tensor, sig
     if P == 0 or N == 0:
         return predicted.above
     relevant, irrelevant = predicted.relevant, predicted.irrelevant
-    c = 0.5 * predicted.scale * epsilon * (relevant * irrelevant) / normaliser(weights, relevant, irrelevant)
+    width = predicted.scale * epsilon * (relevant * irrelevant / (2.0 * normaliser(weights, relevant, irrelevant)))
+    width = torch.where(predicted.scale > 0, width, 1.0).clamp(LEAST, 1 / LEAST)
     if weights.monotone(sign):
-        p = _positions_first(predicted, weights, c, sign)
+        p = _positions_first(predicted, weights, width, sign)
         n = torch.searchsorted(p.contiguous(), torch.arange(1, P + 1, device=p.device).expand(len(p), P).contiguous())
         n = torch.minimum(n, irrelevant[:, None])
     else:
-        n = _table_of_choices(predicted, weights, c, sign)
+        n = _table_of_choices(predicted, weights, width, sign)
         behind = torch.arange(P, device=n.device) >= relevant[:, None]
         counted = torch.where(behind, N + 1, n).contiguous()
         p = torch.searchsorted(counted, torch.arange(1, N + 1, device=n.device).expand(len(n), N).contiguous())
-    width = predicted.above.shape[1]
-    out = predicted.above.new_zeros(len(predicted.above), width + 1)
+    size = predicted.above.shape[1]
+    out = predicted.above.new_zeros(len(predicted.above), size + 1)
     out.scatter_(1, predicted.item_a, n).scatter_(1, predicted.item_b, p)
     degenerate = (relevant == 0) | (irrelevant == 0)
-    return torch.where(degenerate[:, None], predicted.above, out[:, :width])
+    return torch.where(degenerate[:, None], predicted.above, out[:, :size])
 
 
-def _positions_first(predicted: Predicted, weights: PositionWeights, c: Tensor, sign: int) -> Tensor:
-    """argmax over p of ``G_j(p) = A_p - p b_j + sign c T_j(p)`` for each j, from coarse to fine; see `compiled`."""
+def _positions_first(predicted: Predicted, weights: PositionWeights, width: Tensor, sign: int) -> Tensor:
+    """The best p_j of each irrelevant item alone, from coarse to fine; see `compiled`."""
     N = predicted.b.shape[1]
-    A = torch.nn.functional.pad(predicted.a.cumsum(1), (1, 0))
-    table = tables(weights, predicted.irrelevant)
     last = predicted.relevant[:, None]
     # Column j of `p` is item j, counted from 1; columns 0 and beyond the last item are the bounds of the search.
     p = torch.cat((torch.zeros_like(last), last.expand(-1, N + 1)), 1).clone()
@@ -169,79 +166,91 @@ def _positions_first(predicted: Predicted, weights: PositionWeights, c: Tensor, 
     while step >= 1:
         j = torch.arange(step, N + 1, 2 * step, device=p.device)
         low, high = p[:, j - step], p[:, (j + step).clamp(max=N + 1)]
-        bound = torch.where(j <= predicted.irrelevant[:, None], predicted.p_w[:, j - 1], last)
+        real = j <= predicted.irrelevant[:, None]
+        bound = torch.where(real, predicted.p_w[:, j - 1], last)
         low, high = (low, torch.minimum(high, bound)) if sign > 0 else (torch.maximum(low, bound), high)
-        found = _best_in_ranges(predicted, weights, table, A, c, sign, j, low, high)
-        p[:, j] = torch.where(j <= predicted.irrelevant[:, None], found, last)
+        found = _best_in_ranges(predicted, weights, width, sign, j, low, torch.where(real, high, low))
+        p[:, j] = torch.where(real, found, last)
         step //= 2
     return p[:, 1 : N + 1]
 
 
 def _best_in_ranges(
-    predicted: Predicted, weights: PositionWeights, table: Tensor, A: Tensor, c: Tensor, sign: int,
-    j: Tensor, low: Tensor, high: Tensor,
-) -> Tensor:  # fmt: skip
-    """The best p of each range [low, high]; all ranges of all problems laid end to end."""
-    length = (high - low + 1).clamp(min=1).flatten()
-    cell = torch.repeat_interleave(length)
-    inside = torch.arange(len(cell), device=cell.device) - (length.cumsum(0) - length)[cell]
-    p = low.flatten()[cell] + inside
-    problem, column = cell.div(len(j), rounding_mode="floor"), cell % len(j)
-    j_here = j[column]
-    score = predicted.b[problem, j_here - 1]
-    gain = _gain(weights, table, problem, p, j_here)
-    value = A[problem, p] - p * score + sign * c[problem] * gain
-    best = value.new_full((len(length),), -torch.inf).scatter_reduce_(0, cell, value, "amax")
-    hit = value == best[cell]
-    if sign > 0:
-        nearest = p.new_full((len(length),), -1).scatter_reduce_(0, cell, torch.where(hit, p, -1), "amax")
-    else:
-        far = A.shape[1]
-        nearest = p.new_full((len(length),), far).scatter_reduce_(0, cell, torch.where(hit, p, far), "amin")
-    return nearest.reshape(low.shape)
+    predicted: Predicted, weights: PositionWeights, width: Tensor, sign: int, j: Tensor, low: Tensor, high: Tensor
+) -> Tensor:
+    """The best p of each range [low, high], shapes (b, len(j)), from the end next to the prediction to the other."""
+    problem = torch.arange(len(low), device=low.device)[:, None].expand_as(low).flatten()
+    column = j.expand_as(low).flatten()
+    at = (high if sign > 0 else low).flatten()
+    length = (high - low).flatten()
+    start, best, total = at.clone(), *torch.zeros(2, len(at), dtype=torch.float64, device=at.device)
+    going, done, wide = (length > 0).nonzero()[:, 0], 0, 16
+    # Most ranges are short: the first steps of all of them, then twice as many of those that go on, and so on.
+    while len(going):
+        steps = torch.arange(done, done + wide, device=at.device)
+        inside = steps < length[going, None]
+        i = torch.where(inside, start[going, None] - sign * steps + (sign < 0), 1)
+        here, above = problem[going, None], column[going, None]
+        cost = sign * (predicted.a[here, i - 1] - predicted.b[here, above - 1])
+        change = torch.where(inside, _gain(predicted, weights, width, here, i, above) - cost, -torch.inf)
+        path = torch.cat((total[going, None], change), 1).cumsum(1)[:, 1:]
+        top, place = path.max(1)
+        better = top > best[going]
+        found = going[better]
+        best[found], at[found] = top[better], start[found] - sign * (done + 1 + place[better])
+        total[going] = path[:, -1]
+        done, wide = done + wide, 2 * wide
+        going = going[length[going] > done]
+    return at.reshape(low.shape)
 
 
-def _gain(weights: PositionWeights, table: Tensor, row: Tensor, p: Tensor, j: Tensor) -> Tensor:
-    """T_j(p) = sum over i > p of m_i(j - 1) - m_i(j), up to a term that does not depend on p."""
+def _gain(
+    predicted: Predicted, weights: PositionWeights, width: Tensor, problem: Tensor, i: Tensor, j: Tensor
+) -> Tensor:
+    """What an exchange of relevant item i and irrelevant item j changes in the metric, in units of scores."""
     if weights.stride == 0:
-        return -p * (table[row, j - 1] - table[row, j])
+        inside = weights.max_fpr * predicted.irrelevant[problem].double() - (j - 1)
+        return width[problem] * inside.clamp(0.0, 1.0)
     if weights.first:
-        return torch.where(p > 0, table[row, j + 1] - table[row, j], 0.0)
-    k = (p + j).clamp(max=table.shape[1] - 1)
-    return (weights.alpha + weights.beta * (p + 1)) * table[row, k] - weights.beta * weights.prefix[k]
+        return torch.where(i == 1, width[problem] * weights.drop[1 + j], 0.0)
+    return (width[problem] * weights.alpha + width[problem] * weights.beta * i) * weights.drop[i + j]
 
 
-def _table_of_choices(predicted: Predicted, weights: PositionWeights, c: Tensor, sign: int) -> Tensor:
-    """``best_i(m) = max(best_i(m - 1), best_{i-1}(m) + f_i(m))`` row by row, and back along the choices."""
+def _table_of_choices(predicted: Predicted, weights: PositionWeights, width: Tensor, sign: int) -> Tensor:
+    """The best n_i in order, row by row, and back along the choices; see `compiled`."""
     (count, P), N = predicted.a.shape, predicted.b.shape[1]
-    device = c.device
-    m = torch.arange(N + 1, device=device)
-    B = torch.nn.functional.pad(predicted.b.cumsum(1), (1, 0))
+    device = width.device
+    # Column k is the cell m = k for sign +1, m = N - k for sign -1: rows start at the prediction and go to the right.
+    m = torch.arange(N + 1, device=device) if sign > 0 else torch.arange(N, -1, -1, device=device)
+    b = predicted.b if sign > 0 else predicted.b.flip(1)
+    n_w = predicted.n_w if sign > 0 else N - predicted.n_w
     table = tables(weights, predicted.irrelevant)
     u = row_weights(weights, P, device)
-    reach = predicted.irrelevant if weights.cutoff == 0 else predicted.irrelevant.clamp(max=weights.cutoff)
-    best = B.new_zeros(count, N + 1)
+    far = torch.full_like(predicted.irrelevant, N)
+    if sign > 0:
+        far = predicted.irrelevant if weights.cutoff == 0 else predicted.irrelevant.clamp(max=weights.cutoff)
+    earning = P if sign > 0 else 1 if weights.first else min(P, weights.cutoff or P)
+    k = torch.arange(N + 1, device=device)
+    best = b.new_zeros(count, N + 1)
+    order = list(range(P)) if sign > 0 else list(range(earning - 1, -1, -1))
     choices = []
-    for i in range(P):
-        row = predicted.n_w[:, i, None]
-        # The window of an optimum. Among equally good cells the one nearest to the prediction is taken.
-        window = (m >= row) & (m <= torch.maximum(row, reach[:, None])) if sign > 0 else m <= row
+    for i in order:
+        low = n_w[:, i, None]
+        window = (k >= low) & (k <= far[:, None])
         at = (weights.base + weights.stride * (i + 1) + m).clamp(max=table.shape[1] - 1)
-        f = B - m * predicted.a[:, i, None] - (sign * c * u[i])[:, None] * table[:, at]
-        value = torch.where(window, best + f, -torch.inf)
-        best = value.cummax(1).values
-        strict = torch.nn.functional.pad(best[:, :-1], (1, 0), value=-torch.inf)
-        taken = window & ((value > strict) if sign > 0 else (value >= strict))
-        choices.append(torch.where(taken, m, -1).cummax(1).values.int())
-        # Rows behind a problem's last relevant item change nothing.
-        best = torch.where((i < predicted.relevant)[:, None], best, 0.0)
+        worth = table[:, at]
+        gain = (width * u[i])[:, None] * (sign * (worth.gather(1, low) - worth))
+        price = torch.where(k[:-1] >= low, sign * (predicted.a[:, i, None] - b), 0.0)
+        value = torch.where(window, best + (gain - torch.nn.functional.pad(price.cumsum(1), (1, 0))), -torch.inf)
+        top = value.cummax(1).values
+        taken = window & (value > torch.nn.functional.pad(top[:, :-1], (1, 0), value=-torch.inf))
+        choices.append(torch.where(taken, k, -1).cummax(1).values.int())
+        # Rows that a problem does not have, or that stand behind the last cell already, change nothing.
+        best = torch.where(((i < predicted.relevant)[:, None]) & window, top, best)
     n = predicted.n_w.clone()
-    at = predicted.irrelevant
-    for i in reversed(range(P)):
-        real = i < predicted.relevant
-        top = predicted.n_w[:, i] if sign < 0 else torch.maximum(predicted.n_w[:, i], reach)
-        inside = torch.minimum(at, top)
-        chosen = choices[i].gather(1, inside[:, None])[:, 0].long()
-        at = torch.where(real, chosen, at)
-        n[:, i] = torch.where(real, chosen, n[:, i])
+    at = far
+    for i, chosen in zip(reversed(order), reversed(choices), strict=True):
+        moves = (i < predicted.relevant) & (n_w[:, i] <= far)
+        at = torch.where(moves, chosen.gather(1, at[:, None])[:, 0].long(), at)
+        n[:, i] = torch.where(moves, at if sign > 0 else N - at, n[:, i])
     return n

@@ -48,18 +48,26 @@ class PositionMetric:
 @outside_graphs
 @lru_cache(maxsize=64)
 def _tables(kind: str, cutoff: int, z: str, best: str, size: int, device: torch.device) -> Tensor:
-    """Weights of the ranks 0 ... size - 1 (rank 0 does not exist), their sums, and z and best for each P."""
+    """Weights of the ranks 0 ... size - 1 (rank 0 does not exist), how much each is less than the one before, and z and
+    best for each P.
+    """
     rank = torch.arange(size, dtype=torch.float64, device=device)
     count = rank.clamp(min=1)
     one = torch.ones_like(rank)
     weight = {"reciprocal": 1 / count, "discount": 1 / torch.log2(1 + count), "one": one.clone()}[kind]
     weight[0] = 0
+    before = (count - 1).clamp(min=1)
+    drop = {
+        "reciprocal": 1 / (count * before),
+        "discount": torch.log1p(1 / count) / (math.log(2) * torch.log2(1 + count) * torch.log2(1 + before)),
+        "one": torch.zeros_like(rank),
+    }[kind]
     if cutoff:
         weight[cutoff + 1 :] = 0
     # The sums stop growing at the cutoff, so they are the values of the perfect ranking for any P.
     ideal = weight.cumsum(0)
     scale = {"one": one, "relevant": count, "cutoff": one * max(cutoff, 1), "ideal": torch.where(ideal > 0, ideal, 1.0)}
-    return torch.stack((weight, ideal, scale[z], {"one": one, "ideal": ideal}[best]))
+    return torch.stack((weight, drop, scale[z], {"one": one, "ideal": ideal}[best]))
 
 
 def _tables_for(target: Tensor, kind: str, *, z: str, best: str = "one", cutoff: int = 0) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits as cross_entropies
 
 from directloss._checks import IGNORE
-from directloss.kernels import LEAST_UNIT, bounded, weighted
+from directloss.kernels import LEAST, bounded, weighted
 from directloss.metrics.ranking import PartialAUCMetric
 from directloss.task import Solved
 from directloss.tasks._likelihood import wide
@@ -103,7 +103,7 @@ class WeightedAUC(AUC):
             steps = torch.as_tensor(epsilon, dtype=torch.float64, device=scores.device)[..., None]
             direct = weighted.augmented_above(items, steps[..., 0], sign)
             change = weighted.slope_between(items, direct, predicted) + 0.0  # and not -0.0
-            slope = bounded(sign / steps.clamp(min=LEAST_UNIT) * change, kind)
+            slope = bounded(sign / steps.clamp(min=LEAST) * change, kind)
         return Solved(losses, slope, self.counted(target))
 
     def __repr__(self) -> str:

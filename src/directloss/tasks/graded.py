@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from directloss._checks import IGNORE, check_finite, check_same_shape, fail
-from directloss.kernels import LEAST_UNIT, bounded
+from directloss.kernels import LEAST, bounded
 from directloss.metrics.graded import (
     check_grades,
     check_settings,
@@ -153,7 +153,7 @@ class GradedNDCG(Task):
             return Solved(loss, None, self.counted(target))
         there = shared_discounts(self._moved(scores, relative, epsilon, sign), real, self.k) * over
         steps = torch.as_tensor(epsilon, dtype=torch.float64, device=scores.device)[..., None]
-        slope = bounded((there - here) * sign / steps.clamp(min=LEAST_UNIT), kind)
+        slope = bounded((there - here) * sign / steps.clamp(min=LEAST), kind)
         return Solved(loss, slope, self.counted(target))
 
     def _ranking(self, scores: Tensor, target: Tensor) -> GradedRanking:

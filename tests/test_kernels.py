@@ -1,0 +1,284 @@
+"""The two backends of rankings: the same augmented output, and the best one there is, in exact rational arithmetic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import combinations, product
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+import directloss as dl
+from directloss import kernels
+from directloss.task import Task
+from directloss.tasks import PartialAUC, PrecisionAtK, RecallAtK, get
+from directloss.tasks.ranking import RankingTask
+
+# Lists of one class have no loss; that this is announced is tested elsewhere.
+pytestmark = pytest.mark.filterwarnings("ignore::directloss.DirectLossWarning")
+
+BACKENDS = ("compiled", "tensor")
+SIGNS = (+1, -1)
+ROUNDING = Fraction(1, 2**44)
+"""Sums of a few dozen float64 terms, relative to the terms themselves."""
+
+
+def discount(rank: int) -> Fraction:
+    """Irrational; its float64 is what the library means."""
+    return Fraction(1 / math.log2(1 + rank))
+
+
+def dcg(n: tuple[int, ...], k: int) -> Fraction:
+    return sum((discount(i + m) for i, m in enumerate(n, 1) if i + m <= k), Fraction(0))
+
+
+def partial_area(n: tuple[int, ...], N: int, max_fpr: Fraction) -> Fraction:
+    return sum((max(Fraction(0), max_fpr * N - m) for m in n), Fraction(0)) / (len(n) * max_fpr * N)
+
+
+class Exact(NamedTuple):
+    """A task and its metric for the i-th relevant item behind ``n_i`` of N irrelevant ones, as a fraction."""
+
+    task: RankingTask
+
+    def metric(self, n: tuple[int, ...], N: int) -> Fraction:
+        name, P = repr(self.task), len(n)
+        k = getattr(self.task, "k", None) or P + N
+        if name == "AveragePrecision()":
+            return sum((Fraction(i, i + m) for i, m in enumerate(n, 1)), Fraction(0)) / P
+        if name == "ReciprocalRank()":
+            return Fraction(1, 1 + n[0])
+        if name.startswith("DCG"):
+            return dcg(n, k)
+        if name.startswith("NDCG"):
+            return dcg(n, k) / dcg((0,) * P, k)
+        if name.startswith(("PrecisionAtK", "RecallAtK")):
+            return Fraction(sum(i + m <= k for i, m in enumerate(n, 1)), k if "Precision" in name else P)
+        return partial_area(n, N, Fraction(getattr(self.task, "max_fpr", 1.0)))
+
+
+TASKS: dict[str, RankingTask] = {
+    **{name: get(name) for name in ("ap", "ndcg", "ndcg@3", "ndcg@1", "dcg", "dcg@2", "mrr", "auc")},  # type: ignore[dict-item]
+    "precision@2": PrecisionAtK(2),
+    "precision@9": PrecisionAtK(9),
+    "recall@1": RecallAtK(1),
+    "recall@3": RecallAtK(3),
+    "pauc@0.3": PartialAUC(0.3),
+    "pauc@0.6": PartialAUC(0.6),
+}
+
+
+class Output(NamedTuple):
+    """A ranking by its counts, with F and L as fractions."""
+
+    n: tuple[int, ...]
+    score: Fraction
+    loss: Fraction
+
+
+def every_output(scores: Tensor, target: Tensor, task: RankingTask) -> Iterator[Output]:
+    """All interleavings of the two sorted lists. Other rankings only swap items of one class: same L, lower F."""
+    a, b = (sorted((Fraction(s) for s in scores[target == label].tolist()), reverse=True) for label in (1, 0))
+    P, N = len(a), len(b)
+    for places in combinations(range(P + N), P):
+        n = tuple(place - i for i, place in enumerate(places))
+        pairs = ((x - y) * (1 if j >= n[i] else -1) for (i, x), (j, y) in product(enumerate(a), enumerate(b)))
+        yield Output(n, sum(pairs, Fraction(0)) / (P * N), -Exact(task).metric(n, N))
+
+
+def augmented(task: Task, scores: Tensor, target: Tensor, epsilon: float, sign: int, backend: str) -> tuple[int, ...]:
+    with kernels.use(backend):
+        return tuple(sorted(task.augmented(scores, target, epsilon, sign).above[target == 1].tolist()))
+
+
+def predicted(task: Task, scores: Tensor, target: Tensor) -> tuple[int, ...]:
+    return tuple(sorted(task.infer(scores, target).above[target == 1].tolist()))
+
+
+def gradient(task: Task, scores: Tensor, target: Tensor, epsilon: float, sign: int, backend: str) -> Tensor:
+    leaf = scores.clone().requires_grad_()
+    with kernels.use(backend):
+        dl.direct_loss(leaf, target, task, epsilon=epsilon, sign=sign, noise=0).backward()
+    assert leaf.grad is not None
+    return leaf.grad
+
+
+def shortfall(outputs: list[Output], found: tuple[int, ...], plain: tuple[int, ...], epsilon: float, sign: int) -> bool:
+    """Whether ``found`` is worse than the best output by more than rounding, measured from the plain prediction."""
+    step = sign * Fraction(epsilon)
+    by_counts = {output.n: output for output in outputs}
+    origin = by_counts[plain]
+
+    def gains(output: Output) -> tuple[Fraction, Fraction]:
+        return output.score - origin.score, step * (output.loss - origin.loss)
+
+    top = max(outputs, key=lambda output: sum(gains(output)))
+    size = sum(abs(part) for output in (top, by_counts[found]) for part in gains(output))
+    return sum(gains(top)) - sum(gains(by_counts[found])) > ROUNDING * size
+
+
+# ---------------------------------------------------------------------------------------------- random problems
+
+
+def draw_scores(n: int, kind: str, generator: torch.Generator) -> Tensor:
+    """Float64 scores of one of the kinds that break sums in floating point."""
+    normal = torch.randn(n, generator=generator, dtype=torch.float64)
+    pick = torch.randint(4, (n,), generator=generator)
+    if kind == "mixed":
+        return normal * torch.tensor([1e30, 1e-30, 1.0, -1e30], dtype=torch.float64)[pick]
+    if kind == "mixed and tied":
+        return torch.tensor([1e30, 1e-30, 0.0, -1e30], dtype=torch.float64)[pick]
+    if kind == "gaps":
+        return 1000.0 + pick.double() * 2.0**-13
+    return pick.double() / 2 if kind == "tied" else normal
+
+
+KINDS = ("mixed", "mixed and tied", "gaps", "tied", "plain")
+
+
+def draw_epsilon(scores: Tensor, generator: torch.Generator) -> float:
+    """From 1e-6 to 1e6, half of the time in units of a difference between two scores."""
+    size = 10 ** float(torch.randint(-6, 7, (), generator=generator))
+    if bool(torch.randint(2, (), generator=generator)):
+        first, second = scores[torch.randint(len(scores), (2,), generator=generator)].double().tolist()
+        size = abs(first - second) * 2.0 ** int(torch.randint(-3, 4, (), generator=generator)) or size
+    return size
+
+
+def draw_problem(kind: str, dtype: torch.dtype, generator: torch.Generator) -> tuple[Tensor, Tensor, float]:
+    n = int(torch.randint(2, 8, (), generator=generator))
+    target = torch.randint(2, (n,), generator=generator)
+    target[0], target[-1] = 1, 0
+    scores = draw_scores(n, kind, generator).to(dtype)
+    return scores, target, draw_epsilon(scores, generator)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", KINDS)
+def test_backends_agree_and_are_exact(kind: str, dtype: torch.dtype, generator: torch.Generator) -> None:
+    for (name, task), _ in product(TASKS.items(), range(5)):
+        scores, target, epsilon = draw_problem(kind, dtype, generator)
+        outputs, plain = list(every_output(scores, target, task)), predicted(task, scores, target)
+        for sign in SIGNS:
+            where = f"{name}, sign {sign}, epsilon {epsilon!r}, {scores.tolist()}, {target.tolist()}"
+            found = [augmented(task, scores, target, epsilon, sign, backend) for backend in BACKENDS]
+            assert found[0] == found[1], where
+            assert not shortfall(outputs, found[0], plain, epsilon, sign), where
+            slopes = [gradient(task, scores, target, epsilon, sign, backend) for backend in BACKENDS]
+            assert torch.equal(*slopes), where
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_backends_agree_on_batches_of_long_lists(dtype: torch.dtype, generator: torch.Generator) -> None:
+    """Beyond enumeration: ranges of all lengths, windows of many words, lists of different lengths with padding."""
+    for (name, task), kind in product(TASKS.items(), KINDS):
+        scores, target = draw_lists(100, kind, dtype, generator)
+        epsilon = torch.tensor([draw_epsilon(row, generator) for row in scores])
+        for sign in SIGNS:
+            with kernels.use("compiled"):
+                wanted = task.augmented(scores, target, epsilon, sign).above
+            with kernels.use("tensor"):
+                assert torch.equal(task.augmented(scores, target, epsilon, sign).above, wanted), (name, kind, sign)
+
+
+def draw_lists(n: int, kind: str, dtype: torch.dtype, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Three lists with padding, from few to many relevant items."""
+    scores = torch.stack([draw_scores(n, kind, generator) for _ in range(3)]).to(dtype)
+    target = (torch.rand(3, n, generator=generator) < torch.tensor([[0.05], [0.5], [0.9]])).long()
+    return scores, torch.where(torch.rand(3, n, generator=generator) < 0.2, -1, target)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", [*KINDS, "outlier"])
+@pytest.mark.parametrize("n", [40, 700, 3000])
+def test_sorting_is_stable_for_every_length(n: int, kind: str, dtype: torch.dtype, generator: torch.Generator) -> None:
+    """By values, by digits where these fall into one bin, and by class where only the loss is asked for."""
+    task = TASKS["ap"]
+    scores, target = draw_lists(n, "plain" if kind == "outlier" else kind, dtype, generator)
+    scores[:, 0] = 1e30 if kind == "outlier" else scores[:, 0]
+    with kernels.use("tensor"):
+        wanted = kernels.solve_rankings(scores, target, task.metric.weights(target), above="predicted")
+    with kernels.use("compiled"):
+        found = kernels.solve_rankings(scores, target, task.metric.weights(target), above="predicted")
+        alone = kernels.solve_rankings(scores, target, task.metric.weights(target))
+    assert found.above_predicted is not None
+    assert wanted.above_predicted is not None
+    assert torch.equal(found.above_predicted, wanted.above_predicted)
+    assert torch.equal(alone.loss, found.loss)
+    assert torch.equal(alone.counts, wanted.counts)
+    torch.testing.assert_close(found.loss, wanted.loss)
+
+
+def test_labels_are_repeated_over_draws(generator: torch.Generator) -> None:
+    """The same labels for several draws, whether they are stored once or many times."""
+    scores, target = draw_lists(30, "tied", torch.float32, generator)
+    draws = scores + torch.randn(5, *scores.shape, generator=generator)
+    weights = TASKS["ap"].metric.weights(target)
+    once, many = (
+        kernels.solve_rankings(draws, labels, weights, epsilon=torch.tensor([0.1, 1.0, 3.0]), gradient=True)
+        for labels in (target.expand(5, -1, -1), target.repeat(5, 1, 1))
+    )
+    assert torch.equal(once.loss, many.loss)
+    assert once.gradient is not None
+    assert many.gradient is not None
+    assert torch.equal(once.gradient, many.gradient)
+
+
+# ---------------------------------------------------------------------------------------------- edges
+
+EXTREME = (1e-300, 1e-8, 1e-3, 0.3, 1.0, 7.0, 1e5, 1e8, 1e20, 1e300)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", TASKS)
+def test_epsilon_does_not_matter_among_equal_scores(name: str, backend: str) -> None:
+    task, target = TASKS[name], torch.tensor([0, 1, 1, 0, 0, 1])
+    for scores, sign in product(
+        (torch.zeros(6), torch.full((6,), -3e38), torch.full((6,), 1e300, dtype=torch.float64)), SIGNS
+    ):
+        found = {augmented(task, scores, target, epsilon, sign, backend) for epsilon in EXTREME}
+        assert len(found) == 1
+        outputs = list(every_output(scores, target, task))
+        best = max(sign * output.loss for output in outputs)
+        assert {sign * output.loss for output in outputs if output.n in found} == {best}
+        wanted = gradient(task, scores, target, 1.0, sign, backend)
+        (plain,) = (output for output in outputs if output.n == predicted(task, scores, target))
+        assert bool(wanted.any()) == (sign * plain.loss < best)
+        for epsilon in EXTREME[1:-2]:
+            torch.testing.assert_close(
+                epsilon * gradient(task, scores.double(), target, epsilon, sign, backend),
+                wanted.double(),
+                rtol=1e-6,
+                atol=0,
+            )
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_gap_decides_however_small_or_large(backend: str) -> None:
+    """Two scores of either class: their order changes where epsilon / 2 is more than the gap, at every magnitude."""
+    target = torch.tensor([1, 0])
+    for power in (-300, -100, -30, 0, 30, 100, 300):
+        gap = 10.0**power
+        scores = torch.tensor([gap, 0.0], dtype=torch.float64)
+        for factor in (1e-8, 0.99, 1.0, 1.01, 1e8):
+            found = augmented(get("auc"), scores, target, 2 * factor * gap, +1, backend)
+            assert found == ((1,) if factor > 1 else (0,)), (power, factor)
+
+
+def test_a_list_of_nothing_but_padding_has_no_gradient() -> None:
+    """The memory of the gradient is not zero to begin with."""
+    torch.full((64, 64), torch.nan)  # what may be left where the gradient is stored
+    for backend in BACKENDS:
+        with kernels.use(backend):
+            solved = kernels.solve_rankings(
+                torch.randn(64, 64),
+                torch.full((64, 64), -1),
+                TASKS["ap"].metric.weights(torch.zeros(64, 64)),
+                gradient=True,
+            )
+        assert solved.gradient is not None
+        assert not solved.gradient.any()
