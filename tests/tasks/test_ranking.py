@@ -36,7 +36,7 @@ def gradient(scores: Tensor, target: Tensor, task: object, **options: object) ->
 SETTINGS = [(2, 1.0), (7, 0.3), (40, 0.05), (40, 2.0), (90, 20.0)]
 
 
-@pytest.mark.filterwarnings("ignore:.*problems have no loss")
+@pytest.mark.filterwarnings("ignore:.*problems have no loss", "ignore:.*but no gradient")
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("name", NAMES)
 def test_backends_agree(name: str, sign: int) -> None:
@@ -169,6 +169,7 @@ def test_denormal_scores_have_a_finite_gradient() -> None:
 TINY = [1e-290, 1e-308, 1e-320, 5e-324, torch.tensor(1e-44), torch.tensor(1e-320, dtype=torch.float64)]
 
 
+@pytest.mark.filterwarnings("ignore:.*but no gradient")
 @pytest.mark.parametrize("backend", ["compiled", "tensor"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("sign", [1, -1])
