@@ -452,6 +452,20 @@ def test_compiled_gradients_are_those_of_eager_mode(name: str) -> None:
     assert not torch.equal(found[0][1], found[1][1])  # the second step is no longer warm-up
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning:torch")  # the compiler warns about itself
+@pytest.mark.parametrize("kind", [dl.DirectLoss, dl.HingeLoss, dl.PerceptronLoss])
+def test_training_is_compiled_once(kind: type[nn.Module]) -> None:
+    """Nothing that a loss counts or remembers makes the compiler begin anew."""
+    torch._dynamo.reset()
+    model, loss_fn = nn.Linear(4, 4), kind("ap")
+    step = torch.compile(lambda: loss_fn(model(SCORES), RANKED), backend="eager")
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        for _ in range(4):
+            step().backward()
+    assert model.weight.grad is not None
+    assert model.weight.grad.any()
+
+
 @pytest.mark.parametrize("sign", [1, -1])
 def test_huge_scores_have_a_value(sign: int) -> None:
     scores = torch.tensor([[3e38, -3e38, 0.0], [0.0, 1.0, 2.0]], requires_grad=True)
@@ -673,7 +687,7 @@ def test_probabilities_are_told(name: str) -> None:
     target, probabilities = torch.arange(9) % 2, torch.linspace(0.1, 0.9, 9)
     for fine in (torch.zeros(9), probabilities - 0.5, probabilities * 2, probabilities[:7]):
         dl.direct_loss(fine, target[: len(fine)], name)
-    with pytest.warns(dl.DirectLossWarning, match=r"All scores lie between 0 and 1.*scores - 0\.5"):
+    with pytest.warns(dl.DirectLossWarning, match=r"all scores lie between 0 and 1.*scores - 0\.5"):
         dl.direct_loss(probabilities, target, name)
 
 
