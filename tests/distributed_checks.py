@@ -104,14 +104,18 @@ def f_score(scores: Tensor, target: Tensor) -> Tensor:
     return 2 * (found * target).sum() / (found.sum() + target.sum())
 
 
-def uniloss(*args: Any, **kwargs: Any) -> Callable[..., nn.Module]:
+def drawn(kind: Callable[..., nn.Module], *args: Any, **kwargs: Any) -> Callable[..., nn.Module]:
     """A new loss each time, with a generator that every process would begin differently."""
 
     def make(**more: Any) -> nn.Module:
         seed = dist.get_rank() if more else 0  # the reference has the seed of the first process
-        return dl.UniLoss(*args, **kwargs, **more, generator=torch.Generator().manual_seed(seed))
+        return kind(*args, **kwargs, **more, generator=torch.Generator().manual_seed(seed))
 
     return make
+
+
+uniloss = functools.partial(drawn, dl.UniLoss)
+direct = functools.partial(drawn, dl.DirectLoss, warm_up=0)
 
 
 def loss(kind: type[nn.Module], *args: Any, **kwargs: Any) -> Callable[..., nn.Module]:
@@ -119,18 +123,20 @@ def loss(kind: type[nn.Module], *args: Any, **kwargs: Any) -> Callable[..., nn.M
 
 
 @check(
-    ("ap", loss(dl.DirectLoss, "ap"), LABELS),
-    ("ap towards better", loss(dl.DirectLoss, "ap", sign=-1, epsilon=0.7), LABELS),
-    ("ap with a mask", loss(dl.DirectLoss, "ap"), LABELS, draw(11) > 0.3),
-    ("ap of columns", loss(dl.DirectLoss, "ap", dim=0), MANY_LABELS, draw(11, 3) > 0.3, draw(3)),
-    ("ap of columns, dim=-2", loss(dl.DirectLoss, "ap", dim=-2, reduction="sum"), MANY_LABELS),
-    ("ap of all", loss(dl.DirectLoss, "ap", dim=(0, 1)), MANY_LABELS),
-    ("ap of lists", loss(dl.DirectLoss, "ap"), LISTS, draw(11, 5) > 0.1, draw(11)),
-    ("ap of lists, not reduced", loss(dl.DirectLoss, "ap", reduction="none"), LISTS),
-    ("auc with weights of items", loss(dl.DirectLoss, "auc"), LABELS, None, draw(11)),
-    ("f1", loss(dl.DirectLoss, "f1"), LABELS),
-    ("error", loss(dl.DirectLoss, "error"), LABELS, draw(11) > 0.3, draw(11)),
-    ("accuracy", loss(dl.DirectLoss, "accuracy"), OF_CLASSES, draw(11) > 0.3, draw(11)),
+    ("ap", direct("ap"), LABELS),
+    ("ap towards better", direct("ap", sign=-1, epsilon=0.7), LABELS),
+    ("ap without noise", direct("ap", noise=0), LABELS),
+    ("ap in its warm-up", direct("ap", warm_up=1), LABELS),
+    ("ap with a mask", direct("ap"), LABELS, draw(11) > 0.3),
+    ("ap of columns", direct("ap", dim=0), MANY_LABELS, draw(11, 3) > 0.3, draw(3)),
+    ("ap of columns, dim=-2", direct("ap", dim=-2, reduction="sum"), MANY_LABELS),
+    ("ap of all", direct("ap", dim=(0, 1)), MANY_LABELS),
+    ("ap of lists", direct("ap"), LISTS, draw(11, 5) > 0.1, draw(11)),
+    ("ap of lists, not reduced", direct("ap", reduction="none"), LISTS),
+    ("auc with weights of items", direct("auc"), LABELS, None, draw(11)),
+    ("f1", direct("f1"), LABELS),
+    ("error", direct("error"), LABELS, draw(11) > 0.3, draw(11)),
+    ("accuracy", direct("accuracy"), OF_CLASSES, draw(11) > 0.3, draw(11)),
     ("hinge", loss(dl.HingeLoss, "ap"), LABELS),
     ("hinge of lists", loss(dl.HingeLoss, "ndcg@3", epsilon="auto"), LISTS),
     ("perceptron", loss(dl.PerceptronLoss, "ap"), LABELS),
@@ -167,11 +173,11 @@ def equals_one_process_under_fsdp() -> None:
     from torch.distributed.fsdp import fully_shard
 
     x, alone, model = inputs(11), network(1), network(1)
-    dl.DirectLoss("ap")(scores_of(alone, x), LABELS).backward()
+    direct("ap")()(scores_of(alone, x), LABELS).backward()
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     fully_shard(model[0], mesh=mesh)
     fully_shard(model, mesh=mesh)
-    dl.DirectLoss("ap", gather=True)(scores_of(model, my_part(x)), my_part(LABELS)).backward()
+    direct("ap")(gather=True)(scores_of(model, my_part(x)), my_part(LABELS)).backward()
     whole = [part.full_tensor() for part in gradients(model)]
     assert len(whole) == 4
     assert_same(whole, gradients(alone))
@@ -179,9 +185,10 @@ def equals_one_process_under_fsdp() -> None:
 
 @check()
 def equals_one_process_over_some_steps() -> None:
-    """Weights stay together, step after step, with batches of other sizes."""
+    """Weights stay together, step after step, with batches of other sizes and new noise."""
     x, alone, model = inputs(11), network(1), DistributedDataParallel(network(1))
-    for train, loss_fn in ((alone, dl.DirectLoss("ap")), (model, dl.DirectLoss("ap", gather=True))):
+    make = direct("ap", warm_up=1)
+    for train, loss_fn in ((alone, make()), (model, make(gather=True))):
         optimizer = torch.optim.SGD(train.parameters(), 0.1)
         for kept in (11, 9, 7):
             mine = (x[:kept], LABELS[:kept]) if train is alone else (my_part(x[:kept]), my_part(LABELS[:kept]))
@@ -194,10 +201,10 @@ def equals_one_process_over_some_steps() -> None:
 @check()
 def half_precision() -> None:
     whole = inputs(11).sum(-1).bfloat16().requires_grad_()
-    expected = dl.DirectLoss("ap")(whole, LABELS)
+    expected = direct("ap")()(whole, LABELS)
     expected.backward()
     mine = my_part(whole.detach()).requires_grad_()
-    found = dl.DirectLoss("ap", gather=True)(mine, my_part(LABELS))
+    found = direct("ap")(gather=True)(mine, my_part(LABELS))
     found.backward()
     assert found.item() == expected.item()
     assert mine.grad is not None
@@ -211,10 +218,10 @@ def full_batch_step_in_chunks() -> None:
     x, alone, model = inputs(12), network(1), network(1)
     y = torch.cat([LABELS, torch.ones(1, dtype=torch.long)])
     flat = nn.Flatten(0)
-    dl.DirectLoss("ap")(flat(alone(x)), y).backward()
+    direct("ap")()(flat(alone(x)), y).backward()
     rank, size = dist.get_rank(), dist.get_world_size()
     mine = slice(rank * 12 // size, (rank + 1) * 12 // size)
-    dl.full_batch_step(nn.Sequential(model, flat), (x[mine], y[mine]), dl.DirectLoss("ap", gather=True), chunk=3)
+    dl.full_batch_step(nn.Sequential(model, flat), (x[mine], y[mine]), direct("ap")(gather=True), chunk=3)
     for part in gradients(model):
         dist.all_reduce(part)
     assert_same([part / size for part in gradients(model)], gradients(alone))
@@ -261,19 +268,27 @@ def group_of_some() -> None:
         assert "must be True, False or a process group" in error_of(lambda: dl.DirectLoss("ap", gather=some))
 
 
-@check()
-def random_numbers() -> None:
+@check(("direct loss", loss(dl.DirectLoss, "ap", warm_up=0)), ("uniloss", loss(dl.UniLoss, "ap")))
+def random_numbers(make: Callable[..., nn.Module]) -> None:
     """The first process draws what it would draw alone; the generators of the others are left as they were."""
     scores = inputs(11).sum(-1)
     generator = torch.Generator().manual_seed(dist.get_rank())
-    dl.UniLoss("ap", gather=True, generator=generator)(my_part(scores), my_part(LABELS))
+    make(gather=True, generator=generator)(my_part(scores).requires_grad_(), my_part(LABELS)).backward()
     alone = torch.Generator().manual_seed(dist.get_rank())
     if dist.get_rank() == 0:
-        dl.UniLoss("ap", generator=alone)(scores, LABELS)
+        make(generator=alone)(scores.clone().requires_grad_(), LABELS).backward()
     assert torch.equal(generator.get_state(), alone.get_state())
+    # The global generator, too.
+    mine, whole = my_part(scores).requires_grad_(), scores.clone().requires_grad_()
     torch.manual_seed(dist.get_rank())
-    assert same_everywhere(dl.UniLoss("ap", gather=True)(my_part(scores), my_part(LABELS)).item())
+    make(gather=True)(mine, my_part(LABELS)).backward()
     assert not same_everywhere(torch.rand(1).item())
+    torch.manual_seed(0)
+    make()(whole, LABELS).backward()
+    assert mine.grad is not None
+    assert whole.grad is not None
+    assert whole.grad.any()
+    assert_same([mine.grad], [my_part(whole.grad) * dist.get_world_size()])
 
 
 # ---------------------------------------------------------------------- errors
@@ -327,6 +342,56 @@ def same_error_everywhere(make: Callable[[], Arguments], message: str) -> None:
         size = dist.get_world_size()
         assert message.format(rank=size - 1, last=2 * size - 1) in found, found
         assert same_everywhere(found), found
+
+
+class Broken(dl.tasks.AveragePrecision):
+    """A task of the user's own, with a fault that shows on the last process alone."""
+
+    def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
+        on_last(broken, float)()
+
+    def fused(self, *args: Any, **options: Any) -> None:
+        return None
+
+
+def broken() -> None:
+    raise KeyError("the table is missing here")
+
+
+def broken_metric(scores: Tensor, target: Tensor) -> Tensor:
+    on_last(broken, float)()
+    return f_score(scores, target)
+
+
+@check(
+    ("task", loss(dl.DirectLoss, Broken())),
+    ("task of the hinge", loss(dl.HingeLoss, Broken())),
+    ("metric", loss(dl.UniLoss, broken_metric)),
+)
+def a_fault_on_one_process_stops_all(make: Callable[..., nn.Module]) -> None:
+    """Nobody waits for a process that has stopped, and all are in step afterwards."""
+    last, raised = dist.get_world_size() - 1, ""
+    try:
+        make(gather=True)(FINE.clone().requires_grad_(), YES_NO)
+    except (KeyError, dl.DirectLossError) as error:
+        raised = f"{type(error).__name__}: {error}"
+    elsewhere = f"DirectLossError: The loss failed on process {last}: KeyError: 'the table is missing here'"
+    assert raised == on_last("KeyError: 'the table is missing here'", elsewhere), raised
+    assert same_everywhere(0)
+
+
+@check(
+    ("tasks", lambda: dl.DirectLoss(on_last("ndcg", "ap"), gather=True), "DirectLoss(NDCG())"),
+    ("noise", lambda: dl.DirectLoss("ap", noise=on_last(2.0, 1.0), gather=True), "noise=2.0"),
+    ("losses", lambda: on_last(dl.HingeLoss, dl.DirectLoss)("ap", gather=True), "HingeLoss("),
+    ("metrics", lambda: dl.UniLoss(on_last("ap", "auc"), gather=True), "UniLoss("),
+)
+def different_losses_are_refused(make: Callable[[], nn.Module], other: str) -> None:
+    loss_fn = make()
+    found = error_of(lambda: loss_fn(FINE.clone().requires_grad_(), YES_NO))
+    assert found.startswith("loss must be the same on all processes"), found
+    assert other in found.split(" on process 0 and ")[1], found
+    assert same_everywhere(found)
 
 
 @check(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 import directloss as dl
-from directloss import task as registry
+from directloss import _registry as registry
 from tests.toys import Pick
 
 SCORES = torch.tensor([[0.3, 0.1, 0.2], [1.0, -1.0, 0.5]])
@@ -21,8 +22,29 @@ LABELS = torch.tensor([[0, 1, 0], [1, 0, 0]])
 CLASSES = torch.tensor([0, 2])
 MASK = torch.ones(2, 3, dtype=torch.bool)
 
+
+def free(scores: Any) -> Any:
+    """Scores that have a gradient: nothing may be computed of wrong input before it is refused."""
+    fit = isinstance(scores, Tensor) and scores.is_floating_point() and not scores.requires_grad
+    return scores.clone().requires_grad_() if fit else scores
+
+
+def training(scores: Any, target: Any, task: Any, **options: Any) -> Tensor:
+    return dl.direct_loss(free(scores), target, task, **options)
+
+
+def warming_up(scores: Any, target: Any, task: Any, mask: Any = None, weight: Any = None, **options: Any) -> Tensor:
+    dim = options.pop("dim", None)
+    loss_fn = dl.DirectLoss(task, **options)
+    loss_fn.dim = dim  # which the module would refuse when built
+    return loss_fn(free(scores), target, mask, weight)
+
+
 LOSSES: dict[str, Callable[..., Tensor]] = {
     "direct_loss": dl.direct_loss,
+    "training": training,
+    "training without noise": partial(training, noise=0),
+    "warming up": warming_up,
     "hinge_loss": dl.hinge_loss,
     "perceptron_loss": dl.perceptron_loss,
 }
@@ -215,7 +237,7 @@ def test_epsilon_of_wrong_shape_is_named(loss: str) -> None:
 
 @pytest.mark.parametrize("sign", WRONG_SIGN)
 def test_wrong_sign_is_named(sign: Any) -> None:
-    message = f'must be +1 (away from worse), -1 (towards better) or "both", but it is {sign!r}'
+    message = f'must be +1 (away from worse), -1 (towards better), "both" or "auto", but it is {sign!r}'
     refused(lambda: dl.direct_loss(**good_call(sign=sign)), "sign", message)
 
 

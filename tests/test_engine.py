@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import pickle
+import warnings
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +16,8 @@ import torch
 from torch import Tensor, nn
 
 import directloss as dl
+from directloss._problem import prepare
+from directloss.epsilon import REACH, spread
 from tests.toys import Hamming, Pick
 
 SCORES = torch.tensor([[0.3, 0.1, 0.2, -0.4], [1.0, -1.0, 0.5, 0.7], [0.2, 0.9, 0.4, 0.8]])
@@ -23,6 +28,11 @@ def slope(scores: Tensor, loss: Tensor) -> Tensor:
     return torch.autograd.grad(loss, scores)[0]
 
 
+def theorem(scores: Tensor, target: Tensor, task: Any, **options: Any) -> Tensor:
+    """The paper's theorem on the scores as they are: its gradients can be compared."""
+    return dl.direct_loss(scores, target, task, noise=0, **options)
+
+
 # ---------------------------------------------------------------------------------------------- values by hand
 
 
@@ -31,7 +41,7 @@ def test_value_and_gradient_by_hand() -> None:
     scores = torch.tensor([0.0, 0.5], requires_grad=True)
     target = torch.tensor([1, 0])
     for epsilon, wanted in [(1.9, [0.0, 0.0]), (2.1, [-2 / 2.1, 2 / 2.1])]:
-        loss = dl.direct_loss(scores, target, "ap", epsilon=epsilon, sign=-1)
+        loss = theorem(scores, target, "ap", epsilon=epsilon, sign=-1)
         assert loss.item() == 0.5
         torch.testing.assert_close(slope(scores, loss), torch.tensor(wanted))
 
@@ -43,7 +53,7 @@ def test_training_improves_the_metric(task: str) -> None:
     target = (inputs[:, 0] * inputs[:, 1] + 0.5 * inputs[:, 2] > 0.8).long()
     model = nn.Sequential(nn.Linear(5, 16), nn.ReLU(), nn.Linear(16, 1))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
-    loss_fn = dl.DirectLoss(task)
+    loss_fn = dl.DirectLoss(task, warm_up=0)
     losses = []
     for _ in range(60):
         loss = loss_fn(model(inputs).squeeze(-1), target)
@@ -64,7 +74,7 @@ def test_reductions() -> None:
     torch.testing.assert_close(dl.direct_loss(SCORES, RANKED, "ap", reduction="sum"), each.sum())
 
 
-@pytest.mark.parametrize("loss_fn", [dl.direct_loss, dl.hinge_loss])
+@pytest.mark.parametrize("loss_fn", [theorem, dl.hinge_loss])
 def test_gradients_of_reductions(loss_fn: object) -> None:
     scores = SCORES.clone().requires_grad_()
     options = {"task": "ap", "epsilon": 1.0}
@@ -83,8 +93,8 @@ def test_weight_is_a_weighted_mean() -> None:
 def test_weight_scales_the_gradient() -> None:
     scores = SCORES.clone().requires_grad_()
     weight = torch.tensor([2.0, 0.0, 1.0])
-    plain = slope(scores, dl.direct_loss(scores, RANKED, "ap", epsilon=1.0, reduction="sum"))
-    found = slope(scores, dl.direct_loss(scores, RANKED, "ap", epsilon=1.0, reduction="sum", weight=weight))
+    plain = slope(scores, theorem(scores, RANKED, "ap", epsilon=1.0, reduction="sum"))
+    found = slope(scores, theorem(scores, RANKED, "ap", epsilon=1.0, reduction="sum", weight=weight))
     torch.testing.assert_close(found, plain * weight[:, None])
 
 
@@ -95,15 +105,14 @@ def test_weights_of_zero_give_zero() -> None:
     assert not slope(scores, loss).any()
 
 
-def test_problems_without_a_loss_are_left_out_and_announced_once() -> None:
+def test_problems_without_a_loss_are_left_out_and_announced() -> None:
     target = RANKED.clone()
     target[1] = 0
     scores = SCORES.clone().requires_grad_()
     with pytest.warns(dl.DirectLossWarning, match="1 of 3 problems have no loss"):
-        loss = dl.direct_loss(scores, target, "ap", epsilon=5.0)
+        loss = theorem(scores, target, "ap", epsilon=5.0)
     others = torch.tensor([0, 2])
-    again = dl.direct_loss(scores, target, "ap", epsilon=5.0)  # a second warning would be an error here
-    torch.testing.assert_close(again, dl.direct_loss(scores[others], target[others], "ap", epsilon=5.0))
+    torch.testing.assert_close(loss, theorem(scores[others], target[others], "ap", epsilon=5.0))
     gradient = slope(scores, loss)
     assert not gradient[1].any()
     assert gradient[others].any()
@@ -125,9 +134,9 @@ def test_dim_of_several_dimensions() -> None:
     scores = torch.randn(2, 3, 4, 5, generator=generator, requires_grad=True)
     target = torch.randint(2, scores.shape, generator=generator)
     for dim in [(1, 3), (3, 1), (-1, -3), [1, 3]]:
-        found = dl.direct_loss(scores, target, "ap", dim=dim, epsilon=1.0, reduction="none")
+        found = theorem(scores, target, "ap", dim=dim, epsilon=1.0, reduction="none")
         flat = scores.permute(0, 2, 1, 3).flatten(2), target.permute(0, 2, 1, 3).flatten(2)
-        wanted = dl.direct_loss(*flat, "ap", epsilon=1.0, reduction="none")
+        wanted = theorem(*flat, "ap", epsilon=1.0, reduction="none")
         assert found.shape == (2, 4)
         assert torch.equal(found, wanted)
         torch.testing.assert_close(slope(scores, found.sum()), slope(scores, wanted.sum()))
@@ -156,9 +165,9 @@ def test_leading_batch_dimensions() -> None:
 def test_epsilon_for_each_problem() -> None:
     scores = SCORES.clone().requires_grad_()
     epsilon = torch.tensor([0.5, 1.0, 3.0])
-    found = slope(scores, dl.direct_loss(scores, RANKED, "ap", epsilon=epsilon, reduction="sum"))
+    found = slope(scores, theorem(scores, RANKED, "ap", epsilon=epsilon, reduction="sum"))
     for index, value in enumerate(epsilon.tolist()):
-        alone = slope(scores, dl.direct_loss(scores[index], RANKED[index], "ap", epsilon=value))
+        alone = slope(scores, theorem(scores[index], RANKED[index], "ap", epsilon=value))
         torch.testing.assert_close(found[index], alone[index])
 
 
@@ -187,8 +196,8 @@ def test_loss_scaling_does_not_turn_the_gradient(task: str) -> None:
     """Mixed precision multiplies the loss by a large number and divides the gradient by it."""
     target = RANKED if task == "ap" else torch.tensor([1, 2, 0])
     scores = SCORES.clone().requires_grad_()
-    plain = slope(scores, dl.direct_loss(scores, target, task, epsilon=1.0))
-    scaled = slope(scores, 2.0**16 * dl.direct_loss(scores, target, task, epsilon=1.0))
+    plain = slope(scores, theorem(scores, target, task, epsilon=1.0))
+    scaled = slope(scores, 2.0**16 * theorem(scores, target, task, epsilon=1.0))
     torch.testing.assert_close(scaled / 2**16, plain)
 
 
@@ -197,20 +206,20 @@ def test_gradient_accumulation() -> None:
     model = nn.Linear(4, 1)
     twin = copy.deepcopy(model)
     inputs, target = torch.randn(6, 8, 4), (torch.arange(48) % 3 == 0).long().reshape(6, 8)
-    dl.direct_loss(model(inputs).squeeze(-1), target, "ap", epsilon=1.0).backward()
+    theorem(model(inputs).squeeze(-1), target, "ap", epsilon=1.0).backward()
     for part in range(3):
         chosen = slice(2 * part, 2 * part + 2)
-        loss = dl.direct_loss(twin(inputs[chosen]).squeeze(-1), target[chosen], "ap", epsilon=1.0)
+        loss = theorem(twin(inputs[chosen]).squeeze(-1), target[chosen], "ap", epsilon=1.0)
         (loss / 3).backward()
     torch.testing.assert_close(twin.weight.grad, model.weight.grad)
 
 
 def test_sum_with_another_loss() -> None:
     scores = SCORES.clone().requires_grad_()
-    direct = dl.direct_loss(scores, RANKED, "ap", epsilon=1.0)
+    direct = theorem(scores, RANKED, "ap", epsilon=1.0)
     other = nn.functional.binary_cross_entropy_with_logits(scores, RANKED.float())
     both = slope(scores, direct + 0.1 * other)
-    direct = dl.direct_loss(scores, RANKED, "ap", epsilon=1.0)
+    direct = theorem(scores, RANKED, "ap", epsilon=1.0)
     other = nn.functional.binary_cross_entropy_with_logits(scores, RANKED.float())
     torch.testing.assert_close(both, slope(scores, direct) + 0.1 * slope(scores, other))
 
@@ -247,7 +256,7 @@ def test_torch_compile_gives_the_same_result(task: str) -> None:
     twin = copy.deepcopy(model)
 
     def step(model: nn.Module) -> Tensor:
-        loss = dl.direct_loss(model(SCORES), target, task, epsilon=1.0)
+        loss = theorem(model(SCORES), target, task, epsilon=1.0)
         loss.backward()
         return loss.detach()
 
@@ -261,7 +270,7 @@ def test_torch_compile_gives_the_same_result(task: str) -> None:
 
 def test_duck_typed_task_equals_the_registered_one() -> None:
     target = torch.tensor([1, 2, 0])
-    for loss in (dl.direct_loss, dl.hinge_loss):
+    for loss in (theorem, dl.hinge_loss):
         own, ours = SCORES.clone().requires_grad_(), SCORES.clone().requires_grad_()
         found, wanted = loss(own, target, Pick(), epsilon=0.7), loss(ours, target, "accuracy", epsilon=0.7)
         torch.testing.assert_close(found, wanted)
@@ -300,7 +309,7 @@ def test_nonlinear_score_with_parameters_of_its_own() -> None:
     task = Prototypes()
     points = torch.tensor([[0.4, 0.45], [0.2, 0.1]], requires_grad=True)
     target = torch.tensor([0, 1])
-    loss = dl.direct_loss(points, target, task, epsilon=0.5, reduction="sum")
+    loss = theorem(points, target, task, epsilon=0.5, sign=+1, reduction="sum")
     assert loss.item() == 1  # the second point lies nearest to prototype 0
     loss.backward()
     # By hand: the first point alone changes its choice, from 0 to 1: -(0.6^2 + 0.55^2) + 0.5 > -(0.4^2 + 0.45^2).
@@ -313,9 +322,33 @@ def test_nonlinear_score_with_parameters_of_its_own() -> None:
 
 
 def test_module_says_what_it_is() -> None:
-    assert repr(dl.DirectLoss(Pick(), epsilon=2.0, sign=-1)) == (
-        "DirectLoss(Pick(), epsilon=2.0, sign=-1, reduction='mean')"
-    )
+    assert repr(dl.DirectLoss(Pick())) == "DirectLoss(Pick())"
+    assert repr(dl.DirectLoss(Pick(), epsilon=2.0, sign=-1)) == "DirectLoss(Pick(), epsilon=2.0, sign=-1)"
+    told = repr(dl.DirectLoss("error", sign="both", noise=0, samples=3, warm_up=7, reduction="sum"))
+    assert told == "DirectLoss(Error(), sign='both', noise=0, samples=3, warm_up=7, reduction='sum')"
+
+
+@pytest.mark.parametrize("noise", [0, 1.0])
+def test_parameters_of_a_task_are_learned_where_the_scores_are_given(noise: float) -> None:
+    points, target = torch.tensor([[0.4, 0.45], [0.2, 0.1]]), torch.tensor([0, 1])
+    found = []
+    for leaf in (points, points.clone().requires_grad_()):
+        task = Prototypes()
+        torch.manual_seed(0)
+        dl.direct_loss(leaf, target, task, epsilon=0.5, noise=noise).backward()
+        found.append(task.points.grad)
+    torch.testing.assert_close(*found)
+    assert found[0].any()
+    with torch.no_grad():
+        assert not dl.direct_loss(points, target, task).requires_grad
+    module = dl.DirectLoss(task, epsilon=0.5, noise=noise)  # also while there is a likelihood of the scores to follow
+    module.task.likelihood = lambda scores, target: scores.sum(-1)
+    assert module(points, target).requires_grad
+    task.requires_grad_(False)
+    assert not dl.direct_loss(points, target, task).requires_grad
+
+
+# ---------------------------------------------------------------------- modules
 
 
 def test_modules_take_what_the_functions_take() -> None:
@@ -334,8 +367,69 @@ def test_modules_take_what_the_functions_take() -> None:
 @pytest.mark.parametrize("kind", [dl.DirectLoss, dl.HingeLoss])
 def test_a_tensor_of_epsilons_moves_and_is_saved_with_its_module(kind: type[torch.nn.Module]) -> None:
     module = kind("ap", epsilon=torch.tensor([0.1, 0.2]))
-    assert list(module.state_dict()) == ["epsilon"]
+    torch.testing.assert_close(module.state_dict()["epsilon"], torch.tensor([0.1, 0.2]))
     assert module.double().epsilon.dtype == torch.float64
+
+
+@pytest.mark.parametrize("make", [copy.deepcopy, lambda loss: pickle.loads(pickle.dumps(loss))])
+def test_copies_of_a_loss_compute_the_same(make: Callable[[nn.Module], nn.Module]) -> None:
+    """They draw from the global generator: one of the loss's own can be neither copied nor shared."""
+    options = {"epsilon": torch.tensor([0.5, 1.0, 2.0]), "sign": -1, "samples": 3, "warm_up": 1}
+    own = dl.DirectLoss("ap", generator=torch.Generator().manual_seed(0), **options)
+    own(SCORES.clone().requires_grad_(), RANKED)
+    twin, plain = make(own), dl.DirectLoss("ap", **options)
+    plain.load_state_dict(own.state_dict())
+    assert twin.generator is None
+    assert own.generator is not None
+    assert repr(twin) == repr(own)
+    assert torch.equal(*(module_slope(module, SCORES, RANKED) for module in (twin, plain)))
+
+
+def module_slope(module: nn.Module, scores: Tensor, target: Tensor, seed: int = 0) -> Tensor:
+    torch.manual_seed(seed)
+    leaf = scores.clone().requires_grad_()
+    return slope(leaf, module(leaf, target))
+
+
+@pytest.mark.parametrize("noise", [0, 1.0])
+def test_the_first_steps_of_training_follow_the_likelihood(noise: float) -> None:
+    module, scores = dl.DirectLoss("ap", noise=noise, warm_up=2), SCORES.clone().requires_grad_()
+    value = dl.direct_loss(SCORES, RANKED, "ap")
+    other = nn.functional.binary_cross_entropy_with_logits(scores, RANKED.float())
+    likelihood = slope(scores, other)
+    for _ in range(2):
+        module.eval()(scores, RANKED)  # which is no step of training, nor is
+        with torch.no_grad():
+            module.train()(scores, RANKED)
+        loss = module(scores, RANKED)
+        torch.testing.assert_close(loss.detach(), value)
+        torch.testing.assert_close(slope(scores, loss), likelihood)
+    later = dl.DirectLoss("ap", noise=noise, warm_up=2)
+    later.load_state_dict(module.state_dict())
+    torch.manual_seed(0)
+    wanted = slope(scores, dl.direct_loss(scores, RANKED, "ap", noise=noise))
+    for goes_on in (module, later):
+        torch.testing.assert_close(module_slope(goes_on, SCORES, RANKED), wanted)
+    torch.testing.assert_close(module_slope(dl.DirectLoss("ap", noise=noise, warm_up=0), SCORES, RANKED), wanted)
+
+
+def test_tasks_without_a_likelihood_need_no_warm_up() -> None:
+    scores, target = torch.tensor([[1.0, 0.5], [0.2, 0.0]]), torch.tensor([0, 1])
+    first, without = (dl.DirectLoss(Pick(), noise=0, warm_up=steps) for steps in (5, 0))
+    torch.testing.assert_close(module_slope(first, scores, target), module_slope(without, scores, target))
+
+
+@pytest.mark.parametrize("steps", [-1, 2.5, True, "many"])
+def test_the_length_of_the_warm_up_is_checked(steps: Any) -> None:
+    with pytest.raises(dl.DirectLossError, match="warm_up must be a whole number of at least 0"):
+        dl.DirectLoss("ap", warm_up=steps)
+
+
+def test_checkpoints_of_losses_without_a_warm_up_go_on() -> None:
+    module = nn.ModuleDict({"loss": dl.DirectLoss("ap", noise=0)})
+    module.load_state_dict({})
+    found = module_slope(module["loss"], SCORES, RANKED)
+    torch.testing.assert_close(found, module_slope(dl.DirectLoss("ap", noise=0, warm_up=0), SCORES, RANKED))
 
 
 @pytest.mark.parametrize("name", ["ap", "ndcg@3", "f1", "mcc", "graded_ndcg", "error"])
@@ -345,19 +439,37 @@ def test_compiled_gradients_are_those_of_eager_mode(name: str) -> None:
     scores = torch.tensor([[0.3, -0.2, 0.9, 0.1], [0.5, 0.4, -0.3, 0.2]])
     labels = torch.tensor([[1, 0, 0, 1], [0, 0, 0, 0]])
     found = []
-    for module in (dl.DirectLoss(name), torch.compile(dl.DirectLoss(name), backend="eager")):
-        leaf = scores.clone().requires_grad_()
-        loss = module(leaf, labels)
-        loss.backward()
-        found.append((loss.detach(), leaf.grad))
-    torch.testing.assert_close(found[0], found[1])
+    plain, compiled = (dl.DirectLoss(name, warm_up=1) for _ in range(2))
+    for module in (plain, torch.compile(compiled, backend="eager")):
+        torch.manual_seed(0)
+        for _ in range(2):
+            leaf = scores.clone().requires_grad_()
+            loss = module(leaf, labels)
+            loss.backward()
+            found.append((loss.detach(), leaf.grad))
+    torch.testing.assert_close(found[:2], found[2:])
     assert found[0][1].any()
+    assert not torch.equal(found[0][1], found[1][1])  # the second step is no longer warm-up
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:torch")  # the compiler warns about itself
+@pytest.mark.parametrize("kind", [dl.DirectLoss, dl.HingeLoss, dl.PerceptronLoss])
+def test_training_is_compiled_once(kind: type[nn.Module]) -> None:
+    """Nothing that a loss counts or remembers makes the compiler begin anew."""
+    torch._dynamo.reset()
+    model, loss_fn = nn.Linear(4, 4), kind("ap")
+    step = torch.compile(lambda: loss_fn(model(SCORES), RANKED), backend="eager")
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        for _ in range(4):
+            step().backward()
+    assert model.weight.grad is not None
+    assert model.weight.grad.any()
 
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_huge_scores_have_a_value(sign: int) -> None:
     scores = torch.tensor([[3e38, -3e38, 0.0], [0.0, 1.0, 2.0]], requires_grad=True)
-    loss = dl.direct_loss(scores, torch.tensor([1, 2]), "accuracy", sign=sign)
+    loss = theorem(scores, torch.tensor([1, 2]), "accuracy", sign=sign)
     loss.backward()
     assert loss.item() == 0.5
 
@@ -368,7 +480,7 @@ def test_a_large_loss_scale_acts_before_half_precision(name: str) -> None:
     labels = (torch.rand(200_000, generator=torch.Generator().manual_seed(1)) < 0.1).long()
     wide = scores.detach().float().requires_grad_()
     for leaf in (scores, wide):
-        (dl.direct_loss(leaf, labels, name, epsilon=0.5) * 4096.0).backward()
+        (theorem(leaf, labels, name, epsilon=0.5) * 4096.0).backward()
     torch.testing.assert_close(scores.grad.float(), wide.grad, rtol=2e-3, atol=1e-7)
 
 
@@ -385,7 +497,7 @@ def test_masked_problems_do_not_move_the_automatic_epsilon(name: str) -> None:
         (padded, torch.cat([labels, labels.new_zeros(20)]), {"mask": mask}),
     ):
         leaf = values.clone().requires_grad_()
-        dl.direct_loss(leaf, target, name, **options).backward()
+        theorem(leaf, target, name, **options).backward()
         found.append(leaf.grad[:6])
     torch.testing.assert_close(found[0], found[1])
 
@@ -412,8 +524,8 @@ def test_targets_and_epsilons_may_carry_gradients_of_their_own() -> None:
 @pytest.mark.parametrize("number", [np.float32(0.5), np.float64(0.5), np.float16(0.5), Fraction(1, 2)])
 def test_numbers_of_other_libraries(number: object) -> None:
     scores = SCORES.clone().requires_grad_()
-    found = slope(scores, dl.direct_loss(scores, RANKED, "ap", epsilon=number, sign=np.int64(-1)))
-    assert torch.equal(found, slope(scores, dl.direct_loss(scores, RANKED, "ap", epsilon=0.5, sign=-1)))
+    found = slope(scores, theorem(scores, RANKED, "ap", epsilon=number, sign=np.int64(-1)))
+    assert torch.equal(found, slope(scores, theorem(scores, RANKED, "ap", epsilon=0.5, sign=-1)))
     assert dl.DirectLoss(dl.tasks.NDCG(np.int64(3)), epsilon=number)(scores, RANKED).isfinite()
 
 
@@ -431,29 +543,32 @@ def test_a_tiny_epsilon_has_a_finite_gradient(name: str, epsilon: float | Tensor
     scores = torch.zeros(3, 4, requires_grad=True)
     if name == "error" and isinstance(epsilon, Tensor):
         epsilon = epsilon.reshape(-1, 1)
-    gradient = slope(scores, dl.direct_loss(scores, target, name, epsilon=epsilon))
+    gradient = slope(scores, theorem(scores, target, name, epsilon=epsilon))
     assert gradient.isfinite().all()
     assert (
         gradient.any() or name == "error"
     )  # in float32 this epsilon is 0, and nothing is within reach of the threshold
 
 
-@pytest.mark.parametrize(("kind", "huge"), [(torch.float32, 3e38), (torch.float64, 1.7e308)])
-@pytest.mark.parametrize("name", ["accuracy", "error", "chain"])
-def test_the_automatic_epsilon_of_huge_scores_is_finite(name: str, kind: torch.dtype, huge: float) -> None:
+@pytest.mark.parametrize(("kind", "size"), [(torch.float32, 3e38), (torch.float32, 1e-15), (torch.float64, 1.7e308)])
+@pytest.mark.parametrize("name", ["accuracy", "error", "chain", "ap"])
+def test_without_noise_the_unit_is_the_spread_of_the_scores(name: str, kind: torch.dtype, size: float) -> None:
+    """That of any size, inside the problems: what is added to all scores of one does not count."""
     scores = torch.tensor([[0.5, -1.0, 1.0, 0.2], [1.0, 0.0, 0.3, -0.8], [0.3, 0.6, -0.4, 0.7]], dtype=kind)
-    target = RANKED if name == "error" else torch.tensor([1, 2, 0])
-    task = dl.tasks.get(name)
-    plain, found = task.auto_epsilon(scores, target), task.auto_epsilon(scores * huge, target)
-    torch.testing.assert_close(found / huge, plain)
+    target = {"accuracy": torch.tensor([1, 2, 0]), "chain": torch.tensor([1, 2, 0])}.get(name, RANKED)
+    inside = {"accuracy": -1, "ap": -1, "chain": (-2, -1), "error": (-2, -1)}[name]
+    wanted = (scores - scores.mean(inside, keepdim=True)).square().mean().sqrt()
+    torch.testing.assert_close(spread_of(scores, target, name), wanted)
+    torch.testing.assert_close(spread_of(scores * size, target, name) / size, wanted)
 
 
-@pytest.mark.parametrize("size", [1e-25, 1e20, 1e38])
-def test_the_automatic_epsilon_of_paths_follows_the_scores(size: float) -> None:
-    task = dl.tasks.GridPath(2, 2)
-    scores = torch.tensor([[0.5, -1.0, 1.0, 0.2]]).reshape(1, 2, 2)
-    target = task.predict(scores)
-    torch.testing.assert_close(task.auto_epsilon(scores * size, target) / size, task.auto_epsilon(scores, target))
+def spread_of(scores: Tensor, target: Tensor, task: Any) -> Tensor:
+    options = {"reduction": "none", "mask": None, "dim": None, "weight": None, "check_values": True}
+    return spread(prepare(scores, target, task, **options))
+
+
+def test_the_unit_of_equal_scores_is_one() -> None:
+    assert spread_of(torch.full((4,), 3.0), RANKED[0], "ap").item() == 1
 
 
 @pytest.mark.parametrize("spoiled", [100.0, torch.nan])
@@ -469,7 +584,7 @@ def test_a_problem_without_weight_has_no_part_in_anything(name: str, spoiled: fl
     wrong[1] *= spoiled
     for sign in (-1, "both"):
         found, wanted = (
-            slope(free, dl.direct_loss(free, target, name, weight=weight, sign=sign))
+            slope(free, theorem(free, target, name, weight=weight, sign=sign))
             for free in (wrong.clone().requires_grad_(), scores.clone().requires_grad_())
         )
         torch.testing.assert_close(found, wanted)
@@ -477,26 +592,33 @@ def test_a_problem_without_weight_has_no_part_in_anything(name: str, spoiled: fl
     masks = {"accuracy": torch.ones(3, dtype=torch.bool)}
     free = wrong.clone().requires_grad_()
     mask = masks.get(name, torch.ones_like(target) > 0)
-    masked = dl.direct_loss(free, target, name, weight=weight, mask=mask, sign="both")
+    masked = theorem(free, target, name, weight=weight, mask=mask, sign="both")
     assert slope(free, masked).isfinite().all()
     if name == "accuracy":  # where mask and weight say the same
         masked = scores.clone().requires_grad_()
-        found = slope(masked, dl.direct_loss(masked, target, name, mask=weight > 0, weight=weight, sign="both"))
+        found = slope(masked, theorem(masked, target, name, mask=weight > 0, weight=weight, sign="both"))
         torch.testing.assert_close(found, wanted)
 
 
-def test_epsilons_of_single_problems_find_their_places_behind_a_mask() -> None:
+@pytest.mark.parametrize("noise", [0, 1.0, 3.0])
+def test_the_automatic_epsilon_is_a_reach_in_units_of_noise_and_task(noise: float) -> None:
+    """One for each problem if the task says so, also behind a mask."""
+
     class Own(Pick):
-        def auto_epsilon(self, scores: Tensor, target: Tensor) -> Tensor:
-            return scores.amax(-1)
+        def unit_epsilon(self, scores: Tensor, target: Tensor) -> Tensor:
+            return torch.tensor([0.2, 9.0, 0.5])
 
     scores = torch.tensor([[1.0, 0.5], [9.0, 0.0], [3.0, 2.9]], requires_grad=True)
     target, mask = torch.tensor([0, 0, 0]), torch.tensor([True, False, True])
-    found = slope(scores, dl.direct_loss(scores, target, Own(), mask=mask, reduction="sum"))
-    epsilon = torch.tensor([1.0, 1.0, 3.0])
-    wanted = slope(scores, dl.direct_loss(scores, target, Own(), epsilon=epsilon, mask=mask, reduction="sum"))
-    torch.testing.assert_close(found, wanted)
-    assert found[2].any()
+    unit = noise or spread_of(scores[mask].detach(), target[mask], Own())
+    options = {"mask": mask, "noise": noise, "reduction": "sum"}
+    found = []
+    for epsilon in ("auto", REACH * unit * torch.tensor([0.2, 9.0, 0.5]), REACH * unit * 0.2):
+        torch.manual_seed(0)
+        found.append(slope(scores, dl.direct_loss(scores, target, Own(), epsilon=epsilon, **options)))
+    torch.testing.assert_close(found[0], found[1])
+    assert found[0][2].any()
+    assert not torch.allclose(found[0][2], found[2][2])
 
 
 def test_hooks_of_a_foreign_task_are_called() -> None:
@@ -504,13 +626,20 @@ def test_hooks_of_a_foreign_task_are_called() -> None:
         def counted(self, target: Tensor) -> Tensor:
             return target != 2
 
-        def auto_epsilon(self, scores: Tensor, target: Tensor) -> float:
+        def unit_epsilon(self, scores: Tensor, target: Tensor) -> float:
             return 10.0
+
+        def likelihood(self, scores: Tensor, target: Tensor) -> Tensor:
+            return 3 * scores[:, 2]
 
     scores, target = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], requires_grad=True), torch.tensor([0, 2])
     with pytest.warns(dl.DirectLossWarning, match="1 of 2 problems have no loss"):
-        found = slope(scores, dl.direct_loss(scores, target, Own()))
-    torch.testing.assert_close(found, torch.tensor([[-0.1, 0.1, 0.0], [0.0, 0.0, 0.0]]))
+        found = slope(scores, theorem(scores, target, Own(), sign=+1))
+    epsilon = REACH * 10 * spread_of(scores.detach(), target, Own()).item()
+    torch.testing.assert_close(found, torch.tensor([[-1 / epsilon, 1 / epsilon, 0.0], [0.0, 0.0, 0.0]]))
+    with pytest.warns(dl.DirectLossWarning, match="1 of 2 problems have no loss"):
+        found = slope(scores, dl.DirectLoss(Own(), warm_up=1)(scores, target))
+    torch.testing.assert_close(found, torch.tensor([[0.0, 0.0, 3.0], [0.0, 0.0, 0.0]]))
 
 
 def test_a_task_that_is_a_module_keeps_its_parameters() -> None:
@@ -528,7 +657,7 @@ def test_gradients_in_half_precision_are_finite_for_tiny_epsilons(task: str, eps
     scores = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)).half()
     scores = (scores[:, 0] if task == "error" else scores).requires_grad_()
     target = torch.arange(6) % (2 if task == "error" else 4)
-    dl.direct_loss(scores, target, task, epsilon=epsilon, sign=-1).backward()
+    theorem(scores, target, task, epsilon=epsilon, sign=-1).backward()
     assert scores.grad is not None
     assert bool(torch.isfinite(scores.grad).all())
 
@@ -536,14 +665,21 @@ def test_gradients_in_half_precision_are_finite_for_tiny_epsilons(task: str, eps
 # ---------------------------------------------------------------------- what a user is told
 
 
-@pytest.mark.filterwarnings("ignore:.*problems have no loss")
+@pytest.mark.parametrize("loss", [dl.direct_loss, dl.hinge_loss, dl.perceptron_loss])
 @pytest.mark.parametrize("name", ["ap", "f1"])
-def test_lists_of_one_item_are_told(name: str) -> None:
+def test_lists_of_one_item_are_refused(name: str, loss: Callable[..., Tensor]) -> None:
     scores, target = torch.tensor([[1.0], [-1.0]]), torch.tensor([[1], [0]])
-    with pytest.warns(dl.DirectLossWarning, match=r"are 2 problems of one item each.*squeeze\(-1\).*dim=0"):
-        dl.direct_loss(scores, target, name)
-    dl.direct_loss(scores, target, name)
-    dl.direct_loss(scores, target, name, dim=0)
+    message = r"scores must have more than one item.* 2 problems of one item each\. .*squeeze\(-1\).*dim=0"
+    with pytest.raises(dl.DirectLossError, match=message):
+        loss(scores, target, name)
+    assert torch.equal(loss(scores, target, name, dim=0), loss(scores.T[0], target.T[0], name))
+    loss(scores, target, "error")  # where each score is a problem of its own
+
+
+@pytest.mark.filterwarnings("ignore:.*problems have no loss")
+def test_one_list_of_one_item_is_a_list() -> None:
+    assert dl.direct_loss(torch.tensor([[1.0]]), torch.tensor([[1]]), "f1").item() == 0
+    assert dl.direct_loss(torch.tensor([1.0]), torch.tensor([1]), "ap").item() == 0
 
 
 @pytest.mark.parametrize("name", ["f1", "iou", "error"])
@@ -551,24 +687,38 @@ def test_probabilities_are_told(name: str) -> None:
     target, probabilities = torch.arange(9) % 2, torch.linspace(0.1, 0.9, 9)
     for fine in (torch.zeros(9), probabilities - 0.5, probabilities * 2, probabilities[:7]):
         dl.direct_loss(fine, target[: len(fine)], name)
-    with pytest.warns(dl.DirectLossWarning, match=r"All scores lie between 0 and 1.*scores - 0\.5"):
+    with pytest.warns(dl.DirectLossWarning, match=r"all scores lie between 0 and 1.*scores - 0\.5"):
         dl.direct_loss(probabilities, target, name)
 
 
-@pytest.mark.parametrize("name", ["f1", "recall", "ndcg@1"])
+@pytest.mark.parametrize("name", ["f1", "recall"])
 def test_a_standstill_is_told(name: str) -> None:
     """Nothing is worse than no hit at all."""
     scores, target = (-torch.arange(1.0, 11.0)).requires_grad_(), (torch.arange(10) % 3 == 1).long()
     with torch.no_grad():
-        dl.direct_loss(scores, target, name)
-    with pytest.warns(dl.DirectLossWarning, match=r'loss of 1 but no gradient with sign=\+1.*Use sign="both"'):
-        loss = dl.direct_loss(scores, target, name)
+        theorem(scores, target, name, sign=+1)
+    with pytest.warns(dl.DirectLossWarning, match=r"loss of 1 but no gradient with sign=\+1 and noise=0.*Leave sign"):
+        loss = theorem(scores, target, name, sign=+1)
     assert not slope(scores, loss).any()
-    assert slope(scores, dl.direct_loss(scores, target, name, sign="both")).any()
+    for options in ({"noise": 0}, {"sign": +1}, {}):  # either remedy alone, and both
+        assert slope(scores, dl.direct_loss(scores, target, name, **options)).any()
+
+
+def test_a_module_tells_each_thing_once() -> None:
+    target = torch.zeros_like(RANKED)
+    first, second = dl.DirectLoss("ap"), dl.DirectLoss("ap")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for module in (first, first, second):
+            module(SCORES, target)
+        assert len(caught) == 2
+        for _ in range(2):
+            dl.direct_loss(SCORES, target, "ap")
+        assert len(caught) == 4  # Python's filters decide about functions
 
 
 @pytest.mark.parametrize("huge", [1e38, 3e38])
 def test_gradients_of_huge_scores_of_classes_are_finite(huge: float) -> None:
     scores = (torch.tensor([[0.9, -0.2, 1.0], [0.1, 1.0, 0.8]]) * huge).requires_grad_()
-    found = slope(scores, dl.direct_loss(scores, torch.tensor([0, 2]), "accuracy", sign="both"))
+    found = slope(scores, theorem(scores, torch.tensor([0, 2]), "accuracy", sign="both"))
     assert found.isfinite().all()

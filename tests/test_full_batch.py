@@ -41,10 +41,11 @@ def cross_entropy(scores: Tensor, target: Tensor) -> Tensor:
 
 
 LOSSES = {
-    "pos-ap": dl.DirectLoss("ap", epsilon=0.7),
-    "auto": dl.DirectLoss("ap", sign=-1),
+    "pos-ap": dl.DirectLoss("ap", epsilon=0.7, noise=0, warm_up=0),
+    "noise": dl.DirectLoss("ap", warm_up=0),
+    "warm-up": dl.DirectLoss("ap"),
     "hinge-ap": dl.HingeLoss("ap"),
-    "f1": dl.DirectLoss("f1", epsilon=1.0),
+    "f1": dl.DirectLoss("f1", warm_up=0),
     "x-ent": cross_entropy,
 }
 

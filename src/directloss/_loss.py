@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from directloss._checks import REDUCTIONS, check_choice, check_epsilon, fail, remembering
+from directloss._dynamo import outside_graphs
 from directloss._problem import Dim
 from directloss._registry import as_task
 from directloss.distributed import Gather, Shards, check_gather, drawing_from, exchange, failing_together
@@ -38,6 +39,7 @@ class LossModule(nn.Module):
     def joins_items(self, dims: int) -> bool:
         """Whether the first of ``dims`` dimensions of the scores holds the items of one problem, not the problems."""
 
+    @outside_graphs
     def forward(
         self, scores: Tensor, target: Tensor, mask: Tensor | None = None, weight: Tensor | None = None
     ) -> Tensor:

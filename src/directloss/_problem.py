@@ -62,8 +62,12 @@ class Problem(NamedTuple):
         self.task.check(self.scores, self.target, self.check_values)
 
     def repeated(self, scores: Tensor) -> Problem:
-        """The same problems for draws of perturbed scores ``(draws, *b, ...)``; their values need no second look."""
-        target = self.target.expand(scores.shape[0], *self.target.shape)
+        """The same problems for draws of perturbed scores ``(draws, *b, ...)``; their values need no second look.
+
+        A target that all problems share, which some losses of a user's own take, is shared by the draws as well.
+        """
+        shared = self.target.shape[: len(self.batch_shape)] != self.batch_shape
+        target = self.target if shared else self.target.expand(scores.shape[0], *self.target.shape)
         return self._replace(scores=scores, target=target, check_values=False, given=self.kind)
 
     def check_one_each(self, values: Tensor, what: str) -> None:

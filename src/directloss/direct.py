@@ -108,29 +108,43 @@ def _loss(
     )
     signs = check_sign(sign, problem.task.advised_sign)
     given = check_epsilon(epsilon, problem.batch_shape)
-    if not (torch.is_grad_enabled() and scores.requires_grad):
-        found = _solve(problem, 1.0, signs, gradient=False)
-        return problem.reduce(found.losses, reduction, found.counted)
-    likelihood = problem.task.likelihood(problem.scores, problem.target) if warm else None
-    if likelihood is not None:
-        problem.check_one_each(likelihood, "task.likelihood")
-        found = _solve(problem, 1.0, signs, gradient=False)._replace(gap=likelihood)
+    if source.scale == 0 and not warm and torch.is_grad_enabled() and scores.requires_grad:
+        found = _in_one_pass(problem, given, signs)
     else:
-        step = epsilons.automatic(problem, source.scale) if given is None else given
-        found = _gradients(problem, step, signs, source)
+        found = _solve(problem, 1.0, signs, gradient=False)
+        if torch.is_grad_enabled() and (scores.requires_grad or found.learns):
+            found = _with_gradient(found, problem, given, signs, source, warm)
     return problem.reduce(_attached(problem, found), reduction, found.counted)
 
 
-def _gradients(problem: Problem, epsilon: float | Tensor, signs: tuple[int, ...], source: Noise) -> Found:
-    """Losses of the scores as they are, and the mean of the gradients over draws of perturbed ones."""
-    if source.scale == 0:
-        found = _solve(problem, epsilon, signs, gradient=True)
-        if problem.check_values:
-            _warn_of_standstill(problem, found, signs)
-        return found
-    clean = _solve(problem, epsilon, signs, gradient=False)
+def _in_one_pass(problem: Problem, given: float | Tensor | None, signs: tuple[int, ...]) -> Found:
+    """Losses and gradients of the scores as they are."""
+    asked = problem.check_values
+    if given is None:  # and epsilon looks at the target
+        problem.check()
+        problem = problem._replace(check_values=False)
+    found = _solve(problem, epsilons.automatic(problem, 0.0) if given is None else given, signs, gradient=True)
+    if asked:
+        _warn_of_standstill(problem, found, signs)
+    return found
+
+
+def _with_gradient(
+    clean: Found,
+    problem: Problem,
+    given: float | Tensor | None,
+    signs: tuple[int, ...],
+    source: Noise,
+    warm: bool,
+) -> Found:
+    """Losses that are known, of input that has been checked, with the mean of the gradients over perturbed scores."""
+    likelihood = problem.task.likelihood(problem.scores, problem.target) if warm else None
+    if likelihood is not None and likelihood.requires_grad:
+        problem.check_one_each(likelihood, "task.likelihood")
+        return clean._replace(gap=likelihood)
+    step = epsilons.automatic(problem, source.scale) if given is None else given
     draws = problem.repeated(source.perturb(problem.scores, problem.task.density))
-    noisy = _solve(draws, epsilon, signs, gradient=True)
+    noisy = _solve(draws, step, signs, gradient=True)
     return clean._replace(slope=_mean(noisy.slope), gap=_mean(noisy.gap))
 
 
@@ -144,6 +158,8 @@ class Found(NamedTuple):
     """The gradient with respect to the scores, where the task computed it."""
     gap: Tensor | None = None
     """Else a number per problem whose gradient it is."""
+    learns: bool = False
+    """Whether F has parameters of its own, so that there is a gradient although the scores have none."""
 
 
 def _solve(problem: Problem, epsilon: float | Tensor, signs: tuple[int, ...], gradient: bool) -> Found:
@@ -152,8 +168,7 @@ def _solve(problem: Problem, epsilon: float | Tensor, signs: tuple[int, ...], gr
     if solved is not None:
         return Found(solved.loss, solved.counted, solved.gradient)
     problem.check()
-    losses, gap = _theorem(problem, epsilon, signs, gradient)
-    return Found(losses, problem.task.counted(problem.target), gap=gap)
+    return _theorem(problem, epsilon, signs, gradient)
 
 
 def _fused(problem: Problem, epsilon: float | Tensor, signs: tuple[int, ...], gradient: bool) -> Solved | None:
@@ -173,9 +188,7 @@ def _mean(draws: Tensor | None) -> Tensor | None:
     return None if draws is None else draws[0] if len(draws) == 1 else draws.mean(0)
 
 
-def _theorem(
-    problem: Problem, epsilon: float | Tensor, signs: tuple[int, ...], gradient: bool
-) -> tuple[Tensor, Tensor | None]:
+def _theorem(problem: Problem, epsilon: float | Tensor, signs: tuple[int, ...], gradient: bool) -> Found:
     """Eq. (2) through the five methods of the task; autograd differentiates F, whatever F is made of."""
     task, scores, target = problem.task, problem.scores, problem.target
     with torch.no_grad():
@@ -184,8 +197,10 @@ def _theorem(
         # The type that the gradient of F is carried in, too: as precise as the scores, if not more.
         losses = task.loss(predicted, target).to(torch.promote_types(fixed.dtype, torch.float32))
     problem.check_one_each(losses, "task.loss")
+    counted = task.counted(target)
     if not gradient:
-        return losses, None
+        learns = torch.is_grad_enabled() and not scores.requires_grad and task.score(scores, predicted).requires_grad
+        return Found(losses, counted, learns=learns)
     with torch.no_grad():
         direct = [task.augmented(fixed, target, epsilon, sign) for sign in signs]
     # Gradients of half precision meet in float32, and are rounded once.
@@ -194,7 +209,7 @@ def _theorem(
     towards = predicted if len(signs) == 1 else direct[1]
     gap = task.score(scores, direct[0]) - task.score(scores, towards)
     problem.check_one_each(gap, "task.score")
-    return losses, (gap * _factor(epsilon, signs, problem.kind)).to(losses.dtype)
+    return Found(losses, counted, gap=(gap * _factor(epsilon, signs, problem.kind)).to(losses.dtype))
 
 
 def _factor(epsilon: float | Tensor, signs: tuple[int, ...], kind: torch.dtype) -> float | Tensor:
@@ -211,11 +226,10 @@ def _factor(epsilon: float | Tensor, signs: tuple[int, ...], kind: torch.dtype) 
 
 
 def _attached(problem: Problem, found: Found) -> Tensor:
-    """The losses with their gradient."""
+    """The losses with their gradient, if they have one."""
     if found.slope is not None:
         return attach(found.losses, problem.scores, found.slope)
-    assert found.gap is not None
-    return with_value(found.gap, found.losses.to(found.gap.dtype))
+    return found.losses if found.gap is None else with_value(found.gap, found.losses.to(found.gap.dtype))
 
 
 def _warn_of_standstill(problem: Problem, found: Found, signs: tuple[int, ...]) -> None:

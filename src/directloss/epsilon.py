@@ -22,8 +22,10 @@ matter; docs/epsilon.md has the measurement."""
 
 def automatic(problem: Problem, noise: float) -> float | Tensor:
     """The epsilon of each problem: a number, or a tensor of shape ``b``."""
-    unit = noise if noise > 0 else spread(problem)
-    return REACH * unit * problem.task.unit_epsilon(problem.scores.detach(), problem.target)
+    if noise > 0:
+        return REACH * noise * problem.task.unit_epsilon(problem.scores.detach(), problem.target)
+    step = spread(problem) * (REACH * problem.task.unit_epsilon(problem.scores.detach(), problem.target))
+    return step.clamp(max=torch.finfo(step.dtype).max)  # of huge scores, too, it is a number
 
 
 def spread(problem: Problem) -> Tensor:

@@ -43,6 +43,8 @@ class Noise(NamedTuple):
     def perturb(self, scores: Tensor, density: str) -> Tensor:
         """Scores plus noise, shape ``(draws, *scores.shape)``, in float32 or wider; differentiable in the scores."""
         wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        if self.scale == 0:
+            return wide.unsqueeze(0)
         shape = (self.count(scores.numel()), *scores.shape)
         return torch.add(wide, draw(shape, density, wide, self.generator), alpha=self.scale)
 

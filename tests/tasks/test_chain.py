@@ -13,7 +13,13 @@ from torch import Tensor, nn
 import directloss as dl
 from directloss.tasks import Chain
 
-LOSSES = [dl.direct_loss, dl.hinge_loss, dl.perceptron_loss]
+
+def theorem(scores: Tensor, target: Tensor, task: Any, **options: Any) -> Tensor:
+    """The paper's theorem on the scores as they are: its gradients can be compared."""
+    return dl.direct_loss(scores, target, task, noise=0, **options)
+
+
+LOSSES = [theorem, dl.hinge_loss, dl.perceptron_loss]
 
 
 def viterbi(scores: list[list[float]], transitions: list[list[float]]) -> float:
@@ -86,7 +92,7 @@ def test_gradient_reaches_the_transitions() -> None:
     transitions = nn.Parameter(torch.randn(3, 3, dtype=torch.float64))
     task = Chain(transitions)
     scores, target = torch.randn(8, 6, 3, dtype=torch.float64), torch.randint(3, (8, 6))
-    dl.direct_loss(scores, target, task, epsilon=1.5, reduction="sum").backward()
+    theorem(scores, target, task, epsilon=1.5, sign=+1, reduction="sum").backward()
     predicted, direct = task.predict(scores), task.augmented(scores, target, 1.5, +1)
     assert transitions.grad is not None
     assert transitions.grad.any()
@@ -106,7 +112,7 @@ def test_transitions_can_be_learned_alone() -> None:
     scores[:, 0, 0] = 1.0
     transitions = nn.Parameter(torch.tensor([[0.1, 0.0], [0.0, 0.1]]))
     optimiser = torch.optim.SGD([transitions], lr=0.5)
-    loss_fn = dl.DirectLoss(Chain(transitions), sign=-1, epsilon=1.0)
+    loss_fn = dl.DirectLoss(Chain(transitions), sign=-1, epsilon=1.0, noise=0)
     first = loss_fn(scores, target).item()
     for _ in range(20):
         optimiser.zero_grad()
@@ -119,21 +125,34 @@ def test_transitions_can_be_learned_alone() -> None:
 def test_cost_matrix_and_cost_function_agree() -> None:
     cost = torch.tensor([[0.0, 1.0, 0.25], [0.5, 0.0, 1.0], [0.75, 0.5, 0.0]])
     scores, target = torch.randn(4, 5, 3, requires_grad=True), torch.randint(3, (4, 5))
-    by_matrix = dl.direct_loss(scores, target, Chain(cost=cost))
-    by_function = dl.direct_loss(scores, target, Chain(cost=lambda labels: cost[labels]))
+    by_matrix = theorem(scores, target, Chain(cost=cost))
+    by_function = theorem(scores, target, Chain(cost=lambda labels: cost[labels]))
     assert torch.equal(by_matrix, by_function)
     assert torch.equal(torch.autograd.grad(by_matrix, scores)[0], torch.autograd.grad(by_function, scores)[0])
     labels = scores.argmax(-1)
     assert by_matrix.item() == pytest.approx(cost[target, labels].mean().item())
 
 
-def test_auto_epsilon_follows_real_scores_and_costs() -> None:
-    scores = torch.randn(2, 4, 3)
-    target = torch.tensor([[0, 1, 2, -1], [2, -1, -1, -1]])
-    real = scores[target >= 0]
-    torch.testing.assert_close(Chain().auto_epsilon(scores, target), real.std(correction=0))
-    half = Chain(cost=(1 - torch.eye(3)) / 2).auto_epsilon(scores, target)
-    torch.testing.assert_close(half, 2 * real.std(correction=0))
+def test_unit_epsilon_is_one_over_the_largest_cost() -> None:
+    scores, target = torch.randn(2, 4, 3), torch.tensor([[0, 1, 2, -1], [2, -1, -1, -1]])
+    half = (1 - torch.eye(3)) / 2
+    assert Chain().unit_epsilon(scores, target) == 1
+    assert Chain(cost=half).unit_epsilon(scores, target) == 2
+    assert Chain(cost=0 * half).unit_epsilon(scores, target) == 1
+    # A function may tell problems apart; what it says of padding does not count.
+    table = torch.tensor([[0.0, 0.5, 0.5], [0.5, 0.0, 0.5], [0.1, 0.1, 0.0], [9.0, 9.0, 9.0]])
+    found = Chain(cost=lambda labels: table[labels]).unit_epsilon(scores, target)
+    torch.testing.assert_close(found, torch.tensor([2.0, 10.0]))
+
+
+def test_one_wrong_label_bridges_the_unit() -> None:
+    """Just more than the unit gives up a lead of 1 in a single position, just less does not."""
+    scores, target = torch.tensor([[1.0, 0.0], [5.0, 0.0], [5.0, 0.0]]), torch.tensor([0, 0, 0])
+    for cost in (None, 4 * (1 - torch.eye(2))):
+        task = Chain(cost=cost)
+        unit = task.unit_epsilon(scores, target)
+        assert task.augmented(scores, target, 0.99 * unit, +1).tolist() == [0, 0, 0]
+        assert task.augmented(scores, target, 1.01 * unit, +1).tolist() == [1, 0, 0]
 
 
 def test_repr() -> None:

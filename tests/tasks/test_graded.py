@@ -30,17 +30,19 @@ class FiveMethods(GradedNDCG):
         return None
 
 
+@pytest.mark.parametrize("noise", [0, 0.5])
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize(("k", "gain"), SETTINGS)
-def test_short_cut_is_the_theorem(k: int | None, gain: str, tied: bool) -> None:
+def test_short_cut_is_the_theorem(k: int | None, gain: str, tied: bool, noise: float) -> None:
     scores, target = draw(6, 15, tied)
     target[0, 3:9] = -1
     for epsilon in ("auto", 0.2, torch.linspace(0.1, 3, 6, dtype=torch.float64)):
         for sign in (+1, -1):
-            losses = [
-                dl.direct_loss(scores, target, task(k, gain), epsilon=epsilon, sign=sign, reduction="none")
-                for task in (GradedNDCG, FiveMethods)
-            ]
+            losses = []
+            for task in (GradedNDCG, FiveMethods):
+                options = {"epsilon": epsilon, "sign": sign, "noise": noise, "reduction": "none"}
+                draws = torch.Generator().manual_seed(1)
+                losses.append(dl.direct_loss(scores, target, task(k, gain), generator=draws, **options))
             torch.testing.assert_close(*losses)
             slopes = [torch.autograd.grad(loss.sum(), scores)[0] for loss in losses]
             assert slopes[0].any()
@@ -90,8 +92,8 @@ def test_equal_scores_are_treated_equally() -> None:
     grades = torch.tensor([1, 3, 0, 2, 0])
     order = torch.tensor([4, 2, 0, 3, 1])
     for sign in (+1, -1):
-        one = dl.direct_loss(scores, grades, "graded_ndcg", sign=sign)
-        other = dl.direct_loss(scores[order], grades[order], "graded_ndcg", sign=sign)
+        one = dl.direct_loss(scores, grades, "graded_ndcg", sign=sign, noise=0)
+        other = dl.direct_loss(scores[order], grades[order], "graded_ndcg", sign=sign, noise=0)
         torch.testing.assert_close(one, other)
         torch.testing.assert_close(torch.autograd.grad(one, scores)[0], torch.autograd.grad(other, scores)[0])
     assert GradedNDCG().predict(scores).tolist() == [2, 2, 2, 4.5, 4.5]
@@ -100,7 +102,7 @@ def test_equal_scores_are_treated_equally() -> None:
 def test_gradient_sums_to_zero_and_ignores_a_common_shift() -> None:
     scores, target = draw(10, 9)
     slopes = [
-        torch.autograd.grad(dl.direct_loss(moved, target, "graded_ndcg@4", epsilon=0.5), scores)[0]
+        torch.autograd.grad(dl.direct_loss(moved, target, "graded_ndcg@4", epsilon=0.5, noise=0), scores)[0]
         for moved in (scores, scores + 4)
     ]
     torch.testing.assert_close(*slopes)
@@ -118,7 +120,7 @@ def test_lists_without_two_grades_do_not_count(grades: list[int]) -> None:
     scores = torch.tensor([[0.3, 0.2, 0.1], [0.3, 0.2, 0.1]], requires_grad=True)
     target = torch.tensor([[0, 1, 2], grades])
     with pytest.warns(dl.DirectLossWarning, match="1 of 2 problems have no loss"):
-        loss = dl.direct_loss(scores, target, "graded_ndcg", epsilon=1.0, sign=-1)
+        loss = dl.direct_loss(scores, target, "graded_ndcg", epsilon=1.0, sign=-1, noise=0)
     torch.testing.assert_close(loss, dl.direct_loss(scores[0], target[0], "graded_ndcg"))
     slope = torch.autograd.grad(loss, scores)[0]
     assert slope[0].any()
@@ -129,7 +131,7 @@ def test_training_ranks_by_grade() -> None:
     grades = torch.tensor([[0, 3, 1, 2, 0, 4]])
     scores = torch.randn(1, 6, requires_grad=True)
     optimiser = torch.optim.SGD([scores], lr=2.0)
-    loss_fn = dl.DirectLoss("graded_ndcg", sign=-1, epsilon=20.0)
+    loss_fn = dl.DirectLoss("graded_ndcg", sign=-1, epsilon=20.0, noise=0, warm_up=0)
     assert loss_fn(scores, grades).item() > 0.4
     for _ in range(300):
         optimiser.zero_grad()

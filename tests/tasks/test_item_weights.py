@@ -44,7 +44,7 @@ def every_ranking(scores: Tensor, target: Tensor, weight: Tensor) -> Iterator[tu
 
 def gradient(scores: Tensor, target: Tensor, task: object = "auc", **options: object) -> tuple[Tensor, Tensor]:
     leaf = scores.clone().requires_grad_()
-    losses = dl.direct_loss(leaf, target, task, reduction="none", **options)
+    losses = dl.direct_loss(leaf, target, task, reduction="none", noise=0, **options)
     losses.sum().backward()
     assert leaf.grad is not None
     return losses.detach(), leaf.grad

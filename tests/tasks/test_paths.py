@@ -173,15 +173,12 @@ def test_sign_minus_one_never_circles() -> None:
     assert task.augmented(-costs, target, 1000.0, +1).max() > 1, "sign +1 is paid for circles"
 
 
-def test_auto_epsilon_follows_the_level_of_the_scores_where_paths_differ_in_length() -> None:
-    scores = torch.full((3, 3), -2.0)
-    path = torch.eye(3)
-    assert float(GridPath(3, 3, 8).auto_epsilon(scores, path)) == pytest.approx(2 * 9 / math.sqrt(3))
-    assert float(GridPath(3, 3, 8).auto_epsilon(0 * scores, path)) == pytest.approx(9 / math.sqrt(3))
+def test_unit_epsilon_is_the_number_of_places() -> None:
+    """One step off the path costs one over the most that a walk can make."""
     steps = torch.tensor([[1, 1, 1], [0, 0, 1], [0, 0, 1]])
-    spread = torch.tensor([[-2.0, -2.0, -2.0], [-2.0, 1.0, -2.0], [-2.0, -2.0, -2.0]])
-    wanted = float(spread.std(correction=0)) * 5 / math.sqrt(5)
-    assert float(GridPath(3, 3, "monotone").auto_epsilon(spread, steps)) == pytest.approx(wanted)
+    for task, places in ((GridPath(3, 3, 8), 9), (GridPath(3, 3, "monotone"), 5)):
+        found = task.unit_epsilon(torch.zeros(2, 3, 3), steps.expand(2, 3, 3))
+        torch.testing.assert_close(found, torch.full((2,), float(places)))
 
 
 def test_repr() -> None:

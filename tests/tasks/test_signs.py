@@ -77,9 +77,10 @@ def test_half_precision_is_close() -> None:
     )
 
 
+@pytest.mark.parametrize("options", [{}, {"warm_up": 0}], ids=["default", "without warm-up"])
 @pytest.mark.parametrize(("task", "classes"), [("accuracy", 3), ("f1", 1), ("error", 1)])
-def test_it_starts_where_everything_is_wrong(task: str, classes: int) -> None:
-    """From scores that are all wrong the positive update alone cannot move; both signs learn three clouds of points."""
+def test_it_starts_where_everything_is_wrong(task: str, classes: int, options: dict[str, Any]) -> None:
+    """From scores that are all wrong sign +1 without noise cannot move; the default learns three clouds of points."""
     torch.manual_seed(0)
     label = torch.arange(120) % 3
     x = torch.randn(120, 2) + 4 * torch.eye(3)[label][:, :2]
@@ -89,7 +90,7 @@ def test_it_starts_where_everything_is_wrong(task: str, classes: int) -> None:
         model[0].weight.zero_()
         model[0].bias.copy_(torch.tensor([0.0, 0.0, 1.0]) if classes > 1 else torch.tensor([-1.0]))
     optimizer = torch.optim.Adam(model.parameters(), 0.05)
-    loss_fn = dl.DirectLoss(task, noise=0, likelihood=0)
+    loss_fn = dl.DirectLoss(task, **options)
     for _ in range(200):
         optimizer.zero_grad()
         loss = loss_fn(model(x), target)

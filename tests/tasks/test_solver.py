@@ -73,7 +73,7 @@ def test_own_loss_may_have_a_target_of_any_kind() -> None:
     parts = torch.tensor([0, 0])
     torch.testing.assert_close(dl.direct_loss(SCORES, parts, task, reduction="none"), torch.tensor([1.0, 0.0]))
     scores = SCORES.clone().requires_grad_()
-    dl.direct_loss(scores, parts, task, sign=-1, epsilon=4.0, reduction="sum").backward()
+    dl.direct_loss(scores, parts, task, sign=-1, epsilon=4.0, noise=0, reduction="sum").backward()
     torch.testing.assert_close(scores.grad, torch.tensor([[0.25, 0.0, -0.25, 0.0], [0.0, 0.0, 0.0, 0.0]]))
 
 
@@ -109,18 +109,37 @@ def test_counts_are_allowed_when_asked_for() -> None:
     assert task.predict(SCORES[0]).tolist() == [2, 2, 0, 0]
 
 
-def test_auto_epsilon_follows_scores_costs_and_size() -> None:
-    """Both targets have two parts, and each part costs 1/4 (or 1/2, if missed)."""
-    deviation = SCORES.std(correction=0)
-    for loss, cost in (("hamming", 1 / 4), ("missed", 1 / 2)):
-        epsilon = SolverTask(best_two, loss=loss).auto_epsilon(SCORES, TARGET)
-        torch.testing.assert_close(epsilon, (deviation / (cost * math.sqrt(2))).expand(2))
-    epsilon = SolverTask(best_two, loss="regret").auto_epsilon(SCORES, 1.0 + TARGET)
-    torch.testing.assert_close(epsilon, (deviation / (2 * math.sqrt(2))).expand(2))
-    epsilon = SolverTask(best_two, loss=own_costs).auto_epsilon(SCORES, TARGET)
-    torch.testing.assert_close(epsilon, deviation.expand(2))
-    free = SolverTask(best_two, loss=lambda t: (0.0 * t, 0.0)).auto_epsilon(SCORES, TARGET)
-    torch.testing.assert_close(free, deviation.expand(2))
+def test_unit_epsilon_is_one_over_the_largest_cost() -> None:
+    for loss, unit in (("hamming", 4.0), ("missed", 2.0), ("regret", 0.5), (own_costs, 1.0)):
+        found = SolverTask(best_two, loss=loss).unit_epsilon(SCORES, 1.0 + TARGET if loss == "regret" else TARGET)
+        torch.testing.assert_close(found, torch.full((2,), unit))
+    free = SolverTask(best_two, loss=lambda t: (0.0 * t, 0.0)).unit_epsilon(SCORES, TARGET)
+    torch.testing.assert_close(free, torch.ones(2))
+
+
+@pytest.mark.parametrize("noise", [0, 1.0])
+@pytest.mark.parametrize(
+    ("loss", "target"),
+    [
+        (lambda part: (torch.eye(4)[part], 0.0), torch.tensor([0, 0])),
+        (lambda part: (torch.eye(4)[part], 0.0), torch.tensor(0)),
+        (lambda costs: (costs, 0.0), torch.eye(4)[0]),
+        (lambda costs: (costs, 0.0), torch.eye(4)[[0, 0]]),
+        (lambda costs: (costs[..., :4], costs[..., 4]), torch.eye(5)[[0, 0]]),
+        (lambda _: (torch.eye(4)[0], 0.0), torch.zeros(3, 7)),
+    ],
+    ids=["number", "shared number", "shared costs", "costs", "costs and constant", "nothing"],
+)
+def test_own_losses_say_the_same_in_every_form(loss: Any, target: Tensor, noise: float) -> None:
+    """Part 0 must not be chosen; what all problems share is shared by all draws."""
+    slopes = []
+    for own, given in ((loss, target), (lambda costs: (costs, 0.0), torch.eye(4).repeat(2, 1, 1)[:, 0])):
+        scores, draws = SCORES.clone().requires_grad_(), torch.Generator().manual_seed(1)
+        options = {"noise": noise, "samples": 5, "generator": draws, "sign": "both"}
+        dl.direct_loss(scores, given, SolverTask(best_two, loss=own), **options).backward()
+        slopes.append(scores.grad)
+    assert slopes[0].any()
+    torch.testing.assert_close(*slopes)
 
 
 def test_a_solver_that_minimises_is_found_out() -> None:

@@ -103,18 +103,24 @@ class LabelTask(Task):
         if check_values:
             check_finite(scores)
             check_classes(target.masked_fill(target == IGNORE, 0), labels)
+            if callable(self.cost):
+                self.costs(target.long(), scores)
 
     def counted(self, target: Tensor) -> Tensor | None:
         """Problems with at least one real position."""
         return (self.truth(target) != IGNORE).any(-1)
 
-    def unit_epsilon(self, scores: Tensor, target: Tensor) -> float:
+    def unit_epsilon(self, scores: Tensor, target: Tensor) -> float | Tensor:
         """One over the largest cost: F and L are means over the same positions."""
         if self.cost is None:
             return 1.0
-        table = self.cost if isinstance(self.cost, Tensor) else self.cost(self.truth(target))
-        largest = float(table.abs().amax())
-        return 1 / largest if largest > 0 else 1.0
+        if isinstance(self.cost, Tensor):
+            largest = self.cost.amax()
+        else:
+            target = self.truth(target)
+            table = self.costs(target, _wide(scores)).abs()
+            largest = torch.where((target != IGNORE)[..., None], table, 0.0).amax((-2, -1))
+        return 1 / torch.where(largest > 0, largest, 1.0).to(scores.device)
 
     def likelihood(self, scores: Tensor, target: Tensor) -> Tensor | None:
         """Cross-entropy, the mean over the real positions, as if these were independent."""
