@@ -21,8 +21,8 @@ import directloss as dl
 from benchmarks.uniloss_study import BATCH, digits
 from directloss.lab.reports.stats import estimate
 from directloss.lab.seeding import generator, seeded
-from directloss.uniloss import DistanceSpline, Interpolation, InverseDistance, interpolation_quality
-from directloss.uniloss.analysis import DISTANCES
+from directloss._uniloss import DistanceSpline, Interpolation, InverseDistance, interpolation_quality
+from directloss._uniloss.analysis import DISTANCES
 
 SURFACES: dict[str, Interpolation] = {
     "inverse distance (the paper's)": InverseDistance(),

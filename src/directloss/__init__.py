@@ -15,7 +15,7 @@ from directloss.full_batch import full_batch_step
 from directloss.memory import ScoreMemory
 from directloss.surrogates import HingeLoss, PerceptronLoss, hinge_loss, perceptron_loss
 from directloss.task import Task
-from directloss.uniloss import Anchoring, Refactoring, UniLoss, uniloss
+from directloss._uniloss import Anchoring, Refactoring, UniLoss, uniloss
 
 __version__ = "0.1.0"
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import directloss as dl
 from directloss.lab.methods import PAPER_METHODS, parse_method, parse_methods
-from directloss.uniloss import Anchoring, uniloss
+from directloss._uniloss import Anchoring, uniloss
 
 TARGET = torch.tensor([1, 0, 0, 1, 0, 0, 0, 1])
 

@@ -11,9 +11,9 @@ from torch import Tensor
 from torchmetrics.functional.classification import multiclass_auroc
 
 from directloss import DirectLossError, DirectLossWarning, uniloss
-from directloss.uniloss import Anchoring, UniLoss, automatic
-from directloss.uniloss.comparisons import General
-from directloss.uniloss.tracing import record, trace
+from directloss._uniloss import Anchoring, UniLoss, automatic
+from directloss._uniloss.comparisons import General
+from directloss._uniloss.tracing import record, trace
 
 CLASSES = torch.arange(9) % 3
 

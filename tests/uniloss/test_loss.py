@@ -12,7 +12,7 @@ from torchmetrics.functional.classification import binary_auroc, binary_average_
 
 import directloss as dl
 from directloss import DirectLossError, DirectLossWarning, kernels
-from directloss.uniloss import (
+from directloss._uniloss import (
     Anchoring,
     Refactoring,
     UniLoss,
@@ -21,7 +21,7 @@ from directloss.uniloss import (
     interpolation_quality,
     uniloss,
 )
-from directloss.uniloss.lists import Ragged
+from directloss._uniloss.lists import Ragged
 from tests.uniloss.conftest import Problem, problem
 
 

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from directloss import DirectLossError, metrics, tasks
 from directloss._registry import measured
-from directloss.uniloss import Automatic, UniLoss
-from directloss.uniloss.byhand import BY_HAND
-from directloss.uniloss.names import by_name
+from directloss._uniloss import Automatic, UniLoss
+from directloss._uniloss.byhand import BY_HAND
+from directloss._uniloss.names import by_name
 
 NAMED = measured()
 WITHOUT = {"assignment", "chain"}

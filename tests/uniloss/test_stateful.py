@@ -28,7 +28,7 @@ from torchmetrics.retrieval import (
 )
 
 import directloss as dl
-from directloss.uniloss.stateful import Stateless, stateless
+from directloss._uniloss.stateful import Stateless, stateless
 
 N, C = 12, 4
 DRAW = torch.Generator().manual_seed(0)

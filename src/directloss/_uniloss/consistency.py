@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from directloss.uniloss.comparisons import Comparisons, Differences
+from directloss._uniloss.comparisons import Comparisons, Differences
 
 
 def consistent_pairs(bits: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from directloss.uniloss.comparisons import Comparisons, Differences, Pairs
+from directloss._uniloss.comparisons import Comparisons, Differences, Pairs
 
 
 class Ragged(Differences):

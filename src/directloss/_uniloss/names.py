@@ -6,9 +6,9 @@ from functools import partial
 
 from directloss._checks import fail, near
 from directloss._registry import measured, split_name
-from directloss.uniloss.automatic import Automatic
-from directloss.uniloss.byhand import BY_HAND
-from directloss.uniloss.refactoring import Refactored
+from directloss._uniloss.automatic import Automatic
+from directloss._uniloss.byhand import BY_HAND
+from directloss._uniloss.refactoring import Refactored
 
 
 def by_name(name: str) -> Refactored:

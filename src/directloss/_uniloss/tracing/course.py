@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from directloss.uniloss.tracing.run import _map, _tensors
+from directloss._uniloss.tracing.run import _map, _tensors
 
 _Key = int
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from directloss.uniloss.configurations import Configurations, Dense, Flipped
+from directloss._uniloss.configurations import Configurations, Dense, Flipped
 
 BEYOND = 1e-3
 """How far past the point of indifference a flipped comparison goes, as a share of the spread of the scores."""

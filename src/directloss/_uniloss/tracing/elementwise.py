@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from directloss.uniloss.tracing.handlers import handles, name_of
-from directloss.uniloss.tracing.run import Run
+from directloss._uniloss.tracing.handlers import handles, name_of
+from directloss._uniloss.tracing.run import Run
 
 STEPS = 64
 """The most values that rounding may tell apart."""

@@ -15,12 +15,12 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from directloss._checks import DirectLossError
-from directloss.uniloss.tracing import monotone
-from directloss.uniloss.tracing.deciders import Decider
-from directloss.uniloss.tracing.images import Images
-from directloss.uniloss.tracing.questions import Operand, ask
-from directloss.uniloss.tracing.shadows import Shadows, witness
-from directloss.uniloss.tracing.sites import Site, here
+from directloss._uniloss.tracing import monotone
+from directloss._uniloss.tracing.deciders import Decider
+from directloss._uniloss.tracing.images import Images
+from directloss._uniloss.tracing.questions import Operand, ask
+from directloss._uniloss.tracing.shadows import Shadows, witness
+from directloss._uniloss.tracing.sites import Site, here
 
 CELLS = 1 << 22
 """The most questions that one operation may ask: sorting n scores asks n^2, so lists of up to 2,048 (some 0.6 GB)."""
@@ -104,7 +104,7 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
     def _on_scores(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        from directloss.uniloss.tracing.decisions import HANDLERS
+        from directloss._uniloss.tracing.decisions import HANDLERS
 
         if name in NEVER:
             return func(*args, **kwargs)

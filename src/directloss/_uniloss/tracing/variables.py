@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from directloss.uniloss.tracing.images import find
-from directloss.uniloss.tracing.questions import FIXED, GENERAL, PAIR, THRESHOLD, Asked
+from directloss._uniloss.tracing.images import find
+from directloss._uniloss.tracing.questions import FIXED, GENERAL, PAIR, THRESHOLD, Asked
 
 TICKS = 2.0**28
 """Thresholds are told apart to 1 part in this."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from directloss.uniloss.tracing.run import Run
+from directloss._uniloss.tracing.run import Run
 
 Handler = Callable[[Run, Any, tuple[Any, ...], dict[str, Any]], Any]
 HANDLERS: dict[str, Handler] = {}

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from directloss.uniloss.comparisons import Differences, Pairs
-from directloss.uniloss.tracing.layout import MOST, all_pairs, lists_along, lists_of
-from directloss.uniloss.tracing.pruning import Rule, between, relevance
-from directloss.uniloss.tracing.trace import Trace
+from directloss._uniloss.comparisons import Differences, Pairs
+from directloss._uniloss.tracing.layout import MOST, all_pairs, lists_along, lists_of
+from directloss._uniloss.tracing.pruning import Rule, between, relevance
+from directloss._uniloss.tracing.trace import Trace
 
 
 @dataclass(frozen=True)

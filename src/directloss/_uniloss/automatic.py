@@ -18,15 +18,15 @@ from directloss._checks import (
     fail,
     warn_once,
 )
-from directloss.uniloss.best import ideal_scores
-from directloss.uniloss.comparisons import Comparisons, Pairs
-from directloss.uniloss.refactoring import Bound, Refactored
-from directloss.uniloss.stateful import stateless
-from directloss.uniloss.tracing.calls import as_scalar, call_metric, name_of, without_checks
-from directloss.uniloss.tracing.explanation import Explanation
-from directloss.uniloss.tracing.patterns import Pattern, learn
-from directloss.uniloss.tracing.pruning import Rule, find_rule, pruned, variation
-from directloss.uniloss.tracing.trace import Trace, record
+from directloss._uniloss.best import ideal_scores
+from directloss._uniloss.comparisons import Comparisons, Pairs
+from directloss._uniloss.refactoring import Bound, Refactored
+from directloss._uniloss.stateful import stateless
+from directloss._uniloss.tracing.calls import as_scalar, call_metric, name_of, without_checks
+from directloss._uniloss.tracing.explanation import Explanation
+from directloss._uniloss.tracing.patterns import Pattern, learn
+from directloss._uniloss.tracing.pruning import Rule, find_rule, pruned, variation
+from directloss._uniloss.tracing.trace import Trace, record
 
 CHECKS = 3
 """How many other scores the first use is checked with."""

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from directloss.uniloss.tracing.images import Images, Inverse, Kind, Origin
-from directloss.uniloss.tracing.shadows import Shadows
+from directloss._uniloss.tracing.images import Images, Inverse, Kind, Origin
+from directloss._uniloss.tracing.shadows import Shadows
 
 INF = math.inf
 

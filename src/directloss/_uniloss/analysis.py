@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from directloss._checks import check_count, check_finite, check_scores, check_tensor, fail
-from directloss.uniloss.anchors import Anchoring, as_anchoring, sample
-from directloss.uniloss.interpolation import Interpolation, as_interpolation
-from directloss.uniloss.loss import Metric, as_refactored
-from directloss.uniloss.refactoring import Bound, Refactored
+from directloss._uniloss.anchors import Anchoring, as_anchoring, sample
+from directloss._uniloss.interpolation import Interpolation, as_interpolation
+from directloss._uniloss.loss import Metric, as_refactored
+from directloss._uniloss.refactoring import Bound, Refactored
 
 DISTANCES = (0.0, 1 / 512, 1 / 128, 1 / 32, 1 / 8, 1 / 2)
 """Those of Table 5, as shares of all binaries."""

@@ -12,20 +12,23 @@ from torch import Tensor
 
 from directloss import kernels
 from directloss._checks import DirectLossError, check_finite, check_scores, check_tensor, fail
-from directloss.uniloss.comparisons import Comparisons, Differences, General
-from directloss.uniloss.tracing.calls import as_scalar, call_metric, name_of
-from directloss.uniloss.tracing.closure import closing
-from directloss.uniloss.tracing.course import Course
-from directloss.uniloss.tracing.deciders import Decision, Recorder, Replayer
-from directloss.uniloss.tracing.explanation import Explanation, Step
-from directloss.uniloss.tracing.run import Run, Watch
-from directloss.uniloss.tracing.shadows import domain_of
-from directloss.uniloss.tracing.sites import Site
-from directloss.uniloss.tracing.variables import Variables, collect
+from directloss._uniloss.comparisons import Comparisons, Differences, General
+from directloss._uniloss.tracing.calls import as_scalar, call_metric, name_of
+from directloss._uniloss.tracing.closure import closing
+from directloss._uniloss.tracing.course import Course
+from directloss._uniloss.tracing.deciders import Decision, Recorder, Replayer
+from directloss._uniloss.tracing.explanation import Explanation, Step
+from directloss._uniloss.tracing.run import Run, Watch
+from directloss._uniloss.tracing.shadows import domain_of
+from directloss._uniloss.tracing.sites import Site
+from directloss._uniloss.tracing.variables import Variables, collect
 
 Metric = Callable[[Tensor, Tensor], Any]
 GENERAL_MOST = 1 << 22
 """The most comparisons of general form: 48 anchors then take some 0.2 GB, and a step some 20 s."""
+
+LONGEST = 1000
+"""A replay may make this many decisions more than ten times those of the record; then a loop does not end."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,8 @@ class Trace:
     value: Tensor | None = None
     """What the metric returned."""
     guards: tuple[Site, ...] = field(default=())
+    length: int = 0
+    """How many decisions were made, those included that do not matter."""
 
     @property
     def comparisons(self) -> Comparisons:
@@ -91,7 +96,7 @@ class Trace:
             answers: shape ``(l,)``, -1, 0 or +1 for each comparison.
             strict: whether a question that was never recorded is an error; else the recorded scores answer it.
         """
-        replayer = Replayer(self.variables, self._complete(answers.to(self.scores.device)), self.frozen)
+        replayer = self._replayer(self._complete(answers.to(self.scores.device)))
         with torch.no_grad():
             value = self._run(self.scores.clone(), replayer)
         if strict and replayer.unknown:
@@ -103,6 +108,9 @@ class Trace:
                 "Use anchors in score space, which need no replay.",
             )
         return value
+
+    def _replayer(self, answers: Tensor, keep: bool = False) -> Replayer:
+        return Replayer(self.variables, answers, self.frozen, LONGEST + 10 * self.length, keep)
 
     def _complete(self, answers: Tensor) -> Tensor:
         """Answers for all variables, those that were pruned included.
@@ -142,7 +150,7 @@ class Trace:
     def _general(self) -> Callable[[Tensor], Tensor]:
         """The comparisons of general form, as the recorded course of the metric makes them of other scores."""
         now = replace(self, kept=None, turn=None)._recorded
-        replayer = Replayer(self.variables, now, self.frozen, keep=True)
+        replayer = self._replayer(now, keep=True)
         scores = self.scores.clone()
         course = Course(scores)
         with torch.no_grad(), course:
@@ -227,8 +235,8 @@ def record(metric: Metric, scores: Tensor, target: Tensor, follow: bool = False)
     decisions = [decision for k, decision in enumerate(recorder.decisions) if needed >> k & 1]
     _check(run, result, decisions)
     sites = {decision.site for decision in decisions}
-    idle = [d for k, d in enumerate(recorder.decisions) if not needed >> k & 1 and d.site not in sites]
-    guards = tuple(d.site for d in idle if run.guards >> recorder.decisions.index(d) & 1 and _asks(d))
+    idle = [(k, d) for k, d in enumerate(recorder.decisions) if not needed >> k & 1 and d.site not in sites]
+    guards = tuple(d.site for k, d in idle if run.guards >> k & 1 and _asks(d))
     questions = [asked for d in decisions for asked in d.asked] + closing(decisions, scores.shape, scores.device)
     variables = collect(questions, scores.numel(), scores.device)
     if variables.count == 0:
@@ -245,10 +253,11 @@ def record(metric: Metric, scores: Tensor, target: Tensor, follow: bool = False)
             f"{name_of(metric)}, which makes {variables.marks.numel():,}",
             "Use a smaller batch.",
         )
-    frozen = frozenset(d.site for d in idle)
+    frozen = frozenset(d.site for _, d in idle)
     return Trace(
-        metric, scores, target, variables, domain_of(scores), frozen, tuple(decisions), value=value, guards=guards
-    )
+        metric, scores, target, variables, domain_of(scores), frozen, tuple(decisions), value=value, guards=guards,
+        length=len(recorder.decisions),
+    )  # fmt: skip
 
 
 def _asks(decision: Decision) -> bool:

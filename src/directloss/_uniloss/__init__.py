@@ -11,13 +11,13 @@ consistency     binaries that no scores have       analysis        how good the 
 names           metrics by name                    derivatives     why there are no second ones
 """
 
-from directloss.uniloss.analysis import InterpolationQuality, interpolation_quality
-from directloss.uniloss.anchors import Anchoring
-from directloss.uniloss.automatic import Automatic
-from directloss.uniloss.best import ideal_scores
-from directloss.uniloss.interpolation import DistanceSpline, Interpolation, InverseDistance
-from directloss.uniloss.loss import UniLoss, uniloss
-from directloss.uniloss.refactoring import Refactoring
+from directloss._uniloss.analysis import InterpolationQuality, interpolation_quality
+from directloss._uniloss.anchors import Anchoring
+from directloss._uniloss.automatic import Automatic
+from directloss._uniloss.best import ideal_scores
+from directloss._uniloss.interpolation import DistanceSpline, Interpolation, InverseDistance
+from directloss._uniloss.loss import UniLoss, uniloss
+from directloss._uniloss.refactoring import Refactoring
 
 __all__ = [
     "Anchoring",

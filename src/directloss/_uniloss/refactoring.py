@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from directloss._checks import fail
-from directloss.uniloss.best import ideal_scores
-from directloss.uniloss.comparisons import Comparisons, General
+from directloss._uniloss.best import ideal_scores
+from directloss._uniloss.comparisons import Comparisons, General
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Bound:
     best_binaries: Tensor | None = None
     """The best configuration, boolean ``(l,)``, for anchors in bit space; None for all ones."""
     counting: str | None = None
-    """The compiled rule that makes the metric out of lost comparisons; see `directloss.uniloss.compiled`."""
+    """The compiled rule that makes the metric out of lost comparisons; see `directloss._uniloss.compiled`."""
     consistent: Callable[[Tensor], Tensor] | None = None
     """Which configurations ``(k, l)`` some scores really have, ``(k,)``; None: the general test on differences."""
 
@@ -42,7 +42,7 @@ class Refactored(ABC):
     event_dims: int | None = None
     """Last dimensions of ``scores`` that make up one problem; None when all of them do."""
     unit: str = "comparison"
-    """What nearby anchors flip unless the user says otherwise; see `directloss.uniloss.Anchoring`."""
+    """What nearby anchors flip unless the user says otherwise; see `directloss._uniloss.Anchoring`."""
 
     @abstractmethod
     def bind(self, scores: Tensor, target: Tensor) -> Bound | None:
@@ -68,7 +68,7 @@ class Refactoring(Refactored):
         value: g, ``value(binaries, target) -> scalar``: the metric of a boolean ``(l,)``.
         best: ``best(target) -> (l,)``, the best configuration; all ones by default.
         best_scores: ``best_scores(scores, target)``, scores that have it, for anchors in score space; by default the
-            target is asked, see `directloss.uniloss.ideal_scores`.
+            target is asked, see `directloss._uniloss.ideal_scores`.
 
     Example:
         >>> error_free = Refactoring(

@@ -9,7 +9,7 @@ then answer the questions as it likes: the metric as a function of its binary va
 Liu, Wang, Deng (ECCV 2020), Sec. 3.3, call this refactoring and leave it to the user.
 """
 
-from directloss.uniloss.tracing.explanation import Explanation
-from directloss.uniloss.tracing.trace import Trace, record
+from directloss._uniloss.tracing.explanation import Explanation
+from directloss._uniloss.tracing.trace import Trace, record
 
 __all__ = ["Explanation", "Trace", "record"]

@@ -18,11 +18,11 @@ from directloss._checks import check_labels, check_same_shape, fail, near
 from directloss.kernels import BINARY
 from directloss.metrics.classification import check_class_problem
 from directloss.metrics.ranking import average_precision
-from directloss.uniloss.best import ideal_scores
-from directloss.uniloss.comparisons import Comparisons, Pairs
-from directloss.uniloss.consistency import consistent_pairs
-from directloss.uniloss.lists import Ragged
-from directloss.uniloss.refactoring import Bound, Refactored
+from directloss._uniloss.best import ideal_scores
+from directloss._uniloss.comparisons import Comparisons, Pairs
+from directloss._uniloss.consistency import consistent_pairs
+from directloss._uniloss.lists import Ragged
+from directloss._uniloss.refactoring import Bound, Refactored
 
 
 class PairRefactoring(Refactored):

@@ -7,11 +7,11 @@ from torch import Tensor
 
 from directloss import kernels
 from directloss._gradient import deferred
-from directloss.uniloss.anchors import Anchoring, as_kinds, check_numbers, constants, leap
-from directloss.uniloss.comparisons import BEYOND, Comparisons, Pairs, spread
-from directloss.uniloss.interpolation import Interpolation, InverseDistance
-from directloss.uniloss.lists import Layout, Ragged, layout
-from directloss.uniloss.refactoring import Bound
+from directloss._uniloss.anchors import Anchoring, as_kinds, check_numbers, constants, leap
+from directloss._uniloss.comparisons import BEYOND, Comparisons, Pairs, spread
+from directloss._uniloss.interpolation import Interpolation, InverseDistance
+from directloss._uniloss.lists import Layout, Ragged, layout
+from directloss._uniloss.refactoring import Bound
 
 RULES = {"ap": 0, "hit": 1, None: 2}
 """The rules of `directloss.kernels.pairs`, which is imported late, because numba takes long to import."""

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from directloss._checks import DirectLossError
-from directloss.uniloss.tracing.calls import as_scalar, call_metric
-from directloss.uniloss.tracing.layout import lists_of, rows
-from directloss.uniloss.tracing.trace import Trace
+from directloss._uniloss.tracing.calls import as_scalar, call_metric
+from directloss._uniloss.tracing.layout import lists_of, rows
+from directloss._uniloss.tracing.trace import Trace
 
 DRAWS = 6
 """How many random exchanges must leave the metric as it is."""

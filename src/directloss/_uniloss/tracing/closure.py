@@ -12,11 +12,11 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from directloss.uniloss.tracing.deciders import Decision
-from directloss.uniloss.tracing.layout import MOST, all_pairs, lists_along, lists_of
-from directloss.uniloss.tracing.questions import PAIR, THRESHOLD, Asked
-from directloss.uniloss.tracing.sites import Site
-from directloss.uniloss.tracing.variables import collect
+from directloss._uniloss.tracing.deciders import Decision
+from directloss._uniloss.tracing.layout import MOST, all_pairs, lists_along, lists_of
+from directloss._uniloss.tracing.questions import PAIR, THRESHOLD, Asked
+from directloss._uniloss.tracing.sites import Site
+from directloss._uniloss.tracing.variables import collect
 
 
 def closing(decisions: Iterable[Decision], shape: torch.Size, device: torch.device) -> list[Asked]:

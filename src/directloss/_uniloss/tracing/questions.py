@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from directloss.uniloss.tracing.images import Images, Origin
+from directloss._uniloss.tracing.images import Images, Origin
 
 FIXED, PAIR, THRESHOLD, GENERAL = range(4)
 """No variable at all: the answer is the same for all scores; two scores; a score and a constant; anything else."""

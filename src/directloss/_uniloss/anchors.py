@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from directloss._checks import check_choice, check_count, fail, warn_once
-from directloss.uniloss.comparisons import BEYOND, Comparisons, spread
-from directloss.uniloss.configurations import Configurations, Dense, Flipped, Joined
-from directloss.uniloss.consistency import consistent_differences
-from directloss.uniloss.refactoring import Bound
+from directloss._uniloss.comparisons import BEYOND, Comparisons, spread
+from directloss._uniloss.configurations import Configurations, Dense, Flipped, Joined
+from directloss._uniloss.consistency import consistent_differences
+from directloss._uniloss.refactoring import Bound
 
 KINDS = ("good", "nearby", "bad")
 SPACES = ("scores", "bits")

@@ -26,13 +26,13 @@ from directloss._checks import (
 from directloss._dynamo import outside_graphs
 from directloss._gradient import first_only, refuse_second_of, transformable
 from directloss.distributed import Gather, check_gather, drawing_from, exchange
-from directloss.uniloss import compiled
-from directloss.uniloss.anchors import Anchoring, Anchors, as_anchoring, sample
-from directloss.uniloss.automatic import Automatic
-from directloss.uniloss.comparisons import General
-from directloss.uniloss.interpolation import Interpolation, InverseDistance, as_interpolation
-from directloss.uniloss.names import by_name
-from directloss.uniloss.refactoring import Bound, Refactored, in_words, shape_of
+from directloss._uniloss import compiled
+from directloss._uniloss.anchors import Anchoring, Anchors, as_anchoring, sample
+from directloss._uniloss.automatic import Automatic
+from directloss._uniloss.comparisons import General
+from directloss._uniloss.interpolation import Interpolation, InverseDistance, as_interpolation
+from directloss._uniloss.names import by_name
+from directloss._uniloss.refactoring import Bound, Refactored, in_words, shape_of
 
 Metric = Callable[[Tensor, Tensor], Tensor]
 BestScores = Callable[[Tensor, Tensor], Tensor]
@@ -68,7 +68,7 @@ def uniloss(
             taken.
         target: whatever the metric compares them with.
         metric: ``metric(scores, target) -> scalar``, a `Refactoring`, or a name: ``"ap"``, ``"accuracy"``, ``"pckh"``,
-            ``"f1"``, ``"ndcg@10"`` ..., see `directloss.uniloss.names`.
+            ``"f1"``, ``"ndcg@10"`` ..., see `directloss._uniloss.names`.
         maximize: False for a metric of which less is better.
         anchors: how many of each kind (good, nearby, bad), or an `Anchoring`.
         interpolation: ``"inverse-distance"``, the paper's, ``"distance-spline"``, or an `Interpolation`.

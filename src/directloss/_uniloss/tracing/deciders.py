@@ -9,9 +9,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from directloss.uniloss.tracing.questions import GENERAL, Asked, Operand
-from directloss.uniloss.tracing.sites import Site
-from directloss.uniloss.tracing.variables import Variables
+from directloss._checks import DirectLossError
+from directloss._uniloss.tracing.questions import GENERAL, Asked, Operand
+from directloss._uniloss.tracing.sites import Site
+from directloss._uniloss.tracing.variables import Variables
 
 
 @dataclass
@@ -71,17 +72,30 @@ class Replayer(Decider):
         variables: what can be asked.
         answers: shape ``(l,)``, -1, 0 or +1.
         frozen: decisions at these sites are left to the real values.
+        most: how many decisions a metric may make before it counts as an endless loop.
         keep: keep the two sides of each general comparison.
     """
 
     replays = True
 
-    def __init__(self, variables: Variables, answers: Tensor, frozen: frozenset[Site], keep: bool = False) -> None:
+    def __init__(
+        self, variables: Variables, answers: Tensor, frozen: frozenset[Site], most: int, keep: bool = False
+    ) -> None:
         super().__init__()
         self.variables, self.answers, self.frozen = variables, answers, frozen
         self.unknown: dict[Site, int] = {}
         self.kept: list[Kept] | None = [] if keep else None
         self._seen = torch.zeros(variables.count, dtype=torch.bool, device=answers.device)
+        self._most = most
+
+    def begin(self, site: Site, operation: str, problem: str = "", chosen: bool = False) -> int:
+        """See `Decider.begin`; answers that no scores give may keep a loop of the metric going for ever."""
+        if len(self.decisions) >= self._most:
+            raise DirectLossError(
+                f"metric must end for all answers to its comparisons, but a loop around {site} goes on after "
+                f"{self._most:,} decisions. Write it without a while on scores: with sort, topk, cumsum or a mask."
+            )
+        return super().begin(site, operation, problem, chosen)
 
     def answer(self, asked: Asked) -> Tensor:
         """What the assignment says; the real sign where it says nothing."""
