@@ -19,8 +19,8 @@ from torchmetrics.functional import classification
 
 from directloss import DirectLossError, UniLoss, metrics
 from directloss._uniloss import automatic
-from directloss._uniloss.automatic import Automatic
 from directloss._uniloss.comparisons import Differences, General, Pairs
+from directloss.relaxation import Automatic
 
 LABELS = torch.tensor([0, 1, 1, 0, 0, 1, 0, 1, 0, 0])
 

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from directloss._uniloss import Anchoring, UniLoss, configurations
+from directloss import Anchoring, UniLoss
 from directloss._uniloss import anchors as drawing
+from directloss._uniloss import configurations
 from directloss._uniloss.byhand import BY_HAND
 from directloss._uniloss.comparisons import Differences
 from directloss._uniloss.configurations import Dense, Flipped

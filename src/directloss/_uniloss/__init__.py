@@ -8,27 +8,11 @@ lists           pairs in lists of any sizes        compiled        the usual anc
 configurations  binaries, stored cheaply           anchors         configurations with known values
 interpolation   the metric between anchors         loss            all of it as a loss
 consistency     binaries that no scores have       analysis        how good the interpolation is
-names           metrics by name                    derivatives     why there are no second ones
+names           metrics by name
 """
 
-from directloss._uniloss.analysis import InterpolationQuality, interpolation_quality
 from directloss._uniloss.anchors import Anchoring
-from directloss._uniloss.automatic import Automatic
-from directloss._uniloss.best import ideal_scores
-from directloss._uniloss.interpolation import DistanceSpline, Interpolation, InverseDistance
 from directloss._uniloss.loss import UniLoss, uniloss
 from directloss._uniloss.refactoring import Refactoring
 
-__all__ = [
-    "Anchoring",
-    "Automatic",
-    "DistanceSpline",
-    "Interpolation",
-    "InterpolationQuality",
-    "InverseDistance",
-    "Refactoring",
-    "UniLoss",
-    "ideal_scores",
-    "interpolation_quality",
-    "uniloss",
-]
+__all__ = ["Anchoring", "Refactoring", "UniLoss", "uniloss"]

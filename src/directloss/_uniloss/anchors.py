@@ -12,6 +12,7 @@ rule, and marked.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -136,6 +137,11 @@ def leap(scores: Tensor, items: Tensor) -> Tensor:
     return torch.where(top, scores.max() + beyond, scores.min() - beyond)
 
 
+def all_equal(values: Tensor) -> bool:
+    """Whether an interpolation of these values is flat."""
+    return bool((values == values[0]).all())
+
+
 def check_numbers(values: Tensor) -> Tensor:
     """The metric must have a value for every anchor."""
     if not bool(torch.isfinite(values).all()):
@@ -148,7 +154,7 @@ def check_numbers(values: Tensor) -> Tensor:
     return values
 
 
-class _Draw:
+class _Draw(ABC):
     """What both spaces share."""
 
     def __init__(
@@ -167,9 +173,17 @@ class _Draw:
     def anchors(self) -> Anchors:
         kinds = [kind for kind in KINDS if getattr(self.how, kind)]
         drawn = [getattr(self, kind)(getattr(self.how, kind)) for kind in kinds]
-        values = check_numbers(torch.cat([value for _, value, _ in drawn]))
-        bad = torch.cat([inconsistent for _, _, inconsistent in drawn])
-        return Anchors(Joined([configurations for configurations, _, _ in drawn]), values, as_kinds(self.how), bad)
+        names = as_kinds(self.how)
+        if self.how.good and not self.how.control and all_equal(torch.cat([value for _, value, _ in drawn])):
+            # The surface would be flat. The best configuration itself may be better than all that are a flip away from
+            # it, as for an exact match; it stands alone then, because those around it would hide it.
+            drawn[0], names = self.top(), ("good", *names[self.how.good :])
+        values, bad = (torch.cat(part) for part in list(zip(*drawn, strict=True))[1:])
+        return Anchors(Joined([configurations for configurations, _, _ in drawn]), check_numbers(values), names, bad)
+
+    @abstractmethod
+    def top(self) -> tuple[Configurations, Tensor, Tensor]:
+        """The best configuration itself."""
 
     def choose(self, k: int, among: int) -> Tensor:
         """``(k, flips)`` numbers below ``among``, no two alike in a row."""
@@ -194,6 +208,10 @@ class _InScores(_Draw):
     def good(self, k: int) -> tuple[Configurations, Tensor, Tensor]:
         best = self.best()
         return self._flips_of(best, self.comparisons.bits(best), k)
+
+    def top(self) -> tuple[Configurations, Tensor, Tensor]:
+        best = self.best()[None]
+        return self._valued(Dense(self.comparisons.bits(best)), best)
 
     def nearby(self, k: int) -> tuple[Configurations, Tensor, Tensor]:
         if self.how.unit == "score":
@@ -251,12 +269,17 @@ class _InBits(_Draw):
     """Anchors are bits."""
 
     def good(self, k: int) -> tuple[Configurations, Tensor, Tensor]:
+        return self._flips_of(self.best(), k)
+
+    def top(self) -> tuple[Configurations, Tensor, Tensor]:
+        return self._valued(Dense(self.best()[None]))
+
+    def best(self) -> Tensor:
+        """The best binaries, all ones unless others are known."""
         best = self.problem.best_binaries
         if best is None:
-            best = torch.ones_like(self.present)
-        elif self.subset is not None:
-            best = best[self.subset]
-        return self._flips_of(best, k)
+            return torch.ones_like(self.present)
+        return best if self.subset is None else best[self.subset]
 
     def nearby(self, k: int) -> tuple[Configurations, Tensor, Tensor]:
         if self.how.unit == "score":
@@ -296,7 +319,7 @@ class _InBits(_Draw):
             warn_once(
                 "inconsistent anchors",
                 f"{int((~good).sum())} of {len(good)} anchors in bit space contradict themselves: no scores have those "
-                'binaries. They keep the value of the counting rule. Anchoring(space="scores") has none. Said once.',
+                'binaries. They keep the value of the counting rule. Anchoring(space="scores") has none.',
             )
         return configurations, torch.cat(values), ~good
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -85,7 +85,7 @@ class Automatic(Refactored):
             check_choice("prune", prune, ("auto",))
         self.metric, self.prune, self.event_dims = stateless(metric), prune, event_dims
         self._unchecked = without_checks(self.metric)
-        self._plans: dict[tuple[Any, ...], Plan] = {}
+        self._plans: dict[_Kind, Plan] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         # What was learned is found again on the first batch; copies and files need not carry it.
@@ -99,6 +99,9 @@ class Automatic(Refactored):
         scores, target = check_scores(scores, 0, "(...)"), check_tensor("target", target)
         fixed = scores.detach()
         check_finite(fixed)
+        plan = self._plans.get(_kind(fixed, target))
+        if (plan is None or plan.pattern is None) and bool(torch.isnan(self._value(fixed, target))):
+            return None  # and nothing to record: a metric that has no value may return before it compares
         plan = self._plan(fixed, target)
         comparisons = self._comparisons(plan, fixed, target)
         if comparisons.count == 0:
@@ -173,16 +176,13 @@ class Automatic(Refactored):
         return decide
 
     def _plan(self, scores: Tensor, target: Tensor) -> Plan:
-        # Metrics look at the range of scores to tell probabilities from logits, so batches of the two are two kinds.
-        low, high = torch.aminmax(scores)
-        bounded = bool((low >= 0) & (high <= 1))
-        if bounded and scores.numel() > 1:
+        kind = _kind(scores, target)
+        if kind.bounded and scores.numel() > 1:
             warn_once(
                 f"probabilities {name_of(self.metric)}",
                 "All scores lie between 0 and 1. UniLoss takes logits: its anchors leave that range, and a metric that "
-                "then sees logits may value them otherwise. Pass what sigmoid or softmax would be taken of. Said once.",
+                "then sees logits may value them otherwise. Pass what sigmoid or softmax would be taken of.",
             )
-        kind = (scores.shape, scores.dtype, scores.device, target.shape, target.dtype, bounded)
         plan = self._plans.get(kind)
         if plan is None:
             while len(self._plans) >= KNOWN:
@@ -262,7 +262,8 @@ class Automatic(Refactored):
                 "metric",
                 "must depend on scores through comparisons alone",
                 f"{name_of(self.metric)}, which gives {differs} when its comparisons are answered for it",
-                "It may keep a state, take values of scores out of torch, or make other comparisons after an if.",
+                "It may keep a state, take values of scores out of torch, or make other comparisons after an if or in "
+                "a while. Write those with sort, topk, cumsum or a mask, or pass a Refactoring.",
             )
         return trace, False, False
 
@@ -295,6 +296,21 @@ class Automatic(Refactored):
         return True
 
 
+class _Kind(NamedTuple):
+    """What batches with one plan have in common."""
+
+    scores: tuple[torch.Size, torch.dtype, torch.device]
+    target: tuple[torch.Size, torch.dtype]
+    bounded: bool
+    """Metrics look at the range of scores to tell probabilities from logits, so batches of the two are two kinds."""
+
+
+def _kind(scores: Tensor, target: Tensor) -> _Kind:
+    low, high = torch.aminmax(scores)
+    bounded = bool((low >= 0) & (high <= 1))
+    return _Kind((scores.shape, scores.dtype, scores.device), (target.shape, target.dtype), bounded)
+
+
 def _announce(trace: Trace) -> None:
     """Say what a step will cost, where it is much."""
     many = trace.variables.marks.numel()
@@ -303,7 +319,7 @@ def _announce(trace: Trace) -> None:
             f"many comparisons {name_of(trace.metric)}",
             f"{name_of(trace.metric)} makes {many:,} comparisons that are no differences of scores (of softmax outputs "
             f"of several rows, say, or of distances). They are recorded anew in each step: about a second for each "
-            f"{MANY:,}. A smaller batch makes fewer; fraction=0.1 relaxes a tenth of them. Said once.",
+            f"{MANY:,}. A smaller batch makes fewer; fraction=0.1 relaxes a tenth of them.",
         )
 
 

@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 
 from directloss._checks import check_labels, check_same_shape, fail, near
-from directloss.kernels import BINARY
-from directloss.metrics.classification import check_class_problem
-from directloss.metrics.ranking import average_precision
 from directloss._uniloss.best import ideal_scores
 from directloss._uniloss.comparisons import Comparisons, Pairs
 from directloss._uniloss.consistency import consistent_pairs
 from directloss._uniloss.lists import Ragged
 from directloss._uniloss.refactoring import Bound, Refactored
+from directloss.kernels import BINARY
+from directloss.metrics.classification import check_class_problem
+from directloss.metrics.ranking import average_precision
 
 
 class PairRefactoring(Refactored):
@@ -79,6 +79,7 @@ class AccuracyPairs(PairRefactoring):
     """Multi-class accuracy: the right class beats each other class, Eq. (8)."""
 
     event_dims = 2
+    shape_words = "(..., n, c)"
     counting = "hit"
 
     def check(self, scores: Tensor, target: Tensor) -> None:
@@ -140,13 +141,13 @@ class KeypointPairs(PairRefactoring):
     0 outside, and -1 where a pixel shall not count. All heatmaps are one problem.
     """
 
+    least_dims = 2
+    shape_words = "(..., h, w)"
     unit = "score"
     counting = "hit"
 
     def check(self, scores: Tensor, target: Tensor) -> None:
         """Labels of pixels."""
-        if scores.dim() < 2:
-            fail("scores", "must be heatmaps of shape (..., h, w)", f"of shape {tuple(scores.shape)}")
         check_same_shape(target, scores)
         check_labels(target, (0, 1, -1), "1 is near the keypoint, 0 is not, and -1 shall not count.")
 

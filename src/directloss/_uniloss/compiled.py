@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -35,8 +37,11 @@ def applies(problem: Bound, comparisons: Comparisons, how: Anchoring, interpolat
 
 def interpolate(
     problem: Bound, how: Anchoring, interpolation: InverseDistance, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    """The interpolated metric, differentiable in the scores, and the present one. Draws as `anchors.sample` does."""
+) -> tuple[Tensor, Tensor] | None:
+    """The interpolated metric, differentiable in the scores, and the present one. Draws as `anchors.sample` does.
+
+    None where all values are equal: `anchors.sample` knows what to do.
+    """
     from directloss.kernels import pairs as loops
 
     pairs, scores = problem.comparisons, problem.scores
@@ -60,6 +65,8 @@ def interpolate(
         values = measured.numpy()
     if how.control:
         values = constants(as_kinds(how), now, torch.from_numpy(values)).numpy()
+    if (values == values[0]).all():
+        return None
     value, weight = interpolation.with_slope(squared, values)
 
     def gradient() -> Tensor:
@@ -91,7 +98,7 @@ def _leaps(lists: Layout, scores: Tensor, nearby: Tensor) -> tuple[Tensor, Tenso
 
 
 def _measured(problem: Bound, unit: str, good: Tensor, nearby: Tensor, random: Tensor) -> tuple[Tensor, float]:
-    """The metric's own values of the anchors and of the present scores.
+    """The metric's own values of the anchors and of the present scores; if the latter is NaN, there is no loss.
 
     For metrics that the loops do not know, and for ties, of which each metric makes something else.
     """
@@ -105,7 +112,8 @@ def _measured(problem: Bound, unit: str, good: Tensor, nearby: Tensor, random: T
         else:
             near.scatter_(1, nearby[:, None], leap(fixed, nearby)[:, None])
         values = problem.measure(torch.cat([best, near, random, fixed[None]])).double()
-    return check_numbers(values[:-1]).contiguous(), float(values[-1])
+    now = float(values[-1])
+    return (values[:-1] if math.isnan(now) else check_numbers(values[:-1])).contiguous(), now
 
 
 def _none() -> Tensor:

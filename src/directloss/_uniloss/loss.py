@@ -5,38 +5,42 @@ scores  ->  comparisons c = f(scores, target)  ->  u = sigmoid(c)  ->  interpola
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Real
+from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from directloss._checks import (
-    REDUCTIONS,
     check_choice,
     check_count,
     check_finite,
+    check_generator,
     check_mask,
     check_scores,
-    check_tensor,
     fail,
     warn_once,
 )
 from directloss._dynamo import outside_graphs
-from directloss._gradient import first_only, refuse_second_of, transformable
-from directloss.distributed import Gather, check_gather, drawing_from, exchange
+from directloss._gradient import first_only, refuse_second_of, transformable, with_value
+from directloss._loss import LossModule, names_first
+from directloss._problem import UNRANKED, Dim, arrange, blank, reduce, result_type, weigh
 from directloss._uniloss import compiled
-from directloss._uniloss.anchors import Anchoring, Anchors, as_anchoring, sample
+from directloss._uniloss.anchors import Anchoring, Anchors, all_equal, as_anchoring, sample
 from directloss._uniloss.automatic import Automatic
 from directloss._uniloss.comparisons import General
 from directloss._uniloss.interpolation import Interpolation, InverseDistance, as_interpolation
 from directloss._uniloss.names import by_name
 from directloss._uniloss.refactoring import Bound, Refactored, in_words, shape_of
+from directloss.distributed import Gather
 
 Metric = Callable[[Tensor, Tensor], Tensor]
 BestScores = Callable[[Tensor, Tensor], Tensor]
-VALUES = ("interpolated", "metric")
+VALUES = ("metric", "interpolated")
+WITHOUT_LOSS = f"{UNRANKED}; for a function of your own: it is NaN, so give 0 / 0 a value in it if that should count"
 TOLERANCE = 1e-6
 """By how much metrics of the same quality may differ."""
 
@@ -52,14 +56,20 @@ def uniloss(
     interpolation: str | Interpolation = "inverse-distance",
     fraction: float = 1.0,
     generator: torch.Generator | None = None,
-    value: str = "interpolated",
+    value: str = "metric",
     best_scores: BestScores | None = None,
     batch_dims: int = 0,
     reduction: str = "mean",
     mask: Tensor | None = None,
+    dim: Dim | None = None,
+    weight: Tensor | None = None,
     check_values: bool = True,
 ) -> Tensor:
-    """One minus the relaxed metric (or the relaxed metric itself, where lower is better).
+    """The metric's loss, with the gradient of the relaxed metric.
+
+    The value is ``1 - metric`` of the scores, or the metric itself where lower is better. The gradient is that of an
+    interpolation of the metric between anchors, Eq. (5) of the paper. A problem for which the metric is NaN, or that
+    has nothing to compare, has loss 0, gradient 0 and no part in the mean; this is warned of.
 
     A metric that is a function is studied anew in each call; in a training loop use `UniLoss`, which remembers.
 
@@ -68,19 +78,22 @@ def uniloss(
             taken.
         target: whatever the metric compares them with.
         metric: ``metric(scores, target) -> scalar``, a `Refactoring`, or a name: ``"ap"``, ``"accuracy"``, ``"pckh"``,
-            ``"f1"``, ``"ndcg@10"`` ..., see `directloss._uniloss.names`.
+            ``"f1"``, ``"ndcg@10"`` and the other names of `directloss.tasks` with a metric.
         maximize: False for a metric of which less is better.
         anchors: how many of each kind (good, nearby, bad), or an `Anchoring`.
         interpolation: ``"inverse-distance"``, the paper's, ``"distance-spline"``, or an `Interpolation`.
         fraction: the share of the comparisons that is relaxed in this step, chosen at random.
         generator: of the random choices; torch's global one by default.
-        value: ``"interpolated"``, or ``"metric"`` for the true metric with the gradient of the interpolated one.
+        value: ``"metric"``, or ``"interpolated"`` for the value of the interpolation, to which the gradient belongs.
         best_scores: ``best_scores(scores, target)``, scores for which the metric is at its best; needed only where
             the target's form does not tell.
-        batch_dims: how many leading dimensions of ``scores`` and ``target`` number separate problems, for metrics
-            that see a single one. The named metrics know it by themselves.
+        batch_dims: how many leading dimensions of ``scores`` and ``target`` number separate problems, for a metric
+            function whose problem has several dimensions; otherwise `dim` does.
         reduction: ``"mean"``, ``"sum"`` or ``"none"`` over the problems.
-        mask: True for real entries, in the shape of ``target``.
+        mask: True for real entries, False for padding; in the shape of ``target``.
+        dim: the dimension (or dimensions) of ``scores`` that hold the items of one problem. By default the last one for
+            a metric of items with a name, and all of them for a metric function.
+        weight: how much each problem counts, in the shape of the unreduced losses.
         check_values: whether to look for NaN and wrong labels.
 
     Returns:
@@ -89,9 +102,11 @@ def uniloss(
     References:
         Liu, Wang, Deng: UniLoss: Unified Surrogate Loss by Adaptive Interpolation, ECCV 2020, Sec. 3.
 
-    Example:
+    Examples:
         >>> scores = torch.tensor([2.0, 1.0, 0.0], requires_grad=True)
         >>> loss = uniloss(scores, torch.tensor([0, 1, 0]), "ap", generator=torch.Generator().manual_seed(0))
+        >>> loss.item()
+        0.5
         >>> loss.backward()
         >>> scores.grad[1] < 0  # the relevant item is to rise
         tensor(True)
@@ -107,9 +122,10 @@ def uniloss(
         best_scores=best_scores,
         batch_dims=batch_dims,
         reduction=reduction,
+        dim=dim,
         check_values=check_values,
     )
-    result: Tensor = loss_fn(scores, target, mask)
+    result: Tensor = loss_fn(scores, target, mask, weight)
     return result
 
 
@@ -119,20 +135,28 @@ class Relaxed:
 
     value: Tensor
     """The interpolated metric, a scalar."""
-    metric: Tensor | None
-    """The true metric, where it was asked for."""
+    metric: Tensor
+    """The true metric."""
     anchors: Anchors
     comparisons: int
     """How many were relaxed."""
 
 
-class UniLoss(nn.Module):
-    """`uniloss` as a module, with the same arguments. What is learned about a metric's code is kept.
+class Batch(NamedTuple):
+    """The problems of a batch, one by one, without padding."""
 
-    With ``gather=True`` the batch is that of all processes, as in `DirectLoss`; the random choices are those of the
-    first process's generator, on all of them.
+    problems: list[tuple[Tensor, Tensor]]
+    shape: torch.Size
+    weight: Tensor | None
+    shown: list[bool]
+    """Which problems have a weight."""
 
-    Example:
+
+class UniLoss(LossModule):
+    """`uniloss` as a module, with the same arguments; ``gather`` as in `DirectLoss`. It keeps what it has learned about
+    a metric's code.
+
+    Examples:
         >>> loss_fn = UniLoss("accuracy", generator=torch.Generator().manual_seed(0))
         >>> scores = torch.randn(8, 3, requires_grad=True)
         >>> loss_fn(scores, torch.tensor([0, 1, 2, 0, 1, 2, 0, 1])).backward()
@@ -147,79 +171,72 @@ class UniLoss(nn.Module):
         interpolation: str | Interpolation = "inverse-distance",
         fraction: float = 1.0,
         generator: torch.Generator | None = None,
-        value: str = "interpolated",
+        value: str = "metric",
         best_scores: BestScores | None = None,
         batch_dims: int = 0,
         reduction: str = "mean",
+        dim: Dim | None = None,
         check_values: bool = True,
         gather: Gather = False,
     ) -> None:
-        super().__init__()
+        super().__init__(reduction, dim, check_values, gather)
         self.refactored = as_refactored(metric)
         self.maximize = _check_maximize(maximize)
         self.anchoring = _with_unit(anchors, self.refactored)
         self.interpolation = as_interpolation(interpolation)
         self.fraction = _check_fraction(fraction)
-        if generator is not None and not isinstance(generator, torch.Generator):
-            fail("generator", "must be a torch.Generator", f"a {type(generator).__name__}")
-        self.generator = generator
+        self.generator = check_generator(generator)
         self.value: str = check_choice("value", value, VALUES)
         if best_scores is not None and not callable(best_scores):
             fail("best_scores", "must be a function of scores and target", f"a {type(best_scores).__name__}")
         self.best_scores = best_scores
         self.batch_dims = check_count("batch_dims", batch_dims, least=0)
-        self.reduction: str = check_choice("reduction", reduction, REDUCTIONS)
-        self.check_values = check_values
-        self.gather = check_gather(gather)
+        if dim is not None and batch_dims:
+            fail("batch_dims", "must be left at 0, because dim tells the problems apart", batch_dims)
         self._best_is_known = False
 
     @outside_graphs
-    def forward(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
-        """The loss of scores and target; see `uniloss`."""
+    def loss(self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None) -> Tensor:
+        """See `uniloss`."""
         if torch.is_inference_mode_enabled():  # the metric's code is watched, which ordinary tensors allow only
             with torch.inference_mode(False), torch.no_grad():
-                copies = [part.clone() if isinstance(part, Tensor) else part for part in (scores, target, mask)]
-                return self.forward(*copies)  # type: ignore[arg-type]
-        if torch._C._are_functorch_transforms_active():
-            refuse_second_of(scores)
-            return transformable(self._outside)(scores=scores, target=target, mask=mask)
-        return self._outside(scores, target, mask)
+                copies = [part.clone() if isinstance(part, Tensor) else part for part in (scores, target, mask, weight)]
+                return self.loss(*copies)  # type: ignore[arg-type]
+        refuse_second_of(scores)
+        return transformable(self._batch_loss)(scores=scores, target=target, mask=mask, weight=weight, dim=self.dim)
 
-    def _outside(self, scores: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
-        """The loss of tensors as they are, outside of transforms."""
-        parts = {"scores": scores, "target": target, "mask": mask}
-        shards = exchange(parts, self.gather, self._generator())
-        if shards is None:
-            return self._joined_loss(scores, target, mask)
-        with drawing_from(self._generator(), shards.first_draws):
-            return self._joined_loss(shards.join("scores"), shards.join("target"), shards.join_some("mask"))
+    def joins_items(self, dims: int) -> bool:
+        if self.dim is not None:
+            return names_first(self.dim, dims)
+        known = self.refactored.event_dims
+        return self.batch_dims == 0 if known is None else dims <= known
 
-    def _joined_loss(self, scores: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
-        problems, batch_shape = self._problems(scores, target, mask)
-        relaxed = [self._interpolated(*problem) for problem in problems]
-        dtype = torch.promote_types(scores.dtype, torch.float32)
-        nothing = scores.flatten()[:0].sum(dtype=dtype)  # with a gradient of zeros
-        losses = [nothing if one is None else self._loss(*one).to(dtype) for one in relaxed]
-        counted = [one is not None for one in relaxed]
-        if not all(counted):
-            warn_once(
-                f"uncounted uniloss {self.refactored!r}",
-                f"{counted.count(False)} of {len(counted)} problems have nothing to compare (for a ranking: no "
-                "relevant or no irrelevant item). They count as loss 0 with gradient 0, and not in the mean. Said "
-                "once.",
-            )
-        if len(losses) == 1:  # its sum and its mean as well
-            return losses[0].reshape(batch_shape if self.reduction == "none" else ())
-        return _reduce(torch.stack(losses), batch_shape, counted, self.reduction)
+    def _source(self, scores: Tensor) -> torch.Generator:
+        """Anchors are drawn on the CPU, wherever the scores are."""
+        return self.generator if self.generator is not None else torch.default_generator
+
+    def _batch_loss(
+        self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, dim: Dim | None
+    ) -> Tensor:
+        batch = self._batch(scores, target, mask, weight, dim)
+        nothing = scores.flatten()[:0].sum(dtype=result_type(scores))  # with a gradient of zeros
+        found = [
+            self._loss(*problem) if shown else nothing
+            for problem, shown in zip(batch.problems, batch.shown, strict=True)
+        ]
+        counted = torch.tensor([loss is not None for loss in found], device=scores.device).reshape(batch.shape)
+        losses = [nothing if loss is None else loss.to(nothing.dtype) for loss in found]
+        joined = (torch.stack(losses) if len(losses) > 1 else losses[0]).reshape(batch.shape)
+        return reduce(joined, self.reduction, batch.weight, counted, self.refactored, WITHOUT_LOSS)
 
     def relax(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> list[Relaxed | None]:
         """What the loss is made of, problem by problem: for those who want to look inside."""
-        bound = [self._bind(*problem) for problem in self._problems(scores, target, mask)[0]]
+        bound = [self._bind(*problem) for problem in self._batch(scores, target, mask, None, self.dim).problems]
         return [None if problem is None else self._relaxed(problem) for problem in bound]
 
     def explain(self, scores: Tensor, target: Tensor) -> str:
         """What was found in the metric's code, for one problem, in words."""
-        problems, _ = self._problems(scores, target, None)
+        problems = self._batch(scores, target, None, None, self.dim).problems
         if isinstance(self.refactored, Automatic):
             return str(self.refactored.explain(*problems[0]))
         bound = [self.refactored.bind(*problem) for problem in problems]
@@ -232,57 +249,74 @@ class UniLoss(nn.Module):
 
     # ------------------------------------------------------------------ from a batch to problems
 
-    def _problems(
-        self, scores: Tensor, target: Tensor, mask: Tensor | None
-    ) -> tuple[list[tuple[Tensor, Tensor]], torch.Size]:
-        dims = self.refactored.event_dims
-        scores = check_scores(scores, dims or 1, "(..., n)" if dims == 1 else "that the metric expects")
-        target = check_tensor("target", target).detach()
-        real = None if mask is None else check_mask(mask, target.shape, "target")
-        if real is not None:  # whatever stands in padding is not looked at
-            wide = real
-            while wide.dim() < scores.dim():
-                wide = wide.unsqueeze(-1)
-            if wide.shape[:-1] == scores.shape[:-1] or wide.shape == scores.shape:
-                scores = torch.where(wide, scores, 0.0)
-            target = torch.where(real, target, torch.zeros_like(target))
+    def _batch(
+        self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, dim: Dim | None
+    ) -> Batch:
+        metric = self.refactored
+        events = self._event_dims(check_scores(scores, metric.least_dims, metric.shape_words), dim)
+        scores, target, mask, weight = arrange(metric, events, scores, target, mask, weight, dim)
+        lead = scores.dim() - events
+        shape, shown = scores.shape[:lead], None
+        if target.shape[:lead] != shape:
+            fail("target", f"must begin with the batch dimensions {tuple(shape)}", tuple(target.shape))
+        if weight is not None:
+            scores, weight, shown = weigh(scores, weight, events)
+        if mask is not None:
+            mask = check_mask(mask, target.shape, "target")
+            if mask.shape == scores.shape[: mask.dim()]:
+                scores, target = blank(scores, target, mask)
         if self.check_values:
             _check_size(scores)
-            self.refactored.check(scores, target)
+            metric.check(scores, target)
         if scores.dtype in (torch.float16, torch.bfloat16):
             scores = scores.float()
-        lead = self.batch_dims if dims is None else scores.dim() - dims
-        if lead > scores.dim():
-            fail("batch_dims", f"must be at most {scores.dim()}, the dimensions of scores", lead)
-        if self.batch_dims not in (0, lead):
-            rule = f"must be left at 0, because {self.refactored!r} knows that a problem has {dims} dimensions"
-            fail("batch_dims", rule, self.batch_dims)
-        batch_shape = scores.shape[:lead]
-        if target.shape[:lead] != batch_shape:
-            fail("target", f"must begin with the batch dimensions {tuple(batch_shape)}", tuple(target.shape))
         rows = [part.reshape(-1, *part.shape[lead:]) for part in (scores, target)]
-        marks = [None] * len(rows[0]) if real is None else list(real.reshape(-1, *real.shape[lead:]))
-        problems = [
-            (s, t) if keep is None else self.refactored.hide(s, t, keep)
-            for s, t, keep in zip(*rows, marks, strict=True)
-        ]
-        return problems, batch_shape
+        problems = list(zip(*rows, strict=True))
+        if mask is not None:
+            marks = mask.reshape(-1, *mask.shape[lead:])
+            problems = [metric.hide(s, t, keep) for (s, t), keep in zip(problems, marks, strict=True)]
+        return Batch(problems, shape, weight, [True] * len(problems) if shown is None else shown.flatten().tolist())
+
+    def _event_dims(self, scores: Tensor, dim: Dim | None) -> int:
+        """How many of the last dimensions of the scores hold one problem, after ``dim`` is moved there."""
+        known = self.refactored.event_dims
+        if known is None:
+            if self.batch_dims > scores.dim():
+                fail("batch_dims", f"must be at most {scores.dim()}, the dimensions of scores", self.batch_dims)
+            return scores.dim() - self.batch_dims if dim is None else self.refactored.least_dims
+        if self.batch_dims not in (0, scores.dim() - known):
+            rule = f"must be left at 0, because {self.refactored!r} knows that a problem has {known} dimensions"
+            fail("batch_dims", rule, self.batch_dims)
+        return known
 
     # ------------------------------------------------------------------ one problem
 
-    def _interpolated(self, scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor | None] | None:
-        """The interpolated metric and, where asked for, the true one."""
+    def _loss(self, scores: Tensor, target: Tensor) -> Tensor | None:
+        """The loss of one problem; None if it has none."""
+        found = self._interpolated(scores, target)
+        if found is None or bool(torch.isnan(found[1])):
+            return None
+        loss, true = (1 - value if self.maximize else value.clone() for value in found)
+        return loss if self.value == "interpolated" else with_value(loss, true)
+
+    def _interpolated(self, scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor] | None:
+        """The interpolated metric and the true one; None where there is nothing to compare."""
         problem = self._bind(scores, target)
         if problem is None:
             return None
         usual = self.fraction == 1 and self.best_scores is None
         if usual and compiled.applies(problem, problem.comparisons, self.anchoring, self.interpolation):
             assert isinstance(self.interpolation, InverseDistance)
-            return compiled.interpolate(problem, self.anchoring, self.interpolation, self._generator())
+            generator = self._source(scores)
+            before = generator.get_state()
+            found = compiled.interpolate(problem, self.anchoring, self.interpolation, generator)
+            if found is not None:
+                return found
+            generator.set_state(before)
         if problem.scores.requires_grad:
             problem = replace(problem, scores=first_only(problem.scores))
         relaxed = self._relaxed(problem)
-        return relaxed.value, relaxed.metric
+        return None if relaxed is None else (relaxed.value, relaxed.metric)
 
     def _bind(self, scores: Tensor, target: Tensor) -> Bound | None:
         problem = self.refactored.bind(scores, target) if scores.numel() else None
@@ -290,14 +324,13 @@ class UniLoss(nn.Module):
             return None
         problem = self._with_best(problem, scores, target)
         if not self._best_is_known:
-            self._check_best(problem)
-            self._best_is_known = True
+            self._best_is_known = self._check_best(problem)
         return problem
 
-    def _check_best(self, problem: Bound) -> None:
-        """The best scores must not be worse than the present ones: once, on first use."""
+    def _check_best(self, problem: Bound) -> bool:
+        """The best scores must not be worse than the present ones; whether that could be seen."""
         if problem.best_scores is None:
-            return
+            return True
         best, now = problem.measure(torch.stack([problem.best_scores, problem.scores.detach()])).tolist()
         if (best < now - TOLERANCE) if self.maximize else (best > now + TOLERANCE):
             fail(
@@ -307,12 +340,14 @@ class UniLoss(nn.Module):
                 f"Pass maximize={not self.maximize} if {'less' if self.maximize else 'more'} of this metric is better; "
                 "else pass best_scores=function(scores, target), because the target does not tell what is best.",
             )
+        return not math.isnan(now)
 
-    def _generator(self) -> torch.Generator:
-        return self.generator if self.generator is not None else torch.default_generator
-
-    def _relaxed(self, problem: Bound) -> Relaxed:
-        generator = self._generator()
+    def _relaxed(self, problem: Bound) -> Relaxed | None:
+        """None where the metric is not a number."""
+        metric = problem.measure(problem.scores.detach()[None])[0]
+        if bool(torch.isnan(metric)):
+            return None
+        generator = self._source(problem.scores)
         comparisons, subset = problem.comparisons, None
         if self.fraction < 1:
             count = max(1, round(self.fraction * comparisons.count))
@@ -331,7 +366,8 @@ class UniLoss(nn.Module):
         places = anchors.configurations
         squared = places.squared_distances(torch.sigmoid(values))
         interpolated = self.interpolation(squared, anchors.values.to(squared.dtype), places.between)
-        metric = problem.measure(problem.scores.detach()[None])[0] if self.value == "metric" else None
+        if interpolated.requires_grad and all_equal(anchors.values) and not self.anchoring.control:
+            self._warn_of_flatness(anchors.values, float(metric))
         return Relaxed(interpolated, metric, anchors, comparisons.count)
 
     def _with_best(self, problem: Bound, scores: Tensor, target: Tensor) -> Bound:
@@ -344,10 +380,16 @@ class UniLoss(nn.Module):
             fail("best_scores(scores, target)", rule, in_words(best))
         return replace(problem, best_scores=best.detach().to(scores.dtype).flatten())
 
-    def _loss(self, value: Tensor, metric: Tensor | None) -> Tensor:
-        if self.value == "metric" and metric is not None:
-            value = metric.to(value.dtype) + (value - value.detach())
-        return 1 - value if self.maximize else value
+    def _warn_of_flatness(self, values: Tensor, now: float) -> None:
+        """All anchors have one value. At the end of training, where nothing is left to learn, that is as it should."""
+        if now != (1 if self.maximize else 0):
+            warn_once(
+                "flat",
+                f"{self.refactored!r} is {now:g} at the present scores and {float(values[0]):g} at all {len(values)} "
+                "anchors, so that this problem has no gradient. If other scores have a better value, pass "
+                "best_scores=function(scores, target) that returns them, or more anchors (anchors=64); if none have, "
+                "there is nothing to learn.",
+            )
 
 
 def as_refactored(metric: str | Metric | Refactored) -> Refactored:
@@ -385,9 +427,3 @@ def _check_fraction(fraction: object) -> float:
     if isinstance(fraction, bool) or not isinstance(fraction, Real) or not 0 < float(fraction) <= 1:
         fail("fraction", "must be a share of the comparisons, above 0 and at most 1", repr(fraction))
     return float(fraction)
-
-
-def _reduce(losses: Tensor, batch_shape: torch.Size, counted: list[bool], reduction: str) -> Tensor:
-    if reduction == "none":
-        return losses.reshape(batch_shape)
-    return losses.sum() / max(1, sum(counted)) if reduction == "mean" else losses.sum()

@@ -40,9 +40,15 @@ class Refactored(ABC):
     """Anything that can be bound to a problem: a refactoring written by hand, or one found in a metric's code."""
 
     event_dims: int | None = None
-    """Last dimensions of ``scores`` that make up one problem; None when all of them do."""
+    """Last dimensions of ``scores`` that make up one problem; None when all of them do, unless the user says so."""
+    least_dims: int = 1
+    """How many dimensions one problem must have."""
+    target_dims: int = 1
+    """That the target of a problem has dimensions as well, see `directloss._problem.arrange`."""
+    shape_words: str = "(..., n)"
+    """The shape of ``scores``, as error messages say it."""
     unit: str = "comparison"
-    """What nearby anchors flip unless the user says otherwise; see `directloss._uniloss.Anchoring`."""
+    """What nearby anchors flip unless the user says otherwise; see `directloss.Anchoring`."""
 
     @abstractmethod
     def bind(self, scores: Tensor, target: Tensor) -> Bound | None:
@@ -68,7 +74,7 @@ class Refactoring(Refactored):
         value: g, ``value(binaries, target) -> scalar``: the metric of a boolean ``(l,)``.
         best: ``best(target) -> (l,)``, the best configuration; all ones by default.
         best_scores: ``best_scores(scores, target)``, scores that have it, for anchors in score space; by default the
-            target is asked, see `directloss._uniloss.ideal_scores`.
+            target is asked, see `directloss.relaxation.ideal_scores`.
 
     Example:
         >>> error_free = Refactoring(

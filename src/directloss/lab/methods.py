@@ -42,7 +42,7 @@ from directloss.lab.data.keypoints import bumps, pixel_labels, visible
 from directloss.surrogates import hinge_loss, perceptron_loss
 
 if TYPE_CHECKING:
-    from directloss._uniloss import Anchoring
+    from directloss._uniloss.anchors import Anchoring
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -170,7 +170,7 @@ class Method:
         return lambda heatmaps, target: relaxed(heatmaps, pixel_labels(target, heatmaps.shape[-2:]))
 
     def _anchoring(self, number: int) -> Anchoring:
-        from directloss._uniloss import Anchoring
+        from directloss._uniloss.anchors import Anchoring
         from directloss._uniloss.byhand import by_hand
 
         return Anchoring(

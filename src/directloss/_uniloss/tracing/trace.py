@@ -27,7 +27,7 @@ Metric = Callable[[Tensor, Tensor], Any]
 GENERAL_MOST = 1 << 22
 """The most comparisons of general form: 48 anchors then take some 0.2 GB, and a step some 20 s."""
 
-LONGEST = 1000
+LONGEST = 200
 """A replay may make this many decisions more than ten times those of the record; then a loop does not end."""
 
 
