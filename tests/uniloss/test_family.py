@@ -243,7 +243,7 @@ def test_a_metric_that_is_the_same_everywhere_is_warned_of_once_per_loss() -> No
 
     for _ in range(2):
         loss_fn, free = UniLoss(never), SCORES[0].clone().requires_grad_()
-        with pytest.warns(DirectLossWarning, match=r"is 0 at the present scores and 0 at all 33 anchors.*best_scores="):
+        with pytest.warns(DirectLossWarning, match=r"is 0 at the present scores and 0 at all 48 anchors.*best_scores="):
             assert loss_fn(free, LABELS[0]).item() == 1
         with warnings.catch_warnings():
             warnings.simplefilter("error")

@@ -56,7 +56,7 @@ def interpolation_quality(
     References:
         Liu, Wang, Deng, ECCV 2020, appendix B and Table 5.
 
-    Example:
+    Examples:
         >>> scores, target = torch.randn(2, 20, generator=torch.Generator().manual_seed(0)), torch.zeros(2, 20).long()
         >>> target[:, :5] = 1
         >>> [row.distance for row in interpolation_quality(scores, target, "ap", draws=8)][:3]

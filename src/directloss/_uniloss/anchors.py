@@ -175,9 +175,11 @@ class _Draw(ABC):
         drawn = [getattr(self, kind)(getattr(self.how, kind)) for kind in kinds]
         names = as_kinds(self.how)
         if self.how.good and not self.how.control and all_equal(torch.cat([value for _, value, _ in drawn])):
-            # The surface would be flat. The best configuration itself may be better than all that are a flip away from
-            # it, as for an exact match; it stands alone then, because those around it would hide it.
-            drawn[0], names = self.top(), ("good", *names[self.how.good :])
+            # The surface would be flat. If the best configuration itself is better than those that are a flip away from
+            # it, as for an exact match, it takes their place: they would hide it.
+            top = self.top()
+            if top[1] != drawn[0][1][0]:
+                drawn[0], names = top, ("good", *names[self.how.good :])
         values, bad = (torch.cat(part) for part in list(zip(*drawn, strict=True))[1:])
         return Anchors(Joined([configurations for configurations, _, _ in drawn]), check_numbers(values), names, bad)
 

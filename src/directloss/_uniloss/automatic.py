@@ -68,7 +68,7 @@ class Automatic(Refactored):
             and those of two wrong classes; True drops them in any case, False never.
         event_dims: last dimensions of scores that make up one problem; None when all of them do.
 
-    Example:
+    Examples:
         >>> correct = lambda scores, target: (scores.argmax(-1) == target).float().mean()
         >>> bound = Automatic(correct).bind(torch.tensor([[3.0, 1.0, 2.0], [0.0, 1.0, 2.0]]), torch.tensor([0, 1]))
         >>> bound.comparisons.values(bound.scores)

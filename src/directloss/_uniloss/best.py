@@ -21,7 +21,7 @@ def ideal_scores(scores: Tensor, target: Tensor) -> Tensor | None:
         scores: any shape.
         target: labels or class indices.
 
-    Example:
+    Examples:
         >>> ideal_scores(torch.tensor([0.5, -0.5]), torch.tensor([0, 1]))
         tensor([-1.5000,  1.5000])
     """

@@ -90,7 +90,7 @@ class Differences(Comparisons):
         right: shape ``(l,)``, indices of the flattened scores, or -1 for a comparison with a constant.
         offset: shape ``(l,)``, or None for zero.
 
-    Example:
+    Examples:
         >>> pair = Differences(torch.tensor([0, 1]), torch.tensor([1, -1]), torch.tensor([0.0, -0.5]))
         >>> pair.values(torch.tensor([3.0, 1.0]))
         tensor([2.0000, 0.5000])
@@ -206,7 +206,7 @@ class Pairs(Differences):
         relevant: indices ``(b, p)`` of the flattened scores.
         irrelevant: indices ``(b, n)``.
 
-    Example:
+    Examples:
         >>> Pairs(torch.tensor([[1]]), torch.tensor([[0, 2]])).values(torch.tensor([3.0, 1.0, 0.0]))
         tensor([-2.,  1.])
     """

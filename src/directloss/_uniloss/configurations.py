@@ -61,7 +61,7 @@ class Configurations(ABC):
 class Dense(Configurations):
     """Configurations with nothing in common.
 
-    Example:
+    Examples:
         >>> Dense(torch.tensor([[True, False], [True, True]])).squared_distances(torch.tensor([0.5, 0.0]))
         tensor([0.2500, 1.2500])
     """
@@ -101,7 +101,7 @@ class Flipped(Configurations):
         where: indices ``(k, f)`` of binaries.
         flips: boolean ``(k, f)``, which of them are flipped; None for all. No binary may be flipped twice in a row.
 
-    Example:
+    Examples:
         >>> near = Flipped(torch.tensor([True, False]), torch.tensor([[0], [1]]))
         >>> near.dense()
         tensor([[False, False],

@@ -19,7 +19,7 @@ def consistent_pairs(bits: Tensor) -> Tensor:
     Returns:
         Boolean ``(...)``.
 
-    Example:
+    Examples:
         >>> consistent_pairs(torch.tensor([[[True, True], [True, False]], [[True, False], [False, True]]]))
         tensor([ True, False])
     """

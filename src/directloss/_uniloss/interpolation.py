@@ -41,7 +41,7 @@ class InverseDistance(Interpolation):
     Args:
         power: of the distance; the paper has 1.
 
-    Example:
+    Examples:
         >>> InverseDistance()(torch.tensor([1.0, 4.0]), torch.tensor([0.0, 1.0]), lambda: None)
         tensor(0.3333)
     """
@@ -85,7 +85,7 @@ class DistanceSpline(Interpolation):
     Args:
         power: of the distance, between 0 and 2.
 
-    Example:
+    Examples:
         >>> between = lambda: torch.tensor([[0.0, 4.0], [4.0, 0.0]])
         >>> DistanceSpline()(torch.tensor([0.25, 2.25]), torch.tensor([0.0, 1.0]), between)
         tensor(0.2500)

@@ -18,7 +18,7 @@ class Ragged(Differences):
         irrelevant: indices ``(n,)``, list after list.
         sizes: shape ``(lists, 2)``, how many relevant and irrelevant scores each list has; none has zero.
 
-    Example:
+    Examples:
         >>> both = Ragged(torch.tensor([0, 2, 3]), torch.tensor([1, 4]), torch.tensor([[1, 1], [2, 1]]))
         >>> both.values(torch.tensor([3.0, 1.0, 0.0, 5.0, 4.0]))
         tensor([ 2., -4.,  1.])

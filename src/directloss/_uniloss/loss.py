@@ -224,7 +224,8 @@ class UniLoss(LossModule):
             self._loss(*problem) if shown else nothing
             for problem, shown in zip(batch.problems, batch.shown, strict=True)
         ]
-        counted = torch.tensor([loss is not None for loss in found], device=scores.device).reshape(batch.shape)
+        counts = [loss is not None for loss in found]
+        counted = None if all(counts) else torch.tensor(counts, device=scores.device).reshape(batch.shape)
         losses = [nothing if loss is None else loss.to(nothing.dtype) for loss in found]
         joined = (torch.stack(losses) if len(losses) > 1 else losses[0]).reshape(batch.shape)
         return reduce(joined, self.reduction, batch.weight, counted, self.refactored, WITHOUT_LOSS)
@@ -245,7 +246,9 @@ class UniLoss(LossModule):
 
     def extra_repr(self) -> str:
         """The settings that matter."""
-        return f"{self.refactored!r}, {self.anchoring}, {self.interpolation}"
+        usual = {"maximize": True, "fraction": 1, "value": "metric", "batch_dims": 0, "dim": None, "reduction": "mean"}
+        changed = [f"{name}={getattr(self, name)!r}" for name, value in usual.items() if getattr(self, name) != value]
+        return ", ".join([repr(self.refactored), str(self.anchoring), str(self.interpolation), *changed])
 
     # ------------------------------------------------------------------ from a batch to problems
 

@@ -14,7 +14,7 @@ from directloss._uniloss.refactoring import Refactored
 def by_name(name: str) -> Refactored:
     """The refactoring of a name such as ``"ap"``, ``"f1"`` or ``"ndcg@10"``.
 
-    Example:
+    Examples:
         >>> by_name("ap"), by_name("ndcg@10")
         (AveragePrecisionPairs(), Automatic(ndcg))
     """

@@ -76,7 +76,7 @@ class Refactoring(Refactored):
         best_scores: ``best_scores(scores, target)``, scores that have it, for anchors in score space; by default the
             target is asked, see `directloss.relaxation.ideal_scores`.
 
-    Example:
+    Examples:
         >>> error_free = Refactoring(
         ...     comparisons=lambda scores, target: scores * (2 * target - 1),
         ...     value=lambda binaries, target: binaries.float().mean(),

@@ -33,7 +33,7 @@ class Stateless:
     problem at a time and no other process. A retrieval metric, whose ``update`` asks for ``indexes``, is told that all
     items belong to one query.
 
-    Example:
+    Examples:
         >>> from torchmetrics.classification import BinaryF1Score
         >>> metric = Stateless(BinaryF1Score())
         >>> [metric(torch.tensor([2.0, -1.0]), torch.tensor(labels)).item() for labels in ([1, 0], [0, 1], [1, 0])]

@@ -35,7 +35,7 @@ LONGEST = 200
 class Trace:
     """The comparisons that a metric made, and the metric as a function of their signs.
 
-    Example:
+    Examples:
         >>> found = record(lambda s, t: ((s > 0) == t).float().mean(), torch.tensor([2.0, -1.0]), torch.tensor([1, 1]))
         >>> found.comparisons.count
         2
