@@ -19,10 +19,10 @@ from torch import Tensor, nn
 
 import directloss as dl
 from benchmarks.uniloss_study import BATCH, digits
+from directloss._uniloss.analysis import DISTANCES
 from directloss.lab.reports.stats import estimate
 from directloss.lab.seeding import generator, seeded
-from directloss.uniloss import DistanceSpline, Interpolation, InverseDistance, interpolation_quality
-from directloss.uniloss.analysis import DISTANCES
+from directloss.relaxation import DistanceSpline, Interpolation, InverseDistance, interpolation_quality
 
 SURFACES: dict[str, Interpolation] = {
     "inverse distance (the paper's)": InverseDistance(),

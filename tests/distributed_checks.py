@@ -140,11 +140,14 @@ def loss(kind: type[nn.Module], *args: Any, **kwargs: Any) -> Callable[..., nn.M
     ("hinge", loss(dl.HingeLoss, "ap"), LABELS),
     ("hinge of lists", loss(dl.HingeLoss, "ndcg@3", epsilon="auto"), LISTS),
     ("perceptron", loss(dl.PerceptronLoss, "ap"), LABELS),
-    ("uniloss ap", uniloss("ap", value="metric"), LABELS),
+    ("uniloss ap", uniloss("ap"), LABELS),
+    ("uniloss ap, interpolated", uniloss("ap", value="interpolated"), LABELS),
     ("uniloss ap with a mask", uniloss("ap"), LABELS, draw(11) > 0.3),
     ("uniloss accuracy", uniloss("accuracy", fraction=0.5), OF_CLASSES),
     ("uniloss of one's own", uniloss(f_score), LABELS),
-    ("uniloss of lists", uniloss(f_score, batch_dims=1), LISTS),
+    ("uniloss of lists", uniloss(f_score, batch_dims=1), LISTS, None, draw(11)),
+    ("uniloss of columns", uniloss("ap", dim=0), MANY_LABELS, draw(11, 3) > 0.3, draw(3)),
+    ("uniloss of lists, not reduced", uniloss("ap", reduction="none"), LISTS),
 )
 def equals_one_process(
     make: Callable[..., nn.Module], y: Tensor, mask: Tensor | None = None, weight: Tensor | None = None
@@ -250,7 +253,7 @@ def without_gradients() -> None:
         with mode():
             scores = my_part(inputs(11).sum(-1))
             assert_same([dl.DirectLoss("ap", gather=True).eval()(scores, my_part(LABELS))], [expected])
-            found = dl.UniLoss("ap", gather=True).eval()(scores, my_part(LABELS))
+            found = dl.UniLoss("ap", gather=True, value="interpolated").eval()(scores, my_part(LABELS))
             assert not found.requires_grad
             assert same_everywhere(found.item())
 
@@ -335,8 +338,6 @@ YES_NO = torch.tensor([1, 0])
 def same_error_everywhere(make: Callable[[], Arguments], message: str) -> None:
     """Wrong input on one process: all raise the same, and are in step afterwards."""
     losses = [dl.DirectLoss("ap", gather=True), dl.HingeLoss("ap", gather=True), dl.UniLoss("ap", gather=True)]
-    if len(make()) == 4:  # UniLoss has no weights
-        losses.pop()
     for loss_fn in losses:
         found = error_of(lambda loss_fn=loss_fn: loss_fn(*make()))  # type: ignore[misc]
         size = dist.get_world_size()
@@ -406,19 +407,7 @@ def no_dimension_to_join(task: str, scores: Tensor, target: Tensor, options: dic
 
 @check()
 def transforms_are_refused() -> None:
-    found = error_of(lambda: torch.func.grad(lambda s: dl.DirectLoss("ap", gather=True)(s, YES_NO))(FINE))
-    assert "gather must be False inside the transforms" in found, found
-
-
-@check()
-def uniloss_inside_transforms() -> None:
-    """UniLoss steps out of the transform before it asks the others."""
-
-    def slope(make: Callable[..., nn.Module], scores: Tensor, target: Tensor) -> Tensor:
-        found: Tensor = torch.func.grad(lambda values: make(values, target))(scores)
-        return found
-
-    scores = inputs(11).sum(-1)
-    whole = slope(uniloss("ap")(), scores, LABELS)
-    mine = slope(uniloss("ap")(gather=True), my_part(scores), my_part(LABELS))
-    assert_same([mine], [my_part(whole) * dist.get_world_size()])
+    for kind in (dl.DirectLoss, dl.UniLoss):
+        loss_fn = kind("ap", gather=True)
+        found = error_of(lambda loss_fn=loss_fn: torch.func.grad(lambda s: loss_fn(s, YES_NO))(FINE))  # type: ignore[misc]
+        assert "gather must be False inside the transforms" in found, found

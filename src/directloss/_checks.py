@@ -126,6 +126,13 @@ def check_weight(weight: object, shape: torch.Size, what: str) -> Tensor:
     return weight
 
 
+def check_generator(generator: object) -> torch.Generator | None:
+    """A random generator, or None for the global one."""
+    if generator is not None and not isinstance(generator, torch.Generator):
+        fail("generator", "must be a torch.Generator", f"a {type(generator).__name__}")
+    return generator
+
+
 def check_epsilon(epsilon: object, shape: torch.Size | None = None) -> float | Tensor | None:
     """A positive finite number, or a tensor of them that broadcasts to ``shape``; "auto" is returned as None."""
     if isinstance(epsilon, str):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -80,37 +80,43 @@ class Problem(NamedTuple):
         """Mean, sum, or nothing, over the problems that count; in the type of the scores, or float32 for half
         precision.
         """
-        losses = losses.to(_result_type(self.scores))
-        weight = self._weight_of(counted)
-        if weight is None:
-            if reduction == "none" or losses.dim() == 0:
-                return losses
-            return losses.mean() if reduction == "mean" else losses.sum()
-        if reduction == "none":
-            return losses * weight
-        total = (losses * weight).sum()
-        if reduction == "sum":
-            return total
-        mass = weight.sum()
-        # A batch in which nothing counts has the loss 0, not 0 / 0.
-        return total / torch.where(mass > 0, mass, torch.ones_like(mass))
+        return reduce(losses.to(result_type(self.scores)), reduction, self.weight, counted, self.task, UNRANKED)
 
-    def _weight_of(self, counted: Tensor | None) -> Tensor | None:
-        if counted is None:
-            return self.weight
-        missing = counted.numel() - int(counted.sum())
-        if missing == 0:
-            return self.weight
+
+UNRANKED = "for a ranking: no relevant or no irrelevant item that counts"
+
+
+def reduce(
+    losses: Tensor, reduction: str, weight: Tensor | None, counted: Tensor | None, under: object, why: str
+) -> Tensor:
+    """Mean, sum, or nothing, over the problems that have a weight and count; None for all of them.
+
+    ``under`` and ``why`` are for the warning of problems that do not count.
+    """
+    missing = 0 if counted is None else counted.numel() - int(counted.sum())
+    if counted is not None and missing:
         warn_once(
-            f"uncounted {self.task!r}",
-            f"{missing} of {counted.numel()} problems have no loss under {self.task!r} (for a ranking: no relevant "
-            "or no irrelevant item that counts). They have loss 0, gradient 0 and no part in the mean.",
+            f"uncounted {under!r}",
+            f"{missing} of {counted.numel()} problems have no loss under {under!r} ({why}). They have loss 0, "
+            "gradient 0 and no part in the mean.",
         )
-        counted = counted.to(_result_type(self.scores))
-        return counted if self.weight is None else counted * self.weight
+        weight = counted.to(losses.dtype) if weight is None else counted.to(losses.dtype) * weight
+    if weight is None:
+        if reduction == "none" or losses.dim() == 0:
+            return losses
+        return losses.mean() if reduction == "mean" else losses.sum()
+    if reduction == "none":
+        return losses * weight
+    total = (losses * weight).sum()
+    if reduction == "sum":
+        return total
+    mass = weight.sum()
+    # A batch in which nothing counts has the loss 0, not 0 / 0.
+    return total / torch.where(mass > 0, mass, torch.ones_like(mass))
 
 
-def _result_type(scores: Tensor) -> torch.dtype:
+def result_type(scores: Tensor) -> torch.dtype:
+    """The type of losses: that of the scores, or float32 for half precision."""
     return torch.promote_types(scores.dtype, torch.float32)
 
 
@@ -129,24 +135,12 @@ def prepare(
     if reduction not in REDUCTIONS:
         check_choice("reduction", reduction, REDUCTIONS)
     task = as_task(task)
-    scores = check_scores(scores, task.event_dims, task.shape_words)
-    target = check_tensor("target", target)
-    if target.requires_grad:
-        target = target.detach()
+    scores, target, mask, weight = arrange(task, task.event_dims, scores, target, mask, weight, dim)
     if target.is_complex():
         fail("target", "must hold real labels", target.dtype)
     if target.dtype in SIGNED:
         target = target.to(SIGNED[target.dtype])
     shown = None
-    if dim is not None:
-        scores, target, mask, weight = _events_last(task, scores, target, mask, weight, dim)
-    if scores.shape[-1:] == (1,) and scores.numel() > 1 and task.event_dims == task.target_dims == 1:
-        fail(
-            "scores",
-            f"must have more than one item in at least one problem of {task!r}",
-            f"of shape {tuple(scores.shape)}, that is {scores.numel()} problems of one item each",
-            f"For one problem of {scores.numel()} items squeeze(-1) scores and target, or pass dim=0.",
-        )
     batch_shape = scores.shape[: scores.dim() - task.event_dims]
     item_weight: Tensor | None = None
     if weight is not None:
@@ -154,9 +148,7 @@ def prepare(
         if weight.shape != batch_shape and weight.shape == target.shape:
             weight, item_weight = None, weight
         else:
-            weight = check_weight(weight, batch_shape, "problem").to(_result_type(scores))
-            shown = weight > 0
-            scores = torch.where(shown.reshape(*shown.shape, *(1,) * task.event_dims), scores, 0.0)
+            scores, weight, shown = weigh(scores, weight, task.event_dims)
     if mask is not None:
         scores, target, mask = _blank_padding(task, scores, target, mask)
         if not task.padding_label:
@@ -167,7 +159,7 @@ def prepare(
         task = _weigh_items(task, item_weight, mask, batch_shape)
     if mask is not None:
         if task.target_dims == 0:
-            hidden = mask.to(_result_type(scores))
+            hidden = mask.to(result_type(scores))
             weight, shown = hidden if weight is None else hidden * weight, mask if shown is None else mask & shown
         else:
             target = torch.where(mask, target, IGNORE)
@@ -190,12 +182,60 @@ def _weigh_items(task: Task, weight: Tensor, mask: Tensor | None, batch_shape: t
     return weighted
 
 
+class Form(Protocol):
+    """What one problem looks like: all that `arrange` wants to know of a task or of a metric."""
+
+    target_dims: int
+    shape_words: str
+
+
+def arrange(
+    form: Form,
+    event_dims: int,
+    scores: Tensor,
+    target: Tensor,
+    mask: Tensor | None,
+    weight: Tensor | None,
+    dim: Dim | None,
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """The tensors with the ``event_dims`` dimensions of one problem last, their shapes checked."""
+    scores = check_scores(scores, event_dims, form.shape_words)
+    target = check_tensor("target", target)
+    if target.requires_grad:
+        target = target.detach()
+    if dim is not None:
+        if event_dims != 1:
+            fail("dim", f"must be left out: one problem of {form!r} has shape {form.shape_words}", dim)
+        scores, target, mask, weight = _events_last(form, scores, target, mask, weight, dim)
+    if scores.shape[-1:] == (1,) and scores.numel() > 1 and event_dims == form.target_dims == 1:
+        fail(
+            "scores",
+            f"must have more than one item in at least one problem of {form!r}",
+            f"of shape {tuple(scores.shape)}, that is {scores.numel()} problems of one item each",
+            f"For one problem of {scores.numel()} items squeeze(-1) scores and target, or pass dim=0.",
+        )
+    return scores, target, mask, weight
+
+
+def weigh(scores: Tensor, weight: Tensor, event_dims: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores (0 in problems without weight, so that nobody looks at them), weights, and which problems have one."""
+    weight = check_weight(weight, scores.shape[: scores.dim() - event_dims], "problem").to(result_type(scores))
+    shown = weight > 0
+    return torch.where(shown.reshape(*shown.shape, *(1,) * event_dims), scores, 0.0), weight, shown
+
+
+def blank(scores: Tensor, target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores and labels of padding set to zero, so that whatever stands there, NaN included, is neither checked nor
+    leaks into a gradient.
+    """
+    shown = mask.reshape(mask.shape + (1,) * (scores.dim() - mask.dim()))
+    return torch.where(shown, scores, 0.0), torch.where(mask, target, torch.zeros_like(target))
+
+
 def _events_last(
-    task: Task, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, dim: Dim
+    form: Form, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, dim: Dim
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """Move ``dim`` (one or several dimensions, which together hold the items of one problem) to the end."""
-    if task.event_dims != 1:
-        fail("dim", f"must be left out: one problem of this task has shape {task.shape_words}", dim)
     dims = [dim] if isinstance(dim, int) else list(dim)
     try:
         places = sorted(range(scores.dim())[d] for d in dims)
@@ -210,7 +250,7 @@ def _events_last(
             fail(argument, f"must have {scores.dim()} dimensions like scores", f"of shape {tuple(tensor.shape)}")
         return tensor.movedim(places, list(range(-len(places), 0))).flatten(-len(places))
 
-    if task.target_dims == 0:  # one label per problem: only the scores have the dimension
+    if form.target_dims == 0:  # one label per problem: only the scores have the dimension
         return last("scores", scores), target, mask, weight
     if weight is not None and check_tensor("weight", weight).dim() == scores.dim():  # one for each item
         weight = last("weight", weight)
@@ -218,9 +258,7 @@ def _events_last(
 
 
 def _blank_padding(task: Task, scores: Tensor, target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores and labels of padding set to zero, so that whatever stands there, NaN included, is neither checked nor
-    leaks into a gradient. The mask has the shape of the target, or of the problems where each has a single label.
-    """
+    """See `blank`. The mask has the shape of the target, or of the problems where each has a single label."""
     if task.target_dims > 0 and not task.maskable:
         fail(
             "mask",
@@ -234,5 +272,4 @@ def _blank_padding(task: Task, scores: Tensor, target: Tensor, mask: Tensor) -> 
         mask = check_mask(mask, target.shape, "target")
     if target.dtype == torch.bool:
         target = target.to(torch.int8)
-    shown = mask.reshape(mask.shape + (1,) * (scores.dim() - mask.dim()))
-    return torch.where(shown, scores, 0.0), torch.where(mask, target, torch.zeros_like(target)), mask
+    return *blank(scores, target, mask), mask

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from directloss._checks import check_choice, check_count, check_not_negative, fail
+from directloss._checks import check_choice, check_count, check_generator, check_not_negative, fail
 
 DRAWN = 4096
 """``samples="auto"`` draws this many perturbed scores in all, or one for each score where there are more: a long list
@@ -70,6 +70,4 @@ def check_noise(noise: object, samples: object, generator: object) -> Noise:
         fail("noise", 'must be a number of at least 0 or "auto"', repr(noise))
     scale = 1.0 if isinstance(noise, str) else 0.0 if noise is None else check_not_negative("noise", noise)
     count = None if isinstance(samples, str) and samples == "auto" else check_count("samples", samples)
-    if generator is not None and not isinstance(generator, torch.Generator):
-        fail("generator", "must be a torch.Generator", f"a {type(generator).__name__}")
-    return Noise(scale, count, generator)
+    return Noise(scale, count, check_generator(generator))

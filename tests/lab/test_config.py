@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from directloss import DirectLossError
+from directloss._uniloss.interpolation import as_interpolation
 from directloss.lab.config import INTERPOLATIONS, SEARCH_SEED, Config, Grid
 from directloss.lab.experiments import EXPERIMENTS, PRESETS
 from directloss.lab.methods import PAPER_METHODS, parse_method
 from directloss.lab.rules import all_rules
-from directloss.uniloss.interpolation import as_interpolation
 
 NAN, INF = float("nan"), float("inf")
 

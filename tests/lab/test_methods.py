@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 import directloss as dl
+from directloss import Anchoring, uniloss
 from directloss.lab.methods import PAPER_METHODS, parse_method, parse_methods
-from directloss.uniloss import Anchoring, uniloss
 
 TARGET = torch.tensor([1, 0, 0, 1, 0, 0, 0, 1])
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from directloss import DirectLossError, DirectLossWarning
-from directloss.uniloss.anchors import Anchoring, Anchors, sample
-from directloss.uniloss.byhand import BY_HAND
-from directloss.uniloss.comparisons import Differences
-from directloss.uniloss.consistency import consistent_differences
-from directloss.uniloss.refactoring import Bound
+from directloss._uniloss.anchors import Anchoring, Anchors, sample
+from directloss._uniloss.byhand import BY_HAND
+from directloss._uniloss.comparisons import Differences
+from directloss._uniloss.consistency import consistent_differences
+from directloss._uniloss.refactoring import Bound
 from tests.uniloss.conftest import Problem, problem
 
 

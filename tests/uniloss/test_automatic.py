@@ -18,9 +18,9 @@ from torch import Tensor
 from torchmetrics.functional import classification
 
 from directloss import DirectLossError, UniLoss, metrics
-from directloss.uniloss import automatic
-from directloss.uniloss.automatic import Automatic
-from directloss.uniloss.comparisons import Differences, General, Pairs
+from directloss._uniloss import automatic
+from directloss._uniloss.comparisons import Differences, General, Pairs
+from directloss.relaxation import Automatic
 
 LABELS = torch.tensor([0, 1, 1, 0, 0, 1, 0, 1, 0, 0])
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from directloss import metrics
-from directloss.uniloss.byhand import BY_HAND
-from directloss.uniloss.comparisons import Pairs
-from directloss.uniloss.consistency import consistent_differences, consistent_pairs
+from directloss._uniloss.byhand import BY_HAND
+from directloss._uniloss.comparisons import Pairs
+from directloss._uniloss.consistency import consistent_differences, consistent_pairs
 from tests.uniloss.conftest import Problem, problem
 
 

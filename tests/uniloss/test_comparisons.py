@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from directloss.uniloss.comparisons import Comparisons, Differences, General, Pairs
-from directloss.uniloss.lists import Ragged, layout
+from directloss._uniloss.comparisons import Comparisons, Differences, General, Pairs
+from directloss._uniloss.lists import Ragged, layout
 
 SCORES = torch.randn(10, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 UP, DOWN = torch.tensor([[0, 3], [5, 9]]), torch.tensor([[1, 2, 4], [6, 7, 8]])

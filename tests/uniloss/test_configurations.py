@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from directloss.uniloss import configurations
-from directloss.uniloss.configurations import Configurations, Dense, Flipped, Joined
+from directloss._uniloss import configurations
+from directloss._uniloss.configurations import Configurations, Dense, Flipped, Joined
 
 L = 11
 

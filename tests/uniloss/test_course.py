@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torchmetrics.functional.classification import multiclass_auroc
 
-from directloss import DirectLossError, DirectLossWarning, uniloss
-from directloss.uniloss import Anchoring, UniLoss, automatic
-from directloss.uniloss.comparisons import General
-from directloss.uniloss.tracing import record, trace
+from directloss import Anchoring, DirectLossError, DirectLossWarning, UniLoss, uniloss
+from directloss._uniloss import automatic
+from directloss._uniloss.comparisons import General
+from directloss._uniloss.tracing import record, trace
 
 CLASSES = torch.arange(9) % 3
 
@@ -95,7 +95,7 @@ def test_a_step_calls_the_metric_little_more_than_once_for_each_anchor() -> None
     loss_fn(scores, CLASSES)
     calls.clear()
     loss_fn(scores, CLASSES).backward()
-    assert len(calls) <= 48 + 2
+    assert len(calls) <= 48 + 4  # the record, its replay, the metric itself and the look for NaN
     assert scores.grad is not None
     assert bool(scores.grad.any())
 

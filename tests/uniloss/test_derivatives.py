@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torchmetrics.functional.classification import binary_f1_score
 
-from directloss import DirectLossError
-from directloss.uniloss import Anchoring, UniLoss
+from directloss import Anchoring, DirectLossError, UniLoss
 
 SCORES = torch.randn(12, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 LABELS = (torch.arange(12) % 3 == 0).long()

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from directloss import DirectLossError
-from directloss.uniloss import DistanceSpline, InverseDistance
-from directloss.uniloss.configurations import Dense
-from directloss.uniloss.interpolation import INTERPOLATIONS, as_interpolation
+from directloss._uniloss.configurations import Dense
+from directloss._uniloss.interpolation import INTERPOLATIONS, as_interpolation
+from directloss.relaxation import DistanceSpline, InverseDistance
 
 ANCHORS = Dense(torch.rand(9, 16, generator=torch.Generator().manual_seed(0)) < 0.5)
 VALUES = torch.rand(9, generator=torch.Generator().manual_seed(1), dtype=torch.float64)

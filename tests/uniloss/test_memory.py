@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from directloss.uniloss import Anchoring, UniLoss, configurations
-from directloss.uniloss import anchors as drawing
-from directloss.uniloss.byhand import BY_HAND
-from directloss.uniloss.comparisons import Differences
-from directloss.uniloss.configurations import Dense, Flipped
-from directloss.uniloss.tracing import questions, record
+from directloss import Anchoring, UniLoss
+from directloss._uniloss import anchors as drawing
+from directloss._uniloss import configurations
+from directloss._uniloss.byhand import BY_HAND
+from directloss._uniloss.comparisons import Differences
+from directloss._uniloss.configurations import Dense, Flipped
+from directloss._uniloss.tracing import questions, record
 
 LABELS = (torch.arange(600) % 6 == 0).long()
 PAIRS = 100 * 500

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from directloss import DirectLossError, metrics, tasks
+from directloss import DirectLossError, UniLoss, metrics, tasks
 from directloss._registry import measured
-from directloss.uniloss import Automatic, UniLoss
-from directloss.uniloss.byhand import BY_HAND
-from directloss.uniloss.names import by_name
+from directloss._uniloss.byhand import BY_HAND
+from directloss._uniloss.names import by_name
+from directloss.relaxation import Automatic
 
 NAMED = measured()
 WITHOUT = {"assignment", "chain"}
@@ -35,7 +35,7 @@ def _batch(name: str) -> tuple[Tensor, Tensor]:
 def test_a_name_is_a_loss_of_batches(name: str) -> None:
     scores, target = _batch(name)
     scores.requires_grad_()
-    loss_fn = UniLoss(name, generator=torch.Generator().manual_seed(0), reduction="none", value="metric")
+    loss_fn = UniLoss(name, generator=torch.Generator().manual_seed(0), reduction="none")
     loss = loss_fn(scores, target)
     if name in NAMED:
         expected = torch.stack([NAMED[name].metric(s, t) for s, t in zip(scores.detach(), target, strict=True)])

@@ -28,7 +28,7 @@ from torchmetrics.retrieval import (
 )
 
 import directloss as dl
-from directloss.uniloss.stateful import Stateless, stateless
+from directloss._uniloss.stateful import Stateless, stateless
 
 N, C = 12, 4
 DRAW = torch.Generator().manual_seed(0)
@@ -115,7 +115,7 @@ def test_what_the_owner_accumulates_stays_apart() -> None:
     metric = objects.BinaryF1Score()
     metric.update(torch.tensor([1.0, 0.0]), torch.tensor([1, 1]))
     before = metric.compute()
-    loss_fn = dl.UniLoss(metric, value="metric")
+    loss_fn = dl.UniLoss(metric)
     assert loss_fn(torch.tensor([2.0, -2.0]), torch.tensor([1, 0])).item() == 0  # a perfect batch of its own
     metric.update(torch.tensor([1.0, 0.0]), torch.tensor([1, 1]))
     torch.testing.assert_close(metric.compute(), before)  # the same again, and nothing of the loss
@@ -129,7 +129,7 @@ def test_state_is_cleared_after_an_error() -> None:
 
 
 def test_copies_and_files() -> None:
-    loss_fn = dl.UniLoss(objects.BinaryF1Score(), value="metric")
+    loss_fn = dl.UniLoss(objects.BinaryF1Score())
     expected = loss_fn(*LISTS)
     for other in (copy.deepcopy(loss_fn), pickle.loads(pickle.dumps(loss_fn))):
         torch.testing.assert_close(other(*LISTS), expected)

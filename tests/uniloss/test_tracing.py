@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from directloss import metrics
-from directloss.uniloss.comparisons import Differences
-from directloss.uniloss.tracing import record
+from directloss._uniloss.comparisons import Differences
+from directloss._uniloss.tracing import record
 
 Metric = Callable[[Tensor, Tensor], Any]
 N, C = 12, 4

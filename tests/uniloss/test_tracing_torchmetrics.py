@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from directloss import DirectLossError
-from directloss.uniloss.tracing import record
+from directloss._uniloss.tracing import record
 from tests.uniloss.test_tracing import CLASSES, GRADES, KINDS, LABELS, C, N, strict
 
 pytest.importorskip("torchmetrics")

@@ -42,7 +42,7 @@ from directloss.lab.data.keypoints import bumps, pixel_labels, visible
 from directloss.surrogates import hinge_loss, perceptron_loss
 
 if TYPE_CHECKING:
-    from directloss.uniloss import Anchoring
+    from directloss._uniloss.anchors import Anchoring
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -156,7 +156,7 @@ class Method:
             return DirectLoss(self.task, warm_up=warm_up, generator=generator, check_values=False)
         if self.kind != "uniloss":
             return lambda scores, target: self.loss(scores, target, params)
-        from directloss.uniloss.loss import UniLoss  # here, because no other method needs it
+        from directloss._uniloss.loss import UniLoss  # here, because no other method needs it
 
         relaxed = UniLoss(
             FOUND[self.task] if self.option("automatic") else self.task,
@@ -170,8 +170,8 @@ class Method:
         return lambda heatmaps, target: relaxed(heatmaps, pixel_labels(target, heatmaps.shape[-2:]))
 
     def _anchoring(self, number: int) -> Anchoring:
-        from directloss.uniloss import Anchoring
-        from directloss.uniloss.byhand import by_hand
+        from directloss._uniloss.anchors import Anchoring
+        from directloss._uniloss.byhand import by_hand
 
         return Anchoring(
             *((0, 0, 3 * number) if self.option("random") else (number, number, number)),

@@ -1,0 +1,218 @@
+"""The paper's three refactorings, Sec. 3.2 and 4.2 to 4.4: relevant scores against irrelevant ones.
+
+    accuracy   the right class against the others, for each item               Eq. (8)
+    ap         relevant items against irrelevant ones                          Sec. 4.2
+    pckh       pixels near the keypoint against the others, for each heatmap   Sec. 4.3
+
+All three depend on one thing only: by how many irrelevant scores each relevant one is beaten.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import torch
+from torch import Tensor
+
+from directloss._checks import check_labels, check_same_shape, fail, near
+from directloss._uniloss.best import ideal_scores
+from directloss._uniloss.comparisons import Comparisons, Pairs
+from directloss._uniloss.consistency import consistent_pairs
+from directloss._uniloss.lists import Ragged
+from directloss._uniloss.refactoring import Bound, Refactored
+from directloss.kernels import BINARY
+from directloss.metrics.classification import check_class_problem
+from directloss.metrics.ranking import average_precision
+
+
+class PairRefactoring(Refactored):
+    """Lists of scores, each with relevant and irrelevant ones; the metric looks at the lost comparisons."""
+
+    counting: str
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+    @abstractmethod
+    def lists(self, scores: Tensor, target: Tensor) -> Tensor:
+        """Labels 1, 0 or -1 (neither) of each score, as lists ``(b, n)`` of the flattened scores."""
+
+    @abstractmethod
+    def of_lost(self, lost: Tensor, real: Tensor) -> Tensor:
+        """The metric of one list, ``(..., b)``, from the numbers of lost comparisons ``(..., b, p)``.
+
+        ``real`` ``(b, p)`` says which relevant scores are there; lists may have different numbers of them.
+        """
+
+    @abstractmethod
+    def plain(self, rows: Tensor, labels: Tensor) -> Tensor:
+        """The metric of scores ``(k, b, n)`` with labels ``(b, n)``: shape ``(k,)``."""
+
+    def bind(self, scores: Tensor, target: Tensor) -> Bound | None:
+        """See `Refactored.bind`."""
+        labels = self.lists(scores, target)
+        comparisons = _comparisons(labels)
+        if comparisons is None:
+            return None
+        best = ideal_scores(scores.reshape(labels.shape), labels)
+        assert best is not None
+        return Bound(
+            scores=scores.flatten(),
+            comparisons=comparisons,
+            measure=lambda rows: self.plain(rows.reshape(len(rows), *labels.shape), labels),
+            decide=lambda bits: self.of_binaries(bits, labels),
+            best_scores=best.flatten(),
+            counting=self.counting,
+            consistent=lambda bits: _all_consistent(bits, labels),
+        )
+
+    def of_binaries(self, bits: Tensor, labels: Tensor) -> Tensor:
+        """g: the metric ``(k,)`` of configurations ``(k, l)``, a mean over the lists with something to compare."""
+        tables = _tables(bits, labels)
+        widest = max(table.shape[1] for table in tables)
+        lost = torch.stack([_padded((~table).sum(-1), widest) for table in tables], -2)
+        real = torch.stack([torch.arange(widest, device=bits.device) < table.shape[1] for table in tables])
+        return self.of_lost(lost, real).mean(-1)
+
+
+class AccuracyPairs(PairRefactoring):
+    """Multi-class accuracy: the right class beats each other class, Eq. (8)."""
+
+    event_dims = 2
+    shape_words = "(..., n, c)"
+    counting = "hit"
+
+    def check(self, scores: Tensor, target: Tensor) -> None:
+        """Class indices, one for each row of scores."""
+        if scores.shape[-1] < 2:
+            fail("scores", "must have at least two classes in the last dimension", f"of shape {tuple(scores.shape)}")
+        check_class_problem(scores, target)
+
+    def lists(self, scores: Tensor, target: Tensor) -> Tensor:
+        """Each item is a list of classes."""
+        labels = torch.zeros(scores.shape, dtype=torch.int8, device=scores.device)
+        return labels.scatter_(-1, target.long()[:, None], 1)
+
+    def of_lost(self, lost: Tensor, real: Tensor) -> Tensor:
+        """Right where nothing is lost."""
+        return (lost[..., 0] == 0).to(torch.get_default_dtype())
+
+    def plain(self, rows: Tensor, labels: Tensor) -> Tensor:
+        """The share of items whose best class is the right one."""
+        right = rows.argmax(-1) == labels.argmax(-1)
+        return right.to(rows.dtype).mean(-1)
+
+
+class AveragePrecisionPairs(PairRefactoring):
+    """Average precision: relevant items above irrelevant ones, Sec. 4.2."""
+
+    event_dims = 1
+    counting = "ap"
+
+    def check(self, scores: Tensor, target: Tensor) -> None:
+        """Labels 0 or 1; padding is 0 by now."""
+        check_same_shape(target, scores)
+        check_labels(target, (0, 1), BINARY)
+
+    def lists(self, scores: Tensor, target: Tensor) -> Tensor:
+        """All items are one list."""
+        return target[None].to(torch.int8)
+
+    def of_lost(self, lost: Tensor, real: Tensor) -> Tensor:
+        """The k-th best relevant item, beaten by ``lost`` irrelevant ones, has precision k / (k + lost)."""
+        place = torch.arange(1, lost.shape[-1] + 1, device=lost.device)
+        ranked = torch.where(real, lost, torch.iinfo(lost.dtype).max // 2).sort(-1).values
+        precision = torch.where(real, place / (place + ranked), 0.0)
+        return precision.sum(-1) / real.sum(-1)
+
+    def plain(self, rows: Tensor, labels: Tensor) -> Tensor:
+        """Average precision, ties as everywhere in the library."""
+        return average_precision(rows[:, 0], labels.expand(len(rows), -1))
+
+    def hide(self, scores: Tensor, target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Padding is neither relevant nor irrelevant."""
+        return scores[mask], target[mask]
+
+
+class KeypointPairs(PairRefactoring):
+    """PCKh: some pixel near the keypoint beats all pixels that are not, Sec. 4.3.
+
+    Scores are heatmaps ``(..., h, w)``; the target, in their shape, is 1 within the radius around the true keypoint,
+    0 outside, and -1 where a pixel shall not count. All heatmaps are one problem.
+    """
+
+    least_dims = 2
+    shape_words = "(..., h, w)"
+    unit = "score"
+    counting = "hit"
+
+    def check(self, scores: Tensor, target: Tensor) -> None:
+        """Labels of pixels."""
+        check_same_shape(target, scores)
+        check_labels(target, (0, 1, -1), "1 is near the keypoint, 0 is not, and -1 shall not count.")
+
+    def lists(self, scores: Tensor, target: Tensor) -> Tensor:
+        """Each heatmap is a list of pixels."""
+        return target.reshape(-1, target.shape[-2] * target.shape[-1]).to(torch.int8)
+
+    def of_lost(self, lost: Tensor, real: Tensor) -> Tensor:
+        """Right where one relevant pixel loses nothing."""
+        return ((lost == 0) & real).any(-1).to(torch.get_default_dtype())
+
+    def plain(self, rows: Tensor, labels: Tensor) -> Tensor:
+        """The share of heatmaps whose highest pixel is a relevant one, among those with both kinds."""
+        kept = (labels == 1).any(-1) & (labels == 0).any(-1)
+        counted = torch.where(labels[kept] < 0, -torch.inf, rows[:, kept])
+        best = counted.argmax(-1)
+        found = labels[kept].expand(len(rows), -1, -1).gather(-1, best[..., None])[..., 0] == 1
+        return found.to(rows.dtype).mean(-1)
+
+    def hide(self, scores: Tensor, target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Pixels that do not count."""
+        return torch.where(mask, scores, 0.0), torch.where(mask, target.to(torch.int8), -1)
+
+
+def _comparisons(labels: Tensor) -> Comparisons | None:
+    """Pairs in a block where all lists have as many relevant and as many irrelevant scores, else list by list."""
+    high, low = labels == 1, labels == 0
+    sizes = torch.stack([high.sum(-1), low.sum(-1)], -1)
+    if not bool(sizes.all()):  # leave out lists in which nothing is compared
+        kept = sizes.all(-1)
+        high, low, sizes = high & kept[:, None], low & kept[:, None], sizes[kept]
+        if not len(sizes):
+            return None
+    up, down = (part.flatten().nonzero()[:, 0] for part in (high, low))
+    if bool((sizes == sizes[0]).all()):
+        return Pairs(up.reshape(len(sizes), -1), down.reshape(len(sizes), -1))
+    return Ragged(up, down, sizes)
+
+
+def _tables(bits: Tensor, labels: Tensor) -> list[Tensor]:
+    """The binaries of each list that has any, as tables ``(k, p, n)``."""
+    relevant, irrelevant = (labels == 1).sum(-1).tolist(), (labels == 0).sum(-1).tolist()
+    sizes = [(p, n) for p, n in zip(relevant, irrelevant, strict=True) if p and n]
+    pieces = torch.split(bits, [p * n for p, n in sizes], -1)
+    return [piece.reshape(len(bits), p, n) for piece, (p, n) in zip(pieces, sizes, strict=True)]
+
+
+def _all_consistent(bits: Tensor, labels: Tensor) -> Tensor:
+    return torch.stack([consistent_pairs(table) for table in _tables(bits, labels)]).all(0)
+
+
+def _padded(lost: Tensor, width: int) -> Tensor:
+    return torch.nn.functional.pad(lost, (0, width - lost.shape[-1]))
+
+
+BY_HAND: dict[str, Refactored] = {
+    "accuracy": AccuracyPairs(),
+    "ap": AveragePrecisionPairs(),
+    "pckh": KeypointPairs(),
+}
+
+
+def by_hand(name: str) -> Refactored:
+    """The refactoring of a name."""
+    if name not in BY_HAND:
+        hint = near(name, tuple(BY_HAND)) or f"Known: {', '.join(BY_HAND)}; or pass the metric's function."
+        fail("metric", "must be a function, a Refactoring, or a known name", repr(name), hint)
+    return BY_HAND[name]

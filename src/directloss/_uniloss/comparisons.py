@@ -1,0 +1,294 @@
+"""Step 1 of UniLoss, c = f(scores, target): which numbers a metric compares. Liu, Wang, Deng (ECCV 2020), Sec. 3.3.
+
+Scores of one problem are flattened to ``m`` numbers; a comparison is one differentiable number made of them, and the
+metric depends on its sign alone. Most metrics compare two scores, or a score with a constant: `Differences`. A
+comparison of any other form is a `General` one.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from directloss._uniloss.configurations import Configurations, Dense, Flipped
+
+BEYOND = 1e-3
+"""How far past the point of indifference a flipped comparison goes, as a share of the spread of the scores."""
+
+
+class Comparisons(ABC):
+    """The ``l`` comparisons of one problem, as a function of its ``m`` flattened scores."""
+
+    count: int
+    """How many there are: ``l``."""
+
+    @abstractmethod
+    def values(self, scores: Tensor) -> Tensor:
+        """The comparisons, shape ``(..., m)`` to ``(..., l)``; differentiable."""
+
+    def bits(self, scores: Tensor) -> Tensor:
+        """The binaries ``(..., l)`` of detached scores ``(..., m)``, one problem at a time: they take far less room."""
+        if scores.dim() == 1:
+            return self.values(scores) > 0
+        out = torch.empty(len(scores), self.count, dtype=torch.bool, device=scores.device)
+        for row, these in zip(scores, out, strict=True):
+            these.copy_(self.bits(row))
+        return out
+
+    @abstractmethod
+    def flipped(self, scores: Tensor, which: Tensor) -> Tensor:
+        """The scores ``(k, m)`` with the least movement that gives comparison ``which[i]`` of row i the other sign."""
+
+    @abstractmethod
+    def take(self, which: Tensor) -> Comparisons:
+        """Only the comparisons ``which``, an index tensor."""
+
+    def of_score(self, scores: Tensor, item: int) -> Tensor:
+        """Which comparisons, boolean ``(l,)``, have to do with one score."""
+        with torch.enable_grad():
+            free = scores.detach().requires_grad_()
+            values = self.values(free)
+            rows = [torch.autograd.grad(value, free, retain_graph=True)[0][item] for value in values]
+        return torch.stack(rows) != 0
+
+    def moved(self, binaries: Tensor, scores: Tensor, items: Tensor) -> Configurations:
+        """The configurations of scores ``(k, m)`` that differ at ``items`` ``(k, f)`` only from scores whose binaries
+        are known. Whoever knows which comparisons those touch need not look at the others.
+        """
+        return self._apart(binaries, scores)
+
+    def changed(self, binaries: Tensor, scores: Tensor, which: Tensor) -> Configurations:
+        """The configurations of scores ``(k, m)`` that `flipped` made for comparisons ``which`` ``(k, f)``."""
+        return self._apart(binaries, scores)
+
+    def _apart(self, binaries: Tensor, scores: Tensor) -> Configurations:
+        """The configurations of scores, as what they change of the binaries where that is little."""
+        if not len(scores):
+            return Dense(self.bits(scores))
+        changes = [(self.bits(row) ^ binaries).nonzero()[:, 0] for row in scores]
+        sizes = torch.tensor([len(change) for change in changes], device=binaries.device)
+        if int(sizes.max()) > self.count // 16:
+            return Dense(self.bits(scores))
+        where = torch.nn.utils.rnn.pad_sequence(changes, batch_first=True)
+        return Flipped(binaries, where, torch.arange(where.shape[1], device=where.device) < sizes[:, None])
+
+    def random(self, scores: Tensor, k: int, generator: torch.Generator) -> Tensor:
+        """Scores ``(k, m)`` whose comparisons are as good as coin flips."""
+        noise = torch.randn(k, scores.numel(), generator=generator, dtype=scores.dtype).to(scores.device)
+        return middle(scores) + noise * spread(scores)
+
+
+class Differences(Comparisons):
+    """Comparisons ``c = scores[left] - scores[right] + offset``, without the second term where ``right`` is -1.
+
+    Args:
+        left: shape ``(l,)``, indices of the flattened scores.
+        right: shape ``(l,)``, indices of the flattened scores, or -1 for a comparison with a constant.
+        offset: shape ``(l,)``, or None for zero.
+
+    Examples:
+        >>> pair = Differences(torch.tensor([0, 1]), torch.tensor([1, -1]), torch.tensor([0.0, -0.5]))
+        >>> pair.values(torch.tensor([3.0, 1.0]))
+        tensor([2.0000, 0.5000])
+    """
+
+    def __init__(self, left: Tensor, right: Tensor, offset: Tensor | None = None) -> None:
+        self.left, self.right, self.offset = left, right, offset
+        self.count = left.numel()
+        self.alone = right < 0
+        self.any_alone = bool(self.alone.any())
+
+    def values(self, scores: Tensor) -> Tensor:
+        """The comparisons; see `Comparisons.values`."""
+        partner = scores[..., self.right.clamp(min=0)]
+        if self.any_alone:
+            partner = torch.where(self.alone, torch.zeros_like(partner), partner)
+        difference = scores[..., self.left] - partner
+        return difference if self.offset is None else difference + self.offset.to(scores.dtype)
+
+    def flipped(self, scores: Tensor, which: Tensor) -> Tensor:
+        """Both scores meet in the middle and go a little beyond; a lone score goes to its threshold and beyond."""
+        if not len(scores):
+            return scores
+        left, right, offset = self.parts(which)
+        alone, partner = right < 0, right.clamp(min=0)
+        rows = torch.arange(len(scores), device=scores.device)
+        now = scores[rows, left] - torch.where(alone, 0.0, scores[rows, partner])
+        now = now if offset is None else now + offset.to(scores.dtype)
+        beyond = BEYOND * spread(scores)
+        step = now + torch.where(now > 0, beyond, -beyond)
+        moved = scores.clone()
+        moved[rows, left] -= torch.where(alone, step, step / 2)
+        moved[rows, partner] += torch.where(alone, 0.0, step / 2)
+        return moved
+
+    def parts(self, which: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Left, right and offset of some comparisons."""
+        return self.left[which], self.right[which], None if self.offset is None else self.offset[which]
+
+    def take(self, which: Tensor) -> Differences:
+        """Only the comparisons ``which``."""
+        return Differences(*self.parts(which))
+
+    def of_score(self, scores: Tensor, item: int) -> Tensor:
+        """Those with the score on either side."""
+        return (self.left == item) | (self.right == item)
+
+    def random(self, scores: Tensor, k: int, generator: torch.Generator) -> Tensor:
+        """Random scores around the thresholds, where there are any."""
+        drawn = super().random(scores, k, generator)
+        if not self.any_alone:
+            return drawn
+        threshold = torch.zeros_like(scores) if self.offset is None else self._thresholds(scores)
+        alone = torch.zeros_like(scores, dtype=torch.bool)
+        alone[self.left[self.alone]] = True
+        return torch.where(alone, drawn - middle(scores) + threshold, drawn)
+
+    def _thresholds(self, scores: Tensor) -> Tensor:
+        """A threshold of each score; the mean of them where it has several."""
+        assert self.offset is not None
+        where, at = self.left[self.alone], -self.offset[self.alone].to(scores.dtype)
+        total = torch.zeros_like(scores).index_add_(0, where, at)
+        count = torch.zeros_like(scores).index_add_(0, where, torch.ones_like(at))
+        return total / count.clamp(min=1)
+
+
+class General(Comparisons):
+    """Comparisons of any form, through a differentiable function of the flattened scores.
+
+    Args:
+        function: takes scores ``(m,)`` and returns comparisons ``(l,)``.
+        count: how many it returns.
+        which: only these of them.
+    """
+
+    def __init__(self, function: Callable[[Tensor], Tensor], count: int, which: Tensor | None = None) -> None:
+        self.function, self.which = function, which
+        self.count = count if which is None else which.numel()
+        self._all = count
+
+    def values(self, scores: Tensor) -> Tensor:
+        """The comparisons, one call of the function for each problem of the batch."""
+        if scores.dim() > 1:
+            return torch.stack([self.values(row) for row in scores])
+        values = self.function(scores)
+        return values if self.which is None else values[self.which]
+
+    def flipped(self, scores: Tensor, which: Tensor) -> Tensor:
+        """A step along the gradient of the comparison, as long as its linearisation asks for, and a little beyond."""
+        return torch.stack([self._step(row, j) for row, j in zip(scores, which.tolist(), strict=True)])
+
+    def _step(self, scores: Tensor, which: int) -> Tensor:
+        with torch.enable_grad():
+            free = scores.detach().requires_grad_()
+            value = self.values(free)[which]
+            (slope,) = torch.autograd.grad(value, free)
+        square = slope.square().sum()
+        if not bool(square > 0):
+            return scores
+        step = value.detach() / square
+        beyond = BEYOND * spread(scores) / square.sqrt()
+        return scores - (step + torch.where(step > 0, beyond, -beyond)) * slope
+
+    def take(self, which: Tensor) -> General:
+        """Only the comparisons ``which``."""
+        return General(self.function, self._all, which if self.which is None else self.which[which])
+
+
+class Pairs(Differences):
+    """Every relevant score of a list against every irrelevant one, for lists of equal size, without storing the pairs.
+
+    Args:
+        relevant: indices ``(b, p)`` of the flattened scores.
+        irrelevant: indices ``(b, n)``.
+
+    Examples:
+        >>> Pairs(torch.tensor([[1]]), torch.tensor([[0, 2]])).values(torch.tensor([3.0, 1.0, 0.0]))
+        tensor([-2.,  1.])
+    """
+
+    def __init__(self, relevant: Tensor, irrelevant: Tensor) -> None:
+        self.relevant, self.irrelevant = relevant, irrelevant
+        self.shape = (len(relevant), relevant.shape[1], irrelevant.shape[1])
+        self.count = self.shape[0] * self.shape[1] * self.shape[2]
+        self.any_alone, self.offset = False, None
+
+    def values(self, scores: Tensor) -> Tensor:
+        """The comparisons, list by list, relevant score by relevant score."""
+        up, down = scores[..., self.relevant], scores[..., self.irrelevant]
+        return (up[..., :, None] - down[..., None, :]).flatten(-3)
+
+    def bits(self, scores: Tensor) -> Tensor:
+        """The binaries, without their differences."""
+        if scores.dim() > 1:
+            return super().bits(scores)
+        return (scores[self.relevant][:, :, None] > scores[self.irrelevant][:, None, :]).flatten()
+
+    def parts(self, which: Tensor) -> tuple[Tensor, Tensor, None]:
+        """Left and right of some comparisons, by arithmetic."""
+        _, p, n = self.shape
+        block, row, column = which // (p * n), which // n % p, which % n
+        return self.relevant[block, row], self.irrelevant[block, column], None
+
+    def of_score(self, scores: Tensor, item: int) -> Tensor:
+        """A row or a column of one list."""
+        hit = (self.relevant == item)[:, :, None] | (self.irrelevant == item)[:, None, :]
+        return hit.expand(self.shape).flatten()
+
+    def changed(self, binaries: Tensor, scores: Tensor, which: Tensor) -> Configurations:
+        """Two scores have moved."""
+        left, right, _ = self.parts(which)
+        return self.moved(binaries, scores, torch.cat([left, right], -1))
+
+    def moved(self, binaries: Tensor, scores: Tensor, items: Tensor) -> Configurations:
+        """A moved relevant score touches one row of comparisons, an irrelevant one a column: compare only those."""
+        if items.shape[1] > 2:
+            return super().moved(binaries, scores, items)
+        touched = [self._touched(items[:, j]) for j in range(items.shape[1])]
+        where = torch.cat([index for index, _ in touched], -1)
+        real = torch.cat([kept for _, kept in touched], -1)
+        left, right, _ = self.parts(where)
+        if len(touched) == 2:  # the comparison of the two moved scores with each other is in both: count it once
+            second, first = slice(touched[0][0].shape[1], None), items[:, :1]
+            real[:, second] &= (left[:, second] != first) & (right[:, second] != first)
+        now = scores.gather(1, left) > scores.gather(1, right)
+        return Flipped(binaries, where, real & (now != binaries[where]))
+
+    def _touched(self, items: Tensor) -> tuple[Tensor, Tensor]:
+        """Comparisons ``(k, max(p, n))`` of one score each, and which of these are no padding."""
+        _, p, n = self.shape
+        place, relevant = self._places(items)
+        wide = torch.arange(max(p, n), device=items.device)
+        row = place[:, None] * n + wide
+        block, column = place // n, place % n
+        down = block[:, None] * p * n + wide * n + column[:, None]
+        index = torch.where(relevant[:, None], row, down)
+        real = wide < torch.where(relevant[:, None], n, p)
+        return torch.where(real, index, 0), real
+
+    def _places(self, items: Tensor) -> tuple[Tensor, Tensor]:
+        """Where each item stands among the relevant ones, or else among the irrelevant ones."""
+        as_relevant = (self.relevant.flatten() == items[:, None]).int()
+        as_irrelevant = (self.irrelevant.flatten() == items[:, None]).int()
+        relevant = as_relevant.any(-1)
+        return torch.where(relevant, as_relevant.argmax(-1), as_irrelevant.argmax(-1)), relevant
+
+
+def spread(scores: Tensor) -> Tensor:
+    """A scale of the scores that is never zero: their standard deviation, or one where all are equal."""
+    deviation = scores.detach().std(correction=0)
+    known = float(deviation)
+    if not math.isfinite(known):  # the squares of very large scores
+        peak = scores.detach().abs().amax()
+        return spread(scores / peak) * peak
+    return deviation if known > 0 else torch.ones_like(deviation)
+
+
+def middle(scores: Tensor) -> Tensor:
+    """The mean, also where the sum of very large scores is none."""
+    mean = scores.detach().mean()
+    return mean if math.isfinite(float(mean)) else (scores.detach() / scores.numel()).sum()

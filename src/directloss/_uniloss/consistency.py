@@ -1,0 +1,77 @@
+"""Is there any set of scores with these binaries? Needed for anchors in bit space."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from directloss._uniloss.comparisons import Comparisons, Differences
+
+
+def consistent_pairs(bits: Tensor) -> Tensor:
+    """For relevant against irrelevant scores: the sets of irrelevant scores that are beaten must form a chain.
+
+    Args:
+        bits: boolean ``(..., p, n)``, whether relevant score p is above irrelevant score n.
+
+    Returns:
+        Boolean ``(...)``.
+
+    Examples:
+        >>> consistent_pairs(torch.tensor([[[True, True], [True, False]], [[True, False], [False, True]]]))
+        tensor([ True, False])
+    """
+    beaten = bits.sum(-1)
+    order = torch.argsort(beaten, dim=-1, descending=True, stable=True)
+    ranked = bits.gather(-2, order.unsqueeze(-1).expand(bits.shape))
+    more, less = ranked[..., :-1, :], ranked[..., 1:, :]
+    return ~(less & ~more).flatten(-2).any(-1)
+
+
+def consistent_differences(comparisons: Comparisons, bits: Tensor) -> Tensor:
+    """For any comparisons of two scores, or of a score with a constant: no circle of "above" may close.
+
+    "Left above right" is a strict arrow, its negation an arrow back that allows a tie. The binaries contradict
+    themselves when a strict arrow lies on a circle. Comparisons of another form are not judged.
+
+    Args:
+        comparisons: of one problem.
+        bits: boolean ``(k, l)``.
+
+    Returns:
+        Boolean ``(k,)``.
+    """
+    if not isinstance(comparisons, Differences):
+        return torch.ones(len(bits), dtype=torch.bool, device=bits.device)
+    left, right, offset = comparisons.parts(torch.arange(comparisons.count, device=bits.device))
+    if offset is not None and bool((offset[right >= 0] != 0).any()):
+        return torch.ones(len(bits), dtype=torch.bool, device=bits.device)
+    nodes = _Nodes(left, right, offset)
+    return torch.tensor([nodes.consistent(row) for row in bits.cpu().numpy()], device=bits.device)
+
+
+class _Nodes:
+    """Scores and constants as nodes of a graph; constants are linked by size."""
+
+    def __init__(self, left: Tensor, right: Tensor, offset: Tensor | None) -> None:
+        self.left, self.right = left.cpu().numpy(), right.cpu().numpy().copy()
+        self.count = int(max(self.left.max(initial=0), self.right.max(initial=0))) + 1
+        alone = self.right < 0
+        level = np.zeros(len(self.left)) if offset is None else -offset.cpu().double().numpy()
+        constants, place = np.unique(level[alone], return_inverse=True)
+        self.right[alone] = self.count + place
+        self.constants = np.arange(self.count, self.count + len(constants))
+        self.count += len(constants)
+
+    def consistent(self, bits: NDArray[np.bool_]) -> bool:
+        from scipy.sparse import coo_matrix  # here, because it takes longer to import than all of ours
+        from scipy.sparse.csgraph import connected_components
+
+        above = np.concatenate([np.where(bits, self.left, self.right), self.constants[1:]])
+        below = np.concatenate([np.where(bits, self.right, self.left), self.constants[:-1]])
+        strict = np.concatenate([bits, np.ones(max(0, len(self.constants) - 1), dtype=bool)])
+        graph = coo_matrix((np.ones(len(above), dtype=np.int8), (above, below)), shape=(self.count, self.count))
+        circle = connected_components(graph, connection="strong")[1]
+        return not bool((strict & (circle[above] == circle[below])).any())

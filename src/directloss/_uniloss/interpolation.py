@@ -1,0 +1,131 @@
+"""Step 4 of UniLoss, relaxed: the metric between anchors whose values are known. Sec. 3.4 of the paper.
+
+An interpolator sees distances only: the squared distances ``(k,)`` from the present relaxed configuration to the
+anchors, and those ``(k, k)`` among the anchors, which for binaries are Hamming distances.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from directloss._checks import check_choice, check_positive, fail
+
+
+class Interpolation(ABC):
+    """A function through the values of the anchors, differentiable in the squared distances."""
+
+    @abstractmethod
+    def __call__(self, squared: Tensor, values: Tensor, between: Callable[[], Tensor]) -> Tensor:
+        """The interpolated value, a scalar.
+
+        Args:
+            squared: squared distances ``(..., k)`` to the anchors.
+            values: the metric ``(k,)`` at the anchors.
+            between: gives the squared distances ``(k, k)`` among the anchors, for those who need them.
+        """
+
+
+@dataclass(frozen=True)
+class InverseDistance(Interpolation):
+    """The mean of the values, weighed by one over the distance: Shepard's method, Eq. (10) of the paper.
+
+    At an anchor it is that anchor's value (the mean of theirs, if several are there), with gradient zero.
+
+    Args:
+        power: of the distance; the paper has 1.
+
+    Examples:
+        >>> InverseDistance()(torch.tensor([1.0, 4.0]), torch.tensor([0.0, 1.0]), lambda: None)
+        tensor(0.3333)
+    """
+
+    power: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_positive("power", self.power)
+
+    def __call__(self, squared: Tensor, values: Tensor, between: Callable[[], Tensor]) -> Tensor:
+        """See `Interpolation.__call__`."""
+        hit = squared <= 0
+        # Relative to the nearest, so that a power of a long distance does not underflow.
+        nearest = squared.detach().amin(-1, keepdim=True).clamp(min=torch.finfo(squared.dtype).tiny)
+        far = (nearest / torch.where(hit, torch.ones_like(squared), squared)) ** (self.power / 2)
+        weight = torch.where(hit.any(-1, keepdim=True), hit.to(squared.dtype), far)
+        return (weight * values).sum(-1) / weight.sum(-1)
+
+    def with_slope(
+        self, squared: NDArray[np.float64], values: NDArray[np.float64]
+    ) -> tuple[float, NDArray[np.float64]]:
+        """The interpolated value and its derivative by the squared distances ``(k,)``, in plain numbers."""
+        hit = squared <= 0
+        if hit.any():
+            return float(values[hit].mean()), np.zeros_like(squared)
+        weight = (squared.min() / squared) ** (self.power / 2)
+        whole = weight.sum()
+        value = float((weight * values).sum() / whole)
+        return value, (value - values) * weight * (self.power / 2 / whole) / squared
+
+
+@dataclass(frozen=True)
+class DistanceSpline(Interpolation):
+    """The smoothest surface through the anchors that is made of their distances: ``c - sum_i a_i |u - anchor_i|``.
+
+    Inverse distances weigh anchors one by one, so sixteen that stand together count sixteen times, and between far
+    anchors the surface is flat. Here the coefficients solve a small linear system that knows where the anchors stand
+    to each other; they sum to zero, so that the surface grows with the direction of travel and not without bound.
+    Among Hamming distances the system always has one solution. Nothing is to be tuned.
+
+    Args:
+        power: of the distance, between 0 and 2.
+
+    Examples:
+        >>> between = lambda: torch.tensor([[0.0, 4.0], [4.0, 0.0]])
+        >>> DistanceSpline()(torch.tensor([0.25, 2.25]), torch.tensor([0.0, 1.0]), between)
+        tensor(0.2500)
+    """
+
+    power: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.power < 2:
+            fail("power", "must lie between 0 and 2", self.power)
+
+    def __call__(self, squared: Tensor, values: Tensor, between: Callable[[], Tensor]) -> Tensor:
+        """See `Interpolation.__call__`."""
+        coefficient, constant = self._solve(between(), values)
+        hit = squared <= 0
+        distance = torch.where(hit, torch.zeros_like(squared), torch.where(hit, 1.0, squared) ** (self.power / 2))
+        return constant.to(squared.dtype) - (distance * coefficient.to(squared.dtype)).sum(-1)
+
+    def _solve(self, between: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        k = len(values)
+        # Anchors at one place share their value: seen through some of the comparisons only, they may differ in it.
+        same = (between <= 0).double()
+        values = same @ values.double() / same.sum(-1)
+        distance = between.double() ** (self.power / 2)
+        system = values.new_zeros(k + 1, k + 1, dtype=torch.float64)
+        # The same anchor twice would make the system singular; this much on the diagonal changes no digit that counts.
+        system[:k, :k] = torch.eye(k, device=values.device) * (1e-7 * distance.mean().clamp(min=1e-7)) - distance
+        system[:k, k] = system[k, :k] = 1
+        solution = torch.linalg.solve(system, torch.cat([values.double(), values.new_zeros(1, dtype=torch.float64)]))
+        return solution[:k], solution[k]
+
+
+INTERPOLATIONS: dict[str, Interpolation] = {
+    "inverse-distance": InverseDistance(),
+    "distance-spline": DistanceSpline(),
+}
+
+
+def as_interpolation(interpolation: str | Interpolation) -> Interpolation:
+    """The interpolation of a name, or the object itself."""
+    if isinstance(interpolation, Interpolation):
+        return interpolation
+    return INTERPOLATIONS[check_choice("interpolation", interpolation, INTERPOLATIONS)]

@@ -1,0 +1,432 @@
+"""UniLoss: a metric, relaxed by a sigmoid and by interpolation between anchors, as a loss. Eq. (5) of the paper.
+
+scores  ->  comparisons c = f(scores, target)  ->  u = sigmoid(c)  ->  interpolation of the metric at u
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from numbers import Real
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from directloss._checks import (
+    check_choice,
+    check_count,
+    check_finite,
+    check_generator,
+    check_mask,
+    check_scores,
+    fail,
+    warn_once,
+)
+from directloss._dynamo import outside_graphs
+from directloss._gradient import first_only, refuse_second_of, transformable, with_value
+from directloss._loss import LossModule, names_first
+from directloss._problem import UNRANKED, Dim, arrange, blank, reduce, result_type, weigh
+from directloss._uniloss import compiled
+from directloss._uniloss.anchors import Anchoring, Anchors, all_equal, as_anchoring, sample
+from directloss._uniloss.automatic import Automatic
+from directloss._uniloss.comparisons import General
+from directloss._uniloss.interpolation import Interpolation, InverseDistance, as_interpolation
+from directloss._uniloss.names import by_name
+from directloss._uniloss.refactoring import Bound, Refactored, in_words, shape_of
+from directloss.distributed import Gather
+
+Metric = Callable[[Tensor, Tensor], Tensor]
+BestScores = Callable[[Tensor, Tensor], Tensor]
+VALUES = ("metric", "interpolated")
+WITHOUT_LOSS = f"{UNRANKED}; for a function of your own: it is NaN, so give 0 / 0 a value in it if that should count"
+TOLERANCE = 1e-6
+"""By how much metrics of the same quality may differ."""
+
+
+@outside_graphs
+def uniloss(
+    scores: Tensor,
+    target: Tensor,
+    metric: str | Metric | Refactored,
+    *,
+    maximize: bool = True,
+    anchors: int | Anchoring = 16,
+    interpolation: str | Interpolation = "inverse-distance",
+    fraction: float = 1.0,
+    generator: torch.Generator | None = None,
+    value: str = "metric",
+    best_scores: BestScores | None = None,
+    batch_dims: int = 0,
+    reduction: str = "mean",
+    mask: Tensor | None = None,
+    dim: Dim | None = None,
+    weight: Tensor | None = None,
+    check_values: bool = True,
+) -> Tensor:
+    """The metric's loss, with the gradient of the relaxed metric.
+
+    The value is ``1 - metric`` of the scores, or the metric itself where lower is better. The gradient is that of an
+    interpolation of the metric between anchors, Eq. (5) of the paper. A problem for which the metric is NaN, or that
+    has nothing to compare, has loss 0, gradient 0 and no part in the mean; this is warned of.
+
+    A metric that is a function is studied anew in each call; in a training loop use `UniLoss`, which remembers.
+
+    Args:
+        scores: what the network says; logits rather than probabilities, because a sigmoid of their differences is
+            taken.
+        target: whatever the metric compares them with.
+        metric: ``metric(scores, target) -> scalar``, a `Refactoring`, or a name: ``"ap"``, ``"accuracy"``, ``"pckh"``,
+            ``"f1"``, ``"ndcg@10"`` and the other names of `directloss.tasks` with a metric.
+        maximize: False for a metric of which less is better.
+        anchors: how many of each kind (good, nearby, bad), or an `Anchoring`.
+        interpolation: ``"inverse-distance"``, the paper's, ``"distance-spline"``, or an `Interpolation`.
+        fraction: the share of the comparisons that is relaxed in this step, chosen at random.
+        generator: of the random choices; torch's global one by default.
+        value: ``"metric"``, or ``"interpolated"`` for the value of the interpolation, to which the gradient belongs.
+        best_scores: ``best_scores(scores, target)``, scores for which the metric is at its best; needed only where
+            the target's form does not tell.
+        batch_dims: how many leading dimensions of ``scores`` and ``target`` number separate problems, for a metric
+            function whose problem has several dimensions; otherwise `dim` does.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"`` over the problems.
+        mask: True for real entries, False for padding; in the shape of ``target``.
+        dim: the dimension (or dimensions) of ``scores`` that hold the items of one problem. By default the last one for
+            a metric of items with a name, and all of them for a metric function.
+        weight: how much each problem counts, in the shape of the unreduced losses.
+        check_values: whether to look for NaN and wrong labels.
+
+    Returns:
+        A scalar, or one loss per problem for ``reduction="none"``.
+
+    References:
+        Liu, Wang, Deng: UniLoss: Unified Surrogate Loss by Adaptive Interpolation, ECCV 2020, Sec. 3.
+
+    Examples:
+        >>> scores = torch.tensor([2.0, 1.0, 0.0], requires_grad=True)
+        >>> loss = uniloss(scores, torch.tensor([0, 1, 0]), "ap", generator=torch.Generator().manual_seed(0))
+        >>> loss.item()
+        0.5
+        >>> loss.backward()
+        >>> scores.grad[1] < 0  # the relevant item is to rise
+        tensor(True)
+    """
+    loss_fn = UniLoss(
+        metric,
+        maximize=maximize,
+        anchors=anchors,
+        interpolation=interpolation,
+        fraction=fraction,
+        generator=generator,
+        value=value,
+        best_scores=best_scores,
+        batch_dims=batch_dims,
+        reduction=reduction,
+        dim=dim,
+        check_values=check_values,
+    )
+    result: Tensor = loss_fn(scores, target, mask, weight)
+    return result
+
+
+@dataclass(frozen=True)
+class Relaxed:
+    """One problem, relaxed: what the loss is made of."""
+
+    value: Tensor
+    """The interpolated metric, a scalar."""
+    metric: Tensor
+    """The true metric."""
+    anchors: Anchors
+    comparisons: int
+    """How many were relaxed."""
+
+
+class Batch(NamedTuple):
+    """The problems of a batch, one by one, without padding."""
+
+    problems: list[tuple[Tensor, Tensor]]
+    shape: torch.Size
+    weight: Tensor | None
+    shown: list[bool]
+    """Which problems have a weight."""
+
+
+class UniLoss(LossModule):
+    """`uniloss` as a module, with the same arguments; ``gather`` as in `DirectLoss`. It keeps what it has learned about
+    a metric's code.
+
+    Examples:
+        >>> loss_fn = UniLoss("accuracy", generator=torch.Generator().manual_seed(0))
+        >>> scores = torch.randn(8, 3, requires_grad=True)
+        >>> loss_fn(scores, torch.tensor([0, 1, 2, 0, 1, 2, 0, 1])).backward()
+    """
+
+    def __init__(
+        self,
+        metric: str | Metric | Refactored,
+        *,
+        maximize: bool = True,
+        anchors: int | Anchoring = 16,
+        interpolation: str | Interpolation = "inverse-distance",
+        fraction: float = 1.0,
+        generator: torch.Generator | None = None,
+        value: str = "metric",
+        best_scores: BestScores | None = None,
+        batch_dims: int = 0,
+        reduction: str = "mean",
+        dim: Dim | None = None,
+        check_values: bool = True,
+        gather: Gather = False,
+    ) -> None:
+        super().__init__(reduction, dim, check_values, gather)
+        self.refactored = as_refactored(metric)
+        self.maximize = _check_maximize(maximize)
+        self.anchoring = _with_unit(anchors, self.refactored)
+        self.interpolation = as_interpolation(interpolation)
+        self.fraction = _check_fraction(fraction)
+        self.generator = check_generator(generator)
+        self.value: str = check_choice("value", value, VALUES)
+        if best_scores is not None and not callable(best_scores):
+            fail("best_scores", "must be a function of scores and target", f"a {type(best_scores).__name__}")
+        self.best_scores = best_scores
+        self.batch_dims = check_count("batch_dims", batch_dims, least=0)
+        if dim is not None and batch_dims:
+            fail("batch_dims", "must be left at 0, because dim tells the problems apart", batch_dims)
+        self._best_is_known = False
+
+    @outside_graphs
+    def loss(self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None) -> Tensor:
+        """See `uniloss`."""
+        if torch.is_inference_mode_enabled():  # the metric's code is watched, which ordinary tensors allow only
+            with torch.inference_mode(False), torch.no_grad():
+                copies = [part.clone() if isinstance(part, Tensor) else part for part in (scores, target, mask, weight)]
+                return self.loss(*copies)  # type: ignore[arg-type]
+        refuse_second_of(scores)
+        return transformable(self._batch_loss)(scores=scores, target=target, mask=mask, weight=weight, dim=self.dim)
+
+    def joins_items(self, dims: int) -> bool:
+        if self.dim is not None:
+            return names_first(self.dim, dims)
+        known = self.refactored.event_dims
+        return self.batch_dims == 0 if known is None else dims <= known
+
+    def _source(self, scores: Tensor) -> torch.Generator:
+        """Anchors are drawn on the CPU, wherever the scores are."""
+        return self.generator if self.generator is not None else torch.default_generator
+
+    def _batch_loss(
+        self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, dim: Dim | None
+    ) -> Tensor:
+        batch = self._batch(scores, target, mask, weight, dim)
+        nothing = scores.flatten()[:0].sum(dtype=result_type(scores))  # with a gradient of zeros
+        found = [
+            self._loss(*problem) if shown else nothing
+            for problem, shown in zip(batch.problems, batch.shown, strict=True)
+        ]
+        counts = [loss is not None for loss in found]
+        counted = None if all(counts) else torch.tensor(counts, device=scores.device).reshape(batch.shape)
+        losses = [nothing if loss is None else loss.to(nothing.dtype) for loss in found]
+        joined = (torch.stack(losses) if len(losses) > 1 else losses[0]).reshape(batch.shape)
+        return reduce(joined, self.reduction, batch.weight, counted, self.refactored, WITHOUT_LOSS)
+
+    def relax(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> list[Relaxed | None]:
+        """What the loss is made of, problem by problem: for those who want to look inside."""
+        bound = [self._bind(*problem) for problem in self._batch(scores, target, mask, None, self.dim).problems]
+        return [None if problem is None else self._relaxed(problem) for problem in bound]
+
+    def explain(self, scores: Tensor, target: Tensor) -> str:
+        """What was found in the metric's code, for one problem, in words."""
+        problems = self._batch(scores, target, None, None, self.dim).problems
+        if isinstance(self.refactored, Automatic):
+            return str(self.refactored.explain(*problems[0]))
+        bound = [self.refactored.bind(*problem) for problem in problems]
+        counts = [0 if one is None else one.comparisons.count for one in bound]
+        return f"{self.refactored!r}, written by hand: {', '.join(f'{count:,}' for count in counts)} comparisons."
+
+    def extra_repr(self) -> str:
+        """The settings that matter."""
+        usual = {"maximize": True, "fraction": 1, "value": "metric", "batch_dims": 0, "dim": None, "reduction": "mean"}
+        changed = [f"{name}={getattr(self, name)!r}" for name, value in usual.items() if getattr(self, name) != value]
+        return ", ".join([repr(self.refactored), str(self.anchoring), str(self.interpolation), *changed])
+
+    # ------------------------------------------------------------------ from a batch to problems
+
+    def _batch(
+        self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, dim: Dim | None
+    ) -> Batch:
+        metric = self.refactored
+        events = self._event_dims(check_scores(scores, metric.least_dims, metric.shape_words), dim)
+        scores, target, mask, weight = arrange(metric, events, scores, target, mask, weight, dim)
+        lead = scores.dim() - events
+        shape, shown = scores.shape[:lead], None
+        if target.shape[:lead] != shape:
+            fail("target", f"must begin with the batch dimensions {tuple(shape)}", tuple(target.shape))
+        if weight is not None:
+            scores, weight, shown = weigh(scores, weight, events)
+        if mask is not None:
+            mask = check_mask(mask, target.shape, "target")
+            if mask.shape == scores.shape[: mask.dim()]:
+                scores, target = blank(scores, target, mask)
+        if self.check_values:
+            _check_size(scores)
+            metric.check(scores, target)
+        if scores.dtype in (torch.float16, torch.bfloat16):
+            scores = scores.float()
+        rows = [part.reshape(-1, *part.shape[lead:]) for part in (scores, target)]
+        problems = list(zip(*rows, strict=True))
+        if mask is not None:
+            marks = mask.reshape(-1, *mask.shape[lead:])
+            problems = [metric.hide(s, t, keep) for (s, t), keep in zip(problems, marks, strict=True)]
+        return Batch(problems, shape, weight, [True] * len(problems) if shown is None else shown.flatten().tolist())
+
+    def _event_dims(self, scores: Tensor, dim: Dim | None) -> int:
+        """How many of the last dimensions of the scores hold one problem, after ``dim`` is moved there."""
+        known = self.refactored.event_dims
+        if known is None:
+            if self.batch_dims > scores.dim():
+                fail("batch_dims", f"must be at most {scores.dim()}, the dimensions of scores", self.batch_dims)
+            return scores.dim() - self.batch_dims if dim is None else self.refactored.least_dims
+        if self.batch_dims not in (0, scores.dim() - known):
+            rule = f"must be left at 0, because {self.refactored!r} knows that a problem has {known} dimensions"
+            fail("batch_dims", rule, self.batch_dims)
+        return known
+
+    # ------------------------------------------------------------------ one problem
+
+    def _loss(self, scores: Tensor, target: Tensor) -> Tensor | None:
+        """The loss of one problem; None if it has none."""
+        found = self._interpolated(scores, target)
+        if found is None or bool(torch.isnan(found[1])):
+            return None
+        loss, true = (1 - value if self.maximize else value.clone() for value in found)
+        return loss if self.value == "interpolated" else with_value(loss, true)
+
+    def _interpolated(self, scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor] | None:
+        """The interpolated metric and the true one; None where there is nothing to compare."""
+        problem = self._bind(scores, target)
+        if problem is None:
+            return None
+        usual = self.fraction == 1 and self.best_scores is None
+        if usual and compiled.applies(problem, problem.comparisons, self.anchoring, self.interpolation):
+            assert isinstance(self.interpolation, InverseDistance)
+            generator = self._source(scores)
+            before = generator.get_state()
+            found = compiled.interpolate(problem, self.anchoring, self.interpolation, generator)
+            if found is not None:
+                return found
+            generator.set_state(before)
+        if problem.scores.requires_grad:
+            problem = replace(problem, scores=first_only(problem.scores))
+        relaxed = self._relaxed(problem)
+        return None if relaxed is None else (relaxed.value, relaxed.metric)
+
+    def _bind(self, scores: Tensor, target: Tensor) -> Bound | None:
+        problem = self.refactored.bind(scores, target) if scores.numel() else None
+        if problem is None:
+            return None
+        problem = self._with_best(problem, scores, target)
+        if not self._best_is_known:
+            self._best_is_known = self._check_best(problem)
+        return problem
+
+    def _check_best(self, problem: Bound) -> bool:
+        """The best scores must not be worse than the present ones; whether that could be seen."""
+        if problem.best_scores is None:
+            return True
+        best, now = problem.measure(torch.stack([problem.best_scores, problem.scores.detach()])).tolist()
+        if (best < now - TOLERANCE) if self.maximize else (best > now + TOLERANCE):
+            fail(
+                "best_scores",
+                f"must have a metric at least as good as that of the present scores, {now:g}",
+                f"scores with the metric {best:g}",
+                f"Pass maximize={not self.maximize} if {'less' if self.maximize else 'more'} of this metric is better; "
+                "else pass best_scores=function(scores, target), because the target does not tell what is best.",
+            )
+        return not math.isnan(now)
+
+    def _relaxed(self, problem: Bound) -> Relaxed | None:
+        """None where the metric is not a number."""
+        metric = problem.measure(problem.scores.detach()[None])[0]
+        if bool(torch.isnan(metric)):
+            return None
+        generator = self._source(problem.scores)
+        comparisons, subset = problem.comparisons, None
+        if self.fraction < 1:
+            count = max(1, round(self.fraction * comparisons.count))
+            subset = torch.randperm(comparisons.count, generator=generator)[:count].clone().to(problem.scores.device)
+            comparisons = comparisons.take(subset)
+        values = comparisons.values(problem.scores)
+        if isinstance(comparisons, General) and bool(torch.isnan(values.detach()).any()):
+            unknown = torch.isnan(values.detach())
+            fail(
+                "comparisons",
+                "must be numbers",
+                f"NaN {int(unknown.sum())} times, first number {int(unknown.nonzero()[0])}",
+                "Look for 0 / 0 or a root of something negative in what is compared.",
+            )
+        anchors = sample(problem, comparisons, self.anchoring, values.detach() > 0, generator, subset)
+        places = anchors.configurations
+        squared = places.squared_distances(torch.sigmoid(values))
+        interpolated = self.interpolation(squared, anchors.values.to(squared.dtype), places.between)
+        if interpolated.requires_grad and all_equal(anchors.values) and not self.anchoring.control:
+            self._warn_of_flatness(anchors.values, float(metric))
+        return Relaxed(interpolated, metric, anchors, comparisons.count)
+
+    def _with_best(self, problem: Bound, scores: Tensor, target: Tensor) -> Bound:
+        """The user's own best scores, where given."""
+        if self.best_scores is None:
+            return problem
+        best = self.best_scores(scores.detach(), target)
+        if shape_of(best) != scores.shape:
+            rule = f"must return scores of shape {tuple(scores.shape)}"
+            fail("best_scores(scores, target)", rule, in_words(best))
+        return replace(problem, best_scores=best.detach().to(scores.dtype).flatten())
+
+    def _warn_of_flatness(self, values: Tensor, now: float) -> None:
+        """All anchors have one value. At the end of training, where nothing is left to learn, that is as it should."""
+        if now != (1 if self.maximize else 0):
+            warn_once(
+                "flat",
+                f"{self.refactored!r} is {now:g} at the present scores and {float(values[0]):g} at all {len(values)} "
+                "anchors, so that this problem has no gradient. If other scores have a better value, pass "
+                "best_scores=function(scores, target) that returns them, or more anchors (anchors=64); if none have, "
+                "there is nothing to learn.",
+            )
+
+
+def as_refactored(metric: str | Metric | Refactored) -> Refactored:
+    """A name's refactoring, a refactoring itself, or the one that is found in a function's code."""
+    if isinstance(metric, Refactored):
+        return metric
+    if isinstance(metric, str):
+        return by_name(metric)
+    return Automatic(metric)
+
+
+def _with_unit(anchors: int | Anchoring, refactored: Refactored) -> Anchoring:
+    """A plain number leaves it to the metric what is flipped."""
+    anchoring = as_anchoring(anchors)
+    return anchoring if isinstance(anchors, Anchoring) else replace(anchoring, unit=refactored.unit)
+
+
+def _check_maximize(maximize: object) -> bool:
+    if not isinstance(maximize, bool):
+        fail("maximize", "must be True or False", repr(maximize))
+    return maximize
+
+
+def _check_size(scores: Tensor) -> None:
+    """Scores are finite, and so are their differences, and those of anchors that lie beyond them."""
+    most = torch.finfo(torch.promote_types(scores.dtype, torch.float32)).max / 1024
+    peak = float(scores.detach().abs().amax())
+    if not peak <= most:  # NaN is not, either
+        check_finite(scores)
+        hint = "A sigmoid of such differences has no gradient: divide the scores by a constant."
+        fail("scores", f"must be at most {most:.0e}, so that their differences are finite", f"up to {peak:g}", hint)
+
+
+def _check_fraction(fraction: object) -> float:
+    if isinstance(fraction, bool) or not isinstance(fraction, Real) or not 0 < float(fraction) <= 1:
+        fail("fraction", "must be a share of the comparisons, above 0 and at most 1", repr(fraction))
+    return float(fraction)

@@ -1,0 +1,38 @@
+"""Metrics by name: those refactored by hand, and the metric of each task under the task's name."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from directloss._checks import fail, near
+from directloss._registry import measured, split_name
+from directloss._uniloss.automatic import Automatic
+from directloss._uniloss.byhand import BY_HAND
+from directloss._uniloss.refactoring import Refactored
+
+
+def by_name(name: str) -> Refactored:
+    """The refactoring of a name such as ``"ap"``, ``"f1"`` or ``"ndcg@10"``.
+
+    Examples:
+        >>> by_name("ap"), by_name("ndcg@10")
+        (AveragePrecisionPairs(), Automatic(ndcg))
+    """
+    base, named = name.strip().lower().partition("@")[0], measured()
+    if base not in named and base not in BY_HAND:
+        known = sorted({*BY_HAND, *named})
+        fail(
+            "metric",
+            "must be a function, a Refactoring, or a known name",
+            repr(name),
+            f"{near(base, known)} Known: {', '.join(known)}; or pass the metric's function.".strip(),
+        )
+    _, number = split_name("metric", name)
+    if base in BY_HAND and number is None:
+        return BY_HAND[base]
+    found = named.get(base)
+    if found is not None and number is None:
+        return Automatic(found.metric, event_dims=found.event_dims)
+    if found is None or not found.number:
+        fail("metric", f"takes no number: {base!r} stands alone", repr(name))
+    return Automatic(partial(found.other or found.metric, **{found.number: number}), event_dims=found.event_dims)

@@ -1,0 +1,169 @@
+"""The course that a metric took with the recorded scores, written down as plain operations, to be run on other scores.
+
+Comparisons of general form are expressions that only the metric's code knows. To watch that code again for every set of
+scores would take minutes. Once all decisions are fixed, it is a straight line of tensor operations, of which only those
+count that lead to the compared values: these are kept, and run without any watching.
+
+Tensors are known by their storage, as in `shadows`, so that views need no rule; writes in place are run in their order.
+Whatever is discrete is a decision, and stays as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from directloss._uniloss.tracing.run import _map, _tensors
+
+_Key = int
+
+
+class Place(NamedTuple):
+    """A tensor as a window on a storage."""
+
+    storage: _Key
+    shape: torch.Size
+    stride: tuple[int, ...]
+    offset: int
+
+    @staticmethod
+    def of(tensor: Tensor) -> Place:
+        """The window that a tensor is."""
+        return Place(_key(tensor), tensor.shape, tensor.stride(), int(tensor.storage_offset()))
+
+    def within(self, base: Tensor) -> Tensor:
+        """The same window on another storage of the same layout."""
+        if (self.shape, self.stride, self.offset) == (base.shape, base.stride(), base.storage_offset()):
+            return base
+        return base.as_strided(self.shape, self.stride, self.offset)
+
+
+class Step(NamedTuple):
+    """An operation; tensors that depend on scores, in the arguments and in the results, are `Place`s."""
+
+    function: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    reads: frozenset[_Key]
+    writes: frozenset[_Key]
+    makes: tuple[Place | None, ...]
+    """The new tensors among the results."""
+
+
+class Course(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Writes down what is done with scores, while it is active.
+
+    Args:
+        scores: the tensor that the metric is called with.
+    """
+
+    def __init__(self, scores: Tensor) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.start = Place.of(scores)
+        # Storages are kept: a freed one could be reused under the same address.
+        self._kept: dict[_Key, Any] = {_key(scores): scores.untyped_storage()}
+        self._before: dict[_Key, Tensor] = {}
+        """Constants that values of scores are written into: what they held before."""
+        self.steps: list[Step] = []
+        self._idle = False
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """What is done in here is not written down."""
+        self._idle = True
+        yield
+        self._idle = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run one operation and, if it touches scores, write it down."""
+        kwargs = kwargs or {}
+        if self._idle:
+            return func(*args, **kwargs)
+        given = list(_tensors((args, kwargs)))
+        if not any(_key(tensor) in self._kept for tensor in given):
+            return func(*args, **kwargs)
+        written = {
+            _key(value)
+            for value, argument in zip(args, func._schema.arguments, strict=False)
+            if isinstance(value, Tensor)
+            and argument.alias_info is not None
+            and argument.alias_info.is_write
+            and value.is_floating_point()
+        }
+        for tensor in given:
+            if _key(tensor) in written and _key(tensor) not in self._kept:
+                self._before[_key(tensor)] = _whole(tensor).clone()
+                self._kept[_key(tensor)] = tensor.untyped_storage()
+        known = frozenset(_key(tensor) for tensor in given if _key(tensor) in self._kept)
+        out = func(*args, **kwargs)
+        new = [t if t.is_floating_point() and _key(t) not in known else None for t in _tensors(out)]
+        makes = tuple(None if tensor is None else Place.of(tensor) for tensor in new)
+        if written or any(makes):  # a view is no step: the storage has it
+            places = _map(self._fixed, args), _map(self._fixed, kwargs)
+            self._kept |= {_key(tensor): tensor.untyped_storage() for tensor in new if tensor is not None}
+            fresh = frozenset(place.storage for place in makes if place is not None)
+            self.steps.append(Step(func, *places, known, frozenset(written) | fresh, makes))
+        return out
+
+    def towards(self, results: Iterable[Tensor]) -> Callable[[Tensor], list[Tensor]]:
+        """The results as a function of scores, in the shape of the recorded ones; differentiable."""
+        wanted = [self._place(result.detach()) for result in results]
+        needed = {place.storage for place in wanted if isinstance(place, Place)}
+        steps: list[Step] = []
+        for step in reversed(self.steps):
+            if step.writes & needed:
+                steps.append(step)
+                needed |= step.reads
+        steps.reverse()
+        before = {key: value for key, value in self._before.items() if key in needed}
+        start = self.start
+
+        def run(scores: Tensor) -> list[Tensor]:
+            now = {start.storage: scores.clone(memory_format=torch.contiguous_format)}
+            now |= {key: value.clone() for key, value in before.items()}
+
+            def filled(value: Any) -> Any:
+                return value.within(now[value.storage]) if isinstance(value, Place) else value
+
+            for step in steps:
+                out = step.function(*_fill(filled, step.args), **_fill(filled, step.kwargs))
+                for place, tensor in zip(step.makes, _tensors(out), strict=True):
+                    if place is not None:
+                        now[place.storage] = tensor
+            return [filled(place) for place in wanted]
+
+        return run
+
+    def _fixed(self, value: Any) -> Any:
+        """As `_place`, with a copy of what is constant: it may be written into later."""
+        place = self._place(value)
+        return place.clone() if isinstance(place, Tensor) else place
+
+    def _place(self, value: Any) -> Any:
+        """A tensor that depends on scores as its place; everything else as it is."""
+        return Place.of(value) if isinstance(value, Tensor) and _key(value) in self._kept else value
+
+
+def _fill(function: Callable[[Any], Any], tree: Any) -> Any:
+    """The function of every leaf; a `Place`, though a tuple, is one."""
+    if isinstance(tree, list | tuple) and not isinstance(tree, Place):
+        return type(tree)(_fill(function, part) for part in tree)
+    if isinstance(tree, dict):
+        return {key: _fill(function, part) for key, part in tree.items()}
+    return function(tree)
+
+
+def _key(tensor: Tensor) -> _Key:
+    key: int = tensor.untyped_storage()._cdata
+    return key
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    """All that is in a tensor's storage, in a row."""
+    length = tensor.untyped_storage().nbytes() // tensor.element_size()
+    return tensor.detach().as_strided((length,), (1,), 0)

@@ -1,0 +1,194 @@
+"""Operations that decide about each entry by itself: comparisons, rounding, clamping."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from directloss._uniloss.tracing.handlers import handles, name_of
+from directloss._uniloss.tracing.run import Run
+
+STEPS = 64
+"""The most values that rounding may tell apart."""
+
+COMPARE: dict[str, Callable[[Tensor], Tensor]] = {
+    "lt": lambda s: s < 0,
+    "le": lambda s: s <= 0,
+    "gt": lambda s: s > 0,
+    "ge": lambda s: s >= 0,
+    "eq": lambda s: s == 0,
+    "ne": lambda s: s != 0,
+}
+
+
+@handles(*COMPARE)
+def compare(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """x < y and its kin."""
+    name = name_of(func)
+    run.begin(name)
+    x, y = args[0], args[1]
+    out = COMPARE[name](run.signs(x, y))
+    nan = torch.isnan(torch.as_tensor(x)) | torch.isnan(torch.as_tensor(y))
+    if bool(nan.any()):
+        out = torch.where(nan, name == "ne", out)
+    return out
+
+
+def _not_zero(run: Run, x: Any) -> Any:
+    """x != 0 as a decision; what carries no scores stays as it is."""
+    if isinstance(x, Tensor) and run.shadows.carries(x):
+        return run.signs(x, 0.0) != 0
+    return x
+
+
+@handles("nonzero", "any", "all", "logical_not", "logical_and", "logical_or", "logical_xor", "count_nonzero")
+def truth(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Operations that only ask whether something is zero."""
+    run.begin(name_of(func))
+    return func(*(_not_zero(run, value) for value in args), **kwargs)
+
+
+@handles("_to_copy", "to")
+def cast(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A change of type; to bool or to whole numbers it decides."""
+    kind = kwargs.get("dtype")
+    if kind is None or kind.is_floating_point or kind.is_complex:
+        return NotImplemented
+    if kind == torch.bool:
+        run.begin("bool")
+        return _not_zero(run, args[0])
+    steps = _steps(run, args[0], "trunc")
+    if steps is NotImplemented:
+        run.refuse(func, "to whole numbers tells apart too many values")
+        return func(*args, **kwargs)
+    return steps.to(kind)
+
+
+@handles("round", "floor", "ceil", "trunc", "fix")
+def rounding(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Whole numbers, by a threshold for each step."""
+    if kwargs.get("decimals"):
+        run.refuse(func, "to decimals is not known")
+        return NotImplemented
+    name = name_of(func)
+    out = _steps(run, args[0], "trunc" if name == "fix" else name)
+    if out is NotImplemented:
+        run.refuse(func, f"tells apart more than {STEPS} values")
+    return out
+
+
+def _steps(run: Run, x: Tensor, how: str) -> Any:
+    low, high = _range(run, x)
+    if high - low > STEPS:
+        return NotImplemented
+    run.begin(how)
+    whole = torch.arange(low, high, dtype=x.dtype, device=x.device)
+    answers = run.signs(x.unsqueeze(-1), _edges(whole, how))
+    tie = {"floor": torch.ones_like(whole), "ceil": torch.zeros_like(whole), "round": whole.remainder(2) != 0,
+           "trunc": whole + 1 > 0}[how]  # fmt: skip
+    up = (answers > 0) | ((answers == 0) & tie.bool())
+    return low + up.sum(-1).to(x.dtype)
+
+
+def _edges(whole: Tensor, how: str) -> Tensor:
+    """Where the step from ``whole`` to ``whole + 1`` is."""
+    if how == "floor":
+        return whole + 1
+    if how == "ceil":
+        return whole
+    return whole + 0.5 if how == "round" else torch.where(whole >= 0, whole + 1, whole)
+
+
+def _range(run: Run, x: Tensor) -> tuple[int, int]:
+    """Whole numbers around everything that x can be, as far as it is known."""
+    origin = run.images.locate(run.shadows.of(x))
+    numbers = torch.unique(origin.function).tolist()
+    if all(n >= 0 for n in numbers):
+        low = min(run.images.by_number[n].low for n in numbers)
+        high = max(run.images.by_number[n].high for n in numbers)
+        if math.isfinite(low) and math.isfinite(high):
+            return math.floor(low), math.ceil(high)
+    return math.floor(float(x.min())) - 2, math.ceil(float(x.max())) + 2
+
+
+@handles("sign", "sgn")
+def sign(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """-1, 0 or +1."""
+    run.begin("sign")
+    return run.signs(args[0], 0.0).to(args[0].dtype)
+
+
+@handles("heaviside")
+def heaviside(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """0, the given value, or 1."""
+    run.begin("heaviside")
+    return func(run.signs(args[0], 0.0).to(args[0].dtype), args[1])
+
+
+@handles("abs")
+def absolute(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """|x| is a value of its own: its shadow is a smooth stand-in, or it would be taken for x or for -x."""
+    x = args[0]
+    shadow = run.shadows.of(x)
+    origin = run.images.locate(shadow)
+    known = [run.images.by_number[n].low >= 0 if n >= 0 else False for n in torch.unique(origin.function).tolist()]
+    fixed = torch.isclose(x.detach().double(), shadow, rtol=1e-6, atol=0.0) | (x == shadow)
+    stand_in = shadow if known and all(known) else torch.where(fixed, shadow.abs(), (shadow.square() + 0.371).sqrt())
+    return run.chosen(func(x), stand_in)
+
+
+@handles("clamp", "clip", "clamp_min", "clamp_max", "relu", "hardtanh", "relu6")
+def clamp(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Between two bounds: which side of each bound is a decision."""
+    name = name_of(func)
+    x, bounds = args[0], [*args[1:], None, None]
+    low, high = kwargs.get("min", bounds[0]), kwargs.get("max", bounds[1])
+    if name == "clamp_max":
+        low, high = None, bounds[0]
+    elif name in ("relu", "relu6"):
+        low, high = 0.0, 6.0 if name == "relu6" else None
+    elif name == "hardtanh":
+        low, high = kwargs.get("min_val", bounds[0]), kwargs.get("max_val", bounds[1])
+        low, high = -1.0 if low is None else low, 1.0 if high is None else high
+    if not x.is_floating_point():
+        return NotImplemented
+    run.begin(name)
+    # Both bounds are asked about x itself, so that the questions are the same for all scores.
+    out = x
+    for bound, outside in ((low, -1), (high, +1)):
+        if bound is not None:
+            out = _pick(run, run.signs(x, bound) == outside, bound, out)
+    return out
+
+
+@handles("maximum", "minimum", "fmax", "fmin")
+def extreme_of_two(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The greater or the lesser of two."""
+    run.begin(name_of(func))
+    answers = run.signs(args[0], args[1])
+    first = answers >= 0 if name_of(func) in ("maximum", "fmax") else answers <= 0
+    return _pick(run, first, args[0], args[1])
+
+
+def _pick(run: Run, first: Tensor, x: Any, y: Any) -> Tensor:
+    """x where ``first``, else y."""
+    like = y if isinstance(y, Tensor) else x
+    x, y = (v if isinstance(v, Tensor) else torch.tensor(v, dtype=like.dtype, device=like.device) for v in (x, y))
+    return run.chosen(torch.where(first, x, y), torch.where(first, run.shadows.of(x), run.shadows.of(y)))
+
+
+@handles("equal", "allclose")
+def same(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A check that gives a Python bool: a guard, frozen."""
+    return func(*args, **kwargs)
+
+
+@handles("isclose")
+def close(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A check within a tolerance: fine as a guard, not as a part of the result."""
+    run.refuse(func, "compares within a tolerance; write it with abs and <=")
+    return func(*args, **kwargs)

@@ -1,0 +1,198 @@
+"""Operations that decide about lists: sorting, the best of several, counting, searching.
+
+What depends on the order of a list alone runs on numbers that stand in the answered order instead of the scores, so
+that it keeps its own rule for ties. Values are then picked from the scores by the indices that it returns.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from directloss._uniloss.tracing.elementwise import extreme_of_two
+from directloss._uniloss.tracing.handlers import handles, name_of
+from directloss._uniloss.tracing.run import Run
+
+FEW = 64
+"""The maximum of more scores than this, or of a whole matrix, is a value of its own and not the choice of one of them:
+it is there to shift or to scale, and the shadow of the choice would change with it."""
+
+
+@handles("sort", "topk", "kthvalue", "median", "nanmedian", "mode", "cummax", "cummin", "msort")
+def order(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Operations along a dimension that return values and indices."""
+    name = name_of(func)
+    if name in ("median", "nanmedian") and func._overloadname == "default":
+        return _middle(run, args[0])
+    x = args[0]
+    dim = _dim(func, args, kwargs, -1)
+    run.begin(name)
+    indices = func(run.ranked(x, dim), *args[1:], **kwargs)[1]
+    return _gathered(run, x, indices, dim, x.dim() == indices.dim()), indices
+
+
+def _middle(run: Run, x: Tensor) -> Tensor:
+    run.begin("median")
+    at = run.ranked(x.reshape(-1) if x.is_contiguous() else _flat(run, x), -1).median(0).indices
+    return run.chosen(x.detach().flatten()[at].clone(), run.shadows.of(x).flatten()[at])
+
+
+def _flat(run: Run, x: Tensor) -> Tensor:
+    """All entries in a row; a copy, with the shadow of the original."""
+    flat = x.detach().flatten().clone()
+    return run.chosen(flat, run.shadows.of(x).flatten())
+
+
+def _dim(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], default: int) -> int:
+    """The dimension that an operation works along."""
+    for at, argument in enumerate(func._schema.arguments):
+        if argument.name == "dim":
+            value = kwargs.get("dim", args[at] if at < len(args) else None)
+            return default if value is None else int(value)
+    return default
+
+
+def _gathered(run: Run, x: Tensor, indices: Tensor, dim: int, keeps: bool) -> Tensor:
+    """The values that indices along a dimension point at; ``keeps``: the dimension is still there."""
+    shadow, real = run.shadows.of(x), x.detach()
+    if x.dim() == 0:
+        return run.chosen(real.clone(), shadow)
+    at = indices if keeps else indices.unsqueeze(dim)
+    values, dark = real.gather(dim, at), shadow.gather(dim, at)
+    return run.chosen(values, dark) if keeps else run.chosen(values.squeeze(dim), dark.squeeze(dim))
+
+
+@handles("argmax", "argmin", "argsort")
+def where_extreme(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Operations that return indices alone."""
+    run.begin(name_of(func))
+    x = args[0]
+    dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
+    if name_of(func) == "argsort":
+        dim = _dim(func, args, kwargs, -1)
+    if dim is None:
+        flat = run.ranked(_flat(run, x), 0)
+        return func(flat.reshape(x.shape), *args[1:], **kwargs)
+    return func(run.ranked(x, int(dim)), *args[1:], **kwargs)
+
+
+@handles("max", "min")
+def extreme(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The extreme value along a dimension with its index, or of everything."""
+    name, x = name_of(func), args[0]
+    if func._overloadname == "other":
+        return extreme_of_two(run, func, args, kwargs)
+    if func._overloadname != "dim":
+        return _extreme_over(run, name, x, list(range(x.dim())), False)
+    run.begin(name)
+    indices = func(run.ranked(x, int(args[1])), *args[1:], **kwargs)[1]
+    keeps = bool(args[2]) if len(args) > 2 else bool(kwargs.get("keepdim", False))
+    return _gathered(run, x, indices, int(args[1]), keeps), indices
+
+
+@handles("amax", "amin", "aminmax")
+def extreme_value(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The extreme value over some dimensions."""
+    x, name = args[0], name_of(func)
+    dims = kwargs.get("dim", args[1] if len(args) > 1 else None)
+    dims = list(range(x.dim())) if dims is None or dims == [] else [dims] if isinstance(dims, int) else list(dims)
+    keepdim = bool(kwargs.get("keepdim", args[2] if len(args) > 2 else False))
+    if name == "aminmax":
+        return tuple(_extreme_over(run, which, x, dims, keepdim) for which in ("min", "max"))
+    return _extreme_over(run, name[1:], x, dims, keepdim)
+
+
+def _extreme_over(run: Run, name: str, x: Tensor, dims: list[int], keepdim: bool) -> Tensor:
+    dims = sorted(d % max(x.dim(), 1) for d in dims)
+    shape = [1 if d in dims else size for d, size in enumerate(x.shape)]
+    rest = [d for d in range(x.dim()) if d not in dims]
+    if not keepdim:
+        shape = [x.shape[d] for d in rest]
+    real, dark = (
+        v.permute(*rest, *dims).reshape(*(v.shape[d] for d in rest), -1) if v.dim() else v.reshape(1)
+        for v in (x.detach(), run.shadows.of(x))
+    )
+    if not rest and (real.numel() > FEW or x.dim() > 1):
+        value = real.amax(-1) if name == "max" else real.amin(-1)
+        soft = torch.logsumexp(3 * dark, -1) / 3 if name == "max" else -torch.logsumexp(-3 * dark, -1) / 3
+        return run.chosen(value.reshape(shape).clone(), soft.reshape(shape))
+    run.begin(name)
+    rows = run.chosen(real.clone(), dark)
+    ranked = run.ranked(rows, -1)
+    at = (ranked.argmax(-1) if name == "max" else ranked.argmin(-1)).unsqueeze(-1)
+    return run.chosen(real.gather(-1, at).reshape(shape), dark.gather(-1, at).reshape(shape))
+
+
+@handles("_unique2", "unique_dim", "_unique")
+def unique(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The different values, sorted; where each entry went, and how often each occurs."""
+    if name_of(func) == "unique_dim" and args[0].dim() != 1:
+        return NotImplemented
+    run.begin("unique")
+    x = args[0]
+    flat = _flat(run, x)
+    _, inverse, counts = torch.unique(run.ranked(flat, 0), return_inverse=True, return_counts=True)
+    return _representatives(run, flat, inverse, counts.numel()), inverse.reshape(x.shape), counts
+
+
+@handles("unique_consecutive")
+def unique_runs(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """One of each run of equal values."""
+    if args[0].dim() != 1 and kwargs.get("dim") is not None:
+        return NotImplemented
+    run.begin("unique_consecutive")
+    flat = _flat(run, args[0])
+    new = run.signs(flat[1:], flat[:-1]) != 0
+    inverse = torch.cat((new.new_zeros(min(1, flat.numel())), new)).cumsum(0)
+    counts = torch.bincount(inverse)
+    return _representatives(run, flat, inverse, counts.numel()), inverse.reshape(args[0].shape), counts
+
+
+def _representatives(run: Run, flat: Tensor, inverse: Tensor, count: int) -> Tensor:
+    """For each group of equal entries the first of them."""
+    places = torch.arange(flat.numel(), device=flat.device)
+    first = places.new_full((count,), flat.numel()).scatter_reduce_(0, inverse, places, "amin")
+    return run.chosen(flat[first], run.shadows.of(flat)[first])
+
+
+@handles("searchsorted", "bucketize")
+def search(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """How many of a sorted list stand before a value."""
+    name = name_of(func)
+    values, edges = (args[0], args[1]) if name == "bucketize" else (args[1], args[0])
+    right = bool(kwargs.get("right", False)) or kwargs.get("side") == "right"
+    if kwargs.get("sorter") is not None or not isinstance(edges, Tensor):
+        return NotImplemented
+    run.begin(name)
+    kind = torch.int32 if kwargs.get("out_int32") else torch.int64
+    probe = values if isinstance(values, Tensor) else torch.tensor(values, dtype=edges.dtype, device=edges.device)
+    answers = run.signs(probe.unsqueeze(-1), edges if edges.dim() == 1 else edges.unsqueeze(-2))
+    return ((answers >= 0) if right else (answers > 0)).sum(-1).to(kind)
+
+
+@handles("isin")
+def membership(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Which values occur in a list."""
+    run.begin("isin")
+    x, among = (v if isinstance(v, Tensor) else torch.tensor(v) for v in args[:2])
+    among = _flat(run, among) if run.shadows.carries(among) else among.flatten()
+    hit = (run.signs(x.unsqueeze(-1), among) == 0).any(-1)
+    return ~hit if kwargs.get("invert") else hit
+
+
+@handles("histc")
+def histogram(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Counts between equally spaced edges."""
+    x, *given = args
+    settings: list[Any] = [*given, *(100, 0, 0)[len(given) :]]
+    bins, low, high = settings[0], float(kwargs.get("min", settings[1])), float(kwargs.get("max", settings[2]))
+    if low == high:
+        return NotImplemented
+    run.begin("histc")
+    edges = torch.linspace(low, high, int(bins) + 1, dtype=x.dtype, device=x.device)
+    answers = run.signs(_flat(run, x).unsqueeze(-1), edges)
+    inside = (answers[:, 0] >= 0) & (answers[:, -1] <= 0)
+    at = (answers[:, 1:-1] >= 0).sum(-1)[inside]
+    return torch.bincount(at, minlength=int(bins)).to(x.dtype)

@@ -1,0 +1,223 @@
+"""Operations that keep the order of scores: how images of scores come about.
+
+For each operation the inverse function, whether it increases or decreases, and the range of its values. Operations
+that are not listed are no mistake: comparisons of their results are then variables of general form.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from directloss._uniloss.tracing.images import Images, Inverse, Kind, Origin
+from directloss._uniloss.tracing.shadows import Shadows
+
+INF = math.inf
+
+
+class Rule(NamedTuple):
+    """An increasing function of one variable (or a decreasing one) and its inverse."""
+
+    inverse: Inverse
+    direction: int = 1
+    low: float = -INF
+    high: float = INF
+    positive: bool = False
+    """Whether it is monotone for positive arguments only."""
+
+
+def _within(low: float, high: float, inverse: Inverse) -> Inverse:
+    """An inverse for values inside a range; what lies outside is never reached."""
+    return lambda t: torch.where(t <= low, -INF, torch.where(t >= high, INF, inverse(t.clamp(low, high))))
+
+
+_log = _within(0.0, INF, torch.log)
+UNARY: dict[str, Rule] = {
+    "sigmoid": Rule(_within(0.0, 1.0, torch.logit), low=0.0, high=1.0),
+    "exp": Rule(_log, low=0.0),
+    "exp2": Rule(_within(0.0, INF, torch.log2), low=0.0),
+    "expm1": Rule(_within(-1.0, INF, torch.log1p), low=-1.0),
+    "log": Rule(torch.exp),
+    "log2": Rule(torch.exp2),
+    "log10": Rule(lambda t: torch.pow(10.0, t)),
+    "log1p": Rule(torch.expm1),
+    "tanh": Rule(_within(-1.0, 1.0, torch.atanh), low=-1.0, high=1.0),
+    "atan": Rule(_within(-math.pi / 2, math.pi / 2, torch.tan), low=-math.pi / 2, high=math.pi / 2),
+    "asinh": Rule(torch.sinh),
+    "sinh": Rule(torch.asinh),
+    "erf": Rule(_within(-1.0, 1.0, torch.erfinv), low=-1.0, high=1.0),
+    "logit": Rule(torch.sigmoid),
+    "softplus": Rule(_within(0.0, INF, lambda t: t + torch.log(-torch.expm1(-t))), low=0.0),
+    "log_sigmoid_forward": Rule(_within(-INF, 0.0, lambda t: t - torch.log(-torch.expm1(t))), high=0.0),
+    "neg": Rule(torch.neg, -1),
+    "sqrt": Rule(lambda t: torch.where(t < 0, -INF, t.square()), low=0.0, positive=True),
+    "square": Rule(lambda t: torch.where(t < 0, -INF, t.clamp(min=0).sqrt()), low=0.0, positive=True),
+    # A value that is never reached from above stands at plus infinity: the function decreases.
+    "reciprocal": Rule(lambda t: torch.where(t <= 0, INF, 1 / t), -1, low=0.0, positive=True),
+}
+ROWWISE = {"_softmax": (0.0, 1.0), "_log_softmax": (-INF, 0.0)}
+SHIFTS = {"add": 1, "sub": 1, "rsub": -1}
+SCALES = {"mul", "div"}
+
+
+def note(images: Images, shadows: Shadows, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    """After an operation: remember which images of scores its result holds."""
+    result = out[0] if isinstance(out, tuple | list) else out
+    if not isinstance(result, Tensor) or not shadows.carries(result) or not args:
+        return
+    values = shadows.of(result)
+    x = args[0]
+    if name in UNARY and isinstance(x, Tensor) and len(args) == 1:
+        _unary(images, images.locate(shadows.of(x)), name, UNARY[name], values)
+    elif name in ROWWISE and isinstance(x, Tensor):
+        _rowwise(images, images.locate(shadows.of(x)), name, int(args[1]) % max(x.dim(), 1), values)
+    elif (name in SHIFTS or name in SCALES) and len(args) == 2 and not kwargs.get("rounding_mode"):
+        _binary(images, shadows, name, args, kwargs, values)
+
+
+def _each_kind(images: Images, origin: Origin) -> list[tuple[Kind, Tensor]]:
+    """The kinds that occur among these images, and where."""
+    numbers = [n for n in torch.unique(origin.function).tolist() if n >= 0]
+    return [(images.by_number[n], origin.function == n) for n in numbers]
+
+
+def _compose(images: Images, kind: Kind, name: tuple[Any, ...], rule: Rule) -> Kind:
+    inverse = None if kind.inverse is None else _chain(kind.inverse, rule.inverse)
+    return images.kind((*kind.name, name), kind.direction * rule.direction, inverse, rule.low, rule.high)
+
+
+def _chain(inner: Inverse, outer: Inverse) -> Inverse:
+    return lambda t: inner(outer(t))
+
+
+def _unary(images: Images, origin: Origin, name: str, rule: Rule, values: Tensor) -> None:
+    for kind, here in _each_kind(images, origin):
+        if rule.positive and kind.low < 0:
+            continue
+        if kind.name[:1] == ("minus",) and name != "neg":
+            continue
+        new = _compose(images, kind, (name,), rule)
+        images.add(new, values[here], origin.score[here], origin.partner[here], origin.group[here])
+
+
+def _rowwise(images: Images, origin: Origin, name: str, dim: int, values: Tensor) -> None:
+    """Softmax: monotone inside each row along ``dim``."""
+    low, high = ROWWISE[name]
+    rows = _row_numbers(images, values, dim)
+    for kind, here in _each_kind(images, origin):
+        if kind.name[:1] == ("minus",):
+            continue
+        new = images.kind((*kind.name, (name,)), kind.direction, None, low, high)
+        images.add(new, values[here], origin.score[here], origin.partner[here], rows[here])
+
+
+def _row_numbers(images: Images, values: Tensor, dim: int) -> Tensor:
+    if values.dim() == 0:
+        return torch.full((), images.groups(1), device=values.device)
+    shape = list(values.shape)
+    shape[dim] = 1
+    count = math.prod(shape)
+    first = images.groups(count)
+    return torch.arange(first, first + count, device=values.device).reshape(shape).expand(values.shape)
+
+
+def _binary(
+    images: Images, shadows: Shadows, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], values: Tensor
+) -> None:
+    x, y = args
+    alpha = float(kwargs.get("alpha", 1))
+    if name == "rsub":
+        x, y, alpha, first = y, x, 1.0, alpha
+        if first != 1:
+            return
+    free_x = isinstance(x, Tensor) and shadows.carries(x)
+    free_y = isinstance(y, Tensor) and shadows.carries(y)
+    if free_x and free_y:
+        if name in ("sub", "rsub") and alpha == 1 and _difference(images, shadows, x, y, values):
+            return
+        _broadcast(images, shadows, name, x, y, values)
+    elif free_x:
+        _with_constant(images, shadows.of(x), name, y, alpha, values)
+    elif free_y and name in ("add", "mul", "sub", "rsub"):
+        if name in ("sub", "rsub"):
+            _minus_from_constant(images, shadows.of(y), x, alpha, values)
+        elif name == "mul" or alpha == 1:
+            _with_constant(images, shadows.of(y), name, x, 1.0, values)
+
+
+def _single(value: Any) -> float | None:
+    """The one number that a constant consists of, if it is one."""
+    if isinstance(value, Tensor):
+        if value.numel() == 0:
+            return None
+        first = value.flatten()[0]
+        return float(first) if value.numel() == 1 or bool((value == first).all()) else None
+    return float(value)
+
+
+def _with_constant(images: Images, shadow: Tensor, name: str, constant: Any, alpha: float, values: Tensor) -> None:
+    number = _single(constant)
+    if number is None or not math.isfinite(number):
+        return
+    step = -alpha * number if name in ("sub", "rsub") else alpha * number
+    origin = images.locate(shadow.expand_as(values))
+    if name in SHIFTS:
+        _shifted(images, origin, step, 1, values)
+        return
+    factor = 1 / number if name == "div" and number else number
+    if factor:
+        rule = Rule(lambda t: t / factor, 1 if factor > 0 else -1)
+        for kind, here in _each_kind(images, origin):
+            ends = (kind.low * factor, kind.high * factor)
+            new = _compose(images, kind, ("times", factor), rule._replace(low=min(ends), high=max(ends)))
+            images.add(new, values[here], origin.score[here], origin.partner[here], origin.group[here])
+
+
+def _minus_from_constant(images: Images, shadow: Tensor, constant: Any, alpha: float, values: Tensor) -> None:
+    number = _single(constant)
+    if number is not None and alpha == 1 and math.isfinite(number):
+        _shifted(images, images.locate(shadow.expand_as(values)), number, -1, values)
+
+
+def _shifted(images: Images, origin: Origin, step: float, direction: int, values: Tensor) -> None:
+    """``step + x`` or ``step - x``."""
+    rule = Rule(lambda t: (t - step) * direction, direction)
+    for kind, here in _each_kind(images, origin):
+        if kind.name[:1] == ("minus",):
+            continue
+        ends = (step + direction * kind.low, step + direction * kind.high)
+        new = _compose(images, kind, ("plus", step, direction), rule._replace(low=min(ends), high=max(ends)))
+        images.add(new, values[here], origin.score[here], origin.partner[here], origin.group[here])
+
+
+def _difference(images: Images, shadows: Shadows, x: Tensor, y: Tensor, values: Tensor) -> bool:
+    """``phi(s_i) - phi(s_j)``, whose sign compares the two scores."""
+    a, b = images.locate(shadows.of(x)), images.locate(shadows.of(y))
+    a, b = (Origin(*(part.expand_as(values) for part in origin)) for origin in (a, b))
+    good = (a.score >= 0) & (b.score >= 0) & (a.function == b.function) & (a.group == b.group)
+    good &= (a.partner < 0) & (b.partner < 0) & (a.score != b.score)
+    if not bool(good.any()):
+        return False
+    for kind, here in _each_kind(images, a):
+        now = here & good
+        new = images.kind(("minus", kind.name), kind.direction, None, -INF, INF)
+        images.add(new, values[now], a.score[now], b.score[now], a.group[now])
+    return True
+
+
+def _broadcast(images: Images, shadows: Shadows, name: str, x: Tensor, y: Tensor, values: Tensor) -> None:
+    """``x - max(x)``, ``x / sum(x)`` and the like: one unknown for many entries, which keeps their order."""
+    if y.numel() >= values.numel() and values.numel() > 1:
+        return
+    if name in SCALES and not (bool((y > 0).all()) and bool((shadows.of(y) > 0).all())):
+        return
+    first = images.groups(y.numel())
+    rows = torch.arange(first, first + y.numel(), device=y.device).reshape(y.shape).expand(values.shape)
+    origin = images.locate(shadows.of(x).expand_as(values))
+    for kind, here in _each_kind(images, origin):
+        ungrouped = here & (origin.group < 0) & (origin.partner < 0)
+        new = images.kind((*kind.name, ("by row", name)), kind.direction, None, -INF, INF)
+        images.add(new, values[ungrouped], origin.score[ungrouped], origin.partner[ungrouped], rows[ungrouped])

@@ -1,0 +1,136 @@
+"""Which pairs of scores do not matter: those inside groups of equal relevance, if the metric does not care about them.
+
+If exchanging scores inside such groups never changes the metric, its value depends on comparisons between groups alone.
+For average precision this leaves relevant against irrelevant items, P x N pairs; for accuracy the right class against
+the others, n (c - 1): the sets that Liu, Wang, Deng (Sec. 3.2, 4.2) chose by hand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from directloss._checks import DirectLossError
+from directloss._uniloss.tracing.calls import as_scalar, call_metric
+from directloss._uniloss.tracing.layout import lists_of, rows
+from directloss._uniloss.tracing.trace import Trace
+
+DRAWS = 6
+"""How many random exchanges must leave the metric as it is."""
+
+
+def relevance(shape: torch.Size, target: Tensor, place: int | None) -> Tensor:
+    """How relevant each score is by the target, shape ``(m,)``.
+
+    Args:
+        shape: of the scores.
+        target: labels in the shape of the scores, or class indices.
+        place: the dimension of the classes; None for labels.
+    """
+    if place is None:
+        return target.reshape(-1)
+    right = torch.zeros(shape, dtype=torch.bool, device=target.device)
+    known = target.unsqueeze(place)
+    return right.scatter_(place, known.clamp(min=0).long(), known >= 0).reshape(-1)
+
+
+def forms(shape: torch.Size, target: Tensor) -> list[int | None]:
+    """How the target may say what is relevant: as labels (None), or as classes along a dimension."""
+    if target.shape == shape:
+        return [None]
+    if target.is_floating_point() or target.dtype == torch.bool or target.numel() == 0:
+        return []
+    found: list[int | None] = []
+    for place in dict.fromkeys((1, len(shape) - 1)):
+        rest = [size for d, size in enumerate(shape) if d != place]
+        if 0 < place < len(shape) and list(target.shape) == rest and int(target.max()) < shape[place]:
+            found.append(place)
+    return found
+
+
+def exchanged(scores: Tensor, group: Tensor, generator: torch.Generator) -> Tensor:
+    """Scores put in random order inside each group."""
+    shuffled = torch.randperm(scores.numel(), generator=generator).to(scores.device)
+    places, sources = group.argsort(stable=True), shuffled[group[shuffled].argsort(stable=True)]
+    out = torch.empty_like(scores).reshape(-1)
+    out[places] = scores.reshape(-1)[sources]
+    return out.reshape(scores.shape)
+
+
+def variation(scores: Tensor, generator: torch.Generator, tied: bool = False) -> Tensor:
+    """Other scores that a metric accepts as it accepts these: exchanged along the last dimension, and noise."""
+    dim = scores.dim() - 1
+    moved = exchanged(scores, rows(scores.shape, dim if dim > 0 else None, scores.device), generator)
+    if float(scores.min()) >= 0:
+        return moved
+    spread = float(scores.std(correction=0)) or 1.0
+    noise = torch.randn(scores.shape, generator=generator, dtype=scores.dtype).to(scores.device)
+    moved = moved + spread * noise
+    return (moved / spread * 2).round() / 2 * spread if tied else moved
+
+
+def invariant(trace: Trace, label: Tensor, dim: int | None, generator: torch.Generator) -> bool:
+    """Whether exchanging scores inside groups of equal relevance leaves the metric as it is."""
+    kinds = torch.unique(label, return_inverse=True)[1]
+    group = rows(trace.scores.shape, dim, trace.scores.device) * (int(kinds.max()) + 1) + kinds
+    for draw in range(DRAWS):
+        before = trace.scores if draw == 0 else variation(trace.scores, generator)
+        try:
+            values = [_value(trace, scores) for scores in (before, exchanged(before, group, generator))]
+        except DirectLossError:
+            return False
+        if not torch.allclose(values[0], values[1], rtol=1e-5, atol=1e-6, equal_nan=True):
+            return False
+    return True
+
+
+def _value(trace: Trace, scores: Tensor) -> Tensor:
+    return as_scalar(call_metric(trace.metric, scores.clone(), trace.target), scores)
+
+
+class Rule(NamedTuple):
+    """Drop pairs of equal relevance."""
+
+    place: int | None
+    """The dimension of the classes, or None for labels."""
+    exact: bool = True
+    """Whether the metric does not depend on those pairs; if it does, they keep the signs that they have."""
+
+
+def find_rule(trace: Trace, prune: bool | str, generator: torch.Generator) -> Rule | None:
+    """Whether pairs of equal relevance can be dropped, and what relevance is.
+
+    Pairs of two wrong classes are dropped even if the metric looks at them, as macro-F1 does: the target does not say
+    in which order they should be, so that relaxing them adds noise to every distance and tells nothing.
+    """
+    if prune is False or trace.variables.pairs.numel() == 0:
+        return None
+    dim = lists_of(trace.variables.pairs, trace.scores.shape)
+    possible = forms(trace.scores.shape, trace.target)
+    for place in possible:
+        if invariant(trace, relevance(trace.scores.shape, trace.target, place), dim, generator):
+            return Rule(place)
+    for place in possible:
+        if prune is True or place is not None:
+            return Rule(place, exact=False)
+    return None
+
+
+def pruned(trace: Trace, rule: Rule | None) -> Trace:
+    """Only the variables that matter; pairs are turned so that the more relevant score comes first."""
+    if rule is None:
+        return trace
+    label = relevance(trace.scores.shape, trace.target, rule.place)
+    kept, turn = between(label, trace.variables.pairs // trace.variables.m, trace.variables.pairs % trace.variables.m)
+    rest = torch.arange(trace.variables.pairs.numel(), trace.variables.count, device=kept.device)
+    return replace(trace, kept=torch.cat((kept, rest)), turn=torch.cat((turn, torch.ones_like(rest))))
+
+
+def between(label: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+    """Which pairs are of different relevance; +1 where the first score is the more relevant one, else -1."""
+    a, b = label[left], label[right]
+    kept = (a != b).nonzero()[:, 0]
+    return kept, torch.where(a[kept] > b[kept], 1, -1)

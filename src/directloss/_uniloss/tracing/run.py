@@ -1,0 +1,298 @@
+"""The mode that a metric runs under: it sees every tensor operation and hands the discrete ones to `decisions`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+# A private module, but the only door to all operations as they are executed; stable since torch 1.13, and the tests
+# of this package fail at once if it moves. It is imported here alone.
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from directloss._checks import DirectLossError
+from directloss._uniloss.tracing import monotone
+from directloss._uniloss.tracing.deciders import Decider
+from directloss._uniloss.tracing.images import Images
+from directloss._uniloss.tracing.questions import Operand, ask
+from directloss._uniloss.tracing.shadows import Shadows, witness
+from directloss._uniloss.tracing.sites import Site, here
+
+CELLS = 1 << 22
+"""The most questions that one operation may ask: sorting n scores asks n^2, so lists of up to 2,048 (some 0.6 GB)."""
+
+# Their results have the shape of their argument, but nothing of its values.
+SHAPE_ONLY = {
+    "empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like",
+    "new_empty", "new_zeros", "new_ones", "new_full", "new_empty_strided", "sym_size", "sym_numel", "sym_stride",
+}  # fmt: skip
+NEVER = {"isnan", "isinf", "isposinf", "isneginf", "isfinite"}
+"""Checks that finite scores pass; their answer is frozen."""
+# What these return may have another shape for other scores, which Python code can see.
+VARIABLE_SHAPE = {"nonzero", "masked_select", "_unique2", "unique_consecutive", "unique_dim", "index", "bincount"}
+JUMPS = {
+    "fmod", "remainder", "floor_divide", "frac", "nextafter", "scatter_reduce", "index_reduce", "max_pool2d",
+    "max_pool1d", "adaptive_max_pool2d", "bernoulli", "quantize_per_tensor", "threshold", "renorm",
+}  # fmt: skip
+"""Float to float, but neither smooth nor known to `decisions`."""
+
+
+class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """One execution of a metric.
+
+    Args:
+        scores: the real scores, of any shape, in a storage of their own.
+        domain: of `shadows.domain_of`.
+        decider: who answers.
+        aside: a context for asking, which is our work and not the metric's.
+    """
+
+    def __init__(
+        self,
+        scores: Tensor,
+        domain: str,
+        decider: Decider,
+        aside: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.decider, self._aside = decider, aside
+        self.m = scores.numel()
+        self.shadows = Shadows()
+        values = witness(scores, domain)
+        low, high = (0.0 if domain != "real" else -float("inf")), (1.0 if domain == "probabilities" else float("inf"))
+        self.images = Images(values, low, high)
+        self.shadows.put(scores, values)
+        self.guards = 0
+        """Decisions that Python asked for as a bool."""
+        self.used = 0
+        """Decisions that reached Python as a number or as a shape."""
+        self.fresh = 0
+        self.before = 0
+        """Decisions made by the present operation, and those before that it depends on."""
+        self.paused = False
+        self.made: dict[int, Site] = {}
+        """Where single values that depend on scores were made."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run one operation."""
+        kwargs = kwargs or {}
+        if self.paused:
+            return func(*args, **kwargs)
+        name = func._schema.name.split("::")[1]
+        tensors = list(_tensors((args, kwargs)))
+        origins = 0
+        for tensor in tensors:
+            origins |= self.shadows.origins(tensor)
+        if name == "_local_scalar_dense":
+            return self._to_python(func, args[0], origins)
+        if not any(self.shadows.carries(tensor) for tensor in tensors) or name in SHAPE_ONLY:
+            out = func(*args, **kwargs)
+            if name in SHAPE_ONLY:
+                origins = 0
+        else:
+            self.fresh, self.before = 0, origins
+            out = self._on_scores(func, name, args, kwargs)
+            origins |= self.fresh
+        if name in VARIABLE_SHAPE:
+            self.used |= origins
+        for tensor in _tensors(out):
+            self.shadows.add_origins(tensor, origins)
+        return out
+
+    def _on_scores(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        from directloss._uniloss.tracing.decisions import HANDLERS
+
+        if name in NEVER:
+            return func(*args, **kwargs)
+        in_place = name.endswith("_") and not name.endswith("__")
+        plain = name.rstrip("_") if in_place else name
+        handler = HANDLERS.get(plain)
+        if handler is not None:
+            out = handler(self, func, args, kwargs)
+            if out is not NotImplemented:
+                return self._written(args[0], out) if in_place else out
+        if plain in JUMPS or kwargs.get("rounding_mode"):
+            self.refuse(func, "jumps, and the rule for it is not known")
+        return self.smooth(func, plain, args, kwargs)
+
+    def smooth(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """An operation on values: it runs on the real ones and on the witness ones."""
+        if name == "view" and func._overloadname == "dtype":
+            self.leak(".view(dtype)")
+        written = [
+            value
+            for value, argument in zip(args, func._schema.arguments, strict=False)
+            if isinstance(value, Tensor) and argument.alias_info is not None and argument.alias_info.is_write
+        ]
+        for tensor in written:
+            if tensor.is_floating_point():
+                self.shadows.ensure(tensor)
+        shadow_args, shadow_kwargs = _map(self._shadow, args), _map(self._shadow, kwargs)
+        before = [tensor.untyped_storage()._cdata for tensor in _tensors((args, kwargs))]
+        out = func(*args, **kwargs)
+        fresh = [t for t in _tensors(out) if t.untyped_storage()._cdata not in before]
+        if any(not t.is_floating_point() for t in (*fresh, *written)):
+            self.refuse(func, "makes something discrete, and the rule for it is not known")
+            for tensor in fresh:
+                if tensor.is_floating_point():
+                    self.shadows.put(tensor, tensor.to(torch.float64))
+            return out
+        if not fresh and not written:
+            return out
+        try:
+            shadow = func(*shadow_args, **shadow_kwargs)
+        except Exception as error:
+            raise DirectLossError(f"{func} at {here()} could not be followed: {error}") from error
+        for tensor, value in zip(_tensors(out), _tensors(shadow), strict=True):
+            if tensor.untyped_storage()._cdata not in before:
+                self.shadows.put(tensor, value)
+                if tensor.numel() <= 16:
+                    self.made[tensor.untyped_storage()._cdata] = here()
+        if not written:
+            monotone.note(self.images, self.shadows, name, args, kwargs, out)
+        return out
+
+    def _shadow(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return self.shadows.of(value) if value.is_floating_point() else value
+        return torch.float64 if isinstance(value, torch.dtype) and value.is_floating_point else value
+
+    def _written(self, into: Tensor, out: Tensor) -> Tensor:
+        """The result of an operation in place."""
+        carries = self.shadows.carries(out)
+        if carries and into.is_floating_point():
+            self.shadows.ensure(into)
+        if self.shadows.carries(into):
+            self.shadows.of(into).copy_(self.shadows.of(out))
+        return into.copy_(out)
+
+    def _to_python(self, func: Any, tensor: Tensor, origins: int) -> Any:
+        if self.shadows.carries(tensor) and not self.constant(tensor):
+            self.leak(".item()")
+        if tensor.dtype == torch.bool:
+            self.guards |= origins
+        else:
+            self.used |= origins
+        return func(tensor)
+
+    def leak(self, how: str) -> None:
+        """A score becomes a Python number, and is lost to sight."""
+        raise DirectLossError(
+            f"metric must keep scores in tensors, but {here()} takes their values out with {how}. Compare tensors with "
+            "each other, and convert only the result."
+        )
+
+    def refuse(self, func: Any, why: str) -> None:
+        """An operation that may not matter to the result; if it does, the record fails."""
+        name = func._schema.name.split("::")[1]
+        self.fresh |= self.decider.begin(here(), name, f"{name} {why}")
+
+    def constant(self, tensor: Tensor) -> bool:
+        """Whether a tensor holds the same values for the real and the witness scores."""
+        before, self.paused = self.paused, True
+        shadow = self.shadows.of(tensor)
+        near = torch.isclose(tensor.detach().to(torch.float64), shadow, rtol=1e-6, atol=1e-12, equal_nan=True)
+        same = bool(near.all())
+        self.paused = before
+        return same
+
+    def begin(self, name: str) -> None:
+        """A decision begins."""
+        self.fresh |= self.decider.begin(here(), name, chosen=bool(self.before))
+
+    def operand(self, value: Any, other: Any = None) -> Operand:
+        """A side of a comparison, in the type in which it is compared."""
+        if not isinstance(value, Tensor):
+            kind = other.dtype if isinstance(other, Tensor) and other.is_floating_point() else torch.float64
+            value = torch.tensor(value, dtype=kind, device=other.device if isinstance(other, Tensor) else None)
+        elif not self.shadows.carries(value):
+            value = value.to(torch.result_type(value, other))
+        return Operand(value, self.shadows.of(value))
+
+    def signs(self, x: Any, y: Any) -> Tensor:
+        """The answers to ``sign(x - y)``, int8, broadcast."""
+        a, b = self.operand(x, y), self.operand(y, x)
+        shape: torch.Size = torch.broadcast_shapes(a.real.shape, b.real.shape)  # type: ignore[no-untyped-call]
+        if shape.numel() > CELLS:
+            raise DirectLossError(
+                f"metric must compare at most {CELLS:,} pairs at once, but {here()} compares {shape.numel():,}. Use "
+                "fewer scores, or a task of directloss.tasks."
+            )
+        if shape.numel() == 0:
+            return torch.zeros(shape, dtype=torch.int8, device=a.real.device)
+        return self._answers(a, b).reshape(shape)
+
+    def _answers(self, x: Operand, y: Operand) -> Tensor:
+        with self._aside():
+            return self.decider.answer(ask(self.images, x, y, self.m))
+
+    def ranked(self, x: Tensor, dim: int) -> Tensor:
+        """Numbers in the order of ``x`` along ``dim``: what an operation that only compares may be run on instead."""
+        if x.dim() == 0 or x.numel() == 0:
+            return x
+        rows = x.movedim(dim, -1)
+        real, dark = rows.detach(), self.shadows.of(x).movedim(dim, -1)
+        spots = torch.arange(x.numel(), device=x.device).reshape(x.shape).movedim(dim, -1)
+        n = rows.shape[-1]
+        if rows.numel() * n > CELLS:
+            raise DirectLossError(
+                f"metric must sort at most {int(CELLS**0.5):,} scores at once, but {here()} sorts lists of {n:,}. It "
+                'costs their square: use fewer scores, directloss.DirectLoss, or the name "ap" for average precision.'
+            )
+        left, right = (
+            Operand(real.unsqueeze(side), dark.unsqueeze(side), x, spots.unsqueeze(side)) for side in (-1, -2)
+        )
+        answers = self._answers(left, right)
+        if not self.decider.replays:
+            return x
+        wins = (answers.reshape(*rows.shape, n) > 0).sum(-1)
+        return wins.to(x.dtype).movedim(-1, dim).contiguous()
+
+    def chosen(self, out: Tensor, shadow: Tensor) -> Tensor:
+        """A new tensor of values picked by decisions."""
+        self.shadows.put(out, shadow)
+        return out
+
+
+class Watch(TorchFunctionMode):
+    """Sees what tensor operations do not show: the ways out of torch."""
+
+    LEAKS = ("tolist", "numpy", "__array__", "data_ptr", "__dlpack__", "__array_interface__")
+
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        self.run_ = run
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Pass on, unless values leave torch."""
+        name = getattr(func, "__name__", "")
+        if name in self.LEAKS and args and isinstance(args[0], Tensor):
+            if self.run_.shadows.carries(args[0]) and not self.run_.constant(args[0]):
+                self.run_.leak(f".{name}()")
+            self.run_.used |= self.run_.shadows.origins(args[0])
+        return func(*args, **(kwargs or {}))
+
+
+def _tensors(tree: Any) -> Iterator[Tensor]:
+    """All tensors in nested lists, tuples and dicts."""
+    if isinstance(tree, Tensor):
+        yield tree
+    elif isinstance(tree, list | tuple):
+        for part in tree:
+            yield from _tensors(part)
+    elif isinstance(tree, dict):
+        for part in tree.values():
+            yield from _tensors(part)
+
+
+def _map(function: Callable[[Any], Any], tree: Any) -> Any:
+    """The function of every leaf."""
+    if isinstance(tree, list | tuple):
+        return type(tree)(_map(function, part) for part in tree)
+    if isinstance(tree, dict):
+        return {key: _map(function, part) for key, part in tree.items()}
+    return function(tree)

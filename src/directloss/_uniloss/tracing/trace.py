@@ -1,0 +1,294 @@
+"""Recording a metric and running it again with other answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from directloss import kernels
+from directloss._checks import DirectLossError, check_finite, check_scores, check_tensor, fail
+from directloss._uniloss.comparisons import Comparisons, Differences, General
+from directloss._uniloss.tracing.calls import as_scalar, call_metric, name_of
+from directloss._uniloss.tracing.closure import closing
+from directloss._uniloss.tracing.course import Course
+from directloss._uniloss.tracing.deciders import Decision, Recorder, Replayer
+from directloss._uniloss.tracing.explanation import Explanation, Step
+from directloss._uniloss.tracing.run import Run, Watch
+from directloss._uniloss.tracing.shadows import domain_of
+from directloss._uniloss.tracing.sites import Site
+from directloss._uniloss.tracing.variables import Variables, collect
+
+Metric = Callable[[Tensor, Tensor], Any]
+GENERAL_MOST = 1 << 22
+"""The most comparisons of general form: 48 anchors then take some 0.2 GB, and a step some 20 s."""
+
+LONGEST = 200
+"""A replay may make this many decisions more than ten times those of the record; then a loop does not end."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The comparisons that a metric made, and the metric as a function of their signs.
+
+    Examples:
+        >>> found = record(lambda s, t: ((s > 0) == t).float().mean(), torch.tensor([2.0, -1.0]), torch.tensor([1, 1]))
+        >>> found.comparisons.count
+        2
+        >>> found.replay(torch.tensor([1, 1])), found.replay(torch.tensor([-1, -1]))
+        (tensor(1.), tensor(0.))
+    """
+
+    metric: Metric
+    scores: Tensor
+    target: Tensor
+    variables: Variables
+    domain: str
+    frozen: frozenset[Site]
+    """Sites whose decisions keep the answer of the recorded scores."""
+    decisions: tuple[Decision, ...] = ()
+    kept: Tensor | None = None
+    """The numbers of the variables that are left after pruning; None for all."""
+    turn: Tensor | None = None
+    """-1 for those of them that are looked at the other way round, ``s_j - s_i``."""
+    value: Tensor | None = None
+    """What the metric returned."""
+    guards: tuple[Site, ...] = field(default=())
+    length: int = 0
+    """How many decisions were made, those included that do not matter."""
+
+    @property
+    def comparisons(self) -> Comparisons:
+        """f: what is compared, as a function of the flattened scores."""
+        everything = self._everything()
+        if self.kept is None:
+            return everything
+        if isinstance(everything, General):
+            return everything.take(self.kept)
+        left, right = everything.left[self.kept], everything.right[self.kept]
+        offset = None if everything.offset is None else everything.offset[self.kept]
+        if self.turn is not None:
+            swap = (self.turn < 0) & (right >= 0)
+            left, right = torch.where(swap, right, left), torch.where(swap, left, right)
+        return Differences(left, right, offset)
+
+    def _everything(self) -> Differences | General:
+        simple = Differences(self.variables.left(), self.variables.right(), self.variables.offset())
+        if self.variables.marks.numel() == 0:
+            return simple
+        general = self._general()
+        if not simple.count:
+            return General(general, self.variables.count)
+        return General(lambda scores: torch.cat((simple.values(scores), general(scores))), self.variables.count)
+
+    def answers(self, scores: Tensor) -> Tensor:
+        """The signs of the comparisons for any scores, -1, 0 or +1."""
+        return torch.sign(self.comparisons.values(scores.detach().reshape(-1))).to(torch.int8)
+
+    def replay(self, answers: Tensor, strict: bool = True) -> Tensor:
+        """g: the metric where the comparisons have these signs.
+
+        Args:
+            answers: shape ``(l,)``, -1, 0 or +1 for each comparison.
+            strict: whether a question that was never recorded is an error; else the recorded scores answer it.
+        """
+        replayer = self._replayer(self._complete(answers.to(self.scores.device)))
+        with torch.no_grad():
+            value = self._run(self.scores.clone(), replayer)
+        if strict and replayer.unknown:
+            where = ", ".join(f"{count} at {site}" for site, count in replayer.unknown.items())
+            fail(
+                "metric",
+                "must ask the same questions for all scores",
+                f"asking {sum(replayer.unknown.values())} questions that were not recorded ({where})",
+                "Use anchors in score space, which need no replay.",
+            )
+        return value
+
+    def _replayer(self, answers: Tensor, keep: bool = False) -> Replayer:
+        return Replayer(self.variables, answers, self.frozen, LONGEST + 10 * self.length, keep)
+
+    def _complete(self, answers: Tensor) -> Tensor:
+        """Answers for all variables, those that were pruned included.
+
+        Two scores of the same group stand in the order of their wins against the others. Where both have won the same
+        comparisons, their order is of no importance, but they are equal only if they are equal to a third score.
+        """
+        answers = answers.to(torch.int8)
+        if self.kept is None:
+            return answers
+        if self.turn is not None:
+            answers = answers * self.turn.to(torch.int8)
+        full = torch.zeros(self.variables.count, dtype=torch.int8, device=answers.device)
+        full[self.kept] = answers
+        codes, m = self.variables.pairs, self.variables.m
+        i, j = codes // m, codes % m
+        dropped = torch.ones(codes.numel(), dtype=torch.bool, device=codes.device)
+        dropped[self.kept[self.kept < codes.numel()]] = False
+        given = torch.where(dropped, 0, full[: codes.numel()]).long()
+        tie = (~dropped & (given == 0)).long()
+        wins, ties = (torch.zeros(m, dtype=torch.long, device=codes.device) for _ in range(2))
+        wins.index_add_(0, i, given).index_add_(0, j, -given)
+        ties.index_add_(0, i, tie).index_add_(0, j, tie)
+        lead = torch.sign(wins[i] - wins[j])
+        lead = torch.where((lead == 0) & (ties[i] + ties[j] == 0), 1, lead)
+        full[: codes.numel()] = torch.where(dropped, lead, full[: codes.numel()]).to(torch.int8)
+        return full
+
+    def _run(
+        self, scores: Tensor, replayer: Replayer, aside: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> Tensor:
+        run = Run(scores, self.domain, replayer, aside)
+        with kernels.use("tensor"), Watch(run), run:
+            result = call_metric(self.metric, scores, self.target)
+        return as_scalar(result, scores)
+
+    def _general(self) -> Callable[[Tensor], Tensor]:
+        """The comparisons of general form, as the recorded course of the metric makes them of other scores."""
+        now = replace(self, kept=None, turn=None)._recorded
+        replayer = self._replayer(now, keep=True)
+        scores = self.scores.clone()
+        course = Course(scores)
+        with torch.no_grad(), course:
+            self._run(scores, replayer, course.aside)
+        groups = replayer.kept
+        assert groups is not None
+        run = course.towards([side.whole for group in groups for side in group.sides[:2]])
+        entries = [[side.entries(group.sides[2], group.at) for side in group.sides[:2]] for group in groups]
+        order = torch.cat([group.number for group in groups]).argsort()
+
+        def values(flat: Tensor) -> Tensor:
+            sides = iter(run(flat.reshape(scores.shape).to(scores.dtype)))
+            found = []
+            for group, places in zip(groups, entries, strict=True):
+                x, y = (next(sides).reshape(-1)[place] for place in places)
+                found.append(group.turn * (x - y))
+            return torch.cat(found)[order].to(flat.dtype)
+
+        return values
+
+    @property
+    def _recorded(self) -> Tensor:
+        """The answers that were recorded, for all variables."""
+        out = torch.zeros(self.variables.count, dtype=torch.int8, device=self.scores.device)
+        for decision in self.decisions:
+            for asked in decision.asked:
+                number = self.variables.number(asked)
+                out[number[number >= 0]] = (asked.real * asked.turn)[number >= 0]
+        return out
+
+    def along(self, wanted: Comparisons) -> Trace:
+        """The same record, for comparisons that come in another order and direction."""
+        if not isinstance(wanted, Differences) or wanted.any_alone:
+            return self
+        left, right, _ = wanted.parts(torch.arange(wanted.count, device=self.scores.device))
+        codes = torch.minimum(left, right) * self.variables.m + torch.maximum(left, right)
+        kept = torch.searchsorted(self.variables.pairs, codes)
+        return replace(self, kept=kept, turn=torch.where(left < right, 1, -1))
+
+    def explain(self) -> Explanation:
+        """What was found, for people to read."""
+        steps: dict[tuple[str, str], list[int]] = {}
+        for decision in self.decisions:
+            count = collect(decision.asked, self.variables.m, self.scores.device).count
+            if count:
+                steps.setdefault((str(decision.site), decision.operation), []).append(count)
+        return Explanation(
+            name_of(self.metric),
+            tuple(Step(where, what, len(counts), sum(counts)) for (where, what), counts in steps.items()),
+            self.variables.count,
+            self.variables.count if self.kept is None else self.kept.numel(),
+            self.variables.pairs.numel(),
+            self.variables.places.numel(),
+            self.variables.marks.numel(),
+            tuple(dict.fromkeys(map(str, self.guards))),
+        )
+
+
+def record(metric: Metric, scores: Tensor, target: Tensor, follow: bool = False) -> Trace:
+    """Run a metric once and write down what it compares.
+
+    Args:
+        metric: ``metric(scores, target)`` returns one number.
+        scores: floating point, finite, any shape.
+        target: whatever the metric takes.
+        follow: decisions that only steer Python code ("if every score is in [0, 1]") are frozen; True makes
+            variables of them as well.
+    """
+    if not callable(metric):
+        fail("metric", "must be a function metric(scores, target)", f"a {type(metric).__name__}")
+    scores, target = check_scores(scores, 0, "(...)").detach(), check_tensor("target", target)
+    check_finite(scores)
+    # Half precision makes ties of different scores; the comparisons themselves are the same in float32.
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32)).clone(memory_format=torch.contiguous_format)
+    recorder = Recorder()
+    own = scores.clone()
+    run = Run(own, domain_of(scores), recorder)
+    with torch.no_grad(), kernels.use("tensor"), Watch(run), run:
+        result = call_metric(metric, own, target)
+    needed = _needed(run, result, recorder, follow)
+    value = as_scalar(result, scores)
+    decisions = [decision for k, decision in enumerate(recorder.decisions) if needed >> k & 1]
+    _check(run, result, decisions)
+    sites = {decision.site for decision in decisions}
+    idle = [(k, d) for k, d in enumerate(recorder.decisions) if not needed >> k & 1 and d.site not in sites]
+    guards = tuple(d.site for k, d in idle if run.guards >> k & 1 and _asks(d))
+    questions = [asked for d in decisions for asked in d.asked] + closing(decisions, scores.shape, scores.device)
+    variables = collect(questions, scores.numel(), scores.device)
+    if variables.count == 0:
+        fail(
+            "metric",
+            "must compare scores with each other or with a constant",
+            f"{name_of(metric)}, in which no comparison was found",
+            "If it returns the same for all scores, there is nothing to learn.",
+        )
+    if variables.marks.numel() > GENERAL_MOST:
+        fail(
+            "metric",
+            f"must make at most {GENERAL_MOST:,} comparisons that are no differences of scores",
+            f"{name_of(metric)}, which makes {variables.marks.numel():,}",
+            "Use a smaller batch.",
+        )
+    frozen = frozenset(d.site for _, d in idle)
+    return Trace(
+        metric, scores, target, variables, domain_of(scores), frozen, tuple(decisions), value=value, guards=guards,
+        length=len(recorder.decisions),
+    )  # fmt: skip
+
+
+def _asks(decision: Decision) -> bool:
+    return any(bool((asked.kind != 0).any()) for asked in decision.asked)
+
+
+def _needed(run: Run, result: Any, recorder: Recorder, follow: bool) -> int:
+    """The decisions that the result depends on."""
+    needed = run.used
+    if isinstance(result, Tensor):
+        needed |= run.shadows.origins(result)
+    asks = any(_asks(d) for k, d in enumerate(recorder.decisions) if needed >> k & 1)
+    carries = isinstance(result, Tensor) and run.shadows.carries(result)
+    # A metric that ends in an "if" has nothing but such decisions.
+    return needed | run.guards if follow or not (asks or carries) else needed
+
+
+def _check(run: Run, result: Any, decisions: list[Decision]) -> None:
+    """Refuse what is no function of comparisons."""
+    for decision in decisions:
+        if decision.problem:
+            raise DirectLossError(
+                f"metric must be made of comparisons, but at {decision.site} {decision.problem}. Write it with "
+                "comparisons, sort, topk, argmax or rounding."
+            )
+    if isinstance(result, Tensor) and run.shadows.carries(result) and not run.constant(result):
+        site = run.made.get(result.untyped_storage()._cdata)
+        mixed = "It also decides, " if decisions else "It is differentiable already, "
+        fail(
+            "metric",
+            "must depend on comparisons of scores alone",
+            f"computed from the values of scores (the result is made at {site or 'an unknown line'})",
+            mixed + "and its own gradient can be used: call it and backward() on the result.",
+        )
