@@ -62,14 +62,14 @@ def exact(expected: Any, scores: Tensor, target: Tensor, task: Any) -> Tensor:
 def test_the_gradient_of_a_ranking_is_that_of_plackett_luce(name: str, sign: int | str) -> None:
     """Up to a bias of order epsilon, and a sampling error of order 1 / sqrt(epsilon * samples)."""
     wanted = exact(plackett_luce, SCORES, LABELS, dl.tasks.get(name))
-    found = gradient(SCORES, LABELS, name, sign=sign, epsilon=0.05, samples=300_000)
+    found = gradient(SCORES, LABELS, name, sign=sign, noise=1, epsilon=0.05, samples=300_000)
     torch.testing.assert_close(found, wanted, rtol=0.1, atol=0.006)
 
 
 @pytest.mark.parametrize("name", ["f1", "iou", "mcc", "balanced_accuracy", "precision"])
 def test_the_gradient_of_decisions_is_that_of_independent_ones(name: str) -> None:
     wanted = exact(independent_decisions, SCORES, LABELS, dl.tasks.get(name))
-    found = gradient(SCORES, LABELS, name, sign="both", epsilon=0.05, samples=300_000)
+    found = gradient(SCORES, LABELS, name, sign="both", noise=1, epsilon=0.05, samples=300_000)
     torch.testing.assert_close(found, wanted, rtol=0.1, atol=0.006)
 
 
@@ -78,22 +78,22 @@ def test_the_gradient_of_classes_is_that_of_the_softmax() -> None:
     leaf = scores.clone().requires_grad_()
     (wanted,) = torch.autograd.grad(1 - torch.softmax(leaf, -1)[0, 0], leaf)
     torch.testing.assert_close(
-        gradient(scores, target, "accuracy", epsilon=0.05, samples=200_000), wanted, rtol=0.05, atol=0.003
+        gradient(scores, target, "accuracy", noise=1, epsilon=0.05, samples=200_000), wanted, rtol=0.05, atol=0.003
     )
     single = torch.tensor([0.4], dtype=torch.float64)
     leaf = single.clone().requires_grad_()
     (wanted,) = torch.autograd.grad(1 - torch.sigmoid(leaf).sum(), leaf)
-    found = gradient(single, torch.tensor([1]), "error", epsilon=0.05, samples=200_000)
+    found = gradient(single, torch.tensor([1]), "error", noise=1, epsilon=0.05, samples=200_000)
     torch.testing.assert_close(found, wanted, rtol=0.05, atol=0.003)
 
 
 def test_the_scale_of_the_noise_is_the_unit_of_the_scores() -> None:
     """Scores, noise and epsilon times ten: the same draws, and a tenth of the gradient."""
-    plain = gradient(SCORES, LABELS, "ap", epsilon=0.4, samples=50)
+    plain = gradient(SCORES, LABELS, "ap", noise=1, epsilon=0.4, samples=50)
     wide = gradient(10 * SCORES, LABELS, "ap", epsilon=4.0, noise=10.0, samples=50)
     torch.testing.assert_close(wide, plain / 10)
     torch.testing.assert_close(gradient(10 * SCORES, LABELS, "ap", noise=10.0, samples=50),
-                               gradient(SCORES, LABELS, "ap", samples=50) / 10)  # fmt: skip
+                               gradient(SCORES, LABELS, "ap", noise=1, samples=50) / 10)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", [*dl.tasks.names(), "ndcg@2", "precision@2"])

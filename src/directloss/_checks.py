@@ -259,7 +259,7 @@ def warn_of_probabilities(scores: Tensor) -> None:
     if bool((low >= 0) & (high <= 1) & (low < high)):
         warn_once(
             "probabilities as decisions",
-            "Every decision is yes: all scores lie between 0 and 1, and a decision is yes where its score is above 0. If "
-            "they are logits, the network says yes to everything. If they are probabilities, pass logits instead, or "
-            "scores - 0.5 for a threshold of 0.5.",
+            "Every decision is yes: all scores lie between 0 and 1, and a decision is yes where its score is above 0. "
+            "If they are logits, the network says yes to everything. If they are probabilities, pass logits instead, "
+            "or scores - 0.5 for a threshold of 0.5.",
         )

@@ -63,7 +63,7 @@ def direct_loss(
             follows the noise and the task (`directloss.epsilon`).
         sign: +1 moves away from worse outputs, -1 towards better ones, ``"both"`` takes the mean of the two;
             ``"auto"`` is +1 for rankings and ``"both"`` for everything else.
-        noise: the scale of the noise; ``"auto"`` is 1, the unit of logits. 0 or None adds none.
+        noise: the scale of the noise; ``"auto"`` is 0.5, half a logit. 0 or None adds none.
         samples: how many draws are averaged; ``"auto"`` makes 4,096 perturbed scores in all, at least one per score.
         generator: the source of the noise; by default the global one of the scores' device.
         reduction: ``"mean"``, ``"sum"`` or ``"none"`` over the problems of the batch.

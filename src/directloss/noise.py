@@ -20,6 +20,8 @@ from torch import Tensor
 
 from directloss._checks import check_choice, check_count, check_generator, check_not_negative, fail
 
+SCALE = 0.5
+"""``noise="auto"``: half a logit. A network that is sure of itself has scores much larger than that."""
 DRAWN = 4096
 """``samples="auto"`` draws this many perturbed scores in all, or one for each score where there are more: a long list
 averages over its own items, and a call never costs much more than one that is twice as long as the scores."""
@@ -68,6 +70,6 @@ def check_noise(noise: object, samples: object, generator: object) -> Noise:
     """The settings of the noise; ``"auto"`` and None are understood."""
     if isinstance(noise, str) and noise != "auto":
         fail("noise", 'must be a number of at least 0 or "auto"', repr(noise))
-    scale = 1.0 if isinstance(noise, str) else 0.0 if noise is None else check_not_negative("noise", noise)
+    scale = SCALE if isinstance(noise, str) else 0.0 if noise is None else check_not_negative("noise", noise)
     count = None if isinstance(samples, str) and samples == "auto" else check_count("samples", samples)
     return Noise(scale, count, check_generator(generator))
