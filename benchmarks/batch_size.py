@@ -62,7 +62,7 @@ def make_loss(method: str, rows: int, seed: int) -> Loss:
     name, plus, size = method.partition("+")
     if not plus:
         return loss_of(name, PEERS_OWN.get(name, 0.0), rows, seed)
-    memory, loss_fn = dl.ScoreMemory(int(size)), dl.DirectLoss("ap")
+    memory, loss_fn = dl.ScoreMemory(int(size)), dl.DirectLoss("ap", warm_up=0)
     return lambda scores, told: loss_fn(*memory(scores, told[:, 0]))
 
 

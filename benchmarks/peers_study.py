@@ -80,7 +80,7 @@ def loss_of(method: str, own: float, rows: int, seed: int) -> Loss:
         "x-ent": cross_entropy,
         "focal": partial(focal, gamma=own),
         "hinge-ap": dl.HingeLoss("ap"),
-        "pos-ap": dl.DirectLoss("ap"),
+        "pos-ap": dl.DirectLoss("ap", noise=0, sign=+1, warm_up=0),
         "uniloss-ap": dl.UniLoss("ap", generator=generator("anchors", seed)),
         "smooth-ap": partial(smooth_ap, temperature=own),
         "blackbox-ap": partial(blackbox_ap, step=own),
@@ -106,7 +106,7 @@ def columns(root: Path) -> dict[str, Callable[[], tables.Table]]:
     return {
         **{name: partial(tables.keel, name) for name in tables.KEEL},
         "digits, 8": partial(tables.digit, 8),
-        "MNIST, 5": partial(tables.mnist_digit, root, 5),
+        "MNIST, 5": partial(tables.image_class, root, "mnist", 5),
         "census-income": lambda: tables.census(root)[0],
     }
 
@@ -131,7 +131,7 @@ class Trainer:
             batch_size=BATCH,
             seed=seed,
         )
-        looking = _Looking({"val_ap": val, "test_ap": test})
+        looking = Looking({"val_ap": val, "test_ap": test})
         began = time.perf_counter()
         trained = train(model, loss, Part(part.x, told), schedule, looking)
         step = (time.perf_counter() - began - looking.seconds) / STEPS
@@ -139,7 +139,7 @@ class Trainer:
         return Outcome({**best, "milliseconds": 1000 * step}, trained.diverged_at)
 
 
-class _Looking:
+class Looking:
     """AP of some parts, and the time that it took."""
 
     def __init__(self, parts: dict[str, Part]) -> None:

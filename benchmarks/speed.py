@@ -12,6 +12,7 @@ import argparse
 import resource
 import subprocess
 import sys
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -22,6 +23,9 @@ from benchmarks.timing import Loss, imbalanced, seconds, step
 
 NEGATIVE_LONGEST = 100_000
 TARGETS = {
+    ("direct loss, default", 512): (8.0, "BCE"),
+    ("direct loss, default", 100_000): (1.5, "sort"),
+    ("direct loss, default", 1_000_000): (1.5, "sort"),
     ("direct loss, +1", 512): (3.0, "BCE"),
     ("direct loss, +1", 10_000): (2.5, "sort"),
     ("direct loss, +1", 100_000): (1.6, "sort"),
@@ -31,10 +35,12 @@ TARGETS = {
 
 
 def ours() -> dict[str, tuple[Loss, int]]:
-    """Our two updates, by the name of the row; with the longest list to measure."""
+    """The default, and the paper's two updates, by the name of the row; with the longest list to measure."""
+    paper = partial(dl.direct_loss, task="ap", noise=0)
     return {
-        "direct loss, +1": (lambda s, t: dl.direct_loss(s, t, "ap"), 10**9),
-        "direct loss, -1": (lambda s, t: dl.direct_loss(s, t, "ap", sign=-1), NEGATIVE_LONGEST),
+        "direct loss, default": (lambda s, t: dl.direct_loss(s, t, "ap"), 10**9),
+        "direct loss, +1": (lambda s, t: paper(s, t, sign=+1), 10**9),
+        "direct loss, -1": (lambda s, t: paper(s, t, sign=-1), NEGATIVE_LONGEST),
     }
 
 
@@ -95,8 +101,13 @@ def queries() -> str:
     many, labels = scores.reshape(256, 200), target.reshape(256, 200).clone()
     labels[:, 0], labels[:, 1] = 1, 0
     loss, _ = ours()["direct loss, +1"]
-    ratio = seconds(step(loss, many, labels)) / seconds(step(loss, scores, target))
-    return f"256 lists of 200 items: {ratio:.2f}x one list of 51,200, goal 5x: {'met' if ratio <= 5 else 'NOT MET'}"
+    plain = seconds(step(loss, many, labels))
+    ratio = plain / seconds(step(loss, scores, target))
+    noisy = seconds(step(ours()["direct loss, default"][0], many, labels)) / plain
+    return (
+        f"256 lists of 200 items: {ratio:.2f}x one list of 51,200, goal 5x: {'met' if ratio <= 5 else 'NOT MET'}; "
+        f"the default {noisy:.2f}x the paper's update, goal 3x: {'met' if noisy <= 3 else 'NOT MET'}"
+    )
 
 
 def memory(n: int = NEGATIVE_LONGEST) -> str:

