@@ -1,10 +1,6 @@
-"""The recipe of CONTRIBUTING: a task is its file, a line of the registry, its enumerator and a row of docs; all the rest
-follows. Here specificity goes through it.
-"""
+"""The recipe of CONTRIBUTING: a task is its file, a line of the registry, its enumerator and a row of docs."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -29,11 +25,10 @@ CASE = Case(draw, outputs(lambda tp, fp, fn, tn: tn / (fp + tn) if fp + tn else 
 
 
 @pytest.fixture
-def _registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_registry, "_entries", dict(_registry._entries))
     monkeypatch.setattr(_registry, "_meant", dict(_registry._meant))
     dl.tasks.register("specificity", Specificity, "the share of the negatives that are left alone")  # 2. its line
-    yield
 
 
 @pytest.mark.usefixtures("_registered")

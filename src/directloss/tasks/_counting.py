@@ -49,8 +49,9 @@ class CountTask(Task):
         """The metric as a function of float64 counts that broadcast against each other."""
 
     def loss_of_counts(self, tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
-        """L as a function of the counts: ``1 - metric``."""
-        return 1 - self.metric(tp, fp, fn, tn)
+        """L as a function of the counts, ``1 - metric``; in the shape of all of them, also of those it does not use."""
+        shape = torch.broadcast_shapes(tp.shape, fp.shape, fn.shape, tn.shape)
+        return (1 - self.metric(tp, fp, fn, tn)).expand(shape)
 
     def predict(self, scores: Tensor) -> Tensor:
         """1 where the score is above 0, else 0; in the type of the scores."""
