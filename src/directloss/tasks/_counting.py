@@ -50,8 +50,7 @@ class CountTask(Task):
 
     def loss_of_counts(self, tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
         """L as a function of the counts, ``1 - metric``; in the shape of all of them, also of those it does not use."""
-        shape = torch.broadcast_shapes(tp.shape, fp.shape, fn.shape, tn.shape)
-        return (1 - self.metric(tp, fp, fn, tn)).expand(shape)
+        return (1 - self.metric(tp, fp, fn, tn)).expand((tp + fp + fn + tn).shape)
 
     def predict(self, scores: Tensor) -> Tensor:
         """1 where the score is above 0, else 0; in the type of the scores."""
