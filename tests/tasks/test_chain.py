@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -208,3 +209,20 @@ def test_wrong_calls(task: Chain, scores: Any, target: Any, options: dict[str, A
     with pytest.raises(dl.DirectLossError) as caught:
         dl.direct_loss(scores, target, task, **options)
     assert message in str(caught.value)
+
+
+def test_the_likelihood_is_that_of_a_conditional_random_field() -> None:
+    """Against the sum over all labellings, with padding at the end."""
+    draw = torch.Generator().manual_seed(1)
+    scores = torch.randn(2, 4, 3, dtype=torch.float64, generator=draw)
+    transitions = torch.randn(3, 3, dtype=torch.float64, generator=draw).requires_grad_()
+    target = torch.tensor([[0, 2, 1, 1], [2, 0, 1, -1]])
+    task = Chain(transitions)
+    found = task.likelihood(scores, target)
+    assert found is not None
+    for problem, length in enumerate((4, 3)):
+        every = torch.tensor(list(product(range(3), repeat=length)))
+        each = length * task.score(scores[problem, :length].expand(len(every), -1, -1), every)
+        wanted = (each.logsumexp(0) - length * task.score(scores[problem, :length], target[problem, :length])) / length
+        torch.testing.assert_close(found[problem], wanted)
+    assert torch.autograd.grad(found.sum(), transitions)[0].any()

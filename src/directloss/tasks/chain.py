@@ -7,6 +7,7 @@ from torch import Tensor
 
 from directloss._checks import IGNORE, check_finite, check_tensor, fail
 from directloss.tasks._labels import Cost, LabelTask
+from directloss.tasks._likelihood import wide
 
 
 class Chain(LabelTask):
@@ -77,6 +78,18 @@ class Chain(LabelTask):
         at = output.clamp(min=0)
         steps = self.transitions.to(unary)[at[..., :-1], at[..., 1:]] * real[..., 1:]
         return unary + steps.sum(-1) / real.sum(-1).clamp(min=1)
+
+    def likelihood(self, scores: Tensor, target: Tensor) -> Tensor | None:
+        """Of a conditional random field: ``log sum_y exp(T F(y)) / T - F(target)``, by the forward recursion."""
+        if self.transitions is None:
+            return super().likelihood(scores, target)
+        target, scores = self.truth(target), wide(scores)
+        real, between = target != IGNORE, self.transitions.to(scores)
+        total = scores[..., 0, :]
+        for place in range(1, scores.shape[-2]):
+            arrived = (total[..., :, None] + between).logsumexp(-2) + scores[..., place, :]
+            total = torch.where(real[..., place, None], arrived, total)
+        return total.logsumexp(-1) / real.sum(-1).clamp(min=1) - self.score(scores, target)
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
         super().check(scores, target, check_values)
