@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "task": {"_checks"},
     "_registry": {"_checks", "task"},
     "_problem": {"_checks", "_registry", "task"},
-    "_loss": {"_checks", "_problem", "_registry", "distributed", "task"},
+    "_loss": {"_checks", "_dynamo", "_problem", "_registry", "distributed", "task"},
     "epsilon": {"_checks", "_problem"},
     "noise": {"_checks"},
     "direct": {

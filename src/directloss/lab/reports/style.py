@@ -15,7 +15,7 @@ INK = "#1f2328"
 RULE = "#d8dee4"
 
 FAMILIES = {
-    "direct": ("#b3122b", "#ff5c72"),
+    "direct": ("#13136c", "#ceeb92"),
     "pos": ("#0072b2", "#56b4e9"),
     "neg": ("#d55e00", "#ff7a2e"),
     "both": ("#4a2bd6", "#7a5cff"),

@@ -159,7 +159,7 @@ def execute(job: FitJob) -> Record:
     measure, method = get_measure(config.metric), parse_method(spec.method)
     parts = prepare(config, job.data, spec.stage)
     scorer = seeded(lambda: Scorer(parts.encoder.width, config.hidden), "weights", "fit", spec.seed)
-    if method.kind == "x-ent":
+    if method.kind in ("x-ent", "direct"):
         start_at_base_rate(scorer, parts.train.y)
     iterations = int(spec.params[STEPS]) if final else config.iterations
     schedule = Schedule(
@@ -199,7 +199,7 @@ def start_at_base_rate(scorer: Scorer, y: Tensor) -> None:
     """Cross-entropy begins with the share of positives as its answer, which it would otherwise spend its time to learn.
 
     A ranking does not depend on the last bias, and the other losses would start far from the decisions they are about,
-    so this is for cross-entropy alone.
+    so this is for cross-entropy alone, and for what warms up with it.
     """
     last = scorer.layers[-1]
     share = float(y.double().mean())
