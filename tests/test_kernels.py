@@ -226,6 +226,10 @@ def test_labels_are_repeated_over_draws(generator: torch.Generator) -> None:
     assert once.gradient is not None
     assert many.gradient is not None
     assert torch.equal(once.gradient, many.gradient)
+    with pytest.raises(dl.DirectLossError, match=r"it is 7 at index \[0, 1, 2\]"):
+        kernels.solve_rankings(
+            draws, torch.where(torch.arange(90).view(3, 30) == 32, 7, target).expand(5, -1, -1), weights
+        )
 
 
 # ---------------------------------------------------------------------------------------------- edges

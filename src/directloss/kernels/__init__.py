@@ -188,10 +188,11 @@ def _solve_compiled(
     # Reshaping is left to numpy from here on: it costs a fraction of what it costs on tensors.
     values = scores.contiguous().numpy()
     shape, n = values.shape, values.shape[-1]
-    while target.dim() > 1 and target.stride(0) == 0:  # the same labels for all draws of noise: read them once
-        target = target[0]
-    labels = np.empty(target.shape, dtype=np.int8)
-    strange = compiled.read_labels(_countable(target).numpy().reshape(-1), labels.reshape(-1), padding) >= 0
+    once = target
+    while once.dim() > 1 and once.stride(0) == 0:  # the same labels for all draws of noise: read them once
+        once = once[0]
+    labels = np.empty(once.shape, dtype=np.int8)
+    strange = compiled.read_labels(_countable(once).numpy().reshape(-1), labels.reshape(-1), padding) >= 0
     if strange and check_values:
         check_labels(target, LABELS if padding else LABELS[:2], BINARY)
     # One for each problem is repeated over leading dimensions, as in broadcasting.
