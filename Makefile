@@ -1,6 +1,6 @@
 # Needs make and Python 3.11 or newer; everything else is installed into .venv.
 PYTHON ?= python3
-EXTRAS ?= dev,integrations,lab,vision
+EXTRAS ?= dev,fit,integrations
 BIN := .venv/bin
 READY := .venv/.installed
 
@@ -38,10 +38,10 @@ format: $(READY) ## Format the code and repair what can be repaired
 
 clean: ## Remove everything that was made
 	rm -rf .venv site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find src repro tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml repro/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("directloss needs Python 3.11 or newer: make PYTHON=python3.11" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[$(EXTRAS)]"
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[$(EXTRAS)]" -e repro
 	@touch $@

@@ -19,17 +19,17 @@ from statistics import mean
 from typing import Any
 
 import torch
+from directloss_repro.data import Part
+from directloss_repro.records import Record
+from directloss_repro.schedule import Schedule, steps_per_epoch
+from directloss_repro.seeding import generator, seeded
+from directloss_repro.training import train
 from torch import Tensor
 
 import directloss as dl
 from benchmarks import tables
 from benchmarks.peers_study import Loss, loss_of, network, skipping_batches_without_positives
 from benchmarks.study import Cell, Outcome, Study, from_command_line, mean_cell, table, values
-from directloss.lab.data import Part
-from directloss.lab.records import Record
-from directloss.lab.schedule import Schedule, steps_per_epoch
-from directloss.lab.seeding import generator, seeded
-from directloss.lab.training import train
 
 SIZES = (64, 256, 1024, 4096)
 EPOCHS = 3

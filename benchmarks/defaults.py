@@ -17,6 +17,11 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from directloss_repro.data import Part
+from directloss_repro.records import Record
+from directloss_repro.schedule import Schedule
+from directloss_repro.seeding import generator, seeded
+from directloss_repro.training import train
 from torch import Tensor, nn
 
 import directloss as dl
@@ -24,11 +29,6 @@ from benchmarks import tables
 from benchmarks.peers import smooth_ap
 from benchmarks.peers_study import Looking, cross_entropy, focal
 from benchmarks.study import Cell, Outcome, Study, from_command_line, gap_cell, mean_cell, table, values
-from directloss.lab.data import Part
-from directloss.lab.records import Record
-from directloss.lab.schedule import Schedule
-from directloss.lab.seeding import generator, seeded
-from directloss.lab.training import train
 
 STEPS, BATCH, HIDDEN, LOOKS = 600, 256, 64, 10
 RATES = (0.001, 0.003, 0.01, 0.03)

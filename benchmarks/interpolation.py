@@ -15,13 +15,13 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import torch
+from directloss_repro.reports.stats import estimate
+from directloss_repro.seeding import generator, seeded
 from torch import Tensor, nn
 
 import directloss as dl
 from benchmarks.uniloss_study import BATCH, digits
 from directloss._uniloss.analysis import DISTANCES
-from directloss.lab.reports.stats import estimate
-from directloss.lab.seeding import generator, seeded
 from directloss.relaxation import DistanceSpline, Interpolation, InverseDistance, interpolation_quality
 
 SURFACES: dict[str, Interpolation] = {

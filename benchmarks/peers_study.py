@@ -26,17 +26,17 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from directloss_repro.data import Part
+from directloss_repro.records import Record
+from directloss_repro.schedule import Schedule
+from directloss_repro.seeding import generator, seeded
+from directloss_repro.training import train
 from torch import Tensor, nn
 
 import directloss as dl
 from benchmarks import tables
 from benchmarks.peers import blackbox_ap, smooth_ap, torchsort_ap
 from benchmarks.study import Cell, Outcome, Study, from_command_line, mean_cell, table, values
-from directloss.lab.data import Part
-from directloss.lab.records import Record
-from directloss.lab.schedule import Schedule
-from directloss.lab.seeding import generator, seeded
-from directloss.lab.training import train
 
 STEPS, BATCH, HIDDEN, LOOKS = 600, 256, 64, 10
 RATES = (0.001, 0.003, 0.01, 0.03)

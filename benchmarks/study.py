@@ -14,9 +14,9 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from directloss.lab.records import Record, RecordFile, RunSpec, commit, make_record, read_records
-from directloss.lab.reports.stats import estimate
-from directloss.lab.runner import set_up_process
+from directloss_repro.records import Record, RecordFile, RunSpec, commit, make_record, read_records
+from directloss_repro.reports.stats import estimate
+from directloss_repro.runner import set_up_process
 
 SEARCH_SEED = 1000
 """Seeds of the search start here, those of the final runs at 0."""

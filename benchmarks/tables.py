@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
+from directloss_repro.data import Part, flip_labels
+from directloss_repro.data.idx import read_images
+from directloss_repro.seeding import generator
 from sklearn.datasets import load_digits
 from torch import Tensor
 
 from directloss._checks import fail
-from directloss.lab.data import Part, flip_labels
-from directloss.lab.data.idx import read_images
-from directloss.lab.seeding import generator
 
 KEEL = ("yeast1", "yeast-0-2-5-6_vs_3-7-8-9", "vehicle1", "vehicle3", "car-good", "kr-vs-k-zero-one_vs_draw")
 """From the package's imbalanced sets, with at least 800 rows and 50 positives, and not solved by a linear model.

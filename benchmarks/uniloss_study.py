@@ -25,6 +25,11 @@ from functools import lru_cache, partial
 from typing import Any
 
 import torch
+from directloss_repro.data import Part
+from directloss_repro.records import Record
+from directloss_repro.schedule import Schedule
+from directloss_repro.seeding import generator, seeded
+from directloss_repro.training import train
 from sklearn.datasets import load_breast_cancer, load_digits
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -32,11 +37,6 @@ from torchmetrics.functional import classification, retrieval
 
 import directloss as dl
 from benchmarks.study import Cell, Outcome, Study, from_command_line, gap_cell, mean_cell, table, values
-from directloss.lab.data import Part
-from directloss.lab.records import Record
-from directloss.lab.schedule import Schedule
-from directloss.lab.seeding import generator, seeded
-from directloss.lab.training import train
 
 Metric = Callable[[Tensor, Tensor], Tensor]
 LEARNING_RATES = (0.001, 0.003, 0.01, 0.03)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import ast
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
 import directloss
 
-SOURCE = Path(__file__).parents[1] / "src" / "directloss"
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "directloss"
+REPRO = ROOT / "repro" / "directloss_repro"
 
 # room -> the rooms of the package that it may import from (its own room is always allowed)
 MAY_IMPORT: dict[str, set[str]] = {
@@ -57,28 +59,26 @@ MAY_IMPORT: dict[str, set[str]] = {
 }  # fmt: skip
 LIBRARY = set(MAY_IMPORT)
 MAY_IMPORT["__init__"] = LIBRARY
-MAY_IMPORT["lab"] = LIBRARY | {"__init__"}
 MAY_IMPORT["integrations"] = LIBRARY | {"__init__"}
-MAY_IMPORT["__main__"] = {"lab"}
-
-# Inside the lab: reports know stored records alone; an experiment declares, and has no training loop and no loss.
-IN_LAB: dict[str, tuple[str, ...]] = {
-    "directloss.lab.reports": (
-        "directloss._checks", "directloss.lab.files", "directloss.lab.reports", "directloss.lab.records",
-    ),
-    "directloss.lab.experiments": (
-        "directloss._checks", "directloss.metrics", "directloss.lab.config", "directloss.lab.data",
-        "directloss.lab.experiments", "directloss.lab.files", "directloss.lab.methods", "directloss.lab.models",
-        "directloss.lab.rules", "directloss.lab.schedule", "directloss.lab.seeding",
-        *(f"directloss.lab.detection.{part}" for part in (
-            "drawing", "evaluation", "proposals", "sampling", "scenes", "views",
-        )),
-    ),
-}  # fmt: skip
+MAY_IMPORT["tabular"] = LIBRARY | {"__init__", "integrations"}
+MAY_IMPORT["cli"] = LIBRARY | {"__init__", "integrations", "tabular"}
+MAY_IMPORT["__main__"] = {"cli"}
 
 # What the library itself may need; everything else belongs to rooms that are extras.
 PACKAGES = {"numba", "numpy", "scipy", "torch"}
-WITH_EXTRAS = {"integrations", "lab"}
+WITH_EXTRAS = {"cli", "integrations", "tabular"}
+
+# The papers may use the whole library, but reports know stored records alone, and an experiment declares: it has no
+# training loop and no loss.
+NEVER: dict[str, tuple[str, ...]] = {
+    "directloss_repro.reports": (
+        "directloss.direct", "directloss.surrogates", "directloss_repro.campaign", "directloss_repro.data",
+        "directloss_repro.methods", "directloss_repro.models", "directloss_repro.training", "torch",
+    ),
+    "directloss_repro.experiments": (
+        "directloss.direct", "directloss.surrogates", "directloss_repro.campaign", "directloss_repro.training",
+    ),
+}  # fmt: skip
 
 
 def imported(path: Path, source: str, module: str) -> Iterator[tuple[int, str]]:
@@ -106,24 +106,37 @@ def is_within(module: str, package: str) -> bool:
     return module == package or module.startswith(package + ".")
 
 
-def breaches(path: Path, source: str, module: str) -> list[str]:
+def breaches(path: Path, source: str) -> list[str]:
+    module = module_name(path)
+    within_library = path.is_relative_to(SOURCE)
+    rule = library_rule(module) if within_library else repro_rule(module)
+    return [f"{module}:{line}: {why}" for line, name in imported(path, source, module) if (why := rule(name))]
+
+
+def library_rule(module: str) -> Callable[[str], str | None]:
     room = room_of(module)
-    found = []
-    for line, name in imported(path, source, module):
+
+    def broken(name: str) -> str | None:
         top = name.split(".")[0]
         if top == "directloss":
             target = room_of(name)
-            narrow = next((allowed for part, allowed in IN_LAB.items() if is_within(module, part)), None)
-            strange = target != room and target not in MAY_IMPORT[room]
-            if strange or (narrow is not None and not any(is_within(name, part) for part in narrow)):
-                found.append(f"{module}:{line}: {room} must not import {name}")
-        elif room not in WITH_EXTRAS and top not in PACKAGES | sys.stdlib_module_names:
-            found.append(f"{module}:{line}: the library must not need {top}")
-    return found
+            return None if target == room or target in MAY_IMPORT[room] else f"{room} must not import {name}"
+        if top == "directloss_repro":
+            return "the library must not know the papers"
+        needed = room not in WITH_EXTRAS and top not in PACKAGES | sys.stdlib_module_names
+        return f"the library must not need {top}" if needed else None
+
+    return broken
+
+
+def repro_rule(module: str) -> Callable[[str], str | None]:
+    refused = [name for part, names in NEVER.items() if is_within(module, part) for name in names]
+    return lambda name: f"must not import {name}" if any(is_within(name, part) for part in refused) else None
 
 
 def module_name(path: Path) -> str:
-    parts = ["directloss", *path.relative_to(SOURCE).with_suffix("").parts]
+    package = SOURCE if path.is_relative_to(SOURCE) else REPRO
+    parts = [package.name, *path.relative_to(package).with_suffix("").parts]
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
@@ -138,7 +151,8 @@ def test_every_room_is_in_the_table() -> None:
 
 
 def test_imports_point_one_way() -> None:
-    found = [line for path in SOURCE.rglob("*.py") for line in breaches(path, path.read_text(), module_name(path))]
+    files = [*SOURCE.rglob("*.py"), *REPRO.rglob("*.py")]
+    found = [line for path in files for line in breaches(path, path.read_text())]
     assert not found, "\n".join(found)
 
 
@@ -147,22 +161,23 @@ def test_the_test_sees_a_breach() -> None:
     for path, source in [
         (engine, "from directloss.tasks.ranking import AveragePrecision"),
         (engine, "from directloss import tasks"),
-        (engine, "def f():\n    import directloss.lab"),
+        (engine, "def f():\n    import directloss_repro"),
         (engine, "import pandas"),
         (engine, "from .tasks import names"),
         (task, "from directloss.direct import direct_loss"),
         (task, "from ..direct import direct_loss"),
         (SOURCE / "_uniloss" / "made_up.py", "from directloss.direct import DirectLoss"),
         (task, "from .. import _uniloss"),
-        (init, "from ..lab import cli"),
+        (init, "from ..cli import app"),
+        (SOURCE / "cli" / "made_up.py", "from directloss_repro.training import train"),
         (SOURCE / "metrics" / "made_up.py", "from directloss.task import Task"),
         (SOURCE / "full_batch.py", "from directloss.integrations.sklearn import DirectLossClassifier"),
-        (SOURCE / "integrations" / "made_up.py", "from directloss.lab.training import train"),
-        (SOURCE / "lab" / "reports" / "made_up.py", "from directloss.lab.training import train"),
-        (SOURCE / "lab" / "experiments" / "made_up.py", "from directloss.direct import direct_loss"),
-        (SOURCE / "lab" / "experiments" / "made_up.py", "from ..training import train"),
+        (SOURCE / "integrations" / "made_up.py", "from directloss_repro.training import train"),
+        (REPRO / "reports" / "made_up.py", "from directloss_repro.training import train"),
+        (REPRO / "experiments" / "made_up.py", "from directloss.direct import direct_loss"),
+        (REPRO / "experiments" / "made_up.py", "from ..training import train"),
     ]:
-        assert len(breaches(path, source, module_name(path))) == 1, source
+        assert len(breaches(path, source)) == 1, source
 
 
 def test_the_test_allows_what_is_right() -> None:
@@ -170,9 +185,9 @@ def test_the_test_allows_what_is_right() -> None:
         (SOURCE / "tasks" / "made_up.py", "from directloss.metrics.ranking import average_precision"),
         (SOURCE / "tasks" / "made_up.py", "from .ranking import RankingTask\nimport math, torch"),
         (
-            SOURCE / "lab" / "made_up.py",
+            REPRO / "made_up.py",
             "import pandas\nimport directloss as dl\nfrom directloss.direct import direct_loss",
         ),
         (SOURCE / "integrations" / "sklearn.py", "import sklearn\nfrom directloss.direct import direct_loss"),
     ]:
-        assert not breaches(path, source, module_name(path)), source
+        assert not breaches(path, source), source

@@ -1,4 +1,4 @@
-"""``python -m directloss`` and ``torchrun -m directloss`` are the command ``directloss``."""
+"""``python -m directloss`` is the command ``directloss``."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import sys
 def main() -> None:
     """Run the command, or say in one line that its packages are missing."""
     try:
-        from directloss.lab.cli import main as run
+        from directloss.cli import main as run
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("directloss"):
             raise
-        sys.exit(f"Error: the command needs {error.name}, which is missing: pip install 'directloss[lab]'")
+        sys.exit(f"Error: the command needs {error.name}, which is missing: pip install 'directloss[fit]'")
     run()
 
 

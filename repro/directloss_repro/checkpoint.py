@@ -1,0 +1,77 @@
+"""Checkpoints of a training that takes long: written whole or not at all, read with suspicion.
+
+The file is one line that names the format, one line with the SHA-256 of the rest, and what `torch.save` writes. It is
+read with ``weights_only=True``, so that a file from elsewhere cannot run code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+
+from directloss._checks import fail
+from directloss_repro.files import whole_file
+
+FORMAT = b"directloss checkpoint 1\n"
+EVERY = 60.0
+"""Seconds between two checkpoints: at most so much work is lost."""
+FOLDER = "checkpoints"
+"""The place of checkpoints in the output folder of a run."""
+
+State = dict[str, Any]
+
+
+class Checkpoint:
+    """The checkpoint of the run ``key``, in ``folder``."""
+
+    def __init__(self, folder: Path, key: str, every: float | None = None) -> None:
+        self.path, self.key = folder / f"{key}.pt", key
+        self.every = EVERY if every is None else every
+        self._last = time.monotonic()
+
+    def due(self) -> bool:
+        """Whether the last one is old enough."""
+        return time.monotonic() - self._last >= self.every
+
+    def save(self, state: State) -> None:
+        """Replace the file as a whole: a process killed at any moment leaves the old one or the new one."""
+        buffer = io.BytesIO()
+        torch.save({"key": self.key, "state": state}, buffer)
+        content = buffer.getvalue()
+        with whole_file(self.path, state=True) as part:
+            part.write_bytes(FORMAT + hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
+        self._last = time.monotonic()
+
+    def load(self) -> State | None:
+        """What was saved last, or None; a file that is damaged or belongs to another run is refused."""
+        try:
+            raw = self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        if not raw.startswith(FORMAT):
+            self.refuse("must be a checkpoint of this library", "another file, or one of another version")
+        digest, _, content = raw[len(FORMAT) :].partition(b"\n")
+        if hashlib.sha256(content).hexdigest().encode() != digest:
+            self.refuse("must be a whole checkpoint", "damaged or cut off (its checksum does not match)")
+        try:
+            stored = torch.load(io.BytesIO(content), weights_only=True)
+        except Exception as error:  # the kinds of error differ between versions of torch
+            self.refuse("must hold tensors and numbers only", f"something else ({type(error).__name__})")
+        found = stored.get("key") if isinstance(stored, dict) else None
+        if found != self.key or not isinstance(stored.get("state"), dict):
+            self.refuse(f"must belong to the run {self.key}", f"a checkpoint of the run {found}")
+        state: State = stored["state"]
+        return state
+
+    def refuse(self, rule: str, value: str) -> NoReturn:
+        """Say what is wrong with the file and what to do."""
+        fail(str(self.path), rule, value, "Delete the file, and this run starts from its beginning.")
+
+    def remove(self) -> None:
+        """The run is recorded; nothing has to be kept."""
+        self.path.unlink(missing_ok=True)

@@ -1,0 +1,8 @@
+"""The papers' commands: importing this adds them to ``directloss``. One module per group of commands."""
+
+from __future__ import annotations
+
+from directloss.cli.app import app
+from directloss_repro.cli import data, fit, listing, report, reproduce
+
+__all__ = ["app", "data", "fit", "listing", "report", "reproduce"]

@@ -1,0 +1,30 @@
+"""``directloss report``: tables, figures and page again, from the records of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from directloss.cli.app import app
+
+
+@app.command("report")
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The output folder of a run.", show_default=False)],
+) -> None:
+    """Draw tables, figures and report.html again, from the records in DIR alone."""
+    show_report(folder, Console())
+
+
+def show_report(folder: Path, console: Console) -> None:
+    """Write the report, print its tables, and say where it is."""
+    # Here, because matplotlib is slow to load and no other command needs it.
+    from directloss_repro.reports import terminal_summary, write_report
+
+    page = write_report(folder)
+    console.print()
+    console.print(terminal_summary(folder))
+    console.print(f"Report: {page}", highlight=False, soft_wrap=True)

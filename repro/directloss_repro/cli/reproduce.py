@@ -1,0 +1,169 @@
+"""``directloss reproduce``: one of the papers' experiments, from data to report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from directloss._checks import fail
+from directloss.cli.app import app, resumable
+from directloss_repro.cli import completing
+from directloss_repro.cli.report import show_report
+from directloss_repro.experiments import EXPERIMENTS
+from directloss_repro.methods import parse_methods
+from directloss_repro.session import Request, carry_out, make_plan
+
+EXAMPLE = "Example: directloss reproduce robustness --methods pos-ap,x-ent --noise 0,0.2 --out runs/mine"
+
+
+@app.command("reproduce", epilog=EXAMPLE)
+def reproduce(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help=f"Which experiment: {', '.join(EXPERIMENTS)}.",
+            autocompletion=completing.names,
+            show_default=False,
+        ),
+    ],
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            help="**quick** takes minutes, **paper** is the complete experiment; some have **small** in between.",
+            autocompletion=completing.presets,
+            show_default="quick",
+        ),
+    ] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            help="Comma-separated, such as pos-ap,hinge-ap,x-ent; **all** for the papers' nine.",
+            autocompletion=completing.methods,
+            show_default="those of the figure",
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="How many final runs for each setting.", show_default="from the preset")
+    ] = None,
+    noise: Annotated[
+        str | None,
+        typer.Option(help="Shares of flipped labels, such as 0,0.2 or 0,20%.", show_default="from the preset"),
+    ] = None,
+    select: Annotated[
+        str | None,
+        typer.Option(
+            help="Choose hyper-parameters on **train** data or on held-out **val** data; never on test data.",
+            show_default="from the preset",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for records, figures and report.", show_default="runs/NAME-PRESET")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes that train at the same time.", show_default="all cores")
+    ] = None,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write curves and results for TensorBoard to OUT/tensorboard.")
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Where optuna keeps the trials; machines that share it share the work.",
+            show_default="SQLite in the folder",
+        ),
+    ] = None,
+    data_root: Annotated[
+        Path | None,
+        typer.Option(
+            help="The folder with the original files of the data set, for experiments on images.",
+            show_default="digits-noise: scikit-learn's digits",
+        ),
+    ] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option(
+            help="Which data set lies there, such as fashion-mnist or mirror-mouse.", show_default="from the preset"
+        ),
+    ] = None,
+    weights: Annotated[
+        Path | None,
+        typer.Option(help="Weights that AlexNet starts from, a state dict of torchvision's.", show_default="none"),
+    ] = None,
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for features and proposals, which are computed once; runs can share it.",
+            show_default="OUT/cache",
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change any number of the config, such as iterations=100; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Reproduce an experiment: search, train, evaluate, draw figures, write a report.
+
+    Every finished run is stored at once. After an interruption of any kind, the same command with **--resume** goes on.
+    """
+    request = Request(
+        name=name,
+        preset=preset,
+        methods=None if methods is None else parse_methods(methods),
+        seeds=seeds,
+        noise=None if noise is None else parse_shares(noise),
+        select=select,
+        settings=parse_settings(settings or []),
+        out=out,
+        workers=workers,
+        resume=resume,
+        storage=storage,
+        data_root=data_root,
+        dataset=dataset,
+        weights=weights,
+        cache=cache,
+        tensorboard=tensorboard,
+    )
+    console = Console()
+    plan = make_plan(request)
+    with resumable(plan.resume_command):
+        carry_out(plan, console)
+    show_report(plan.folder.path, console)
+
+
+def parse_shares(text: str) -> tuple[float, ...]:
+    """``0,0.2`` or ``0%,20%`` as shares."""
+    shares = []
+    for word in text.replace(" ", ",").split(","):
+        if not word:
+            continue
+        try:
+            shares.append(float(word.removesuffix("%")) / (100 if word.endswith("%") else 1))
+        except ValueError:
+            fail("--noise", "must be numbers such as 0,0.2 or 0,20%", repr(text))
+    return tuple(shares)
+
+
+def parse_settings(pairs: list[str]) -> dict[str, Any]:
+    """``iterations=100`` or ``direct.epsilon=[1.0,"auto"]``: the values are JSON, or else plain words."""
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            fail("--set", "must have the form KEY=VALUE", repr(pair), "For example: --set iterations=100.")
+        try:
+            settings[key.strip()] = json.loads(value)
+        except ValueError:
+            settings[key.strip()] = value
+    return settings

@@ -1,0 +1,101 @@
+"""Images as tensors for a network: normalised, in parts, and changed at random during training."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+
+from directloss._checks import fail
+from directloss_repro.data.cifar import CIFAR, read_cifar
+from directloss_repro.data.idx import read_images
+from directloss_repro.data.seen import Seen
+from directloss_repro.data.split import Part, Split
+from directloss_repro.seeding import generator
+
+CLASSES = {"cifar10": 10, "cifar100": 100, "fashion-mnist": 10, "mnist": 10}
+"""The sets of images with classes, and how many classes they have."""
+PUBLISHED = {"1c1c7f95c6823626": "mnist", "928921cb49538bb6": "fashion-mnist"}
+"""Digests of data as it was published, by which it is known wherever it lies, packed or not."""
+CROP_PADDING = 4
+Bytes = tuple[NDArray[np.uint8], NDArray[np.uint8]]
+
+
+@lru_cache(maxsize=1)
+def read_classes(name: str, root: str) -> tuple[Part, Part]:
+    """Training and test images ``(n, channels, h, w)`` from 0 to 1, in the order of the files, with their classes."""
+    train, test = (
+        Part(torch.from_numpy(np.ascontiguousarray(images)).float() / 255, torch.from_numpy(labels.astype(np.int64)))
+        for images, labels in _read(name, root)
+    )
+    return train, test
+
+
+def see_classes(name: str, root: str) -> Seen:
+    """Check the files and tell which they are; those of another known data set are refused."""
+    digest = hashlib.blake2b(digest_size=8)
+    for images, labels in _read(name, root):
+        digest.update(str(images.shape).encode() + np.ascontiguousarray(images).tobytes() + labels.tobytes())
+    seen = Seen(digest.hexdigest(), PUBLISHED.get(digest.hexdigest()), checkable=name in PUBLISHED.values())
+    if seen.published not in (None, name):
+        fail("--data-root", f"must hold the files of {name}", f"{root}, with those of {seen.published}")
+    return seen
+
+
+def _read(name: str, root: str) -> tuple[Bytes, Bytes]:
+    """Images ``(n, channels, h, w)`` and labels of the training and of the test files, as they are."""
+    if name in CIFAR:
+        return read_cifar(Path(root), name)
+    train, test = (read_images(Path(root), part, name) for part in ("train", "test"))
+    return (train[0][:, None], train[1]), (test[0][:, None], test[1])
+
+
+@lru_cache(maxsize=1)
+def split_classes(name: str, root: str, validation: int, points: int) -> Split:
+    """``validation`` images of the training files for validation, all of the test files for test.
+
+    The same split for every seed, as in the papers: seeds differ in initial weights, order, augmentation, anchors.
+    ``points`` of the rest are trained on; 0 for all. Per-pixel normalisation (He et al. 2016, Sec. 4.2): the mean image
+    of the training part is subtracted, and all is divided by the one standard deviation that remains.
+    """
+    train, val, test = _parts(name, root, validation, points)
+    mean = train.x.mean(0)
+    deviation = (train.x - mean).square().mean().sqrt().clamp(min=1e-6)
+    train, val, test = (Part((part.x - mean) / deviation, part.y) for part in (train, val, test))
+    return Split(train=train, val=val, test=test)
+
+
+def crop_and_flip(batch: Part, draw: torch.Generator) -> Part:
+    """Each image is padded by 4 zeros on each side, cut out at a random place, and mirrored with probability 1/2."""
+    n, channels, height, width = batch.x.shape
+    padded = F.pad(batch.x, (CROP_PADDING,) * 4)
+    top, left = torch.randint(0, 2 * CROP_PADDING + 1, (2, n, 1), generator=draw)
+    rows = top + torch.arange(height)
+    columns = left + torch.arange(width)
+    mirrored = torch.rand(n, 1, generator=draw) < 0.5
+    columns = torch.where(mirrored, columns.flip(-1), columns)
+    items, colours = torch.arange(n)[:, None, None, None], torch.arange(channels)[None, :, None, None]
+    return Part(padded[items, colours, rows[:, None, :, None], columns[:, None, None, :]], batch.y)
+
+
+@lru_cache(maxsize=1)
+def zeros_against_rest(name: str, root: str, validation: int, points: int) -> Split:
+    """One class, the first, against all others; images as vectors from 0 to 1."""
+    parts = _parts(name, root, validation, points)
+    train, val, test = (Part(part.x.flatten(1), (part.y == 0).long()) for part in parts)
+    return Split(train=train, val=val, test=test)
+
+
+def _parts(name: str, root: str, validation: int, points: int) -> tuple[Part, Part, Part]:
+    everything, test = read_classes(name, root)
+    order = torch.randperm(len(everything), generator=generator("split", name))
+    chosen = order[validation : validation + points] if points else order[validation:]
+    if len(chosen) == 0:
+        rule = f"must have more than the {validation} images of the validation part"
+        fail(f"the training data of {name}", rule, f"{len(everything)} images")
+    return everything.take(chosen), everything.take(order[:validation]), test

@@ -1,0 +1,118 @@
+"""What is measured: average precision, the accuracy of classes, or the share of keypoints that are found (PCK).
+
+With AP comes the accuracy at the threshold that is best on the training data. A scorer trained to rank has no natural
+threshold, so accuracy needs one. It is chosen on the training labels (flipped ones included, since that is what the
+learner has) and used unchanged on the test data, for every method alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import torch
+from torch import Tensor, nn
+
+from directloss._checks import check_choice
+from directloss.metrics import classification
+from directloss.metrics.pose import pckh
+from directloss.metrics.ranking import average_precision
+from directloss_repro.data import Part, Split
+from directloss_repro.data.keypoints import visible
+
+
+def best_threshold(scores: Tensor, target: Tensor) -> float:
+    """The threshold with the fewest errors when items above it are called positive; the highest such one.
+
+    Between two neighbouring scores the middle is taken; below all scores minus infinity, above all plus infinity.
+
+    Example:
+        >>> best_threshold(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1, 1, 0]))
+        1.5
+    """
+    ranked, order = scores.double().sort(descending=True, stable=True)
+    gains = torch.where(target[order] > 0, 1, -1).cumsum(0)
+    # Right answers when the first k are called positive, up to a constant; only where two scores differ can one cut.
+    totals = torch.cat([gains.new_zeros(1), gains])
+    possible = torch.ones_like(totals, dtype=torch.bool)
+    possible[1:-1] = ranked[:-1] > ranked[1:]
+    cut = int(torch.where(possible, totals, totals.min() - 1).argmax())
+    if cut == 0:
+        return float("inf")
+    if cut == len(ranked):
+        return float("-inf")
+    return float((ranked[cut - 1] + ranked[cut]) / 2)
+
+
+def accuracy(scores: Tensor, target: Tensor, threshold: float) -> float:
+    """Share of items on the right side of the threshold."""
+    return float(((scores.double() > threshold) == (target > 0)).double().mean())
+
+
+@torch.no_grad()
+def measure(
+    model: nn.Module,
+    split: Split,
+    parts: Iterable[str],
+    with_accuracy: bool = True,
+    metric: str = "ap",
+    batch: int | None = None,
+) -> dict[str, float]:
+    """``{part}_{metric}`` of each named part that exists; for AP also ``test_accuracy`` where test is among them.
+
+    A network whose scores are not all finite ranks nothing; it is judged as one that gives every item the same score.
+    ``batch`` is how many items the network sees at once: all of them without it.
+    """
+    check_choice("metric", metric, METRICS)
+    named = split.parts()
+    if metric != "ap":
+        return {f"{name}_{metric}": _mean(model, named[name], MEANS[metric], batch) for name in parts if name in named}
+    scores = {name: scores_of(model, part, batch) for name, part in named.items() if name in {*parts, "train"}}
+    numbers = {f"{name}_ap": float(average_precision(scores[name], named[name].y)) for name in parts if name in named}
+    if with_accuracy and "test" in scores:
+        threshold = best_threshold(scores["train"], named["train"].y)
+        numbers["test_accuracy"] = accuracy(scores["test"], named["test"].y, threshold)
+    return numbers
+
+
+Weighted = tuple[float, int]
+"""A mean and over how many it was taken."""
+
+
+def _class_accuracy(scores: Tensor, target: Tensor) -> Weighted:
+    return float(classification.accuracy(scores, target)), len(target)
+
+
+def _pck(heatmaps: Tensor, target: Tensor) -> Weighted:
+    """Keypoints as `directloss_repro.data.keypoints` describes them; the radius is the same for all of an image."""
+    seen, radius = visible(target), target[..., 2].amax(-1)
+    reference = torch.where(radius > 0, radius, torch.ones_like(radius))  # an image without keypoints counts nothing
+    return float(pckh(heatmaps, target[..., :2], reference, 1.0, seen)), int(seen.sum())
+
+
+MEANS: dict[str, Callable[[Tensor, Tensor], Weighted]] = {"accuracy": _class_accuracy, "pck": _pck}
+"""Metrics that are a mean over items, so that batches can be measured one by one."""
+METRICS = ("ap", *MEANS)
+"""What an experiment can be judged by."""
+
+
+def _mean(model: nn.Module, part: Part, value: Callable[[Tensor, Tensor], Weighted], batch: int | None) -> float:
+    found = [value(_finite(model(some.x)), some.y) for some in _pieces(part, batch)]
+    return sum(mean * weight for mean, weight in found) / max(1, sum(weight for _, weight in found))
+
+
+@torch.no_grad()
+def scores_of(model: nn.Module, part: Part, batch: int | None = None) -> Tensor:
+    """The scores of all items, ``batch`` at once; all alike where one of them is not finite."""
+    return _finite(torch.cat([model(some.x) for some in _pieces(part, batch)]))
+
+
+def _pieces(part: Part, batch: int | None) -> Iterator[Part]:
+    if batch is None or batch >= len(part):
+        yield part if batch is None else part.take(torch.arange(len(part)))
+        return
+    for index in torch.split(torch.arange(len(part)), batch):
+        yield part.take(index)
+
+
+def _finite(scores: Tensor) -> Tensor:
+    return scores if bool(torch.isfinite(scores).all()) else torch.zeros_like(scores)

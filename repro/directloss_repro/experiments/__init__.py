@@ -1,0 +1,35 @@
+"""The experiments by name. To add one: a file that declares it, and a line here."""
+
+from __future__ import annotations
+
+from directloss._checks import fail, near
+from directloss_repro.experiments.ablations import ABLATIONS
+from directloss_repro.experiments.base import PRESETS, Experiment, Source
+from directloss_repro.experiments.classes import CIFAR10, CIFAR100
+from directloss_repro.experiments.digits_noise import DIGITS_NOISE
+from directloss_repro.experiments.linear import LINEAR, LINEAR_NOISY
+from directloss_repro.experiments.mnist_ap import MNIST_AP
+from directloss_repro.experiments.pose import POSE
+from directloss_repro.experiments.robustness import ROBUSTNESS
+from directloss_repro.experiments.synthetic import SYNTHETIC
+from directloss_repro.experiments.voc_action import VOC_ACTION
+from directloss_repro.experiments.voc_detection import VOC_DETECTION
+
+EXPERIMENTS: dict[str, Experiment] = {
+    experiment.name: experiment
+    for experiment in (
+        SYNTHETIC, ROBUSTNESS, LINEAR, LINEAR_NOISY, DIGITS_NOISE, MNIST_AP, CIFAR10, CIFAR100, POSE,
+        *ABLATIONS, VOC_ACTION, VOC_DETECTION,
+    )
+}  # fmt: skip
+
+
+def get_experiment(name: str) -> Experiment:
+    """The experiment of a name."""
+    known = list(EXPERIMENTS)
+    if name not in EXPERIMENTS:
+        fail("experiment", "must be a known one", repr(name), near(name, known) or f"Known: {', '.join(known)}.")
+    return EXPERIMENTS[name]
+
+
+__all__ = ["EXPERIMENTS", "PRESETS", "Experiment", "Source", "get_experiment"]

@@ -1,0 +1,104 @@
+"""``linear`` and ``linear-noisy``: a linear scorer, separable data and 20 % flipped labels.
+
+ICML 2016 supplement, Sec. 3, Fig. 1; 2015 version, Sec. 5.3, Fig. 4 and 5. The paper: 20,000 points of a 10-dimensional
+standard normal, positive where the coordinates sum to more than 0; 10,000 train, 10,000 test; for the second data set
+20 % of the labels are flipped; the scorer is w . x.
+
+What the paper leaves open, and what we chose:
+
+- The flips are said of the data set as a whole, so here they are in training **and** test labels, the exact share in
+  each. The best AP on the noisy data is therefore that of the true direction under flipped labels, well below 1.
+- w . x has no bias, and neither has ours. AP does not see one, and the true boundary goes through the origin.
+- w starts from PyTorch's default initialisation, a new one for each seed along with new points.
+- Adam, full batch; grids on training AP; the same number of settings for each method; as in `synthetic`.
+- Iterations: 300 in the ``paper`` preset. The number is not stated.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import nn
+
+from directloss_repro.config import Config, Grid
+from directloss_repro.data import Split
+from directloss_repro.data.synthetic import half_space
+from directloss_repro.experiments.base import Experiment, Source
+from directloss_repro.methods import PAPER_METHODS
+from directloss_repro.models import Scorer
+from directloss_repro.rules import COUNT, Rules, check_below
+
+
+@dataclass(frozen=True)
+class LinearConfig(Config):
+    """The half-space."""
+
+    points: int = 20_000
+    train_points: int = 10_000
+    dimensions: int = 10
+
+    rules: ClassVar[Rules] = {"points": COUNT, "train_points": COUNT, "dimensions": COUNT}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_below("train_points", self.train_points, "points", self.points)
+
+
+def _data(config: LinearConfig, source: Source) -> Split:
+    everything = half_space(config.points, config.dimensions, "linear", source.seed)
+    index = torch.arange(config.points)  # the points are independent draws, so the first ones are a random half
+    return Split(everything.take(index[: config.train_points]), everything.take(index[config.train_points :]))
+
+
+def _model(config: LinearConfig, inputs: int) -> nn.Module:
+    return Scorer(inputs, config.hidden, bias=bool(config.hidden))
+
+
+PAPER = LinearConfig(
+    methods=PAPER_METHODS,
+    direct=Grid((0.003, 0.01, 0.03), (0.0, 0.0001), (0.1, 1.0, 10.0, "auto")),
+    hinge=Grid((0.003, 0.01, 0.03), (0.0, 0.0001), (0.1, 1.0, 10.0, 100.0)),
+    plain=Grid((0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.03, 0.05), (0.0, 0.00001, 0.0001)),
+    iterations=300,
+    evaluate_every=10,
+    seeds=10,
+    search_seeds=2,
+    hidden=(),
+)
+
+QUICK = dataclasses.replace(
+    PAPER,
+    direct=Grid((0.01,), (0.0,), (0.1, 1.0, "auto")),
+    hinge=Grid((0.01,), (0.0,), (1.0, 10.0, 100.0)),
+    plain=Grid((0.003, 0.01, 0.03), (0.0,)),
+    iterations=100,
+    evaluate_every=5,
+    seeds=3,
+    search_seeds=1,
+)
+
+_NOISY = {"noise": (0.2,), "noisy_parts": ("train", "val", "test")}
+
+LINEAR = Experiment(
+    name="linear",
+    summary="A linear scorer on linearly separable data, nine losses",
+    paper="ICML 2016 supplement, Fig. 1a; 2015 version, Fig. 4",
+    presets={"quick": QUICK, "paper": PAPER},
+    data=_data,
+    model=_model,
+)
+
+LINEAR_NOISY = Experiment(
+    name="linear-noisy",
+    summary="The same with 20 % of all labels flipped",
+    paper="ICML 2016 supplement, Fig. 1b; 2015 version, Fig. 5",
+    presets={
+        "quick": dataclasses.replace(QUICK, **_NOISY),  # type: ignore[arg-type]
+        "paper": dataclasses.replace(PAPER, **_NOISY),  # type: ignore[arg-type]
+    },
+    data=_data,
+    model=_model,
+)

@@ -1,0 +1,88 @@
+"""``mnist-ap``: zeros among other digits, judged by AP. UniLoss (ECCV 2020), Sec. 4.2 and Table 4.
+
+The paper: MNIST, zero against non-zero; 6,000 training images for validation; two hidden layers of 500 and 300 units;
+SGD with a fixed learning rate of 0.01 for 30 epochs; 16 anchors of each type; cross-entropy with two outputs as
+baseline. AP 0.9988 (UniLoss) and 0.9989 (cross-entropy).
+
+What the paper leaves open, and what we chose:
+
+- Not left open, but changed: anchors of UniLoss lie in score space, where each is the configuration of some scores. The
+  paper's way, bits flipped as they stand, is ``uniloss-ap:bits``, compared in ``ablation-ap``.
+- The size of a batch is not stated: 128, the paper's choice for CIFAR. Nor is the momentum: 0.9, the usual one.
+- The AP of which images: of the 10,000 test images, after the last epoch.
+- All methods train the network with two outputs. Its score is their difference, of which the cross-entropy of two
+  classes is a function.
+- Pixels are from 0 to 1 and no weight decay is used. The validation images are the same for all seeds.
+- Direct loss (pos-ap) is ours, with the same learning rate and automatic epsilon: one setting, as every other method
+  has. ``--set 'direct.epsilon=[1.0]'`` gives it another; whoever picks among several has tuned it more than the rest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import nn
+
+from directloss_repro.config import EpochConfig, Grid
+from directloss_repro.data import Split
+from directloss_repro.data.pictures import see_classes, zeros_against_rest
+from directloss_repro.data.seen import Seen
+from directloss_repro.experiments.base import Experiment, Source
+from directloss_repro.models import TwoWay
+from directloss_repro.rules import COUNT, Rules
+
+
+@dataclass(frozen=True, kw_only=True)
+class MnistConfig(EpochConfig):
+    """Zeros and others."""
+
+    validation: int = 6_000
+
+    datasets: ClassVar[tuple[str, ...]] = ("mnist", "fashion-mnist")
+    has_noise: ClassVar[bool] = True
+    rules: ClassVar[Rules] = {"validation": COUNT}
+
+
+def _data(config: MnistConfig, source: Source) -> Split:
+    return zeros_against_rest(config.dataset, source.root or "", config.validation, config.points)
+
+
+def _look(config: MnistConfig, root: str) -> Seen:
+    return see_classes(config.dataset, root)
+
+
+def _model(config: MnistConfig, inputs: int) -> nn.Module:
+    return TwoWay(inputs, config.hidden)
+
+
+PAPER = MnistConfig(
+    methods=("x-ent", "uniloss-ap", "pos-ap"),
+    direct=Grid((0.01,), (0.0,), ("auto",)),
+    hinge=Grid((0.01,), (0.0,), (1.0,)),
+    plain=Grid((0.01,)),
+    uniloss=Grid((0.01,)),
+    dataset="mnist",
+    epochs=30,
+    batch_size=128,
+    optimizer="sgd",
+    momentum=0.9,
+    seeds=5,
+    hidden=(500, 300),
+    select_on="val",
+    train_measured=10_000,
+)
+
+QUICK = dataclasses.replace(PAPER, epochs=3, points=6_000, train_measured=2_000, seeds=2)
+
+MNIST_AP = Experiment(
+    name="mnist-ap",
+    summary="Zeros among other digits: UniLoss, direct loss and cross-entropy; needs --data-root",
+    paper="UniLoss, Sec. 4.2 and Table 4",
+    presets={"quick": QUICK, "paper": PAPER},
+    data=_data,
+    model=_model,
+    look=_look,
+    needs_root=True,
+)

@@ -1,0 +1,145 @@
+"""What the experiments on photographs share: AlexNet, whole or below a small head, and the weights it starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from directloss._checks import check_choice, fail
+from directloss_repro.config import AT_ONCE, Config
+from directloss_repro.data.images import CONTEXT, CROP
+from directloss_repro.experiments.base import Source
+from directloss_repro.methods import Method
+from directloss_repro.models import Scorer
+from directloss_repro.models.alexnet import AlexNet, load_weights
+from directloss_repro.rules import COUNT, COUNT_OR_ZERO, Rules, whole
+from directloss_repro.schedule import Schedule
+from directloss_repro.seeding import seeded
+
+LAYERS = ("all", "head")
+SMALLEST = 63
+"""The side of the smallest image that leaves something after AlexNet's convolutions and poolings."""
+UNTRAINED = (
+    "The network starts from random numbers, because no --weights were given. The paper starts from weights trained "
+    "on ImageNet."
+)
+HALF_TRAINED = "The file of weights has no fully connected layers ({missing}); these start from random numbers."
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhotoConfig(Config):
+    """What an experiment with AlexNet has to say besides."""
+
+    hidden: tuple[int, ...] = ()
+    """Of the head, where the convolutions are frozen."""
+    layers: str = "all"
+    """``all`` are trained; or the convolutions stay as they are, their features are stored, and a ``head`` learns."""
+    size: int = CROP
+    """Side of the images that the network sees."""
+    context: int = CONTEXT
+    """Pixels of a crop, on each side, that show what is around the box."""
+    width: int = 4096
+    """Of AlexNet's fully connected layers."""
+    pool: int = 0
+    """Stored features are averaged over a grid of so many cells on each side; 0 for those of the last convolution."""
+    weights: str = ""
+    """The content of the file of weights, in short; ``--weights`` sets it."""
+    batch_size: int = 0
+    """0 for the whole training data in one batch."""
+    chunk: int = 0
+    """How many items of a batch are in memory at once; 0 for all."""
+    early: bool = False
+    """Whether the number of iterations is chosen as well: that with the best validation AP on the curve."""
+
+    hard_rounds: int = 0
+    """How often the hardest negatives are added and training goes on."""
+
+    datasets: ClassVar[tuple[str, ...]] = ()
+    rules: ClassVar[Rules] = {
+        "size": whole(SMALLEST, 10_000, " for AlexNet"),
+        "context": COUNT_OR_ZERO,
+        "width": COUNT,
+        "pool": COUNT_OR_ZERO,
+        "batch_size": COUNT_OR_ZERO,
+        "chunk": COUNT_OR_ZERO,
+        "hard_rounds": COUNT_OR_ZERO,
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("layers", self.layers, LAYERS)
+        if 2 * self.context >= self.size:
+            fail("context", f"must leave room for the box in {self.size} pixels", self.context)
+        if self.early and self.select_on != "val":
+            fail("early", 'needs select_on="val": training data cannot say when to stop', self.select_on)
+
+    @property
+    def keeps_best(self) -> bool:
+        return self.early
+
+    @property
+    def rounds(self) -> int:
+        return self.hard_rounds
+
+    @property
+    def at_once(self) -> int:
+        return self.chunk or AT_ONCE
+
+    def paced(self, schedule: Schedule, method: Method, items: int) -> Schedule:
+        """In batches and chunks, where the config has them."""
+        return replace(schedule, batch_size=self.batch_size or None, chunk=self.chunk or None)
+
+
+def make_alexnet(config: PhotoConfig, weights: str | None) -> AlexNet:
+    """AlexNet from its weights, or from random numbers that are always the same."""
+    model = seeded(lambda: AlexNet(config.width), "alexnet")
+    if weights is not None:
+        load_weights(model, Path(weights))
+    return model
+
+
+def notes_on_weights(config: PhotoConfig, weights: str | None) -> tuple[str, ...]:
+    """What a reader must know about where training started."""
+    if weights is None:
+        return (UNTRAINED,)
+    model = AlexNet(config.width)
+    loaded = load_weights(model, Path(weights))
+    missing = [name for name in ("classifier.1", "classifier.4") if name not in loaded]
+    return (HALF_TRAINED.format(missing=", ".join(missing)),) if missing and config.layers == "all" else ()
+
+
+def make_embed(config: PhotoConfig, weights: str | None) -> Callable[[Tensor], Tensor]:
+    """Normalised crops ``(b, 3, s, s)`` to what the frozen convolutions see in them ``(b, d)``."""
+
+    @lru_cache(maxsize=1)  # made when it is needed: mostly the features are stored already
+    def features() -> nn.Module:
+        return make_alexnet(config, weights).features.eval()
+
+    def embed(crops: Tensor) -> Tensor:
+        values: Tensor = features()(crops)
+        return (F.adaptive_avg_pool2d(values, config.pool) if config.pool else values).flatten(1)
+
+    return embed
+
+
+def view_name(config: PhotoConfig) -> str:
+    """What stored crops or features depend on, besides the images."""
+    kind = f"features{config.pool or ''}-{config.weights or 'random'}" if config.layers == "head" else "crops"
+    return f"{kind}-{config.size}-{config.context}"
+
+
+def make_model(config: Any, inputs: int) -> nn.Module:
+    """AlexNet, or a head for stored features."""
+    return AlexNet(config.width) if config.layers == "all" else Scorer(inputs, config.hidden)
+
+
+def start_from_weights(config: Any, source: Source, model: nn.Module) -> None:
+    """Only the whole network has layers that a file of weights fits."""
+    if isinstance(model, AlexNet) and source.weights is not None:
+        load_weights(model, Path(source.weights))

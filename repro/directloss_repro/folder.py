@@ -1,0 +1,105 @@
+"""The output folder of a run: what belongs to it, and who may write to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import ModuleType
+from typing import IO, Any
+
+from directloss._checks import fail
+from directloss_repro.files import whole_file
+
+fcntl: ModuleType | None
+try:
+    import fcntl
+except ImportError:  # not on Windows; there two runs in one folder are not noticed
+    fcntl = None
+
+SCHEMA = 1
+RUN_FILE = "run.json"
+LOCK_FILE = ".lock"
+RECORDS = "records.jsonl"
+BEGINNINGS = (LOCK_FILE, RUN_FILE, f".{RUN_FILE}.part", "search.db", "search.db-journal", "cache")
+"""What a run writes before its first record: of use to the next run or harmless."""
+
+
+class Folder:
+    """An output folder. `claim` it before writing."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: IO[str] | None = None
+
+    def stored(self) -> dict[str, Any] | None:
+        """What ``run.json`` says, or None without one."""
+        path = self.path / RUN_FILE
+        try:
+            info = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            fail(str(path), "must be readable JSON", f"not ({error})", "Choose another folder with --out.")
+        if not isinstance(info, dict) or info.get("schema") != SCHEMA:
+            fail(str(path), f"must describe a run of schema {SCHEMA}", "another file", "Choose another --out.")
+        return info
+
+    def check_new(self, experiment: str) -> None:
+        """A new run needs a folder of its own, or one in which a run of the experiment came to nothing."""
+        if self.path.exists() and not self.path.is_dir():
+            fail("--out", "must be a folder", f"the file {self.path}")
+        if self.path.is_dir() and any(entry.name != LOCK_FILE for entry in self.path.iterdir()):
+            if self._came_to_nothing(experiment):
+                return
+            hint = "Add --resume to go on with the run in it, or choose another folder."
+            fail("--out", "must be a new or empty folder", f"{self.path}, which is not empty", hint)
+
+    def _came_to_nothing(self, experiment: str) -> bool:
+        """Whether all that is here was left by a run that ended before its first record, say with a wrong number."""
+        kept = [entry for entry in self.path.iterdir() if entry.name not in BEGINNINGS]
+        if any(entry.name != RECORDS or entry.stat().st_size for entry in kept):
+            return False
+        return (self.stored() or {}).get("experiment") == experiment
+
+    def check_resumable(self, experiment: str) -> dict[str, Any]:
+        """The stored description of a run of ``experiment``."""
+        info = self.stored()
+        if info is None:
+            hint = "Leave --resume out to start a new run."
+            fail("--resume", "needs an --out folder that holds a run", f"{self.path}, which has no {RUN_FILE}", hint)
+        if info.get("experiment") != experiment:
+            hint = "Choose another folder with --out."
+            found = f"{self.path}, which holds {info.get('experiment')!r}"
+            fail("--out", f"must hold a run of {experiment!r}", found, hint)
+        return info
+
+    def claim(self) -> None:
+        """Make the folder and lock it for this process; the system opens the lock again when the process ends."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._lock = (self.path / LOCK_FILE).open("w", encoding="utf-8")
+        if fcntl is None:
+            return
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.release()
+            fail("--out", "must not be in use by another run", str(self.path))
+
+    def release(self) -> None:
+        """Let others write."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def write(self, info: Mapping[str, Any]) -> None:
+        """Replace ``run.json`` as a whole."""
+        text = json.dumps({"schema": SCHEMA, **info}, indent=2, allow_nan=False) + "\n"
+        with whole_file(self.path / RUN_FILE, state=True) as part:
+            part.write_text(text, encoding="utf-8")
+
+
+def now() -> str:
+    """The time in UTC, to the second."""
+    return datetime.now(UTC).replace(microsecond=0).isoformat()

@@ -1,0 +1,292 @@
+"""Method names, as the papers write them, and the loss and hyper-parameters that each stands for.
+
+    direct-TASK the library's default               direct loss under noise, after a warm-up by cross-entropy
+    pos-TASK    direct loss, away from worse        Song et al. 2016, Eq. (2) and (3), sign +1, no noise
+    neg-TASK    direct loss, towards better         the same, sign -1
+    both-TASK   direct loss, the mean of the two    a central difference, sign "both"
+    hinge-TASK  structured hinge                    hinge-ap is Yue et al. 2007
+    per-TASK    structured perceptron
+    x-ent       cross-entropy of the labels, 0 or 1, or of the classes
+    uniloss-METRIC  UniLoss                         Liu et al. 2020, on ap, accuracy or pckh
+    mse-WIDTH   squared error of heatmaps           against Gaussian bumps of that width around the keypoints
+
+TASK is any task of the library that ranks or labels one score per item: ``ap``, ``ndcg@10``, ``f1``, ``auc`` ...;
+``01`` is the papers' name for the task ``error``, the 0-1 loss of each item.
+
+A method of an ablation has options behind colons, as in ``uniloss-ap:anchors=5`` or ``uniloss-ap:bits:spline``; what it
+does not name is as the experiment has it. All but ``batch`` are UniLoss's:
+
+    anchors=N   anchors of each type                batch=N    size of the batches
+    spline      the distance spline interpolates    bits       binaries are flipped as they stand, as in the paper
+    nearest     good anchors are around the nearest optimal scores, not around those that the target names
+    control     constants (good 1, nearby the present value, bad 0) in place of the metric's values
+    automatic   comparisons are found in the metric's code, not taken from the refactoring by hand
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from directloss import metrics
+from directloss._checks import check_choice, fail, near
+from directloss._registry import get
+from directloss.direct import DirectLoss, direct_loss
+from directloss.surrogates import hinge_loss, perceptron_loss
+from directloss_repro.data.keypoints import bumps, pixel_labels, visible
+
+if TYPE_CHECKING:
+    from directloss._uniloss.anchors import Anchoring
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+FAMILIES = {"direct": True, "hinge": True, "plain": False, "uniloss": False}
+"""The families of methods, and whether they have an epsilon. All have a learning rate and a weight decay."""
+
+SIGNS: dict[str, int | str] = {"pos": +1, "neg": -1, "both": "both"}
+PREFIXES = {
+    **dict.fromkeys(SIGNS, "direct"),
+    **dict.fromkeys(("direct", "per", "mse"), "plain"),
+    "hinge": "hinge",
+    "uniloss": "uniloss",
+}
+UNILOSS = {"ap": "ap", "accuracy": "accuracy", "pckh": "pck"}
+"""Metrics of UniLoss with a refactoring by hand, and what experiments that are judged by them call them."""
+CLASS_TASKS = ("accuracy",)
+"""Tasks of direct loss and its relatives that take scores of classes."""
+PAPER_METHODS = ("pos-ap", "neg-ap", "pos-01", "neg-01", "hinge-ap", "hinge-01", "per-ap", "per-01", "x-ent")
+"""The nine methods of the papers' figures."""
+
+NUMBERS, FLAGS = ("anchors", "batch"), ("spline", "bits", "nearest", "random", "control", "automatic")
+"""Options of methods: with a number, and without. Names have them in this order."""
+FOUND: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"ap": metrics.average_precision, "accuracy": metrics.accuracy}
+"""The metrics in whose code UniLoss finds the comparisons for ``automatic``."""
+
+SUMMARIES = {
+    "direct-TASK": "the library's default: direct loss under noise, after a warm-up by cross-entropy",
+    "pos-TASK": "direct loss minimization, away from worse outputs",
+    "neg-TASK": "direct loss minimization, towards better outputs",
+    "both-TASK": "direct loss minimization, from worse to better outputs; for decisions (accuracy, f1, 01)",
+    "hinge-TASK": "structured hinge loss (hinge-ap: the ranking SVM of Yue et al. 2007)",
+    "per-TASK": "structured perceptron",
+    "x-ent": "cross-entropy",
+    "uniloss-METRIC": "UniLoss: the metric relaxed by interpolation (ap, accuracy, pckh)",
+    "mse-WIDTH": "heatmaps: squared error against Gaussian bumps of this width in pixels",
+    "METHOD:batch=N": "any of them with batches of another size",
+    "uniloss-METRIC:OPTION": "UniLoss with anchors=N, spline, bits, nearest, random, control or automatic; or several",
+}
+
+DEFAULT_EPSILON: dict[str, float | str] = {"direct": "auto", "hinge": 1.0}
+
+
+@dataclass(frozen=True)
+class Method:
+    """A named way to train a scorer.
+
+    Example:
+        >>> parse_method("pos-ap").family, parse_method("per-01").hyper_parameters
+        ('direct', ('learning_rate', 'weight_decay'))
+    """
+
+    name: str
+    kind: str
+    """``direct``, ``pos``, ``neg``, ``both``, ``hinge``, ``per``, ``x-ent``, ``uniloss`` or ``mse``."""
+    task: str
+    options: tuple[tuple[str, int], ...] = ()
+    """Numbers of an ablation; 1 for an option that has none."""
+
+    def option(self, name: str, otherwise: int = 0) -> int:
+        """The number of an option, or what holds without it."""
+        return dict(self.options).get(name, otherwise)
+
+    @property
+    def family(self) -> str:
+        """Which grid of the config it is tuned on."""
+        return PREFIXES.get(self.kind, "plain")
+
+    @property
+    def hyper_parameters(self) -> tuple[str, ...]:
+        """What is tuned."""
+        shared = ("learning_rate", "weight_decay")
+        return (*shared, "epsilon") if FAMILIES[self.family] else shared
+
+    def loss(self, scores: Tensor, target: Tensor, params: Mapping[str, float | str]) -> Tensor:
+        """The loss of one batch; the caller vouches for finite scores.
+
+        Scores ``(n,)`` with labels 0 or 1 ``(n,)``, or scores ``(n, c)`` with classes ``(n,)``, or heatmaps
+        ``(n, joints, h, w)`` with keypoints as `directloss_repro.data.keypoints` describes them.
+        """
+        if self.kind == "x-ent":
+            if scores.dim() > target.dim():
+                return F.cross_entropy(scores, target)
+            return F.binary_cross_entropy_with_logits(scores, target.to(scores.dtype))
+        if self.kind in ("uniloss", "direct"):
+            return self.loss_fn(params)(scores, target)
+        if self.kind == "mse":
+            return _squared_error(scores, target, float(self.task))
+        if self.kind == "per":
+            return perceptron_loss(scores, target, self.task, check_values=False)
+        epsilon = params.get("epsilon", DEFAULT_EPSILON[self.family])
+        if self.kind == "hinge":
+            return hinge_loss(scores, target, self.task, epsilon=epsilon, check_values=False)
+        sign = SIGNS[self.kind]
+        return direct_loss(scores, target, self.task, epsilon=epsilon, sign=sign, noise=0, check_values=False)
+
+    def loss_fn(
+        self,
+        params: Mapping[str, float | str],
+        *,
+        anchors: int = 16,
+        interpolation: str = "inverse-distance",
+        fraction: float = 1.0,
+        generator: torch.Generator | None = None,
+        warm_up: int = 0,
+    ) -> Loss:
+        """The loss as a function of scores and target.
+
+        ``generator`` and ``warm_up`` are for losses that draw and that warm up, the other keywords for UniLoss alone.
+        """
+        if self.kind == "direct":
+            return DirectLoss(self.task, warm_up=warm_up, generator=generator, check_values=False)
+        if self.kind != "uniloss":
+            return lambda scores, target: self.loss(scores, target, params)
+        from directloss._uniloss.loss import UniLoss  # here, because no other method needs it
+
+        relaxed = UniLoss(
+            FOUND[self.task] if self.option("automatic") else self.task,
+            anchors=self._anchoring(self.option("anchors", anchors)),
+            interpolation="distance-spline" if self.option("spline") else interpolation,
+            fraction=fraction,
+            generator=generator,
+        )
+        if self.task != "pckh":
+            return relaxed
+        return lambda heatmaps, target: relaxed(heatmaps, pixel_labels(target, heatmaps.shape[-2:]))
+
+    def _anchoring(self, number: int) -> Anchoring:
+        from directloss._uniloss.anchors import Anchoring
+        from directloss._uniloss.byhand import by_hand
+
+        return Anchoring(
+            *((0, 0, 3 * number) if self.option("random") else (number, number, number)),
+            space="bits" if self.option("bits") else "scores",
+            best="nearest" if self.option("nearest") else "target",
+            unit=by_hand(self.task).unit,
+            control=bool(self.option("control")),
+        )
+
+    def check_full_batch(self, argument: str = "methods") -> None:
+        """An option that names the size of batches would mean nothing where training takes all data at once."""
+        if self.option("batch"):
+            fail(argument, "must have no option 'batch' here, where the size of batches is fixed", repr(self.name))
+
+    def check_fits(self, metric: str, argument: str = "method") -> None:
+        """Whether it can train an experiment that is judged by ``metric``: ``ap``, ``accuracy`` or ``pck``.
+
+        ``ap`` stands for everything that takes one score per item.
+        """
+        if self.kind == "uniloss":
+            fits = UNILOSS[self.task] == metric
+        elif self.kind in ("mse", "x-ent"):
+            fits = (metric == "pck") == (self.kind == "mse")
+        else:
+            task = get(self.task)
+            one_each = task.event_dims == task.target_dims <= 1
+            fits = (metric == "ap" and one_each) or (metric == "accuracy" and self.task in CLASS_TASKS)
+        if not fits:
+            known = {
+                "ap": "x-ent, uniloss-ap; direct-, pos-, neg-, both-, hinge- or per- with a task of one score per item",
+                "accuracy": "x-ent, and uniloss-, direct-, pos-, neg-, both-, hinge- or per-accuracy",
+                "pck": "uniloss-pckh and mse- with a width",
+            }
+            what = {"ap": "one score per item", "accuracy": "scores of classes", "pck": "heatmaps"}[metric]
+            fail(argument, f"must name what can train on {what}", repr(self.name), f"These can: {known[metric]}.")
+
+
+def _squared_error(heatmaps: Tensor, target: Tensor, width: float) -> Tensor:
+    """Mean over the pixels of all heatmaps whose keypoint is known."""
+    seen = visible(target)
+    wanted = bumps(target, width, heatmaps.shape[-2:]).to(heatmaps.dtype)
+    squared = (heatmaps - wanted).square().mean((-1, -2))
+    return (squared * seen).sum() / seen.sum().clamp(min=1)
+
+
+def parse_method(name: str) -> Method:
+    """The method of a name such as ``pos-ap``, ``neg-01``, ``hinge-ndcg@10``, ``x-ent`` or ``uniloss-ap:anchors=5``.
+
+    Example:
+        >>> parse_method("neg-01")
+        Method(name='neg-01', kind='neg', task='error', options=())
+        >>> parse_method("uniloss-ap:bits:anchors=5").name
+        'uniloss-ap:anchors=5:bits'
+    """
+    name, *words = name.strip().lower().split(":")
+    plain = _plain(name)
+    if not words:
+        return plain
+    options = dict(_option(word, plain) for word in words)
+    if len(options) != len(words):
+        fail("method", "must have each option once", repr(":".join([name, *words])))
+    ordered = tuple((known, options[known]) for known in (*NUMBERS, *FLAGS) if known in options)
+    shown = [f"{known}={number}" if known in NUMBERS else known for known, number in ordered]
+    return replace(plain, name=":".join([name, *shown]), options=ordered)
+
+
+def _plain(name: str) -> Method:
+    """A method without options."""
+    if name == "x-ent":
+        return Method(name, "x-ent", "")
+    kind, dash, task = name.partition("-")
+    if kind not in PREFIXES or not dash or not task:
+        hint = near(name, PAPER_METHODS) or f"Known: {', '.join(PAPER_METHODS)}, and others such as pos-ndcg@10."
+        rule = (
+            "must be x-ent, or direct-, pos-, neg-, both-, hinge- or per- with a task, or uniloss- with a metric, "
+            "or mse- with a width"
+        )
+        fail("method", rule, repr(name), hint)
+    if kind == "uniloss":
+        return Method(name, kind, check_choice("the metric of uniloss-", task, UNILOSS))
+    if kind == "mse":
+        return Method(name, kind, _width(task))
+    task = "error" if task == "01" else task
+    get(task)  # fails here, with the known names, rather than in the middle of a run
+    return Method(name, kind, task)
+
+
+def _option(word: str, method: Method) -> tuple[str, int]:
+    """One option of a method: its name and its number."""
+    name, equals, text = word.partition("=")
+    known = (*NUMBERS, *FLAGS) if method.kind == "uniloss" else ("batch",)
+    check_choice(f"the option of {method.name}", name, known)
+    if name == "automatic" and method.task not in FOUND:
+        fail("automatic", f"must be an option of UniLoss on {' or '.join(FOUND)}", repr(method.name))
+    if name in FLAGS:
+        if equals:
+            fail(f"the option {name}", "must have no number", repr(word))
+        return name, 1
+    if not (text.isascii() and text.isdigit() and int(text)):
+        fail(f"the option {name}", f"must have a whole number of at least 1, as in {name}=8", repr(word))
+    return name, int(text)
+
+
+def _width(text: str) -> str:
+    try:
+        good = 0 < float(text) < math.inf
+    except ValueError:
+        good = False
+    if not good:
+        fail("the width of mse-", "must be a positive number of pixels", repr(text))
+    return text
+
+
+def parse_methods(text: str) -> tuple[str, ...]:
+    """Method names of a comma-separated list; ``all`` stands for the papers' nine."""
+    if text.strip().lower() == "all":
+        return PAPER_METHODS
+    return tuple(parse_method(name).name for name in text.replace(" ", ",").split(",") if name.strip())

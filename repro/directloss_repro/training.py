@@ -1,0 +1,249 @@
+"""The one training loop.
+
+It can be stopped at any moment and goes on from its last checkpoint to the same weights and the same curve, bit for
+bit: whatever a step depends on is either a function of the iteration (order of the batches, learning rate) or stored
+(weights, optimizer, states of the random generators).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, nullcontext
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from directloss.direct import DirectLoss
+from directloss.full_batch import full_batch_step
+from directloss_repro.checkpoint import Checkpoint, State
+from directloss_repro.data import Part
+from directloss_repro.schedule import Schedule, steps_per_epoch
+from directloss_repro.seeding import derive, generator
+from directloss_repro.tensorboard import Board
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""Scores and labels of a batch to a scalar."""
+Watch = Callable[[nn.Module], dict[str, float]]
+"""Measures a model; called with gradients off."""
+Augment = Callable[[Part, torch.Generator], Part]
+"""Changes a batch at random, with the generator that it is given."""
+
+
+@dataclass
+class Trained:
+    """What came of it: ``curve["iteration"]`` and a list of the same length for each measured number."""
+
+    curve: dict[str, list[float]] = field(default_factory=dict)
+    diverged_at: int | None = None
+    """The iteration at which a score or the loss was no longer finite; training stops there."""
+    seconds_before: float = 0.0
+    """What earlier sessions spent on it, up to their last checkpoint."""
+    kept: State | None = None
+    """The weights where the number that ``train`` was told to keep them by was highest."""
+
+    def note(self, iteration: int, numbers: dict[str, float]) -> None:
+        """Add one point to the curve."""
+        for name, value in {"iteration": iteration, **numbers}.items():
+            self.curve.setdefault(name, []).append(value)
+
+    @property
+    def last(self) -> dict[str, float]:
+        """The numbers at the end of training."""
+        return {name: values[-1] for name, values in self.curve.items() if name != "iteration"}
+
+    def best(self, by: str) -> dict[str, float]:
+        """The numbers where ``by`` is highest, the first such place, and the iteration."""
+        place = self.curve[by].index(max(self.curve[by]))
+        return {name: values[place] for name, values in self.curve.items()}
+
+
+def train(
+    model: nn.Module,
+    loss: Loss,
+    data: Part,
+    schedule: Schedule,
+    watch: Watch,
+    *,
+    augment: Augment | None = None,
+    draws: Mapping[str, torch.Generator] | None = None,
+    checkpoint: Checkpoint | None = None,
+    keep_by: str | None = None,
+    board: Board | None = None,
+) -> Trained:
+    """Train ``model`` in place and return the curve of what ``watch`` saw.
+
+    Args:
+        model: gives the scores of a batch.
+        loss: scores and labels to a scalar.
+        data: the training part.
+        schedule: how long and how.
+        watch: measures the model.
+        augment: changes each batch at random.
+        draws: generators that ``loss`` draws from, by name; their states are part of a checkpoint.
+        checkpoint: where to store the state now and then, and where to go on from.
+        keep_by: a number that ``watch`` measures; the weights where it is highest are kept.
+        board: where TensorBoard sees loss and curve as they come.
+    """
+    optimizer = make_optimizer(model, schedule)
+    changing = generator("augment", schedule.seed)
+    frozen = _Frozen(model, optimizer, {**(draws or {}), "augment": changing})
+    done = Trained()
+    every = schedule.evaluate_every
+    # Dropout and the like draw from torch's own generator: it is seeded here, and left to others as it was.
+    with torch.random.fork_rng(devices=[]), nullcontext() if board is None else closing(board):
+        torch.manual_seed(derive("training", schedule.seed))
+        start = frozen.thaw(checkpoint, done) if checkpoint is not None else 0
+        if isinstance(loss, DirectLoss):
+            loss.steps = start
+        batches = _batches(data, schedule, start)
+        if board is not None:
+            board.begin(start)
+        began = time.monotonic()
+        for iteration in range(start, schedule.iterations):
+            if checkpoint is not None and checkpoint.due():
+                if board is not None:
+                    board.flush()  # a run that goes on from here finds all that came before
+                seconds = done.seconds_before + time.monotonic() - began
+                checkpoint.save(frozen.state(iteration, done, seconds))
+            if every and iteration % every == 0:
+                _note(iteration, model, watch, done, keep_by, board)
+            batch = next(batches) if augment is None else augment(next(batches), changing)
+            model.train()
+            optimizer.zero_grad(set_to_none=True)
+            try:
+                value = _backward(model, batch, loss, schedule.chunk)
+            except _NotFiniteError:
+                done.diverged_at = iteration
+                break
+            if board is not None:
+                board.loss(iteration, value)
+            if schedule.drops:
+                for group in optimizer.param_groups:
+                    group["lr"] = schedule.rate(iteration)
+            optimizer.step()
+        _note(schedule.iterations, model, watch, done, keep_by, board)
+    return done
+
+
+def _note(iteration: int, model: nn.Module, watch: Watch, done: Trained, by: str | None, board: Board | None) -> None:
+    """One more point of the curve."""
+    numbers = _measure(model, watch)
+    done.note(iteration, numbers)
+    _keep(model, done, by)
+    if board is not None:
+        board.numbers(iteration, numbers)
+
+
+def _keep(model: nn.Module, done: Trained, by: str | None) -> None:
+    """A copy of the weights, if the last point of the curve is higher than all before it."""
+    if by is not None and done.curve[by][-1] > max(done.curve[by][:-1], default=-math.inf):
+        done.kept = {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+
+class _NotFiniteError(Exception):
+    """A score is NaN or infinite."""
+
+
+def _backward(model: nn.Module, batch: Part, loss: Loss, chunk: int | None) -> Tensor:
+    """The gradient of the batch, in one piece or in chunks that are read twice; returned is the loss."""
+
+    def checked(scores: Tensor, target: Tensor) -> Tensor:
+        # Checked here once, so that the losses need not look at the values again.
+        if not bool(torch.isfinite(scores).all()):
+            raise _NotFiniteError
+        return loss(scores, target)
+
+    if chunk is None:
+        value = checked(model(batch.x), batch.y)
+        value.backward()  # type: ignore[no-untyped-call]
+        return value.detach()
+    return full_batch_step(model, _Chunks(batch, chunk), checked)
+
+
+@dataclass(frozen=True)
+class _Chunks:
+    """A part piece by piece; it can be read again."""
+
+    part: Part
+    size: int
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for index in torch.split(torch.arange(len(self.part)), self.size):
+            piece = self.part.take(index)
+            yield piece.x, piece.y
+
+
+def make_optimizer(model: nn.Module, schedule: Schedule) -> torch.optim.Optimizer:
+    """Adam, AdamW, RMSProp or SGD with momentum; fused where there is such a version.
+
+    A step of these small networks is mostly overhead. Momentum is for SGD alone.
+    """
+    rate, decay = schedule.learning_rate, schedule.weight_decay
+    if schedule.optimizer == "sgd":
+        return torch.optim.SGD(model.parameters(), rate, momentum=schedule.momentum, weight_decay=decay, fused=True)
+    if schedule.optimizer == "rmsprop":
+        return torch.optim.RMSprop(model.parameters(), rate, weight_decay=decay)
+    kind = torch.optim.AdamW if schedule.optimizer == "adamw" else torch.optim.Adam
+    return kind(model.parameters(), rate, weight_decay=decay, fused=True)
+
+
+class _Frozen:
+    """Everything that changes during training, to and from a checkpoint."""
+
+    def __init__(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, draws: Mapping[str, torch.Generator]
+    ) -> None:
+        self.model, self.optimizer, self.draws = model, optimizer, draws
+
+    def state(self, iteration: int, done: Trained, seconds: float) -> State:
+        return {
+            "iteration": iteration,
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "draws": {name: draw.get_state() for name, draw in self.draws.items()},
+            "torch": torch.get_rng_state(),
+            "curve": done.curve,
+            "seconds": seconds,
+            "kept": done.kept,
+        }
+
+    def thaw(self, checkpoint: Checkpoint, done: Trained) -> int:
+        """Take over what was stored, if there is something, and return the iteration to go on with."""
+        state = checkpoint.load()
+        if state is None:
+            return 0
+        try:
+            self.model.load_state_dict(state["model"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            for name, draw in self.draws.items():
+                draw.set_state(state["draws"][name])
+            torch.set_rng_state(state["torch"])
+            done.curve, done.seconds_before = dict(state["curve"]), float(state["seconds"])
+            done.kept = state.get("kept")
+            return int(state["iteration"])
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            checkpoint.refuse("must fit the network and the optimizer of this run", f"another's ({error!r:.80})")
+
+
+def _measure(model: nn.Module, watch: Watch) -> dict[str, float]:
+    model.eval()
+    with torch.no_grad():
+        return watch(model)
+
+
+def _batches(data: Part, schedule: Schedule, start: int = 0) -> Iterator[Part]:
+    """The whole data again and again, or shuffled batches of equal size, epoch after epoch; from ``start`` on."""
+    size = schedule.batch_size
+    if size is None or size >= len(data):
+        while True:
+            yield data
+    draw = generator("batches", schedule.seed)
+    steps = steps_per_epoch(len(data), size)
+    for epoch in itertools.count():
+        order = torch.randperm(len(data), generator=draw)  # drawn for skipped epochs as well: order follows from start
+        for step in range(max(0, start - epoch * steps), steps):
+            yield data.take(order[step * size : (step + 1) * size])

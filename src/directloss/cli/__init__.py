@@ -1,0 +1,20 @@
+"""The ``directloss`` command.
+
+Other distributions add commands of their own: an entry point of the group ``directloss.commands`` names a module that
+does so when it is imported.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+
+from directloss.cli.app import app
+
+__all__ = ["app", "main"]
+
+
+def main() -> None:
+    """The entry point of the command line."""
+    for point in entry_points(group="directloss.commands"):
+        point.load()
+    app(prog_name="directloss")

@@ -1,0 +1,114 @@
+"""The command's frame: help, version, and errors that are shown without a traceback.
+
+Exit codes: 0 all went well, 2 the input cannot be used, 130 interrupted with Ctrl-C, 1 a bug of ours.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+from typer.core import TyperGroup
+
+import directloss
+from directloss._checks import DirectLossError
+
+BAD_INPUT, INTERRUPTED = 2, 130
+ORDER = ("fit", "predict", "tasks", "list", "reproduce", "report", "data")
+"""Of the commands in the help."""
+PAPERS = ("list", "reproduce", "report", "data")
+REMEDY = "In a clone of the repository: pip install ./repro"
+
+
+class Interrupted(Exception):
+    """Ctrl-C, with a sentence about what to do next."""
+
+
+@contextmanager
+def resumable(command: str) -> Iterator[None]:
+    """What stops the work says how to go on with it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(f"Stopped. What is finished is stored; go on with:\n  {command}") from None
+    except OSError as error:
+        error.add_note(f"What is finished is stored; when there is room again, or access, go on with:\n  {command}")
+        raise
+
+
+def say_error(message: str) -> None:
+    """One message on standard error, in red where that is possible."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console.print(Text.assemble(("Error: ", "bold red"), message))
+
+
+class Commands(TyperGroup):
+    """The group of all commands: what users can cause becomes a message and an exit code."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """In the order in which one meets them."""
+        return sorted(super().list_commands(ctx), key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command of a name; those of the papers are in a package of their own."""
+        if args and args[0] in PAPERS and args[0] not in self.commands:
+            say_error(f"'directloss {args[0]}' belongs to the papers' experiments, which are not installed. {REMEDY}")
+            raise typer.Exit(BAD_INPUT)
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except DirectLossError as error:
+            say_error(str(error))
+            raise typer.Exit(BAD_INPUT) from None
+        except BrokenPipeError:
+            # The reader of our output, such as `head`, has gone; nothing is wrong.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0) from None
+        except OSError as error:
+            told = f"{error.filename or 'A file'} cannot be read or written: {error.strerror or error}."
+            say_error("\n".join([told, *getattr(error, "__notes__", [])]))
+            raise typer.Exit(BAD_INPUT) from None
+        except Interrupted as stop:
+            Console(stderr=True, highlight=False, soft_wrap=True).print(Text(str(stop)))
+            raise typer.Exit(INTERRUPTED) from None
+        except KeyboardInterrupt:
+            Console(stderr=True).print("Stopped.")
+            raise typer.Exit(INTERRUPTED) from None
+
+
+app = typer.Typer(
+    name="directloss",
+    cls=Commands,
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"directloss {directloss.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def frame(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and stop.")
+    ] = False,
+) -> None:
+    """Train networks on the metric they are judged by, and reproduce the papers behind it.
+
+    Start with **directloss list**, then **directloss reproduce robustness**, which takes about two minutes.
+    For a table of your own: **directloss fit DATA --target COLUMN --metric ap**.
+    """

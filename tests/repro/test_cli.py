@@ -1,0 +1,416 @@
+"""The command line: what a newcomer types, what goes wrong, and the codes it ends with."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import itertools
+import json
+import os
+import shlex
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from directloss_repro.checkpoint import Checkpoint
+from directloss_repro.cli import app
+from directloss_repro.cli.completing import METRICS
+from directloss_repro.config import Config
+from directloss_repro.experiments import EXPERIMENTS
+from directloss_repro.pool import Pool
+from directloss_repro.progress import Display, Standing, span
+from directloss_repro.records import RecordFile, RunSpec
+from directloss_repro.runner import Job
+from directloss_repro.search import GridQueue, plain_errors
+from directloss_repro.session import Request
+from directloss_repro.tabular.measures import get_measure
+from optuna.exceptions import StorageInternalError
+from rich.console import Console
+from sqlalchemy.exc import OperationalError
+from typer.testing import CliRunner, Result
+
+import directloss
+from directloss import DirectLossError
+from directloss.cli.app import ORDER
+from tests.repro.tiny import OPTIONS, RUNS, SETTINGS, stored
+
+
+def call(*words: object) -> Result:
+    return CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1"}).invoke(app, [str(word) for word in words])
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    result = call(*OPTIONS, "--workers", 1, "--out", folder)
+    assert result.exit_code == 0, result.output
+    return folder, result
+
+
+class Unwritable(Job):
+    """A job that has no place to write to."""
+
+    def run(self) -> dict[str, Any]:
+        Checkpoint(Path(self.checkpoints or ""), "key").save({})
+        return {}
+
+
+# ---------------------------------------------------------------------- what goes well
+
+
+def test_version() -> None:
+    result = call("--version")
+    assert result.exit_code == 0
+    assert result.output == f"directloss {directloss.__version__}\n"
+
+
+@pytest.mark.parametrize("command", [[], ["reproduce"], ["report"], ["list"]])
+def test_help_is_there_for_everything(command: list[str]) -> None:
+    result = call(*command, "--help")
+    assert result.exit_code == 0
+    assert "Usage:" in result.output
+
+
+def test_commands_stand_in_the_order_in_which_one_meets_them() -> None:
+    lines = call("--help").output.split("Commands")[1].splitlines()
+    found = [words[1] for line in lines if len(words := line.split()) > 2 and words[1] in ORDER]
+    assert found == list(ORDER)
+
+
+COMPLETIONS: list[tuple[str, list[str]]] = [
+    ("directloss reproduce rob", ["robustness"]),
+    ("directloss reproduce robustness --preset ", ["quick", "paper"]),
+    ("directloss reproduce pose --preset s", ["small"]),
+    ("directloss reproduce robustness --methods pos-ap,x", ["pos-ap,x-ent"]),
+    ("directloss reproduce mnist-ap --methods uni", ["uniloss-ap"]),
+    ("directloss fit rows.csv --metric nd", ["ndcg", "ndcg@10"]),
+    ("directloss fit rows.csv --compare hinge-a", ["hinge-ap"]),
+]
+
+
+@pytest.mark.parametrize(("line", "offered"), COMPLETIONS, ids=[line for line, _ in COMPLETIONS])
+def test_the_shell_completes(line: str, offered: list[str]) -> None:
+    words = {"_DIRECTLOSS_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    assert CliRunner(env=words).invoke(app, [], prog_name="directloss").output.split() == offered
+
+
+def test_metrics_that_are_offered_are_known() -> None:
+    assert [get_measure(name).name for name in METRICS] == list(METRICS)
+
+
+def test_help_names_experiments_and_options() -> None:
+    text = call("reproduce", "--help").output
+    for word in (*EXPERIMENTS, "--preset", "--methods", "--seeds", "--noise", "--resume", "--workers", "--storage"):
+        assert word in text
+
+
+def test_list_names_everything() -> None:
+    result = call("list")
+    assert result.exit_code == 0
+    for word in (*EXPERIMENTS, "pos-TASK", "x-ent", "ICML 2016, Fig. 3b", *directloss.tasks.names()):
+        assert word in result.output
+
+
+def test_reproduce_ends_with_table_and_report(finished: tuple[Path, Result]) -> None:
+    folder, result = finished
+    assert f"{RUNS} of {RUNS} runs to do" in result.output
+    assert f"[{RUNS}/{RUNS}]" in result.output
+    assert "pos-ap" in result.output
+    assert result.output.rstrip().endswith(str(folder / "report.html"))
+    assert (folder / "report.html").is_file()
+
+
+def test_run_json_says_what_was_done(finished: tuple[Path, Result]) -> None:
+    folder, _ = finished
+    info = json.loads((folder / "run.json").read_text())
+    assert info["experiment"] == "robustness"
+    assert info["preset"] == "quick"
+    assert info["command"].startswith("directloss reproduce robustness --preset quick --seeds 2 --noise 0.2 --out ")
+    assert info["started"] <= info["finished"]
+    assert info["seconds"] > 0
+    assert EXPERIMENTS["robustness"].config_from(info["config"]).seeds == 2
+
+
+def test_report_again_from_records_alone(finished: tuple[Path, Result], tmp_path: Path) -> None:
+    folder, _ = finished
+    (tmp_path / "records.jsonl").write_bytes((folder / "records.jsonl").read_bytes())
+    result = call("report", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "report.html").is_file()
+
+
+def test_resume_of_a_finished_run_does_nothing_new(finished: tuple[Path, Result]) -> None:
+    folder, _ = finished
+    before = stored(folder)
+    result = call("reproduce", "robustness", "--out", folder, "--resume", "--workers", 1)
+    assert result.exit_code == 0, result.output
+    assert f"0 of {RUNS} runs to do" in result.output
+    assert stored(folder) == before
+
+
+def test_packed_records_are_refused_before_anything_is_written(finished: tuple[Path, Result], tmp_path: Path) -> None:
+    folder = tmp_path / "packed"
+    folder.mkdir()
+    (folder / "run.json").write_bytes((finished[0] / "run.json").read_bytes())
+    (folder / "records.jsonl.gz").write_bytes(gzip.compress((finished[0] / "records.jsonl").read_bytes()))
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    result = call("reproduce", "robustness", "--out", folder, "--resume", "--workers", 1)
+    assert result.exit_code == 2
+    assert "must be unpacked before the run can go on" in result.output
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_the_stored_command_asks_for_the_same_run(finished: tuple[Path, Result], tmp_path: Path) -> None:
+    folder, _ = finished
+    command = shlex.split(json.loads((folder / "run.json").read_text())["command"])
+    command[command.index("--out") + 1] = str(tmp_path / "again")
+    result = call(*command[1:], "--workers", 1)
+    assert result.exit_code == 0, result.output
+    assert stored(tmp_path / "again") == stored(folder)
+
+
+def test_commands_are_complete() -> None:
+    request = Request("linear", methods=("pos-ap", "x-ent"), noise=(0.0, 0.1), select="val", storage="mysql://a b")
+    command = request.command(Path("runs/a b"), "paper")
+    assert command == (
+        "directloss reproduce linear --preset paper --methods pos-ap,x-ent --noise 0,0.1 --select val "
+        "--out 'runs/a b' --storage 'mysql://a b'"
+    )
+
+
+# ---------------------------------------------------------------------- what goes wrong
+
+BAD: list[tuple[list[str], str]] = [
+    (["reproduce", "robustnes"], "experiment must be a known one, but it is 'robustnes'. Did you mean 'robustness'?"),
+    (["reproduce", "robustness", "--preset", "fast"], "--preset must be one of 'quick', 'paper', but it is 'fast'"),
+    (["reproduce", "robustness", "--methods", "pos-ap,hing-ap"], "Did you mean 'hinge-ap'"),
+    (["reproduce", "robustness", "--methods", "pos-apple"], "task must be a known name"),
+    (["reproduce", "robustness", "--methods", ","], "methods must name at least one"),
+    (["reproduce", "robustness", "--methods", "x-ent,x-ent"], "methods must name each once"),
+    (["reproduce", "robustness", "--methods", "x-ent:batch=8"], "methods must have no option 'batch' here"),
+    (["reproduce", "robustness", "--seeds", "0"], "seeds must be a whole number from 1 to 1000"),
+    (["reproduce", "robustness", "--set", "momentum=NaN"], "momentum must be a number from 0 to below 1"),
+    (["reproduce", "robustness", "--set", "deviation=Infinity"], "deviation must be positive and finite"),
+    (["reproduce", "robustness", "--set", "train_points=-5"], "train_points must be a whole number of at least 1"),
+    (["reproduce", "synthetic", "--set", "positive_share=2"], "positive_share must be a share above 0 and below 1"),
+    (["reproduce", "robustness", "--seeds", "many"], "Invalid value for '--seeds'"),
+    (
+        ["reproduce", "robustness", "--noise", "20"],
+        "noise must be shares of flipped labels from 0 to 0.5, but it is 20.0",
+    ),
+    (["reproduce", "robustness", "--noise", "a lot"], "--noise must be numbers such as 0,0.2"),
+    (["reproduce", "robustness", "--select", "test"], "select_on must be one of 'train', 'val'"),
+    (["reproduce", "robustness", "--workers", "0"], "--workers must be a whole number of at least 1"),
+    (["reproduce", "robustness", "--set", "iterations"], "--set must have the form KEY=VALUE"),
+    (["reproduce", "robustness", "--set", "iteration=5"], "Did you mean 'iterations'"),
+    (["reproduce", "robustness", "--set", "iterations=few"], "config 'iterations' must be of type int"),
+    (
+        ["reproduce", "robustness", "--data-root", "."],
+        "--data-root must be left out: 'robustness' draws its data itself",
+    ),
+    (["reproduce", "digits-noise", "--data-root", "nowhere"], "--data-root must be a folder with the four MNIST files"),
+    (["reproduce", "robustness", "--resume"], "--resume needs an --out folder that holds a run"),
+    (["reproduce", "robustness", "--storage", "nonsense"], "--storage must be a storage that optuna can open"),
+    (["reproduce"], "Missing argument 'NAME'"),
+    (["reproduce", "robustness", "--nois", "0.2"], "No such option"),
+    (["report", "nowhere"], "must exist, but it is missing"),
+    (["nonsense"], "No such command"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), BAD, ids=[" ".join(words) for words, _ in BAD])
+def test_bad_input_is_explained(
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = call(*words)
+    assert result.exit_code == 2, result.output
+    assert message in " ".join(result.output.split())
+    assert "Traceback" not in result.output
+    assert list(tmp_path.iterdir()) == [], "nothing may be left behind"
+
+
+def test_folders_are_not_mixed_up(finished: tuple[Path, Result]) -> None:
+    folder, _ = finished
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    for words, message in (
+        (["reproduce", "robustness", "--out", folder], "--out must be a new or empty folder"),
+        (["reproduce", "linear", "--out", folder, "--resume"], "--out must hold a run of 'linear'"),
+        (["reproduce", "robustness", "--out", folder, "--resume", "--preset", "paper"], "--preset must be 'quick'"),
+        (["reproduce", "robustness", "--out", folder, "--resume", "--seeds", 1], "config 'seeds' must be what the run"),
+        (
+            ["reproduce", "robustness", "--out", folder, "--resume", "--select", "val"],
+            "config 'select_on' must be what",
+        ),
+        (["reproduce", "robustness", "--out", folder / "run.json"], "--out must be a folder"),
+    ):
+        result = call(*words)
+        assert result.exit_code == 2, result.output
+        assert message in " ".join(result.output.split())
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+
+
+def test_a_full_disk_is_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: RecordFile, record: object) -> None:
+        raise OSError(28, os.strerror(28), str(self.path))
+
+    monkeypatch.setattr(RecordFile, "append", full)
+    result = call(*OPTIONS, "--workers", 1, "--out", tmp_path / "run")
+    assert result.exit_code == 2
+    assert "records.jsonl cannot be read or written: No space left on device." in " ".join(result.output.split())
+
+
+def test_a_full_disk_under_the_storage_is_a_message_and_the_run_goes_on_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    bring, calls = GridQueue.bring, itertools.count()
+
+    def full(self: GridQueue, *what: Any) -> None:
+        if next(calls) == 3:
+            raise StorageInternalError("An exception is raised during the commit.") from OperationalError(
+                "COMMIT", None, sqlite3.OperationalError("database or disk is full")
+            )
+        bring(self, *what)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(GridQueue, "bring", full)
+        result = call(*OPTIONS, "--workers", 1, "--out", folder)
+    assert result.exit_code == 2, result.output
+    text = " ".join(result.output.split())
+    assert "Error: The storage of the trials cannot be read or written: No space left on device." in text
+    assert f"go on with: directloss reproduce robustness --out {folder} --resume" in text
+    assert len(stored(folder)) == 4
+    again = call("reproduce", "robustness", "--out", folder, "--resume", "--workers", 1)
+    assert again.exit_code == 0, again.output
+    assert len(stored(folder)) == RUNS
+
+
+def test_other_errors_of_a_storage_are_a_sentence() -> None:
+    with pytest.raises(DirectLossError, match="--storage must be there as long as the run") as caught, plain_errors():
+        raise StorageInternalError("in the middle") from OSError("gone away")
+    assert "It said: gone away" in str(caught.value)
+
+
+def test_a_disk_that_is_full_for_a_worker_is_the_same_message(tmp_path: Path) -> None:
+    """A worker's error of the system arrives as it is: here a folder that cannot be made, because a file is there."""
+    (tmp_path / "file").write_text("")
+    config = EXPERIMENTS["robustness"].config("quick").changed({**SETTINGS, "iterations": 2})
+    spec = RunSpec("robustness", "final", "x-ent", 0, 0.0, None, {"learning_rate": 0.1, "weight_decay": 0.0})
+    pool = Pool(2)
+    try:
+        pool.submit(Unwritable(spec, config, checkpoints=str(tmp_path / "file")))
+        with pytest.raises(FileExistsError):
+            pool.collect()
+    finally:
+        pool.stop()
+
+
+def test_a_run_that_came_to_nothing_does_not_block_its_folder(tmp_path: Path) -> None:
+    """A number that only the data shows to be wrong."""
+    folder = tmp_path / "run"
+    refused = call(*OPTIONS, "--set", "deviation=0.001", "--workers", 1, "--out", folder)
+    assert refused.exit_code == 2
+    assert "data must have items of both labels" in refused.output
+    for other in (["reproduce", "linear"], ["fit", "rows.csv", "--metric", "ap"]):
+        assert "--out must be a new or empty folder" in " ".join(call(*other, "--out", folder).output.split())
+    mended = call(*OPTIONS, "--workers", 1, "--out", folder)
+    assert mended.exit_code == 0, mended.output
+    assert len(stored(folder)) == RUNS
+    assert not (folder / "checkpoints").exists()
+    assert "--out must be a new or empty folder" in " ".join(call(*OPTIONS, "--out", folder).output.split())
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "200"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "directloss_repro", *OPTIONS, "--workers", "1", "--seeds", "40", "--out", str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # jobs in the background ignore Ctrl-C
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.readline()  # the first finished runs
+        process.send_signal(signal.SIGINT)
+        process.stdout.read()
+        message = process.stderr.read()
+    assert process.returncode == 130, message
+    assert f"directloss reproduce robustness --out {folder} --resume" in message
+    assert "Traceback" not in message
+    assert stored(folder)
+
+
+# ---------------------------------------------------------------------- progress
+
+
+def record(stage: str, method: str, ap: float, noise: float = 0.0, label: str | None = None) -> dict[str, object]:
+    metrics = {"train_ap": ap} if stage == "search" else {"train_ap": ap, "test_ap": ap}
+    return {"stage": stage, "method": method, "noise": noise, "seed": 0, "class": label, "metrics": metrics}
+
+
+def config() -> Config:
+    changes = {"methods": ["pos-ap", "x-ent"], "noise": [0.0, 0.2], "select_on": "train"}
+    return EXPERIMENTS["robustness"].config("quick").changed(changes)
+
+
+def test_standing_keeps_the_best_of_each_class_and_level() -> None:
+    standing = Standing(config())
+    for ap, label in ((0.5, "a"), (0.7, "a"), (0.6, "a"), (0.9, "b")):
+        standing.add(record("search", "pos-ap", ap, 0.2, label))
+    standing.add(record("final", "pos-ap", 0.6, 0.2))
+    standing.add(record("final", "pos-ap", 0.8, 0.2))
+    assert standing.best("pos-ap", 0.2) == "0.800"
+    assert standing.test("pos-ap", 0.2) == "0.700 (2)"
+    assert standing.best("pos-ap", 0.0) == "-"
+    assert standing.news(record("search", "pos-ap", 0.1, 0.2)) == "best train_ap: pos-ap 0.800"
+
+
+def test_a_terminal_gets_one_live_display() -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=120, color_system=None)
+    with Display(console, "robustness", 4, Standing(config()), [record("search", "pos-ap", 0.5)]) as display:
+        display.add(record("search", "pos-ap", 0.75))
+        display.add(record("final", "x-ent", 0.25, 0.2))
+    last = screen.getvalue()
+    assert "3/4" in last
+    assert "0.750" in last
+    assert "0.250 (1)" in last
+    assert "left" in last
+
+
+def test_elsewhere_there_are_plain_lines() -> None:
+    screen = io.StringIO()
+    with Display(Console(file=screen, width=40), "robustness", 3, Standing(config()), []) as display:
+        display.add(record("search", "pos-ap", 0.65))
+        display.add(record("search", "pos-ap", 0.75))
+        display.add(record("final", "pos-ap", 0.5, label="7"))
+    lines = screen.getvalue().splitlines()
+    assert lines[0] == "robustness: 3 of 3 runs to do"
+    assert lines[1] == "[1/3] search pos-ap, noise 0, seed 0; best train_ap: pos-ap 0.650"
+    assert lines[2].startswith("[2/3] search pos-ap, noise 0, seed 0; about ")
+    assert lines[2].endswith("best train_ap: pos-ap 0.750")
+    assert lines[3] == "[3/3] final pos-ap, noise 0, seed 0, class 7; test_ap: 0.500"
+
+
+def test_the_time_until_the_first_run_is_not_the_time_of_a_run() -> None:
+    """Processes start and data is read before it, once."""
+    display = Display(Console(file=io.StringIO()), "robustness", 12, Standing(config()), [])
+    display.began -= 1000
+    display.add(record("search", "pos-ap", 0.65))
+    assert display.time_left() == ""
+    display.began -= 200
+    display.add(record("search", "pos-ap", 0.65))
+    assert display.time_left().startswith("about 33 min")
+
+
+def test_durations_in_words() -> None:
+    assert [span(s) for s in (0.4, 59.6, 3599, 7260)] == ["0 s", "1 min 00 s", "59 min 59 s", "2 h 01 min"]

@@ -1,0 +1,181 @@
+"""Configs: complete, strict, and with the same budget for every method."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from typing import Any
+
+import pytest
+from directloss_repro.config import INTERPOLATIONS, SEARCH_SEED, Config, Grid
+from directloss_repro.experiments import EXPERIMENTS, PRESETS
+from directloss_repro.methods import PAPER_METHODS, parse_method
+from directloss_repro.rules import all_rules
+
+from directloss import DirectLossError
+from directloss._uniloss.interpolation import as_interpolation
+
+NAN, INF = float("nan"), float("inf")
+
+TINY = Config(
+    methods=("pos-ap", "hinge-ap", "x-ent"),
+    direct=Grid((0.01,), (0.0,), (1.0, "auto")),
+    hinge=Grid((0.01,), (0.0,), (1.0, 10.0)),
+    plain=Grid((0.01, 0.02)),
+    iterations=3,
+    evaluate_every=1,
+    seeds=2,
+    hidden=(4,),
+)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_method_of_every_preset_has_the_same_number_of_trials(name: str, preset: str) -> None:
+    config = EXPERIMENTS[name].config(preset)
+    budgets = {len(config.grid(parse_method(method)).points()) for method in PAPER_METHODS}
+    assert len(budgets) == 1
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("preset", PRESETS)
+def test_configs_survive_a_round_trip(name: str, preset: str) -> None:
+    config = EXPERIMENTS[name].config(preset)
+    again = EXPERIMENTS[name].config_from(config.to_dict())
+    assert again == config
+    assert again.digest() == config.digest()
+
+
+def test_grid_points_are_all_combinations_in_order() -> None:
+    assert Grid((1, 2), (0,), (0.5, "auto")).points() == [
+        {"learning_rate": 1.0, "weight_decay": 0.0, "epsilon": 0.5},
+        {"learning_rate": 1.0, "weight_decay": 0.0, "epsilon": "auto"},
+        {"learning_rate": 2.0, "weight_decay": 0.0, "epsilon": 0.5},
+        {"learning_rate": 2.0, "weight_decay": 0.0, "epsilon": "auto"},
+    ]
+
+
+def test_whole_numbers_and_floats_are_the_same_setting() -> None:
+    assert repr(Grid((1,), (0,))) == repr(Grid((1.0,), (0.0,)))
+
+
+def test_digest_ignores_what_one_run_does_not_depend_on() -> None:
+    same = TINY.changed({"seeds": 7, "methods": ["x-ent"], "noise": [0.1], "direct.epsilon": [2.0, "auto"]})
+    assert same.digest() == TINY.digest()
+    assert TINY.changed({"iterations": 4}).digest() != TINY.digest()
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"iteration": 3}, "Did you mean 'iterations'"),
+    ({"direct.epsilons": [1.0]}, "Did you mean 'epsilon'"),
+    ({"iterations.deep": 1}, "config key must be a known one"),
+    ({"iterations": 0}, "iterations must be a whole number of at least 1"),
+    ({"iterations": 2.5}, "config 'iterations' must be of type int"),
+    ({"iterations": True}, "config 'iterations' must be of type int"),
+    ({"methods": "pos-ap"}, "config 'methods' must be a list"),
+    ({"methods": []}, "methods must name at least one"),
+    ({"methods": ["pos-ap", "pos-ap"]}, "methods must name each once"),
+    ({"methods": ["pos-app"]}, "task must be a known name"),
+    ({"methods": ["best-ap"]}, "method must be x-ent, or"),
+    ({"noise": [0.7]}, "noise must be shares of flipped labels from 0 to 0.5"),
+    ({"noise": [-0.1]}, "noise must be shares"),
+    ({"noise": []}, "noise must name at least one"),
+    ({"noise": ["much"]}, "config 'noise' must be of type float"),
+    ({"noisy_parts": ["trains"]}, "noisy_parts must be one of"),
+    ({"select_on": "test"}, "select_on must be one of 'train', 'val'"),
+    ({"optimizer": "adamm"}, "Did you mean 'adam'"),
+    ({"hidden": [0]}, "hidden must be a whole number"),
+    ({"seeds": SEARCH_SEED + 1}, "seeds must be a whole number from 1 to 1000, where the seeds of the search begin"),
+    ({"direct": {"learning_rate": [0.1]}}, "grids must have the same number of points"),
+    ({"direct": [0.1]}, "config 'direct' must be an object"),
+    ({"plain.learning_rate": [0.1, 0.2, 0.3]}, "grids must have the same number of points"),
+    ({"plain.epsilon": [1.0]}, "plain.epsilon must be empty"),
+    ({"plain.learning_rate": [-1.0, 0.1]}, "learning_rate must be positive"),
+    ({"plain.weight_decay": [-1.0]}, "weight_decay must be a finite number of at least 0"),
+    ({"plain.learning_rate": []}, "must have at least one learning rate"),
+    ({"direct.epsilon": [0.0, "auto"]}, "epsilon must be positive"),
+    ({"direct.epsilon": ["auto", "automatic"]}, "epsilon must be a positive number or"),
+    ({"direct.epsilon": [None, "auto"]}, "config 'epsilon' must be"),
+    ({"momentum": NAN}, "momentum must be a number from 0 to below 1, but it is nan"),
+    ({"optimizer": "sgd", "momentum": -3}, "momentum must be a number from 0 to below 1, but it is -3.0"),
+    ({"plain.learning_rate": [NAN, 0.1]}, "learning_rate must be positive and finite, but it is nan"),
+    ({"plain.weight_decay": [INF]}, "weight_decay must be a finite number of at least 0, but it is inf"),
+    ({"direct.epsilon": [NAN, "auto"]}, "epsilon must be positive and finite"),
+    ({"noise": [NAN]}, "noise must be shares of flipped labels from 0 to 0.5, but it is nan"),
+    ({"search_seeds": 10**30}, "search_seeds must be a whole number of at least 1 and at most 1,000,000,000"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD, ids=[message for _, message in BAD])
+def test_bad_configs_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(DirectLossError) as caught:
+        TINY.changed(changes)
+    assert message in str(caught.value)
+
+
+BAD_NUMBERS: list[tuple[str, dict[str, Any], str]] = [
+    ("robustness", {"deviation": INF}, "deviation must be positive and finite, but it is inf"),
+    ("robustness", {"train_points": -5}, "train_points must be a whole number of at least 1"),
+    ("robustness", {"inner": 1300.0}, "inner must be at most outer, 1200, but it is 1300.0"),
+    ("synthetic", {"positive_share": 2}, "positive_share must be a share above 0 and below 1, but it is 2.0"),
+    ("synthetic", {"positive_share": 1e-9}, "positive_share must leave points of both labels among 20000"),
+    ("synthetic", {"train_points": 20_000}, "train_points must be less than points, 20000, but it is 20000"),
+    ("linear", {"train_points": 30_000}, "train_points must be less than points, 20000, but it is 30000"),
+    ("linear-noisy", {"dimensions": 0}, "dimensions must be a whole number of at least 1"),
+    ("digits-noise", {"points": 0}, "points must be a whole number of at least 1"),
+    ("mnist-ap", {"validation": 0}, "validation must be a whole number of at least 1"),
+    ("mnist-ap", {"iterations": 5}, "iterations must be 0, because this experiment counts epochs"),
+    ("mnist-ap", {"fraction": NAN}, "fraction must be a share above 0 and at most 1"),
+    ("mnist-ap", {"interpolation": "spline"}, "interpolation must be one of"),
+    ("cifar10", {"drops": [0]}, "drops must be a whole number of at least 1"),
+    ("pose", {"depth": 40}, "depth must be a whole number from 1 to 10"),
+    ("voc-detection", {"per_positive": NAN}, "per_positive must be positive and finite"),
+    ("voc-detection", {"context": 200}, "context must leave room for the box in 227 pixels"),
+]
+
+
+@pytest.mark.parametrize(("name", "changes", "message"), BAD_NUMBERS, ids=[message for _, _, message in BAD_NUMBERS])
+def test_bad_numbers_of_experiments_are_refused(name: str, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(DirectLossError) as caught:
+        EXPERIMENTS[name].config("paper").changed(changes)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", sorted({type(one.config("quick")) for one in EXPERIMENTS.values()}, key=str))
+def test_every_number_of_every_config_has_a_rule(kind: type[Config]) -> None:
+    """A number without a rule would be found out by a traceback in the middle of a run."""
+    hints = typing.get_type_hints(kind)
+    fields = {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+    numbers = {name for name, hint in fields.items() if {int, float} & {hint, *typing.get_args(hint)}}
+    assert {"seeds", "hidden", "momentum"} <= numbers
+    assert numbers == set(all_rules(kind))
+
+
+@pytest.mark.parametrize("kind", sorted({type(one.config("quick")) for one in EXPERIMENTS.values()}, key=str))
+@pytest.mark.parametrize("bad", [NAN, INF, -INF, -1])
+def test_no_rule_lets_such_numbers_pass(kind: type[Config], bad: float) -> None:
+    assert [name for name, rule in all_rules(kind).items() if rule.obeyed(bad)] == []
+
+
+def test_interpolations_are_those_of_the_library() -> None:
+    for name in INTERPOLATIONS:
+        as_interpolation(name)
+
+
+def test_missing_keys_are_refused() -> None:
+    values = TINY.to_dict()
+    del values["iterations"]
+    with pytest.raises(DirectLossError, match="config must have every key, but it is without iterations"):
+        Config.from_dict(values)
+
+
+def test_runs_may_grow_but_not_change() -> None:
+    TINY.changed({"seeds": 3, "methods": ["x-ent", "pos-ap", "hinge-ap", "per-ap"]}).check_grown_from(TINY, "runs/x")
+    for change in ({"seeds": 1}, {"methods": ["x-ent"]}, {"iterations": 4}, {"plain.learning_rate": [0.1, 0.2]}):
+        with pytest.raises(DirectLossError, match="must be what the run in runs/x has"):
+            TINY.changed(change).check_grown_from(TINY, "runs/x")
+
+
+def test_configs_cannot_be_changed_in_place() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        TINY.iterations = 4  # type: ignore[misc]

@@ -1,0 +1,319 @@
+"""Loaders of original formats, on small files in exactly these formats; normalisation, augmentation, keypoints."""
+
+from __future__ import annotations
+
+import gzip
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from directloss_repro.data import Part, pictures
+from directloss_repro.data.cifar import read_cifar
+from directloss_repro.data.keypoints import bumps, pixel_labels, visible
+from directloss_repro.data.mouse import read_frames, read_table
+from directloss_repro.data.mpii import HEAD, Person, find_annotations, heads, read_persons, square
+from directloss_repro.data.pictures import crop_and_flip, read_classes, see_classes, split_classes, zeros_against_rest
+from directloss_repro.data.turning import turn_and_scale
+
+from directloss import DirectLossError
+from tests.repro.image_files import idx, write_cifar, write_idx, write_mouse, write_mpii
+
+# ---------------------------------------------------------------------- CIFAR
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar100"])
+@pytest.mark.parametrize("inner", [True, False])
+def test_cifar_is_read_as_it_was_written(tmp_path: Path, name: str, inner: bool) -> None:
+    images, labels = write_cifar(tmp_path, name)
+    root = tmp_path if inner else next(tmp_path.iterdir())
+    train, test = read_cifar(root, name)
+    np.testing.assert_array_equal(np.concatenate([train[0], test[0]]), images)
+    np.testing.assert_array_equal(np.concatenate([train[1], test[1]]), labels)
+    assert len(test[1]) == 20
+    part, _ = read_classes(name, str(root))
+    assert part.x.shape == (len(train[1]), 3, 32, 32)
+    assert float(part.x[0, 2, 5, 7]) == pytest.approx(images[0, 2, 5, 7] / 255)
+    assert part.y.dtype == torch.long
+
+
+def test_missing_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DirectLossError, match=r"binary version of cifar10.*without data_batch_1\.bin.*cifar-10-binary"):
+        read_cifar(tmp_path, "cifar10")
+    write_cifar(tmp_path, "cifar10")
+    (tmp_path / "cifar-10-batches-bin" / "data_batch_4.bin").unlink()
+    with pytest.raises(DirectLossError, match=r"without data_batch_4\.bin"):
+        read_cifar(tmp_path, "cifar10")
+
+
+def test_pickles_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "cifar-10-batches-py").mkdir()
+    (tmp_path / "cifar-10-batches-py" / "data_batch_1").write_bytes(pickle.dumps({}))
+    with pytest.raises(DirectLossError, match=r"This is the Python version, whose pickles could run any code\."):
+        read_cifar(tmp_path, "cifar10")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda raw: raw[:-1], "must hold whole records of 3073 bytes, but it is 61459 bytes long"),
+        (lambda raw: b"", "must hold whole records of 3073 bytes, but it is 0 bytes long"),
+        (lambda raw: raw[:3073] + b"\x0a" + raw[3074:], "must have labels below 10, but it is a file with label 10 in"),
+    ],
+)
+def test_bad_cifar(tmp_path: Path, change: Callable[[bytes], bytes], message: str) -> None:
+    write_cifar(tmp_path, "cifar10")
+    path = tmp_path / "cifar-10-batches-bin" / "data_batch_2.bin"
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(DirectLossError) as caught:
+        read_cifar(tmp_path, "cifar10")
+    assert message in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+# ---------------------------------------------------------------------- parts, normalisation, augmentation
+
+
+def test_splits_are_those_of_the_files(tmp_path: Path) -> None:
+    root = str(write_idx(tmp_path))
+    split = split_classes("fashion-mnist", root, 20, 0)
+    assert [len(part) for part in split.parts().values()] == [100, 20, 40]
+    assert split.test.y.tolist() == (np.arange(40) % 10).tolist()
+    # Per-pixel normalisation: the mean image of the training part is zero, and so is its overall deviation one.
+    torch.testing.assert_close(split.train.x.mean(0), torch.zeros(1, 28, 28), atol=1e-5, rtol=0)
+    assert float(split.train.x.square().mean()) == pytest.approx(1.0, abs=1e-3)
+    assert split.train.x.shape == (100, 1, 28, 28)
+    few = split_classes("fashion-mnist", root, 20, 30)
+    assert [len(part) for part in few.parts().values()] == [30, 20, 40]
+    assert few.val is not None
+    assert split.val is not None
+    assert torch.equal(few.val.y, split.val.y)
+
+
+def test_zeros_against_rest(tmp_path: Path) -> None:
+    split = zeros_against_rest("mnist", str(write_idx(tmp_path)), 20, 0)
+    assert split.test.x.shape == (40, 784)
+    assert split.test.y.tolist() == [int(k % 10 == 0) for k in range(40)]
+    assert sum(int(part.y.sum()) for part in split.parts().values()) == 16
+
+
+def test_too_little_data(tmp_path: Path) -> None:
+    with pytest.raises(DirectLossError, match="must have more than the 120 images of the validation part"):
+        split_classes("mnist", str(write_idx(tmp_path)), 120, 0)
+
+
+def test_missing_fashion_mnist_says_where_it_is(tmp_path: Path) -> None:
+    with pytest.raises(DirectLossError, match=r"four fashion-mnist files.*zalandoresearch/fashion-mnist"):
+        read_classes("fashion-mnist", str(tmp_path))
+
+
+def test_labels_of_another_data_set_are_noticed(tmp_path: Path) -> None:
+    write_idx(tmp_path)
+    (tmp_path / "t10k-labels-idx1-ubyte.gz").unlink()
+    (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(idx(np.arange(40)))
+    with pytest.raises(DirectLossError, match="must have labels from 0 to 9, but it is a file with label 39"):
+        read_classes("mnist", str(tmp_path))
+
+
+def test_data_is_known_by_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed, other = write_idx(tmp_path / "packed"), write_idx(tmp_path / "other", train=121)
+    first = see_classes("mnist", str(packed))
+    assert first.published is None
+    for path in list(packed.iterdir()):
+        if path.suffix == ".gz":
+            path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
+            path.unlink()
+    assert see_classes("mnist", str(packed)) == first
+    assert see_classes("mnist", str(other)) != first
+    monkeypatch.setitem(pictures.PUBLISHED, first.digest, "mnist")
+    assert see_classes("mnist", str(packed)).published == "mnist"
+    with pytest.raises(DirectLossError, match=r"--data-root must hold the files of fashion-mnist.*with those of mnist"):
+        see_classes("fashion-mnist", str(packed))
+
+
+def test_images_without_pixels_are_refused(tmp_path: Path) -> None:
+    write_idx(tmp_path, side=28)
+    path = tmp_path / "t10k-images-idx3-ubyte"
+    path.with_suffix(".gz").unlink()
+    path.write_bytes(idx(np.zeros((40, 0, 28))))
+    with pytest.raises(DirectLossError, match="must hold images with pixels"):
+        read_classes("mnist", str(tmp_path))
+
+
+def test_crops_are_shifts_of_at_most_four_and_flips(generator: torch.Generator) -> None:
+    x = torch.arange(1.0, 1 + 2 * 6 * 7).reshape(1, 2, 6, 7).repeat(200, 1, 1, 1)
+    out = crop_and_flip(Part(x, torch.arange(200)), generator)
+    assert out.y.tolist() == list(range(200))
+    padded = torch.nn.functional.pad(x[0], (4, 4, 4, 4))
+    seen = set()
+    for image in out.x:
+        places = [
+            (top, left, mirror)
+            for top in range(9)
+            for left in range(9)
+            for mirror in (False, True)
+            if torch.equal(image.flip(-1) if mirror else image, padded[:, top : top + 6, left : left + 7])
+        ]
+        assert len(places) == 1
+        seen.add(places[0])
+    assert {top for top, _, _ in seen} == set(range(9)) == {left for _, left, _ in seen}
+    assert {mirror for _, _, mirror in seen} == {True, False}
+
+
+# ---------------------------------------------------------------------- keypoints
+
+
+def test_pixel_labels_and_bumps() -> None:
+    target = torch.tensor([[[2.0, 1.0, 1.0], [0.0, 0.0, 0.0]]])
+    labels = pixel_labels(target, (4, 5))
+    assert labels[0, 0].nonzero().tolist() == [[0, 2], [1, 1], [1, 2], [1, 3], [2, 2]]
+    assert bool((labels[0, 1] == -1).all())
+    assert visible(target).tolist() == [[True, False]]
+    bump = bumps(torch.tensor([[5.4, 4.6, 1.0]]), 1.0, (11, 11))[0]
+    assert bump.argmax() == 5 * 11 + 5
+    assert int((bump > 0).sum()) == 49  # 7 x 7
+    assert float(bump[5, 7]) == pytest.approx(np.exp(-2.0))
+    assert bumps(torch.tensor([[5.4, 4.6, 1.0]]), 0.1, (11, 11)).sum() == 1
+
+
+def test_turned_keypoints_stay_on_their_pixels(generator: torch.Generator) -> None:
+    """A bright spot in the image and its keypoint move together."""
+    n, side = 40, 16
+    places = torch.randint(4, 12, (n, 2), generator=generator)
+    x = torch.zeros(n, 1, 4 * side, 4 * side)
+    for image, (column, row) in zip(x, places.tolist(), strict=True):
+        image[0, 4 * row : 4 * row + 4, 4 * column : 4 * column + 4] = 1.0
+    target = torch.cat([places.float(), torch.ones(n, 1)], -1)[:, None]
+    out = turn_and_scale(Part(x, target), generator)
+    assert out.x.shape == x.shape
+    small = torch.nn.functional.avg_pool2d(out.x, 4)[:, 0]
+    grid = torch.arange(side, dtype=torch.float32)
+    total = small.sum((-1, -2))
+    for image, (px, py, radius), mass in zip(small, out.y[:, 0].tolist(), total, strict=True):
+        if radius > 0 and min(px, py) > 1.5 and max(px, py) < side - 2.5:
+            assert float((image.sum(0) * grid).sum() / mass) == pytest.approx(px, abs=0.15)
+            assert float((image.sum(1) * grid).sum() / mass) == pytest.approx(py, abs=0.15)
+            assert float(mass) ** 0.5 == pytest.approx(radius, abs=0.1)  # the spot was one pixel, as was the radius
+    assert float(out.y[out.y[..., 2] > 0][:, 2].min()) >= 0.75
+    assert float(out.y[..., 2].max()) <= 1.25
+
+
+def test_keypoints_that_leave_the_image_become_unknown(generator: torch.Generator) -> None:
+    target = torch.tensor([[[0.0, 0.0, 1.0], [7.5, 7.5, 1.0], [3.0, 3.0, 0.0]]]).repeat(50, 1, 1)
+    out = turn_and_scale(Part(torch.zeros(50, 1, 64, 64), target), generator)
+    assert 0 < int(visible(out.y)[:, 0].sum()) < 50
+    assert bool(visible(out.y)[:, 1].all())
+    assert not bool(visible(out.y)[:, 2].any())
+
+
+# ---------------------------------------------------------------------- mouse
+
+
+def test_frames_and_keypoints(tmp_path: Path) -> None:
+    places = write_mouse(tmp_path)
+    part = read_frames(tmp_path, 64, 4, 0.05)
+    assert part.x.shape == (12, 3, 64, 64)
+    assert part.y.shape == (12, 17, 3)
+    assert -0.5 <= float(part.x.min()) <= float(part.x.max()) <= 0.5
+    assert visible(part.y)[:, -1].tolist() == [k % 2 == 1 for k in range(12)]
+    x, y, radius = part.y[1, 0].tolist()
+    assert x == pytest.approx((places[1, 0, 0] + 0.5) * 16 / 50 - 0.5, abs=1e-5)
+    assert y == pytest.approx((places[1, 0, 1] + 0.5) * 16 / 40 - 0.5, abs=1e-5)
+    assert radius == pytest.approx(0.05 * 50 * (16 / 50 + 16 / 40) / 2)
+    assert read_table(tmp_path / "mouse-example").parts[3] == "part3"
+
+
+def edit(text: str, line: int, change: Callable[[str], str]) -> str:
+    lines = text.split("\n")
+    return "\n".join([*lines[:line], change(lines[line]), *lines[line + 1 :]])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: edit(text, 0, lambda line: "x" + line), "must begin with rows scorer, bodyparts, coords"),
+        (lambda text: edit(text, 1, lambda line: line.replace("part0", "head", 1)), "must have an x and a y column"),
+        (lambda text: edit(text, 2, lambda line: line.replace("x,y", "y,x", 1)), "must have an x and a y column"),
+        (lambda text: "\n".join(text.split("\n")[:3]), "must have at least one frame"),
+        (lambda text: edit(text, 4, lambda line: line + ",1"), "line 5 of"),
+        (lambda text: edit(text, 4, lambda line: line.replace(".25", ".q", 1)), "must have a path and 34 numbers"),
+        (lambda text: text.replace("img03", "img77"), "naming img77.png, which is missing (1 are)"),
+        (lambda text: "", "must begin with rows"),
+    ],
+)
+def test_bad_tables(tmp_path: Path, change: Callable[[str], str], message: str) -> None:
+    write_mouse(tmp_path)
+    table = tmp_path / "mouse-example" / "CollectedData.csv"
+    table.write_text(change(table.read_text()))
+    with pytest.raises(DirectLossError) as caught:
+        read_table(tmp_path)
+    assert message in str(caught.value)
+
+
+def test_folders_without_or_with_many_tables(tmp_path: Path) -> None:
+    with pytest.raises(DirectLossError, match=r"one table CollectedData.csv.*without one.*mirror-mouse example"):
+        read_table(tmp_path)
+    (tmp_path / "CollectedData.csv").touch()
+    (tmp_path / "CollectedData_new.csv").touch()
+    with pytest.raises(DirectLossError, match="with 2 of them"):
+        read_table(tmp_path)
+
+
+# ---------------------------------------------------------------------- MPII
+
+
+def test_mpii_is_read_as_it_was_written(tmp_path: Path) -> None:
+    write_mpii(tmp_path)
+    persons = read_persons(find_annotations(tmp_path))
+    assert [person.image for person in persons] == [f"{k:09d}.jpg" for k in range(10) if k % 5 != 4]
+    first = persons[1]
+    assert first.centre == (80.0, 60.0)
+    assert first.head == pytest.approx(0.6 * 25)
+    assert first.joints == {9: (80.0, 41.0), 8: (78.5, 52.0), 0: (90.0, 100.0)}
+    part = heads(persons, tmp_path / "images", 64, 4, 0.5)
+    assert part.x.shape == (8, 3, 64, 64)
+    assert len(part.first(3)) == 3
+    batch = part.take(torch.tensor([1, 3]))
+    assert batch.x.shape == (2, 3, 64, 64)
+    assert float(batch.x[0, 0, 32, 32]) == pytest.approx(10 / 255 - 0.5, abs=0.01)
+    assert float(batch.x[0, 0, 63, 63]) == 0.0  # beyond the border of the image
+    # The crop is 125 pixels wide, around (80, 67.5); heatmaps have 16.
+    place = HEAD.index(9)
+    assert batch.y[0, place].tolist() == pytest.approx(
+        [(80 - 17.5) * 16 / 125 - 0.5, (41 - 5) * 16 / 125 - 0.5, 0.5 * 15 * 16 / 125], abs=1e-5
+    )
+
+
+def test_the_square_of_a_person_far_outside_is_empty(tmp_path: Path) -> None:
+    write_mpii(tmp_path)
+    lost = Person("000000001.jpg", (-1000.0, -1000.0), 0.5, 10.0, {9: (3.0, 4.0)})
+    assert square(lost)[2] == 125
+    part = heads([lost], tmp_path / "images", 64, 4, 0.5)
+    assert not bool(part.take(torch.tensor([0])).x.any())
+    assert not bool(visible(part.y).any())
+
+
+def test_what_is_missing_of_mpii_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DirectLossError, match=r"mpii_human_pose_v1_u12_1\.mat of MPII.*human-pose\.mpi-inf\.mpg\.de"):
+        find_annotations(tmp_path)
+    write_mpii(tmp_path)
+    (tmp_path / "images").rename(tmp_path / "other")
+    with pytest.raises(DirectLossError, match="must have the MPII images in a folder 'images'"):
+        find_annotations(tmp_path)
+
+
+def test_damaged_annotations(tmp_path: Path) -> None:
+    write_mpii(tmp_path)
+    path = find_annotations(tmp_path)
+    for content in (b"", b"MATLAB", path.read_bytes()[:300]):
+        path.write_bytes(content)
+        read_persons.cache_clear()
+        with pytest.raises(DirectLossError, match="must be MPII's annotation file"):
+            read_persons(path)
+    from scipy.io import savemat
+
+    savemat(path, {"RELEASE": 3})
+    with pytest.raises(DirectLossError, match="must be MPII's annotation file"):
+        read_persons(path)

@@ -1,0 +1,350 @@
+"""Reading a devkit, whole and broken."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("cv2")
+
+from directloss_repro.data.skipping import Skipped
+from directloss_repro.data.voc import (
+    ACTIONS,
+    Devkit,
+    crop_people,
+    find_devkit,
+    read_annotation,
+    read_people,
+    split_people,
+)
+
+from directloss import DirectLossError
+from tests.repro.voc.devkits import Item, Scene, write_devkit
+
+
+def scenes(count: int = 8) -> list[Scene]:
+    """Two persons and a dog in each; the first person jumps in every second image, all others walk."""
+    return [
+        Scene(
+            f"2010_{k:06d}",
+            [
+                Item("dog", (3, 3, 12, 14)),
+                Item("person", (10, 5, 30, 50), actions=("jumping",) if k % 2 else ("walking",)),
+                Item("person", (40.5, 5, 79.25, 60), difficult=1, actions=("walking",)),
+            ],
+        )
+        for k in range(count)
+    ]
+
+
+@pytest.fixture
+def devkit(tmp_path: Path) -> Devkit:
+    every = scenes()
+    return find_devkit(write_devkit(tmp_path, {"train": every[:5], "val": every[5:]}))
+
+
+def test_annotation(devkit: Devkit) -> None:
+    found = devkit.annotation("2010_000001")
+    assert (found.filename, found.folder, found.width, found.height) == ("2010_000001.jpg", "VOC2012", 80, 60)
+    dog, first, second = found.things
+    assert dog.name == "dog"
+    assert not dog.actions
+    assert first.box == (9, 4, 30, 50)  # counted from 0, measured at edges
+    assert second.box == (39.5, 4, 79.25, 60)
+    assert (first.difficult, second.difficult) == (False, True)
+    assert [name for name, on in first.actions.items() if on] == ["jumping"]
+    assert found.notes == ()
+    assert devkit.image("2010_000001", found).shape == (60, 80, 3)
+
+
+@pytest.mark.parametrize("up", [0, 1, 2])
+def test_devkit_is_found_from_above(devkit: Devkit, up: int) -> None:
+    root = [devkit.path, *devkit.path.parents][up]
+    assert find_devkit(root).path == devkit.path
+
+
+def test_lists(devkit: Devkit) -> None:
+    assert devkit.image_set("val") == ["2010_000005", "2010_000006", "2010_000007"]
+    assert devkit.image_set("val", "Action") == devkit.image_set("val")
+    assert devkit.image_labels("dog", "val") == {"2010_000005": 1, "2010_000006": 1, "2010_000007": 1}
+    assert devkit.persons("val")[:2] == [("2010_000005", 2), ("2010_000005", 3)]
+    assert devkit.action_labels("jumping", "val")["2010_000005", 2] == 1
+    assert devkit.action_labels("jumping", "val")["2010_000005", 3] == -1
+
+
+def test_people_and_labels(devkit: Devkit) -> None:
+    people = read_people(devkit)
+    assert len(people) == 16
+    assert people.labels.shape == (16, len(ACTIONS))
+    index, target = people.problem("jumping")
+    assert len(index) == 16
+    assert [people.persons[k].number for k in index[target == 1].tolist()] == [2] * 4
+    assert people.persons[2].box == (9, 4, 30, 50)
+
+
+def test_unknown_labels_do_not_count(devkit: Devkit) -> None:
+    path = devkit.list_path("Action", "jumping_trainval")
+    path.write_text(path.read_text().replace("2010_000000 2 -1", "2010_000000 2  0"))
+    index, target = read_people(devkit).problem("jumping")
+    assert (len(index), int(target.sum())) == (15, 4)
+    assert 0 not in index.tolist()
+
+
+def test_class_without_positives_is_refused_by_name(devkit: Devkit) -> None:
+    with pytest.raises(DirectLossError, match=r"the class 'phoning' must have persons .* 0 positives among 16"):
+        read_people(devkit).problem("phoning")
+
+
+def test_split_is_equal_and_keeps_images_together(tmp_path: Path) -> None:
+    people = read_people(find_devkit(write_devkit(tmp_path, {"train": scenes(31)})))
+    parts = split_people(people, 7)
+    assert sorted(torch.cat(list(parts.values())).tolist()) == list(range(62))
+    assert all(abs(len(part) - 62 / 3) < 2 for part in parts.values())
+    images = {name: {people.persons[k].image for k in part.tolist()} for name, part in parts.items()}
+    assert not images["train"] & images["val"]
+    assert not images["val"] & images["test"]
+    assert not images["train"] & images["test"]
+    again, other = split_people(people, 7), split_people(people, 8)
+    assert all(torch.equal(again[name], part) for name, part in parts.items())
+    assert not torch.equal(other["train"], parts["train"])
+
+
+def test_crops(devkit: Devkit, tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    people, crops = crop_people(
+        devkit, read_people(devkit), tmp_path / "crops.npy", progress=lambda done, total: seen.append((done, total))
+    )
+    assert crops.shape == (16, 227, 227, 3)
+    assert crops.dtype == np.uint8
+    assert seen[-1] == (8, 8)
+    assert len(people) == 16
+    # The person is red inside the box, grey around it; 16 pixels of the crop are surroundings.
+    assert crops[0, 113, 113, 0] > 180
+    assert crops[0, 113, 4, 0] < 130
+    assert sorted(path.name for path in tmp_path.glob("crops*")) == ["crops.npy"]
+
+
+def broken_jpeg(devkit: Devkit) -> None:
+    path = devkit.image_path("2010_000000")
+    path.write_bytes(path.read_bytes()[:-300])
+
+
+def other_size(devkit: Devkit) -> None:
+    path = devkit.annotation_path("2010_000000")
+    path.write_text(path.read_text().replace("<width>80", "<width>90"))
+
+
+def no_jpeg(devkit: Devkit) -> None:
+    devkit.image_path("2010_000000").write_text("<html>not found</html>")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda d: d.image_path("2010_000000").unlink(), r"2010_000000\.jpg must be an image file, but it is missing"),
+        (broken_jpeg, r"2010_000000\.jpg must be a complete image, but it is not \(.*truncated"),
+        (no_jpeg, r"2010_000000\.jpg must be a complete image, but it is not \(no image format"),
+        (other_size, r"2010_000000\.jpg must have the 90 x 60 pixels that its annotation says, but it is 80 x 60"),
+    ],
+    ids=["missing", "truncated", "html", "other size"],
+)
+def test_a_bad_image_does_not_lose_the_others(
+    devkit: Devkit, tmp_path: Path, spoil: Callable[[Devkit], None], message: str
+) -> None:
+    spoil(devkit)
+    skipped = Skipped()
+    people, crops = crop_people(devkit, read_people(devkit), tmp_path / "crops.npy", skipped=skipped)
+    assert len(people) == len(crops) == 14
+    assert people.labels.shape == (14, 10)
+    assert {person.image for person in people.persons} == {f"2010_{k:06d}" for k in range(1, 8)}
+    assert crops[0, 113, 113, 0] > 180
+    with pytest.raises(DirectLossError, match=message):
+        raise DirectLossError(skipped.reasons[0])
+    assert len(skipped.reasons) == 1
+    with pytest.raises(DirectLossError, match=message):
+        crop_people(devkit, read_people(devkit), tmp_path / "strict.npy", skipped=Skipped(strict=True))
+
+
+def edit(old: str, new: str) -> Callable[[Devkit], None]:
+    """Change the annotation of the first image."""
+
+    def change(devkit: Devkit) -> None:
+        path = devkit.annotation_path("2010_000000")
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
+
+    return change
+
+
+LEFT_TO_RIGHT = "<xmin>{}</xmin>\n\t\t\t<ymin>5</ymin>\n\t\t\t<xmax>{}<"
+LAUGHS = "".join(f'<!ENTITY a{k} "{f"&a{k - 1};" * 10}">' for k in range(1, 10))
+BOMB = (
+    f'<?xml version="1.0"?><!DOCTYPE annotation [<!ENTITY a0 "ha">{LAUGHS}]>'
+    "<annotation><folder>&a9;</folder></annotation>"
+)
+
+
+def write(text: str | bytes) -> Callable[[Devkit], None]:
+    data = text if isinstance(text, bytes) else text.encode()
+    return lambda devkit: devkit.annotation_path("2010_000000").write_bytes(data) and None
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda d: d.annotation_path("2010_000000").unlink(), "must be an XML file, but it is missing"),
+        (write(""), "must be readable XML, but it is empty"),
+        (write("<annotation>"), "must be readable XML, but it is not"),
+        (write("<annotation></annotation>"), "must have at least one <object>"),
+        (write("<html></html>"), "must be an annotation of VOC, but it is XML with the root <html>"),
+        (write(BOMB), "without a document type declaration"),
+        (write(BOMB.replace('version="1.0"', 'version="1.0" encoding="utf-16"').encode("utf-16")), "document type"),
+        (write('<!DOCTYPE annotation SYSTEM "file:///etc/passwd"><annotation/>'), "document type"),
+        (write(b"<annotation>" + b" " * 6_000_000), "at most 5,000,000 bytes"),
+        (edit("<width>80", "<width>many"), "must have a number in <width>, but it is 'many'"),
+    ],
+    ids=["missing", "empty", "cut", "no object", "html", "laughs", "utf-16", "external", "huge", "size"],
+)
+def test_a_bad_annotation_does_not_lose_the_others(
+    devkit: Devkit, spoil: Callable[[Devkit], None], message: str
+) -> None:
+    spoil(devkit)
+    skipped = Skipped()
+    assert len(read_people(devkit, skipped=skipped)) == 14
+    assert len(skipped.reasons) == 1
+    assert "2010_000000.xml" in skipped.reasons[0]
+    with pytest.raises(DirectLossError, match=message):
+        read_people(devkit, skipped=Skipped(strict=True))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("<xmin>10<", "<xmin>31<", r"object 2 \(person\) has a box without area, xmin 31, ymin 5, xmax 30, ymax 50"),
+        (LEFT_TO_RIGHT.format(10, 30), LEFT_TO_RIGHT.format(90, 99),
+         r"object 2 \(person\) has a box outside of the image of 80 x 60 pixels, xmin 90"),
+        ("<ymax>50<", "<ymax>nan<", "must have a sensible number in <ymax>"),
+        ("<ymax>50<", "<ymax><", "must have a number in <ymax>"),
+    ],
+)  # fmt: skip
+def test_a_bad_box_does_not_lose_the_other_objects(devkit: Devkit, old: str, new: str, message: str) -> None:
+    edit(old, new)(devkit)
+    skipped = Skipped()
+    people = read_people(devkit, skipped=skipped)
+    assert len(people) == 15
+    assert (people.persons[0].image, people.persons[0].number) == ("2010_000000", 3)
+    with pytest.raises(DirectLossError, match=message):
+        raise DirectLossError(skipped.notes[0])
+    assert "2010_000000.xml" in skipped.notes[0]
+    assert "2010_000000.xml" in skipped.reasons[0]
+
+
+def test_a_box_over_the_border_is_cut(devkit: Devkit) -> None:
+    edit("<ymax>50<", "<ymax>75<")(devkit)
+    skipped = Skipped()
+    assert read_people(devkit, skipped=skipped).persons[0].box == (9, 4, 30, 60)
+    assert "leaves the image of 80 x 60 pixels" in skipped.notes[0]
+    assert not skipped.reasons
+
+
+def test_one_pixel_over_the_border_is_vocs_own_habit(devkit: Devkit) -> None:
+    edit("<ymax>50<", "<ymax>61<")(devkit)
+    found = devkit.annotation("2010_000000")
+    assert found.things[1].box[3] == 60
+    assert not found.notes
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("trainval", "2010_000000 9\n2010_000001 2\n", "must have the object 9"),
+        ("trainval", "2010_000000 1\n2010_000001 2\n", "must have a person as object 1.* but it is a dog"),
+    ],
+)
+def test_lists_and_annotations_that_disagree(devkit: Devkit, name: str, text: str, message: str) -> None:
+    devkit.list_path("Action", name).write_text(text)
+    skipped = Skipped()
+    assert len(read_people(devkit, skipped=skipped)) == 1
+    with pytest.raises(DirectLossError, match=message):
+        raise DirectLossError(skipped.reasons[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("trainval", "2010_000000\n", "number of an object in each line, but it is '2010_000000' in line 1"),
+        ("trainval", "2010_000000 0\n", "the number of an object, from 1, as second word"),
+        ("trainval", "../../secret 2\n", "a name and a number of an object in each line"),
+        ("trainval", "", "must name at least one image, but it is empty"),
+        ("jumping_trainval", "2010_000000 2 yes\n", "a name, a number of an object, and 1, 0 or -1"),
+        ("jumping_trainval", None, r"jumping_trainval\.txt must be a list of the devkit, but it is missing"),
+    ],
+)  # fmt: skip
+def test_bad_lists(devkit: Devkit, name: str, text: str | None, message: str) -> None:
+    path = devkit.list_path("Action", name)
+    if text is None:
+        path.unlink()
+    else:
+        path.write_text(text)
+    with pytest.raises(DirectLossError, match=message):
+        read_people(devkit)
+
+
+def test_nothing_left_is_an_error(devkit: Devkit) -> None:
+    shutil.rmtree(devkit.path / "Annotations")
+    with pytest.raises(DirectLossError, match=r"at least one usable file.*2010_000000\.xml must be an XML file"):
+        read_people(devkit)
+
+
+def test_other_years(tmp_path: Path) -> None:
+    old = write_devkit(tmp_path, {"train": scenes(2)}, year=2007)
+    for root in (tmp_path, old):
+        with pytest.raises(DirectLossError, match=r"must hold VOC2012, but it is .*VOC2007"):
+            find_devkit(root)
+    assert find_devkit(tmp_path, year=2007).path == old
+    assert find_devkit(tmp_path, year=None).path == old
+    renamed = old.rename(tmp_path / "data")
+    with pytest.raises(DirectLossError, match="must hold VOC2012, but it is the devkit VOC2007"):
+        find_devkit(renamed)
+
+
+def test_folders_that_are_no_devkit(tmp_path: Path) -> None:
+    with pytest.raises(DirectLossError, match="must be VOCdevkit/VOC2012 or a folder that holds it"):
+        find_devkit(tmp_path)
+    with pytest.raises(DirectLossError, match="must be the folder of a VOC devkit, but it is missing"):
+        find_devkit(tmp_path / "none")
+    (tmp_path / "VOC2012" / "Annotations").mkdir(parents=True)
+    with pytest.raises(DirectLossError, match="without ImageSets and JPEGImages"):
+        find_devkit(tmp_path)
+
+
+def test_summary_names_the_first_and_counts_the_rest() -> None:
+    skipped = Skipped()
+    for k in range(12):
+        with skipped.catching():
+            raise DirectLossError(f"{k}.xml is bad.")
+    skipped.note("a.xml: a box was cut.")
+    lines = skipped.summary("annotation", most=2).splitlines()
+    assert lines == [
+        "12 annotations were left out:",
+        "  0.xml is bad.",
+        "  1.xml is bad.",
+        "  ... and 10 more",
+        "1 repair was made:",
+        "  a.xml: a box was cut.",
+    ]
+    assert Skipped().summary() == ""
+
+
+def test_annotation_without_size(tmp_path: Path) -> None:
+    path = tmp_path / "a.xml"
+    box = "<bndbox><xmin>1</xmin><ymin>2</ymin><xmax>30</xmax><ymax>40</ymax></bndbox>"
+    path.write_text(f"<annotation><object><name>dog</name>{box}</object></annotation>")
+    found = read_annotation(path)
+    assert (found.width, found.things[0].box) == (0, (0, 1, 30, 40))
