@@ -27,7 +27,7 @@ from directloss._loss import TaskLoss
 from directloss._problem import Dim, Problem, prepare
 from directloss.distributed import Gather
 from directloss.noise import Noise, check_noise
-from directloss.task import Solved, Task
+from directloss.task import Solve, Solved, Task
 
 WARM_UP = 300
 """How many first training steps of a `DirectLoss` follow the likelihood, which comes near from anywhere."""
@@ -174,10 +174,10 @@ def _solve(problem: Problem, epsilon: float | Tensor, signs: tuple[int, ...], gr
 def _fused(problem: Problem, epsilon: float | Tensor, signs: tuple[int, ...], gradient: bool) -> Solved | None:
     """Losses and gradients as the task itself knows them, if it does; the mean of both signs."""
     task, scores, target = problem.task, problem.scores.detach(), problem.target
-    solved = task.fused(scores, target, epsilon, signs[0], gradient=gradient, check_values=problem.check_values)
+    solved = task.fused(scores, target, Solve(epsilon, signs[0], gradient, problem.check_values))
     if solved is None or solved.gradient is None or len(signs) == 1:
         return solved
-    other = task.fused(scores, target, epsilon, signs[1], gradient=True, check_values=False)
+    other = task.fused(scores, target, Solve(epsilon, signs[1], gradient=True, check_values=False))
     if other is None or other.gradient is None:
         return None
     return Solved(solved.loss, solved.gradient / 2 + other.gradient / 2, solved.counted)

@@ -16,6 +16,18 @@ Output = Any
 """Whatever a task predicts: a tensor, a tuple of tensors, an object of the task's own."""
 
 
+class Solve(NamedTuple):
+    """What the engine asks of a task that computes loss and gradient in one go."""
+
+    epsilon: float | Tensor
+    """A number, or one per problem, shape ``b``."""
+    sign: int
+    gradient: bool
+    """Whether the gradient is needed, or the loss alone."""
+    check_values: bool
+    """Whether scores and labels have not been checked yet."""
+
+
 class Solved(NamedTuple):
     """What the engine needs of one batch of problems, when a task computes it in one go."""
 
@@ -118,16 +130,7 @@ class Task(ABC):
         """
         return None
 
-    def fused(
-        self,
-        scores: Tensor,
-        target: Tensor,
-        epsilon: float | Tensor,
-        sign: int,
-        *,
-        gradient: bool,
-        check_values: bool,
-    ) -> Solved | None:
+    def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved | None:
         """Checks, loss and gradient in one go, for tasks that can do it faster than through the five methods."""
         return None
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from directloss._checks import check_finite, check_labels, check_same_shape, warn_of_probabilities
 from directloss.metrics.confusion import count
-from directloss.task import Solved, Task
+from directloss.task import Solve, Solved, Task
 from directloss.tasks._flips import best_flips, decide
 from directloss.tasks._likelihood import binary_cross_entropy
 
@@ -108,28 +108,19 @@ class CountTask(Task):
     def likelihood(self, scores: Tensor, target: Tensor) -> Tensor:
         return binary_cross_entropy(scores, target)
 
-    def fused(
-        self,
-        scores: Tensor,
-        target: Tensor,
-        epsilon: float | Tensor,
-        sign: int,
-        *,
-        gradient: bool,
-        check_values: bool,
-    ) -> Solved:
-        self.check(scores, target, check_values)
+    def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:
+        self.check(scores, target, how.check_values)
         plain, shape = decide(scores, target), scores.shape[:-1]
         losses = self.loss_of_counts(*plain.counts).to(torch.promote_types(scores.dtype, torch.float32)).reshape(shape)
         items = plain.counts.items
         slope = None
-        if gradient:
-            steps = self._steps(epsilon, scores)
-            change = best_flips(plain, self.loss_of_counts, steps, sign, line=self.line, monotone=self.monotone)
+        if how.gradient:
+            steps = self._steps(how.epsilon, scores)
+            change = best_flips(plain, self.loss_of_counts, steps, how.sign, line=self.line, monotone=self.monotone)
             # A finite factor: an epsilon so small that its inverse overflows must not make 0 * infinity.
             factor = (1 / (steps * items.clamp(min=1))).clamp(max=torch.finfo(change.dtype).max).to(change.dtype)
             slope = (change * factor[:, None]).to(losses.dtype).reshape(scores.shape)
-            slope = slope if sign > 0 else 0 - slope  # and not -slope, which would make zeros -0.0
+            slope = slope if how.sign > 0 else 0 - slope  # and not -slope, which would make zeros -0.0
         return Solved(losses, slope, (items > 0).reshape(shape))
 
     @staticmethod

@@ -13,7 +13,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits as cross_entrop
 from directloss._checks import IGNORE
 from directloss.kernels import LEAST, bounded, weighted
 from directloss.metrics.ranking import PartialAUCMetric
-from directloss.task import Solved
+from directloss.task import Solve, Solved
 from directloss.tasks._likelihood import wide
 from directloss.tasks.ranking import Ranking, RankingTask
 
@@ -84,26 +84,17 @@ class WeightedAUC(AUC):
         mass = weight.sum(-1)
         return (each * weight).sum(-1) / torch.where(mass > 0, mass, 1.0)
 
-    def fused(
-        self,
-        scores: Tensor,
-        target: Tensor,
-        epsilon: float | Tensor,
-        sign: int,
-        *,
-        gradient: bool,
-        check_values: bool,
-    ) -> Solved:
-        self.check(scores, target, check_values)
+    def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:
+        self.check(scores, target, how.check_values)
         items = weighted.weigh(scores, target, self.weight)
         predicted = weighted.predicted_above(items)
         kind = torch.promote_types(scores.dtype, torch.float32)
         losses, slope = weighted.pair_loss(items, predicted).to(kind), None
-        if gradient:
-            steps = torch.as_tensor(epsilon, dtype=torch.float64, device=scores.device)[..., None]
-            direct = weighted.augmented_above(items, steps[..., 0], sign)
+        if how.gradient:
+            steps = torch.as_tensor(how.epsilon, dtype=torch.float64, device=scores.device)[..., None]
+            direct = weighted.augmented_above(items, steps[..., 0], how.sign)
             change = weighted.slope_between(items, direct, predicted) + 0.0  # and not -0.0
-            slope = bounded(sign / steps.clamp(min=LEAST) * change, kind)
+            slope = bounded(how.sign / steps.clamp(min=LEAST) * change, kind)
         return Solved(losses, slope, self.counted(target))
 
     def __repr__(self) -> str:

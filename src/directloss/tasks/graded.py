@@ -17,7 +17,7 @@ from directloss.metrics.graded import (
     share_places,
     shared_discounts,
 )
-from directloss.task import Solved, Task
+from directloss.task import Solve, Solved, Task
 from directloss.tasks._likelihood import binary_cross_entropy
 
 
@@ -132,28 +132,19 @@ class GradedNDCG(Task):
         gains = torch.where(target >= 0, relative_gains(target, self.gain), float(IGNORE))
         return binary_cross_entropy(scores, gains)
 
-    def fused(
-        self,
-        scores: Tensor,
-        target: Tensor,
-        epsilon: float | Tensor,
-        sign: int,
-        *,
-        gradient: bool,
-        check_values: bool,
-    ) -> Solved:
-        self.check(scores, target, check_values)
+    def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:
+        self.check(scores, target, how.check_values)
         relative = relative_gains(target, self.gain)
         over = 1 / ideal(relative, self.k)[..., None]
         real = target >= 0
         kind = torch.promote_types(scores.dtype, torch.float32)
         here = shared_discounts(scores, real, self.k) * over
         loss = _shortfall(here, relative).to(kind)
-        if not gradient:
+        if not how.gradient:
             return Solved(loss, None, self.counted(target))
-        there = shared_discounts(self._moved(scores, relative, epsilon, sign), real, self.k) * over
-        steps = torch.as_tensor(epsilon, dtype=torch.float64, device=scores.device)[..., None]
-        slope = bounded((there - here) * sign / steps.clamp(min=LEAST), kind)
+        there = shared_discounts(self._moved(scores, relative, how.epsilon, how.sign), real, self.k) * over
+        steps = torch.as_tensor(how.epsilon, dtype=torch.float64, device=scores.device)[..., None]
+        slope = bounded((there - here) * how.sign / steps.clamp(min=LEAST), kind)
         return Solved(loss, slope, self.counted(target))
 
     def _ranking(self, scores: Tensor, target: Tensor) -> GradedRanking:

@@ -29,7 +29,7 @@ from directloss.metrics.ranking import (
     ReciprocalRankMetric,
     counts,
 )
-from directloss.task import Solved, Task
+from directloss.task import Solve, Solved, Task
 from directloss.tasks._likelihood import binary_cross_entropy
 
 
@@ -128,21 +128,12 @@ class RankingTask(Task):
     def likelihood(self, scores: Tensor, target: Tensor) -> Tensor:
         return binary_cross_entropy(scores, target)
 
-    def fused(
-        self,
-        scores: Tensor,
-        target: Tensor,
-        epsilon: float | Tensor,
-        sign: int,
-        *,
-        gradient: bool,
-        check_values: bool,
-    ) -> Solved:
+    def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:
         check_same_shape(target, scores)
         # Padding is labelled only after the values have been checked, so what is still to be checked has none.
         solved = solve_rankings(
-            scores, target, self.metric.weights(target), epsilon=epsilon, sign=sign,
-            gradient=gradient, check_values=check_values, padding=not check_values,
+            scores, target, self.metric.weights(target), epsilon=how.epsilon, sign=how.sign,
+            gradient=how.gradient, check_values=how.check_values, padding=not how.check_values,
         )  # fmt: skip
         return Solved(solved.loss, solved.gradient, None if solved.complete else (solved.counts > 0).all(-1))
 
