@@ -57,6 +57,13 @@ def digit(which: int) -> Table:
 
 
 @lru_cache
+def digits() -> Table:
+    """All ten classes."""
+    data = load_digits()
+    return torch.from_numpy(data.data).float() / 16, torch.from_numpy(data.target).long()
+
+
+@lru_cache
 def image_class(root: Path, folder: str, which: int, images: int = 20_000) -> Table:
     """Some of the training images of MNIST or Fashion-MNIST, one class against the rest."""
     x, y = (torch.from_numpy(array) for array in read_images(root / folder, "train"))
@@ -105,7 +112,19 @@ def split(table: Table, seed: int, noise: float = 0.0) -> tuple[Part, Part, Part
     place = torch.arange(len(y)) % 4
     train, val, test = (order[chosen] for chosen in (place < 2, place == 2, place == 3))
     return (
-        Part(x[train], flip_labels(y[train], noise, "table", seed)),
-        Part(x[val], flip_labels(y[val], noise, "table val", seed)),
+        Part(x[train], with_wrong(y[train], noise, "table", seed)),
+        Part(x[val], with_wrong(y[val], noise, "table val", seed)),
         Part(x[test], y[test]),
     )
+
+
+def with_wrong(labels: Tensor, share: float, *seed: object) -> Tensor:
+    """Labels of which a share is wrong: flipped, or, among more than two classes, another one."""
+    classes = int(labels.max()) + 1
+    if classes <= 2:
+        return flip_labels(labels, share, *seed)
+    draw = generator("wrong", *seed)
+    chosen = torch.randperm(len(labels), generator=draw)[: round(share * len(labels))]
+    changed = labels.clone()
+    changed[chosen] = (changed[chosen] + torch.randint(1, classes, (len(chosen),), generator=draw)) % classes
+    return changed

@@ -14,7 +14,7 @@ from torch import Tensor
 from directloss._checks import IGNORE
 from directloss._problem import Problem
 
-REACH = 2.0
+REACH = 5.0
 """The largest score difference, in units of the noise, that a single exchange or flip can bridge. Far less, and most
 draws change nothing (variance); far more, and distant outputs are looked at (bias). Two orders of magnitude hardly
 matter; docs/epsilon.md has the measurement."""
