@@ -141,9 +141,17 @@ def study(arguments: argparse.Namespace) -> Study:
         for method in COMPARED[metric]
     )
     return Study(
-        "defaults", "2", cells, lambda cell: [{"learning_rate": rate} for rate in RATES],
-        Trainer(arguments.data_root), lambda cell: "val", search_seeds=1,
+        "defaults", "2", cells, _rates,
+        Trainer(arguments.data_root), _by_validation, search_seeds=1,
     )  # fmt: skip
+
+
+def _rates(cell: Cell) -> list[dict[str, Any]]:
+    return [{"learning_rate": rate} for rate in RATES]
+
+
+def _by_validation(cell: Cell) -> str:
+    return "val"
 
 
 def show(records: list[Record]) -> str:
