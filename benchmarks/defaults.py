@@ -60,11 +60,11 @@ COMPARED = {"ap": tuple(METHODS), "f1": (OURS, BASE, "hinge", "uniloss"), "ndcg"
 
 def data(root: Path) -> dict[str, Callable[[], tables.Table]]:
     return {
-        "Fashion-MNIST, 6": partial(tables.image_class, root, "fashion-mnist", 6),
+        "Fashion-MNIST, 6": partial(tables.image_class, root, "fashion-mnist", 6, 8_000),
         "Fashion-MNIST, 2, few": partial(tables.image_class, root, "fashion-mnist", 2, 4_000),
-        "MNIST, 8": partial(tables.image_class, root, "mnist", 8),
+        "MNIST, 8": partial(tables.image_class, root, "mnist", 8, 8_000),
         "MNIST, 5, few": partial(tables.image_class, root, "mnist", 5, 4_000),
-        "census-income": partial(tables.census_sample, root, 40_000),
+        "census-income": partial(tables.census_sample, root, 16_000),
         "digits, 8": partial(tables.digit, 8),
         **{name: partial(tables.keel, name) for name in KEEL},
         "digits, all": tables.digits,
