@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench docs format clean lint types
+.PHONY: help alone bench check clean demo docs format lint test types
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -17,7 +17,7 @@ demo: $(READY) ## Train on noisy labels with AP and with cross-entropy, and writ
 test: $(READY) ## Run all tests, doctests and the code in README and docs
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
-check: lint types test docs ## All that CI runs: format, lint, types, tests, docs
+check: lint types test docs alone ## All that CI runs: format, lint, types, tests, docs, the wheel
 
 lint: $(READY) ## Check format and style
 	$(BIN)/ruff format --check .
@@ -31,6 +31,13 @@ bench: $(READY) ## Measure speed against sorting and cross-entropy
 
 docs: $(READY) ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+alone: $(READY) ## Build the wheel, install it into an empty environment, run the README's sample
+	rm -rf build/alone
+	$(BIN)/python -m pip wheel --quiet --no-deps -w build/alone .
+	$(PYTHON) -m venv build/alone/venv
+	build/alone/venv/bin/python -m pip install --quiet -c constraints.txt build/alone/*.whl
+	cd build/alone && venv/bin/python ../../.ci/alone.py ../../README.md
 
 format: $(READY) ## Format the code and repair what can be repaired
 	$(BIN)/ruff format .
