@@ -51,7 +51,7 @@ def gather_items(
         weight: as the losses take it.
         group: the processes; all of them by default. Without a process group, the arguments are returned.
 
-    Example:
+    Examples:
         >>> scores, target, mask, weight = gather_items(torch.tensor([2.0, 1.0]), torch.tensor([1, 0]))
         >>> scores  # no process group here, so these are all
         tensor([2., 1.])

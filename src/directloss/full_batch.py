@@ -54,7 +54,7 @@ def full_batch_step(
     Returns:
         The loss, detached.
 
-    Example:
+    Examples:
         >>> from directloss import DirectLoss
         >>> x, y = torch.randn(1000, 8), torch.arange(1000) % 5 == 0
         >>> model = nn.Sequential(nn.Linear(8, 1), nn.Flatten(0))

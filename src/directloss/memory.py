@@ -40,7 +40,7 @@ class ScoreMemory(nn.Module):
         Items in the first dimension: scores and target ``(n,)``, or ``(n, c)`` for several lists at once, as for
         ``DirectLoss("ap", dim=0)``. With lists of their own, such as queries, there is nothing to remember.
 
-    Example:
+    Examples:
         >>> from directloss import DirectLoss
         >>> memory, loss_fn = ScoreMemory(1000), DirectLoss("ap")
         >>> first = loss_fn(*memory(torch.tensor([0.3, 0.1]), torch.tensor([0, 1])))

@@ -54,7 +54,7 @@ class Noise(NamedTuple):
 def draw(shape: tuple[int, ...], density: str, like: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """Standard noise in the type and on the device of ``like``, always finite.
 
-    Example:
+    Examples:
         >>> draw((2, 3), "gumbel", torch.zeros(3)).shape
         torch.Size([2, 3])
     """

@@ -45,7 +45,7 @@ class Schedule:
     def rate(self, epoch: int, first: int) -> float:
         """The learning rate: constant during the warm-up of ``first`` epochs, then falling to zero.
 
-        Example:
+        Examples:
             >>> schedule = Schedule(epochs=4, warm_up=0.5, learning_rate=1.0, weight_decay=0.0)
             >>> [schedule.rate(epoch, 2) for epoch in range(4)], [schedule.rate(epoch, 0) for epoch in range(4)]
             ([1.0, 1.0, 0.1, 0.05], [1.0, 0.75, 0.5, 0.25])

@@ -28,7 +28,7 @@ class Lists:
     def of(cls, count: int, group: Any = None, qid: Any = None) -> Lists:
         """The lists of ``count`` rows: by the sizes of consecutive lists, or by a name for each row, or all in one.
 
-        Example:
+        Examples:
             >>> Lists.of(5, qid=["b", "a", "b", "b", "a"]).place
             tensor([[1, 4, 0],
                     [0, 2, 3]])

@@ -140,7 +140,7 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         loss_curve_: the metric's loss on the training data, for each epoch after the warm-up.
         n_iter_: number of epochs.
 
-    Example:
+    Examples:
         >>> from sklearn.datasets import make_classification
         >>> X, y = make_classification(300, weights=[0.9], random_state=0)
         >>> ranked = DirectLossClassifier("ap", random_state=0).fit(X, y).decision_function(X)
@@ -238,7 +238,7 @@ class DirectLossRanker(_Estimator):
     Trained like `DirectLossClassifier`, and with the same parameters; cross-entropy is here that of ListNet, between
     the shares of relevance in a list and the softmax of its scores, and ``batch_size`` counts lists.
 
-    Example:
+    Examples:
         >>> X, qid = np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) // 6
         >>> grades = np.clip(np.round(X[:, 0] + 1), 0, 3)
         >>> ranker = DirectLossRanker("ndcg@3", random_state=0).fit(X, grades, qid=qid)

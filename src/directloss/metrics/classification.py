@@ -39,7 +39,7 @@ def confusion_counts(scores: Tensor, target: Tensor, mask: Tensor | None = None)
     Returns:
         ``tp``, ``fp``, ``fn``, ``tn``, each of shape ``(...)``.
 
-    Example:
+    Examples:
         >>> [int(c) for c in confusion_counts(torch.tensor([2.0, 1.0, -1.0, 0.0]), torch.tensor([1, 0, 0, 1]))]
         [1, 1, 1, 1]
     """
@@ -71,7 +71,7 @@ def f_beta(scores: Tensor, target: Tensor, beta: float = 1.0, mask: Tensor | Non
         beta: a positive number.
         mask: shape ``(..., n)``, False for padding.
 
-    Example:
+    Examples:
         >>> f_beta(torch.tensor([2.0, 1.0, -1.0, 0.5]), torch.tensor([1, 0, 0, 1]))
         tensor(0.8000)
     """
@@ -82,7 +82,7 @@ def f_beta(scores: Tensor, target: Tensor, beta: float = 1.0, mask: Tensor | Non
 def precision(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
     """The share of the predicted positives that are right; arguments as `f_beta`.
 
-    Example:
+    Examples:
         >>> precision(torch.tensor([2.0, 1.0, -1.0, 0.5]), torch.tensor([1, 0, 0, 1]))
         tensor(0.6667)
     """
@@ -92,7 +92,7 @@ def precision(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Ten
 def recall(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
     """The share of the positives that are found; arguments as `f_beta`.
 
-    Example:
+    Examples:
         >>> recall(torch.tensor([2.0, 1.0, -1.0, -0.5]), torch.tensor([1, 0, 0, 1]))
         tensor(0.5000)
     """
@@ -102,7 +102,7 @@ def recall(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor
 def matthews(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
     """Matthews' correlation coefficient, from -1 to 1; arguments as `f_beta`.
 
-    Example:
+    Examples:
         >>> matthews(torch.tensor([2.0, 1.0, -1.0, 0.5]), torch.tensor([1, 0, 0, 1]))
         tensor(0.5774)
     """
@@ -112,7 +112,7 @@ def matthews(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tens
 def kappa(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
     """Cohen's kappa, from -1 to 1; arguments as `f_beta`.
 
-    Example:
+    Examples:
         >>> kappa(torch.tensor([2.0, 1.0, -1.0, 0.5]), torch.tensor([1, 0, 0, 1]))
         tensor(0.5000)
     """
@@ -122,7 +122,7 @@ def kappa(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
 def balanced_accuracy(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
     """The mean of the accuracies on positives and on negatives; arguments as `f_beta`.
 
-    Example:
+    Examples:
         >>> balanced_accuracy(torch.tensor([2.0, 1.0, -1.0, 0.5]), torch.tensor([1, 0, 0, 1]))
         tensor(0.7500)
     """
@@ -132,7 +132,7 @@ def balanced_accuracy(scores: Tensor, target: Tensor, mask: Tensor | None = None
 def g_mean(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
     """The geometric mean of the accuracies on positives and on negatives; arguments as `f_beta`.
 
-    Example:
+    Examples:
         >>> g_mean(torch.tensor([2.0, 1.0, -1.0, 0.5]), torch.tensor([1, 0, 0, 1]))
         tensor(0.7071)
     """
@@ -142,7 +142,7 @@ def g_mean(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor
 def binary_accuracy(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
     """The share of right decisions; arguments as `f_beta`.
 
-    Example:
+    Examples:
         >>> binary_accuracy(torch.tensor([2.0, 1.0, -1.0, 0.5]), torch.tensor([1, 0, 0, 1]))
         tensor(0.7500)
     """
@@ -152,7 +152,7 @@ def binary_accuracy(scores: Tensor, target: Tensor, mask: Tensor | None = None) 
 def error(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
     """The share of wrong decisions, ``1 - binary_accuracy``; arguments as `f_beta`.
 
-    Example:
+    Examples:
         >>> error(torch.tensor([2.0, 1.0, -1.0, 0.5]), torch.tensor([1, 0, 0, 1]))
         tensor(0.2500)
     """
@@ -185,7 +185,7 @@ def check_k(k: int, classes: int) -> None:
 def top_k_members(scores: Tensor, k: int) -> Tensor:
     """The set of the k highest scores as a boolean tensor ``(..., c)``; among equal scores the lower index comes first.
 
-    Example:
+    Examples:
         >>> top_k_members(torch.tensor([0.0, 2.0, 1.0, 1.0]), 2)
         tensor([False,  True,  True, False])
     """
@@ -224,7 +224,7 @@ def accuracy(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tens
         target: shape ``(...)``, class indices.
         mask: shape ``(...)``, False for padding.
 
-    Example:
+    Examples:
         >>> accuracy(torch.tensor([[1.0, 3.0, 0.0], [2.0, 1.0, 0.0]]), torch.tensor([1, 2]))
         tensor(0.5000)
     """
@@ -235,7 +235,7 @@ def accuracy(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tens
 def top_k_accuracy(scores: Tensor, target: Tensor, k: int = 5, mask: Tensor | None = None) -> Tensor:
     """The share of items whose right class is among the ``k`` best, a scalar; other arguments as `accuracy`.
 
-    Example:
+    Examples:
         >>> top_k_accuracy(torch.tensor([[1.0, 3.0, 0.0], [2.0, 1.0, 0.0]]), torch.tensor([0, 2]), k=2)
         tensor(0.5000)
     """

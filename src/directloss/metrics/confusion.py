@@ -38,7 +38,7 @@ def count(predicted: Tensor, positive: Tensor, negative: Tensor) -> Counts:
 
     Three boolean tensors of shape ``(..., n)`` give four of shape ``(...)``.
 
-    Example:
+    Examples:
         >>> label = torch.tensor([1, 1, 0, -1])
         >>> count(torch.tensor([True, False, True, True]), label == 1, label == 0).fp
         tensor(1., dtype=torch.float64)
@@ -75,7 +75,7 @@ def f_beta_of_counts(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor, beta: float
 
     van Rijsbergen: Information Retrieval, 1979, Ch. 7.
 
-    Example:
+    Examples:
         >>> f_beta_of_counts(torch.tensor(2.0), torch.tensor(1.0), torch.tensor(1.0), torch.tensor(5.0))
         tensor(0.6667)
     """
@@ -99,7 +99,7 @@ def matthews_of_counts(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor
 
     Matthews: Comparison of the predicted and observed secondary structure of T4 phage lysozyme, 1975.
 
-    Example:
+    Examples:
         >>> matthews_of_counts(torch.tensor(2.0), torch.tensor(1.0), torch.tensor(1.0), torch.tensor(2.0))
         tensor(0.3333)
     """
@@ -112,7 +112,7 @@ def kappa_of_counts(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
 
     Cohen: A coefficient of agreement for nominal scales, 1960.
 
-    Example:
+    Examples:
         >>> kappa_of_counts(torch.tensor(2.0), torch.tensor(1.0), torch.tensor(1.0), torch.tensor(2.0))
         tensor(0.3333)
     """
@@ -122,7 +122,7 @@ def kappa_of_counts(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
 def balanced_accuracy_of_counts(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
     """The mean of ``tp / (tp + fn)`` and ``tn / (tn + fp)``: every class weighs the same, however rare.
 
-    Example:
+    Examples:
         >>> balanced_accuracy_of_counts(torch.tensor(1.0), torch.tensor(0.0), torch.tensor(1.0), torch.tensor(8.0))
         tensor(0.7500)
     """
@@ -136,7 +136,7 @@ def g_mean_of_counts(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
 
     Kubat, Matwin: Addressing the curse of imbalanced training sets, 1997.
 
-    Example:
+    Examples:
         >>> g_mean_of_counts(torch.tensor(1.0), torch.tensor(0.0), torch.tensor(3.0), torch.tensor(8.0))
         tensor(0.5000)
     """

@@ -44,7 +44,7 @@ def graded_dcg(
     Returns:
         Shape ``(...)``.
 
-    Example:
+    Examples:
         >>> graded_dcg(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0, 1, 2]))
         tensor(2.1309)
     """
@@ -57,7 +57,7 @@ def graded_ndcg(
 ) -> Tensor:
     """`graded_dcg` over its value for the ideal ranking; NaN where no grade is above 0. Arguments as `graded_dcg`.
 
-    Example:
+    Examples:
         >>> graded_ndcg(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0, 1, 2]))
         tensor(0.5869)
         >>> graded_ndcg(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0, 1, 2]), k=2, gain="linear")

@@ -19,7 +19,7 @@ def iou(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
         target: shape ``(..., n)``, 1 for members of the true set, else 0.
         mask: shape ``(..., n)``, False for padding.
 
-    Example:
+    Examples:
         >>> import torch
         >>> iou(torch.tensor([2.0, 1.0, -1.0, 0.5]), torch.tensor([1, 0, 0, 1]))
         tensor(0.6667)
@@ -30,7 +30,7 @@ def iou(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
 def dice(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
     """Dice coefficient of each problem, the same number as F1; arguments as `iou`.
 
-    Example:
+    Examples:
         >>> import torch
         >>> dice(torch.tensor([2.0, 1.0, -1.0, 0.5]), torch.tensor([1, 0, 0, 1]))
         tensor(0.8000)

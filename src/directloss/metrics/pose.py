@@ -33,7 +33,7 @@ def pckh(
     Reference:
         Liu, Wang, Deng, UniLoss (ECCV 2020), Sec. 4.1 and 4.3.
 
-    Example:
+    Examples:
         >>> heatmaps = torch.zeros(2, 4, 4)
         >>> heatmaps[0, 1, 2] = heatmaps[1, 3, 3] = 1.0
         >>> pckh(heatmaps, torch.tensor([[2.0, 1.5], [0.0, 0.0]]), torch.tensor(2.0))
@@ -65,7 +65,7 @@ def within_radius(keypoints: Tensor, radius: Tensor | float, size: tuple[int, in
     Returns:
         Shape ``(..., joints, h, w)``, long.
 
-    Example:
+    Examples:
         >>> within_radius(torch.tensor([[1.0, 0.0]]), 1.0, (2, 4))
         tensor([[[1, 1, 1, 0],
                  [0, 1, 0, 0]]])
@@ -97,7 +97,7 @@ def pck_from_within(heatmaps: Tensor, within: Tensor, visible: Tensor | None = N
         within: the same shape, 1 for right pixels and 0 for the others.
         visible: shape ``(..., joints)``, False for keypoints that do not count; all count without it.
 
-    Example:
+    Examples:
         >>> heatmaps = torch.tensor([[[0.1, 0.9], [0.3, 0.2]]])
         >>> pck_from_within(heatmaps, torch.tensor([[[0, 1], [0, 0]]]))
         tensor(1.)

@@ -238,7 +238,7 @@ def average_precision(scores: Tensor, target: Tensor, mask: Tensor | None = None
         target: shape ``(..., n)``, 1 relevant and 0 irrelevant.
         mask: shape ``(..., n)``, False for padding.
 
-    Example:
+    Examples:
         >>> average_precision(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1, 0, 1]))
         tensor(0.8333)
     """
@@ -248,7 +248,7 @@ def average_precision(scores: Tensor, target: Tensor, mask: Tensor | None = None
 def dcg(scores: Tensor, target: Tensor, k: int | None = None, mask: Tensor | None = None) -> Tensor:
     """Discounted cumulative gain with binary gains, over the first ``k`` ranks; arguments as `average_precision`.
 
-    Example:
+    Examples:
         >>> dcg(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1, 0, 1]))
         tensor(1.5000)
     """
@@ -258,7 +258,7 @@ def dcg(scores: Tensor, target: Tensor, k: int | None = None, mask: Tensor | Non
 def ndcg(scores: Tensor, target: Tensor, k: int | None = None, mask: Tensor | None = None) -> Tensor:
     """DCG with binary gains over that of the perfect ranking; arguments as `average_precision`.
 
-    Example:
+    Examples:
         >>> ndcg(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0, 1, 1]), k=2)
         tensor(0.3869)
     """
@@ -268,7 +268,7 @@ def ndcg(scores: Tensor, target: Tensor, k: int | None = None, mask: Tensor | No
 def precision_at_k(scores: Tensor, target: Tensor, k: int = 10, mask: Tensor | None = None) -> Tensor:
     """Share of relevant items among the first ``k``; arguments as `average_precision`.
 
-    Example:
+    Examples:
         >>> precision_at_k(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1, 0, 1]), k=2)
         tensor(0.5000)
     """
@@ -278,7 +278,7 @@ def precision_at_k(scores: Tensor, target: Tensor, k: int = 10, mask: Tensor | N
 def recall_at_k(scores: Tensor, target: Tensor, k: int = 10, mask: Tensor | None = None) -> Tensor:
     """Share of the relevant items that stand among the first ``k``; arguments as `average_precision`.
 
-    Example:
+    Examples:
         >>> recall_at_k(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1, 0, 1]), k=1)
         tensor(0.5000)
     """
@@ -288,7 +288,7 @@ def recall_at_k(scores: Tensor, target: Tensor, k: int = 10, mask: Tensor | None
 def reciprocal_rank(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
     """One over the rank of the first relevant item; arguments as `average_precision`.
 
-    Example:
+    Examples:
         >>> reciprocal_rank(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0, 1, 1]))
         tensor(0.5000)
     """
@@ -300,7 +300,7 @@ def auc(scores: Tensor, target: Tensor, mask: Tensor | None = None, weight: Tens
 
     With ``weight``, shape ``(..., n)``, a pair counts as much as the product of the weights of its two items.
 
-    Example:
+    Examples:
         >>> auc(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1, 0, 1]))
         tensor(0.5000)
         >>> auc(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1, 0, 1]), weight=torch.tensor([3.0, 1.0, 1.0]))
@@ -322,7 +322,7 @@ def partial_auc(scores: Tensor, target: Tensor, max_fpr: float = 0.1, mask: Tens
     """Area under the ROC curve up to the false positive rate ``max_fpr``, divided by it; arguments as
     `average_precision`.
 
-    Example:
+    Examples:
         >>> partial_auc(torch.tensor([4.0, 3.0, 2.0, 1.0]), torch.tensor([1, 0, 1, 0]), max_fpr=0.5)
         tensor(0.5000)
     """

@@ -28,7 +28,7 @@ class Assignment(LabelTask):
     References:
         Kuhn 1955; Crouse 2016 for the algorithm; Song et al., ICML 2016, Sec. 3 for the loss-augmented problem.
 
-    Example:
+    Examples:
         >>> scores = torch.tensor([[3.0, 2.0, 0.0], [3.0, 0.0, 0.0]])
         >>> task = Assignment()
         >>> task.predict(scores)

@@ -24,7 +24,7 @@ class AUC(RankingTask):
     With weights of items (``weight`` in the shape of the target) a pair counts as much as the product of its two, in F
     and in the loss; see `directloss.kernels.weighted`.
 
-    Example:
+    Examples:
         >>> AUC()
         AUC()
     """
@@ -39,7 +39,7 @@ class AUC(RankingTask):
 class WeightedAUC(AUC):
     """`AUC` of lists whose items have weights, ``(..., n)``; made for one call from its ``weight``.
 
-    Example:
+    Examples:
         >>> task = WeightedAUC(torch.tensor([1.0, 3.0, 2.0]))
         >>> task.loss(task.predict(torch.tensor([3.0, 2.0, 1.0])), torch.tensor([0, 0, 1]))
         tensor(1., dtype=torch.float64)

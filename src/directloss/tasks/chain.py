@@ -31,7 +31,7 @@ class Chain(LabelTask):
     References:
         Viterbi 1967 for the recursion; Song et al., ICML 2016, Sec. 3 for the loss-augmented problem.
 
-    Example:
+    Examples:
         >>> scores = torch.tensor([[2.0, 0.0], [0.0, 1.0], [2.0, 0.0]])
         >>> Chain().predict(scores)
         tensor([0, 1, 0])

@@ -33,7 +33,7 @@ class Error(Task):
     Scores and target have the same shape ``(...)``; each item is a problem of its own. A decision flips where
     ``|score| < epsilon``: for sign +1 the right ones, for sign -1 the wrong ones.
 
-    Example:
+    Examples:
         >>> task = Error()
         >>> task.loss(task.predict(torch.tensor([2.0, -1.0])), torch.tensor([1, 1]))
         tensor([0., 1.])
@@ -100,7 +100,7 @@ class ClassTask(Task):
 class Accuracy(ClassTask):
     """Multi-class 0-1 loss: ``L = [best class != target]``, F is the score of the chosen class.
 
-    Example:
+    Examples:
         >>> task = Accuracy()
         >>> task.loss(task.predict(torch.tensor([[1.0, 3.0, 0.0], [2.0, 1.0, 0.0]])), torch.tensor([1, 2]))
         tensor([0., 1.])
@@ -143,7 +143,7 @@ class TopK(ClassTask):
 
     An output is a boolean tensor in the shape of the scores, True for the classes of the set.
 
-    Example:
+    Examples:
         >>> task = TopK(2)
         >>> task.loss(task.predict(torch.tensor([[1.0, 3.0, 0.0], [2.0, 1.0, 0.0]])), torch.tensor([0, 2]))
         tensor([0., 1.])
@@ -198,7 +198,7 @@ class CostMatrix(Accuracy):
     Args:
         costs: shape ``(c, c)``, finite and not negative; row = the right class, column = the chosen one.
 
-    Example:
+    Examples:
         >>> task = CostMatrix([[0.0, 1.0], [5.0, 0.0]])
         >>> task.loss(task.predict(torch.tensor([[1.0, 0.0], [1.0, 0.0]])), torch.tensor([0, 1]))
         tensor([0., 5.])

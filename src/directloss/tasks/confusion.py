@@ -41,7 +41,7 @@ __all__ = [
 class FBeta(CountTask):
     """F-beta: ``L = 1 - (1 + beta^2) tp / ((1 + beta^2) tp + beta^2 fn + fp)``; beta = 1 gives F1.
 
-    Example:
+    Examples:
         >>> task = FBeta(2.0)
         >>> task.loss(task.predict(torch.tensor([1.0, 1.0, -1.0])), torch.tensor([1, 0, 0]))
         tensor(0.1667)
@@ -62,7 +62,7 @@ class FBeta(CountTask):
 class Dice(CountTask):
     """Dice coefficient of two sets: ``L = 1 - 2 tp / (2 tp + fp + fn)``; the same number as F1.
 
-    Example:
+    Examples:
         >>> Dice()
         Dice()
     """
@@ -76,7 +76,7 @@ class Dice(CountTask):
 class IoU(CountTask):
     """Intersection over union (Jaccard index) of two sets: ``L = 1 - tp / (tp + fp + fn)``.
 
-    Example:
+    Examples:
         >>> task = IoU()
         >>> task.loss(task.predict(torch.tensor([1.0, 1.0, -1.0])), torch.tensor([1, 0, 0]))
         tensor(0.5000)
@@ -91,7 +91,7 @@ class IoU(CountTask):
 class Precision(CountTask):
     """Precision: ``L = 1 - tp / (tp + fp)``. Saying no to everything has precision 0 where there are positives.
 
-    Example:
+    Examples:
         >>> Precision()
         Precision()
     """
@@ -105,7 +105,7 @@ class Precision(CountTask):
 class Recall(CountTask):
     """Recall: ``L = 1 - tp / (tp + fn)``. Saying yes to everything has recall 1: combine it with another loss.
 
-    Example:
+    Examples:
         >>> Recall()
         Recall()
     """
@@ -119,7 +119,7 @@ class Recall(CountTask):
 class BalancedAccuracy(CountTask):
     """Balanced accuracy: ``L = 1 - (tp / (tp + fn) + tn / (tn + fp)) / 2``.
 
-    Example:
+    Examples:
         >>> BalancedAccuracy()
         BalancedAccuracy()
     """
@@ -133,7 +133,7 @@ class BalancedAccuracy(CountTask):
 class GMean(CountTask):
     """Geometric mean of the two accuracies: ``L = 1 - sqrt(tp / (tp + fn) * tn / (tn + fp))``.
 
-    Example:
+    Examples:
         >>> GMean()
         GMean()
     """
@@ -147,7 +147,7 @@ class GMean(CountTask):
 class Matthews(CountTask):
     """Matthews' correlation coefficient: ``L = 1 - MCC``, from 0 to 2.
 
-    Example:
+    Examples:
         >>> task = Matthews()
         >>> task.loss(task.predict(torch.tensor([1.0, -1.0])), torch.tensor([0, 1]))
         tensor(2.)
@@ -162,7 +162,7 @@ class Matthews(CountTask):
 class Kappa(CountTask):
     """Cohen's kappa: ``L = 1 - kappa``, from 0 to 2.
 
-    Example:
+    Examples:
         >>> Kappa()
         Kappa()
     """
@@ -184,7 +184,7 @@ class CountMetric(CountTask):
         monotone: say True if the metric never rises when one more decision is wrong; inference is then much faster,
             because it need not look at flips that cannot help. It is not checked.
 
-    Example:
+    Examples:
         >>> def specificity(tp, fp, fn, tn):
         ...     return (tn + 1) / (tn + fp + 1)
         >>> CountMetric(specificity, monotone=True)

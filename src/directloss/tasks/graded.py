@@ -62,7 +62,7 @@ class GradedNDCG(Task):
         Burges et al., ICML 2005 for the metric; Le and Smola, arXiv 0704.3359, for F with a discount and its assignment
         problem; Song et al., ICML 2016, Theorem 1 for the gradient.
 
-    Example:
+    Examples:
         >>> task = GradedNDCG(k=2)
         >>> scores, grades = torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0, 1, 2])
         >>> task.predict(scores)

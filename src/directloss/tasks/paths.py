@@ -62,7 +62,7 @@ class ShortestPath(Decomposable):
     References:
         Bellman 1958, Ford 1956 for the recursion; Song et al., ICML 2016, Sec. 3 for the loss-augmented problem.
 
-    Example:
+    Examples:
         >>> task = ShortestPath([(0, 1), (1, 3), (0, 2), (2, 3)], source=0, goal=3)
         >>> scores, target = -torch.tensor([1.0, 1.0, 2.0, 2.0]), torch.tensor([0, 0, 1, 1])
         >>> task.predict(scores)
@@ -172,7 +172,7 @@ class GridPath(ShortestPath):
     Shapes:
         scores ``(..., height, width)``; target the same with 1 for the cells of the true path, or the true costs.
 
-    Example:
+    Examples:
         >>> task = GridPath(2, 3, "monotone")
         >>> task.predict(-torch.tensor([[1.0, 9.0, 9.0], [1.0, 1.0, 1.0]]))
         tensor([[1., 0., 0.],

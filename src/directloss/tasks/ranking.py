@@ -160,7 +160,7 @@ class AveragePrecision(RankingTask):
 
     ``L = 1 - 1/P sum_i i / (i + n_i)``. Sign +1 takes O(n log n), sign -1 a table of the misordered pairs.
 
-    Example:
+    Examples:
         >>> AveragePrecision().loss(AveragePrecision().predict(torch.tensor([3.0, 2.0, 1.0])), torch.tensor([1, 0, 1]))
         tensor(0.1667, dtype=torch.float64)
     """
@@ -185,7 +185,7 @@ class _AtK(RankingTask):
 class NDCG(_AtK):
     """Normalised discounted cumulative gain with binary gains, over the first ``k`` ranks (all by default).
 
-    Example:
+    Examples:
         >>> NDCG(10)
         NDCG(10)
     """
@@ -197,7 +197,7 @@ class NDCG(_AtK):
 class DCG(_AtK):
     """Discounted cumulative gain with binary gains; the loss is the ideal value minus the value.
 
-    Example:
+    Examples:
         >>> DCG(5)
         DCG(5)
     """
@@ -209,7 +209,7 @@ class DCG(_AtK):
 class PrecisionAtK(_AtK):
     """The share of relevant items among the first ``k``.
 
-    Example:
+    Examples:
         >>> PrecisionAtK(5)
         PrecisionAtK(5)
     """
@@ -221,7 +221,7 @@ class PrecisionAtK(_AtK):
 class RecallAtK(_AtK):
     """The share of the relevant items that stand among the first ``k``.
 
-    Example:
+    Examples:
         >>> RecallAtK(5)
         RecallAtK(5)
     """
@@ -233,7 +233,7 @@ class RecallAtK(_AtK):
 class ReciprocalRank(RankingTask):
     """One over the rank of the first relevant item; its mean over queries is MRR.
 
-    Example:
+    Examples:
         >>> ReciprocalRank()
         ReciprocalRank()
     """
@@ -245,7 +245,7 @@ class ReciprocalRank(RankingTask):
 class PartialAUC(RankingTask):
     """Area under the ROC curve up to the false positive rate ``max_fpr``, divided by it.
 
-    Example:
+    Examples:
         >>> PartialAUC(0.1)
         PartialAUC(0.1)
     """
@@ -266,7 +266,7 @@ class PositionTask(RankingTask):
     ``m(i, n)`` is the worth of the i-th relevant item when n irrelevant ones stand above it. It gets two float64
     tensors that broadcast against each other and must not grow with n.
 
-    Example:
+    Examples:
         >>> PositionTask(lambda i, n: 0.9 ** (i + n))
         PositionTask(<lambda>)
     """

@@ -187,7 +187,7 @@ class SolverTask(Decomposable):
     References:
         Song et al., ICML 2016, Sec. 3; Hazan, Keshet, McAllester, NIPS 2010 for structured outputs.
 
-    Example:
+    Examples:
         >>> def best_two(scores):
         ...     chosen = scores.topk(2, dim=-1).indices
         ...     return torch.zeros_like(scores).scatter(-1, chosen, 1.0)
