@@ -1,0 +1,283 @@
+"""Draw the figures of README and docs from the committed records.
+
+    python -m benchmarks.figures [--out docs/assets]
+
+Each figure is one SVG file that follows the reader's light or dark mode.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import io
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from scipy.stats import t as student
+
+import directloss as dl
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results"
+BASE = "x-ent"
+FARTHEST = 15.0
+"""Points; a lead beyond this is drawn at the border, as a triangle."""
+
+INK, GRID = "#1f2328", "#d8dee4"
+METHODS = {
+    "direct-ap": ("#0b5fa5", "#58b0f5"),
+    "pos-ap": ("#0b5fa6", "#58b0f6"),
+    "hinge-ap": ("#00805c", "#1fc493"),
+    "uniloss-ap": ("#8a6d00", "#f0d34a"),
+    "smooth-ap": ("#b5558a", "#e07cb4"),
+    "torchsort-ap": ("#7a4fd0", "#b79bff"),
+    "blackbox-ap": ("#c25100", "#ff8a47"),
+    "libauc-ap": ("#a33a3a", "#f08585"),
+    "focal": ("#5a6470", "#a9b4c0"),
+    "x-ent": ("#4a525c", "#c3ccd6"),
+}
+"""Method -> colour in light mode, colour in dark mode; at least 3:1 on either page."""
+COLOURS = {(INK, "ink"): "#e6edf3", (GRID, "grid"): "#3d444d"} | {
+    (light, method): dark for method, (light, dark) in METHODS.items()
+}
+STYLE: Any = {
+    "font.size": 10,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": INK,
+    "axes.facecolor": "none",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+    "grid.color": GRID,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "legend.frameon": False,
+    "svg.fonttype": "none",  # letters stay letters: small files, text that can be searched
+    "svg.hashsalt": "directloss",  # the same records give the same file
+}
+Record = dict[str, Any]
+
+
+def finals(name: str) -> list[Record]:
+    """The records of the final runs in ``results/NAME``."""
+    plain, packed = RESULTS / name / "records.jsonl", RESULTS / name / "records.jsonl.gz"
+    with gzip.open(packed, "rt") if packed.exists() else plain.open() as lines:
+        return [record for line in lines if (record := json.loads(line))["stage"] == "final"]
+
+
+def lead_over_cross_entropy(records: list[Record], panels: dict[str, Callable[[Record], bool]]) -> Figure:
+    """One dot for each data set and method: test AP minus that of cross-entropy, in points; the bar is the median."""
+    columns = 1 if len(panels) == 1 else 2
+    methods = [name for name in METHODS if name != BASE and any(_family(r["method"]) == name for r in records)]
+    height = len(panels) / columns * (0.32 * len(methods) + 0.75)
+    figure = Figure((7.6, height), layout="constrained")
+    for place, (title, belongs) in zip(
+        figure.subplots(-(-len(panels) // columns), columns, sharex=True, sharey=True).flat, panels.items(), strict=True
+    ):
+        _leads(place, title, methods, [record for record in records if belongs(record)])
+    figure.supxlabel("points of test AP, minus cross-entropy on the same data", fontsize=10)
+    return figure
+
+
+def _leads(place: Axes, title: str, methods: Sequence[str], records: list[Record]) -> None:
+    """One panel of `lead_over_cross_entropy`."""
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for record in records:
+        found[_family(record["method"]), record["class"]].append(100 * record["metrics"]["test_ap"])
+    for row, method in enumerate(methods):
+        sets = [name for (of, name) in found if of == method]
+        leads = np.array([mean(found[method, name]) - mean(found[BASE, name]) for name in sets])
+        beyond = np.abs(leads) > FARTHEST
+        shown = leads.clip(-FARTHEST, FARTHEST)
+        colour = METHODS[method][0]
+        place.scatter(shown[~beyond], np.full((~beyond).sum(), row), s=34, color=colour, alpha=0.65, linewidths=0)
+        for x in shown[beyond]:
+            place.plot(x, row, marker="<" if x < 0 else ">", color=colour, alpha=0.65, markersize=6)
+        place.plot([np.median(shown)] * 2, [row - 0.3, row + 0.3], color=colour, linewidth=2.5)
+    place.axvline(0, color=INK, linewidth=1)
+    place.grid(axis="x")
+    place.set_yticks(range(len(methods)), methods)
+    place.set(xlim=(-FARTHEST - 1, FARTHEST + 1), ylim=(len(methods) - 0.5, -0.5))
+    place.tick_params("y", length=0)
+    place.spines["left"].set_visible(False)
+    place.set_title(title, fontweight="bold")
+
+
+def _family(method: str) -> str:
+    """``"smooth-ap 0.01"`` and ``"smooth-ap 1"`` share a row and a colour."""
+    return method.split(" ")[0]
+
+
+def point() -> Figure:
+    """Does the default earn its place? Linear model and MLP, clean and wrong labels."""
+    return lead_over_cross_entropy(
+        finals("defaults"),
+        {
+            f"{name}, {labels}": lambda r, model=model, noise=noise: (
+                r["class"].endswith(f" / {model}") and r["noise"] == noise
+            )
+            for model, name in (("linear", "linear model"), ("mlp", "one hidden layer"))
+            for noise, labels in ((0.0, "clean labels"), (0.2, "20 % wrong labels"))
+        },
+    )
+
+
+def peers() -> Figure:
+    """The study of the losses for AP, one hidden layer."""
+    noises = {"clean labels": 0.0, "20 % wrong labels": 0.2}
+    return lead_over_cross_entropy(
+        finals("peers"), {title: lambda r, noise=noise: r["noise"] == noise for title, noise in noises.items()}
+    )
+
+
+def robustness() -> Figure:
+    """Test AP over the share of wrong training labels, with 95 % intervals over seeds."""
+    figure = Figure((7.6, 3.4), layout="constrained")
+    place = figure.subplots()
+    found: dict[tuple[str, float], list[float]] = defaultdict(list)
+    for record in finals("robustness"):
+        found[record["method"], record["noise"]].append(100 * record["metrics"]["test_ap"])
+    for shift, method in zip((-0.4, 0, 0.4), ("pos-ap", "hinge-ap", BASE), strict=True):
+        levels = sorted(noise for (of, noise) in found if of == method)
+        middle = [mean(found[method, noise]) for noise in levels]
+        half = [_half_interval(found[method, noise]) for noise in levels]
+        x = [100 * noise + shift for noise in levels]
+        place.errorbar(x, middle, half, color=METHODS[method][0], marker="o", capsize=3, linewidth=2, label=method)
+    place.set(xlabel="wrong training labels, %", ylabel="test AP, %")
+    place.set_xticks([0, 10, 20, 30, 40])
+    place.grid(axis="y")
+    place.legend(loc="lower left")
+    return figure
+
+
+def _half_interval(values: list[float]) -> float:
+    """Half of the two-sided 95 % Student t interval of the mean."""
+    return float(student.ppf(0.975, len(values) - 1)) * stdev(values) / len(values) ** 0.5
+
+
+def speed() -> Figure:
+    """The table of the performance page, so that the two cannot disagree."""
+    page = (ROOT / "docs" / "performance.md").read_text()
+    rows = [line.strip("| \n").split(" | ") for line in re.search(r"\| forward \+ backward.*?\n\n", page, re.DOTALL)[0].splitlines()]  # type: ignore[index]  # fmt: skip
+    sizes = [int(name.removeprefix("n = ").replace(",", "")) for name in rows[0][1:]]
+    colours = {
+        "direct loss, default": "direct-ap", "direct loss, +1": "pos-ap", "torch.sort": "x-ent", "cross-entropy": "focal",
+        "Smooth-AP (formula)": "smooth-ap", "RaMBO black box (formula)": "blackbox-ap", "torchsort AP": "torchsort-ap",
+        "LibAUC AP loss": "libauc-ap",
+    }  # fmt: skip
+    figure = Figure((7.6, 4.2), layout="constrained")
+    place = figure.subplots()
+    for name, *cells in rows[2:]:
+        if name not in colours:
+            continue
+        times = [float(cell.split(" ")[0]) if cell[0].isdigit() else np.nan for cell in cells]
+        ours = name.startswith("direct")
+        dash = {"torch.sort": "--", "cross-entropy": ":", "direct loss, default": "--"}.get(name, "-")
+        label = name.replace(" (formula)", "").replace(", +1", ", noise=0")
+        place.loglog(
+            sizes, times, dash, marker="o", markersize=4, color=METHODS[colours[name]][0],
+            linewidth=2.6 if ours else 1.6, label=label,
+        )  # fmt: skip
+    place.set(xlabel="items in the list", ylabel="forward and backward, ms")
+    place.grid()
+    handles, labels = place.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right upper")
+    return figure
+
+
+def interpolation() -> Figure:
+    """Error and rank correlation of UniLoss's interpolated metric, by distance from the present configuration."""
+    stored = json.loads((RESULTS / "interpolation" / "quality.json").read_text())
+    distances = ["0", "1/512", "1/128", "1/32", "1/8", "1/2"]
+    looks = {"inverse distance (the paper's)": "hinge-ap", "distance spline": "uniloss-ap"}
+    figure = Figure((7.6, 4.8), layout="constrained")
+    axes = figure.subplots(2, 2, sharex=True)
+    for column, (metric, title) in enumerate((("accuracy", "accuracy"), ("ap", "average precision"))):
+        for row, kind in enumerate(("error", "correlation")):
+            place = axes[row, column]
+            for name, look in looks.items():
+                middle = np.mean(stored[metric][name][kind], axis=0)
+                place.plot(middle, color=METHODS[look][0], marker="o", markersize=4, linewidth=2, label=name)
+            place.set_xticks(range(len(distances)), distances)
+            place.set_ylabel("error of the metric" if kind == "error" else "rank correlation")
+            place.grid(axis="y")
+        axes[0, column].set_title(title, fontweight="bold")
+    axes[0, 0].legend(loc="upper left")
+    figure.supxlabel("share of comparisons that differ from the present ones", fontsize=10)
+    return figure
+
+
+def noise() -> Figure:
+    """1 - AP as the score of one relevant item moves: the steps of the metric, and its expectation under noise."""
+    others, labels = torch.tensor([2.0, 1.2, 0.6, -0.5, -1.0]), torch.tensor([1, 0, 0, 1, 0, 0])
+    moved = torch.linspace(-3, 4, 281)
+    lists = torch.cat((moved[:, None], others.expand(len(moved), -1)), 1)
+    draw = torch.Generator().manual_seed(0)
+    figure = Figure((7.6, 3.0), layout="constrained")
+    place = figure.subplots()
+    for look, scale, name in (("focal", 0.0, "1 - AP"), ("uniloss-ap", 0.2, "noise 0.2"), ("direct-ap", 0.8, "noise 0.8")):
+        draws = 4_000 if scale else 1
+        gumbel = -torch.empty(draws, 1, lists.shape[1]).exponential_(generator=draw).log()
+        loss = 1 - dl.metrics.average_precision(lists + scale * gumbel, labels.expand(draws, len(lists), -1)).mean(0)
+        place.plot(moved, loss, color=METHODS[look][0], linewidth=2, label=name)
+    place.set(xlabel="score of one relevant item", ylabel="1 - AP")
+    place.grid(axis="y")
+    place.legend()
+    return figure
+
+
+FIGURES: dict[str, Callable[[], Figure]] = {
+    "point": point,
+    "robustness": robustness,
+    "peers": peers,
+    "speed": speed,
+    "interpolation": interpolation,
+    "noise": noise,
+}
+
+
+def svg(figure: Figure) -> str:
+    """The figure as text; its colours are CSS variables that change in dark mode."""
+    out = io.StringIO()
+    figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    text = re.sub(r"<metadata>.*?</metadata>", "", out.getvalue(), flags=re.DOTALL)
+    text = re.sub(r"\d+(\.\d+)?px 'DejaVu Sans'[^;\"]*", _system_font, text)
+    for colour, name in COLOURS:
+        text = text.replace(colour, f"var(--{name})")
+    rules = "".join(f"--{name}: {light}; " for light, name in COLOURS)
+    dark = "".join(f"--{name}: {dark}; " for (_, name), dark in COLOURS.items())
+    style = f"<style>svg {{ {rules}}} @media (prefers-color-scheme: dark) {{ svg {{ {dark}}} }}</style>"
+    start = text.index(">", text.index("<svg")) + 1
+    return "".join(line.rstrip() + "\n" for line in (text[:start] + style + text[start:]).splitlines())
+
+
+def _system_font(found: re.Match[str]) -> str:
+    return found[0].split(" ")[0] + " system-ui, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
+
+
+def draw(names: Iterable[str], out: Path) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    with mpl.rc_context(STYLE):
+        for name in names:
+            (out / f"{name}.svg").write_text(svg(FIGURES[name]()))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", default=list(FIGURES), help="which figures; all by default")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "assets")
+    arguments = parser.parse_args()
+    draw(arguments.names, arguments.out)
