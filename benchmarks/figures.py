@@ -175,8 +175,8 @@ def speed() -> Figure:
     sizes = [int(name.removeprefix("n = ").replace(",", "")) for name in rows[0][1:]]
     colours = {
         "direct loss, default": "direct-ap", "direct loss, +1": "pos-ap", "torch.sort": "x-ent", "cross-entropy": "focal",
-        "Smooth-AP (formula)": "smooth-ap", "RaMBO black box (formula)": "blackbox-ap", "torchsort AP": "torchsort-ap",
-        "LibAUC AP loss": "libauc-ap",
+        "Smooth-AP (formula)": "smooth-ap", "RaMBO black box (formula)": "blackbox-ap", "torchsort AP (package)": "torchsort-ap",
+        "LibAUC APLoss (package)": "libauc-ap",
     }  # fmt: skip
     figure = Figure((7.6, 4.2), layout="constrained")
     place = figure.subplots()
@@ -186,7 +186,7 @@ def speed() -> Figure:
         times = [float(cell.split(" ")[0]) if cell[0].isdigit() else np.nan for cell in cells]
         ours = name.startswith("direct")
         dash = {"torch.sort": "--", "cross-entropy": ":", "direct loss, default": "--"}.get(name, "-")
-        label = name.replace(" (formula)", "").replace(", +1", ", noise=0")
+        label = name.replace(" (formula)", "").replace(" (package)", "").replace(", +1", ", noise=0")
         place.loglog(
             sizes, times, dash, marker="o", markersize=4, color=METHODS[colours[name]][0],
             linewidth=2.6 if ours else 1.6, label=label,
