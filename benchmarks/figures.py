@@ -33,6 +33,8 @@ BASE = "x-ent"
 FARTHEST = 15.0
 """Points; a lead beyond this is drawn at the border, as a triangle."""
 
+WIDTH = 6.2
+"""Inches; letters stay readable on a phone."""
 INK, GRID = "#1f2328", "#d8dee4"
 METHODS = {
     "direct-ap": ("#0b5fa5", "#58b0f5"),
@@ -51,7 +53,7 @@ COLOURS = {(INK, "ink"): "#e6edf3", (GRID, "grid"): "#3d444d"} | {
     (light, method): dark for method, (light, dark) in METHODS.items()
 }
 STYLE: Any = {
-    "font.size": 10,
+    "font.size": 9.5,
     "text.color": INK,
     "axes.labelcolor": INK,
     "axes.edgecolor": INK,
@@ -59,7 +61,7 @@ STYLE: Any = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.axisbelow": True,
-    "axes.titlesize": 10,
+    "axes.titlesize": 9.5,
     "axes.titlelocation": "left",
     "grid.color": GRID,
     "xtick.color": INK,
@@ -83,12 +85,12 @@ def lead_over_cross_entropy(records: list[Record], panels: dict[str, Callable[[R
     columns = 1 if len(panels) == 1 else 2
     methods = [name for name in METHODS if name != BASE and any(_family(r["method"]) == name for r in records)]
     height = len(panels) / columns * (0.32 * len(methods) + 0.75)
-    figure = Figure((7.6, height), layout="constrained")
+    figure = Figure((WIDTH, height), layout="constrained")
     for place, (title, belongs) in zip(
         figure.subplots(-(-len(panels) // columns), columns, sharex=True, sharey=True).flat, panels.items(), strict=True
     ):
         _leads(place, title, methods, [record for record in records if belongs(record)])
-    figure.supxlabel("points of test AP, minus cross-entropy on the same data", fontsize=10)
+    figure.supxlabel("points of test AP, minus cross-entropy on the same data", fontsize=9.5)
     return figure
 
 
@@ -145,7 +147,7 @@ def peers() -> Figure:
 
 def robustness() -> Figure:
     """Test AP over the share of wrong training labels, with 95 % intervals over seeds."""
-    figure = Figure((7.6, 3.4), layout="constrained")
+    figure = Figure((WIDTH, 3.4), layout="constrained")
     place = figure.subplots()
     found: dict[tuple[str, float], list[float]] = defaultdict(list)
     for record in finals("robustness"):
@@ -178,7 +180,7 @@ def speed() -> Figure:
         "Smooth-AP (formula)": "smooth-ap", "RaMBO black box (formula)": "blackbox-ap", "torchsort AP (package)": "torchsort-ap",
         "LibAUC APLoss (package)": "libauc-ap",
     }  # fmt: skip
-    figure = Figure((7.6, 4.2), layout="constrained")
+    figure = Figure((WIDTH, 4.2), layout="constrained")
     place = figure.subplots()
     for name, *cells in rows[2:]:
         if name not in colours:
@@ -203,7 +205,7 @@ def interpolation() -> Figure:
     stored = json.loads((RESULTS / "interpolation" / "quality.json").read_text())
     distances = ["0", "1/512", "1/128", "1/32", "1/8", "1/2"]
     looks = {"inverse distance (the paper's)": "hinge-ap", "distance spline": "uniloss-ap"}
-    figure = Figure((7.6, 4.8), layout="constrained")
+    figure = Figure((WIDTH, 4.8), layout="constrained")
     axes = figure.subplots(2, 2, sharex=True)
     for column, (metric, title) in enumerate((("accuracy", "accuracy"), ("ap", "average precision"))):
         for row, kind in enumerate(("error", "correlation")):
@@ -216,7 +218,7 @@ def interpolation() -> Figure:
             place.grid(axis="y")
         axes[0, column].set_title(title, fontweight="bold")
     axes[0, 0].legend(loc="upper left")
-    figure.supxlabel("share of comparisons that differ from the present ones", fontsize=10)
+    figure.supxlabel("share of comparisons that differ from the present ones", fontsize=9.5)
     return figure
 
 
@@ -226,7 +228,7 @@ def noise() -> Figure:
     moved = torch.linspace(-3, 4, 281)
     lists = torch.cat((moved[:, None], others.expand(len(moved), -1)), 1)
     draw = torch.Generator().manual_seed(0)
-    figure = Figure((7.6, 3.0), layout="constrained")
+    figure = Figure((WIDTH, 3.0), layout="constrained")
     place = figure.subplots()
     for look, scale, name in (("focal", 0.0, "1 - AP"), ("uniloss-ap", 0.2, "noise 0.2"), ("direct-ap", 0.8, "noise 0.8")):
         draws = 4_000 if scale else 1
