@@ -14,6 +14,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -38,7 +39,7 @@ WIDTH = 6.2
 INK, GRID = "#1f2328", "#d8dee4"
 METHODS = {
     "direct-ap": ("#0b5fa5", "#58b0f5"),
-    "pos-ap": ("#0b5fa6", "#58b0f6"),
+    "pos-ap": ("#2f7fc2", "#8cc8f5"),
     "hinge-ap": ("#00805c", "#1fc493"),
     "uniloss-ap": ("#8a6d00", "#f0d34a"),
     "smooth-ap": ("#b5558a", "#e07cb4"),
@@ -70,6 +71,17 @@ STYLE: Any = {
     "svg.fonttype": "none",  # letters stay letters: small files, text that can be searched
     "svg.hashsalt": "directloss",  # the same records give the same file
 }
+TIMED = {
+    "torch.sort": "x-ent",
+    "cross-entropy": "focal",
+    "direct loss, default": "direct-ap",
+    "direct loss, +1": "pos-ap",
+    "Smooth-AP (formula)": "smooth-ap",
+    "RaMBO black box (formula)": "blackbox-ap",
+    "torchsort AP (package)": "torchsort-ap",
+    "LibAUC APLoss (package)": "libauc-ap",
+}
+"""Row of the performance page -> the method whose colour it has; the other rows are left out."""
 Record = dict[str, Any]
 
 
@@ -80,35 +92,35 @@ def finals(name: str) -> list[Record]:
         return [record for line in lines if (record := json.loads(line))["stage"] == "final"]
 
 
-def lead_over_cross_entropy(records: list[Record], panels: dict[str, Callable[[Record], bool]]) -> Figure:
+def lead_over_cross_entropy(
+    records: list[Record], metric: str, panels: dict[str, Callable[[Record], bool]], width: int = 2
+) -> Figure:
     """One dot for each data set and method: test AP minus that of cross-entropy, in points; the bar is the median."""
-    columns = 1 if len(panels) == 1 else 2
-    methods = [name for name in METHODS if name != BASE and any(_family(r["method"]) == name for r in records)]
-    height = len(panels) / columns * (0.32 * len(methods) + 0.75)
-    figure = Figure((WIDTH, height), layout="constrained")
-    for place, (title, belongs) in zip(
-        figure.subplots(-(-len(panels) // columns), columns, sharex=True, sharey=True).flat, panels.items(), strict=True
-    ):
-        _leads(place, title, methods, [record for record in records if belongs(record)])
+    methods = [name for name in dict.fromkeys(record["method"] for record in records) if name != BASE]
+    methods.sort(key=lambda name: list(METHODS).index(_family(name)))
+    rows = -(-len(panels) // width)
+    figure = Figure((WIDTH, rows * (0.24 * len(methods) + 0.5) + 0.3), layout="constrained")
+    axes = figure.subplots(rows, width, sharex=True, sharey=True)
+    for place, (title, belongs) in zip(axes.flat, panels.items(), strict=True):
+        _leads(place, title, methods, metric, [record for record in records if belongs(record)])
     figure.supxlabel("points of test AP, minus cross-entropy on the same data", fontsize=9.5)
     return figure
 
 
-def _leads(place: Axes, title: str, methods: Sequence[str], records: list[Record]) -> None:
+def _leads(place: Axes, title: str, methods: Sequence[str], metric: str, records: list[Record]) -> None:
     """One panel of `lead_over_cross_entropy`."""
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
     for record in records:
-        found[_family(record["method"]), record["class"]].append(100 * record["metrics"]["test_ap"])
+        found[record["method"], record["class"]].append(100 * record["metrics"][metric])
     for row, method in enumerate(methods):
-        sets = [name for (of, name) in found if of == method]
-        leads = np.array([mean(found[method, name]) - mean(found[BASE, name]) for name in sets])
+        leads = np.array([mean(found[method, n]) - mean(found[BASE, n]) for (of, n) in list(found) if of == method])
         beyond = np.abs(leads) > FARTHEST
         shown = leads.clip(-FARTHEST, FARTHEST)
-        colour = METHODS[method][0]
-        place.scatter(shown[~beyond], np.full((~beyond).sum(), row), s=34, color=colour, alpha=0.65, linewidths=0)
+        look = {"color": METHODS[_family(method)][0], "alpha": 0.65}
+        place.scatter(shown[~beyond], np.full((~beyond).sum(), row), s=34, linewidths=0, **look)
         for x in shown[beyond]:
-            place.plot(x, row, marker="<" if x < 0 else ">", color=colour, alpha=0.65, markersize=6)
-        place.plot([np.median(shown)] * 2, [row - 0.3, row + 0.3], color=colour, linewidth=2.5)
+            place.plot(x, row, marker="<" if x < 0 else ">", markersize=6, **look)
+        place.plot([np.median(shown)] * 2, [row - 0.3, row + 0.3], color=look["color"], linewidth=2.5)
     place.axvline(0, color=INK, linewidth=1)
     place.grid(axis="x")
     place.set_yticks(range(len(methods)), methods)
@@ -119,30 +131,31 @@ def _leads(place: Axes, title: str, methods: Sequence[str], records: list[Record
 
 
 def _family(method: str) -> str:
-    """``"smooth-ap 0.01"`` and ``"smooth-ap 1"`` share a row and a colour."""
-    return method.split(" ")[0]
+    """Which colour: ``"smooth-ap 0.01"`` has that of ``"smooth-ap"``, and ``"hinge"`` that of ``"hinge-ap"``."""
+    name = method.split(" ")[0]
+    return name if name in METHODS else f"{name}-ap"
 
 
 def point() -> Figure:
     """Does the default earn its place? Linear model and MLP, clean and wrong labels."""
-    return lead_over_cross_entropy(
-        finals("defaults"),
-        {
-            f"{name}, {labels}": lambda r, model=model, noise=noise: (
-                r["class"].endswith(f" / {model}") and r["noise"] == noise
-            )
-            for model, name in (("linear", "linear model"), ("mlp", "one hidden layer"))
-            for noise, labels in ((0.0, "clean labels"), (0.2, "20 % wrong labels"))
-        },
-    )
+    panels = {
+        f"{name}, {labels}": partial(_belongs, model=model, noise=noise)
+        for model, name in (("linear", "linear"), ("mlp", "hidden layer"))
+        for noise, labels in ((0.0, "clean labels"), (0.2, "20 % wrong labels"))
+    }
+    records = [record for record in finals("defaults") if record["class"].endswith(" / ap")]
+    return lead_over_cross_entropy(records, "test", panels)
+
+
+def _belongs(record: Record, model: str, noise: float) -> bool:
+    return f" / {model} / " in record["class"] and record["noise"] == noise
 
 
 def peers() -> Figure:
     """The study of the losses for AP, one hidden layer."""
     noises = {"clean labels": 0.0, "20 % wrong labels": 0.2}
-    return lead_over_cross_entropy(
-        finals("peers"), {title: lambda r, noise=noise: r["noise"] == noise for title, noise in noises.items()}
-    )
+    panels = {title: lambda record, noise=noise: record["noise"] == noise for title, noise in noises.items()}
+    return lead_over_cross_entropy(finals("peers"), "test_ap", panels)
 
 
 def robustness() -> Figure:
@@ -173,24 +186,20 @@ def _half_interval(values: list[float]) -> float:
 def speed() -> Figure:
     """The table of the performance page, so that the two cannot disagree."""
     page = (ROOT / "docs" / "performance.md").read_text()
-    rows = [line.strip("| \n").split(" | ") for line in re.search(r"\| forward \+ backward.*?\n\n", page, re.DOTALL)[0].splitlines()]  # type: ignore[index]  # fmt: skip
-    sizes = [int(name.removeprefix("n = ").replace(",", "")) for name in rows[0][1:]]
-    colours = {
-        "direct loss, default": "direct-ap", "direct loss, +1": "pos-ap", "torch.sort": "x-ent", "cross-entropy": "focal",
-        "Smooth-AP (formula)": "smooth-ap", "RaMBO black box (formula)": "blackbox-ap", "torchsort AP (package)": "torchsort-ap",
-        "LibAUC APLoss (package)": "libauc-ap",
-    }  # fmt: skip
+    lines = page[page.index("| forward + backward") :].split("\n\n")[0].splitlines()
+    head, _, *rows = [line.strip("| ").split(" | ") for line in lines]
+    sizes = [int(name.removeprefix("n = ").replace(",", "")) for name in head[1:]]
     figure = Figure((WIDTH, 4.2), layout="constrained")
     place = figure.subplots()
-    for name, *cells in rows[2:]:
-        if name not in colours:
+    for name, *cells in rows:
+        if name not in TIMED:
             continue
         times = [float(cell.split(" ")[0]) if cell[0].isdigit() else np.nan for cell in cells]
         ours = name.startswith("direct")
         dash = {"torch.sort": "--", "cross-entropy": ":", "direct loss, default": "--"}.get(name, "-")
         label = name.replace(" (formula)", "").replace(" (package)", "").replace(", +1", ", noise=0")
         place.loglog(
-            sizes, times, dash, marker="o", markersize=4, color=METHODS[colours[name]][0],
+            sizes, times, dash, marker="o", markersize=4, color=METHODS[TIMED[name]][0],
             linewidth=2.6 if ours else 1.6, label=label,
         )  # fmt: skip
     place.set(xlabel="items in the list", ylabel="forward and backward, ms")
@@ -230,7 +239,11 @@ def noise() -> Figure:
     draw = torch.Generator().manual_seed(0)
     figure = Figure((WIDTH, 3.0), layout="constrained")
     place = figure.subplots()
-    for look, scale, name in (("focal", 0.0, "1 - AP"), ("uniloss-ap", 0.2, "noise 0.2"), ("direct-ap", 0.8, "noise 0.8")):
+    for look, scale, name in (
+        ("focal", 0.0, "1 - AP"),
+        ("uniloss-ap", 0.2, "noise 0.2"),
+        ("direct-ap", 0.8, "noise 0.8"),
+    ):
         draws = 4_000 if scale else 1
         gumbel = -torch.empty(draws, 1, lists.shape[1]).exponential_(generator=draw).log()
         loss = 1 - dl.metrics.average_precision(lists + scale * gumbel, labels.expand(draws, len(lists), -1)).mean(0)
