@@ -8,8 +8,8 @@ With ``sign="both"`` the gradient is the mean of the two, ``(grad F(y_+) - grad 
 difference in place of a one-sided one. The expectation is taken over noise on the scores (`directloss.noise`); the
 value is the loss of the scores as they are.
 
-The engine knows no concrete task. It asks for the two inferences and differentiates F, or takes both from the task in
-one go where the task knows a faster way.
+The engine knows no concrete task. It calls the two inferences and differentiates F, unless the task has a fused
+implementation of both.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from directloss.noise import Noise, check_noise
 from directloss.task import Solve, Solved, Task
 
 WARM_UP = 300
-"""How many first training steps of a `DirectLoss` follow the likelihood, which comes near from anywhere."""
+"""How many first training steps of a `DirectLoss` follow the likelihood, which makes progress from any start."""
 
 
 def direct_loss(
@@ -56,10 +56,11 @@ def direct_loss(
     with the same noise. ``noise=0`` is the paper's theorem, on the scores as they are.
 
     Args:
-        scores: what the network says, shape ``(..., n)`` for rankings and sets, ``(..., c)`` for classes; see the task.
-        target: the labels, in the shape that the task asks for.
+        scores: the outputs of the network, shape ``(..., n)`` for rankings and sets, ``(..., c)`` for classes; see the
+            task.
+        target: the labels, in the shape that the task documents.
         task: a name (``directloss.tasks.names()`` lists them) or an object with the methods of `Task`.
-        epsilon: how far the augmented inference looks, a positive number (or one for each problem); ``"auto"``
+        epsilon: how far loss-augmented inference looks, a positive number or one for each problem; ``"auto"``
             follows the noise and the task (`directloss.epsilon`).
         sign: +1 moves away from worse outputs, -1 towards better ones, ``"both"`` takes the mean of the two;
             ``"auto"`` is +1 for rankings and ``"both"`` for everything else.
@@ -71,7 +72,7 @@ def direct_loss(
         dim: the dimension (or dimensions) of ``scores`` that hold the items of one problem; the last by default.
         weight: how much each problem counts, in the shape of the unreduced losses; or, for ``"auc"``, how much each
             item counts, in the shape of ``target``.
-        check_values: whether to look for NaN and wrong labels, which costs a synchronisation on a GPU.
+        check_values: whether to check for NaN and wrong labels, which synchronises with a GPU.
 
     Returns:
         A scalar, or one loss per problem for ``reduction="none"``.
@@ -260,13 +261,12 @@ class DirectLoss(TaskLoss):
     """`direct_loss` as a module, with the same arguments and two more.
 
     Args:
-        warm_up: how many first training steps follow the task's likelihood (cross-entropy) instead, which comes near
-            from anywhere; ``"auto"`` is 300, 0 is none. The value is the task loss from the start. Half of the
-            training is a good choice where its length is known. The steps are part of the ``state_dict``.
-        gather: with True the batch is that of all processes of ``torch.distributed``, joined along the first
-            dimension; value and parameter gradients under DDP or FSDP are those of one process with the whole batch,
-            and the noise is that of the first process. Every process has to call it. A process group joins the
-            processes of that group.
+        warm_up: how many first training steps follow the task's likelihood (cross-entropy) instead; ``"auto"`` is
+            300, 0 is none. The value is the task loss from the first step on. If you know the length of the training,
+            use half of it. The step count is part of the ``state_dict``.
+        gather: True joins the batches of all processes of ``torch.distributed`` along the first dimension; value and
+            parameter gradients under DDP or FSDP are those of one process with the whole batch, and the noise is that
+            of the first process. Every process has to call the loss. A process group joins its own processes.
 
     Examples:
         >>> loss_fn = DirectLoss("ap")

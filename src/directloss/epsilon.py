@@ -2,8 +2,8 @@
 
     epsilon = REACH * unit * (the task's unit_epsilon)
 
-where ``unit`` is the scale of the noise, or the standard deviation of the scores if there is none. The task says what
-one unit is worth: the epsilon for which its most important exchange or flip bridges a score difference of 1.
+where ``unit`` is the scale of the noise, or the standard deviation of the scores if there is none. The task defines
+its unit: the epsilon for which its most important exchange or flip bridges a score difference of 1.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from directloss._problem import Problem
 
 REACH = 5.0
 """The largest score difference, in units of the noise, that a single exchange or flip can bridge. Far less, and most
-draws change nothing (variance); far more, and distant outputs are looked at (bias). Two orders of magnitude hardly
+draws change nothing (variance); far more, and inference reaches distant outputs (bias). Two orders of magnitude hardly
 matter; docs/epsilon.md has the measurement."""
 
 

@@ -1,13 +1,13 @@
 """The exact gradient of a full batch in bounded memory.
 
 Average precision couples all items, so the mean of the gradients of small batches is not the gradient of the whole.
-But a loss sees the network through its scores alone, and by the chain rule
+But the loss depends on the network only through the scores, and by the chain rule
 
     dL/dw = sum_i dL/ds_i * ds_i/dw
 
-the sum over the items may be taken in chunks once all ``dL/ds_i`` are known. So the data is read twice: first for the
-scores, without a graph; then in chunks with a graph, each sent back with its stored part of the score gradient.
-The memory is that of one chunk, the time is that of one more forward pass.
+the sum over the items can be computed in chunks once all ``dL/ds_i`` are known. So the data is read twice: first for
+the scores, without a graph; then in chunks with a graph, each with its stored part of the score gradient. Memory is that
+of one chunk; the extra time is one forward pass.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ def full_batch_step(
     The gradient is that of ``loss_fn(model(x), y).backward()``, with at most ``chunk`` items in a graph at any time.
     As with ``backward``, call ``optimizer.zero_grad()`` before and ``optimizer.step()`` after.
 
-    Random numbers that the model draws in the first pass (dropout) are drawn again in the second, and the generators
-    end where an ordinary step would have left them. The second pass checks that the scores are the same: data that
-    changes from reading to reading is refused. So is batch normalisation in training mode, which would see chunks
-    instead of the batch.
+    The second pass draws the same random numbers (dropout) as the first, and the generators end where an ordinary step
+    would have left them. It checks that the scores are the same and raises `DirectLossError` for data that changes
+    between the two passes. Batch normalisation in training mode raises it too, because it would see chunks instead of
+    the batch.
 
     Args:
-        model: gives scores with one entry per item in the first dimension.
+        model: returns scores with one entry per item in the first dimension.
         data: tensors ``(x, y)``; or a map-style `torch.utils.data.Dataset` of pairs; or any iterable of chunks
-            ``(x, y)``, such as a list or a `DataLoader`, that can be read twice. Tensors may lie on another device
-            than the model: each chunk is moved when its turn comes.
+            ``(x, y)``, such as a list or a `DataLoader`, that can be read twice. Tensors may be on another device than
+            the model; each chunk is moved when it is needed.
         loss_fn: takes the scores and labels of all items, returns a scalar.
-        chunk: how many items go through the model at once; an iterable of chunks has its own size.
+        chunk: how many items go through the model at once; ignored for an iterable of chunks.
 
     Returns:
         The loss, detached.

@@ -1,8 +1,8 @@
 """Scores of earlier batches, so that a small batch is ranked among many items.
 
-The average precision of a minibatch is a biased estimate of that of the data set: with few items, each rank is worth
-more, and a batch of 64 with 6 % positives has four of them. Scores of the last few batches cost no memory to speak of
-and no pass through the network; the network has moved a little since, but their order is nearly today's.
+The average precision of a minibatch is a biased estimate of that of the data set: with few items each rank counts
+more, and a batch of 64 with 6 % positives has four of them. Stored scores of the last few batches cost almost no memory
+and no forward pass. The network has changed a little since, but their order is nearly the same.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from directloss._gradient import with_gradient_times
 
 
 class ScoreMemory(nn.Module):
-    """Puts detached scores and labels of recent batches behind those of the current one.
+    """Append detached scores and labels of recent batches to those of the current one.
 
-    ``loss_fn(*memory(scores, target))`` ranks the current batch among up to ``size`` items of earlier batches. It is
-    for losses that couple the items of a batch: rankings, F-beta and their kind, whether ours or somebody else's.
+    ``loss_fn(*memory(scores, target))`` ranks the current batch among up to ``size`` items of earlier batches. Use it
+    with any loss that couples the items of a batch, such as rankings or F-beta.
 
-    A gradient reaches the current batch alone. A list of ``k`` times as many items gives each of them a ``k``-th of the
-    gradient, so what reaches the batch is multiplied by ``k``: the learning rate need not change.
+    Only the current batch gets a gradient. A list of ``k`` times as many items gives each of them a ``k``-th of the
+    gradient, so the gradient of the batch is multiplied by ``k``; the learning rate need not change.
 
-    With several processes, remember first and gather then: ``DirectLoss("ap", gather=True)(*memory(scores, target))``
-    ranks among the memories of all.
+    With several processes, call the memory first: ``DirectLoss("ap", gather=True)(*memory(scores, target))`` ranks
+    among the memories of all.
 
-    In evaluation mode nothing is added and nothing is stored. The memory is part of the ``state_dict``, so that
-    training goes on from a checkpoint as if it had not been stopped.
+    In evaluation mode it adds and stores nothing. The memory is part of the ``state_dict``, so training continues from
+    a checkpoint unchanged.
 
     Args:
-        size: how many items are kept; older ones are forgotten first. In our study of batch sizes more did not help.
-        check_values: whether to refuse NaN, which would stay in the memory, at the price of a synchronisation on a GPU.
+        size: how many items to keep; the oldest are dropped first. In our study of batch sizes more did not help.
+        check_values: whether to raise on NaN, which would stay in the memory; synchronises with a GPU.
 
     Shapes:
         Items in the first dimension: scores and target ``(n,)``, or ``(n, c)`` for several lists at once, as for
-        ``DirectLoss("ap", dim=0)``. With lists of their own, such as queries, there is nothing to remember.
+        ``DirectLoss("ap", dim=0)``. Independent lists, such as queries, have nothing to remember.
 
     Examples:
         >>> from directloss import DirectLoss

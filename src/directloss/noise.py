@@ -21,7 +21,7 @@ from torch import Tensor
 from directloss._checks import check_choice, check_count, check_generator, check_not_negative, fail
 
 SCALE = 0.5
-"""``noise="auto"``: half a logit. A network that is sure of itself has scores much larger than that."""
+"""``noise="auto"``: half a logit. A confident network has scores much larger than that."""
 DRAWN = 4096
 """``samples="auto"`` draws this many perturbed scores in all, or one for each score where there are more: a long list
 averages over its own items, and a call never costs much more than one that is twice as long as the scores."""
@@ -39,7 +39,7 @@ class Noise(NamedTuple):
     generator: torch.Generator | None
 
     def count(self, scores: int) -> int:
-        """How many draws for so many scores."""
+        """The number of draws for this many scores."""
         return max(1, DRAWN // scores) if self.samples is None else self.samples
 
     def perturb(self, scores: Tensor, density: str) -> Tensor:

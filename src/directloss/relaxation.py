@@ -1,9 +1,9 @@
-"""The parts of `UniLoss`, for those who want to exchange or to examine one of them.
+"""The exchangeable parts of `UniLoss`.
 
-Automatic                        how a metric is taken apart: found in its code
-ideal_scores                     where good anchors are: the best scores that a target allows
-InverseDistance, DistanceSpline  the metric between anchors; write an `Interpolation` for another one
-interpolation_quality            how well an interpolation knows the metric, as in Table 5 of the paper
+- `Automatic`: finds the comparisons of a metric in its code.
+- `ideal_scores`: the best scores that a target allows, around which good anchors are drawn.
+- `InverseDistance`, `DistanceSpline`: the metric between anchors; subclass `Interpolation` for another one.
+- `interpolation_quality`: how well an interpolation follows the metric, as in Table 5 of the paper.
 """
 
 from directloss._uniloss.analysis import InterpolationQuality, interpolation_quality

@@ -72,7 +72,7 @@ def perceptron_loss(
 ) -> Tensor:
     """Structured perceptron loss: how much higher the prediction scores than the truth.
 
-    ``F(y_w) - F(truth)``; it knows the task's outputs but not its loss. Arguments are those of `direct_loss`.
+    ``F(y_w) - F(truth)``; it depends on the task's outputs but not on its loss. Arguments are those of `direct_loss`.
 
     Examples:
         >>> perceptron_loss(torch.tensor([[1.0, 3.0, 0.0]]), torch.tensor([0]), "accuracy")

@@ -13,7 +13,7 @@ from torch import Tensor
 from directloss._checks import check_finite, check_tensor
 
 Output = Any
-"""Whatever a task predicts: a tensor, a tuple of tensors, an object of the task's own."""
+"""What a task predicts: a tensor, a tuple of tensors, or any object."""
 
 
 class Solve(NamedTuple):
@@ -29,7 +29,7 @@ class Solve(NamedTuple):
 
 
 class Solved(NamedTuple):
-    """What the engine needs of one batch of problems, when a task computes it in one go."""
+    """Loss and gradient of one batch of problems, from a task that computes them together."""
 
     loss: Tensor
     """Task loss L(y, y_w) of each problem, shape ``b``."""
@@ -40,11 +40,11 @@ class Solved(NamedTuple):
 
 
 class Task(ABC):
-    """A prediction problem and the loss it is judged by.
+    """A prediction problem and the loss that judges it.
 
-    Write five methods and every loss of the library works with it: `direct_loss`, `hinge_loss`, `perceptron_loss`.
-    All of them take whole batches: the leading dimensions of ``scores`` are independent problems. Random draws of
-    `direct_loss` are one more leading dimension. A class that has the five methods need not inherit from this one.
+    Define five methods, and `direct_loss`, `hinge_loss` and `perceptron_loss` work with it. All methods take whole
+    batches: the leading dimensions of ``scores`` are independent problems, and the random draws of `direct_loss` are one
+    more leading dimension. A class with the five methods need not inherit from this one.
     """
 
     event_dims: int = 1
@@ -52,9 +52,9 @@ class Task(ABC):
     target_dims: int = 1
     """How many trailing dimensions of ``target`` make up one problem."""
     shape_words: str = "(..., n)"
-    """The shape of ``scores``, as error messages say it."""
+    """The shape of ``scores`` in error messages."""
     maskable: bool = False
-    """Whether a problem may contain padding, which reaches the task as the label -1. Otherwise such a mask is refused.
+    """Whether a problem may contain padding, which reaches the task as the label -1. Otherwise such a mask raises.
     A mask over whole problems (``target_dims`` 0) never reaches the task."""
     padding_label: bool = False
     """Whether the user may mark padding with the label -1 as well as with ``mask``; `check` then sees it."""
@@ -65,7 +65,7 @@ class Task(ABC):
     from Plackett-Luce, a class from the softmax), ``"logistic"`` where each is compared with 0 (a decision is then
     drawn from the sigmoid)."""
     no_item_weights: str = "the task does not define items that count more than others"
-    """Why the items of one problem cannot have weights, for the error message; see `weighted`."""
+    """The reason, in the error message, why items of one problem cannot have weights; see `weighted`."""
 
     @abstractmethod
     def predict(self, scores: Tensor) -> Output:
@@ -77,7 +77,7 @@ class Task(ABC):
 
     @abstractmethod
     def truth(self, target: Tensor) -> Output:
-        """The output that the target asks for. Only the hinge and the perceptron need it."""
+        """The correct output. Only the hinge and the perceptron need it."""
 
     @abstractmethod
     def loss(self, output: Output, target: Tensor) -> Tensor:
@@ -102,7 +102,7 @@ class Task(ABC):
             check_finite(scores)
 
     def counted(self, target: Tensor) -> Tensor | None:
-        """Which problems have a loss at all, shape ``b``, or None if all have. The others have loss 0 and no part in
+        """Which problems have a loss, shape ``b``, or None if all have. The others have loss 0 and no part in
         the mean.
         """
         return None

@@ -45,9 +45,9 @@ class Anchoring:
         flips: how many comparisons (or scores) are flipped.
         unit: ``"comparison"`` flips one of them; ``"score"`` flips all comparisons of one score, as the paper does
             with the pixels of a heatmap, for nearby anchors.
-        best: ``"target"`` for the configuration that the target names; ``"nearest"`` for the first optimal one on the
-            way from the present scores to it, which prefers none of several optimal ones.
-        control: replace the values by constants (good 1, nearby the present value, bad 0), to see in an experiment
+        best: ``"target"`` for the configuration of the target; ``"nearest"`` for the first optimal one on the way from
+            the present scores to it, so that none of several optimal ones is preferred.
+        control: replace the values by constants (good 1, nearby the present value, bad 0), to measure in an experiment
             what the metric's values contribute.
     """
 

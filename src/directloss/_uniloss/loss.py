@@ -69,32 +69,32 @@ def uniloss(
 
     The value is ``1 - metric`` of the scores, or the metric itself where lower is better. The gradient is that of an
     interpolation of the metric between anchors, Eq. (5) of the paper. A problem for which the metric is NaN, or that
-    has nothing to compare, has loss 0, gradient 0 and no part in the mean; this is warned of.
+    has nothing to compare, has loss 0, gradient 0 and no part in the mean, and a warning is logged.
 
-    A metric that is a function is studied anew in each call; in a training loop use `UniLoss`, which remembers.
+    Each call traces a metric function again; in a training loop use `UniLoss`, which traces it once.
 
     Args:
-        scores: what the network says; logits rather than probabilities, because a sigmoid of their differences is
-            taken.
-        target: whatever the metric compares them with.
+        scores: the outputs of the network; logits rather than probabilities, because a sigmoid is applied to their
+            differences.
+        target: the second argument of the metric.
         metric: ``metric(scores, target) -> scalar``, a `Refactoring`, or a name: ``"ap"``, ``"accuracy"``, ``"pckh"``,
             ``"f1"``, ``"ndcg@10"`` and the other names of `directloss.tasks` with a metric.
-        maximize: False for a metric of which less is better.
+        maximize: False for a metric where lower is better.
         anchors: how many of each kind (good, nearby, bad), or an `Anchoring`.
         interpolation: ``"inverse-distance"``, the paper's, ``"distance-spline"``, or an `Interpolation`.
         fraction: the share of the comparisons that is relaxed in this step, chosen at random.
-        generator: of the random choices; torch's global one by default.
+        generator: the source of all random choices; torch's global one by default.
         value: ``"metric"``, or ``"interpolated"`` for the value of the interpolation, to which the gradient belongs.
-        best_scores: ``best_scores(scores, target)``, scores for which the metric is at its best; needed only where
-            the target's form does not tell.
-        batch_dims: how many leading dimensions of ``scores`` and ``target`` number separate problems, for a metric
-            function whose problem has several dimensions; otherwise `dim` does.
+        best_scores: ``best_scores(scores, target)`` returns scores with the best possible metric; needed only for
+            targets that are neither labels in the shape of the scores nor class indices.
+        batch_dims: how many leading dimensions of ``scores`` and ``target`` are separate problems, for a metric
+            function whose problem has several dimensions; otherwise use `dim`.
         reduction: ``"mean"``, ``"sum"`` or ``"none"`` over the problems.
         mask: True for real entries, False for padding; in the shape of ``target``.
         dim: the dimension (or dimensions) of ``scores`` that hold the items of one problem. By default the last one for
             a metric of items with a name, and all of them for a metric function.
         weight: how much each problem counts, in the shape of the unreduced losses.
-        check_values: whether to look for NaN and wrong labels.
+        check_values: whether to check for NaN and wrong labels.
 
     Returns:
         A scalar, or one loss per problem for ``reduction="none"``.
@@ -153,8 +153,8 @@ class Batch(NamedTuple):
 
 
 class UniLoss(LossModule):
-    """`uniloss` as a module, with the same arguments; ``gather`` as in `DirectLoss`. It keeps what it has learned about
-    a metric's code.
+    """`uniloss` as a module, with the same arguments; ``gather`` as in `DirectLoss`. It traces a metric's code once and
+    keeps the result.
 
     Examples:
         >>> loss_fn = UniLoss("accuracy", generator=torch.Generator().manual_seed(0))
