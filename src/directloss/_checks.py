@@ -1,8 +1,8 @@
-"""The error class and the checks at the door.
+"""The error class and the checks of arguments.
 
 Every message names the argument, the rule it breaks, the value it has, and what to do about it.
-Checks of shapes and types are free and always run. Checks of values (finite scores, labels 0 or 1) read the data,
-which costs a synchronisation on a GPU, so callers can switch them off with ``check_values=False``.
+Checks of shapes and types are free and always run. Checks of values (finite scores, labels 0 or 1) read the data, which
+synchronises with a GPU; ``check_values=False`` skips them.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ REDUCTIONS = ("mean", "sum", "none")
 
 
 class DirectLossError(ValueError):
-    """Input that the library cannot work with. The message says which argument, which rule, which value."""
+    """Bad input. The message names the argument, the rule and the value."""
 
 
 class DirectLossWarning(UserWarning):
-    """Something was computed by a convention that the user should know about."""
+    """A value that follows a convention the user should know about."""
 
 
 def fail(argument: str, rule: str, value: object, hint: str = "") -> NoReturn:
-    """Raise a `DirectLossError` in the one shape that all messages of the library have."""
+    """Raise a `DirectLossError` with a message in the library's one format."""
     raise DirectLossError(f"{argument} {rule}, but it is {value}." + (f" {hint}" if hint else ""))
 
 

@@ -1,10 +1,10 @@
 """One batch from the shards of all processes, for losses that couple the items of a batch.
 
-Average precision of a shard is not a part of the average precision of the batch. So every process takes the scores and
-labels of all, computes the loss of the joined batch, and sends back the gradient of its own scores.
+Average precision does not decompose over shards. So every process gathers the scores and labels of all, computes the
+loss of the joined batch, and propagates the gradient of its own scores.
 
-Shards are joined along their first dimension, in the order of the ranks. Nothing is looked at before all processes have
-it, so that wrong input on one of them raises the same error on all, and none waits for another that has stopped.
+Shards are joined along their first dimension, in the order of the ranks. Values are checked only after all processes
+have them, so wrong input on one process raises the same error on all, and none waits for another that has stopped.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def gather_items(
 
 @dataclass(frozen=True)
 class Shards:
-    """What all processes brought, by argument and rank."""
+    """The tensors of all processes, by argument and rank."""
 
     parts: Mapping[str, list[Tensor] | None]
     first_draws: Tensor | None
@@ -95,7 +95,7 @@ class Shards:
 def exchange(
     tensors: Mapping[str, Tensor | None], gather: Gather, draws: torch.Generator | None = None, loss: str = ""
 ) -> Shards | None:
-    """Bring the tensors of all processes to all; None where there is only this one. ``"scores"`` carry gradients.
+    """Gather the tensors of all processes on all; None if there is only this one. ``"scores"`` carry gradients.
 
     ``loss`` describes what each process is going to compute, which has to be the same.
     """
@@ -187,7 +187,7 @@ def _check_length(argument: str, part: Tensor, items: int) -> None:
 
 
 def _agreed(told: list[Forms | str]) -> list[Forms]:
-    """The forms of all, which may differ in the first dimension alone. Raises the same on every process."""
+    """The forms of all, which may differ only in the first dimension. Raises the same error on every process."""
     forms: list[Forms] = []
     for rank, one in enumerate(told):
         if isinstance(one, str):

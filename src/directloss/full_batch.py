@@ -6,8 +6,8 @@ But the loss depends on the network only through the scores, and by the chain ru
     dL/dw = sum_i dL/ds_i * ds_i/dw
 
 the sum over the items can be computed in chunks once all ``dL/ds_i`` are known. So the data is read twice: first for
-the scores, without a graph; then in chunks with a graph, each with its stored part of the score gradient. Memory is that
-of one chunk; the extra time is one forward pass.
+the scores, without a graph; then in chunks with a graph, each with its stored part of the score gradient. It takes the
+memory of one chunk and one more forward pass.
 """
 
 from __future__ import annotations

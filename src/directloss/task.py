@@ -43,8 +43,8 @@ class Task(ABC):
     """A prediction problem and the loss that judges it.
 
     Define five methods, and `direct_loss`, `hinge_loss` and `perceptron_loss` work with it. All methods take whole
-    batches: the leading dimensions of ``scores`` are independent problems, and the random draws of `direct_loss` are one
-    more leading dimension. A class with the five methods need not inherit from this one.
+    batches: the leading dimensions of ``scores`` are independent problems, and the draws of `direct_loss` are one more
+    leading dimension. A class with the five methods need not inherit from this one.
     """
 
     event_dims: int = 1

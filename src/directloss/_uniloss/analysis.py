@@ -1,4 +1,4 @@
-"""How well does an interpolation know the metric away from its anchors? The analysis of Table 5 of the paper."""
+"""How well does an interpolation follow the metric away from its anchors? The analysis of Table 5 of the paper."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def interpolation_quality(
     """Interpolated against true metric on configurations at given Hamming distances from those of training.
 
     Args:
-        scores: a batch of problems, as met during training, ``(steps, ...)``: one configuration for each step.
+        scores: problems met during training, ``(steps, ...)``: one configuration for each step.
         target: their targets, ``(steps, ...)``.
         metric: as for `uniloss`; its value of configurations must be known.
         interpolation: as for `uniloss`.
         anchors: as for `uniloss`.
         distances: shares of all binaries that are flipped.
         draws: how many configurations at each distance, for each step.
-        generator: of all random choices.
+        generator: the source of all random choices.
 
     References:
         Liu, Wang, Deng, ECCV 2020, appendix B and Table 5.

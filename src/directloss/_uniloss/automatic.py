@@ -1,4 +1,4 @@
-"""A metric taken apart by running it: the refactoring of Liu, Wang, Deng (ECCV 2020), Sec. 3.3, without handwork."""
+"""A metric refactored by tracing it: Sec. 3.3 of Liu, Wang, Deng (ECCV 2020), without manual work."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ KNOWN = 64
 
 @dataclass(frozen=True)
 class Plan:
-    """What the first batch of a kind has taught."""
+    """What tracing the first batch of a kind found."""
 
     rule: Rule | None
     pattern: Pattern | None
@@ -53,11 +53,11 @@ class Plan:
 
 
 class Automatic(Refactored):
-    """Any metric, refactored by watching what it compares.
+    """Any metric, refactored by tracing its comparisons.
 
-    The metric must be deterministic, return one number, and depend on scores through comparisons alone. It is called
-    plainly for every value that is needed; the record is made on the first batch of each shape and type. Sorting n
-    scores has n (n - 1) / 2 comparisons here. Scores should be logits: a network's plain output.
+    The metric must be deterministic, return one number, and depend on scores only through comparisons. The first batch
+    of each shape and type is traced; every value that is needed comes from a plain call of the metric. Sorting n scores
+    takes n (n - 1) / 2 comparisons here. Scores should be logits.
 
     A Python ``if`` on a comparison works; where its outcome only chooses a branch (such as "are all scores in [0, 1]?")
     it keeps the outcome it has for the recorded scores, and `explain` lists it.

@@ -1,7 +1,7 @@
-"""The best anchor: scores for which a metric is at its best, as near to the present ones as is easily had.
+"""The best anchor: scores with the best possible metric, close to the present ones.
 
-The paper takes the configuration of the ground truth (Sec. 3.4). Here the present scores are pushed along what the
-target asks for, so that the order inside of equal labels stays what it is.
+The paper uses the configuration of the ground truth (Sec. 3.4). Here the present scores are moved in the direction of
+the target, so that the order among equal labels stays the same.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def ideal_scores(scores: Tensor, target: Tensor) -> Tensor | None:
-    """The scores, pushed so far that every label has its way; None where the target's form says nothing about it.
+    """The scores, moved until every label is satisfied; None for a target of unknown form.
 
     Known forms: labels in the shape of the scores (0 down, 1 up, higher grades further up, negative ones ignored);
     class indices in the shape of the scores without dimension 1, or without the last one (the right class up, the

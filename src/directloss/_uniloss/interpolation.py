@@ -28,13 +28,13 @@ class Interpolation(ABC):
         Args:
             squared: squared distances ``(..., k)`` to the anchors.
             values: the metric ``(k,)`` at the anchors.
-            between: gives the squared distances ``(k, k)`` among the anchors, for those who need them.
+            between: returns the squared distances ``(k, k)`` among the anchors.
         """
 
 
 @dataclass(frozen=True)
 class InverseDistance(Interpolation):
-    """The mean of the values, weighed by one over the distance: Shepard's method, Eq. (10) of the paper.
+    """The mean of the values, weighted by one over the distance: Shepard's method, Eq. (10) of the paper.
 
     At an anchor it is that anchor's value (the mean of theirs, if several are there), with gradient zero.
 
@@ -77,10 +77,10 @@ class InverseDistance(Interpolation):
 class DistanceSpline(Interpolation):
     """The smoothest surface through the anchors that is made of their distances: ``c - sum_i a_i |u - anchor_i|``.
 
-    Inverse distances weigh anchors one by one, so sixteen that stand together count sixteen times, and between far
-    anchors the surface is flat. Here the coefficients solve a small linear system that knows where the anchors stand
-    to each other; they sum to zero, so that the surface grows with the direction of travel and not without bound.
-    Among Hamming distances the system always has one solution. Nothing is to be tuned.
+    Inverse distances weight anchors one by one, so sixteen in one place count sixteen times, and between distant
+    anchors the surface is flat. Here the coefficients solve a small linear system of the distances among the anchors.
+    They sum to zero, so the surface does not grow without bound. For Hamming distances the system always has one
+    solution, and there is nothing to tune.
 
     Args:
         power: of the distance, between 0 and 2.

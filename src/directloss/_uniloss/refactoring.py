@@ -1,4 +1,4 @@
-"""A metric taken apart: e = g(h(f(scores, target))), Eq. (4) of Liu, Wang, Deng (ECCV 2020)."""
+"""A refactored metric: e = g(h(f(scores, target))), Eq. (4) of Liu, Wang, Deng (ECCV 2020)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Bound:
     decide: Callable[[Tensor], Tensor] | None
     """g: the metric of configurations, boolean ``(k, l)`` to ``(k,)``; None where it is not known."""
     best_scores: Tensor | None
-    """Scores ``(m,)`` for which the metric is at its best, as near to the present ones as is easily had."""
+    """Scores ``(m,)`` for which the metric is at its best, close to the present ones."""
     best_binaries: Tensor | None = None
     """The best configuration, boolean ``(l,)``, for anchors in bit space; None for all ones."""
     counting: str | None = None
@@ -46,7 +46,7 @@ class Refactored(ABC):
     target_dims: int = 1
     """That the target of a problem has dimensions as well, see `directloss._problem.arrange`."""
     shape_words: str = "(..., n)"
-    """The shape of ``scores``, as error messages say it."""
+    """The shape of ``scores`` in error messages."""
     unit: str = "comparison"
     """What nearby anchors flip unless the user says otherwise; see `directloss.Anchoring`."""
 
@@ -66,15 +66,15 @@ class Refactored(ABC):
 
 @dataclass(frozen=True)
 class Refactoring(Refactored):
-    """A metric taken apart by hand.
+    """A refactoring written by hand.
 
     Args:
-        comparisons: f, ``comparisons(scores, target) -> (l,)``: differentiable numbers whose signs are all that the
-            metric needs to know.
+        comparisons: f, ``comparisons(scores, target) -> (l,)``: differentiable numbers; the metric depends only on
+            their signs.
         value: g, ``value(binaries, target) -> scalar``: the metric of a boolean ``(l,)``.
         best: ``best(target) -> (l,)``, the best configuration; all ones by default.
-        best_scores: ``best_scores(scores, target)``, scores that have it, for anchors in score space; by default the
-            target is asked, see `directloss.relaxation.ideal_scores`.
+        best_scores: ``best_scores(scores, target)`` returns scores with that configuration, for anchors in score space;
+            `directloss.relaxation.ideal_scores` by default.
 
     Examples:
         >>> error_free = Refactoring(

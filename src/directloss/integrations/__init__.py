@@ -1,4 +1,4 @@
-"""directloss inside of other libraries: one file for each, and each imports its library only when it is asked for.
+"""directloss inside other libraries: one file for each, which imports its library on first use.
 
 sklearn      estimators for pipelines, cross-validation and grid search
 lightning    the true metric of a whole validation epoch

@@ -1,7 +1,7 @@
-"""PyTorch Lightning: train on the metric, and log it as it is on the whole validation set.
+"""PyTorch Lightning: train on the metric, and log its value on the whole validation set.
 
 The mean of a metric over batches is not the metric: AP, F1 and most others couple all items. So the scores of an epoch
-are collected, and the metric is taken once.
+are collected, and the metric is computed once.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Metric = str | Task | Callable[[Tensor, Tensor], Tensor | float]
 
 
 class DirectLossModule(LightningModule):
-    """A network that is trained on a metric; batches are pairs of inputs and target.
+    """Train a network on a metric; batches are pairs of inputs and target.
 
-    Evaluation steps return ``{"scores": ..., "target": ...}``, which is what `WholeMetric` collects. Modules of your
-    own work with it just as well if theirs return that.
+    Evaluation steps return ``{"scores": ..., "target": ...}``, which `WholeMetric` collects. It works with your own
+    modules too if their steps return the same.
 
     Args:
-        network: gives the scores of a batch.
-        loss_fn: name of a task, for direct loss with the sign that the task advises; or any loss of scores and target,
+        network: returns the scores of a batch.
+        loss_fn: name of a task, for `DirectLoss` with its defaults; or any loss of scores and target,
             such as ``DirectLoss("ap", epsilon=0.5)``.
         learning_rate: of AdamW; override ``configure_optimizers`` for anything else.
     """
@@ -71,15 +71,15 @@ class DirectLossModule(LightningModule):
 
 
 class WholeMetric(Callback):
-    """Logs a metric of the whole validation or test set, as ``val_NAME`` and ``test_NAME``.
+    """Log a metric of the whole validation or test set as ``val_NAME`` and ``test_NAME``.
 
     ``EarlyStopping`` and ``ModelCheckpoint`` can monitor it. With several processes, the scores of all are gathered;
-    items that a distributed sampler repeats to fill up the last batch count as often as they come.
+    items that a distributed sampler repeats to fill the last batch count each time.
 
     Args:
         metric: name of a task, a task (logged is its metric, NaN where nothing counts), or a function of all scores
             and all targets.
-        name: what to call it; the name of the task or of the function by default.
+        name: its name in the log; that of the task or of the function by default.
         dim: for a task: the dimension of the scores that holds the items, as in `directloss.direct_loss`. Batches are
             joined along the first dimension, so ``dim=0`` ranks all items for each class of a multi-label problem.
     """
@@ -97,7 +97,7 @@ class WholeMetric(Callback):
         return float(self.metric(scores, target))
 
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Start anew, also after an interrupted epoch."""
+        """Forget the scores of an earlier, perhaps interrupted epoch."""
         self._seen["val"].clear()
 
     def on_test_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -141,7 +141,7 @@ class WholeMetric(Callback):
 
 
 def gathered(own: list[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, Tensor]]:
-    """The batches of all processes; one's own where there are no others."""
+    """The batches of all processes, or of this one alone."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return list(own)
     everyone: list[Any] = [None] * torch.distributed.get_world_size()

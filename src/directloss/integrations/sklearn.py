@@ -1,6 +1,6 @@
 """scikit-learn estimators that train on the metric: `DirectLossClassifier` and `DirectLossRanker`.
 
-They go wherever scikit-learn's own estimators go: pipelines, cross-validation, grid search, pickles.
+They work in pipelines, cross-validation, grid search and pickles.
 """
 
 from __future__ import annotations
@@ -101,19 +101,19 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
 
 
 class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
-    """A classifier that is trained on the metric it is judged by.
+    """A classifier trained on the metric that judges it.
 
-    Columns are standardised inside, so raw data will do. Training is in two parts: cross-entropy for the first half of
-    the epochs (``warm_up``), because it comes near from anywhere; then the metric itself by direct loss minimization,
-    with a tenth of the learning rate, falling to zero. Both use AdamW.
+    It standardises the columns, so raw data are fine. Training has two parts: cross-entropy for the first half of the
+    epochs (``warm_up``), which makes progress from any start; then the metric itself by direct loss minimization, with
+    a tenth of the learning rate, falling to zero. Both use AdamW.
 
-    Decisions (`predict`) are taken where `decision_function` is above 0. For metrics of decisions (``"f1"``,
-    ``"iou"``, ``"mcc"``, ``"accuracy"`` ...) the network learns that itself. A ranking (``"ap"``, ``"auc"``,
-    ``"ndcg"`` ...) has no threshold, so one is set afterwards: as many training rows lie above it as are positive,
-    which makes precision and recall equal there.
+    `predict` returns the positive class where `decision_function` is above 0. Metrics of decisions (``"f1"``,
+    ``"iou"``, ``"mcc"``, ``"accuracy"`` ...) learn that threshold. A ranking (``"ap"``, ``"auc"``, ``"ndcg"`` ...) has
+    none, so one is set afterwards: as many training rows lie above it as are positive, which makes precision and recall
+    equal there.
 
-    With more than two classes, a metric of two classes is taken for each class against the rest, and its mean is
-    trained; a ranking's scores are then also divided by their deviation, so that the classes can be compared.
+    With more than two classes, a metric of two classes is computed for each class against the rest, and its mean is
+    the loss; a ranking's scores are then divided by their deviation, so that the classes can be compared.
     ``"accuracy"``, ``"topk@k"`` and `directloss.tasks.CostMatrix` are metrics of many classes by themselves.
 
     There is no ``sample_weight``: most of these metrics have no exact inference for weighted items.
@@ -122,8 +122,8 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         metric: name of a task (`directloss.tasks.names` lists them) or a task object.
         model: ``"linear"``, ``"mlp"`` (one hidden layer of 64), or a function of the numbers of columns and of outputs
             that returns a `torch.nn.Module`.
-        epochs: how often every row is seen.
-        warm_up: share of the epochs that cross-entropy gets; 0 trains on the metric alone, at the full learning rate.
+        epochs: the number of passes over the rows.
+        warm_up: share of the epochs with cross-entropy; 0 trains on the metric only, at the full learning rate.
         learning_rate: of AdamW.
         weight_decay: of AdamW.
         batch_size: rows of a batch, drawn with equal shares of the classes; all rows at once by default, which is
@@ -131,8 +131,8 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         epsilon: see `directloss.direct_loss`.
         sign: see `directloss.direct_loss`.
         noise: see `directloss.direct_loss`.
-        warm_start: whether another `fit` goes on with the present network, without warm-up.
-        random_state: seed of first weights and batches.
+        warm_start: whether another `fit` continues with the present network, without warm-up.
+        random_state: seed of the initial weights and of the batches.
 
     Attributes:
         classes_: the labels in order; of two, the last is the positive class.
@@ -215,7 +215,7 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
             self._spread = scores.std(0).clamp(min=1e-12)
 
     def decision_function(self, X: Any) -> Array:
-        """How much speaks for the positive class, ``(n,)``, above 0 for yes; or for each class, ``(n, classes)``."""
+        """The score of the positive class, ``(n,)``, above 0 for yes; or of each class, ``(n, classes)``."""
         scores = (self._scores(X) - self._cut) / self._spread
         if len(self.classes_) > 2:
             return scores.numpy()
@@ -229,14 +229,14 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
 
 class DirectLossRanker(_Estimator):
-    """Learning to rank: scores whose order in each list is trained on the metric.
+    """Learning to rank: trains the order of the scores in each list on the metric.
 
-    Rows belong to lists: rows with the same ``qid`` are one list, or ``group`` gives the sizes of lists that stand one
-    after the other; without either all rows are one list. NDCG takes grades of relevance, any numbers of at least 0,
+    Rows belong to lists: rows with the same ``qid`` are one list, or ``group`` gives the sizes of consecutive lists;
+    without either all rows are one list. NDCG takes grades of relevance, any numbers of at least 0,
     with gains ``2^grade - 1``; the other rankings take 0 and 1.
 
-    Trained like `DirectLossClassifier`, and with the same parameters; cross-entropy is here that of ListNet, between
-    the shares of relevance in a list and the softmax of its scores, and ``batch_size`` counts lists.
+    Parameters and training are those of `DirectLossClassifier`. Cross-entropy is that of ListNet, between the shares of
+    relevance in a list and the softmax of its scores, and ``batch_size`` counts lists.
 
     Examples:
         >>> X, qid = np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) // 6

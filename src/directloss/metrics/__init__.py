@@ -1,4 +1,4 @@
-"""Metrics: the only definition of each number, used for training and evaluation alike.
+"""Metrics: the only definition of each number, for training and evaluation.
 
 Every function takes ``scores`` and ``target`` (and a ``mask`` for padding) and returns one value for each problem.
 """

@@ -63,7 +63,7 @@ def evaluate(function: Callable[..., Tensor], scores: Tensor, target: Tensor, ma
 
 
 def f_beta(scores: Tensor, target: Tensor, beta: float = 1.0, mask: Tensor | None = None) -> Tensor:
-    """F-beta of each problem; ``beta`` says how many times more recall weighs than precision.
+    """F-beta of each problem; recall counts ``beta`` times as much as precision.
 
     Args:
         scores: shape ``(..., n)``, positive above 0.

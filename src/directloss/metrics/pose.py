@@ -1,4 +1,4 @@
-"""Keypoints: is the highest pixel of a heatmap near enough to where the keypoint is?
+"""Keypoints: is the highest pixel of a heatmap close enough to the keypoint?
 
 PCK is the share of keypoints that are predicted within a fraction of a reference length. With the head as reference it
 is called PCKh (Andriluka et al., 2D Human Pose Estimation, CVPR 2014), with fraction 0.5 as the usual number.
@@ -28,7 +28,7 @@ def pckh(
         visible: shape ``(..., joints)``, False for keypoints that do not count; all count without it.
 
     Returns:
-        One number of shape ``()``: the mean over all keypoints that count. Without any it is 1, nothing being wrong.
+        One number of shape ``()``: the mean over all keypoints that count, or 1 if none does.
 
     Reference:
         Liu, Wang, Deng, UniLoss (ECCV 2020), Sec. 4.1 and 4.3.
@@ -55,7 +55,7 @@ def pckh(
 
 
 def within_radius(keypoints: Tensor, radius: Tensor | float, size: tuple[int, int]) -> Tensor:
-    """Which pixels would be right: 1 within ``radius`` of the keypoint, else 0. The nearest pixel is always right.
+    """Which pixels count as right: 1 within ``radius`` of the keypoint, else 0. The nearest pixel is always right.
 
     Args:
         keypoints: shape ``(..., joints, 2)``, each ``(x, y)`` in pixels.

@@ -276,7 +276,7 @@ def precision_at_k(scores: Tensor, target: Tensor, k: int = 10, mask: Tensor | N
 
 
 def recall_at_k(scores: Tensor, target: Tensor, k: int = 10, mask: Tensor | None = None) -> Tensor:
-    """Share of the relevant items that stand among the first ``k``; arguments as `average_precision`.
+    """Share of the relevant items that are among the first ``k``; arguments as `average_precision`.
 
     Examples:
         >>> recall_at_k(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1, 0, 1]), k=1)
@@ -298,7 +298,7 @@ def reciprocal_rank(scores: Tensor, target: Tensor, mask: Tensor | None = None) 
 def auc(scores: Tensor, target: Tensor, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
     """Area under the ROC curve: the share of pairs in the right order; arguments as `average_precision`.
 
-    With ``weight``, shape ``(..., n)``, a pair counts as much as the product of the weights of its two items.
+    With ``weight``, shape ``(..., n)``, a pair counts as the product of the weights of its two items.
 
     Examples:
         >>> auc(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1, 0, 1]))

@@ -1,6 +1,6 @@
 """Tasks: one file per family of inference and loss-augmented inference.
 
-`names()` lists what can be asked for by name, `get(name)` makes the object that a name stands for.
+`names()` lists the registered names; `get(name)` returns the task of a name.
 """
 
 from directloss import metrics

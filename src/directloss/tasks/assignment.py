@@ -1,4 +1,4 @@
-"""Assignments: each row gets a column of its own (the Hungarian problem)."""
+"""Assignments: each row gets a different column (the Hungarian problem)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from directloss.tasks._labels import Cost, LabelTask
 
 
 class Assignment(LabelTask):
-    """Give each row a column of its own: objects to tracks, keypoints to detections, jobs to machines.
+    """Give each row a different column: objects to tracks, keypoints to detections, jobs to machines.
 
     ``F = 1/r * sum_i score[i, y_i]`` over the r real rows, with all ``y_i`` different. The loss is the share of rows
-    that get a wrong column, or the mean of a cost of your own. Both inferences are a linear sum assignment, exact in
+    that get a wrong column, or the mean of your own cost. Both inferences are a linear sum assignment, exact in
     O(r^2 c) by `scipy.optimize.linear_sum_assignment`, one problem after the other on the CPU.
 
     Args:
@@ -22,8 +22,8 @@ class Assignment(LabelTask):
         indicator: whether targets are tables ``(..., r, c)`` with a single 1 in each row, instead of columns.
 
     Shapes:
-        scores ``(..., r, c)`` with r <= c; target ``(..., r)``, the column of each row. Rows that are not there are
-        told by ``mask`` ``(..., r)``; they take no column.
+        scores ``(..., r, c)`` with r <= c; target ``(..., r)``, the column of each row. ``mask`` ``(..., r)`` is False
+        for padded rows, which take no column.
 
     References:
         Kuhn 1955; Crouse 2016 for the algorithm; Song et al., ICML 2016, Sec. 3 for the loss-augmented problem.

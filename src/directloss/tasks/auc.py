@@ -21,7 +21,7 @@ from directloss.tasks.ranking import Ranking, RankingTask
 class AUC(RankingTask):
     """Area under the ROC curve: the share of pairs in the right order.
 
-    With weights of items (``weight`` in the shape of the target) a pair counts as much as the product of its two, in F
+    With weights of items (``weight`` in the shape of the target) a pair counts as the product of its two weights, in F
     and in the loss; see `directloss.kernels.weighted`.
 
     Examples:
@@ -77,7 +77,7 @@ class WeightedAUC(AUC):
         return 2.0
 
     def likelihood(self, scores: Tensor, target: Tensor) -> Tensor:
-        """Each item counts as much as it weighs, whatever its class."""
+        """Each item counts with its weight, for both classes."""
         scores = wide(scores)
         each = cross_entropies(scores, target.clamp(min=0).to(scores), reduction="none")
         weight = (self.weight * (target != IGNORE)).to(scores)

@@ -19,14 +19,14 @@ class Chain(LabelTask):
 
     Args:
         transitions: scores of neighbouring labels, shape ``(c, c)``, from row to column. Gradients flow into it when
-            it is a parameter (of your model: give it to your optimiser, the task does not own it). Without it the
+            it is a parameter (pass it to your optimizer; the task does not own it). Without it the
             positions are independent.
         cost: None for 0-1, a matrix ``cost[true, predicted]`` of shape ``(c, c)``, or a function from the target
             ``(..., t)`` to costs ``(..., t, c)``.
 
     Shapes:
-        scores ``(..., t, c)``; target ``(..., t)``, labels from 0 to c - 1. Sequences of different lengths are padded
-        at the end and told apart by ``mask`` ``(..., t)``.
+        scores ``(..., t, c)``; target ``(..., t)``, labels from 0 to c - 1. Pad sequences of different lengths at the
+        end; ``mask`` ``(..., t)`` is False for padding.
 
     References:
         Viterbi 1967 for the recursion; Song et al., ICML 2016, Sec. 3 for the loss-augmented problem.

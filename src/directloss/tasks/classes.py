@@ -1,6 +1,6 @@
 """One decision per problem: yes or no (0-1 loss), the best class (0-1 loss or any table of costs), the k best classes.
 
-Each row of scores is a problem of its own with one label, so a weight per item is the ``weight`` of the losses. The
+Each row of scores is one problem with one label, so a weight per item is the ``weight`` of the losses. The
 augmented output is exact for both signs in one pass over the scores. Of several equally good outputs the plain
 prediction is taken if it is one of them, else the one with the lowest index.
 """
@@ -30,7 +30,7 @@ from directloss.tasks._likelihood import cross_entropy, wide
 class Error(Task):
     """Binary 0-1 loss of every item: ``L = [(score > 0) != target]``, ``F = score * y`` with y in {0, 1}.
 
-    Scores and target have the same shape ``(...)``; each item is a problem of its own. A decision flips where
+    Scores and target have the same shape ``(...)``; each item is one problem. A decision flips where
     ``|score| < epsilon``: for sign +1 the right ones, for sign -1 the wrong ones.
 
     Examples:

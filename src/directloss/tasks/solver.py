@@ -175,14 +175,14 @@ class SolverTask(Decomposable):
     Args:
         solver: ``solver(scores) -> y``, the 0/1 tensor (or array) in the shape of the scores that maximises
             ``(scores * y).sum()``, exactly, for scores of any sign. It gets ``(b, *problem)``, one batch dimension.
-        loss: a name, or a function ``loss(target) -> (costs, constant)`` that says ``L = constant + sum_p cost_p y_p``.
+        loss: a name, or a function ``loss(target) -> (costs, constant)`` with ``L = constant + sum_p cost_p y_p``.
         event_dims: how many trailing dimensions of the scores make up one problem.
         batched: False for a solver that takes one problem at a time; it is then called in a loop.
         indicator: False for outputs that are not 0/1, such as counts or flows.
         truth: ``truth(target) -> y`` for a loss of your own whose target is not the true output; `hinge_loss` needs it.
 
     Shapes:
-        scores ``(..., *problem)``; target the same with 1 for the parts of the true output, or what your loss takes.
+        scores ``(..., *problem)``; target the same, 1 for the parts of the true output, or the target of your loss.
 
     References:
         Song et al., ICML 2016, Sec. 3; Hazan, Keshet, McAllester, NIPS 2010 for structured outputs.
