@@ -17,7 +17,7 @@ Output = Any
 
 
 class Solve(NamedTuple):
-    """What the engine asks of a task that computes loss and gradient in one go."""
+    """What the engine asks of a task that computes loss and gradient together."""
 
     epsilon: float | Tensor
     """A number, or one per problem, shape ``b``."""
@@ -131,7 +131,7 @@ class Task(ABC):
         return None
 
     def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved | None:
-        """Checks, loss and gradient in one go, for tasks that can do it faster than through the five methods."""
+        """Checks, loss and gradient together, for tasks that do it faster than through the five methods."""
         return None
 
 

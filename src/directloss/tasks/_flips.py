@@ -36,7 +36,7 @@ from directloss.tasks._staircase import search_staircase
 
 ITEMS = 1 << 22
 CPU_ITEMS = 1 << 16
-"""How many items are worked on in one go, unless a single problem has more: memory stays bounded, or in the cache."""
+"""How many items are processed at a time, unless a single problem has more: memory stays bounded, or in the cache."""
 KEYS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 

@@ -21,7 +21,7 @@ Worth = Callable[[Tensor, Tensor], Tensor]
 ROUNDING = 1e-14
 """More than the rounding errors of a loss of order one in float64: what is less than this is no difference."""
 GRID_CELLS = 1 << 18
-"""How many cells of the grid are looked at in one go: some megabytes, which stay in the cache."""
+"""How many cells of the grid are evaluated at a time: some megabytes, which stay in the cache."""
 
 
 class Moves(NamedTuple):
