@@ -194,3 +194,13 @@ def test_site_shows_the_example_of_every_public_name(site: Path) -> None:
         docstring = getattr(getattr(dl, name), "__doc__", None) or ""
         for example in doctest.DocTestParser().get_examples(docstring):
             assert example.source.splitlines()[0] in shown, f"{name}: {example.source}"
+
+
+@pytest.mark.parametrize("name", ["robustness", "peers", "speed"])
+def test_figures_are_drawn_from_what_is_committed(name: str, tmp_path: Path) -> None:
+    from benchmarks.figures import draw
+
+    draw([name], tmp_path)
+    committed, drawn = ((folder / f"{name}.svg").read_text() for folder in (ROOT / "docs" / "assets", tmp_path))
+    assert "prefers-color-scheme: dark" in drawn
+    assert re.findall("<!-- .* -->", committed) == re.findall("<!-- .* -->", drawn)  # the words of the figure
