@@ -21,9 +21,8 @@ from typing import Any
 import torch
 from directloss_repro.data import Part
 from directloss_repro.records import Record
-from directloss_repro.schedule import Schedule, steps_per_epoch
 from directloss_repro.seeding import generator, seeded
-from directloss_repro.training import train
+from directloss_repro.training import Schedule, steps_per_epoch, train
 from torch import Tensor
 
 import directloss as dl

@@ -28,9 +28,8 @@ import torch
 import torch.nn.functional as F
 from directloss_repro.data import Part
 from directloss_repro.records import Record
-from directloss_repro.schedule import Schedule
 from directloss_repro.seeding import generator, seeded
-from directloss_repro.training import train
+from directloss_repro.training import Schedule, train
 from torch import Tensor, nn
 
 import directloss as dl
@@ -181,8 +180,8 @@ def show(records: list[Record]) -> str:
 
 
 def _one(records: list[Record], noise: float) -> str:
-    names = list(dict.fromkeys(r["class"] for r in records))
-    methods = [m for m in OWN if any(r["method"] == m for r in records)]
+    names = list(dict.fromkeys(str(r.group) for r in records))
+    methods = [m for m in OWN if any(r.method == m for r in records)]
     found = {(n, m): values(records, Cell(n, m, noise), "test_ap") for n in names for m in methods}
     return table(["data", *methods], _rows(records, noise, names, methods, found))
 

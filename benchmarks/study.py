@@ -14,7 +14,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from directloss_repro.records import Record, RecordFile, RunSpec, commit, make_record, read_records
+from directloss_repro.records import Record, RecordFile, RunSpec, make_record
 from directloss_repro.reports.stats import estimate
 from directloss_repro.runner import set_up_process
 
@@ -74,20 +74,17 @@ class Study:
         def mean(params: dict[str, Any]) -> float:
             seeds = range(SEARCH_SEED, SEARCH_SEED + self.search_seeds)
             keys = [self.spec(cell, params, seed, "search").key(self.version) for seed in seeds]
-            return sum(records.by_key[key]["metrics"][name] for key in keys) / len(keys)
+            return sum(records.by_key[key].metrics[name] for key in keys) / len(keys)
 
         return max(self.settings(cell), key=mean)
 
     def execute(self, spec: RunSpec) -> Record:
         began = time.perf_counter()
-        cell = Cell(str(spec.label), spec.method, spec.noise)
+        cell = Cell(str(spec.group), spec.method, spec.noise)
         found = self.train(cell, dict(spec.params), spec.seed)
         seconds = time.perf_counter() - began
         rounded = {name: round(value, 6) for name, value in found.metrics.items()}
-        record = make_record(
-            spec, self.version, metrics=rounded, curve={}, seconds=seconds, diverged_at=found.diverged_at
-        )
-        return {**record, "commit": commit()}
+        return make_record(spec, self.version, metrics=rounded, seconds=seconds, diverged_at=found.diverged_at)
 
     def run(self, seeds: int, out: Path, workers: int) -> None:
         """Search, then final runs; what is recorded is not run again."""
@@ -105,7 +102,7 @@ class Study:
             records.append(record)
             if count % 20 == 0 or count == len(todo):
                 left = (time.monotonic() - began) / count * (len(todo) - count) / 60
-                what = f"{record['stage']} {record['class']} {record['method']}"
+                what = f"{record.stage} {record.group} {record.method}"
                 print(f"{count}/{len(todo)} {what}; about {left:.0f} min left", flush=True)
 
 
@@ -120,14 +117,14 @@ def from_command_line(doc: str | None, make: Callable[[argparse.Namespace], Stud
         parser.add_argument("--data-root", type=Path, required=True, help="folder with the data sets")
     arguments = parser.parse_args()
     make(arguments).run(arguments.seeds, arguments.out, arguments.workers)
-    print(show(read_records(arguments.out)))
+    print(show(list(RecordFile(arguments.out).by_key.values())))
 
 
 def values(records: Iterable[Record], cell: Cell, name: str) -> list[float]:
     """A number of the final runs, in the order of the seeds."""
     place = ("final", cell.column, cell.method, cell.noise)
-    found = [r for r in records if (r["stage"], r["class"], r["method"], r["noise"]) == place]
-    return [r["metrics"][name] for r in sorted(found, key=lambda r: r["seed"])]
+    found = [r for r in records if (r.stage, r.group, r.method, r.noise) == place]
+    return [r.metrics[name] for r in sorted(found, key=lambda r: r.seed)]
 
 
 def mean_cell(numbers: list[float], best: float) -> str:

@@ -27,9 +27,8 @@ from typing import Any
 import torch
 from directloss_repro.data import Part
 from directloss_repro.records import Record
-from directloss_repro.schedule import Schedule
 from directloss_repro.seeding import generator, seeded
-from directloss_repro.training import train
+from directloss_repro.training import Schedule, train
 from sklearn.datasets import load_breast_cancer, load_digits
 from torch import Tensor, nn
 from torch.nn import functional as F

@@ -15,10 +15,11 @@ from typing import Any
 from optuna.storages import BaseStorage
 
 from directloss_repro.checkpoint import FOLDER, Checkpoint
-from directloss_repro.config import SEARCH_SEED, Config, Params, stable_hash
+from directloss_repro.config import SEARCH_SEED, Config
+from directloss_repro.files import stable_hash
 from directloss_repro.methods import parse_method
 from directloss_repro.pool import Pool
-from directloss_repro.records import Record, RecordFile, RunSpec, commit
+from directloss_repro.records import Params, Record, RecordFile, RunSpec
 from directloss_repro.runner import Job
 from directloss_repro.search import GridQueue, Ticket, best_setting, plain_errors
 
@@ -80,7 +81,7 @@ class Campaign:
             if not self._tickets:
                 break
             for done, record in pool.collect():
-                self._done(done.key, {**record, "commit": commit()})
+                self._done(done.key, record)
         for cell in self._cells:
             self._gather(cell)
 
@@ -158,8 +159,8 @@ class Campaign:
         self.records.append(record)
         Checkpoint(self.checkpoints, key).remove()
         # The final queue only hands out seeds; nothing is chosen by its values.
-        value = f"{self.config.select_on if record['stage'] == 'search' else 'test'}_{self.metric}"
-        queue.bring(ticket, record["metrics"][value], record)
+        value = f"{self.config.select_on if record.stage == 'search' else 'test'}_{self.metric}"
+        queue.bring(ticket, record.metrics[value], record.model_dump(mode="json"))
         if new:
             self.observe(record)
 
@@ -168,5 +169,5 @@ class Campaign:
         for queue in (cell.search, cell.final):
             for result in queue.finished() if queue is not None else ():
                 if result.record is not None and result.record["key"] not in self.records:
-                    self.records.append(result.record)
-                    self.observe(result.record)
+                    self.records.append(Record(**result.record))
+                    self.observe(Record(**result.record))

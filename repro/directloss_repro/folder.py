@@ -26,6 +26,20 @@ BEGINNINGS = (LOCK_FILE, RUN_FILE, f".{RUN_FILE}.part", "search.db", "search.db-
 """What a run writes before its first record: of use to the next run or harmless."""
 
 
+def read_info(folder: Path) -> dict[str, Any] | None:
+    """What ``run.json`` of a folder says, or None without one."""
+    path = folder / RUN_FILE
+    try:
+        info = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        fail(str(path), "must be readable JSON", f"not ({error})")
+    if not isinstance(info, dict):
+        fail(str(path), "must be a JSON object", f"a {type(info).__name__}")
+    return info
+
+
 class Folder:
     """An output folder. `claim` it before writing."""
 
@@ -35,15 +49,10 @@ class Folder:
 
     def stored(self) -> dict[str, Any] | None:
         """What ``run.json`` says, or None without one."""
-        path = self.path / RUN_FILE
-        try:
-            info = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
-            fail(str(path), "must be readable JSON", f"not ({error})", "Choose another folder with --out.")
-        if not isinstance(info, dict) or info.get("schema") != SCHEMA:
-            fail(str(path), f"must describe a run of schema {SCHEMA}", "another file", "Choose another --out.")
+        info = read_info(self.path)
+        if info is not None and info.get("schema") != SCHEMA:
+            rule = f"must describe a run of schema {SCHEMA}"
+            fail(str(self.path / RUN_FILE), rule, "another file", "Choose another --out.")
         return info
 
     def check_new(self, experiment: str) -> None:

@@ -31,11 +31,11 @@ class Job(Protocol):
     def key(self) -> str:
         """The key that its record will have."""
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> Any:
         """Do it and return the record."""
 
 
-Result = tuple[Job, dict[str, Any]]
+Result = tuple[Job, Any]
 
 
 class Worker(Protocol):

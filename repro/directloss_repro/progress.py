@@ -44,24 +44,24 @@ class Standing:
         self.methods, self.noise = config.methods, config.noise
         self.shows_noise = shows_noise
         self.name, self.metric = metric, f"{config.select_on}_{metric}"
-        self._best: dict[tuple[str, float], dict[str | None, float]] = defaultdict(dict)
-        self._final: dict[tuple[str, float], list[float]] = defaultdict(list)
+        self._best: dict[tuple[str, float | None], dict[str | None, float]] = defaultdict(dict)
+        self._final: dict[tuple[str, float | None], list[float]] = defaultdict(list)
 
     def add(self, record: Record) -> None:
         """Take one more record into account."""
-        place, metrics = (record["method"], record["noise"]), record["metrics"]
-        if record["stage"] == "final":
+        place, metrics = (record.method, record.noise), record.metrics
+        if record.stage == "final":
             self._final[place].append(metrics[f"test_{self.name}"])
         else:
             found = self._best[place]
-            found[record["class"]] = max(metrics[self.metric], found.get(record["class"], -math.inf))
+            found[record.group] = max(metrics[self.metric], found.get(record.group, -math.inf))
 
-    def best(self, method: str, noise: float) -> str:
+    def best(self, method: str, noise: float | None) -> str:
         """Best AP in the search; a dash before the first run."""
         found = self._best[method, noise].values()
         return f"{sum(found) / len(found):.3f}" if found else "-"
 
-    def test(self, method: str, noise: float) -> str:
+    def test(self, method: str, noise: float | None) -> str:
         """Mean AP on test data, with the number of runs; nothing before the first one."""
         found = self._final[method, noise]
         return f"{sum(found) / len(found):.3f} ({len(found)})" if found else ""
@@ -81,9 +81,9 @@ class Standing:
 
     def news(self, record: Record) -> str:
         """In one line: what a final run gave on test data, or who leads the search at this noise level."""
-        if record["stage"] == "final":
-            return f"test_{self.name}: {record['metrics'][f'test_{self.name}']:.3f}"
-        noise = record["noise"]
+        if record.stage == "final":
+            return f"test_{self.name}: {record.metrics[f'test_{self.name}']:.3f}"
+        noise = record.noise
         begun = [method for method in self.methods if self.best(method, noise) != "-"]
         return f"best {self.metric}: " + ", ".join(f"{method} {self.best(method, noise)}" for method in begun)
 
@@ -143,11 +143,11 @@ class Display:
         return f"about {span((time.monotonic() - self.began) / new * (self.total - self.done))} left"
 
     def _line(self, record: Record) -> str:
-        words = f"{record['stage']} {record['method']}"
+        words = f"{record.stage} {record.method}"
         if self.standing.shows_noise:
-            words += f", noise {record['noise']:g}, seed {record['seed']}"
-        if record["class"] is not None:
-            words += f", class {record['class']}"
+            words += f", noise {record.noise:g}, seed {record.seed}"
+        if record.group is not None:
+            words += f", class {record.group}"
         news = self.standing.news(record)
         return "; ".join(part for part in (f"[{self.done}/{self.total}] {words}", self.time_left(), news) if part)
 

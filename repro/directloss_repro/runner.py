@@ -21,10 +21,9 @@ from directloss_repro.experiments import Source, get_experiment
 from directloss_repro.experiments.base import Judged
 from directloss_repro.methods import Method, parse_method
 from directloss_repro.records import Record, RunSpec, make_record
-from directloss_repro.schedule import Schedule
 from directloss_repro.seeding import generator, seeded
 from directloss_repro.tensorboard import board_of
-from directloss_repro.training import Trained, train
+from directloss_repro.training import Schedule, Trained, train
 
 HELD_OUT = 1 / 3
 """Share of the training data that is held out for ``select_on="val"`` where the data brings no validation part."""
@@ -55,7 +54,7 @@ class Job:
     def source(self) -> Source:
         """Which data it asks for."""
         spec = self.spec
-        return Source(spec.seed, spec.label, self.data_root, self.weights, self.cache, spec.stage)
+        return Source(spec.seed, spec.group, self.data_root, self.weights, self.cache, spec.stage)
 
     def checkpoint(self, number: int = 0) -> Checkpoint | None:
         """Where the state of the run is stored now and then, for each round of training; None for nowhere."""

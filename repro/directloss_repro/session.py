@@ -267,7 +267,7 @@ def _prepare(plan: Plan, console: Console) -> Config:
     plan.folder.write(plan.info)
     for line in (*ready.notes, *first_few(ready.reasons, "Left out or repaired")):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
-    return dataclasses.replace(plan.config, classes=ready.classes)
+    return plan.config.but(classes=ready.classes)
 
 
 def _run_all(plan: Plan, console: Console) -> None:

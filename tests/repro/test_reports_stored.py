@@ -57,20 +57,20 @@ def without(key: str) -> dict[str, Any]:
 BAD_LINES = [
     ("{", "line 2 must be one JSON object, but it is broken at column 2"),
     ('"text"', "line 2 must be one JSON object, but it is a str"),
-    (json.dumps(changed(schema=2)), "line 2: schema must be 1, but it is 2"),
-    (json.dumps(without("schema")), "line 2: schema must be 1, but it is None"),
-    (json.dumps(without("method")), "line 2: method must be a word, but it is missing"),
+    (json.dumps(changed(schema=3)), "line 2: schema must be 1 or 2, but it is 3"),
+    (json.dumps(without("schema")), "line 2: schema must be 1 or 2, but it is None"),
+    (json.dumps(without("method")), "line 2: must have every key, but it is without method"),
     (json.dumps(changed(method="")), "line 2: method must be a word, but it is ''"),
     (json.dumps(changed(experiment=3)), "line 2: experiment must be a word, but it is 3"),
     (json.dumps(changed(stage="middle")), "line 2: stage must be 'search' or 'final', but it is 'middle'"),
     (json.dumps(changed(seed=1.5)), "line 2: seed must be a whole number, but it is 1.5"),
     (json.dumps(changed(seed=True)), "line 2: seed must be a whole number, but it is True"),
-    (json.dumps(changed(noise="much")), "line 2: noise must be a number or null, but it is 'much'"),
-    (json.dumps(changed(**{"class": [1]})), "line 2: class must be a word, a whole number or null"),
+    (json.dumps(changed(noise="much")), "line 2: noise must be a number, but it is 'much'"),
+    (json.dumps(changed(**{"class": [1]})), "line 2: class must be a word, but it is [1]"),
     (json.dumps(changed(params=[1])), "line 2: params must be an object, but it is [1]"),
-    (json.dumps(without("metrics")), "line 2: metrics must be an object of numbers, but it is missing"),
-    (json.dumps(changed(metrics={"test_ap": "high"})), "line 2: metrics must be an object of numbers"),
-    (json.dumps(changed(curve={"test_ap": 1})), "line 2: curve must be an object of lists of numbers or null"),
+    (json.dumps(without("metrics")), "line 2: must have every key, but it is without metrics"),
+    (json.dumps(changed(metrics={"test_ap": "high"})), "line 2: metrics.test_ap must be a number, but it is 'high'"),
+    (json.dumps(changed(curve={"test_ap": 1})), "line 2: curve.test_ap must be a list, but it is 1"),
     (
         json.dumps(changed(curve={"iteration": [0, 1], "test_ap": [0.5]})),
         "as many values of 'test_ap' as iterations, 2",
@@ -78,7 +78,10 @@ BAD_LINES = [
     (json.dumps(changed(curve={"test_ap": [0.5]})), "as many values of 'test_ap' as iterations, 0"),
     (json.dumps(changed(seconds="long")), "line 2: seconds must be a number, but it is 'long'"),
     (json.dumps(changed(versions="new")), "line 2: versions must be an object, but it is 'new'"),
-    (json.dumps(changed(experiment="linear")), "line 2 must belong to the experiment of the lines before, 'synthetic'"),
+    (
+        json.dumps(changed(experiment="linear")),
+        "must belong to one experiment, 'synthetic', but it is also of 'linear'",
+    ),
 ]
 
 
@@ -107,8 +110,8 @@ BAD_FILES = [
     (_write("records.jsonl", b""), "records.jsonl must hold at least one record, but it is empty"),
     (_write("records.jsonl", b"\n\n"), "records.jsonl must hold at least one record, but it is empty"),
     (_write("records.jsonl", b'{"schema": 1'), "records.jsonl must hold at least one record, but it is empty"),
-    (_write("records.jsonl", b"\xff\xfe"), "records.jsonl must be UTF-8 text, but it is binary at byte 0"),
-    (_write("run.json", b"{\n,"), "run.json line 2 must be JSON, but it is broken at column 1"),
+    (_write("records.jsonl", b"\xff\xfe\n"), "records.jsonl must be UTF-8 text, but it is binary at byte 0"),
+    (_write("run.json", b"{\n,"), "run.json must be readable JSON, but it is not (Expecting property name"),
     (_write("run.json", b"[]"), "run.json must be a JSON object, but it is a list"),
     (_write("run.json", b'{"experiment": "linear"}'), "run.json must name the experiment of the records, 'synthetic'"),
 ]

@@ -11,9 +11,8 @@ import torch
 from directloss_repro import tensorboard
 from directloss_repro.checkpoint import Checkpoint
 from directloss_repro.data import Part
-from directloss_repro.schedule import Schedule
 from directloss_repro.tensorboard import Board, Results
-from directloss_repro.training import Trained, train
+from directloss_repro.training import Schedule, Trained, train
 from torch import Tensor, nn
 
 from tests.repro.tables import FAST, call, write

@@ -30,7 +30,7 @@ from directloss_repro.data import Part
 from directloss_repro.methods import parse_method
 from directloss_repro.models.mlp import Scorer
 from directloss_repro.records import Record, RunSpec, make_record, versions
-from directloss_repro.schedule import Schedule
+from directloss_repro.training import Schedule
 from directloss_repro.seeding import generator, seeded
 from directloss_repro.tabular.columns import check_numbers, choose, kinds_of
 from directloss_repro.tabular.comparing import bootstrap, interval

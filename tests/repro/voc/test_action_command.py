@@ -20,8 +20,7 @@ from directloss_repro.experiments import get_experiment
 from directloss_repro.experiments.voc_action import ActionConfig
 from directloss_repro.methods import parse_method
 from directloss_repro.models.alexnet import AlexNet
-from directloss_repro.schedule import Schedule
-from directloss_repro.training import Trained, train
+from directloss_repro.training import Schedule, Trained, train
 from PIL import Image
 
 from tests.repro.voc.commands import TINY, call, finish, info, lines, person
