@@ -14,6 +14,7 @@ from directloss._checks import check_choice, fail
 from directloss_repro.files import stable_hash
 from directloss_repro.methods import FAMILIES, Method, parse_method
 from directloss_repro.records import Params
+from directloss_repro.seeding import SEARCH_SEED as SEARCH_SEED
 from directloss_repro.training import Schedule, steps_per_epoch
 from directloss_repro.validation import (
     AboveZero,
@@ -28,8 +29,6 @@ from directloss_repro.validation import (
     parse,
 )
 
-SEARCH_SEED = 1000
-"""Seeds of search runs start here, seeds of final runs at 0: they never meet."""
 AT_ONCE = 500
 """How many images a network measures at once."""
 
@@ -99,7 +98,7 @@ class Config(Frozen):
     classes: tuple[str, ...] = ()
     """One problem for each of them; none when the data is one problem."""
     select_on: Literal["train", "val"] = "train"
-    """Where the metric that chooses hyper-parameters is measured; see `directloss_repro.training_run`."""
+    """Where the metric that chooses hyper-parameters is measured; see `directloss_repro.runner`."""
     optimizer: Literal["adam", "adamw", "rmsprop", "sgd"] = "adam"
     momentum: Annotated[Number, Field(ge=0, lt=1)] = 0.9
     """For ``sgd`` only."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
-from typing import IO, Any
+from typing import IO, Any, Self
 
 from directloss._checks import fail
 from directloss_repro.files import whole_file
@@ -41,7 +41,7 @@ def read_info(folder: Path) -> dict[str, Any] | None:
 
 
 class Folder:
-    """An output folder. `claim` it before writing."""
+    """An output folder. Enter it before writing: one process at a time may."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -84,23 +84,25 @@ class Folder:
             fail("--out", f"must hold a run of {experiment!r}", found, hint)
         return info
 
-    def claim(self) -> None:
+    def __enter__(self) -> Self:
         """Make the folder and lock it for this process; the system opens the lock again when the process ends."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._lock = (self.path / LOCK_FILE).open("w", encoding="utf-8")
-        if fcntl is None:
-            return
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self.release()
-            fail("--out", "must not be in use by another run", str(self.path))
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = (self.path / LOCK_FILE).open("w", encoding="utf-8")
+        except OSError as error:
+            fail("--out", "must be a folder that can be made and written", f"{self.path} ({error.strerror})")
+        if fcntl is not None:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                self._lock.close()
+                fail("--out", "must not be in use by another run", str(self.path))
+        return self
 
-    def release(self) -> None:
+    def __exit__(self, *problem: object) -> None:
         """Let others write."""
         if self._lock is not None:
             self._lock.close()
-            self._lock = None
 
     def write(self, info: Mapping[str, Any]) -> None:
         """Replace ``run.json`` as a whole."""
