@@ -36,7 +36,7 @@ def from_command_line(doc: str | None, make: Make, show: Show, *, seeds: int, ou
     workers = partial(local_workers, arguments.workers) if place is None else partial(cluster_workers, place)
     with Folder(arguments.out):
         records = RecordFile(arguments.out)
-        with Display(Console(), campaign.name, campaign, list(records.by_key.values())) as display:
+        with Display(Console(), campaign.name, campaign, campaign.found(records)) as display:
             campaign.run(workers, records, Watch(display.began, display.finished, display.note))
     print(show(list(records.by_key.values())))
 

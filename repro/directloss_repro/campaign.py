@@ -130,6 +130,14 @@ class Campaign:
 
         return settings[max(range(len(settings)), key=mean)]
 
+    def found(self, records: RecordFile) -> list[Record]:
+        """The records that belong to it; a folder may hold those of methods that were given up."""
+        specs = []
+        for cell in self.cells:
+            searches = self.searches(cell)
+            specs += searches if self._missing(searches, records) else [*searches, *self.finals(cell, records)]
+        return [records.by_key[key] for spec in specs if (key := spec.key(self.version)) in records]
+
     # ------------------------------------------------------------------ the work
 
     def run(

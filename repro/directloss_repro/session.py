@@ -199,7 +199,7 @@ def carry_out(session: Session, console: Console) -> None:
         results = None if session.paths.board is None else Results(Path(session.paths.board))
         if results is not None:
             results.add_all(records.by_key.values())
-        with Display(console, title, campaign, list(records.by_key.values())) as display:
+        with Display(console, title, campaign, campaign.found(records)) as display:
 
             def finished(record: Record) -> None:
                 for path in (session.folder.path / CHECKPOINTS).glob(f"{record.key}*.pt"):

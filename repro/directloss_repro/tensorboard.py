@@ -31,8 +31,7 @@ ENDED = ".ended"
 def check_installed() -> None:
     """TensorBoard is an extra."""
     if find_spec("tensorboard") is None:
-        hint = 'Install it with: pip install "directloss[integrations]"'
-        fail("--tensorboard", "needs the package tensorboard", "not installed", hint)
+        fail("--tensorboard", "needs the package tensorboard", "not installed", "Run: pip install tensorboard")
 
 
 class Board:

@@ -45,6 +45,11 @@ WORDS = {
     "string_pattern_mismatch": "must be a word",
     "int_type": "must be a whole number",
     "float_type": "must be a number",
+    "finite_number": "must be finite",
+    "greater_than": "must be above {gt:g}",
+    "greater_than_equal": "must be at least {ge:.10g}",
+    "less_than": "must be below {lt:g}",
+    "less_than_equal": "must be at most {le:.10g}",
 }
 """Rules that pydantic words for Python programmers."""
 
@@ -86,14 +91,14 @@ def _complain(error: ValidationError, values: Mapping[str, Any], where: str, mod
     if kind == "extra_forbidden":
         for name in path[:-1]:
             model = cast(type[BaseModel], model.model_fields[name].annotation)
-        hint = near(path[-1], model.model_fields) or f"Known: {', '.join(model.model_fields)}."
+        hint = near(path[-1], list(model.model_fields)) or f"Known: {', '.join(model.model_fields)}."
         fail(f"{where} key", "must be a known one", repr(".".join(path)), hint)
     if kind == "missing":
         fail(where, "must have every key", f"without {found['loc'][-1]}")
     if kind == "value_error":  # of a check of ours
         own = context["error"]
         raise (own if isinstance(own, DirectLossError) else DirectLossError(f"{where} {own}")) from None
-    rule = WORDS.get(kind) or found["msg"].replace("Input should", "must")
+    rule = WORDS.get(kind, found["msg"].replace("Input should", "must")).format_map(context)
     choices = re.findall(r"'([^']*)'", context["expected"]) if kind == "literal_error" else []
     fail(f"{where} {'.'.join(path)}", rule, repr(value), near(value, choices))
 
