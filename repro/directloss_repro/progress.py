@@ -70,7 +70,7 @@ class Standing:
     def number(self, record: Record) -> tuple[str, float | None]:
         """The number that a run stands for, and its name: what settings are chosen by, or the same on test data."""
         name = self.judged_by(Cell(record.group, record.method, record.noise or 0.0))
-        name = name if record.stage == "search" else f"test_{name.partition('_')[2]}"
+        name = name if record.stage == "search" else "test" + "".join(name.partition("_")[1:])
         return name, record.metrics.get(name)
 
     def add(self, record: Record) -> None:
