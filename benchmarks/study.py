@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
-from directloss_repro.campaign import Campaign, Cell, Watch
+from directloss_repro.campaign import Campaign, Cell, Listener
 from directloss_repro.executors import cluster_workers, local_workers
 from directloss_repro.folder import Folder
 from directloss_repro.progress import Display
@@ -37,7 +37,7 @@ def from_command_line(doc: str | None, make: Make, show: Show, *, seeds: int, ou
     with Folder(arguments.out):
         records = RecordFile(arguments.out)
         with Display(Console(), campaign.name, campaign, campaign.found(records)) as display:
-            campaign.run(workers, records, Watch(display.began, display.finished, display.note))
+            campaign.run(workers, records, Listener(display.began, display.finished, display.note))
     print(show(list(records.by_key.values())))
 
 

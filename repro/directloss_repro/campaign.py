@@ -16,12 +16,11 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
 from directloss._checks import DirectLossError, fail
-from directloss_repro.executors import Workers, one_thread
+from directloss_repro.executors import OpenWorkers, one_thread
 from directloss_repro.records import Params, Record, RecordFile, RunSpec, make_record
 from directloss_repro.seeding import SEARCH_SEED, stage_of
 
@@ -57,7 +56,7 @@ Train = Callable[[Cell, Params, int], Outcome]
 
 
 @dataclass(frozen=True)
-class Watch:
+class Listener:
     """Who is told about runs."""
 
     began: Callable[[RunSpec], None] = lambda spec: None
@@ -65,7 +64,7 @@ class Watch:
     note: Callable[[str], None] = lambda sentence: None
 
 
-SILENT = Watch()
+SILENT = Listener()
 
 
 class LostWorkerError(Exception):
@@ -140,15 +139,13 @@ class Campaign:
 
     # ------------------------------------------------------------------ the work
 
-    def run(
-        self, open_workers: Callable[[], AbstractContextManager[Workers]], records: RecordFile, watch: Watch = SILENT
-    ) -> None:
+    def run(self, open_workers: OpenWorkers, records: RecordFile, listener: Listener = SILENT) -> None:
         """Do every run that is not recorded yet. Workers that were lost are replaced once, or after any progress."""
         before = -1
         while True:
             try:
                 with open_workers() as workers:
-                    return self.run_on(workers.executor, records, workers.slots, watch)
+                    return self.run_on(workers.executor, records, workers.slots, listener)
             except LostWorkerError as lost:
                 if len(records) == before:
                     raise DirectLossError(
@@ -156,10 +153,10 @@ class Campaign:
                         "go on with --resume and fewer --workers."
                     ) from None
                 before = len(records)
-                watch.note(f"A worker process died during {lost}; starting these runs again.")
+                listener.note(f"A worker process died during {lost}; starting these runs again.")
 
     def run_on(
-        self, executor: Executor, records: RecordFile, slots: Callable[[], int] = lambda: 1, watch: Watch = SILENT
+        self, executor: Executor, records: RecordFile, slots: Callable[[], int] = lambda: 1, listener: Listener = SILENT
     ) -> None:
         """Do every run that is not recorded yet, at most ``slots()`` of them at a time."""
         left = {cell: self._missing(self.searches(cell), records) for cell in self.cells}
@@ -172,20 +169,20 @@ class Campaign:
             while queue or under_way:
                 while queue and len(under_way) < max(1, slots()):
                     spec = queue.popleft()
-                    watch.began(spec)
+                    listener.began(spec)
                     under_way[executor.submit(execute, self.train, spec, self.version)] = spec
                 for done in wait(under_way, return_when=FIRST_COMPLETED).done:
                     record = _result(done, under_way[done])
                     spec = under_way.pop(done)
                     records.append(record)
-                    watch.finished(record)
+                    listener.finished(record)
                     cell = Cell(spec.group, spec.method, spec.noise)
                     waiting[cell] -= spec.stage == "search"
                     if spec.stage == "search" and not waiting[cell]:
                         # At the front: cells are finished one after the other, and there is something to look at.
                         queue.extendleft(reversed(self._missing(self.finals(cell, records), records)))
         except (BrokenExecutor, CancelledError):
-            raise LostWorkerError("; ".join(describe(spec) for spec in under_way.values())) from None
+            raise LostWorkerError("; ".join(in_words(spec) for spec in under_way.values())) from None
 
     def _missing(self, specs: list[RunSpec], records: RecordFile) -> list[RunSpec]:
         return [spec for spec in specs if spec.key(self.version) not in records]
@@ -209,11 +206,11 @@ def execute(train: Train, spec: RunSpec, version: str) -> Record:
         )
 
 
-def describe(run: RunSpec | Record) -> str:
+def in_words(run: RunSpec | Record) -> str:
     """A run in a few words.
 
     Examples:
-        >>> describe(RunSpec("digits", "final", "pos-ap", 3, 0.2, "7", {}))
+        >>> in_words(RunSpec("digits", "final", "pos-ap", 3, 0.2, "7", {}))
         'final pos-ap, noise 0.2, seed 3, class 7'
     """
     words = f"{run.stage} {run.method}, noise {run.noise or 0:g}, seed {run.seed}"

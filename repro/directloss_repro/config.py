@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, Field
@@ -15,7 +14,6 @@ from directloss_repro.files import stable_hash
 from directloss_repro.methods import FAMILIES, Method, parse_method
 from directloss_repro.records import Params
 from directloss_repro.seeding import SEARCH_SEED as SEARCH_SEED
-from directloss_repro.training import Schedule, steps_per_epoch
 from directloss_repro.validation import (
     AboveZero,
     Count,
@@ -154,9 +152,14 @@ class Config(Frozen):
         """The settings of UniLoss."""
         return {}
 
-    def paced(self, schedule: Schedule, method: Method, items: int) -> Schedule:
-        """The schedule of a method: the full batch, unless a config has batches or epochs."""
-        return schedule
+    def batch_of(self, method: Method) -> int | None:
+        """The size of the batches of a method; None for the full batch."""
+        return None
+
+    @property
+    def chunked(self) -> int | None:
+        """How many items of a batch go through the network at once; None for all."""
+        return None
 
     def digest(self) -> str:
         """A short name for everything that one run's result depends on, besides the run's own description."""
@@ -265,20 +268,6 @@ class EpochConfig(Config):
     @property
     def relaxation(self) -> dict[str, Any]:
         return {"anchors": self.anchors, "interpolation": self.interpolation, "fraction": self.fraction}
-
-    def paced(self, schedule: Schedule, method: Method, items: int) -> Schedule:
-        """Epochs as iterations; UniLoss may have more of them."""
-        size = self.batch_of(method)
-        steps = steps_per_epoch(items, size)
-        whole = steps * (self.stretch if method.family == "uniloss" else 1)
-        return replace(
-            schedule,
-            iterations=whole * self.epochs,
-            evaluate_every=schedule.evaluate_every * steps,
-            batch_size=size,
-            drops=tuple(whole * drop for drop in self.drops),
-            factor=self.factor,
-        )
 
 
 GROWING = ("methods", "noise", "classes", "seeds")

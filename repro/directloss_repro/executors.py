@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -25,6 +25,9 @@ class Workers:
 
     executor: Executor
     slots: Callable[[], int] = lambda: 1
+
+
+OpenWorkers = Callable[[], AbstractContextManager[Workers]]
 
 
 def one_thread() -> None:

@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from directloss_repro.campaign import Campaign, Cell, describe
+from directloss_repro.campaign import Campaign, Cell, in_words
 from directloss_repro.records import Record, RunSpec
 
 LINES = 50
@@ -26,7 +26,7 @@ SHOWN_AFTER = 1.0
 """Seconds: a stage that is quicker (everything was in the cache) is not worth a line."""
 
 
-class Heart:
+class Heartbeat:
     """Calls ``beat`` whenever nothing was printed for ``every`` seconds."""
 
     def __init__(self, beat: Callable[[], None], every: float = SILENCE) -> None:
@@ -134,30 +134,30 @@ class Display:
         )
         self._task = self._bar.add_task(title, total=self.total, completed=self.done, left="")
         self._live = Live(self._picture(), console=console, refresh_per_second=4) if console.is_terminal else None
-        self._heart = Heart(self._beat)
+        self._heartbeat = Heartbeat(self._beat)
 
     def __enter__(self) -> Self:
         if self._live is not None:
             self._live.start()
         else:
             self.note(f"{self.title}: {self.total - self.done} of {self.total} runs to do")
-        self._heart.__enter__()
+        self._heartbeat.__enter__()
         return self
 
     def __exit__(self, *problem: object) -> None:
-        self._heart.__exit__()
+        self._heartbeat.__exit__()
         if self._live is not None:
             self._live.update(self._picture())
             self._live.stop()
 
     def note(self, line: str) -> None:
         """Something to know besides."""
-        self._heart.printed()
+        self._heartbeat.printed()
         self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def began(self, spec: RunSpec) -> None:
         """A run is under way."""
-        self._under_way[_place(spec)] = describe(spec)
+        self._under_way[_place(spec)] = in_words(spec)
 
     def finished(self, record: Record) -> None:
         """One more run is finished."""
@@ -170,7 +170,7 @@ class Display:
         if self._live is not None:
             self._live.update(self._picture())
         elif self.done % max(1, self.total // LINES) == 0 or self.done == self.total:
-            words = (f"[{self.done}/{self.total}] {describe(record)}", self.time_left(), self.standing.news(record))
+            words = (f"[{self.done}/{self.total}] {in_words(record)}", self.time_left(), self.standing.news(record))
             self.note("; ".join(part for part in words if part))
 
     def time_left(self) -> str:
@@ -202,40 +202,34 @@ class Stages:
     def __init__(self, console: Console) -> None:
         self.console = console
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        self._bars = Progress(*columns, console=console) if console.is_terminal else None
-        self._known: dict[str, tuple[TaskID | None, float]] = {}
+        self._bars = Progress(*columns, console=console, disable=not console.is_terminal)
+        self._known: dict[str, tuple[TaskID, float]] = {}
         self._now = "preparing"
-        self._heart = Heart(self._beat)
+        self._heartbeat = Heartbeat(lambda: self._print(self._now))
 
     def __enter__(self) -> Self:
-        if self._bars is not None:
-            self._bars.start()
-        self._heart.__enter__()
+        self._bars.start()
+        self._heartbeat.__enter__()
         return self
 
     def __exit__(self, *problem: object) -> None:
-        self._heart.__exit__()
-        if self._bars is not None:
-            self._bars.stop()
+        self._heartbeat.__exit__()
+        self._bars.stop()
 
     def say(self, stage: str, done: int, total: int) -> None:
         """``done`` of ``total`` steps of a stage are done."""
         if stage not in self._known:
-            self._known[stage] = (None if self._bars is None else self._bars.add_task(stage), time.monotonic())
+            self._known[stage] = (self._bars.add_task(stage), time.monotonic())
         bar, began = self._known[stage]
+        self._bars.update(bar, completed=done, total=total)
         self._now = f"{stage}: {done} of {total}"
-        if self._bars is not None and bar is not None:
-            self._bars.update(bar, completed=done, total=total)
-        elif done == total and time.monotonic() - began > SHOWN_AFTER:
-            self._heart.printed()
+        if done == total and time.monotonic() - began > SHOWN_AFTER:
             self._print(f"{stage}: {total} in {time.monotonic() - began:.0f} s")
 
-    def _beat(self) -> None:
-        if self._bars is None:
-            self._print(self._now)
-
     def _print(self, line: str) -> None:
-        self.console.print(line, highlight=False, markup=False)
+        self._heartbeat.printed()
+        if not self.console.is_terminal:
+            self.console.print(line, highlight=False, markup=False)
 
 
 def first_few(reasons: Sequence[str], what: str) -> list[str]:

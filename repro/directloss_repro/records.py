@@ -206,7 +206,7 @@ def commit() -> str | None:
 
 
 @dataclass(frozen=True)
-class Stored:
+class Contents:
     """What a file of records holds."""
 
     records: tuple[Record, ...]
@@ -216,7 +216,7 @@ class Stored:
     """What a reader should know about the state of the file."""
 
 
-def read_records(path: Path) -> Stored:
+def read_records(path: Path) -> Contents:
     """Every whole record of a file, plain or packed; every complaint names the line."""
     data = _read_bytes(path)
     end = data.rfind(b"\n") + 1
@@ -224,7 +224,7 @@ def read_records(path: Path) -> Stored:
     if end < len(data):
         notes = (f"The last line of {path.name} is cut off (the run was killed while writing it) and was left out.",)
     lines = enumerate(_decoded(data[:end], path).split("\n"), start=1)
-    return Stored(tuple(_record(line, f"{path} line {number}") for number, line in lines if line.strip()), end, notes)
+    return Contents(tuple(_record(line, f"{path} line {number}") for number, line in lines if line.strip()), end, notes)
 
 
 def _record(line: str, where: str) -> Record:
@@ -276,7 +276,7 @@ class RecordFile:
     def __init__(self, folder: Path) -> None:
         self.path = folder / RECORDS
         check_unpacked(folder)
-        stored = read_records(self.path) if self.path.is_file() else Stored((), 0)
+        stored = read_records(self.path) if self.path.is_file() else Contents((), 0)
         self.by_key = {record.key: record for record in stored.records}
         self.notes = stored.notes
         if stored.notes:

@@ -12,7 +12,7 @@ from torch import Tensor
 from directloss.direct import DirectLoss
 from directloss_repro.campaign import Campaign, Cell, Outcome
 from directloss_repro.checkpoint import Checkpoint
-from directloss_repro.config import Config
+from directloss_repro.config import Config, EpochConfig
 from directloss_repro.data import Part, Split, hold_out
 from directloss_repro.data.split import check_both_labels, with_noise
 from directloss_repro.evaluation import best_threshold, measure, scores_of
@@ -22,7 +22,7 @@ from directloss_repro.methods import Method, parse_method
 from directloss_repro.records import Params, RunSpec
 from directloss_repro.seeding import generator, seeded, stage_of
 from directloss_repro.tensorboard import board_of
-from directloss_repro.training import Schedule, Trained, train
+from directloss_repro.training import Schedule, Trained, steps_per_epoch, train
 
 HELD_OUT = 1 / 3
 """Share of the training data that is held out for ``select_on="val"`` where the data brings no validation part."""
@@ -54,7 +54,9 @@ class Training:
 
     def __call__(self, cell: Cell, params: Params, seed: int) -> Outcome:
         """Train and measure. The result depends on experiment, config and arguments alone."""
-        return _Run(self, RunSpec(self.experiment, stage_of(seed), cell.method, seed, cell.noise, cell.group, params))()
+        return _OneRun(
+            self, RunSpec(self.experiment, stage_of(seed), cell.method, seed, cell.noise, cell.group, params)
+        )()
 
 
 def campaign_of(training: Training) -> Campaign:
@@ -75,7 +77,7 @@ def campaign_of(training: Training) -> Campaign:
     )
 
 
-class _Run:
+class _OneRun:
     """A run with its data, its network and its loss."""
 
     def __init__(self, training: Training, spec: RunSpec) -> None:
@@ -188,9 +190,21 @@ def make_schedule(spec: RunSpec, config: Config, method: Method, items: int) -> 
         optimizer=config.optimizer,
         momentum=config.momentum,
         evaluate_every=0 if spec.stage == "search" and not config.keeps_best else config.evaluate_every,
+        batch_size=config.batch_of(method),
+        chunk=config.chunked,
         seed=spec.seed,
     )
-    return config.paced(schedule, method, items)
+    if not isinstance(config, EpochConfig):
+        return schedule
+    steps = steps_per_epoch(items, schedule.batch_size)
+    stretched = steps * (config.stretch if method.family == "uniloss" else 1)
+    return dataclasses.replace(
+        schedule,
+        iterations=stretched * config.epochs,
+        evaluate_every=schedule.evaluate_every * steps,
+        drops=tuple(stretched * drop for drop in config.drops),
+        factor=config.factor,
+    )
 
 
 def _measured(split: Split, count: int) -> Split:

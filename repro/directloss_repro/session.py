@@ -16,7 +16,7 @@ from typing import Any
 from rich.console import Console
 
 from directloss._checks import check_count, fail
-from directloss_repro.campaign import Watch
+from directloss_repro.campaign import Listener
 from directloss_repro.config import Config
 from directloss_repro.executors import Workers, cluster_workers, local_workers
 from directloss_repro.experiments import Experiment, Source, get_experiment
@@ -208,7 +208,7 @@ def carry_out(session: Session, console: Console) -> None:
                     results.add(record)
                 display.finished(record)
 
-            campaign.run(session.open_workers, records, Watch(display.began, finished, display.note))
+            campaign.run(session.open_workers, records, Listener(display.began, finished, display.note))
         with contextlib.suppress(OSError):  # never made, mostly
             (session.folder.path / CHECKPOINTS).rmdir()
         if session.experiment.draw is not None:

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from directloss_repro.campaign import Cell, Watch
+from directloss_repro.campaign import Cell, Listener
+from directloss_repro.cli import app
 from directloss_repro.config import SEARCH_SEED
 from directloss_repro.executors import cluster_workers, local_workers
 from directloss_repro.experiments import EXPERIMENTS, Source
 from directloss_repro.records import Record, RecordFile
 from directloss_repro.runner import Training, campaign_of, prepared
+from typer.testing import CliRunner
 
 from directloss import DirectLossError
 from tests.repro.tiny import OPTIONS, RUNS, SETTINGS, stored
@@ -33,7 +35,7 @@ def conduct(folder: Path, which: Any = None) -> list[Record]:
     """Run a campaign in this process; what was new."""
     seen: list[Record] = []
     which = campaign() if which is None else which
-    which.run(lambda: local_workers(1), RecordFile(folder), Watch(finished=seen.append))
+    which.run(lambda: local_workers(1), RecordFile(folder), Listener(finished=seen.append))
     return seen
 
 
@@ -122,7 +124,7 @@ def test_a_record_that_was_changed_by_hand_is_refused(tmp_path: Path) -> None:
 def in_processes(folder: Path, train: Toy) -> list[str]:
     """Run a campaign in two processes; what was noted."""
     notes: list[str] = []
-    campaign(train).run(lambda: local_workers(2), RecordFile(folder), Watch(note=notes.append))
+    campaign(train).run(lambda: local_workers(2), RecordFile(folder), Listener(note=notes.append))
     return notes
 
 
@@ -328,19 +330,24 @@ def cluster() -> Iterator[Any]:
             yield started
 
 
-def test_a_cluster_that_loses_a_worker_gives_the_same_records(whole: Path, tmp_path: Path, cluster: Any) -> None:
+def test_a_cluster_that_loses_a_worker_gives_the_same_records(
+    whole: Path, tmp_path: Path, cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     victims = [worker.pid for worker in cluster.workers.values()]
+    append = RecordFile.append
 
-    def kill_one(record: Record) -> None:
+    def kill_one(self: RecordFile, record: Record) -> None:
+        append(self, record)
         if victims:
             os.kill(victims.pop(), signal.SIGKILL)
             victims.clear()
 
-    records = RecordFile(tmp_path)
-    which = campaign_of(Training("robustness", CONFIG))
-    which.run(lambda: cluster_workers(cluster.scheduler_address), records, Watch(finished=kill_one))
+    monkeypatch.setattr(RecordFile, "append", kill_one)
+    words = [*OPTIONS, "--cluster", cluster.scheduler_address, "--out", str(tmp_path / "run")]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
     assert not victims
-    assert stored(tmp_path) == stored(whole)
+    assert stored(tmp_path / "run") == stored(whole)
 
 
 def test_an_address_where_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from directloss_repro.campaign import Campaign
 from directloss_repro.cli import app, completing
 from directloss_repro.experiments import EXPERIMENTS
 from directloss_repro.methods import parse_method
-from directloss_repro.progress import Display, Heart, Standing, span
+from directloss_repro.progress import Display, Heartbeat, Standing, span
 from directloss_repro.records import Record, RecordFile, RunSpec
 from directloss_repro.runner import Training, campaign_of
 from directloss_repro.session import Request
@@ -380,7 +380,7 @@ def test_after_half_a_minute_of_silence_it_says_what_is_under_way() -> None:
 
 def test_a_heart_beats_again_and_again() -> None:
     beats = threading.Semaphore(0)
-    with Heart(beats.release, every=0.01):
+    with Heartbeat(beats.release, every=0.01):
         assert beats.acquire(timeout=60)
         assert beats.acquire(timeout=60)
 

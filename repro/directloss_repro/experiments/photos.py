@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -20,8 +19,7 @@ from directloss_repro.methods import Method
 from directloss_repro.models import Scorer
 from directloss_repro.models.alexnet import AlexNet, load_weights
 from directloss_repro.seeding import seeded
-from directloss_repro.training import Schedule
-from directloss_repro.validation import Count, CountOrZero, Whole
+from directloss_repro.validation import Count, CountOrZero, Flag, Whole
 
 LAYERS = ("all", "head")
 SMALLEST = 63
@@ -54,7 +52,7 @@ class PhotoConfig(Config):
     """0 for the whole training data in one batch."""
     chunk: CountOrZero = 0
     """How many items of a batch are in memory at once; 0 for all."""
-    early: bool = False
+    early: Flag = False
     """Whether the number of iterations is chosen as well: that with the best validation AP on the curve."""
 
     hard_rounds: CountOrZero = 0
@@ -82,9 +80,12 @@ class PhotoConfig(Config):
     def at_once(self) -> int:
         return self.chunk or AT_ONCE
 
-    def paced(self, schedule: Schedule, method: Method, items: int) -> Schedule:
-        """In batches and chunks, where the config has them."""
-        return replace(schedule, batch_size=self.batch_size or None, chunk=self.chunk or None)
+    def batch_of(self, method: Method) -> int | None:
+        return self.batch_size or None
+
+    @property
+    def chunked(self) -> int | None:
+        return self.chunk or None
 
 
 def make_alexnet(config: PhotoConfig, weights: str | None) -> AlexNet:
