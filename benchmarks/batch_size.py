@@ -19,17 +19,17 @@ from statistics import mean
 from typing import Any
 
 import torch
+from directloss_repro.campaign import Campaign, Cell, Outcome
 from directloss_repro.data import Part
 from directloss_repro.records import Record
-from directloss_repro.schedule import Schedule, steps_per_epoch
 from directloss_repro.seeding import generator, seeded
-from directloss_repro.training import train
+from directloss_repro.training import Schedule, steps_per_epoch, train
 from torch import Tensor
 
 import directloss as dl
 from benchmarks import tables
 from benchmarks.peers_study import Loss, loss_of, network, skipping_batches_without_positives
-from benchmarks.study import Cell, Outcome, Study, from_command_line, mean_cell, table, values
+from benchmarks.study import from_command_line, mean_cell, table, values
 
 SIZES = (64, 256, 1024, 4096)
 EPOCHS = 3
@@ -74,7 +74,7 @@ class Trainer:
 
     def __call__(self, cell: Cell, params: dict[str, Any], seed: int) -> Outcome:
         part, val, test = parts(self.root, seed)
-        size = int(cell.column)
+        size = int(cell.group)
         seen = Seen(skipping_batches_without_positives(make_loss(cell.method, len(part), seed)))
         told = torch.stack((part.y, torch.arange(len(part))), 1)
         model = seeded(lambda: network(part.x.shape[1]), "batch size", seed)
@@ -103,9 +103,10 @@ def _by_validation(cell: Cell) -> str:
     return "val_ap"
 
 
-def study(arguments: argparse.Namespace) -> Study:
+def study(arguments: argparse.Namespace) -> Campaign:
     cells = tuple(Cell(str(size), method) for size in SIZES for method in METHODS)
-    return Study("batch-size", "1", cells, settings, Trainer(arguments.data_root), _by_validation, search_seeds=1)
+    trainer = Trainer(arguments.data_root)
+    return Campaign("batch-size", "1", cells, settings, trainer, _by_validation, arguments.seeds)
 
 
 def show(records: list[Record]) -> str:

@@ -22,18 +22,18 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from directloss_repro.campaign import Campaign, Cell, Outcome
 from directloss_repro.data import Part
 from directloss_repro.records import Record
-from directloss_repro.schedule import Schedule
 from directloss_repro.seeding import generator, seeded
-from directloss_repro.training import train
+from directloss_repro.training import Schedule, train
 from torch import Tensor, nn
 
 import directloss as dl
 from benchmarks import tables
 from benchmarks.peers import smooth_ap
 from benchmarks.peers_study import cross_entropy, focal
-from benchmarks.study import Cell, Outcome, Study, from_command_line, gap_cell, mean_cell, table, values
+from benchmarks.study import from_command_line, gap_cell, mean_cell, table, values
 
 STEPS, BATCH, HIDDEN, LOOKS = 600, 256, 64, 10
 RATES = (0.001, 0.003, 0.01, 0.03)
@@ -96,7 +96,7 @@ class Trainer:
         self.root = root
 
     def __call__(self, cell: Cell, params: dict[str, Any], seed: int) -> Outcome:
-        name, model, metric = cell.column.split(" / ")
+        name, model, metric = str(cell.group).split(" / ")
         part, val, test = tables.split(data(self.root)[name](), seed, cell.noise)
         loss = METHODS[cell.method](metric, seed)
         outputs = int(part.y.max()) + 1 if metric == "accuracy" else 1
@@ -131,7 +131,7 @@ def skipping_empty(loss: Loss) -> Loss:
     return lambda scores, target: loss(scores, target) if bool(target.any()) else 0 * scores.sum()
 
 
-def study(arguments: argparse.Namespace) -> Study:
+def study(arguments: argparse.Namespace) -> Campaign:
     cells = tuple(
         Cell(f"{name} / {model} / {metric}", method, noise)
         for metric, names in JUDGED.items()
@@ -140,9 +140,9 @@ def study(arguments: argparse.Namespace) -> Study:
         for model in MODELS
         for method in COMPARED[metric]
     )
-    return Study(
+    return Campaign(
         "defaults", "2", cells, _rates,
-        Trainer(arguments.data_root), _by_validation, search_seeds=1,
+        Trainer(arguments.data_root), _by_validation, arguments.seeds,
     )  # fmt: skip
 
 

@@ -26,17 +26,17 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from directloss_repro.campaign import Campaign, Cell, Outcome
 from directloss_repro.data import Part
 from directloss_repro.records import Record
-from directloss_repro.schedule import Schedule
 from directloss_repro.seeding import generator, seeded
-from directloss_repro.training import train
+from directloss_repro.training import Schedule, train
 from torch import Tensor, nn
 
 import directloss as dl
 from benchmarks import tables
 from benchmarks.peers import blackbox_ap, smooth_ap, torchsort_ap
-from benchmarks.study import Cell, Outcome, Study, from_command_line, mean_cell, table, values
+from benchmarks.study import from_command_line, mean_cell, table, values
 
 STEPS, BATCH, HIDDEN, LOOKS = 600, 256, 64, 10
 RATES = (0.001, 0.003, 0.01, 0.03)
@@ -118,7 +118,7 @@ class Trainer:
         self.root = root
 
     def __call__(self, cell: Cell, params: dict[str, Any], seed: int) -> Outcome:
-        part, val, test = tables.split(columns(self.root)[cell.column](), seed, cell.noise)
+        part, val, test = tables.split(columns(self.root)[cell.group](), seed, cell.noise)
         told = torch.stack((part.y, torch.arange(len(part))), 1)
         name, _ = OWN[cell.method]
         loss = skipping_batches_without_positives(loss_of(cell.method, params[name], len(part), seed))
@@ -170,9 +170,10 @@ def _by_validation(cell: Cell) -> str:
     return "val_ap"
 
 
-def study(arguments: argparse.Namespace) -> Study:
+def study(arguments: argparse.Namespace) -> Campaign:
     cells = tuple(Cell(c, m, noise) for noise in NOISES for c in columns(arguments.data_root) for m in METHODS)
-    return Study("peers", "1", cells, settings, Trainer(arguments.data_root), _by_validation, search_seeds=2)
+    trainer = Trainer(arguments.data_root)
+    return Campaign("peers", "1", cells, settings, trainer, _by_validation, arguments.seeds, search_seeds=2)
 
 
 def show(records: list[Record]) -> str:
@@ -181,8 +182,8 @@ def show(records: list[Record]) -> str:
 
 
 def _one(records: list[Record], noise: float) -> str:
-    names = list(dict.fromkeys(r["class"] for r in records))
-    methods = [m for m in OWN if any(r["method"] == m for r in records)]
+    names = list(dict.fromkeys(str(r.group) for r in records))
+    methods = [m for m in OWN if any(r.method == m for r in records)]
     found = {(n, m): values(records, Cell(n, m, noise), "test_ap") for n in names for m in methods}
     return table(["data", *methods], _rows(records, noise, names, methods, found))
 

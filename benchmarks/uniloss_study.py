@@ -19,24 +19,25 @@ validation data. A finished run is a line in ``records.jsonl``; the command can 
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
 import torch
+from directloss_repro.campaign import Campaign, Cell, Outcome
 from directloss_repro.data import Part
 from directloss_repro.records import Record
-from directloss_repro.schedule import Schedule
 from directloss_repro.seeding import generator, seeded
-from directloss_repro.training import train
+from directloss_repro.training import Schedule, train
 from sklearn.datasets import load_breast_cancer, load_digits
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torchmetrics.functional import classification, retrieval
 
 import directloss as dl
-from benchmarks.study import Cell, Outcome, Study, from_command_line, gap_cell, mean_cell, table, values
+from benchmarks.study import from_command_line, gap_cell, mean_cell, table, values
 
 Metric = Callable[[Tensor, Tensor], Tensor]
 LEARNING_RATES = (0.001, 0.003, 0.01, 0.03)
@@ -154,7 +155,7 @@ def measured(model: nn.Module, column: Column, val: Part, test: Part) -> dict[st
 
 def train_cell(cell: Cell, params: dict[str, Any], seed: int) -> Outcome:
     """One training."""
-    column = COLUMNS[cell.column]
+    column = COLUMNS[cell.group]
     part, val, test = split(column, seed)
     outputs = column.classes
 
@@ -183,10 +184,12 @@ def rates(cell: Cell) -> list[dict[str, Any]]:
 
 def judged_by(cell: Cell) -> str:
     """Settings are chosen at the tuned threshold, where there is one."""
-    return "val_tuned" if COLUMNS[cell.column].thresholded else "val_metric"
+    return "val_tuned" if COLUMNS[cell.group].thresholded else "val_metric"
 
 
-STUDY = Study("uniloss-study", VERSION, tuple(cells()), rates, train_cell, judged_by, SEARCH_SEEDS)
+def study(arguments: argparse.Namespace) -> Campaign:
+    seeds = arguments.seeds
+    return Campaign("uniloss-study", VERSION, tuple(cells()), rates, train_cell, judged_by, seeds, SEARCH_SEEDS)
 
 
 def show(records: list[Record]) -> str:
@@ -207,4 +210,4 @@ def rows(records: list[Record]) -> Iterator[list[str]]:
 
 
 if __name__ == "__main__":
-    from_command_line(__doc__, lambda arguments: STUDY, show, seeds=10, out="results/uniloss")
+    from_command_line(__doc__, study, show, seeds=10, out="results/uniloss")

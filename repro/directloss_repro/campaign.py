@@ -1,172 +1,226 @@
-"""A whole experiment: search each cell, run the final seeds with the best setting, record everything.
+"""A table to fill: every cell gets the same number of settings, chosen on validation data, and then fresh seeds.
 
-A cell is one method at one noise level on one class. Its search and its final runs are two queues; the final queue
-opens as soon as the search of that cell is complete. Where there is one setting only, there is no search.
+A cell is one method at one noise level on one column of the table (a class, a data set). Its search trains every
+setting on the search seeds; the setting with the best mean of the validation number is trained on the final seeds.
+Where there is one setting only, there is no search.
+
+The records say what is done, and nothing else does: a campaign that was stopped goes on with what has no record yet.
+Runs are independent and may be done by any `concurrent.futures.Executor`; what each gives depends on its description
+alone, so that neither the number of workers nor an interruption changes the table.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from optuna.storages import BaseStorage
+from directloss._checks import DirectLossError, fail
+from directloss_repro.executors import OpenWorkers, one_thread
+from directloss_repro.records import Params, Record, RecordFile, RunSpec, make_record
+from directloss_repro.seeding import SEARCH_SEED, stage_of
 
-from directloss_repro.checkpoint import FOLDER, Checkpoint
-from directloss_repro.config import SEARCH_SEED, Config, Params, stable_hash
-from directloss_repro.methods import parse_method
-from directloss_repro.pool import Pool
-from directloss_repro.records import Record, RecordFile, RunSpec, commit
-from directloss_repro.runner import Job
-from directloss_repro.search import GridQueue, Ticket, best_setting, plain_errors
-
-Observer = Callable[[Record], None]
+_alone = threading.Lock()
 
 
-@dataclass
+@dataclass(frozen=True)
 class Cell:
-    """One method at one noise level on one class, and where it stands."""
+    """A place in the table."""
 
+    group: str | None
+    """The column: a class, a data set with its metric; None where there is one only."""
     method: str
-    noise: float
-    label: str | None
-    points: list[Params]
-    search: GridQueue | None
-    best: Params | None = None
-    final: GridQueue | None = None
+    noise: float = 0.0
+    """The share of flipped labels."""
 
 
-@dataclass
+@dataclass(frozen=True)
+class Outcome:
+    """What a training measured."""
+
+    metrics: Mapping[str, float]
+    diverged_at: int | None = None
+    curve: Mapping[str, list[float]] = field(default_factory=dict)
+    shown: Mapping[str, Any] = field(default_factory=dict)
+    """Plain data for drawings."""
+    seconds_before: float = 0.0
+    """What was spent on it before an interruption."""
+
+
+Train = Callable[[Cell, Params, int], Outcome]
+"""Cell, settings and seed to numbers; something that can be sent to another process."""
+
+
+@dataclass(frozen=True)
+class Listener:
+    """Who is told about runs."""
+
+    began: Callable[[RunSpec], None] = lambda spec: None
+    finished: Callable[[Record], None] = lambda record: None
+    note: Callable[[str], None] = lambda sentence: None
+
+
+SILENT = Listener()
+
+
+class LostWorkerError(Exception):
+    """The executor broke; the message names the runs that were under way."""
+
+
+@dataclass(frozen=True)
 class Campaign:
-    """All cells of an experiment, and the way from nothing to a complete set of records."""
+    """What to train, and how to choose.
 
-    experiment: str
-    config: Config
-    storage: BaseStorage
-    records: RecordFile
-    data_root: str | None = None
-    observe: Observer = lambda record: None
-    metric: str = "ap"
-    """What settings are chosen by."""
-    weights: str | None = None
-    cache: str | None = None
-    """The folder of what all runs share."""
-    board: str | None = None
-    """The folder for TensorBoard."""
-    _cells: list[Cell] = field(default_factory=list)
-    _tickets: dict[str, tuple[GridQueue, Ticket]] = field(default_factory=dict)
+    ``version`` is part of every key: it changes when something changes that the numbers of a run depend on.
+    ``judged_by`` names the validation number that settings are chosen by.
+    """
+
+    name: str
+    version: str
+    cells: tuple[Cell, ...]
+    settings: Callable[[Cell], Sequence[Params]]
+    train: Train
+    judged_by: Callable[[Cell], str]
+    seeds: int
+    search_seeds: int = 1
+
+    def __post_init__(self) -> None:
+        budgets = Counter(len(self.settings(cell)) for cell in self.cells)
+        if len(budgets) > 1:
+            fail("settings", "must be equally many for every cell", dict(budgets))
+        if not 1 <= self.seeds <= SEARCH_SEED:
+            fail("seeds", f"must be from 1 to {SEARCH_SEED}, where the seeds of the search begin", self.seeds)
 
     @property
     def total(self) -> int:
         """How many runs a complete set has."""
-        cells = len(self.config.methods) * len(self.config.noise) * max(1, len(self.config.classes))
-        settings = len(self.config.direct)
-        return cells * ((settings * self.config.search_seeds if settings > 1 else 0) + self.config.seeds)
+        return sum(len(self.searches(cell)) + self.seeds for cell in self.cells)
 
-    def run(self, pool: Pool) -> None:
-        """Do every run that is not recorded yet."""
-        with plain_errors():
-            self._run(pool)
-        with contextlib.suppress(OSError):  # empty unless another process has a run under way
-            self.checkpoints.rmdir()
+    def spec(self, cell: Cell, params: Params, seed: int) -> RunSpec:
+        """The description of a run."""
+        return RunSpec(self.name, stage_of(seed), cell.method, seed, cell.noise, cell.group, params)
 
-    def _run(self, pool: Pool) -> None:
-        self._cells = [self._open(*place) for place in self._places()]
+    def searches(self, cell: Cell) -> list[RunSpec]:
+        """The runs that choose a setting."""
+        settings = self.settings(cell)
+        seeds = range(SEARCH_SEED, SEARCH_SEED + self.search_seeds) if len(settings) > 1 else ()
+        return [self.spec(cell, params, seed) for params in settings for seed in seeds]
+
+    def finals(self, cell: Cell, records: RecordFile) -> list[RunSpec]:
+        """The runs with the chosen setting; the search must be complete."""
+        chosen = self.chosen(cell, records)
+        return [self.spec(cell, chosen, seed) for seed in range(self.seeds)]
+
+    def chosen(self, cell: Cell, records: RecordFile) -> Params:
+        """The setting with the highest mean over the search seeds; the first among equals."""
+        settings, searches = self.settings(cell), self.searches(cell)
+        if not searches:
+            return settings[0]
+        name = self.judged_by(cell)
+
+        def mean(place: int) -> float:
+            runs = searches[place * self.search_seeds : (place + 1) * self.search_seeds]
+            found = [records.by_key[spec.key(self.version)].metrics.get(name, float("-inf")) for spec in runs]
+            return sum(sorted(found)) / len(found)
+
+        return settings[max(range(len(settings)), key=mean)]
+
+    def found(self, records: RecordFile) -> list[Record]:
+        """The records that belong to it; a folder may hold those of methods that were given up."""
+        specs = []
+        for cell in self.cells:
+            searches = self.searches(cell)
+            specs += searches if self._missing(searches, records) else [*searches, *self.finals(cell, records)]
+        return [records.by_key[key] for spec in specs if (key := spec.key(self.version)) in records]
+
+    # ------------------------------------------------------------------ the work
+
+    def run(self, open_workers: OpenWorkers, records: RecordFile, listener: Listener = SILENT) -> None:
+        """Do every run that is not recorded yet. Workers that were lost are replaced once, or after any progress."""
+        before = -1
         while True:
-            while pool.free and (job := self._next()) is not None:
-                pool.submit(job)
-            if not self._tickets:
-                break
-            for done, record in pool.collect():
-                self._done(done.key, {**record, "commit": commit()})
-        for cell in self._cells:
-            self._gather(cell)
+            try:
+                with open_workers() as workers:
+                    return self.run_on(workers.executor, records, workers.slots, listener)
+            except LostWorkerError as lost:
+                if len(records) == before:
+                    raise DirectLossError(
+                        f"A worker process died twice during {lost}. Was the memory full? What is finished is stored; "
+                        "go on with --resume and fewer --workers."
+                    ) from None
+                before = len(records)
+                listener.note(f"A worker process died during {lost}; starting these runs again.")
 
-    # ------------------------------------------------------------------ cells
+    def run_on(
+        self, executor: Executor, records: RecordFile, slots: Callable[[], int] = lambda: 1, listener: Listener = SILENT
+    ) -> None:
+        """Do every run that is not recorded yet, at most ``slots()`` of them at a time."""
+        left = {cell: self._missing(self.searches(cell), records) for cell in self.cells}
+        waiting = {cell: len(specs) for cell, specs in left.items()}
+        queue = deque(
+            spec for cell, specs in left.items() for spec in specs or self._missing(self.finals(cell, records), records)
+        )
+        under_way: dict[Future[Record], RunSpec] = {}
+        try:
+            while queue or under_way:
+                while queue and len(under_way) < max(1, slots()):
+                    spec = queue.popleft()
+                    listener.began(spec)
+                    under_way[executor.submit(execute, self.train, spec, self.version)] = spec
+                for done in wait(under_way, return_when=FIRST_COMPLETED).done:
+                    record = _result(done, under_way[done])
+                    spec = under_way.pop(done)
+                    records.append(record)
+                    listener.finished(record)
+                    cell = Cell(spec.group, spec.method, spec.noise)
+                    waiting[cell] -= spec.stage == "search"
+                    if spec.stage == "search" and not waiting[cell]:
+                        # At the front: cells are finished one after the other, and there is something to look at.
+                        queue.extendleft(reversed(self._missing(self.finals(cell, records), records)))
+        except (BrokenExecutor, CancelledError):
+            raise LostWorkerError("; ".join(in_words(spec) for spec in under_way.values())) from None
 
-    def _places(self) -> Iterator[tuple[float, str | None, str]]:
-        """Noise levels outermost and methods innermost: what is compared is done at about the same time."""
-        for noise in self.config.noise:
-            for label in self.config.classes or (None,):
-                for method in self.config.methods:
-                    yield noise, label, method
+    def _missing(self, specs: list[RunSpec], records: RecordFile) -> list[RunSpec]:
+        return [spec for spec in specs if spec.key(self.version) not in records]
 
-    def _open(self, noise: float, label: str | None, method: str) -> Cell:
-        grid = self.config.grid(parse_method(method))
-        if len(grid) == 1:
-            return Cell(method, noise, label, grid.points(), None)
-        seeds = tuple(SEARCH_SEED + k for k in range(self.config.search_seeds))
-        queue = self._queue("search", noise, label, method, {**grid.space(), "seed": seeds})
-        return Cell(method, noise, label, grid.points(), queue)
 
-    def _queue(self, stage: str, noise: float, label: str | None, method: str, space: dict[str, Any]) -> GridQueue:
-        # The space is part of the name: a study with other values would be another study.
-        mark = stable_hash([self.config.digest(), space])
-        place = " ".join(str(part) for part in (self.experiment, stage, method, noise, label) if part is not None)
-        return GridQueue(self.storage, f"{place} {mark}", space)
+def execute(train: Train, spec: RunSpec, version: str) -> Record:
+    """One run, from its description to its record. This is what worker processes do."""
+    with _alone:  # torch's generator and its number of threads belong to the process
+        one_thread()
+        began = time.perf_counter()
+        found = train(Cell(spec.group, spec.method, spec.noise), dict(spec.params), spec.seed)
+        return make_record(
+            spec,
+            version,
+            # Float32 has seven digits; more would only make the files longer.
+            metrics={name: round(value, 8) for name, value in found.metrics.items()},
+            curve={name: [round(value, 6) for value in values] for name, values in found.curve.items()},
+            seconds=time.perf_counter() - began + found.seconds_before,
+            diverged_at=found.diverged_at,
+            shown=found.shown,
+        )
 
-    def _advance(self, cell: Cell) -> None:
-        """Open the final queue once the search is complete."""
-        if cell.final is None and (cell.search is None or cell.search.complete):
-            cell.best = cell.points[0] if cell.search is None else best_setting(cell.points, cell.search.finished())
-            space = {name: (value,) for name, value in cell.best.items()}
-            seeds = tuple(range(self.config.seeds))
-            cell.final = self._queue("final", cell.noise, cell.label, cell.method, {**space, "seed": seeds})
 
-    # ------------------------------------------------------------------ jobs
+def in_words(run: RunSpec | Record) -> str:
+    """A run in a few words.
 
-    def _next(self) -> Job | None:
-        """A run to do; what is recorded already only has its result brought to its queue.
+    Examples:
+        >>> in_words(RunSpec("digits", "final", "pos-ap", 3, 0.2, "7", {}))
+        'final pos-ap, noise 0.2, seed 3, class 7'
+    """
+    words = f"{run.stage} {run.method}, noise {run.noise or 0:g}, seed {run.seed}"
+    return words if run.group is None else f"{words}, class {run.group}"
 
-        Runs that another process was given and has not brought back come last: it may be at work on them, or dead.
-        """
-        for take_over in (False, True):
-            for cell in self._cells:
-                if (job := self._next_of(cell, take_over)) is not None:
-                    return job
-        return None
 
-    def _next_of(self, cell: Cell, take_over: bool) -> Job | None:
-        for stage in ("search", "final"):
-            self._advance(cell)
-            queue = cell.search if stage == "search" else cell.final
-            while queue is not None and (ticket := queue.take(take_over)) is not None:
-                job = self._job(cell, stage, ticket)
-                self._tickets[job.key] = (queue, ticket)
-                if job.key not in self.records:
-                    return job
-                self._done(job.key, self.records.by_key[job.key])
-        return None
-
-    def _job(self, cell: Cell, stage: str, ticket: Ticket) -> Job:
-        params = {name: value for name, value in ticket.setting.items() if name != "seed"}
-        seed = ticket.setting["seed"]
-        spec = RunSpec(self.experiment, stage, cell.method, seed, cell.noise, cell.label, params)
-        return Job(spec, self.config, self.data_root, str(self.checkpoints), self.weights, self.cache, self.board)
-
-    @property
-    def checkpoints(self) -> Path:
-        """The folder of runs that are not finished."""
-        return self.records.path.parent / FOLDER
-
-    def _done(self, key: str, record: Record) -> None:
-        """To disk first: if we die between the two, the record is found again and brought to its queue."""
-        queue, ticket = self._tickets.pop(key)
-        new = key not in self.records
-        self.records.append(record)
-        Checkpoint(self.checkpoints, key).remove()
-        # The final queue only hands out seeds; nothing is chosen by its values.
-        value = f"{self.config.select_on if record['stage'] == 'search' else 'test'}_{self.metric}"
-        queue.bring(ticket, record["metrics"][value], record)
-        if new:
-            self.observe(record)
-
-    def _gather(self, cell: Cell) -> None:
-        """Records of runs that other machines did, or whose line was lost."""
-        for queue in (cell.search, cell.final):
-            for result in queue.finished() if queue is not None else ():
-                if result.record is not None and result.record["key"] not in self.records:
-                    self.records.append(result.record)
-                    self.observe(result.record)
+def _result(done: Future[Record], spec: RunSpec) -> Record:
+    try:
+        return done.result()
+    except Exception as error:
+        if not isinstance(error, DirectLossError | OSError | BrokenExecutor):
+            error.add_note(f"In the run: {spec}")
+        raise

@@ -20,8 +20,6 @@ from directloss_repro.files import whole_file
 FORMAT = b"directloss checkpoint 1\n"
 EVERY = 60.0
 """Seconds between two checkpoints: at most so much work is lost."""
-FOLDER = "checkpoints"
-"""The place of checkpoints in the output folder of a run."""
 
 State = dict[str, Any]
 

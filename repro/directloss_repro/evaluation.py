@@ -53,7 +53,6 @@ def measure(
     model: nn.Module,
     split: Split,
     parts: Iterable[str],
-    with_accuracy: bool = True,
     metric: str = "ap",
     batch: int | None = None,
 ) -> dict[str, float]:
@@ -68,7 +67,7 @@ def measure(
         return {f"{name}_{metric}": _mean(model, named[name], MEANS[metric], batch) for name in parts if name in named}
     scores = {name: scores_of(model, part, batch) for name, part in named.items() if name in {*parts, "train"}}
     numbers = {f"{name}_ap": float(average_precision(scores[name], named[name].y)) for name in parts if name in named}
-    if with_accuracy and "test" in scores:
+    if "test" in scores:
         threshold = best_threshold(scores["train"], named["train"].y)
         numbers["test_accuracy"] = accuracy(scores["test"], named["test"].y, threshold)
     return numbers

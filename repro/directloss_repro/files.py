@@ -1,8 +1,9 @@
-"""Whole files or none: written under a temporary name, renamed when complete. And a name for what a file holds."""
+"""Files that are whole or absent (written under a temporary name, then renamed), and names of their content."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -39,6 +40,12 @@ def content_name(argument: str, path: Path) -> str:
             return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=6)).hexdigest()
     except OSError as error:
         fail(argument, "must be a file that can be read", f"{path} ({error.strerror})")
+
+
+def stable_hash(values: object) -> str:
+    """Sixteen hexadecimal digits that depend only on the values."""
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def write_all(files: Mapping[Path, bytes]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
-from typing import IO, Any
+from typing import IO, Any, Self
 
 from directloss._checks import fail
 from directloss_repro.files import whole_file
@@ -26,8 +26,22 @@ BEGINNINGS = (LOCK_FILE, RUN_FILE, f".{RUN_FILE}.part", "search.db", "search.db-
 """What a run writes before its first record: of use to the next run or harmless."""
 
 
+def read_info(folder: Path) -> dict[str, Any] | None:
+    """What ``run.json`` of a folder says, or None without one."""
+    path = folder / RUN_FILE
+    try:
+        info = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        fail(str(path), "must be readable JSON", f"not ({error})")
+    if not isinstance(info, dict):
+        fail(str(path), "must be a JSON object", f"a {type(info).__name__}")
+    return info
+
+
 class Folder:
-    """An output folder. `claim` it before writing."""
+    """An output folder. Enter it before writing: one process at a time may."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -35,15 +49,10 @@ class Folder:
 
     def stored(self) -> dict[str, Any] | None:
         """What ``run.json`` says, or None without one."""
-        path = self.path / RUN_FILE
-        try:
-            info = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
-            fail(str(path), "must be readable JSON", f"not ({error})", "Choose another folder with --out.")
-        if not isinstance(info, dict) or info.get("schema") != SCHEMA:
-            fail(str(path), f"must describe a run of schema {SCHEMA}", "another file", "Choose another --out.")
+        info = read_info(self.path)
+        if info is not None and info.get("schema") != SCHEMA:
+            rule = f"must describe a run of schema {SCHEMA}"
+            fail(str(self.path / RUN_FILE), rule, "another file", "Choose another --out.")
         return info
 
     def check_new(self, experiment: str) -> None:
@@ -75,23 +84,25 @@ class Folder:
             fail("--out", f"must hold a run of {experiment!r}", found, hint)
         return info
 
-    def claim(self) -> None:
+    def __enter__(self) -> Self:
         """Make the folder and lock it for this process; the system opens the lock again when the process ends."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._lock = (self.path / LOCK_FILE).open("w", encoding="utf-8")
-        if fcntl is None:
-            return
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self.release()
-            fail("--out", "must not be in use by another run", str(self.path))
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = (self.path / LOCK_FILE).open("w", encoding="utf-8")
+        except OSError as error:
+            fail("--out", "must be a folder that can be made and written", f"{self.path} ({error.strerror})")
+        if fcntl is not None:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                self._lock.close()
+                fail("--out", "must not be in use by another run", str(self.path))
+        return self
 
-    def release(self) -> None:
+    def __exit__(self, *problem: object) -> None:
         """Let others write."""
         if self._lock is not None:
             self._lock.close()
-            self._lock = None
 
     def write(self, info: Mapping[str, Any]) -> None:
         """Replace ``run.json`` as a whole."""

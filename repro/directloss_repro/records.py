@@ -1,29 +1,45 @@
-"""Records: one JSON object per finished run, one line each, written so that a crash cannot spoil them.
+"""Records: one JSON object for each finished run, one line each. This is the one schema and the one reader of them.
 
 A line goes to disk in one write followed by fsync. A process killed in the middle of that write leaves at most a torn
-last line, without its newline, which the next start recognises and drops.
+last line, without its newline, which the next reader drops and reports. Each line carries a digest of its content, so
+that a number changed afterwards is found. Lines of schema 1, which have none, are read as they are. Records that are
+kept for long may be packed: ``gzip records.jsonl``.
 """
 
 from __future__ import annotations
 
 import errno
+import gzip
 import json
+import math
 import os
 import platform
+import re
 import subprocess
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, model_validator
 
 from directloss._checks import fail
-from directloss_repro.config import Params, stable_hash
-from directloss_repro.folder import RECORDS
+from directloss_repro.files import stable_hash
+from directloss_repro.folder import RECORDS, RUN_FILE, read_info
+from directloss_repro.validation import Number, Whole, Word, parse
 
-SCHEMA = 1
-FILE_NAME = RECORDS
-Record = dict[str, Any]
+SCHEMA = 2
+WITHOUT_DIGEST = 1
+"""The schema of records that were written before they had digests."""
+REPAIR = "Remove the line, then run the experiment again with --resume."
+
+METHODS = ("direct-ap", "pos-ap", "neg-ap", "pos-01", "neg-01", "hinge-ap", "hinge-01", "per-ap", "per-01", "x-ent")
+"""The order of methods in tables; others follow by name."""
+
+Params = dict[str, Any]
+"""Hyper-parameters of one run, such as ``{"learning_rate": 0.01, "weight_decay": 0.0, "epsilon": "auto"}``."""
 
 
 @dataclass(frozen=True)
@@ -36,43 +52,118 @@ class RunSpec:
     method: str
     seed: int
     noise: float
-    label: str | None
-    """The class that is ranked against the rest, or None."""
+    group: str | None
+    """The class that is ranked against the rest, or another column of a table; None where there is one problem."""
     params: Params
 
-    def key(self, digest: str) -> str:
-        """The same for the same run of the same config, on every machine."""
-        return stable_hash([asdict(self), digest])
+    def key(self, version: str) -> str:
+        """The same for the same run of the same config or study, on every machine."""
+        named = asdict(self)
+        named["label"] = named.pop("group")  # its name in keys that are stored
+        return stable_hash([named, version])
+
+
+# ---------------------------------------------------------------------- one record
+
+
+def _measured(metrics: Any) -> Any:
+    """Only what was measured: a diverged training leaves NaN, infinity or null where there is no number."""
+    if not isinstance(metrics, dict):
+        return metrics
+    return {name: value for name, value in metrics.items() if not (value is None or _is_endless(value))}
+
+
+def _is_endless(value: object) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def _points(curve: Any) -> Any:
+    """Null stands for NaN; what was never measured has no list."""
+    if not isinstance(curve, dict):
+        return {} if curve is None else curve
+    return {
+        name: [math.nan if point is None else point for point in points] if isinstance(points, list) else points
+        for name, points in curve.items()
+        if points != []
+    }
+
+
+def _text(value: Any) -> Any:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+class Record(BaseModel):
+    """One finished run, as it is stored and as reports see it."""
+
+    model_config = ConfigDict(frozen=True, populate_by_name=True)
+
+    key: str = ""
+    experiment: Word
+    stage: Literal["search", "final"]
+    method: Word
+    seed: Whole
+    noise: Number | None = None
+    group: Annotated[Word | None, BeforeValidator(_text)] = Field(default=None, alias="class")
+    """The class of a problem with one model for each class (``class`` in the file), else None."""
+    params: dict[str, Any] = {}
+    metrics: Annotated[dict[str, Number], BeforeValidator(_measured)]
+    curve: Annotated[dict[str, tuple[Annotated[float, Strict()], ...]], BeforeValidator(_points)] = {}
+    """``curve["iteration"]`` and a list of the same length for each measured number."""
+    diverged_at: int | None = None
+    """The iteration at which training stopped because a score was no longer finite."""
+    seconds: Number = 0.0
+    versions: dict[str, str] = {}
+    commit: str | None = None
+    shown: dict[str, Any] = {}
+    """Plain data for drawings, where the run left some."""
+
+    @model_validator(mode="after")
+    def _check_curve(self) -> Self:
+        steps = len(self.curve.get("iteration", ()))
+        for name, points in self.curve.items():
+            if len(points) != steps:
+                rule = f"must have as many values of {name!r} as iterations, {steps}"
+                raise ValueError(f"curve {rule}, but it has {len(points)}.")
+        return self
+
+    @property
+    def diverged(self) -> bool:
+        """Whether training stopped because a score was no longer finite."""
+        return self.diverged_at is not None
+
+    @property
+    def place(self) -> tuple[str, int, float | None, str | None]:
+        """Which cell of the experiment this training fills."""
+        return self.method, self.seed, self.noise, self.group
+
+    def line(self) -> bytes:
+        """Its line in the file, with the digest of its content."""
+        values = {"schema": SCHEMA, **self.model_dump(mode="json", by_alias=True)}
+        return (json.dumps({**values, "digest": stable_hash(values)}, separators=(",", ":")) + "\n").encode()
 
 
 def make_record(
     spec: RunSpec,
-    digest: str,
+    version: str,
     *,
     metrics: Mapping[str, float],
-    curve: Mapping[str, list[float]],
     seconds: float,
-    diverged_at: int | None,
+    curve: Mapping[str, list[float]] | None = None,
+    diverged_at: int | None = None,
     shown: Mapping[str, Any] | None = None,
 ) -> Record:
-    """The record of a finished run. The commit is added where the record is written."""
-    return {
-        "schema": SCHEMA,
-        "key": spec.key(digest),
-        "experiment": spec.experiment,
-        "stage": spec.stage,
-        "method": spec.method,
-        "seed": spec.seed,
-        "noise": spec.noise,
-        "class": spec.label,
-        "params": spec.params,
-        "metrics": dict(metrics),
-        "curve": dict(curve),
-        "diverged_at": diverged_at,
-        "seconds": round(seconds, 3),
-        "versions": versions(),
-        **({} if shown is None else {"shown": dict(shown)}),
-    }
+    """The record of a run that has just finished."""
+    return Record(
+        key=spec.key(version),
+        **asdict(spec),
+        metrics=dict(metrics),
+        curve=dict(curve or {}),  # type: ignore[arg-type]
+        diverged_at=diverged_at,
+        seconds=round(seconds, 3),
+        versions=versions(),
+        commit=commit(),
+        shown=dict(shown or {}),
+    )
 
 
 @lru_cache(maxsize=1)
@@ -111,34 +202,71 @@ def commit() -> str | None:
     return done.stdout.strip()
 
 
-def read_records(folder: Path) -> list[Record]:
-    """Every whole record of an output folder. A torn last line is left out; a bad line elsewhere is an error."""
-    return [record for record, _ in _lines(folder / FILE_NAME)]
+# ---------------------------------------------------------------------- the reader
 
 
-def _lines(path: Path) -> Iterator[tuple[Record, int]]:
-    """Each record with the position of its end."""
-    if not path.is_file():
-        return
-    data = path.read_bytes()
-    start = 0
-    number = 0
-    while (stop := data.find(b"\n", start)) >= 0:
-        number += 1
-        try:
-            record = json.loads(data[start:stop])
-            if not isinstance(record, dict) or record.get("schema") != SCHEMA:
-                raise ValueError("not a record")
-        except ValueError:
-            fail(f"line {number} of {path}", f"must be a record of schema {SCHEMA}", repr(data[start:stop][:60]))
-        start = stop + 1
-        yield record, start
+@dataclass(frozen=True)
+class Contents:
+    """What a file of records holds."""
+
+    records: tuple[Record, ...]
+    whole: int
+    """Bytes up to the end of the last whole line."""
+    notes: tuple[str, ...] = ()
+    """What a reader should know about the state of the file."""
+
+
+def read_records(path: Path) -> Contents:
+    """Every whole record of a file, plain or packed; every complaint names the line."""
+    data = _read_bytes(path)
+    end = data.rfind(b"\n") + 1
+    notes: tuple[str, ...] = ()
+    if end < len(data):
+        notes = (f"The last line of {path.name} is cut off (the run was killed while writing it) and was left out.",)
+    lines = enumerate(_decoded(data[:end], path).split("\n"), start=1)
+    return Contents(tuple(_record(line, f"{path} line {number}") for number, line in lines if line.strip()), end, notes)
+
+
+def _record(line: str, where: str) -> Record:
+    try:
+        values = json.loads(line)
+    except json.JSONDecodeError as error:
+        fail(where, "must be one JSON object", f"broken at column {error.colno} ({error.msg})", REPAIR)
+    if not isinstance(values, dict):
+        fail(where, "must be one JSON object", f"a {type(values).__name__}", REPAIR)
+    if values.get("schema") not in (WITHOUT_DIGEST, SCHEMA):
+        hint = "The records were written by another version of the library."
+        fail(f"{where}: schema", f"must be {WITHOUT_DIGEST} or {SCHEMA}", repr(values.get("schema")), hint)
+    digest = values.pop("digest", None)
+    if values.pop("schema") == SCHEMA and digest != stable_hash({"schema": SCHEMA, **values}):
+        rule = f"must be that of its content (run {values.get('key')})"
+        fail(f"{where}: digest", rule, "another: the line was changed after it was written", REPAIR)
+    return parse(Record, values, f"{where}:")
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except FileNotFoundError:
+        hint = "Run the experiment first, or give the folder that holds its records."
+        fail(str(path), "must exist", "missing", hint)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        fail(str(path), "must be a whole gzip file", f"not ({error})")
+    except OSError as error:
+        fail(str(path), "must be readable", f"not ({error.strerror})")
+
+
+def _decoded(data: bytes, path: Path) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        fail(str(path), "must be UTF-8 text", f"binary at byte {error.start}")
 
 
 def check_unpacked(folder: Path) -> None:
     """Packed records can be read, but nothing can be added to them."""
-    packed = folder / f"{FILE_NAME}.gz"
-    if packed.is_file() and not (folder / FILE_NAME).is_file():
+    packed = folder / f"{RECORDS}.gz"
+    if packed.is_file() and not (folder / RECORDS).is_file():
         fail(str(packed), "must be unpacked before the run can go on", "packed", f"Run: gunzip {packed}")
 
 
@@ -146,15 +274,13 @@ class RecordFile:
     """The records of an output folder, in memory by key, and on disk as they come."""
 
     def __init__(self, folder: Path) -> None:
-        self.path = folder / FILE_NAME
-        self.by_key: dict[str, Record] = {}
-        whole = 0
+        self.path = folder / RECORDS
         check_unpacked(folder)
-        for record, end in _lines(self.path):
-            self.by_key[record["key"]] = record
-            whole = end
-        if self.path.is_file() and self.path.stat().st_size > whole:
-            os.truncate(self.path, whole)
+        stored = read_records(self.path) if self.path.is_file() else Contents((), 0)
+        self.by_key = {record.key: record for record in stored.records}
+        self.notes = stored.notes
+        if stored.notes:
+            os.truncate(self.path, stored.whole)
 
     def __contains__(self, key: str) -> bool:
         return key in self.by_key
@@ -164,15 +290,14 @@ class RecordFile:
 
     def append(self, record: Record) -> None:
         """Write one record; a key that is there already is not written again."""
-        if record["key"] in self.by_key:
+        if record.key in self.by_key:
             return
-        line = (json.dumps(record, allow_nan=False, separators=(",", ":")) + "\n").encode()
+        line = record.line()
         handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
             before = os.fstat(handle).st_size
             try:
-                written = os.write(handle, line)
-                if written != len(line):
+                if os.write(handle, line) != len(line):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
                 os.fsync(handle)
             except OSError:
@@ -180,4 +305,92 @@ class RecordFile:
                 raise
         finally:
             os.close(handle)
-        self.by_key[record["key"]] = record
+        self.by_key[record.key] = record
+
+
+# ---------------------------------------------------------------------- a folder of records
+
+
+@dataclass(frozen=True)
+class Run:
+    """All that is known about one output folder."""
+
+    folder: Path
+    experiment: str
+    final: tuple[Record, ...]
+    search: tuple[Record, ...]
+    info: Mapping[str, Any]
+    """What ``run.json`` says."""
+    notes: tuple[str, ...] = field(default=())
+    """What a reader should know about the state of the files."""
+    records: str = RECORDS
+    """The name of the file that the records are in."""
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Methods with final records, in the order of the tables."""
+        return tuple(sorted({record.method for record in self.final}, key=method_order))
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Seeds with final records."""
+        return tuple(sorted({record.seed for record in self.final}))
+
+    @property
+    def noises(self) -> tuple[float | None, ...]:
+        """Noise levels with final records, rising."""
+        return tuple(
+            sorted({record.noise for record in self.final}, key=lambda noise: (noise is not None, noise or 0.0))
+        )
+
+    @property
+    def groups(self) -> tuple[str | None, ...]:
+        """Classes with final records, or ``(None,)``."""
+        return tuple(sorted({record.group for record in self.final}, key=group_order))
+
+
+def method_order(method: str) -> tuple[int, str]:
+    """Known methods first, in the order of the papers."""
+    return (METHODS.index(method) if method in METHODS else len(METHODS), method)
+
+
+def group_order(group: str | None) -> tuple[int, float, str]:
+    """Numbers by value, then words by letter."""
+    if group is None:
+        return (0, 0.0, "")
+    number = re.fullmatch(r"-?\d+", group)
+    return (1, float(group), "") if number else (2, 0.0, group)
+
+
+def load_run(folder: Path) -> Run:
+    """Read and check a folder; every complaint names the file and the line."""
+    packed, plain = folder / f"{RECORDS}.gz", folder / RECORDS
+    path = packed if packed.is_file() and not plain.is_file() else plain
+    stored = read_records(path)
+    if not stored.records:
+        fail(str(path), "must hold at least one record", "empty", "Run the experiment first.")
+    experiment, *others = dict.fromkeys(record.experiment for record in stored.records)
+    if others:
+        rule = f"must belong to one experiment, {experiment!r}"
+        fail(str(path), rule, f"also of {others[0]!r}", "Use one output folder for each experiment.")
+    info = read_info(folder) or {}
+    if info.get("experiment", experiment) != experiment:
+        rule = f"must name the experiment of the records, {experiment!r}"
+        fail(str(folder / RUN_FILE), rule, repr(info["experiment"]))
+    notes = list(stored.notes)
+    if not info:
+        notes.append(f"There is no {RUN_FILE} in the folder; the command, the settings and the duration are not known.")
+    final, repeated = _last_of_each(record for record in stored.records if record.stage == "final")
+    if repeated:
+        notes.append(f"{repeated} finished runs are stored more than once; the last one counts.")
+    search = tuple(record for record in stored.records if record.stage == "search")
+    return Run(folder, experiment, final, search, info, tuple(notes), path.name)
+
+
+def _last_of_each(records: Iterable[Record]) -> tuple[tuple[Record, ...], int]:
+    kept: dict[tuple[object, ...], Record] = {}
+    repeated = 0
+    for record in records:
+        repeated += record.place in kept
+        kept[record.place] = record
+    return tuple(kept.values()), repeated

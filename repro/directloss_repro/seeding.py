@@ -14,6 +14,14 @@ import torch
 
 T = TypeVar("T")
 
+SEARCH_SEED = 1000
+"""Seeds of search runs start here, seeds of final runs at 0: they never meet."""
+
+
+def stage_of(seed: int) -> str:
+    """``search`` or ``final``: a seed belongs to one of them."""
+    return "search" if seed >= SEARCH_SEED else "final"
+
 
 def derive(*parts: object) -> int:
     """A seed of 63 bits from anything that has a stable text.

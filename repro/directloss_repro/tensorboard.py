@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,8 +31,7 @@ ENDED = ".ended"
 def check_installed() -> None:
     """TensorBoard is an extra."""
     if find_spec("tensorboard") is None:
-        hint = 'Install it with: pip install "directloss[integrations]"'
-        fail("--tensorboard", "needs the package tensorboard", "not installed", hint)
+        fail("--tensorboard", "needs the package tensorboard", "not installed", "Run: pip install tensorboard")
 
 
 class Board:
@@ -77,7 +76,7 @@ def board_of(root: str | None, spec: RunSpec, key: str, iterations: int, number:
     """The board of a run, for each round of training; None where nobody asked for it."""
     if root is None:
         return None
-    name = run_name(spec.stage, spec.method, spec.noise, spec.label, spec.seed, key)
+    name = run_name(spec.stage, spec.method, spec.noise, spec.group, spec.seed, key)
     return Board(Path(root) / (f"{name}-round-{number}" if number else name), max(1, iterations // POINTS))
 
 
@@ -105,8 +104,9 @@ class Results:
 
     def add(self, record: Record) -> None:
         """Settings and results for TensorBoard's table, and the curve, if the run was done without a board."""
-        names = ("stage", "method", "noise", "class", "seed", "key")
-        folder = self.root / run_name(*(record[name] for name in names))
+        folder = self.root / run_name(
+            record.stage, record.method, record.noise or 0.0, record.group, record.seed, record.key
+        )
         there = [path.name for path in folder.glob("*tfevents*")] if folder.is_dir() else []
         if any(name.endswith(ENDED) for name in there):
             return
@@ -116,7 +116,7 @@ class Results:
             writer = _writer(Path(elsewhere))
             _write_results(writer, record)
             if not there:
-                _write_curve(writer, record["curve"])
+                _write_curve(writer, record.curve)
             writer.close()
             (file,) = Path(elsewhere).iterdir()
             file.replace(folder / (file.name + ENDED))
@@ -125,9 +125,10 @@ class Results:
 def _write_results(writer: SummaryWriter, record: Record) -> None:
     from torch.utils.tensorboard.summary import hparams
 
-    named = {name: record[name] for name in ("method", "seed", "noise", "class") if record[name] is not None}
-    settings = {**named, **record["params"]}
-    results = {f"result/{name}": float(value) for name, value in record["metrics"].items()}
+    all_named = {"method": record.method, "seed": record.seed, "noise": record.noise, "class": record.group}
+    named = {name: value for name, value in all_named.items() if value is not None}
+    settings = {**named, **record.params}
+    results = {f"result/{name}": float(value) for name, value in record.metrics.items()}
     # `SummaryWriter.add_hparams` would put them into one more folder.
     for summary in hparams(settings, results):  # type: ignore[no-untyped-call]
         writer._get_file_writer().add_summary(summary)  # type: ignore[no-untyped-call]
@@ -135,7 +136,7 @@ def _write_results(writer: SummaryWriter, record: Record) -> None:
         writer.add_scalar(name, value, 0)
 
 
-def _write_curve(writer: SummaryWriter, curve: Mapping[str, list[float]]) -> None:
+def _write_curve(writer: SummaryWriter, curve: Mapping[str, Sequence[float]]) -> None:
     for name, values in curve.items():
         if name != "iteration":
             for iteration, value in zip(curve["iteration"], values, strict=True):

@@ -17,12 +17,14 @@ from directloss_repro.data.shown import FILE
 from directloss_repro.experiments import get_experiment
 from directloss_repro.experiments.ablations import ABLATIONS, SIZES
 from directloss_repro.methods import parse_method
-from directloss_repro.records import RunSpec, read_records
+from directloss_repro.records import Record, RunSpec
 from directloss_repro.reports.describe import describe
-from directloss_repro.runner import Job, execute, make_schedule
+from directloss_repro.runner import make_schedule
 
 from directloss import DirectLossError
 from tests.repro.image_files import write_idx, write_mouse
+from tests.repro.tiny import run_once
+from tests.repro.tiny import stored as records_in
 
 AP: dict[str, Any] = {"epochs": 2, "batch_size": 50, "validation": 20, "points": 0, "train_measured": 20, "hidden": [8]}
 CLASSES: dict[str, Any] = {"epochs": 2, "batch_size": 10, "validation": 20, "points": 40, "width": 2}
@@ -37,9 +39,8 @@ def tiny(name: str, folder: Path) -> tuple[EpochConfig, str]:
     return config, str(folder)
 
 
-def run(name: str, config: EpochConfig, root: str, method: str, seed: int = 0) -> dict[str, Any]:
-    params = config.grid(parse_method(method)).points()[0]
-    return execute(Job(RunSpec(name, "final", method, seed, 0.0, None, params), config, root))
+def run(name: str, config: EpochConfig, root: str, method: str, seed: int = 0) -> Record:
+    return run_once(name, config, method, root, seed)
 
 
 @pytest.mark.filterwarnings("ignore:.*contradict themselves")
@@ -48,14 +49,14 @@ def test_every_method_trains_on_small_files(name: str, tmp_path: Path) -> None:
     config, root = tiny(name, tmp_path)
     get_experiment(name).check(config, root)
     found = {method: run(name, config, root, method) for method in config.methods}
-    assert all(record["diverged_at"] is None for record in found.values())
-    keys = {record["key"] for record in found.values()}
+    assert all(record.diverged_at is None for record in found.values())
+    keys = {record.key for record in found.values()}
     assert len(keys) == len(config.methods)
     if name == "ablation-ap":
         # They must agree: the same anchors, the same comparisons, the same values.
-        by_hand, found_in_code = found["uniloss-ap"]["metrics"], found["uniloss-ap:automatic"]["metrics"]
+        by_hand, found_in_code = found["uniloss-ap"].metrics, found["uniloss-ap:automatic"].metrics
         assert found_in_code == pytest.approx(by_hand, abs=1e-5)
-        assert found["uniloss-ap:control"]["metrics"] != by_hand
+        assert found["uniloss-ap:control"].metrics != by_hand
 
 
 def test_names_of_presets_are_in_their_usual_form() -> None:
@@ -101,7 +102,7 @@ def test_shrunk_images_are_means_of_pixels(generator: torch.Generator) -> None:
     means = images.reshape(2, 1, 14, 2, 14, 2).mean((3, 5))
     with torch.no_grad():
         torch.testing.assert_close(small(images), network(means))
-    with pytest.raises(DirectLossError, match="shrink must be a whole number of at least 1"):
+    with pytest.raises(DirectLossError, match="shrink must be at least 1"):
         config.changed({"shrink": 0})
 
 
@@ -117,12 +118,12 @@ def test_a_stored_config_is_read_again() -> None:
 def test_the_first_seed_leaves_its_keypoints(tmp_path: Path) -> None:
     config, root = tiny("ablation-pose", tmp_path)
     first = run("ablation-pose", config, root, "uniloss-pckh")
-    points = np.array(first["shown"]["points"])
+    points = np.array(first.shown["points"])
     assert points.shape == (3, 17, 2)
     assert points.min() >= 0
     assert points.max() < 8  # heatmaps are four times smaller than images of 32 pixels
     assert "shown" not in run("ablation-pose", config, root, "uniloss-pckh", seed=1)
-    assert json.loads(json.dumps(first["shown"])) == first["shown"]
+    assert json.loads(json.dumps(first.shown)) == first.shown
 
 
 def test_the_command_stores_frames_and_a_resumed_one_again(tmp_path: Path) -> None:
@@ -131,7 +132,7 @@ def test_the_command_stores_frames_and_a_resumed_one_again(tmp_path: Path) -> No
     words = [
         sys.executable,
         "-m",
-        "directloss_repro",
+        "directloss",
         "reproduce",
         "ablation-pose",
         "--out",
@@ -151,7 +152,7 @@ def test_the_command_stores_frames_and_a_resumed_one_again(tmp_path: Path) -> No
     command(*options)
     picture = out / "figures" / "frames-val-pck.png"
     assert picture.is_file()
-    before = {record["key"]: record["shown"] for record in read_records(out)}
+    before = {key: record["shown"] for key, record in records_in(out).items()}
     assert len(before) == 2
     stored = (out / FILE).read_bytes()
     picture.unlink()
@@ -159,6 +160,6 @@ def test_the_command_stores_frames_and_a_resumed_one_again(tmp_path: Path) -> No
     command("--resume", "--seeds", "2")
     assert (out / FILE).read_bytes() == stored
     assert picture.is_file()
-    after = {record["key"]: record.get("shown") for record in read_records(out)}
+    after = {key: record["shown"] for key, record in records_in(out).items()}
     assert len(after) == 4
     assert {key: after[key] for key in before} == before

@@ -16,9 +16,8 @@ import pytest
 import torch
 from directloss_repro.checkpoint import FORMAT, Checkpoint
 from directloss_repro.data import Part
-from directloss_repro.schedule import Schedule
 from directloss_repro.seeding import generator, seeded
-from directloss_repro.training import Trained, train
+from directloss_repro.training import Schedule, Trained, train
 from torch import Tensor, nn
 
 from directloss import DirectLossError

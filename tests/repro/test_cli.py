@@ -4,39 +4,31 @@ from __future__ import annotations
 
 import gzip
 import io
-import itertools
 import json
 import os
 import shlex
 import signal
-import sqlite3
 import subprocess
 import sys
+import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
-from directloss_repro.checkpoint import Checkpoint
-from directloss_repro.cli import app
-from directloss_repro.cli.completing import METRICS
-from directloss_repro.config import Config
+from directloss_repro import progress
+from directloss_repro.campaign import Campaign
+from directloss_repro.cli import app, completing
 from directloss_repro.experiments import EXPERIMENTS
-from directloss_repro.pool import Pool
-from directloss_repro.progress import Display, Standing, span
-from directloss_repro.records import RecordFile, RunSpec
-from directloss_repro.runner import Job
-from directloss_repro.search import GridQueue, plain_errors
+from directloss_repro.methods import parse_method
+from directloss_repro.progress import Display, Heartbeat, Standing, span
+from directloss_repro.records import Record, RecordFile, RunSpec
+from directloss_repro.runner import Training, campaign_of
 from directloss_repro.session import Request
-from directloss_repro.tabular.measures import get_measure
-from optuna.exceptions import StorageInternalError
 from rich.console import Console
-from sqlalchemy.exc import OperationalError
 from typer.testing import CliRunner, Result
 
 import directloss
-from directloss import DirectLossError
 from directloss.cli.app import ORDER
-from tests.repro.tiny import OPTIONS, RUNS, SETTINGS, stored
+from tests.repro.tiny import OPTIONS, RUNS, stored
 
 
 def call(*words: object) -> Result:
@@ -49,14 +41,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
     result = call(*OPTIONS, "--workers", 1, "--out", folder)
     assert result.exit_code == 0, result.output
     return folder, result
-
-
-class Unwritable(Job):
-    """A job that has no place to write to."""
-
-    def run(self) -> dict[str, Any]:
-        Checkpoint(Path(self.checkpoints or ""), "key").save({})
-        return {}
 
 
 # ---------------------------------------------------------------------- what goes well
@@ -78,17 +62,15 @@ def test_help_is_there_for_everything(command: list[str]) -> None:
 def test_commands_stand_in_the_order_in_which_one_meets_them() -> None:
     lines = call("--help").output.split("Commands")[1].splitlines()
     found = [words[1] for line in lines if len(words := line.split()) > 2 and words[1] in ORDER]
-    assert found == list(ORDER)
+    assert found == [name for name in ORDER if name in found]
+    assert {"list", "reproduce", "report", "data"} <= set(found)
 
 
 COMPLETIONS: list[tuple[str, list[str]]] = [
     ("directloss reproduce rob", ["robustness"]),
-    ("directloss reproduce robustness --preset ", ["quick", "paper"]),
-    ("directloss reproduce pose --preset s", ["small"]),
+    ("directloss reproduce robustness --preset ", ["quick", "small", "paper"]),
     ("directloss reproduce robustness --methods pos-ap,x", ["pos-ap,x-ent"]),
-    ("directloss reproduce mnist-ap --methods uni", ["uniloss-ap"]),
-    ("directloss fit rows.csv --metric nd", ["ndcg", "ndcg@10"]),
-    ("directloss fit rows.csv --compare hinge-a", ["hinge-ap"]),
+    ("directloss reproduce mnist-ap --methods uniloss-a", ["uniloss-ap", "uniloss-accuracy"]),
 ]
 
 
@@ -98,13 +80,26 @@ def test_the_shell_completes(line: str, offered: list[str]) -> None:
     assert CliRunner(env=words).invoke(app, [], prog_name="directloss").output.split() == offered
 
 
-def test_metrics_that_are_offered_are_known() -> None:
-    assert [get_measure(name).name for name in METRICS] == list(METRICS)
+def test_what_is_offered_is_what_there_is() -> None:
+    assert tuple(EXPERIMENTS) == completing.NAMES
+    assert set(completing.PRESETS) == {preset for one in EXPERIMENTS.values() for preset in one.presets}
+    assert [parse_method(name).name for name in completing.METHODS] == list(completing.METHODS)
+
+
+SLOW = ("pandas", "matplotlib", "pydantic", "distributed", "sklearn", "directloss_repro.experiments")
+
+
+def test_commands_import_nothing_slow() -> None:
+    """So that ``--help`` answers at once."""
+    script = f"import sys, directloss_repro.cli; print([name for name in {SLOW} if name in sys.modules])"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 def test_help_names_experiments_and_options() -> None:
     text = call("reproduce", "--help").output
-    for word in (*EXPERIMENTS, "--preset", "--methods", "--seeds", "--noise", "--resume", "--workers", "--storage"):
+    for word in (*EXPERIMENTS, "--preset", "--methods", "--seeds", "--noise", "--resume", "--workers", "--cluster"):
         assert word in text
 
 
@@ -174,11 +169,10 @@ def test_the_stored_command_asks_for_the_same_run(finished: tuple[Path, Result],
 
 
 def test_commands_are_complete() -> None:
-    request = Request("linear", methods=("pos-ap", "x-ent"), noise=(0.0, 0.1), select="val", storage="mysql://a b")
-    command = request.command(Path("runs/a b"), "paper")
+    request = Request("linear", methods=("pos-ap", "x-ent"), noise=(0.0, 0.1), select="val", out=Path("runs/a b"))
+    command = request.command("paper")
     assert command == (
-        "directloss reproduce linear --preset paper --methods pos-ap,x-ent --noise 0,0.1 --select val "
-        "--out 'runs/a b' --storage 'mysql://a b'"
+        "directloss reproduce linear --preset paper --methods pos-ap,x-ent --noise 0,0.1 --select val --out 'runs/a b'"
     )
 
 
@@ -189,32 +183,34 @@ BAD: list[tuple[list[str], str]] = [
     (["reproduce", "robustness", "--preset", "fast"], "--preset must be one of 'quick', 'paper', but it is 'fast'"),
     (["reproduce", "robustness", "--methods", "pos-ap,hing-ap"], "Did you mean 'hinge-ap'"),
     (["reproduce", "robustness", "--methods", "pos-apple"], "task must be a known name"),
-    (["reproduce", "robustness", "--methods", ","], "methods must name at least one"),
-    (["reproduce", "robustness", "--methods", "x-ent,x-ent"], "methods must name each once"),
+    (["reproduce", "robustness", "--methods", ","], "methods must have at least one, and each once"),
+    (["reproduce", "robustness", "--methods", "x-ent,x-ent"], "methods must have at least one, and each once"),
     (["reproduce", "robustness", "--methods", "x-ent:batch=8"], "methods must have no option 'batch' here"),
-    (["reproduce", "robustness", "--seeds", "0"], "seeds must be a whole number from 1 to 1000"),
-    (["reproduce", "robustness", "--set", "momentum=NaN"], "momentum must be a number from 0 to below 1"),
-    (["reproduce", "robustness", "--set", "deviation=Infinity"], "deviation must be positive and finite"),
-    (["reproduce", "robustness", "--set", "train_points=-5"], "train_points must be a whole number of at least 1"),
-    (["reproduce", "synthetic", "--set", "positive_share=2"], "positive_share must be a share above 0 and below 1"),
+    (["reproduce", "robustness", "--seeds", "0"], "config seeds must be at least 1, but it is 0"),
+    (["reproduce", "robustness", "--set", "momentum=NaN"], "config momentum must be finite, but it is nan"),
+    (["reproduce", "robustness", "--set", "deviation=Infinity"], "config deviation must be finite, but it is inf"),
+    (["reproduce", "robustness", "--set", "train_points=-5"], "config train_points must be at least 1, but it is -5"),
+    (["reproduce", "synthetic", "--set", "positive_share=2"], "config positive_share must be below 1, but it is 2"),
     (["reproduce", "robustness", "--seeds", "many"], "Invalid value for '--seeds'"),
-    (
-        ["reproduce", "robustness", "--noise", "20"],
-        "noise must be shares of flipped labels from 0 to 0.5, but it is 20.0",
-    ),
+    (["reproduce", "robustness", "--noise", "20"], "config noise must be at most 0.5, but it is 20.0"),
     (["reproduce", "robustness", "--noise", "a lot"], "--noise must be numbers such as 0,0.2"),
-    (["reproduce", "robustness", "--select", "test"], "select_on must be one of 'train', 'val'"),
+    (["reproduce", "robustness", "--select", "test"], "config select_on must be 'train' or 'val', but it is 'test'"),
     (["reproduce", "robustness", "--workers", "0"], "--workers must be a whole number of at least 1"),
     (["reproduce", "robustness", "--set", "iterations"], "--set must have the form KEY=VALUE"),
     (["reproduce", "robustness", "--set", "iteration=5"], "Did you mean 'iterations'"),
-    (["reproduce", "robustness", "--set", "iterations=few"], "config 'iterations' must be of type int"),
+    (
+        ["reproduce", "robustness", "--set", "iterations=few"],
+        "config iterations must be a whole number, but",
+    ),
     (
         ["reproduce", "robustness", "--data-root", "."],
         "--data-root must be left out: 'robustness' draws its data itself",
     ),
     (["reproduce", "digits-noise", "--data-root", "nowhere"], "--data-root must be a folder with the four MNIST files"),
     (["reproduce", "robustness", "--resume"], "--resume needs an --out folder that holds a run"),
-    (["reproduce", "robustness", "--storage", "nonsense"], "--storage must be a storage that optuna can open"),
+    (["reproduce", "robustness", "--cluster", "nonsense:1:2"], "--cluster must be the address of a Dask scheduler"),
+    (["reproduce", "robustness", "--out", "/dev/null/run"], "--out must be a folder that can be made and written"),
+    (["reproduce", "robustness", "--out", "/proc/none/run"], "--out must be a folder that can be made and written"),
     (["reproduce"], "Missing argument 'NAME'"),
     (["reproduce", "robustness", "--nois", "0.2"], "No such option"),
     (["report", "nowhere"], "must exist, but it is missing"),
@@ -231,6 +227,7 @@ def test_bad_input_is_explained(
     assert result.exit_code == 2, result.output
     assert message in " ".join(result.output.split())
     assert "Traceback" not in result.output
+    assert "What is finished is stored" not in result.output
     assert list(tmp_path.iterdir()) == [], "nothing may be left behind"
 
 
@@ -264,50 +261,16 @@ def test_a_full_disk_is_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert "records.jsonl cannot be read or written: No space left on device." in " ".join(result.output.split())
 
 
-def test_a_full_disk_under_the_storage_is_a_message_and_the_run_goes_on_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_record_that_was_changed_by_hand_stops_a_resumed_run(finished: tuple[Path, Result], tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    bring, calls = GridQueue.bring, itertools.count()
-
-    def full(self: GridQueue, *what: Any) -> None:
-        if next(calls) == 3:
-            raise StorageInternalError("An exception is raised during the commit.") from OperationalError(
-                "COMMIT", None, sqlite3.OperationalError("database or disk is full")
-            )
-        bring(self, *what)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(GridQueue, "bring", full)
-        result = call(*OPTIONS, "--workers", 1, "--out", folder)
-    assert result.exit_code == 2, result.output
-    text = " ".join(result.output.split())
-    assert "Error: The storage of the trials cannot be read or written: No space left on device." in text
-    assert f"go on with: directloss reproduce robustness --out {folder} --resume" in text
-    assert len(stored(folder)) == 4
-    again = call("reproduce", "robustness", "--out", folder, "--resume", "--workers", 1)
-    assert again.exit_code == 0, again.output
-    assert len(stored(folder)) == RUNS
-
-
-def test_other_errors_of_a_storage_are_a_sentence() -> None:
-    with pytest.raises(DirectLossError, match="--storage must be there as long as the run") as caught, plain_errors():
-        raise StorageInternalError("in the middle") from OSError("gone away")
-    assert "It said: gone away" in str(caught.value)
-
-
-def test_a_disk_that_is_full_for_a_worker_is_the_same_message(tmp_path: Path) -> None:
-    """A worker's error of the system arrives as it is: here a folder that cannot be made, because a file is there."""
-    (tmp_path / "file").write_text("")
-    config = EXPERIMENTS["robustness"].config("quick").changed({**SETTINGS, "iterations": 2})
-    spec = RunSpec("robustness", "final", "x-ent", 0, 0.0, None, {"learning_rate": 0.1, "weight_decay": 0.0})
-    pool = Pool(2)
-    try:
-        pool.submit(Unwritable(spec, config, checkpoints=str(tmp_path / "file")))
-        with pytest.raises(FileExistsError):
-            pool.collect()
-    finally:
-        pool.stop()
+    folder.mkdir()
+    (folder / "run.json").write_bytes((finished[0] / "run.json").read_bytes())
+    text = (finished[0] / "records.jsonl").read_text()
+    (folder / "records.jsonl").write_text(text.replace('"train_ap":0.', '"train_ap":0.9', 1))
+    for command in (["reproduce", "robustness", "--out", folder, "--resume", "--workers", 1], ["report", folder]):
+        result = call(*command)
+        assert result.exit_code == 2
+        assert "records.jsonl line 1: digest must be that of its content" in " ".join(result.output.split())
 
 
 def test_a_run_that_came_to_nothing_does_not_block_its_folder(tmp_path: Path) -> None:
@@ -316,8 +279,8 @@ def test_a_run_that_came_to_nothing_does_not_block_its_folder(tmp_path: Path) ->
     refused = call(*OPTIONS, "--set", "deviation=0.001", "--workers", 1, "--out", folder)
     assert refused.exit_code == 2
     assert "data must have items of both labels" in refused.output
-    for other in (["reproduce", "linear"], ["fit", "rows.csv", "--metric", "ap"]):
-        assert "--out must be a new or empty folder" in " ".join(call(*other, "--out", folder).output.split())
+    other = call("reproduce", "linear", "--out", folder)
+    assert "--out must be a new or empty folder" in " ".join(other.output.split())
     mended = call(*OPTIONS, "--workers", 1, "--out", folder)
     assert mended.exit_code == 0, mended.output
     assert len(stored(folder)) == RUNS
@@ -329,7 +292,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "200"}
     with subprocess.Popen(
-        [sys.executable, "-m", "directloss_repro", *OPTIONS, "--workers", "1", "--seeds", "40", "--out", str(folder)],
+        [sys.executable, "-m", "directloss", *OPTIONS, "--workers", "1", "--seeds", "40", "--out", str(folder)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -352,18 +315,21 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- progress
 
 
-def record(stage: str, method: str, ap: float, noise: float = 0.0, label: str | None = None) -> dict[str, object]:
+def record(stage: str, method: str, ap: float, noise: float = 0.0, label: str | None = None) -> Record:
     metrics = {"train_ap": ap} if stage == "search" else {"train_ap": ap, "test_ap": ap}
-    return {"stage": stage, "method": method, "noise": noise, "seed": 0, "class": label, "metrics": metrics}
+    return Record(experiment="x", stage=stage, method=method, seed=0, noise=noise, group=label, metrics=metrics)
 
 
-def config() -> Config:
-    changes = {"methods": ["pos-ap", "x-ent"], "noise": [0.0, 0.2], "select_on": "train"}
-    return EXPERIMENTS["robustness"].config("quick").changed(changes)
+def shown(seeds: int = 1) -> Campaign:
+    changes = {"methods": ["pos-ap", "x-ent"], "noise": [0.0, 0.2], "select_on": "train", "seeds": seeds}
+    one = {"learning_rate": [0.1], "epsilon": [1.0]}
+    config = EXPERIMENTS["robustness"].config("quick")
+    grids = {"direct": one, "hinge": one, "plain": {"learning_rate": [0.1]}}
+    return campaign_of(Training("robustness", config.changed({**changes, **grids})))
 
 
 def test_standing_keeps_the_best_of_each_class_and_level() -> None:
-    standing = Standing(config())
+    standing = Standing(shown())
     for ap, label in ((0.5, "a"), (0.7, "a"), (0.6, "a"), (0.9, "b")):
         standing.add(record("search", "pos-ap", ap, 0.2, label))
     standing.add(record("final", "pos-ap", 0.6, 0.2))
@@ -377,9 +343,9 @@ def test_standing_keeps_the_best_of_each_class_and_level() -> None:
 def test_a_terminal_gets_one_live_display() -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=120, color_system=None)
-    with Display(console, "robustness", 4, Standing(config()), [record("search", "pos-ap", 0.5)]) as display:
-        display.add(record("search", "pos-ap", 0.75))
-        display.add(record("final", "x-ent", 0.25, 0.2))
+    with Display(console, "robustness", shown(), [record("search", "pos-ap", 0.5)]) as display:
+        display.finished(record("search", "pos-ap", 0.75))
+        display.finished(record("final", "x-ent", 0.25, 0.2))
     last = screen.getvalue()
     assert "3/4" in last
     assert "0.750" in last
@@ -389,26 +355,44 @@ def test_a_terminal_gets_one_live_display() -> None:
 
 def test_elsewhere_there_are_plain_lines() -> None:
     screen = io.StringIO()
-    with Display(Console(file=screen, width=40), "robustness", 3, Standing(config()), []) as display:
-        display.add(record("search", "pos-ap", 0.65))
-        display.add(record("search", "pos-ap", 0.75))
-        display.add(record("final", "pos-ap", 0.5, label="7"))
+    with Display(Console(file=screen, width=40), "robustness", shown()) as display:
+        display.finished(record("search", "pos-ap", 0.65))
+        display.finished(record("search", "pos-ap", 0.75))
+        display.finished(record("final", "pos-ap", 0.5, label="7"))
     lines = screen.getvalue().splitlines()
-    assert lines[0] == "robustness: 3 of 3 runs to do"
-    assert lines[1] == "[1/3] search pos-ap, noise 0, seed 0; best train_ap: pos-ap 0.650"
-    assert lines[2].startswith("[2/3] search pos-ap, noise 0, seed 0; about ")
+    assert lines[0] == "robustness: 4 of 4 runs to do"
+    assert lines[1] == "[1/4] search pos-ap, noise 0, seed 0; best train_ap: pos-ap 0.650"
+    assert lines[2].startswith("[2/4] search pos-ap, noise 0, seed 0; about ")
     assert lines[2].endswith("best train_ap: pos-ap 0.750")
-    assert lines[3] == "[3/3] final pos-ap, noise 0, seed 0, class 7; test_ap: 0.500"
+    assert lines[3].startswith("[3/4] final pos-ap, noise 0, seed 0, class 7; ")
+    assert lines[3].endswith("test_ap: 0.500")
+
+
+def test_after_half_a_minute_of_silence_it_says_what_is_under_way() -> None:
+    """In a file, too: whoever looks into it sees that the run is alive."""
+    assert progress.SILENCE <= 30
+    screen = io.StringIO()
+    display = Display(Console(file=screen, width=40), "robustness", shown())
+    display.began(RunSpec("x", "final", "pos-ap", 3, 0.2, None, {}))
+    display._beat()
+    assert screen.getvalue() == "[0/4] under way: final pos-ap, noise 0.2, seed 3\n"
+
+
+def test_a_heart_beats_again_and_again() -> None:
+    beats = threading.Semaphore(0)
+    with Heartbeat(beats.release, every=0.01):
+        assert beats.acquire(timeout=60)
+        assert beats.acquire(timeout=60)
 
 
 def test_the_time_until_the_first_run_is_not_the_time_of_a_run() -> None:
     """Processes start and data is read before it, once."""
-    display = Display(Console(file=io.StringIO()), "robustness", 12, Standing(config()), [])
-    display.began -= 1000
-    display.add(record("search", "pos-ap", 0.65))
+    display = Display(Console(file=io.StringIO()), "robustness", shown(3))
+    display.clock -= 1000
+    display.finished(record("search", "pos-ap", 0.65))
     assert display.time_left() == ""
-    display.began -= 200
-    display.add(record("search", "pos-ap", 0.65))
+    display.clock -= 200
+    display.finished(record("search", "pos-ap", 0.65))
     assert display.time_left().startswith("about 33 min")
 
 

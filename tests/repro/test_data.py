@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gzip
 import struct
 from pathlib import Path
@@ -150,7 +149,7 @@ def test_mnist_takes_the_place_of_digits(tmp_path: Path) -> None:
 
 def test_mnist_without_a_folder_is_refused() -> None:
     experiment = EXPERIMENTS["digits-noise"]
-    config = dataclasses.replace(experiment.config("quick"), images="mnist")
+    config = experiment.config("quick").but(images="mnist")
     with pytest.raises(DirectLossError, match="--data-root must name the folder with the MNIST files"):
         experiment.data(config, Source(0, "3"))
 

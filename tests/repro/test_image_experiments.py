@@ -13,22 +13,20 @@ from typing import Any
 
 import pytest
 import torch
-from directloss_repro.campaign import Campaign
-from directloss_repro.checkpoint import FOLDER
+from directloss_repro.campaign import Cell
 from directloss_repro.config import EpochConfig
 from directloss_repro.data import Part, Split
 from directloss_repro.evaluation import measure
 from directloss_repro.experiments import Source, get_experiment
 from directloss_repro.methods import parse_method
-from directloss_repro.pool import Pool
-from directloss_repro.records import RecordFile, RunSpec, read_records
-from directloss_repro.runner import Job, execute, make_schedule
-from directloss_repro.search import close_storage, open_storage
-from directloss_repro.session import Request, make_plan
+from directloss_repro.records import RunSpec, load_run
+from directloss_repro.runner import Training, make_schedule
+from directloss_repro.session import CHECKPOINTS, Request, carry_out, check_request
+from rich.console import Console
 
 from directloss import DirectLossError
 from tests.repro.image_files import write_cifar, write_idx, write_mouse, write_mpii
-from tests.repro.tiny import stored
+from tests.repro.tiny import run_once, stored
 
 ROOT = Path(__file__).parents[2]
 TINY: dict[str, Any] = {"epochs": 2, "batch_size": 10, "validation": 20, "points": 40, "train_measured": 20}
@@ -58,44 +56,39 @@ def tiny(case: str, folder: Path, **changes: Any) -> tuple[str, EpochConfig, str
     return name, config, str(folder)
 
 
-def job(name: str, config: EpochConfig, root: str, method: str, stage: str = "final") -> Job:
-    params = config.grid(parse_method(method)).points()[0]
-    return Job(RunSpec(name, stage, method, 0, 0.0, None, params), config, root)
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_runs_on_small_files(case: str, tmp_path: Path) -> None:
     name, config, root = tiny(case, tmp_path)
     get_experiment(name).check(config, root)
     method = "mse-1" if name == "pose" else "x-ent"
-    record = execute(job(name, config, root, method))
+    record = run_once(name, config, method, root)
     metric = CASES[case][2]
     wanted = {f"{part}_{metric}" for part in ("train", "val", "test")} | (
         {"test_accuracy"} if metric == "ap" else set()
     )
-    assert set(record["metrics"]) == wanted
-    steps = {len(points) for points in record["curve"].values()}
+    assert set(record.metrics) == wanted
+    steps = {len(points) for points in record.curve.values()}
     assert steps == {config.epochs + 1}  # before the first epoch and after each
-    assert set(execute(job(name, config, root, method, "search"))["metrics"]) == {f"train_{metric}", f"val_{metric}"}
-    again = execute(job(name, config, root, method))
-    assert {**again, "seconds": 0} == {**record, "seconds": 0}
+    assert set(run_once(name, config, method, root, 1000).metrics) == {f"train_{metric}", f"val_{metric}"}
+    again = run_once(name, config, method, root)
+    assert again == record
 
 
 @pytest.mark.parametrize("case", ["mnist-ap", "cifar10", "pose"])
 def test_uniloss_trains_and_repeats(case: str, tmp_path: Path) -> None:
     name, config, root = tiny(case, tmp_path, anchors=4)
     method = {"mnist-ap": "uniloss-ap", "cifar10": "uniloss-accuracy", "pose": "uniloss-pckh"}[name]
-    first, again = (execute(job(name, config, root, method)) for _ in range(2))
-    assert {**again, "seconds": 0} == {**first, "seconds": 0}
-    assert first["diverged_at"] is None
-    other = execute(job(name, config.changed({"anchors": 2}), root, method))
-    assert other["key"] != first["key"]
+    first, again = (run_once(name, config, method, root) for _ in range(2))
+    assert again == first
+    assert first.diverged_at is None
+    other = run_once(name, config.changed({"anchors": 2}), method, root)
+    assert other.key != first.key
 
 
 def test_training_learns(tmp_path: Path) -> None:
     more = {"plain.learning_rate": [0.05], "epochs": 15, "evaluate_every": 15, "points": 0, "hidden": [16]}
     name, config, root = tiny("mnist-ap", tmp_path, **more)
-    before, after = execute(job(name, config, root, "x-ent"))["curve"]["test_ap"]
+    before, after = run_once(name, config, "x-ent", root).curve["test_ap"]
     assert after > before + 0.3
 
 
@@ -175,10 +168,8 @@ conduct(sys.argv[1], sys.argv[2], loud=True)
 CAMPAIGN = {**TINY, "width": 2, "methods": ["x-ent"], "seeds": 2, "epochs": 3}
 
 
-def conduct(folder: str, root: str, loud: bool = False) -> int:
-    """A whole campaign on Fashion-MNIST in one process; loud about each checkpoint."""
-    config = get_experiment("cifar10").config("quick").changed(CAMPAIGN)
-    storage = open_storage(f"journal:{folder}/search.log")
+def conduct(folder: str, root: str, loud: bool = False) -> None:
+    """All of the command but its report, in one process; loud about each checkpoint."""
     if loud:
         from directloss_repro.checkpoint import Checkpoint
 
@@ -189,28 +180,23 @@ def conduct(folder: str, root: str, loud: bool = False) -> int:
             print(state["iteration"], flush=True)
 
         Checkpoint.save = saying  # type: ignore[method-assign]
-    try:
-        campaign = Campaign("cifar10", config, storage, RecordFile(Path(folder)), root, metric="accuracy")
-        total = campaign.total
-        campaign.run(Pool(1))
-    finally:
-        close_storage(storage)
-    return total
+    begun = (Path(folder) / "run.json").is_file()
+    request = Request("cifar10", out=Path(folder), data_root=Path(root), settings=CAMPAIGN, workers=1, resume=begun)
+    session = check_request(request)
+    with session.folder:
+        carry_out(session, Console(quiet=True))
 
 
 def test_one_setting_needs_no_search(tmp_path: Path) -> None:
     root, folder = write_idx(tmp_path / "data"), tmp_path / "run"
-    folder.mkdir()
-    assert conduct(str(folder), str(root)) == 2
-    assert [record["stage"] for record in read_records(folder)] == ["final", "final"]
-    assert not (folder / FOLDER).exists()
+    conduct(str(folder), str(root))
+    assert [record["stage"] for record in stored(folder).values()] == ["final", "final"]
+    assert not (folder / CHECKPOINTS).exists()
 
 
 def test_a_campaign_killed_in_the_middle_of_a_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     root = write_idx(tmp_path / "data")
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    for folder in (whole, killed):
-        folder.mkdir()
     conduct(str(whole), str(root))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", SCRIPT, str(killed), str(root)]
@@ -221,16 +207,16 @@ def test_a_campaign_killed_in_the_middle_of_a_run_goes_on_from_its_checkpoint(tm
                 break
         process.kill()
     assert process.returncode == -signal.SIGKILL
-    left = list((killed / FOLDER).glob("*.pt"))
+    left = list((killed / CHECKPOINTS).glob("*.pt"))
     assert len(left) == 1
     conduct(str(killed), str(root))
     assert stored(killed) == stored(whole)
-    assert not (killed / FOLDER).exists()
+    assert not (killed / CHECKPOINTS).exists()
 
 
 def test_the_command_from_data_to_report_and_on(tmp_path: Path) -> None:
     root, out = write_idx(tmp_path / "data"), tmp_path / "run"
-    command = [sys.executable, "-m", "directloss_repro", "reproduce", "cifar10"]
+    command = [sys.executable, "-m", "directloss", "reproduce", "cifar10"]
     options = ["--dataset", "fashion-mnist", "--data-root", str(root), "--out", str(out), "--workers", "1"]
     for key, value in {**TINY, "width": 2}.items():
         options += ["--set", f"{key}={json.dumps(value)}"]
@@ -247,7 +233,7 @@ def test_the_command_from_data_to_report_and_on(tmp_path: Path) -> None:
     assert "test_ap" not in page
     assert (out / "figures" / "epochs-accuracy.svg").is_file()
     run("--out", str(out), "--resume", "--seeds", "3", "--workers", "1")
-    assert len(read_records(out)) == 3
+    assert len(stored(out)) == 3
     other = write_idx(tmp_path / "other", train=121)
     words = [*command, "--out", str(out), "--resume", "--seeds", "4", "--data-root", str(other)]
     refused = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
@@ -263,13 +249,13 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("cifar10", {"methods": ("uniloss-ap",)}, "must name what can train on scores of classes"),
     ("cifar10", {"methods": ("mse-1",)}, "must name what can train on scores of classes"),
     ("cifar10", {"noise": (0.2,)}, "noise must be 0, because this experiment has no 0/1 labels to flip"),
-    ("cifar10", {"settings": {"iterations": 5}}, "iterations must be 0, because this experiment counts epochs"),
-    ("cifar10", {"settings": {"epochs": 0}}, "epochs must be a whole number of at least 1"),
-    ("cifar10", {"settings": {"batch_size": 0}}, "batch_size must be a whole number of at least 1"),
-    ("cifar10", {"settings": {"fraction": 1.5}}, "fraction must be a share"),
-    ("cifar10", {"settings": {"points": -1}}, "points must be a whole number of at least 0"),
-    ("cifar10", {"settings": {"drops": [0]}}, "drops must be a whole number"),
-    ("cifar10", {"settings": {"width": 0}}, "width must be a whole number"),
+    ("cifar10", {"settings": {"iterations": 5}}, "config iterations must be 0, but it is 5"),
+    ("cifar10", {"settings": {"epochs": 0}}, "config epochs must be at least 1, but it is 0"),
+    ("cifar10", {"settings": {"batch_size": 0}}, "config batch_size must be at least 1"),
+    ("cifar10", {"settings": {"fraction": 1.5}}, "config fraction must be at most 1, but it is 1.5"),
+    ("cifar10", {"settings": {"points": -1}}, "config points must be at least 0"),
+    ("cifar10", {"settings": {"drops": [0]}}, "config drops must be at least 1"),
+    ("cifar10", {"settings": {"width": 0}}, "config width must be at least 1"),
     ("cifar10", {"preset": "tiny"}, "--preset must be one of 'quick', 'small', 'paper'"),
     ("pose", {"methods": ("x-ent",)}, "must name what can train on heatmaps"),
     ("pose", {"settings": {"size": 66}}, "size must be a multiple of 4"),
@@ -285,7 +271,7 @@ def test_bad_requests(name: str, changes: dict[str, Any], message: str, tmp_path
     root = write_idx(tmp_path / "data")
     request = Request(**{"name": name, "out": tmp_path / "run", "data_root": root, **changes})
     with pytest.raises(DirectLossError) as caught:
-        make_plan(request)
+        check_request(request)
     assert message in str(caught.value)
     assert not (tmp_path / "run").exists()
 
@@ -298,13 +284,11 @@ def test_stored_results_are_still_what_comes_out() -> None:
     folder = ROOT / "results" / "linear"
     experiment = get_experiment("linear")
     config = experiment.config_from(json.loads((folder / "run.json").read_text())["config"])
-    records = read_records(folder)
-    for record in records:
-        spec = RunSpec(
-            *(record[name] for name in ("experiment", "stage", "method", "seed", "noise", "class", "params"))
-        )
-        assert spec.key(config.digest()) == record["key"]
-    fast = next(record for record in records if (record["stage"], record["method"]) == ("final", "x-ent"))
-    again = execute(Job(RunSpec("linear", "final", "x-ent", fast["seed"], 0.0, None, fast["params"]), config))
-    assert again["metrics"] == pytest.approx(fast["metrics"], abs=1e-6)
-    assert again["curve"]["test_ap"] == pytest.approx(fast["curve"]["test_ap"], abs=1e-5)
+    run = load_run(folder)
+    for record in (*run.search, *run.final):
+        place = (record.experiment, record.stage, record.method, record.seed, record.noise or 0.0, record.group)
+        assert RunSpec(*place, record.params).key(config.digest()) == record.key
+    fast = next(record for record in run.final if record.method == "x-ent")
+    again = Training("linear", config)(Cell(None, "x-ent"), fast.params, fast.seed)
+    assert again.metrics == pytest.approx(fast.metrics, abs=1e-6)
+    assert again.curve["test_ap"] == pytest.approx(fast.curve["test_ap"], abs=1e-5)

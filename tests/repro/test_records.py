@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from directloss_repro.experiments import get_experiment
 from directloss_repro.folder import Folder
-from directloss_repro.records import RecordFile, RunSpec, commit, make_record, read_records
+from directloss_repro.records import Record, RecordFile, RunSpec, commit, load_run, make_record, read_records
 
 from directloss import DirectLossError
+from tests.repro.fake_records import make_run, record, records, run_info, write_run
 
+RESULTS = Path(__file__).parents[2] / "results"
 SPEC = RunSpec("robustness", "final", "pos-ap", 3, 0.2, None, {"learning_rate": 0.01, "epsilon": "auto"})
 
 
-def record(seed: int = 3) -> dict[str, Any]:
+def new_record(seed: int = 3) -> Record:
     spec = RunSpec("robustness", "final", "pos-ap", seed, 0.2, None, {"learning_rate": 0.01})
-    return make_record(spec, "digest", metrics={"test_ap": 0.5}, curve={}, seconds=1.23456, diverged_at=None)
+    return make_record(spec, "digest", metrics={"test_ap": 0.5}, seconds=1.23456)
 
 
 def test_keys_name_the_run() -> None:
@@ -36,70 +41,233 @@ def test_keys_name_the_run() -> None:
 
 
 def test_a_record_has_what_the_contract_says() -> None:
+    line = json.loads(new_record().line())
     keys = {"schema", "key", "experiment", "stage", "method", "seed", "noise", "class", "params", "metrics", "curve"}
-    assert {*record()} == keys | {"diverged_at", "seconds", "versions"}
-    assert {*record()["versions"]} == {"directloss", "torch", "numpy", "python"}
+    assert {*line} == keys | {"diverged_at", "seconds", "versions", "commit", "shown", "digest"}
+    assert {*line["versions"]} == {"directloss", "torch", "numpy", "python"}
 
 
 def test_records_come_back(tmp_path: Path) -> None:
     file = RecordFile(tmp_path)
-    file.append(record(0))
-    file.append(record(1))
-    file.append(record(1))
-    assert [line["seed"] for line in read_records(tmp_path)] == [0, 1]
+    for seed in (0, 1, 1):
+        file.append(new_record(seed))
+    assert list(read_records(file.path).records) == [new_record(0), new_record(1)]
     again = RecordFile(tmp_path)
     assert len(again) == 2
-    assert record(1)["key"] in again
-    assert record(2)["key"] not in again
+    assert new_record(1).key in again
+    assert new_record(2).key not in again
 
 
 @pytest.mark.parametrize("kept", [1, 20, -1])
-def test_a_torn_last_line_is_dropped(tmp_path: Path, kept: int) -> None:
+def test_a_torn_last_line_is_dropped_and_said(tmp_path: Path, kept: int) -> None:
     file = RecordFile(tmp_path)
-    file.append(record(0))
+    file.append(new_record(0))
     whole = file.path.read_bytes()
-    file.append(record(1))
+    file.append(new_record(1))
     line = file.path.read_bytes()[len(whole) :]
     file.path.write_bytes(whole + line[:kept])
-    assert [r["seed"] for r in read_records(tmp_path)] == [0]
-    again = RecordFile(tmp_path)
+    for notes in (load_run(tmp_path).notes, RecordFile(tmp_path).notes):
+        assert "The last line of records.jsonl is cut off" in notes[0]
     assert file.path.read_bytes() == whole
-    again.append(record(1))
+    RecordFile(tmp_path).append(new_record(1))
     assert file.path.read_bytes() == whole + line
 
 
-@pytest.mark.parametrize("line", ["rubbish", "[1]", '{"schema": 2}', ""])
-def test_a_bad_line_in_the_middle_is_an_error(tmp_path: Path, line: str) -> None:
-    RecordFile(tmp_path).append(record(0))
-    path = tmp_path / "records.jsonl"
-    path.write_text(path.read_text() + line + "\n")
-    with pytest.raises(DirectLossError, match=r"line 2 of .* must be a record of schema 1"):
-        RecordFile(tmp_path)
+CHANGES: list[tuple[str, str]] = [
+    ('"test_ap":0.5', '"test_ap":0.6'),
+    ('"seed":1', '"seed":2'),
+    ('"learning_rate":0.01', '"learning_rate":0.1'),
+    ('"digest":"', '"digest":"0'),
+    ('"seconds":1.235', '"seconds":0.1'),
+]
+
+
+@pytest.mark.parametrize(("old", "new"), CHANGES, ids=[old for old, _ in CHANGES])
+def test_a_line_that_was_changed_is_named_and_refused(tmp_path: Path, old: str, new: str) -> None:
+    file = RecordFile(tmp_path)
+    file.append(new_record(0))
+    file.append(new_record(1))
+    first, second = file.path.read_text().splitlines()
+    assert old in second
+    file.path.write_text(f"{first}\n{second.replace(old, new)}\n")
+    for read in (load_run, RecordFile):
+        with pytest.raises(DirectLossError, match=r"records.jsonl line 2: digest must be .* \(run [0-9a-f]{16}\)"):
+            read(tmp_path)
 
 
 def test_a_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = RecordFile(tmp_path)
-    file.append(record(0))
+    file.append(new_record(0))
     before = file.path.read_bytes()
     write = os.write
     monkeypatch.setattr(os, "write", lambda handle, data: write(handle, data[:10]))
     with pytest.raises(OSError, match="No space left"):
-        file.append(record(1))
+        file.append(new_record(1))
     assert file.path.read_bytes() == before
-    assert record(1)["key"] not in file
+    assert new_record(1).key not in file
 
 
-def test_numbers_that_are_not_json_are_refused(tmp_path: Path) -> None:
-    bad = record()
-    bad["metrics"] = {"test_ap": float("nan")}
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        RecordFile(tmp_path).append(bad)
-    assert read_records(tmp_path) == []
+def test_what_was_not_measured_is_no_number(tmp_path: Path) -> None:
+    curve = {"iteration": [0.0, 1.0], "test_ap": [0.5, float("nan")]}
+    bad = make_record(SPEC, "digest", metrics={"test_ap": float("nan")}, seconds=1.0, curve=curve)
+    RecordFile(tmp_path).append(bad)
+    (again,) = read_records(tmp_path / "records.jsonl").records
+    assert again.metrics == {}
+    assert again.line() == bad.line()
 
 
 def test_commit_is_short_text_or_nothing() -> None:
     found = commit()
     assert found is None or len(found.removesuffix("-dirty")) == 12
+
+
+@pytest.mark.parametrize(
+    "folder", sorted(path.parent for path in RESULTS.glob("*/records.jsonl*")), ids=lambda f: f.name
+)
+def test_stored_results_stay_readable(folder: Path) -> None:
+    run = load_run(folder)
+    assert run.final
+    if run.info:
+        config = get_experiment(run.experiment).config_from(run.info["config"])
+        assert {record.method for record in run.final} <= set(config.methods)
+    assert all(record.key for record in (*run.search, *run.final))
+
+
+# ---------------------------------------------------------------------- reading
+
+
+def test_reads_what_was_written(tmp_path: Path) -> None:
+    run = load_run(make_run(tmp_path, "digits-noise", seeds=2))
+    assert run.methods == ("pos-ap", "hinge-ap", "x-ent")
+    assert run.seeds == (0, 1)
+    assert run.noises == (0.0, 0.1, 0.2, 0.3, 0.4)
+    assert run.groups == tuple("0123456789")
+    assert len(run.final) == 3 * 2 * 5 * 10
+    assert len(run.search) == 3 * 5 * 4
+    assert run.notes == ()
+
+
+def test_packed_records_are_read_as_plain_ones(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, "digits-noise", seeds=2)
+    plain = load_run(folder)
+    packed = folder / "records.jsonl.gz"
+    packed.write_bytes(gzip.compress((folder / "records.jsonl").read_bytes()))
+    (folder / "records.jsonl").unlink()
+    assert load_run(folder).final == plain.final
+    with pytest.raises(DirectLossError, match=r"records.jsonl.gz must be unpacked .* Run: gunzip"):
+        RecordFile(folder)
+    packed.write_bytes(packed.read_bytes()[:100])
+    with pytest.raises(DirectLossError, match=r"records.jsonl.gz must be a whole gzip file"):
+        load_run(folder)
+
+
+def test_classes_that_are_numbers_sort_as_numbers(tmp_path: Path) -> None:
+    lines = [record("digits-noise", "x-ent", 0, group=group) for group in (10, 9, 2)]
+    assert load_run(write_run(tmp_path, lines)).groups == ("2", "9", "10")
+
+
+def changed(**changes: Any) -> dict[str, Any]:
+    return record("synthetic", "pos-ap", 1) | changes
+
+
+def without(key: str) -> dict[str, Any]:
+    return {name: value for name, value in record("synthetic", "pos-ap", 1).items() if name != key}
+
+
+BAD_LINES = [
+    ("{", "line 2 must be one JSON object, but it is broken at column 2"),
+    ('"text"', "line 2 must be one JSON object, but it is a str"),
+    (json.dumps(changed(schema=3)), "line 2: schema must be 1 or 2, but it is 3"),
+    (json.dumps(without("schema")), "line 2: schema must be 1 or 2, but it is None"),
+    (json.dumps(without("method")), "line 2: must have every key, but it is without method"),
+    (json.dumps(changed(method="")), "line 2: method must be a word, but it is ''"),
+    (json.dumps(changed(experiment=3)), "line 2: experiment must be a word, but it is 3"),
+    (json.dumps(changed(stage="middle")), "line 2: stage must be 'search' or 'final', but it is 'middle'"),
+    (json.dumps(changed(seed=1.5)), "line 2: seed must be a whole number, but it is 1.5"),
+    (json.dumps(changed(seed=True)), "line 2: seed must be a whole number, but it is True"),
+    (json.dumps(changed(noise="much")), "line 2: noise must be a number, but it is 'much'"),
+    (json.dumps(changed(**{"class": [1]})), "line 2: class must be a word, but it is [1]"),
+    (json.dumps(changed(params=[1])), "line 2: params must be an object, but it is [1]"),
+    (json.dumps(without("metrics")), "line 2: must have every key, but it is without metrics"),
+    (json.dumps(changed(metrics={"test_ap": "high"})), "line 2: metrics.test_ap must be a number, but it is 'high'"),
+    (json.dumps(changed(curve={"test_ap": 1})), "line 2: curve.test_ap must be a list, but it is 1"),
+    (
+        json.dumps(changed(curve={"iteration": [0, 1], "test_ap": [0.5]})),
+        "as many values of 'test_ap' as iterations, 2",
+    ),
+    (json.dumps(changed(curve={"test_ap": [0.5]})), "as many values of 'test_ap' as iterations, 0"),
+    (json.dumps(changed(seconds="long")), "line 2: seconds must be a number, but it is 'long'"),
+    (json.dumps(changed(versions="new")), "line 2: versions must be an object, but it is 'new'"),
+    (
+        json.dumps(changed(experiment="linear")),
+        "must belong to one experiment, 'synthetic', but it is also of 'linear'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), BAD_LINES)
+def test_a_bad_line_is_named(tmp_path: Path, line: str, message: str) -> None:
+    good = json.dumps(record("synthetic", "pos-ap", 0))
+    (tmp_path / "records.jsonl").write_text(f"{good}\n{line}\n{good}\n", encoding="utf-8")
+    with pytest.raises(DirectLossError) as caught:
+        load_run(tmp_path)
+    assert message in str(caught.value)
+    assert str(tmp_path / "records.jsonl") in str(caught.value)
+
+
+def _write(name: str, content: bytes) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        (folder / name).write_bytes(content)
+
+    return write
+
+
+BAD_FILES = [
+    (
+        lambda folder: (folder / "records.jsonl").unlink(),
+        "records.jsonl must exist, but it is missing. Run the experiment",
+    ),
+    (_write("records.jsonl", b""), "records.jsonl must hold at least one record, but it is empty"),
+    (_write("records.jsonl", b"\n\n"), "records.jsonl must hold at least one record, but it is empty"),
+    (_write("records.jsonl", b'{"schema": 1'), "records.jsonl must hold at least one record, but it is empty"),
+    (_write("records.jsonl", b"\xff\xfe\n"), "records.jsonl must be UTF-8 text, but it is binary at byte 0"),
+    (_write("run.json", b"{\n,"), "run.json must be readable JSON, but it is not (Expecting property name"),
+    (_write("run.json", b"[]"), "run.json must be a JSON object, but it is a list"),
+    (_write("run.json", b'{"experiment": "linear"}'), "run.json must name the experiment of the records, 'synthetic'"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "message"), BAD_FILES)
+def test_a_bad_file_is_named(tmp_path: Path, spoil: Callable[[Path], None], message: str) -> None:
+    make_run(tmp_path, "synthetic", seeds=1, methods=["x-ent"])
+    spoil(tmp_path)
+    with pytest.raises(DirectLossError) as caught:
+        load_run(tmp_path)
+    assert message in str(caught.value)
+
+
+def test_a_last_line_cut_off_by_a_kill_is_left_out(tmp_path: Path) -> None:
+    make_run(tmp_path, "synthetic", seeds=2, methods=["x-ent"])
+    whole = load_run(tmp_path)
+    with (tmp_path / "records.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps(record("synthetic", "x-ent", 2))[:100])
+    cut = load_run(tmp_path)
+    assert cut.final == whole.final
+    assert "cut off" in cut.notes[0]
+
+
+def test_a_run_that_is_stored_twice_counts_once(tmp_path: Path) -> None:
+    again = record("synthetic", "x-ent", 0) | {"metrics": {"test_ap": 0.125}}
+    run = load_run(write_run(tmp_path, [*records("synthetic", 2, ["x-ent"]), again], run_info("synthetic")))
+    assert [r.metrics["test_ap"] for r in run.final if r.seed == 0] == [0.125]
+    assert "1 finished runs are stored more than once" in run.notes[0]
+
+
+def test_numbers_of_a_diverged_training_are_no_numbers(tmp_path: Path) -> None:
+    line = changed(metrics={"test_ap": float("nan"), "train_ap": None, "test_accuracy": 0.5}, diverged_at=7)
+    run = load_run(write_run(tmp_path, [line], run_info("synthetic")))
+    assert run.final[0].metrics == {"test_accuracy": 0.5}
+    assert run.final[0].diverged
 
 
 # ---------------------------------------------------------------------- folders
@@ -125,7 +293,8 @@ def test_only_the_same_experiment_can_be_resumed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("{", "must be readable JSON"), ("[]", "must describe"), ('{"schema": 9}', "must describe")]
+    ("text", "message"),
+    [("{", "must be readable JSON"), ("[]", "must be a JSON object"), ('{"schema": 9}', "must describe")],
 )
 def test_bad_descriptions(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "run.json").write_text(text)
@@ -135,13 +304,18 @@ def test_bad_descriptions(tmp_path: Path, text: str, message: str) -> None:
 
 def test_two_runs_cannot_share_a_folder(tmp_path: Path) -> None:
     pytest.importorskip("fcntl")
-    first, second = Folder(tmp_path), Folder(tmp_path)
-    first.claim()
-    with pytest.raises(DirectLossError, match="--out must not be in use by another run"):
-        second.claim()
-    first.release()
-    second.claim()
-    second.release()
+    rule = "--out must not be in use by another run"
+    with Folder(tmp_path), pytest.raises(DirectLossError, match=rule), Folder(tmp_path):
+        pass
+    with Folder(tmp_path):
+        pass
+
+
+def test_a_folder_in_an_impossible_place(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    rule = "--out must be a folder that can be made and written"
+    with pytest.raises(DirectLossError, match=rule), Folder(tmp_path / "file" / "run"):
+        pass
 
 
 def test_descriptions_appear_whole(tmp_path: Path) -> None:

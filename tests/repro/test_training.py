@@ -9,9 +9,8 @@ import torch
 from directloss_repro.data import Part, Split
 from directloss_repro.evaluation import accuracy, best_threshold, measure
 from directloss_repro.models import Scorer
-from directloss_repro.schedule import Schedule
 from directloss_repro.seeding import derive, seeded
-from directloss_repro.training import Trained, make_optimizer, train
+from directloss_repro.training import Schedule, Trained, make_optimizer, train
 from sklearn.metrics import average_precision_score
 from torch import Tensor, nn
 

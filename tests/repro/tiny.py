@@ -6,6 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+from directloss_repro.campaign import execute
+from directloss_repro.config import Config
+from directloss_repro.methods import parse_method
+from directloss_repro.records import Record, RunSpec
+from directloss_repro.runner import Paths, Training
+from directloss_repro.seeding import stage_of
+
 RUNS = 16
 
 SETTINGS: dict[str, Any] = {
@@ -29,6 +36,13 @@ for _key, _value in SETTINGS.items():
 def stored(folder: Path) -> dict[str, dict[str, Any]]:
     """The records of a folder by key, without what differs between two runs of the same work."""
     lines = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
-    found = {line["key"]: {k: v for k, v in line.items() if k not in ("seconds", "commit")} for line in lines}
+    found = {line["key"]: {k: v for k, v in line.items() if k not in ("seconds", "commit", "digest")} for line in lines}
     assert len(found) == len(lines), "a run was recorded twice"
     return found
+
+
+def run_once(name: str, config: Config, method: str, root: str | None = None, seed: int = 0) -> Record:
+    """One run with the first setting, in this process; without what differs between two runs of the same work."""
+    params = config.grid(parse_method(method)).points()[0]
+    spec = RunSpec(name, stage_of(seed), method, seed, 0.0, None, params)
+    return execute(Training(name, config, Paths(data=root)), spec, config.digest()).model_copy(update={"seconds": 0.0})

@@ -1,8 +1,11 @@
-"""The papers' commands: importing this adds them to ``directloss``. One module per group of commands."""
+"""The papers' commands: importing this adds them to ``directloss``. One module per command.
+
+Nothing slow is imported here: what a command needs, it imports when it is called, so that ``--help`` is quick.
+"""
 
 from __future__ import annotations
 
 from directloss.cli.app import app
-from directloss_repro.cli import data, fit, listing, report, reproduce
+from directloss_repro.cli import data, listing, report, reproduce
 
-__all__ = ["app", "data", "fit", "listing", "report", "reproduce"]
+__all__ = ["app", "data", "listing", "report", "reproduce"]

@@ -7,9 +7,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import Progress
 
-from directloss._checks import fail
 from directloss.cli.app import Interrupted, app
 
 data = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="Make data sets for the experiments.")
@@ -42,6 +40,8 @@ def make_voc(
     Objects of MNIST or Fashion-MNIST stand on pieces of photographs in several sizes and colours. The devkit has
     images, annotations and lists as VOC2012's, so that everything that reads VOC reads it.
     """
+    from rich.progress import Progress
+
     from directloss_repro.data.skipping import Skipped
     from directloss_repro.data.voc import making as maker
 
@@ -66,6 +66,8 @@ def make_voc(
 
 
 def _size(text: str) -> tuple[int, int]:
+    from directloss._checks import fail
+
     width, _, height = text.lower().partition("x")
     if not (width.isdigit() and height.isdigit() and 16 <= int(width) <= 5000 and 16 <= int(height) <= 5000):
         fail("--size", "must be two numbers from 16 to 5000 such as 400x300", repr(text))

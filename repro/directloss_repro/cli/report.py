@@ -21,7 +21,6 @@ def report(
 
 def show_report(folder: Path, console: Console) -> None:
     """Write the report, print its tables, and say where it is."""
-    # Here, because matplotlib is slow to load and no other command needs it.
     from directloss_repro.reports import terminal_summary, write_report
 
     page = write_report(folder)

@@ -9,13 +9,9 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from directloss._checks import fail
 from directloss.cli.app import app, resumable
 from directloss_repro.cli import completing
 from directloss_repro.cli.report import show_report
-from directloss_repro.experiments import EXPERIMENTS
-from directloss_repro.methods import parse_methods
-from directloss_repro.session import Request, carry_out, make_plan
 
 EXAMPLE = "Example: directloss reproduce robustness --methods pos-ap,x-ent --noise 0,0.2 --out runs/mine"
 
@@ -26,7 +22,7 @@ def reproduce(
         str,
         typer.Argument(
             metavar="NAME",
-            help=f"Which experiment: {', '.join(EXPERIMENTS)}.",
+            help=f"Which experiment: {', '.join(completing.NAMES)}.",
             autocompletion=completing.names,
             show_default=False,
         ),
@@ -71,12 +67,12 @@ def reproduce(
         bool, typer.Option("--tensorboard", help="Write curves and results for TensorBoard to OUT/tensorboard.")
     ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
-    storage: Annotated[
+    cluster: Annotated[
         str | None,
         typer.Option(
-            metavar="URL",
-            help="Where optuna keeps the trials; machines that share it share the work.",
-            show_default="SQLite in the folder",
+            metavar="ADDRESS",
+            help="Train on the workers of this Dask scheduler, such as tcp://HOST:8786. They must see the same files.",
+            show_default="this machine",
         ),
     ] = None,
     data_root: Annotated[
@@ -117,6 +113,9 @@ def reproduce(
 
     Every finished run is stored at once. After an interruption of any kind, the same command with **--resume** goes on.
     """
+    from directloss_repro.methods import parse_methods
+    from directloss_repro.session import Request, carry_out, check_request
+
     request = Request(
         name=name,
         preset=preset,
@@ -124,26 +123,28 @@ def reproduce(
         seeds=seeds,
         noise=None if noise is None else parse_shares(noise),
         select=select,
-        settings=parse_settings(settings or []),
         out=out,
-        workers=workers,
-        resume=resume,
-        storage=storage,
-        data_root=data_root,
         dataset=dataset,
+        data_root=data_root,
         weights=weights,
         cache=cache,
+        settings=parse_settings(settings or []),
         tensorboard=tensorboard,
+        workers=workers,
+        cluster=cluster,
+        resume=resume,
     )
     console = Console()
-    plan = make_plan(request)
-    with resumable(plan.resume_command):
-        carry_out(plan, console)
-    show_report(plan.folder.path, console)
+    session = check_request(request)
+    with session.folder, resumable(session.resume_command):
+        carry_out(session, console)
+    show_report(session.folder.path, console)
 
 
 def parse_shares(text: str) -> tuple[float, ...]:
     """``0,0.2`` or ``0%,20%`` as shares."""
+    from directloss._checks import fail
+
     shares = []
     for word in text.replace(" ", ",").split(","):
         if not word:
@@ -157,6 +158,8 @@ def parse_shares(text: str) -> tuple[float, ...]:
 
 def parse_settings(pairs: list[str]) -> dict[str, Any]:
     """``iterations=100`` or ``direct.epsilon=[1.0,"auto"]``: the values are JSON, or else plain words."""
+    from directloss._checks import fail
+
     settings: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")

@@ -23,33 +23,28 @@ What the paper leaves open, and what we chose:
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import nn
 
 from directloss_repro.config import Grid
 from directloss_repro.experiments import classes, mnist_ap, pose
 from directloss_repro.experiments.base import Experiment
-from directloss_repro.rules import COUNT, Rules
+from directloss_repro.validation import Count
 
 OPTIONS = ("anchors=5", "anchors=10", "spline", "nearest", "bits", "random", "control", "automatic")
 SIZES = (8, 16, 32, 64, 128, 256, 512, 1024)
 
 
-@dataclass(frozen=True, kw_only=True)
 class ShrunkConfig(classes.ClassesConfig):
     """As `cifar10` has it, and how much smaller the network sees the images."""
 
-    shrink: int = 1
+    shrink: Count = 1
     """So many pixels in each direction become one, their mean; augmentation comes before."""
-
-    rules: ClassVar[Rules] = {"shrink": COUNT}
 
 
 def _shrunk(config: classes.ClassesConfig, **changes: Any) -> ShrunkConfig:
-    kept = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-    return ShrunkConfig(**{**kept, **changes})
+    return ShrunkConfig(**{**dict(config), **changes})
 
 
 def _model(config: ShrunkConfig, inputs: int) -> nn.Module:
@@ -87,11 +82,9 @@ ABLATION_AP = dataclasses.replace(
     summary="UniLoss on AP: anchors, interpolation, values, who finds the pairs; needs --data-root",
     paper="UniLoss, Sec. 4.5 and Table 4",
     presets={
-        "quick": dataclasses.replace(mnist_ap.QUICK, methods=_AP),
-        "small": dataclasses.replace(
-            mnist_ap.PAPER, methods=_AP, points=20_000, epochs=10, train_measured=5_000, evaluate_every=5
-        ),
-        "paper": dataclasses.replace(mnist_ap.PAPER, methods=_AP),
+        "quick": mnist_ap.QUICK.but(methods=_AP),
+        "small": mnist_ap.PAPER.but(methods=_AP, points=20_000, epochs=10, train_measured=5_000, evaluate_every=5),
+        "paper": mnist_ap.PAPER.but(methods=_AP),
     },
 )
 
@@ -103,7 +96,7 @@ ABLATION_ACCURACY = dataclasses.replace(
     paper="UniLoss, Sec. 4.5 and Table 4",
     presets={
         "quick": _shrunk(classes.QUICK, methods=_ACCURACY, shrink=2),
-        "small": dataclasses.replace(_SMALL, methods=_ACCURACY),
+        "small": _SMALL.but(methods=_ACCURACY),
         "paper": _shrunk(classes.PAPER, methods=_ACCURACY),
     },
 )
@@ -116,7 +109,7 @@ ABLATION_BATCH = dataclasses.replace(
     paper="UniLoss, Sec. 4.5 and Table 3",
     presets={
         "quick": _shrunk(classes.QUICK, methods=_BATCH, shrink=2),
-        "small": dataclasses.replace(_SMALL, methods=_BATCH),
+        "small": _SMALL.but(methods=_BATCH),
         "paper": _shrunk(classes.PAPER, methods=_BATCH),
     },
 )
@@ -127,9 +120,9 @@ ABLATION_POSE = dataclasses.replace(
     summary="UniLoss on PCK with fewer anchors and with constant values; needs --data-root",
     paper="UniLoss, Sec. 4.5 and Table 4",
     presets={
-        "quick": dataclasses.replace(pose.QUICK, methods=_POSE),
-        "small": dataclasses.replace(pose.SMALL, methods=_POSE, evaluate_every=20),
-        "paper": dataclasses.replace(pose.PAPER, methods=_POSE),
+        "quick": pose.QUICK.but(methods=_POSE),
+        "small": pose.SMALL.but(methods=_POSE, evaluate_every=20),
+        "paper": pose.PAPER.but(methods=_POSE),
     },
 )
 

@@ -15,6 +15,7 @@ from directloss_repro.config import Config, EpochConfig
 from directloss_repro.data import Part, Split
 from directloss_repro.data.seen import Seen
 from directloss_repro.methods import parse_method
+from directloss_repro.records import Record
 
 Say = Callable[[str, int, int], None]
 """Told which stage of the preparation is under way, and how many of how many steps are done."""
@@ -101,7 +102,7 @@ class Experiment:
     harder: Callable[[Any, Source, Part, Callable[[Part], Tensor]], Part] | None = None
     """``harder(config, source, train, score)`` adds what the network gets wrong to the training data, for one more
     round of training; how many there are, ``hard_rounds`` in the config says."""
-    draw: Callable[[Any, Source, list[dict[str, Any]], Path], None] | None = None
+    draw: Callable[[Any, Source, list[Record], Path], None] | None = None
     """``draw(config, source, records, folder)`` makes pictures of what final runs have left in ``shown``."""
 
     def config(self, preset: str) -> Config:

@@ -22,8 +22,6 @@ What the paper leaves open, and what we chose:
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import nn
@@ -34,19 +32,17 @@ from directloss_repro.data.pictures import CLASSES, crop_and_flip, see_classes, 
 from directloss_repro.data.seen import Seen
 from directloss_repro.experiments.base import Experiment, Source
 from directloss_repro.models import ResNet20
-from directloss_repro.rules import COUNT, Rules
+from directloss_repro.validation import Count
 
 
-@dataclass(frozen=True, kw_only=True)
 class ClassesConfig(EpochConfig):
     """Images with classes, and the network's size."""
 
-    validation: int = 5_000
-    width: int = 16
+    validation: Count = 5_000
+    width: Count = 16
     """Channels of the first stage of the ResNet."""
 
     datasets: ClassVar[tuple[str, ...]] = ("cifar10", "cifar100", "fashion-mnist", "mnist")
-    rules: ClassVar[Rules] = {"validation": COUNT, "width": COUNT}
 
 
 def _data(config: ClassesConfig, source: Source) -> Split:
@@ -80,24 +76,19 @@ PAPER = ClassesConfig(
     train_measured=5_000,
 )
 
-_SHORT = dataclasses.replace(
-    PAPER, dataset="fashion-mnist", points=10_000, width=8, epochs=20, drops=(14, 16), train_measured=2_000
-)
+_SHORT = PAPER.but(dataset="fashion-mnist", points=10_000, width=8, epochs=20, drops=(14, 16), train_measured=2_000)
 _RATES = (0.1, 0.5)
 
-SMALL = dataclasses.replace(
-    _SHORT,
+SMALL = _SHORT.but(
     direct=Grid(_RATES, _DECAY, ("auto",)),
     hinge=Grid(_RATES, _DECAY, (1.0,)),
     plain=Grid(_RATES, _DECAY),
     uniloss=Grid(_RATES, _DECAY),
 )
 
-QUICK = dataclasses.replace(
-    _SHORT, points=1_000, validation=500, width=4, epochs=2, drops=(1,), train_measured=200, seeds=2
-)
+QUICK = _SHORT.but(points=1_000, validation=500, width=4, epochs=2, drops=(1,), train_measured=200, seeds=2)
 
-HUNDRED = dataclasses.replace(PAPER, dataset="cifar100", fraction=0.2, stretch=5)
+HUNDRED = PAPER.but(dataset="cifar100", fraction=0.2, stretch=5)
 
 CIFAR10 = Experiment(
     name="cifar10",
@@ -117,8 +108,8 @@ CIFAR100 = Experiment(
     summary="A hundred classes, a fifth of the comparisons in each step; needs --data-root",
     paper="UniLoss, Sec. 4.4 and Table 2",
     presets={
-        "quick": dataclasses.replace(QUICK, fraction=0.2, stretch=2),
-        "small": dataclasses.replace(SMALL, fraction=0.2, stretch=5, evaluate_every=5),
+        "quick": QUICK.but(fraction=0.2, stretch=2),
+        "small": SMALL.but(fraction=0.2, stretch=5, evaluate_every=5),
         "paper": HUNDRED,
     },
     data=_data,

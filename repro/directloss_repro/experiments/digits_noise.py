@@ -21,10 +21,6 @@ What the paper leaves open, and what we chose:
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
-from typing import ClassVar
-
 import torch
 from torch import nn
 
@@ -34,25 +30,22 @@ from directloss_repro.data import Split, thirds
 from directloss_repro.data.digits import mnist, small_digits
 from directloss_repro.experiments.base import Experiment, Source
 from directloss_repro.models import Scorer
-from directloss_repro.rules import COUNT, Rules
 from directloss_repro.seeding import generator
+from directloss_repro.validation import Count
 
 IMAGES = ("digits", "mnist")
 
 
-@dataclass(frozen=True)
 class DigitsConfig(Config):
     """Which images, and how many of them."""
 
     images: str = "digits"
     """``digits`` (scikit-learn's) or ``mnist``, which ``--data-root`` switches to."""
-    points: int = 6_000
+    points: Count = 6_000
     """How many images are drawn for each seed, if there are more."""
 
-    rules: ClassVar[Rules] = {"points": COUNT}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        super().check()
         check_choice("images", self.images, IMAGES)
         for name in self.classes:
             if name not in tuple("0123456789"):
@@ -95,8 +88,7 @@ PAPER = DigitsConfig(
     hidden=(64,),
 )
 
-QUICK = dataclasses.replace(
-    PAPER,
+QUICK = PAPER.but(
     noise=(0.0, 0.2, 0.4),
     classes=("3", "8"),
     direct=Grid((0.01,), (0.0, 0.01), (1.0, 10.0, "auto")),

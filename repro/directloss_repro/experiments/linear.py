@@ -16,34 +16,29 @@ What the paper leaves open, and what we chose:
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any
 
 import torch
 from torch import nn
 
-from directloss_repro.config import Config, Grid
+from directloss_repro.config import Config, Grid, check_below
 from directloss_repro.data import Split
 from directloss_repro.data.synthetic import half_space
 from directloss_repro.experiments.base import Experiment, Source
 from directloss_repro.methods import PAPER_METHODS
 from directloss_repro.models import Scorer
-from directloss_repro.rules import COUNT, Rules, check_below
+from directloss_repro.validation import Count
 
 
-@dataclass(frozen=True)
 class LinearConfig(Config):
     """The half-space."""
 
-    points: int = 20_000
-    train_points: int = 10_000
-    dimensions: int = 10
+    points: Count = 20_000
+    train_points: Count = 10_000
+    dimensions: Count = 10
 
-    rules: ClassVar[Rules] = {"points": COUNT, "train_points": COUNT, "dimensions": COUNT}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        super().check()
         check_below("train_points", self.train_points, "points", self.points)
 
 
@@ -69,8 +64,7 @@ PAPER = LinearConfig(
     hidden=(),
 )
 
-QUICK = dataclasses.replace(
-    PAPER,
+QUICK = PAPER.but(
     direct=Grid((0.01,), (0.0,), (0.1, 1.0, "auto")),
     hinge=Grid((0.01,), (0.0,), (1.0, 10.0, 100.0)),
     plain=Grid((0.003, 0.01, 0.03), (0.0,)),
@@ -80,7 +74,7 @@ QUICK = dataclasses.replace(
     search_seeds=1,
 )
 
-_NOISY = {"noise": (0.2,), "noisy_parts": ("train", "val", "test")}
+_NOISY: dict[str, Any] = {"noise": (0.2,), "noisy_parts": ("train", "val", "test")}
 
 LINEAR = Experiment(
     name="linear",
@@ -96,8 +90,8 @@ LINEAR_NOISY = Experiment(
     summary="The same with 20 % of all labels flipped",
     paper="ICML 2016 supplement, Fig. 1b; 2015 version, Fig. 5",
     presets={
-        "quick": dataclasses.replace(QUICK, **_NOISY),  # type: ignore[arg-type]
-        "paper": dataclasses.replace(PAPER, **_NOISY),  # type: ignore[arg-type]
+        "quick": QUICK.but(**_NOISY),
+        "paper": PAPER.but(**_NOISY),
     },
     data=_data,
     model=_model,

@@ -19,8 +19,6 @@ What the paper leaves open, and what we chose:
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import nn
@@ -31,18 +29,16 @@ from directloss_repro.data.pictures import see_classes, zeros_against_rest
 from directloss_repro.data.seen import Seen
 from directloss_repro.experiments.base import Experiment, Source
 from directloss_repro.models import TwoWay
-from directloss_repro.rules import COUNT, Rules
+from directloss_repro.validation import Count
 
 
-@dataclass(frozen=True, kw_only=True)
 class MnistConfig(EpochConfig):
     """Zeros and others."""
 
-    validation: int = 6_000
+    validation: Count = 6_000
 
     datasets: ClassVar[tuple[str, ...]] = ("mnist", "fashion-mnist")
     has_noise: ClassVar[bool] = True
-    rules: ClassVar[Rules] = {"validation": COUNT}
 
 
 def _data(config: MnistConfig, source: Source) -> Split:
@@ -74,7 +70,7 @@ PAPER = MnistConfig(
     train_measured=10_000,
 )
 
-QUICK = dataclasses.replace(PAPER, epochs=3, points=6_000, train_measured=2_000, seeds=2)
+QUICK = PAPER.but(epochs=3, points=6_000, train_measured=2_000, seeds=2)
 
 MNIST_AP = Experiment(
     name="mnist-ap",

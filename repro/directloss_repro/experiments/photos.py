@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
 
 from directloss._checks import check_choice, fail
@@ -18,9 +18,8 @@ from directloss_repro.experiments.base import Source
 from directloss_repro.methods import Method
 from directloss_repro.models import Scorer
 from directloss_repro.models.alexnet import AlexNet, load_weights
-from directloss_repro.rules import COUNT, COUNT_OR_ZERO, Rules, whole
-from directloss_repro.schedule import Schedule
 from directloss_repro.seeding import seeded
+from directloss_repro.validation import Count, CountOrZero, Flag, Whole
 
 LAYERS = ("all", "head")
 SMALLEST = 63
@@ -32,7 +31,6 @@ UNTRAINED = (
 HALF_TRAINED = "The file of weights has no fully connected layers ({missing}); these start from random numbers."
 
 
-@dataclass(frozen=True, kw_only=True)
 class PhotoConfig(Config):
     """What an experiment with AlexNet has to say besides."""
 
@@ -40,39 +38,30 @@ class PhotoConfig(Config):
     """Of the head, where the convolutions are frozen."""
     layers: str = "all"
     """``all`` are trained; or the convolutions stay as they are, their features are stored, and a ``head`` learns."""
-    size: int = CROP
+    size: Annotated[Whole, Field(ge=SMALLEST, le=10_000)] = CROP
     """Side of the images that the network sees."""
-    context: int = CONTEXT
+    context: CountOrZero = CONTEXT
     """Pixels of a crop, on each side, that show what is around the box."""
-    width: int = 4096
+    width: Count = 4096
     """Of AlexNet's fully connected layers."""
-    pool: int = 0
+    pool: CountOrZero = 0
     """Stored features are averaged over a grid of so many cells on each side; 0 for those of the last convolution."""
     weights: str = ""
     """The content of the file of weights, in short; ``--weights`` sets it."""
-    batch_size: int = 0
+    batch_size: CountOrZero = 0
     """0 for the whole training data in one batch."""
-    chunk: int = 0
+    chunk: CountOrZero = 0
     """How many items of a batch are in memory at once; 0 for all."""
-    early: bool = False
+    early: Flag = False
     """Whether the number of iterations is chosen as well: that with the best validation AP on the curve."""
 
-    hard_rounds: int = 0
+    hard_rounds: CountOrZero = 0
     """How often the hardest negatives are added and training goes on."""
 
     datasets: ClassVar[tuple[str, ...]] = ()
-    rules: ClassVar[Rules] = {
-        "size": whole(SMALLEST, 10_000, " for AlexNet"),
-        "context": COUNT_OR_ZERO,
-        "width": COUNT,
-        "pool": COUNT_OR_ZERO,
-        "batch_size": COUNT_OR_ZERO,
-        "chunk": COUNT_OR_ZERO,
-        "hard_rounds": COUNT_OR_ZERO,
-    }
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        super().check()
         check_choice("layers", self.layers, LAYERS)
         if 2 * self.context >= self.size:
             fail("context", f"must leave room for the box in {self.size} pixels", self.context)
@@ -91,9 +80,12 @@ class PhotoConfig(Config):
     def at_once(self) -> int:
         return self.chunk or AT_ONCE
 
-    def paced(self, schedule: Schedule, method: Method, items: int) -> Schedule:
-        """In batches and chunks, where the config has them."""
-        return replace(schedule, batch_size=self.batch_size or None, chunk=self.chunk or None)
+    def batch_of(self, method: Method) -> int | None:
+        return self.batch_size or None
+
+    @property
+    def chunked(self) -> int | None:
+        return self.chunk or None
 
 
 def make_alexnet(config: PhotoConfig, weights: str | None) -> AlexNet:

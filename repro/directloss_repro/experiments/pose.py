@@ -23,13 +23,12 @@ What the paper leaves open, and what we chose:
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
+from pydantic import Field
 from torch import nn
 
 from directloss._checks import fail
@@ -43,41 +42,34 @@ from directloss_repro.data.turning import turn_and_scale
 from directloss_repro.experiments.base import Experiment, Source
 from directloss_repro.models import Hourglass
 from directloss_repro.models.hourglass import SHRINKS
-from directloss_repro.rules import COUNT, Rules, whole
+from directloss_repro.records import Record
 from directloss_repro.seeding import derive, generator
+from directloss_repro.validation import Count, Whole
 
 JOINTS = {"mpii": len(HEAD), "mirror-mouse": 17}
 SHARE = {"mpii": 0.5, "mirror-mouse": 0.05}
 """The radius of a right prediction: of the head's length, of the image's longer side."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class PoseConfig(EpochConfig):
     """Images of keypoints, and the network's size."""
 
-    size: int = 224
+    size: Count = 224
     """Height and width of the network's input."""
-    width: int = 256
-    depth: int = 4
-    test: int = 3_000
-    validation: int = 1_000
+    width: Count = 256
+    depth: Annotated[Whole, Field(ge=1, le=10)] = 4
+    test: Count = 3_000
+    validation: Count = 1_000
 
     datasets: ClassVar[tuple[str, ...]] = ("mpii", "mirror-mouse")
-    rules: ClassVar[Rules] = {
-        "size": COUNT,
-        "width": COUNT,
-        "depth": whole(1, 10),
-        "test": COUNT,
-        "validation": COUNT,
-    }
 
     @property
     def at_once(self) -> int:
         """Heatmaps of the paper's size take some 30 MB for each image."""
         return 50
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        super().check()
         if self.size % SHRINKS or self.size < SHRINKS * 2**self.depth:
             rule = (
                 f"must be a multiple of {SHRINKS}, and at least {SHRINKS * 2**self.depth} for a depth of {self.depth}"
@@ -150,7 +142,7 @@ def _show(model: nn.Module, split: Split) -> dict[str, Any]:
     return {"points": highest_pixels(model(first_items(split.test).x))}
 
 
-def _draw(config: PoseConfig, source: Source, records: list[dict[str, Any]], folder: Path) -> None:
+def _draw(config: PoseConfig, source: Source, records: list[Record], folder: Path) -> None:
     store_frames(folder, _data(config, source).test, SHRINKS)
 
 
@@ -176,8 +168,7 @@ PAPER = PoseConfig(
 
 _SMALL_RATE = (0.0025,)
 
-SMALL = dataclasses.replace(
-    PAPER,
+SMALL = PAPER.but(
     direct=Grid(_SMALL_RATE, (0.0,), ("auto",)),
     hinge=Grid(_SMALL_RATE, (0.0,), (1.0,)),
     plain=Grid(_SMALL_RATE),
@@ -194,9 +185,7 @@ SMALL = dataclasses.replace(
     seeds=3,
 )
 
-QUICK = dataclasses.replace(
-    SMALL, methods=("mse-1", "uniloss-pckh"), size=64, width=8, epochs=2, drops=(1,), evaluate_every=1, seeds=1
-)
+QUICK = SMALL.but(methods=("mse-1", "uniloss-pckh"), size=64, width=8, epochs=2, drops=(1,), evaluate_every=1, seeds=1)
 
 POSE = Experiment(
     name="pose",

@@ -29,8 +29,9 @@ from directloss_repro.detection.views import View
 from directloss_repro.experiments.base import Judged, Ready, Say, Source
 from directloss_repro.experiments.photos import PhotoConfig, make_embed, notes_on_weights
 from directloss_repro.files import whole_file
-from directloss_repro.rules import ABOVE_ZERO, COUNT, COUNT_OR_ZERO, Rules, share
+from directloss_repro.records import Record
 from directloss_repro.seeding import generator
+from directloss_repro.validation import AboveZero, Count, CountOrZero, Overlap
 
 YEAR = 2012
 HELD_OUT = 1 / 3
@@ -40,40 +41,30 @@ DRAWN, MOST_DRAWN = 4, 8
 DRAWINGS = "drawings"
 
 
-@dataclass(frozen=True, kw_only=True)
 class RegionConfig(PhotoConfig):
     """Which images, which boxes, and how detections are judged."""
 
     dataset: str = "voc"
     train_set: str = "train"
     test_set: str = "val"
-    per_positive: float = 3.0
+    per_positive: AboveZero = 3.0
     """Negatives for each positive in the training sample."""
-    most: int = 20_000
+    most: Count = 20_000
     """Boxes of the training sample of a class."""
-    search_width: int = 500
+    search_width: CountOrZero = 500
     """Images are scaled to this width for selective search; 0 leaves them as they are."""
-    search_least: int = 20
+    search_least: Count = 20
     """Shortest side of a box, in pixels of the image."""
-    search_most: int = 2_500
+    search_most: Count = 2_500
     """Of more boxes than this a random part is kept."""
-    suppression: float = 0.3
-    keep: int = 100
+    suppression: Overlap = 0.3
+    keep: Count = 100
     """Detections of a class in an image, after suppression."""
 
     datasets: ClassVar[tuple[str, ...]] = ("voc", "make-voc")
-    rules: ClassVar[Rules] = {
-        "per_positive": ABOVE_ZERO,
-        "most": COUNT,
-        "search_width": COUNT_OR_ZERO,
-        "search_least": COUNT,
-        "search_most": COUNT,
-        "suppression": share(0, 1, "an overlap"),
-        "keep": COUNT,
-    }
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        super().check()
         check_choice("dataset", self.dataset, self.datasets)
         if not self.classes:
             fail("classes", "must name at least one class", "empty")
@@ -271,13 +262,13 @@ def judge(config: RegionConfig, source: Source, scores: Tensor, threshold: float
     return Judged(metrics, shown)
 
 
-def draw(config: RegionConfig, source: Source, records: list[dict[str, Any]], folder: Path) -> None:
+def draw(config: RegionConfig, source: Source, records: list[Record], folder: Path) -> None:
     """Pictures of the first test images, one for each method and noise level, and a list of them for the report."""
     images = shared_images(config, source)
     drawn: dict[tuple[str, float, str], dict[str, list[Any]]] = {}
     for record in records:
-        for name, boxes in (record.get("shown") or {}).items():
-            drawn.setdefault((name, record["noise"], record["method"]), {})[record["class"]] = boxes
+        for name, boxes in record.shown.items():
+            drawn.setdefault((name, record.noise or 0.0, record.method), {})[str(record.group)] = boxes
     scenes = {scene.name: scene for scene in images.testing}
     listed = []
     for (name, noise, method), found in sorted(drawn.items(), key=lambda item: _place(config, item[0])):

@@ -30,10 +30,6 @@ What the paper leaves open, and what we chose:
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
-from typing import ClassVar
-
 from torch import nn
 
 from directloss._checks import fail
@@ -42,31 +38,21 @@ from directloss_repro.data import Split
 from directloss_repro.data.synthetic import shells
 from directloss_repro.experiments.base import Experiment, Source
 from directloss_repro.models import Scorer
-from directloss_repro.rules import ABOVE_ZERO, COUNT, Rules
+from directloss_repro.validation import AboveZero, Count
 
 
-@dataclass(frozen=True)
 class RobustnessConfig(Config):
     """The shells."""
 
-    train_points: int = 1_000
-    test_points: int = 5_000
-    dimensions: int = 10
-    deviation: float = 10.0
-    inner: float = 1_000.0
-    outer: float = 1_200.0
+    train_points: Count = 1_000
+    test_points: Count = 5_000
+    dimensions: Count = 10
+    deviation: AboveZero = 10.0
+    inner: AboveZero = 1_000.0
+    outer: AboveZero = 1_200.0
 
-    rules: ClassVar[Rules] = {
-        "train_points": COUNT,
-        "test_points": COUNT,
-        "dimensions": COUNT,
-        "deviation": ABOVE_ZERO,
-        "inner": ABOVE_ZERO,
-        "outer": ABOVE_ZERO,
-    }
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        super().check()
         if self.inner > self.outer:
             fail("inner", f"must be at most outer, {self.outer:g}", self.inner)
 
@@ -99,8 +85,7 @@ PAPER = RobustnessConfig(
     hidden=(32, 32, 32),
 )
 
-QUICK = dataclasses.replace(
-    PAPER,
+QUICK = PAPER.but(
     noise=(0.0, 0.2, 0.4),
     direct=Grid((0.01,), (0.003, 0.03), (1.0, 10.0)),
     hinge=Grid((0.01,), (0.003, 0.03), (1.0, 10.0)),

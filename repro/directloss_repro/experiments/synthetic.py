@@ -21,37 +21,30 @@ What the paper leaves open, and what we chose:
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
-from typing import ClassVar
-
 import torch
 from torch import nn
 
 from directloss._checks import fail
-from directloss_repro.config import Config, Grid
+from directloss_repro.config import Config, Grid, check_below
 from directloss_repro.data import Split
 from directloss_repro.data.synthetic import teacher
 from directloss_repro.experiments.base import Experiment, Source
 from directloss_repro.methods import PAPER_METHODS
 from directloss_repro.models import Scorer
-from directloss_repro.rules import COUNT, SHARE, Rules, check_below
 from directloss_repro.seeding import generator
+from directloss_repro.validation import Count, Share
 
 
-@dataclass(frozen=True)
 class SyntheticConfig(Config):
     """The teacher and its points."""
 
-    points: int = 20_000
-    train_points: int = 10_000
-    dimensions: int = 10
-    positive_share: float = 0.2
+    points: Count = 20_000
+    train_points: Count = 10_000
+    dimensions: Count = 10
+    positive_share: Share = 0.2
 
-    rules: ClassVar[Rules] = {"points": COUNT, "train_points": COUNT, "dimensions": COUNT, "positive_share": SHARE}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        super().check()
         check_below("train_points", self.train_points, "points", self.points)
         if not 0 < round(self.positive_share * self.points) < self.points:
             fail("positive_share", f"must leave points of both labels among {self.points}", self.positive_share)
@@ -81,8 +74,7 @@ PAPER = SyntheticConfig(
     hidden=(10, 10, 10),
 )
 
-QUICK = dataclasses.replace(
-    PAPER,
+QUICK = PAPER.but(
     direct=Grid((0.01,), (0.0,), (0.1, 1.0, "auto")),
     hinge=Grid((0.01,), (0.0,), (1.0, 10.0, 100.0)),
     plain=Grid((0.003, 0.01, 0.03), (0.0,)),

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from directloss._checks import DirectLossError, check_choice, fail
-from directloss_repro.config import SEARCH_SEED, Grid, stable_hash
+from directloss_repro.config import SEARCH_SEED, Grid
 from directloss_repro.data import Part, Split
 from directloss_repro.data.features import StoredCrops, stored_features
 from directloss_repro.data.folders import Photos, read_folders, whole_image
@@ -54,11 +54,11 @@ from directloss_repro.experiments.photos import (
     start_from_weights,
     view_name,
 )
+from directloss_repro.files import stable_hash
 
 YEAR = 2012
 
 
-@dataclass(frozen=True, kw_only=True)
 class ActionConfig(PhotoConfig):
     """Which photographs."""
 
@@ -66,8 +66,8 @@ class ActionConfig(PhotoConfig):
 
     datasets: ClassVar[tuple[str, ...]] = ("voc", "chest-xray")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        super().check()
         check_choice("dataset", self.dataset, self.datasets)
         if self.hard_rounds:
             fail("hard_rounds", "must be 0: all negatives are trained on already", self.hard_rounds)
@@ -258,8 +258,7 @@ PAPER = ActionConfig(
 
 _RATES = (0.0001, 0.0003, 0.001, 0.003)
 
-SMALL = dataclasses.replace(
-    PAPER,
+SMALL = PAPER.but(
     layers="head",
     pool=2,
     hidden=(64,),
@@ -273,8 +272,7 @@ SMALL = dataclasses.replace(
     search_seeds=3,
 )
 
-QUICK = dataclasses.replace(
-    SMALL,
+QUICK = SMALL.but(
     noise=(0.0, 0.4),
     direct=Grid((0.001,), (0.0, 0.01), (10.0, "auto")),
     hinge=Grid((0.001,), (0.0, 0.01), (1.0, 10.0)),

@@ -22,8 +22,6 @@ What the paper leaves open, and what we chose:
 
 from __future__ import annotations
 
-import dataclasses
-
 from directloss_repro.config import Grid
 from directloss_repro.data.voc import OBJECTS
 from directloss_repro.data.voc.making import DIGITS
@@ -52,8 +50,7 @@ PAPER = RegionConfig(
 
 _RATES = (0.0001, 0.0003, 0.001)
 
-SMALL = dataclasses.replace(
-    PAPER,
+SMALL = PAPER.but(
     dataset="make-voc",
     classes=DIGITS[:4],
     layers="head",
@@ -73,8 +70,7 @@ SMALL = dataclasses.replace(
     seeds=5,
 )
 
-QUICK = dataclasses.replace(
-    SMALL,
+QUICK = SMALL.but(
     direct=Grid((0.001,), (0.0,), ("auto",)),
     hinge=Grid((0.001,), (0.0,), (1.0,)),
     plain=Grid((0.001,), (0.0,)),

@@ -216,11 +216,11 @@ BAD: list[tuple[str, Callable[[Path], object], dict[str, Any], str]] = [
     ("unknown class", lambda d: None, {"classes": ["digit0"]}, "classes must be one of 'aeroplane'"),
     ("not listed", lambda d: None, {"classes": ["boat"]}, "boat_train.txt must be a list of the devkit"),
     ("no class", lambda d: None, {"classes": []}, "classes must name at least one class"),
-    ("rounds", lambda d: None, {"hard_rounds": -1}, "hard_rounds must be a whole number of at least 0"),
+    ("rounds", lambda d: None, {"hard_rounds": -1}, "hard_rounds must be at least 0"),
     ("suppression", lambda d: None, {"suppression": 2.0}, "suppression must be an overlap from 0 to 1"),
-    ("sample", lambda d: None, {"most": 0}, "most must be a whole number of at least 1"),
+    ("sample", lambda d: None, {"most": 0}, "most must be at least 1"),
     ("negatives", lambda d: None, {"per_positive": 0.0}, "per_positive must be"),
-    ("search", lambda d: None, {"search_width": -1}, "search_width must be a whole number of at least 0"),
+    ("search", lambda d: None, {"search_width": -1}, "search_width must be at least 0"),
     ("another set", lambda d: None, {"dataset": "coco"}, "dataset must be one of 'voc', 'make-voc'"),
 ]  # fmt: skip
 

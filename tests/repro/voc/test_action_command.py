@@ -20,8 +20,7 @@ from directloss_repro.experiments import get_experiment
 from directloss_repro.experiments.voc_action import ActionConfig
 from directloss_repro.methods import parse_method
 from directloss_repro.models.alexnet import AlexNet
-from directloss_repro.schedule import Schedule
-from directloss_repro.training import Trained, train
+from directloss_repro.training import Schedule, Trained, train
 from PIL import Image
 
 from tests.repro.voc.commands import TINY, call, finish, info, lines, person
@@ -260,10 +259,10 @@ BAD: list[tuple[str, Callable[[Path], object], dict[str, Any], str]] = [
     ("an object class", lambda d: None, {"classes": ["horse"]}, "classes must be one of 'jumping', 'phoning'"),
     ("no class", lambda d: None, {"classes": []}, "classes must name at least one class"),
     ("another set", lambda d: None, {"dataset": "coco"}, "dataset must be one of 'voc', 'chest-xray'"),
-    ("small crops", lambda d: None, {"size": 40}, "size must be a whole number from 63"),
+    ("small crops", lambda d: None, {"size": 40}, "size must be at least 63"),
     ("much context", lambda d: None, {"context": 40}, "context must leave room for the box"),
     ("layers", lambda d: None, {"layers": "some"}, "layers must be one of 'all', 'head'"),
-    ("chunks", lambda d: None, {"chunk": -1}, "chunk must be a whole number of at least 0"),
+    ("chunks", lambda d: None, {"chunk": -1}, "chunk must be at least 0"),
     ("stopping blindly", lambda d: None, {"select_on": "train"}, 'early needs select_on="val"'),
 ]  # fmt: skip
 

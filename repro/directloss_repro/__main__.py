@@ -1,6 +1,0 @@
-"""``python -m directloss_repro`` is the command ``directloss``."""
-
-from directloss_repro.cli import main
-
-if __name__ == "__main__":
-    main()

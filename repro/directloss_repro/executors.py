@@ -1,0 +1,109 @@
+"""Where runs are done: in this process, in processes of this machine, or on a Dask cluster."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import Any
+
+from directloss._checks import fail
+
+TIMEOUT = 10.0
+"""Seconds in which the scheduler of a cluster has to answer."""
+
+
+@dataclass(frozen=True)
+class Workers:
+    """An executor, and how many runs it does at the same time."""
+
+    executor: Executor
+    slots: Callable[[], int] = lambda: 1
+
+
+OpenWorkers = Callable[[], AbstractContextManager[Workers]]
+
+
+def one_thread() -> None:
+    """One thread per process: the networks are small, and results must not depend on how sums are split up."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
+@contextmanager
+def local_workers(count: int) -> Iterator[Workers]:
+    """So many processes of this machine; with one, runs are done in this process.
+
+    Processes end with this one, however it ends, and when the block is left by an error: they hold the reading end of
+    a pipe whose other end is ours. `ProcessPoolExecutor` alone would leave them behind, or wait for hours of training.
+    """
+    if count == 1:
+        yield Workers(InProcess())
+        return
+    context = get_context("spawn")
+    theirs, ours = context.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_begin, initargs=(theirs,))
+    try:
+        yield Workers(pool, lambda: count)
+        pool.shutdown()
+    finally:
+        ours.close()
+        pool.shutdown(cancel_futures=True)
+        theirs.close()
+
+
+class InProcess(Executor):
+    """Does a run when it is submitted."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """A future that is done."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def _begin(pipe: Connection) -> None:
+    """The first thing that a worker process does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides what to do
+    threading.Thread(target=_leave_with_parent, args=(pipe,), daemon=True).start()
+
+
+def _leave_with_parent(pipe: Connection) -> None:
+    try:
+        pipe.recv_bytes()
+    except (EOFError, OSError):
+        os._exit(1)
+
+
+@contextmanager
+def cluster_workers(address: str) -> Iterator[Workers]:
+    """The workers of the Dask scheduler at ``address``; each process does one run at a time.
+
+    Dask starts a run again whose worker has died; a run that costs several workers is named.
+    """
+    try:
+        import distributed
+    except ImportError:
+        fail("--cluster", "needs the package distributed", "not installed", "Run: pip install distributed")
+    connect: Any = distributed.Client
+    try:
+        client = connect(address, timeout=TIMEOUT, set_as_default=False)
+    except (OSError, ValueError, TimeoutError) as error:
+        rule = "must be the address of a Dask scheduler that answers, such as tcp://HOST:8786"
+        fail("--cluster", rule, f"{address!r} ({error})", "Start one with: dask scheduler")
+    with client, client.get_executor(pure=False) as executor:
+        try:
+            yield Workers(executor, lambda: len(client.nthreads()))
+        except distributed.KilledWorker as error:
+            hint = "Was their memory full? What is finished is stored; go on with --resume."
+            fail("a run", "must leave its worker alive", f"one that several workers died of ({error.task})", hint)
