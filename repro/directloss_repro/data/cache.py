@@ -20,17 +20,20 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def cached(path: Path, compute: Callable[[], Arrays]) -> Arrays:
-    """The arrays in ``path``; where there are none, or damaged ones, those that ``compute`` returns, stored there.
-
-    The file is a zip archive, whose checksums are verified as it is read.
-    """
-    # Opened here: np.load leaves a broken file open.
-    with suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile), path.open("rb") as file:
-        return dict(np.load(file, allow_pickle=False))
+    """The arrays in ``path``; where there are none, or damaged ones, those that ``compute`` returns, stored there."""
+    with suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return load(path)
     arrays = compute()
     with whole_file(path) as part, part.open("wb") as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]
     return arrays
+
+
+def load(path: Path) -> Arrays:
+    """The arrays of a stored file. It is a zip archive, whose checksums are verified as it is read."""
+    # Opened here: np.load leaves a broken file open.
+    with path.open("rb") as file:
+        return dict(np.load(file, allow_pickle=False))
 
 
 def cache_name(photograph: Path, *settings: object) -> str:

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from directloss._checks import DirectLossError
-from directloss_repro.data.cache import cache_name, cached
+from directloss_repro.data.cache import Arrays, cache_name, cached, load
 from directloss_repro.data.images import Pixels, normalise, vision
 from directloss_repro.data.skipping import Skipped
+from directloss_repro.data.split import Lazy
 from directloss_repro.data.voc import Annotation, Devkit
 from directloss_repro.detection.boxes import Boxes, as_boxes, nms, overlaps
 from directloss_repro.detection.evaluation import Detections, Truth
@@ -30,7 +31,9 @@ from directloss_repro.detection.proposals import Search, propose
 STRIDE, FIRST = 16, 15.5
 """AlexNet's fifth convolution sees every 16th pixel; its first one is centred 15.5 pixels from the edge."""
 POINTS = 3
-"""The features of a cell are the largest of so many by so many points in it."""
+"""The feature of a cell is the largest of so many by so many points in it."""
+HELD = 4_000_000_000
+"""Features of more bytes are read from the cache when they are needed."""
 
 Embed = Callable[[Tensor], Tensor]
 """A normalised photograph ``(1, 3, h, w)`` to the features of its convolutions ``(1, c, h', w')``."""
@@ -43,15 +46,19 @@ class Scene:
     name: str
     annotation: Annotation
     boxes: Boxes
-    features: NDArray[np.float16]
-    """Of the whole photograph, ``(c, h', w')``."""
-    scale: float
-    """By which the photograph was enlarged before the convolutions."""
+    file: Path
+    """Where the features of the boxes are."""
+    first: int
+    """The row of the first box there."""
 
     def truth(self, of: str) -> Truth:
         """The objects of a class."""
         things = [thing for thing in self.annotation.usable if thing.name == of]
         return Truth(as_boxes([thing.box for thing in things]), np.array([thing.difficult for thing in things], bool))
+
+    def features(self) -> NDArray[np.float16]:
+        """What the network sees of the boxes ``(n, d)``."""
+        return load(self.file)["features"][self.first :]
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,8 @@ class Reader:
     search: Search
     size: int
     """The longer side of what the network sees."""
+    cells: int
+    """Boxes are divided into so many by so many cells."""
     embed: Embed
     network: str
     """A name for the network and its weights."""
@@ -94,72 +103,62 @@ class Reader:
         """Errors are returned, so that the other photographs go on."""
         try:
             annotation, path = self.devkit.annotation(name), self.devkit.image_path(name)
-            file = self.cache / "regions" / cache_name(path, astuple(self.search), self.size, self.network)
-            stored = cached(file, lambda: self._compute(self.devkit.image(name, annotation), name))
+            objects = as_boxes([thing.box for thing in annotation.usable])
+            settings = (*astuple(self.search), self.size, self.cells, self.network, objects.tolist())
+            file = self.cache / "regions" / cache_name(path, *settings)
+            stored = cached(file, lambda: self._compute(self.devkit.image(name, annotation), objects, name))
         except DirectLossError as error:
             return error
-        boxes = stored["boxes"]
-        if with_objects:
-            boxes = np.concatenate([as_boxes([thing.box for thing in annotation.usable]), boxes])
-        return Scene(name, annotation, boxes, stored["features"], float(stored["scale"]))
+        first = 0 if with_objects else len(objects)
+        return Scene(name, annotation, stored["boxes"][first:], file, first)
 
-    def _compute(self, pixels: Pixels, name: str) -> dict[str, NDArray[Any]]:
+    def _compute(self, pixels: Pixels, objects: Boxes, name: str) -> Arrays:
         height, width = pixels.shape[:2]
         scale = self.size / max(height, width)
         resized = vision("cv2").resize(pixels, (max(63, round(width * scale)), max(63, round(height * scale))))
+        boxes = np.concatenate([objects, propose(pixels, self.search, name)])
         with torch.no_grad():
-            features = self.embed(normalise(torch.from_numpy(resized)[None]))[0].half().numpy()
-        return {"boxes": propose(pixels, self.search, name), "features": features, "scale": np.array(scale)}
+            features = pool_boxes(self.embed(normalise(torch.from_numpy(resized)[None])), boxes * scale, self.cells)
+        return {"boxes": boxes, "features": features.half().numpy()}
 
 
-def pool_boxes(scene: Scene, boxes: Boxes, cells: int) -> Tensor:
-    """Features ``(n, c * cells * cells)`` of boxes: the largest in each of ``cells`` by ``cells`` parts of a box.
+def pool_boxes(features: Tensor, boxes: Boxes, cells: int) -> Tensor:
+    """Features ``(n, c * cells * cells)`` of boxes in pixels, from those of the whole photograph ``(1, c, h', w')``.
 
-    Points lie evenly in each cell, with bilinear interpolation between the features' places, as in RoIAlign (He et al.
-    2017).
+    Each cell has the largest feature of points that lie evenly in it, with bilinear interpolation between the places of
+    features, as in RoIAlign (He et al. 2017).
     """
-    features = torch.from_numpy(scene.features).float()
-    size = torch.tensor([features.shape[2], features.shape[1]])
-    edges = ((torch.from_numpy(boxes) * scene.scale - FIRST) / STRIDE).float()
+    last = torch.tensor([features.shape[3], features.shape[2]]) - 1
+    edges = ((torch.from_numpy(boxes) - FIRST) / STRIDE).float()
     steps = (torch.arange(cells * POINTS) + 0.5) / (cells * POINTS)
-    places = edges[:, None, :2] + steps[:, None] * (edges[:, None, 2:] - edges[:, None, :2])  # (n, steps, 2)
-    places = 2 * places / (size - 1).clamp(min=1) - 1
-    x, y = places.unbind(-1)
+    places = edges[:, None, :2] + steps[:, None] * (edges[:, None, 2:] - edges[:, None, :2])
+    x, y = (2 * places / last.clamp(min=1) - 1).unbind(-1)  # (n, steps) each, from -1 to 1
     grid = torch.stack([x[:, None, :].expand(-1, len(steps), -1), y[:, :, None].expand(-1, -1, len(steps))], -1)
-    values = F.grid_sample(features[None], grid.flatten(0, 1)[None], align_corners=True, padding_mode="border")[0]
-    values = values.unflatten(1, (len(boxes), len(steps))).transpose(0, 1)
-    return F.max_pool2d(values, POINTS).flatten(1)
+    values = F.grid_sample(features, grid.flatten(0, 1)[None], align_corners=True, padding_mode="border")[0]
+    return F.max_pool2d(values.unflatten(1, (len(boxes), len(steps))).transpose(0, 1), POINTS).flatten(1)
 
 
-class Regions:
-    """Boxes of scenes as if they were one tensor ``(n, d)`` of features; each is pooled when it is indexed.
+def features_of(scenes: Sequence[Scene]) -> Lazy:
+    """The features of all boxes of all scenes, one after the other ``(n, d)``: in memory where they fit."""
+    counts = torch.tensor([len(scene.boxes) for scene in scenes])
+    width = scenes[0].features().shape[1]
+    rows = torch.arange(int(counts.sum()))
+    if 2 * width * len(rows) <= HELD:
+        held = torch.empty(len(rows), width, dtype=torch.float16)
+        for part, scene in zip(held.split(counts.tolist()), scenes, strict=True):
+            part.copy_(torch.from_numpy(scene.features()))
+        return Lazy(rows, (width,), lambda index: held[index].float())
+    ends = counts.cumsum(0)
 
-    Box ``rows[k]`` of scene ``images[k]`` is item ``k``. Items that are asked for together should lie in few images.
-    """
-
-    def __init__(self, scenes: Sequence[Scene], images: Tensor, rows: Tensor, cells: int) -> None:
-        self.scenes, self.images, self.rows, self.cells = scenes, images, rows, cells
-        self.shape = torch.Size((len(rows), scenes[0].features.shape[0] * cells**2))
-
-    def __getitem__(self, index: Tensor | slice) -> Any:
-        if isinstance(index, slice):
-            return Regions(self.scenes, self.images[index], self.rows[index], self.cells)
-        images, rows = self.images[index], self.rows[index]
-        found = torch.empty(len(images), self.shape[1])
+    def read(index: Tensor) -> Tensor:
+        images, found = torch.searchsorted(ends, index, right=True), torch.empty(len(index), width)
         for image in images.unique().tolist():
-            mine, scene = images == image, self.scenes[image]
-            found[mine] = pool_boxes(scene, scene.boxes[rows[mine].numpy()], self.cells)
+            mine = images == image
+            inside = index[mine] - (ends[image] - counts[image])
+            found[mine] = torch.from_numpy(scenes[image].features()[inside.numpy()]).float()
         return found
 
-
-class Held:
-    """Features in half the memory, at full precision when they are indexed."""
-
-    def __init__(self, values: Tensor) -> None:
-        self.values, self.shape = values, values.shape
-
-    def __getitem__(self, index: Tensor | slice) -> Any:
-        return Held(self.values[index]) if isinstance(index, slice) else self.values[index].float()
+    return Lazy(rows, (width,), read)
 
 
 def recall(of: str, testing: Sequence[Scene]) -> float:

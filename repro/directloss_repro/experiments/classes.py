@@ -28,7 +28,7 @@ from torch import nn
 
 from directloss_repro.config import EpochConfig, Grid
 from directloss_repro.data import Split
-from directloss_repro.data.pictures import CLASSES, crop_and_flip, see_classes, split_classes
+from directloss_repro.data.image_classes import CLASSES, crop_and_flip, recognise, see_classes, split_classes
 from directloss_repro.data.seen import Seen
 from directloss_repro.experiments.base import Experiment, Source
 from directloss_repro.models import ResNet20
@@ -98,6 +98,7 @@ CIFAR10 = Experiment(
     data=_data,
     model=_model,
     look=_look,
+    recognise=recognise,
     needs_root=True,
     metric="accuracy",
     augment=crop_and_flip,
@@ -115,6 +116,7 @@ CIFAR100 = Experiment(
     data=_data,
     model=_model,
     look=_look,
+    recognise=recognise,
     needs_root=True,
     metric="accuracy",
     augment=crop_and_flip,

@@ -30,7 +30,6 @@ from directloss_repro.data import Part
 from directloss_repro.methods import parse_method
 from directloss_repro.models.mlp import Scorer
 from directloss_repro.records import Record, RunSpec, make_record, versions
-from directloss_repro.training import Schedule
 from directloss_repro.seeding import generator, seeded
 from directloss_repro.tabular.columns import check_numbers, choose, kinds_of
 from directloss_repro.tabular.comparing import bootstrap, interval
@@ -41,7 +40,7 @@ from directloss_repro.tabular.modelfile import Model, score
 from directloss_repro.tabular.reading import Table, read_table
 from directloss_repro.tabular.target import Target, read_target
 from directloss_repro.tensorboard import board_of
-from directloss_repro.training import Trained, train
+from directloss_repro.training import Schedule, Trained, train
 
 POINTS = 20
 """How often a run is measured on its way."""
