@@ -26,7 +26,7 @@ from torch import Tensor
 
 from directloss._checks import fail
 from directloss_repro.data.images import read_image
-from directloss_repro.data.split import Lazy, Part
+from directloss_repro.data.split import Part, lazy
 
 Point = tuple[float, float]
 
@@ -194,7 +194,7 @@ def as_part(persons: Sequence[Person], folder: Path, size: int, shrinks: int, sh
                 x, y = ((edge - start) * scale - 0.5 for edge, start in zip(joint, person.corner, strict=True))
                 if 0 <= x < size / shrinks and 0 <= y < size / shrinks:
                     row[place] = torch.tensor([x, y, share * person.head * scale])
-    return Part(Lazy(torch.arange(len(persons)), (3, size, size), partial(_crops, persons, folder, size)), targets)
+    return Part(lazy(torch.arange(len(persons)), (3, size, size), partial(_crops, persons, folder, size)), targets)
 
 
 def _crops(persons: Sequence[Person], folder: Path, size: int, index: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -15,15 +15,7 @@ from directloss_repro.seeding import generator
 
 
 class Lazy:
-    """Items ``(n, *shape)`` that do not fit into memory, as if they were one tensor: read when they are indexed.
-
-    ``read`` takes the numbers of items; ``index`` says which of them there are, and in which order.
-
-    Example:
-        >>> items = Lazy(torch.arange(1000), (2,), lambda index: torch.stack([index, -index], 1))
-        >>> items.shape, items[10:20][torch.tensor([3])]
-        (torch.Size([1000, 2]), tensor([[ 13, -13]]))
-    """
+    """Items that are read when they are indexed; see `lazy`."""
 
     def __init__(self, index: Tensor, shape: tuple[int, ...], read: Callable[[Tensor], Tensor]) -> None:
         self.index, self.read = index, read
@@ -35,11 +27,24 @@ class Lazy:
         return self.read(self.index[index])
 
 
+def lazy(index: Tensor, shape: tuple[int, ...], read: Callable[[Tensor], Tensor]) -> Tensor:
+    """Items ``(n, *shape)`` that do not fit into memory: what stands for a tensor where it is indexed or has a shape.
+
+    ``read`` takes the numbers of items; ``index`` says which of them there are, and in which order.
+
+    Examples:
+        >>> items = lazy(torch.arange(1000), (2,), lambda index: torch.stack([index, -index], 1))
+        >>> items.shape, items[10:20][torch.tensor([3])]
+        (torch.Size([1000, 2]), tensor([[ 13, -13]]))
+    """
+    return cast(Tensor, Lazy(index, shape, read))
+
+
 @dataclass(frozen=True)
 class Part:
     """Inputs ``(n, d)`` and labels 0 or 1 ``(n,)``; or images, classes, keypoints: the first dimension is the items."""
 
-    x: Tensor | Lazy
+    x: Tensor
     y: Tensor
 
     def __len__(self) -> int:

@@ -22,7 +22,7 @@ from directloss._checks import DirectLossError
 from directloss_repro.data.cache import Arrays, cache_name, cached, load
 from directloss_repro.data.images import Pixels, normalise, vision
 from directloss_repro.data.skipping import Skipped
-from directloss_repro.data.split import Lazy
+from directloss_repro.data.split import lazy
 from directloss_repro.data.voc import Annotation, Devkit
 from directloss_repro.detection.boxes import Boxes, as_boxes, nms, overlaps
 from directloss_repro.detection.evaluation import Detections, Truth
@@ -135,30 +135,31 @@ def pool_boxes(features: Tensor, boxes: Boxes, cells: int) -> Tensor:
     x, y = (2 * places / last.clamp(min=1) - 1).unbind(-1)  # (n, steps) each, from -1 to 1
     grid = torch.stack([x[:, None, :].expand(-1, len(steps), -1), y[:, :, None].expand(-1, -1, len(steps))], -1)
     values = F.grid_sample(features, grid.flatten(0, 1)[None], align_corners=True, padding_mode="border")[0]
-    return F.max_pool2d(values.unflatten(1, (len(boxes), len(steps))).transpose(0, 1), POINTS).flatten(1)
+    values = values.reshape(len(values), len(boxes), len(steps), len(steps)).transpose(0, 1)
+    return F.max_pool2d(values, POINTS).flatten(1)
 
 
-def features_of(scenes: Sequence[Scene]) -> Lazy:
+def features_of(scenes: Sequence[Scene]) -> Tensor:
     """The features of all boxes of all scenes, one after the other ``(n, d)``: in memory where they fit."""
     counts = torch.tensor([len(scene.boxes) for scene in scenes])
     width = scenes[0].features().shape[1]
     rows = torch.arange(int(counts.sum()))
     if 2 * width * len(rows) <= HELD:
         held = torch.empty(len(rows), width, dtype=torch.float16)
-        for part, scene in zip(held.split(counts.tolist()), scenes, strict=True):
+        for part, scene in zip(torch.split(held, counts.tolist()), scenes, strict=True):
             part.copy_(torch.from_numpy(scene.features()))
-        return Lazy(rows, (width,), lambda index: held[index].float())
+        return lazy(rows, (width,), lambda index: held[index].float())
     ends = counts.cumsum(0)
 
     def read(index: Tensor) -> Tensor:
         images, found = torch.searchsorted(ends, index, right=True), torch.empty(len(index), width)
-        for image in images.unique().tolist():
+        for image in sorted(set(images.tolist())):
             mine = images == image
             inside = index[mine] - (ends[image] - counts[image])
             found[mine] = torch.from_numpy(scenes[image].features()[inside.numpy()]).float()
         return found
 
-    return Lazy(rows, (width,), read)
+    return lazy(rows, (width,), read)
 
 
 def recall(of: str, testing: Sequence[Scene]) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 
@@ -31,6 +31,7 @@ HALF_TRAINED = "The file of weights has no fully connected layers ({missing}); t
 class PhotoConfig(Config):
     """What an experiment with AlexNet has to say besides."""
 
+    dataset: Literal["voc"] = "voc"
     hidden: tuple[Count, ...] = ()
     """Hidden layers of the head on frozen convolutions."""
     pool: CountOrZero = 0

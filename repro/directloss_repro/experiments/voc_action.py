@@ -39,7 +39,7 @@ from directloss_repro.data import Part, Split
 from directloss_repro.data.cache import Arrays, cache_name, cached
 from directloss_repro.data.images import CONTEXT, CROP, normalise, warp
 from directloss_repro.data.skipping import Skipped
-from directloss_repro.data.split import Lazy, check_both_labels, thirds_by_group
+from directloss_repro.data.split import check_both_labels, lazy, thirds_by_group
 from directloss_repro.data.voc import ACTIONS, Devkit, People, find_devkit, read_people
 from directloss_repro.data.voc.action import UNKNOWN, Person
 from directloss_repro.experiments.base import Experiment, Ready, Say, Source
@@ -156,7 +156,7 @@ def _data(config: ActionConfig, source: Source) -> Split:
     stored = _stored(config, Source(0, None, source.root, source.weights, source.cache))
     found = {}
     for name, (place, target) in _parts(config, source, stored.good).items():
-        x: Tensor | Lazy = Lazy(place, (3, config.size, config.size), lambda index: _pixels(stored.rows, index))
+        x = lazy(place, (3, config.size, config.size), lambda index: _pixels(stored.rows, index))
         if config.layers == "head":
             x = torch.from_numpy(stored.rows[place.numpy()])
         found[name] = Part(x, target)

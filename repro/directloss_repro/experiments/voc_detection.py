@@ -40,7 +40,6 @@ from directloss._checks import DirectLossError, fail
 from directloss_repro.config import SEARCH_SEED, Grid
 from directloss_repro.data import Part, Split
 from directloss_repro.data.skipping import Skipped
-from directloss_repro.data.split import Lazy
 from directloss_repro.data.voc import OBJECTS, Devkit, find_devkit
 from directloss_repro.detection.drawing import draw_detections
 from directloss_repro.detection.evaluation import voc_ap
@@ -109,17 +108,13 @@ def _read(
     search = Search(config.search_width, config.search_least, config.search_most)
     convolutions, name = convolutions_from(source.weights), f"alexnet-{config.weights or 'random'}"
     reader = Reader(devkit, search, config.size, config.pool, convolutions, name, Path(source.cache))
-    parts = [
-        reader.scenes(
-            chosen_photographs(config, devkit, part),
-            part == config.train_set,
-            skipped,
-            workers,
-            lambda done, total, part=part: say(f"boxes and features of {part!r}", done, total),  # type: ignore[misc]
-        )
-        for part in (config.train_set, config.test_set)
-    ]
-    return _Photographs(devkit, *parts, skipped)
+
+    def scenes(part: str) -> list[Scene]:
+        stage = f"boxes and features of {part!r}"
+        names, in_training = chosen_photographs(config, devkit, part), part == config.train_set
+        return reader.scenes(names, in_training, skipped, workers, lambda done, total: say(stage, done, total))
+
+    return _Photographs(devkit, scenes(config.train_set), scenes(config.test_set), skipped)
 
 
 def chosen_photographs(config: DetectionConfig, devkit: Devkit, part: str) -> list[str]:
@@ -147,7 +142,7 @@ def _photographs(config: DetectionConfig, files: Source) -> _Photographs:
 
 
 @lru_cache(maxsize=2)
-def _features(config: DetectionConfig, files: Source, testing: bool) -> Lazy:
+def _features(config: DetectionConfig, files: Source, testing: bool) -> Tensor:
     photographs = _photographs(config, files)
     return features_of(photographs.testing if testing else photographs.training)
 
