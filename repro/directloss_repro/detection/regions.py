@@ -30,6 +30,8 @@ from directloss_repro.detection.proposals import Search, propose
 
 STRIDE, FIRST = 16, 15.5
 """AlexNet's fifth convolution sees every 16th pixel; its first one is centred 15.5 pixels from the edge."""
+LEAST = 63
+"""The shorter side of the smallest photograph that leaves something after the convolutions."""
 POINTS = 3
 """The feature of a cell is the largest of so many by so many points in it."""
 HELD = 4_000_000_000
@@ -114,8 +116,8 @@ class Reader:
 
     def _compute(self, pixels: Pixels, objects: Boxes, name: str) -> Arrays:
         height, width = pixels.shape[:2]
-        scale = self.size / max(height, width)
-        resized = vision("cv2").resize(pixels, (max(63, round(width * scale)), max(63, round(height * scale))))
+        scale = max(self.size / max(height, width), LEAST / min(height, width))
+        resized = vision("cv2").resize(pixels, (round(width * scale), round(height * scale)))
         boxes = np.concatenate([objects, propose(pixels, self.search, name)])
         with torch.no_grad():
             features = pool_boxes(self.embed(normalise(torch.from_numpy(resized)[None])), boxes * scale, self.cells)

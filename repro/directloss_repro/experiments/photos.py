@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -15,7 +14,6 @@ from directloss_repro.config import AT_ONCE, Config
 from directloss_repro.methods import Method
 from directloss_repro.models.alexnet import AlexNet, load_weights
 from directloss_repro.seeding import seeded
-from directloss_repro.training import Schedule
 from directloss_repro.validation import Count, CountOrZero, Flag
 
 YEAR = 2012
@@ -63,9 +61,12 @@ class PhotoConfig(Config):
     def at_once(self) -> int:
         return self.chunk or AT_ONCE
 
-    def paced(self, schedule: Schedule, method: Method, items: int) -> Schedule:
-        """In batches and chunks, where the config has them."""
-        return replace(schedule, batch_size=self.batch_size or None, chunk=self.chunk or None)
+    def batch_of(self, method: Method) -> int | None:
+        return self.batch_size or None
+
+    @property
+    def chunked(self) -> int | None:
+        return self.chunk or None
 
 
 def convolutions_from(weights: str | None) -> Callable[[Tensor], Tensor]:

@@ -255,12 +255,9 @@ def _judge(config: DetectionConfig, source: Source, scores: Tensor, threshold: f
 
 
 def _drawn(config: DetectionConfig, testing: list[Scene]) -> list[str]:
-    """The first test photographs with an object of a class, class after class."""
-    first = [
-        [scene.name for scene in testing if (~scene.truth(of).difficult).any()][: DRAWN // len(config.classes) + 1]
-        for of in config.classes
-    ]
-    turns = [name for turn in range(DRAWN) for names in first for name in names[turn : turn + 1]]
+    """The first test photographs with an object, of one class after the other in turn."""
+    shown = [[scene.name for scene in testing if (~scene.truth(of).difficult).any()] for of in config.classes]
+    turns = [name for turn in range(DRAWN) for names in shown for name in names[turn : turn + 1]]
     return list(dict.fromkeys(turns))[:DRAWN]
 
 

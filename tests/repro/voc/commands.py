@@ -20,7 +20,7 @@ ONE_SETTING: dict[str, Any] = {
 TINY = {**ONE_SETTING, "hidden": [4], "iterations": 3, "evaluate_every": 1}
 PERSONS = {**TINY, "size": 63, "context": 4, "width": 4, "pool": 0, "early": True}
 BOXES = {
-    **TINY, "size": 80, "pool": 2, "classes": ["dog", "cat"], "photographs": 0, "search_width": 0, "search_least": 10,
+    **TINY, "size": 160, "pool": 2, "classes": ["dog", "cat"], "photographs": 0, "search_width": 0, "search_least": 10,
     "batch_size": 32,
 }  # fmt: skip
 
