@@ -124,14 +124,21 @@ def _draw(config: PoseConfig, source: Source, records: list[Record], folder: Pat
 
 
 WIDTHS = ("0.1", "0.5", "0.7", "1", "3", "5", "10")
-_RATE = (0.00025,)
+
+
+def grids(*rates: float) -> dict[str, Grid]:
+    """The same learning rates for every family of methods."""
+    return {
+        "direct": Grid(rates, epsilon=("auto",)),
+        "hinge": Grid(rates, epsilon=(1.0,)),
+        "plain": Grid(rates),
+        "uniloss": Grid(rates),
+    }
+
 
 PAPER = PoseConfig(
     methods=(*(f"mse-{width}" for width in WIDTHS), "uniloss-pckh"),
-    direct=Grid(_RATE, (0.0,), ("auto",)),
-    hinge=Grid(_RATE, (0.0,), (1.0,)),
-    plain=Grid(_RATE),
-    uniloss=Grid(_RATE),
+    **grids(0.00025),
     dataset="mpii",
     epochs=50,
     drops=(30, 40),
@@ -143,13 +150,8 @@ PAPER = PoseConfig(
     train_measured=1_000,
 )
 
-_SMALL_RATES = (0.001, 0.0025)
-
 SMALL = PAPER.but(
-    direct=Grid(_SMALL_RATES, (0.0,), ("auto",)),
-    hinge=Grid(_SMALL_RATES, (0.0,), (1.0,)),
-    plain=Grid(_SMALL_RATES),
-    uniloss=Grid(_SMALL_RATES),
+    **grids(0.001, 0.0025),
     dataset="leeds",
     size=128,
     width=32,
@@ -167,10 +169,7 @@ SMALL = PAPER.but(
 
 QUICK = SMALL.but(
     methods=("mse-1", "uniloss-pckh"),
-    direct=Grid((0.0025,), (0.0,), ("auto",)),
-    hinge=Grid((0.0025,), (0.0,), (1.0,)),
-    plain=Grid((0.0025,)),
-    uniloss=Grid((0.0025,)),
+    **grids(0.0025),
     size=64,
     width=8,
     points=200,
