@@ -19,6 +19,7 @@ from directloss_repro.validation import (
     Count,
     CountOrZero,
     Epsilon,
+    Flag,
     Frozen,
     NotNegative,
     Number,
@@ -229,6 +230,8 @@ class EpochConfig(Config):
     drops: tuple[Count, ...] = ()
     """Epochs from which on the learning rate is multiplied by ``factor``."""
     factor: AboveZero = 0.1
+    one_cycle: Flag = False
+    """Whether the learning rate rises and falls once, in place of ``drops``."""
     points: CountOrZero = 0
     """How many items of the training data are used; 0 for all."""
     train_measured: CountOrZero = 0

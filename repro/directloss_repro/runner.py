@@ -204,6 +204,7 @@ def make_schedule(spec: RunSpec, config: Config, method: Method, items: int) -> 
         evaluate_every=schedule.evaluate_every * steps,
         drops=tuple(stretched * drop for drop in config.drops),
         factor=config.factor,
+        one_cycle=config.one_cycle,
     )
 
 

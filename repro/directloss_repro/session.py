@@ -63,6 +63,8 @@ class Request:
         """The config keys that were given."""
         named = {"methods": self.methods, "seeds": self.seeds, "noise": self.noise, "select_on": self.select}
         named["dataset"] = self.dataset
+        if self.dataset is None and self.data_root is not None and experiment.recognise is not None:
+            named["dataset"] = experiment.recognise(str(self.data_root))
         given = {key: value for key, value in named.items() if value is not None}
         with_root = experiment.with_root if self.data_root is not None else {}
         with_dataset = experiment.with_dataset.get(self.dataset or "", {})

@@ -51,14 +51,21 @@ class Schedule:
     drops: tuple[int, ...] = ()
     """Iterations from which on the learning rate is multiplied by ``factor``, once for each."""
     factor: float = 0.1
+    one_cycle: bool = False
+    """The learning rate rises for the first quarter of the iterations and falls to zero in the rest (Smith 2018)."""
 
     def rate(self, iteration: int) -> float:
         """The learning rate of an iteration.
 
-        Example:
+        Examples:
             >>> [Schedule(10, 1.0, drops=(4, 6), factor=0.5).rate(i) for i in (0, 3, 4, 5, 6, 9)]
             [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]
+            >>> [round(Schedule(16, 1.0, one_cycle=True).rate(i), 2) for i in (0, 3, 4, 10, 15)]
+            [0.25, 1.0, 1.0, 0.5, 0.08]
         """
+        if self.one_cycle:
+            peak = self.iterations / 4
+            return self.learning_rate * min((iteration + 1) / peak, (self.iterations - iteration) / (3 * peak))
         return self.learning_rate * self.factor ** sum(iteration >= drop for drop in self.drops)
 
 
@@ -160,7 +167,7 @@ def train(
                 break
             if board is not None:
                 board.loss(iteration, value)
-            if schedule.drops:
+            if schedule.drops or schedule.one_cycle:
                 for group in optimizer.param_groups:
                     group["lr"] = schedule.rate(iteration)
             optimizer.step()

@@ -1,13 +1,15 @@
-"""Small files in the original formats: idx, CIFAR's binary version, MPII's annotations, DeepLabCut's table."""
+"""Small files in the original formats: idx, CIFAR's two versions, the annotations of MPII and Leeds."""
 
 from __future__ import annotations
 
 import gzip
+import pickle
 import struct
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from directloss_repro.data.cifar import CIFAR
 
 
 def idx(values: np.ndarray) -> bytes:
@@ -28,45 +30,45 @@ def write_idx(folder: Path, train: int = 120, test: int = 40, side: int = 28) ->
     return folder
 
 
-def write_cifar(folder: Path, name: str, per_file: int = 20) -> tuple[np.ndarray, np.ndarray]:
-    """All images, training files first, and their fine labels."""
-    inner = folder / ("cifar-10-batches-bin" if name == "cifar10" else "cifar-100-binary")
+def write_cifar(folder: Path, name: str, per_file: int = 20, pickled: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """All images, training files first, and their fine labels; in the Python version if ``pickled``."""
+    ten = name == "cifar10"
+    version = CIFAR[name].python if pickled else CIFAR[name].binary
+    inner = folder / version.folder
     inner.mkdir(parents=True, exist_ok=True)
-    files = [f"data_batch_{k}.bin" for k in range(1, 6)] + ["test_batch.bin"]
-    files = files if name == "cifar10" else ["train.bin", "test.bin"]
+    files = (*version.train, *version.test)
     draw = np.random.default_rng(1)
-    classes = 10 if name == "cifar10" else 100
     images = draw.integers(0, 256, (len(files) * per_file, 3, 32, 32)).astype(np.uint8)
-    labels = draw.integers(0, classes, len(images)).astype(np.uint8)
-    for place, file in enumerate(files):
-        raw = b""
-        for k in range(place * per_file, (place + 1) * per_file):
-            coarse = b"" if name == "cifar10" else bytes([labels[k] // 5])
-            raw += coarse + bytes([labels[k]]) + images[k].tobytes()
-        (inner / file).write_bytes(raw)
+    labels = draw.integers(0, CIFAR[name].classes, len(images)).astype(np.uint8)
+    for file, some, of in zip(files, np.split(images, len(files)), np.split(labels, len(files)), strict=True):
+        rows = some.reshape(per_file, -1)
+        if pickled:
+            content = {b"data": rows, CIFAR[name].labels: of.tolist(), b"batch_label": b"a batch"}
+            (inner / file).write_bytes(pickle.dumps(content, protocol=2))  # as Python 2 wrote them
+        else:
+            columns = [of] if ten else [of // 5, of]
+            (inner / file).write_bytes(np.concatenate([*(c[:, None] for c in columns), rows], axis=1).tobytes())
     return images, labels
 
 
-def write_mouse(folder: Path, frames: int = 12, parts: int = 17, size: tuple[int, int] = (40, 50)) -> np.ndarray:
-    """Frames with one bright pixel for each part; the last part is hidden in every second frame. Places, NaN hidden."""
+def write_leeds(folder: Path, persons: int = 12, size: tuple[int, int] = (60, 50)) -> np.ndarray:
+    """Persons with a bright pixel at each joint, hidden ankles in every second image, hidden neck in the last."""
     from PIL import Image
+    from scipy.io import savemat
 
-    inner = folder / "mouse-example"
-    (inner / "labeled-data").mkdir(parents=True)
+    (folder / "images").mkdir(parents=True)
     draw = np.random.default_rng(2)
-    places = draw.integers(2, 38, (frames, parts, 2)) + 0.25
-    places[::2, -1] = np.nan
-    names = [f"part{k}" for k in range(parts) for _ in "xy"]
-    lines = [["scorer", *["me"] * len(names)], ["bodyparts", *names], ["coords", *["x", "y"] * parts]]
-    for k in range(frames):
-        pixels = draw.integers(0, 60, size).astype(np.uint8)
-        for x, y in places[k]:
-            if x == x:
+    joints = np.concatenate([draw.integers(5, 45, (14, 2, persons)) + 0.25, np.ones((14, 1, persons))], axis=1)
+    joints[12, :2], joints[13, :2] = [[25.0], [20.0]], [[25.0], [8.0]]
+    joints[0, :, ::2], joints[12, :, -1] = 0, 0
+    for k in range(persons):
+        pixels = draw.integers(0, 60, (*size, 3)).astype(np.uint8)
+        for x, y, visible in joints[:, :, k]:
+            if visible:
                 pixels[int(y), int(x)] = 255
-        Image.fromarray(pixels).save(inner / "labeled-data" / f"img{k:02d}.png")
-        lines.append([f"labeled-data/img{k:02d}.png", *("" if v != v else str(v) for v in places[k].flatten())])
-    (inner / "CollectedData.csv").write_text("".join(",".join(line) + "\n" for line in lines))
-    return places
+        Image.fromarray(pixels).save(folder / "images" / f"im{k + 1:05d}.jpg")
+    savemat(folder / "joints.mat", {"joints": joints})
+    return joints
 
 
 def _objects(values: list[Any]) -> np.ndarray:

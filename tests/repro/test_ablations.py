@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from directloss_repro.config import EpochConfig
-from directloss_repro.data.shown import FILE
+from directloss_repro.data.keypoints import FILE
 from directloss_repro.experiments import get_experiment
 from directloss_repro.experiments.ablations import ABLATIONS, SIZES
 from directloss_repro.methods import parse_method
@@ -22,18 +22,25 @@ from directloss_repro.reports.describe import describe
 from directloss_repro.runner import make_schedule
 
 from directloss import DirectLossError
-from tests.repro.image_files import write_idx, write_mouse
+from tests.repro.image_files import write_idx, write_leeds
 from tests.repro.tiny import run_once
 from tests.repro.tiny import stored as records_in
 
 AP: dict[str, Any] = {"epochs": 2, "batch_size": 50, "validation": 20, "points": 0, "train_measured": 20, "hidden": [8]}
-CLASSES: dict[str, Any] = {"epochs": 2, "batch_size": 10, "validation": 20, "points": 40, "width": 2}
+CLASSES: dict[str, Any] = {
+    "epochs": 2,
+    "batch_size": 10,
+    "validation": 20,
+    "points": 40,
+    "width": 2,
+    "dataset": "fashion-mnist",
+}
 POSE: dict[str, Any] = {"epochs": 2, "batch_size": 2, "size": 32, "width": 4, "test": 3, "validation": 3}
 TINY = {"ablation-ap": AP, "ablation-accuracy": CLASSES, "ablation-batch": CLASSES, "ablation-pose": POSE}
 
 
 def tiny(name: str, folder: Path) -> tuple[EpochConfig, str]:
-    (write_mouse if name == "ablation-pose" else write_idx)(folder)
+    (write_leeds if name == "ablation-pose" else write_idx)(folder)
     config = get_experiment(name).config("quick").changed({**TINY[name], "seeds": 1, "anchors": 4})
     assert isinstance(config, EpochConfig)
     return config, str(folder)
@@ -128,7 +135,7 @@ def test_the_first_seed_leaves_its_keypoints(tmp_path: Path) -> None:
 
 def test_the_command_stores_frames_and_a_resumed_one_again(tmp_path: Path) -> None:
     root, out = tmp_path / "data", tmp_path / "run"
-    write_mouse(root)
+    write_leeds(root)
     words = [
         sys.executable,
         "-m",

@@ -10,25 +10,32 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from directloss_repro.data import Part, pictures
+from directloss_repro.data import Part, image_classes
 from directloss_repro.data.cifar import read_cifar
-from directloss_repro.data.keypoints import bumps, pixel_labels, visible
-from directloss_repro.data.mouse import read_frames, read_table
-from directloss_repro.data.mpii import HEAD, Person, find_annotations, heads, read_persons, square
-from directloss_repro.data.pictures import crop_and_flip, read_classes, see_classes, split_classes, zeros_against_rest
-from directloss_repro.data.turning import turn_and_scale
+from directloss_repro.data.image_classes import (
+    crop_and_flip,
+    read_classes,
+    recognise,
+    see_classes,
+    split_classes,
+    zeros_against_rest,
+)
+from directloss_repro.data.keypoints import bumps, pixel_labels, turn_and_scale, visible
+from directloss_repro.data.poses import NECK, TOP, Person, as_part, find_poses, read_persons
 
 from directloss import DirectLossError
-from tests.repro.image_files import idx, write_cifar, write_idx, write_mouse, write_mpii
+from tests.repro.image_files import idx, write_cifar, write_idx, write_leeds, write_mpii
 
 # ---------------------------------------------------------------------- CIFAR
 
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar100"])
+@pytest.mark.parametrize("pickled", [False, True])
 @pytest.mark.parametrize("inner", [True, False])
-def test_cifar_is_read_as_it_was_written(tmp_path: Path, name: str, inner: bool) -> None:
-    images, labels = write_cifar(tmp_path, name)
+def test_cifar_is_read_as_it_was_written(tmp_path: Path, name: str, inner: bool, pickled: bool) -> None:
+    images, labels = write_cifar(tmp_path, name, pickled=pickled)
     root = tmp_path if inner else next(tmp_path.iterdir())
+    assert recognise(str(root)) == name
     train, test = read_cifar(root, name)
     np.testing.assert_array_equal(np.concatenate([train[0], test[0]]), images)
     np.testing.assert_array_equal(np.concatenate([train[1], test[1]]), labels)
@@ -40,19 +47,32 @@ def test_cifar_is_read_as_it_was_written(tmp_path: Path, name: str, inner: bool)
 
 
 def test_missing_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(DirectLossError, match=r"binary version of cifar10.*without data_batch_1\.bin.*cifar-10-binary"):
+    with pytest.raises(DirectLossError, match=r"files of cifar10.*without data_batch_1\.bin.*binary or the Python"):
         read_cifar(tmp_path, "cifar10")
+    assert recognise(str(tmp_path)) is None
     write_cifar(tmp_path, "cifar10")
     (tmp_path / "cifar-10-batches-bin" / "data_batch_4.bin").unlink()
     with pytest.raises(DirectLossError, match=r"without data_batch_4\.bin"):
         read_cifar(tmp_path, "cifar10")
 
 
-def test_pickles_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "cifar-10-batches-py").mkdir()
-    (tmp_path / "cifar-10-batches-py" / "data_batch_1").write_bytes(pickle.dumps({}))
-    with pytest.raises(DirectLossError, match=r"This is the Python version, whose pickles could run any code\."):
-        read_cifar(tmp_path, "cifar10")
+def test_pickles_run_no_code(tmp_path: Path) -> None:
+    write_cifar(tmp_path, "cifar10", pickled=True)
+    path = tmp_path / "cifar-10-batches-py" / "data_batch_3"
+    whole = path.read_bytes()
+    for content, message in [
+        (pickle.dumps(print), "it asks for builtins.print"),
+        (pickle.dumps({b"data": np.zeros((2, 5), np.uint8), b"labels": [1, 2]}), "images of shape (2, 5) and 2 labels"),
+        (pickle.dumps({b"data": np.zeros((1, 3072), np.uint8), b"labels": [10]}), "must have labels below 10"),
+        (pickle.dumps([1]), "must be a file of the Python version of CIFAR"),
+        (whole[:300], "must be a file of the Python version of CIFAR"),
+        (b"", "must be a file of the Python version of CIFAR"),
+    ]:
+        path.write_bytes(content)
+        with pytest.raises(DirectLossError) as caught:
+            read_cifar(tmp_path, "cifar10")
+        assert message in str(caught.value)
+        assert str(path) in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +80,7 @@ def test_pickles_are_refused(tmp_path: Path) -> None:
     [
         (lambda raw: raw[:-1], "must hold whole records of 3073 bytes, but it is 61459 bytes long"),
         (lambda raw: b"", "must hold whole records of 3073 bytes, but it is 0 bytes long"),
-        (lambda raw: raw[:3073] + b"\x0a" + raw[3074:], "must have labels below 10, but it is a file with label 10 in"),
+        (lambda raw: raw[:3073] + b"\x0a" + raw[3074:], "must have labels below 10, but it is a file with 10 in"),
     ],
 )
 def test_bad_cifar(tmp_path: Path, change: Callable[[bytes], bytes], message: str) -> None:
@@ -127,7 +147,7 @@ def test_data_is_known_by_its_content(tmp_path: Path, monkeypatch: pytest.Monkey
             path.unlink()
     assert see_classes("mnist", str(packed)) == first
     assert see_classes("mnist", str(other)) != first
-    monkeypatch.setitem(pictures.PUBLISHED, first.digest, "mnist")
+    monkeypatch.setitem(image_classes.PUBLISHED, first.digest, "mnist")
     assert see_classes("mnist", str(packed)).published == "mnist"
     with pytest.raises(DirectLossError, match=r"--data-root must hold the files of fashion-mnist.*with those of mnist"):
         see_classes("fashion-mnist", str(packed))
@@ -208,112 +228,78 @@ def test_keypoints_that_leave_the_image_become_unknown(generator: torch.Generato
     assert not bool(visible(out.y)[:, 2].any())
 
 
-# ---------------------------------------------------------------------- mouse
+# ---------------------------------------------------------------------- persons with joints
 
 
-def test_frames_and_keypoints(tmp_path: Path) -> None:
-    places = write_mouse(tmp_path)
-    part = read_frames(tmp_path, 64, 4, 0.05)
-    assert part.x.shape == (12, 3, 64, 64)
-    assert part.y.shape == (12, 17, 3)
-    assert -0.5 <= float(part.x.min()) <= float(part.x.max()) <= 0.5
-    assert visible(part.y)[:, -1].tolist() == [k % 2 == 1 for k in range(12)]
-    x, y, radius = part.y[1, 0].tolist()
-    assert x == pytest.approx((places[1, 0, 0] + 0.5) * 16 / 50 - 0.5, abs=1e-5)
-    assert y == pytest.approx((places[1, 0, 1] + 0.5) * 16 / 40 - 0.5, abs=1e-5)
-    assert radius == pytest.approx(0.05 * 50 * (16 / 50 + 16 / 40) / 2)
-    assert read_table(tmp_path / "mouse-example").parts[3] == "part3"
-
-
-def edit(text: str, line: int, change: Callable[[str], str]) -> str:
-    lines = text.split("\n")
-    return "\n".join([*lines[:line], change(lines[line]), *lines[line + 1 :]])
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda text: edit(text, 0, lambda line: "x" + line), "must begin with rows scorer, bodyparts, coords"),
-        (lambda text: edit(text, 1, lambda line: line.replace("part0", "head", 1)), "must have an x and a y column"),
-        (lambda text: edit(text, 2, lambda line: line.replace("x,y", "y,x", 1)), "must have an x and a y column"),
-        (lambda text: "\n".join(text.split("\n")[:3]), "must have at least one frame"),
-        (lambda text: edit(text, 4, lambda line: line + ",1"), "line 5 of"),
-        (lambda text: edit(text, 4, lambda line: line.replace(".25", ".q", 1)), "must have a path and 34 numbers"),
-        (lambda text: text.replace("img03", "img77"), "naming img77.png, which is missing (1 are)"),
-        (lambda text: "", "must begin with rows"),
-    ],
-)
-def test_bad_tables(tmp_path: Path, change: Callable[[str], str], message: str) -> None:
-    write_mouse(tmp_path)
-    table = tmp_path / "mouse-example" / "CollectedData.csv"
-    table.write_text(change(table.read_text()))
-    with pytest.raises(DirectLossError) as caught:
-        read_table(tmp_path)
-    assert message in str(caught.value)
-
-
-def test_folders_without_or_with_many_tables(tmp_path: Path) -> None:
-    with pytest.raises(DirectLossError, match=r"one table CollectedData.csv.*without one.*mirror-mouse example"):
-        read_table(tmp_path)
-    (tmp_path / "CollectedData.csv").touch()
-    (tmp_path / "CollectedData_new.csv").touch()
-    with pytest.raises(DirectLossError, match="with 2 of them"):
-        read_table(tmp_path)
-
-
-# ---------------------------------------------------------------------- MPII
+def test_leeds_is_read_as_it_was_written(tmp_path: Path) -> None:
+    joints = write_leeds(tmp_path)
+    name, path = find_poses(tmp_path)
+    persons = read_persons(name, path)
+    assert name == "leeds"
+    assert [person.image for person in persons] == [f"im{k:05d}.jpg" for k in range(1, 12)]  # the last has no neck
+    first = persons[0]
+    assert first.head == 12
+    assert first.joints[0] is None
+    assert first.joints[3] == tuple(joints[3, :2, 0])
+    visible_joints = joints[1:, :2, 0]
+    assert first.side == pytest.approx(1.5 * (visible_joints.max(0) - visible_joints.min(0)).max())
+    part = as_part(persons, tmp_path / "images", 64, 4, 0.5)
+    assert part.y.shape == (11, 14, 3)
+    assert part.take(torch.tensor([2])).x.shape == (1, 3, 64, 64)
+    scale = 16 / first.side
+    wanted = [(25 - first.corner[0]) * scale - 0.5, (8 - first.corner[1]) * scale - 0.5, 0.5 * 12 * scale]
+    assert part.y[0, TOP].tolist() == pytest.approx(wanted, abs=1e-5)
+    assert visible(part.y)[:, 0].tolist() == [k % 2 == 1 for k in range(11)]
+    assert bool(visible(part.y)[:, NECK].all())
 
 
 def test_mpii_is_read_as_it_was_written(tmp_path: Path) -> None:
     write_mpii(tmp_path)
-    persons = read_persons(find_annotations(tmp_path))
+    persons = read_persons(*find_poses(tmp_path))
     assert [person.image for person in persons] == [f"{k:09d}.jpg" for k in range(10) if k % 5 != 4]
     first = persons[1]
-    assert first.centre == (80.0, 60.0)
+    assert (first.corner, first.side) == ((17.5, 5.0), 125)  # around (80, 67.5)
     assert first.head == pytest.approx(0.6 * 25)
-    assert first.joints == {9: (80.0, 41.0), 8: (78.5, 52.0), 0: (90.0, 100.0)}
-    part = heads(persons, tmp_path / "images", 64, 4, 0.5)
+    assert first.joints == ((78.5, 52.0), (80.0, 41.0))
+    part = as_part(persons, tmp_path / "images", 64, 4, 0.5)
     assert part.x.shape == (8, 3, 64, 64)
     assert len(part.first(3)) == 3
     batch = part.take(torch.tensor([1, 3]))
     assert batch.x.shape == (2, 3, 64, 64)
     assert float(batch.x[0, 0, 32, 32]) == pytest.approx(10 / 255 - 0.5, abs=0.01)
     assert float(batch.x[0, 0, 63, 63]) == 0.0  # beyond the border of the image
-    # The crop is 125 pixels wide, around (80, 67.5); heatmaps have 16.
-    place = HEAD.index(9)
-    assert batch.y[0, place].tolist() == pytest.approx(
-        [(80 - 17.5) * 16 / 125 - 0.5, (41 - 5) * 16 / 125 - 0.5, 0.5 * 15 * 16 / 125], abs=1e-5
-    )
+    wanted = [(80 - 17.5) * 16 / 125 - 0.5, (41 - 5) * 16 / 125 - 0.5, 0.5 * 15 * 16 / 125]
+    assert batch.y[0, 1].tolist() == pytest.approx(wanted, abs=1e-5)
 
 
 def test_the_square_of_a_person_far_outside_is_empty(tmp_path: Path) -> None:
     write_mpii(tmp_path)
-    lost = Person("000000001.jpg", (-1000.0, -1000.0), 0.5, 10.0, {9: (3.0, 4.0)})
-    assert square(lost)[2] == 125
-    part = heads([lost], tmp_path / "images", 64, 4, 0.5)
+    lost = Person("000000001.jpg", (-1000.0, -1000.0), 125.0, 10.0, ((3.0, 4.0), None))
+    part = as_part([lost], tmp_path / "images", 64, 4, 0.5)
     assert not bool(part.take(torch.tensor([0])).x.any())
     assert not bool(visible(part.y).any())
 
 
-def test_what_is_missing_of_mpii_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DirectLossError, match=r"mpii_human_pose_v1_u12_1\.mat of MPII.*human-pose\.mpi-inf\.mpg\.de"):
-        find_annotations(tmp_path)
+def test_what_is_missing_of_poses_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DirectLossError, match=r"joints\.mat \(leeds\) or mpii_human.*human-pose\.mpi-inf\.mpg\.de"):
+        find_poses(tmp_path)
     write_mpii(tmp_path)
     (tmp_path / "images").rename(tmp_path / "other")
-    with pytest.raises(DirectLossError, match="must have the MPII images in a folder 'images'"):
-        find_annotations(tmp_path)
+    with pytest.raises(DirectLossError, match="must have the images in a folder 'images'"):
+        find_poses(tmp_path)
 
 
-def test_damaged_annotations(tmp_path: Path) -> None:
-    write_mpii(tmp_path)
-    path = find_annotations(tmp_path)
+@pytest.mark.parametrize("name", ["leeds", "mpii"])
+def test_damaged_annotations(tmp_path: Path, name: str) -> None:
+    from scipy.io import savemat
+
+    (write_leeds if name == "leeds" else write_mpii)(tmp_path)
+    path = find_poses(tmp_path)[1]
     for content in (b"", b"MATLAB", path.read_bytes()[:300]):
         path.write_bytes(content)
         read_persons.cache_clear()
-        with pytest.raises(DirectLossError, match="must be MPII's annotation file"):
-            read_persons(path)
-    from scipy.io import savemat
-
-    savemat(path, {"RELEASE": 3})
-    with pytest.raises(DirectLossError, match="must be MPII's annotation file"):
-        read_persons(path)
+        with pytest.raises(DirectLossError, match=f"must be the annotation file of {name}"):
+            read_persons(name, path)
+    savemat(path, {"RELEASE": 3, "joints": np.zeros((13, 3, 2))})
+    with pytest.raises(DirectLossError, match=f"must be the annotation file of {name}"):
+        read_persons(name, path)

@@ -6,6 +6,6 @@ Nothing slow is imported here: what a command needs, it imports when it is calle
 from __future__ import annotations
 
 from directloss.cli.app import app
-from directloss_repro.cli import data, listing, report, reproduce
+from directloss_repro.cli import listing, report, reproduce
 
-__all__ = ["app", "data", "listing", "report", "reproduce"]
+__all__ = ["app", "listing", "report", "reproduce"]

@@ -85,7 +85,8 @@ def reproduce(
     dataset: Annotated[
         str | None,
         typer.Option(
-            help="Which data set lies there, such as fashion-mnist or mirror-mouse.", show_default="from the preset"
+            help="Which data set lies there, such as fashion-mnist.",
+            show_default="told by its files",
         ),
     ] = None,
     weights: Annotated[

@@ -1,14 +1,16 @@
-"""CIFAR-10 and CIFAR-100 in their original binary version.
+"""CIFAR-10 and CIFAR-100 in their binary and in their Python version.
 
-A record is one label byte (CIFAR-10) or a coarse and a fine label byte (CIFAR-100), then 3,072 bytes: 32 x 32 pixels
-of red, then of green, then of blue, row by row. The Python version holds the same images as pickles, which can run any
-code when they are read, so it is not read here.
+A record of the binary version is one label byte (CIFAR-10) or a coarse and a fine label byte (CIFAR-100), then 3,072
+bytes: 32 x 32 pixels of red, then of green, then of blue, row by row. A file of the Python version is a pickled
+dictionary with the same bytes as rows of ``data``, and ``labels`` or ``fine_labels``. Pickles can run any code, so a
+reader of our own builds nothing but dictionaries, lists and arrays of bytes.
 """
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,75 +24,119 @@ HOME = "cs.toronto.edu/~kriz/cifar.html"
 
 
 class Version(NamedTuple):
-    """The files of one of the two data sets."""
+    """The files of one version of a data set."""
 
     folder: str
-    archive: str
     train: tuple[str, ...]
     test: tuple[str, ...]
+
+    def place(self, root: Path) -> Path:
+        """``root`` itself, or the folder inside it that the archive makes: where more of the files are."""
+        return max((root, root / self.folder), key=lambda place: -len(self.missing(place)))
+
+    def missing(self, place: Path) -> list[str]:
+        return [file for file in (*self.train, *self.test) if not (place / file).is_file()]
+
+
+class Cifar(NamedTuple):
+    """One of the two data sets."""
+
+    binary: Version
+    python: Version
+    labels: bytes
+    """What the Python version calls them."""
     label_bytes: int
     classes: int
-    pickled: tuple[str, ...]
-    """Files of the Python version, by which it is recognised."""
 
 
 CIFAR = {
-    "cifar10": Version(
-        "cifar-10-batches-bin",
-        "cifar-10-binary.tar.gz",
-        tuple(f"data_batch_{k}.bin" for k in range(1, 6)),
-        ("test_batch.bin",),
+    "cifar10": Cifar(
+        Version("cifar-10-batches-bin", tuple(f"data_batch_{k}.bin" for k in range(1, 6)), ("test_batch.bin",)),
+        Version("cifar-10-batches-py", tuple(f"data_batch_{k}" for k in range(1, 6)), ("test_batch",)),
+        b"labels",
         1,
         10,
-        ("data_batch_1", "test_batch"),
     ),
-    "cifar100": Version(
-        "cifar-100-binary", "cifar-100-binary.tar.gz", ("train.bin",), ("test.bin",), 2, 100, ("train", "test")
+    "cifar100": Cifar(
+        Version("cifar-100-binary", ("train.bin",), ("test.bin",)),
+        Version("cifar-100-python", ("train",), ("test",)),
+        b"fine_labels",
+        2,
+        100,
     ),
 }
 
 Images = NDArray[np.uint8]
+Labelled = tuple[Images, Images]
 
 
-def find_cifar(root: Path, name: str) -> Path:  # noqa: RET503 (fail never returns)
-    """The folder with the files: ``root`` itself, or the folder inside it that the archive makes."""
-    version = CIFAR[name]
-    places = (root, root / version.folder)
-    wanted = (*version.train, *version.test)
-    begun = max(places, key=lambda place: sum((place / file).is_file() for file in wanted))
-    missing = [file for file in wanted if not (begun / file).is_file()]
-    if not missing:
-        return begun
-    hint = f"Download {version.archive} ({HOME}) and unpack it there."
-    python = (root, root / "cifar-10-batches-py", root / "cifar-100-python")
-    if any((place / file).is_file() for place in python for file in version.pickled):
-        hint = f"This is the Python version, whose pickles could run any code. {hint}"
-    fail("--data-root", f"must be a folder with the binary version of {name}", f"{root}, without {missing[0]}", hint)
+def holds_cifar(root: Path, name: str) -> bool:
+    """Whether a folder has all files of one of the versions."""
+    versions = (CIFAR[name].binary, CIFAR[name].python)
+    return any(not version.missing(version.place(root)) for version in versions)
 
 
-def read_cifar(root: Path, name: str) -> tuple[tuple[Images, Images], tuple[Images, Images]]:
+def read_cifar(root: Path, name: str) -> tuple[Labelled, Labelled]:  # noqa: RET503 (fail never returns)
     """Training and test images ``(n, 3, 32, 32)`` with their (fine) labels ``(n,)``."""
-    version, place = CIFAR[name], find_cifar(root, name)
-    train, test = ([_read(place / file, version) for file in files] for files in (version.train, version.test))
-    joined = [
-        (np.concatenate([images for images, _ in part]), np.concatenate([labels for _, labels in part]))
-        for part in (train, test)
-    ]
-    return joined[0], joined[1]
+    cifar = CIFAR[name]
+    for version, read in ((cifar.binary, _read_binary), (cifar.python, _read_python)):
+        place = version.place(root)
+        if not version.missing(place):
+            train, test = ([read(place / file, cifar) for file in files] for files in (version.train, version.test))
+            return _joined(train), _joined(test)
+    begun = min((cifar.binary, cifar.python), key=lambda version: len(version.missing(version.place(root))))
+    missing = begun.missing(begun.place(root))[0]
+    hint = f"Download the binary or the Python version ({HOME}) and unpack it there."
+    fail("--data-root", f"must be a folder with the files of {name}", f"{root}, without {missing}", hint)
 
 
-def _read(path: Path, version: Version) -> tuple[Images, Images]:
-    size = version.label_bytes + PIXELS
+def _joined(parts: list[Labelled]) -> Labelled:
+    images, labels = zip(*parts, strict=True)
+    return np.concatenate(images), np.concatenate(labels)
+
+
+def _read_binary(path: Path, cifar: Cifar) -> Labelled:
+    size = cifar.label_bytes + PIXELS
     data = np.fromfile(path, np.uint8)
     if len(data) == 0 or len(data) % size:
         fail(str(path), f"must hold whole records of {size} bytes", f"{len(data)} bytes long", "Download it again.")
     records = data.reshape(-1, size)
-    labels = records[:, version.label_bytes - 1]
-    if int(labels.max()) >= version.classes:
-        where = int((labels >= version.classes).argmax())
-        rule = f"must have labels below {version.classes}"
-        fail(str(path), rule, f"a file with label {labels[where]} in record {where}", "Is it the file of that name?")
-    if version.label_bytes > 1 and int(records[:, 0].max()) >= COARSE:
-        where = int((records[:, 0] >= COARSE).argmax())
-        fail(str(path), f"must have coarse labels below {COARSE}", f"a file with {records[where, 0]} in record {where}")
-    return records[:, version.label_bytes :].reshape(-1, 3, 32, 32), labels
+    if cifar.label_bytes > 1:
+        _check_labels(path, records[:, 0], COARSE, "coarse labels")
+    labels = _check_labels(path, records[:, cifar.label_bytes - 1], cifar.classes)
+    return records[:, cifar.label_bytes :].reshape(-1, 3, 32, 32), labels
+
+
+def _read_python(path: Path, cifar: Cifar) -> Labelled:
+    try:
+        with path.open("rb") as file:
+            content = _Plain(file, encoding="bytes").load()
+        images, labels = np.asarray(content[b"data"], np.uint8), np.asarray(content[cifar.labels], np.int64)
+        if images.shape != (len(labels), PIXELS) or len(labels) == 0 or labels.min() < 0:
+            raise ValueError(f"images of shape {images.shape} and {len(labels)} labels")
+    except Exception as error:  # a damaged or foreign pickle ends in errors of many kinds
+        what = f"not ({type(error).__name__}: {error})"
+        fail(str(path), "must be a file of the Python version of CIFAR", what, "Download it again.")
+    labels = _check_labels(path, labels, cifar.classes)
+    return images.reshape(-1, 3, 32, 32), labels.astype(np.uint8)
+
+
+class _Plain(pickle.Unpickler):
+    """Builds arrays of numbers, and refuses everything else that a pickle may name."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
+            return np.empty(0).__reduce__()[0]  # its home differs between versions of NumPy
+        if (module, name) in (("numpy", "ndarray"), ("numpy", "dtype")):
+            return getattr(np, name)
+        if (module, name) == ("_codecs", "encode"):  # how Python 3 writes bytes for Python 2
+            return lambda text, encoding: text.encode(encoding) if encoding == "latin1" else None
+        raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+
+
+def _check_labels(path: Path, labels: NDArray[Any], classes: int, what: str = "labels") -> NDArray[Any]:
+    if int(labels.max()) >= classes:
+        where = int((labels >= classes).argmax())
+        rule = f"must have {what} below {classes}"
+        fail(str(path), rule, f"a file with {labels[where]} in record {where}", "Is it the file of that name?")
+    return labels

@@ -81,5 +81,10 @@ def read_images(root: Path, part: str = "both", name: str = "mnist") -> tuple[ND
     return np.concatenate(images), np.concatenate(labels)
 
 
+def holds_idx(root: Path) -> bool:
+    """Whether a folder has the four files."""
+    return all(_find(root, file) for pair in FILES.values() for file in pair)
+
+
 def _find(root: Path, name: str) -> Path | None:
     return next((path for path in (root / f"{name}.gz", root / name) if path.is_file()), None)

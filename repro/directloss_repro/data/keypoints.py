@@ -1,17 +1,33 @@
-"""Keypoints as the lab stores them: ``(..., joints, 3)``, each ``(x, y, radius)`` in pixels of the heatmap.
+"""Keypoints ``(..., joints, 3)``, each ``(x, y, radius)`` in pixels of the heatmap; made, moved, and shown.
 
 A prediction within ``radius`` of ``(x, y)`` is right. A keypoint whose place is not known has radius 0.
 """
 
 from __future__ import annotations
 
+import io
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from directloss.metrics.pose import within_radius
+from directloss_repro.data.split import Part
+from directloss_repro.files import whole_file
 
 UNKNOWN = -1
 """The label of pixels that do not count."""
+SCALE, ANGLE = 0.25, 30.0
+"""Sizes from 0.75 to 1.25, turns of up to 30 degrees: those of Newell et al. 2016, Sec. 3.1."""
+SHRINKS = 4
+"""Keypoints are in pixels of heatmaps, which are four times smaller than the images."""
+SHOWN = 3
+"""How many test images are shown: the first ones, whatever comes out."""
+FILE = "frames.npz"
 REACH = 3.0
 """Bumps end after so many widths, as in stacked hourglasses: a width of 1 makes a bump of 7 x 7 pixels."""
 
@@ -51,3 +67,53 @@ def bumps(target: Tensor, width: float, size: torch.Size | tuple[int, int]) -> T
     squared = rows.square()[..., :, None] + columns.square()[..., None, :]
     near = (rows.abs() <= REACH * width)[..., :, None] & (columns.abs() <= REACH * width)[..., None, :]
     return torch.exp(-squared / (2 * width**2)) * near
+
+
+def turn_and_scale(batch: Part, draw: torch.Generator) -> Part:
+    """Each image by an angle and a factor of its own; keypoints that leave the image become unknown."""
+    n, side = len(batch), batch.x.shape[-1] // SHRINKS
+    angle = (2 * torch.rand(n, generator=draw) - 1) * math.radians(ANGLE)
+    # Sampling from a place `factor` times further out makes things smaller by that factor.
+    factor = 1 / (1 + (2 * torch.rand(n, generator=draw) - 1) * SCALE)
+    cos, sin = factor * angle.cos(), factor * angle.sin()
+    matrix = torch.stack([torch.stack([cos, -sin], -1), torch.stack([sin, cos], -1)], -2)
+    grid = F.affine_grid(F.pad(matrix, (0, 1)), list(batch.x.shape), align_corners=False)
+    x = F.grid_sample(batch.x, grid, align_corners=False)
+    centred = (2 * batch.y[..., :2] + 1) / side - 1
+    moved = ((torch.linalg.solve(matrix, centred.mT).mT + 1) * side - 1) / 2
+    inside = ((moved >= -0.5) & (moved < side - 0.5)).all(-1) & (batch.y[..., 2] > 0)
+    radius = torch.where(inside, batch.y[..., 2] / factor[:, None], 0.0)
+    return Part(x, torch.cat([moved, radius[..., None]], -1))
+
+
+def highest_pixels(heatmaps: Tensor) -> list[Any]:
+    """Column and row of the highest pixel of each heatmap, as nested lists.
+
+    Example:
+        >>> highest_pixels(torch.tensor([[[0.0, 2.0], [1.0, 0.0]]]))
+        [[1, 0]]
+    """
+    best = heatmaps.flatten(-2).argmax(-1)
+    width = heatmaps.shape[-1]
+    pixels: list[Any] = torch.stack([best % width, best // width], -1).tolist()
+    return pixels
+
+
+def first_items(part: Part, count: int = SHOWN) -> Part:
+    """The first items, read if they have to be."""
+    return part.take(torch.arange(min(count, len(part))))
+
+
+def store_frames(folder: Path, part: Part, bones: tuple[tuple[int, int], ...]) -> None:
+    """Write the first images, whose pixels are from -0.5 to 0.5, with their keypoints; the file appears whole.
+
+    ``bones`` are the pairs of keypoints that are drawn connected.
+    """
+    few = first_items(part)
+    images = ((few.x + 0.5).clamp(0, 1) * 255).round().to(torch.uint8).permute(0, 2, 3, 1).numpy()
+    buffer = io.BytesIO()
+    np.savez_compressed(
+        buffer, images=images, keypoints=few.y.double().numpy(), shrinks=np.array(float(SHRINKS)), bones=np.array(bones)
+    )
+    with whole_file(folder / FILE) as unfinished:
+        unfinished.write_bytes(buffer.getvalue())

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -13,12 +14,35 @@ from directloss._checks import fail
 from directloss_repro.seeding import generator
 
 
+class Lazy:
+    """Items that are read when they are indexed; see `lazy`."""
+
+    def __init__(self, index: Tensor, shape: tuple[int, ...], read: Callable[[Tensor], Tensor]) -> None:
+        self.index, self.read = index, read
+        self.shape = torch.Size((len(index), *shape))
+
+    def __getitem__(self, index: Tensor | slice) -> Any:
+        if isinstance(index, slice):
+            return Lazy(self.index[index], self.shape[1:], self.read)
+        return self.read(self.index[index])
+
+
+def lazy(index: Tensor, shape: tuple[int, ...], read: Callable[[Tensor], Tensor]) -> Tensor:
+    """Items ``(n, *shape)`` that do not fit into memory: what stands for a tensor where it is indexed or has a shape.
+
+    ``read`` takes the numbers of items; ``index`` says which of them there are, and in which order.
+
+    Examples:
+        >>> items = lazy(torch.arange(1000), (2,), lambda index: torch.stack([index, -index], 1))
+        >>> items.shape, items[10:20][torch.tensor([3])]
+        (torch.Size([1000, 2]), tensor([[ 13, -13]]))
+    """
+    return cast(Tensor, Lazy(index, shape, read))
+
+
 @dataclass(frozen=True)
 class Part:
-    """Inputs ``(n, d)`` and labels 0 or 1 ``(n,)``; or images, classes, keypoints: the first dimension is the items.
-
-    Inputs that do not fit into memory may be any object with a ``shape`` that reads items when it is indexed.
-    """
+    """Inputs ``(n, d)`` and labels 0 or 1 ``(n,)``; or images, classes, keypoints: the first dimension is the items."""
 
     x: Tensor
     y: Tensor
@@ -88,6 +112,35 @@ def thirds(x: Tensor, y: Tensor, *seed: object) -> Split:
     size = len(y) // 3
     train, val, test = (Part(x, y).take(order[k * size : (k + 1) * size]) for k in range(3))
     return Split(train=train, val=val, test=test)
+
+
+def thirds_by_group(groups: Sequence[str], *seed: object) -> dict[str, Tensor]:
+    """Indices of ``train``, ``val`` and ``test``: three parts, equal but for the rest of a group, drawn from a seed.
+
+    Persons of one photograph stay together. Otherwise a test photograph could be known from training.
+
+    Example:
+        >>> parts = thirds_by_group(["a", "a", "b", "b", "c", "c"], "seed")
+        >>> [len(part) for part in parts.values()]
+        [2, 2, 2]
+    """
+    names = list(dict.fromkeys(groups))
+    if len(names) < 3:
+        fail("groups", "must be at least 3, one for each part", len(names))
+    order = torch.randperm(len(names), generator=generator("thirds by group", *seed))
+    place = {names[k]: rank for rank, k in enumerate(order.tolist())}
+    ranks = torch.tensor([place[group] for group in groups])
+    ordered = ranks.argsort(stable=True)
+    cuts = [_next_group(ranks[ordered], round(len(groups) * share / 3)) for share in (1, 2)]
+    parts = ordered[: cuts[0]], ordered[cuts[0] : cuts[1]], ordered[cuts[1] :]
+    return {name: part.sort().values for name, part in zip(("train", "val", "test"), parts, strict=True)}
+
+
+def _next_group(ranks: Tensor, cut: int) -> int:
+    """The cut, moved to the end of the group that it falls into."""
+    while 0 < cut < len(ranks) and ranks[cut] == ranks[cut - 1]:
+        cut += 1
+    return cut
 
 
 def check_both_labels(part: Part, name: str) -> None:

@@ -81,6 +81,8 @@ class Experiment:
     look: Callable[[Any, str], Seen | None] | None = None
     """``look(config, root)`` complains about what is missing at ``--data-root``, and tells which data it is, where that
     can be told; None where the data is drawn."""
+    recognise: Callable[[str], str | None] | None = None
+    """Which data set lies at ``--data-root``, by its files; None where they do not tell. ``--dataset`` goes before."""
     needs_root: bool = False
     """Whether there is no data without ``--data-root``."""
     with_root: Mapping[str, Any] = field(default_factory=dict)

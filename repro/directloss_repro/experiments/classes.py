@@ -5,7 +5,7 @@ training and 5,000 for validation; SGD, batches of 128, 200 epochs, learning rat
 again at 160; 16 anchors of each type. On CIFAR-100, UniLoss relaxes 20 % of the comparisons in each step and trains
 five times as long. Accuracy 91.64 % and 65.92 % (UniLoss), 91.49 % and 65.90 % (cross-entropy).
 
-With ``--dataset fashion-mnist`` the same experiment runs on Fashion-MNIST, one channel of 28 x 28 pixels.
+Which of CIFAR-10, CIFAR-100, MNIST and Fashion-MNIST lies at ``--data-root``, its files tell.
 
 What the paper leaves open, and what we chose:
 
@@ -14,10 +14,9 @@ What the paper leaves open, and what we chose:
 - Momentum 0.9 and weight decay 0.0001, those of the ResNet paper, which it follows.
 - The number reported is that of the test images after the last epoch. The validation images are the same for all seeds.
 - Images left over when an epoch is cut into batches are left out of that epoch, others in each.
-- ``small`` is for two cores: 10,000 training images of Fashion-MNIST, 8 channels in the first stage in place of 16, 20
-  epochs with drops in the same proportion. So short a schedule needs a learning rate of its own: each method tries 0.1
-  and 0.5 on one seed, and takes the better by validation accuracy. The training curve is measured on 2,000 images in
-  all presets but ``paper``, where it is on 5,000.
+- ``small`` is for two cores: the same network and images, but 15 epochs with one cycle of the learning rate, which
+  reaches accuracies of some 90 % in a tenth of the time; highest rate 0.2 (UniLoss 0.5). Direct loss is ours. The
+  training curve is measured on 2,000 images in all presets but ``paper``, where it is on 5,000.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from torch import nn
 
 from directloss_repro.config import EpochConfig, Grid
 from directloss_repro.data import Split
-from directloss_repro.data.pictures import CLASSES, crop_and_flip, see_classes, split_classes
+from directloss_repro.data.image_classes import CLASSES, crop_and_flip, recognise, see_classes, split_classes
 from directloss_repro.data.seen import Seen
 from directloss_repro.experiments.base import Experiment, Source
 from directloss_repro.models import ResNet20
@@ -76,17 +75,20 @@ PAPER = ClassesConfig(
     train_measured=5_000,
 )
 
-_SHORT = PAPER.but(dataset="fashion-mnist", points=10_000, width=8, epochs=20, drops=(14, 16), train_measured=2_000)
-_RATES = (0.1, 0.5)
-
-SMALL = _SHORT.but(
-    direct=Grid(_RATES, _DECAY, ("auto",)),
-    hinge=Grid(_RATES, _DECAY, (1.0,)),
-    plain=Grid(_RATES, _DECAY),
-    uniloss=Grid(_RATES, _DECAY),
+SMALL = PAPER.but(
+    methods=("x-ent", "uniloss-accuracy", "direct-accuracy"),
+    direct=Grid((0.2,), _DECAY, ("auto",)),
+    hinge=Grid((0.2,), _DECAY, (1.0,)),
+    plain=Grid((0.2,), _DECAY),
+    uniloss=Grid((0.5,), _DECAY),
+    epochs=15,
+    drops=(),
+    one_cycle=True,
+    train_measured=2_000,
+    seeds=2,
 )
 
-QUICK = _SHORT.but(points=1_000, validation=500, width=4, epochs=2, drops=(1,), train_measured=200, seeds=2)
+QUICK = SMALL.but(points=1_000, validation=500, width=4, epochs=2, train_measured=200)
 
 HUNDRED = PAPER.but(dataset="cifar100", fraction=0.2, stretch=5)
 
@@ -98,6 +100,7 @@ CIFAR10 = Experiment(
     data=_data,
     model=_model,
     look=_look,
+    recognise=recognise,
     needs_root=True,
     metric="accuracy",
     augment=crop_and_flip,
@@ -108,13 +111,14 @@ CIFAR100 = Experiment(
     summary="A hundred classes, a fifth of the comparisons in each step; needs --data-root",
     paper="UniLoss, Sec. 4.4 and Table 2",
     presets={
-        "quick": QUICK.but(fraction=0.2, stretch=2),
-        "small": SMALL.but(fraction=0.2, stretch=5, evaluate_every=5),
+        "quick": QUICK.but(dataset="cifar100", fraction=0.2, stretch=2),
+        "small": SMALL.but(dataset="cifar100", fraction=0.2, stretch=5, evaluate_every=5),
         "paper": HUNDRED,
     },
     data=_data,
     model=_model,
     look=_look,
+    recognise=recognise,
     needs_root=True,
     metric="accuracy",
     augment=crop_and_flip,

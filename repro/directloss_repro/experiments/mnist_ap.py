@@ -25,7 +25,7 @@ from torch import nn
 
 from directloss_repro.config import EpochConfig, Grid
 from directloss_repro.data import Split
-from directloss_repro.data.pictures import see_classes, zeros_against_rest
+from directloss_repro.data.image_classes import recognise, see_classes, zeros_against_rest
 from directloss_repro.data.seen import Seen
 from directloss_repro.experiments.base import Experiment, Source
 from directloss_repro.models import TwoWay
@@ -80,5 +80,6 @@ MNIST_AP = Experiment(
     data=_data,
     model=_model,
     look=_look,
+    recognise=recognise,
     needs_root=True,
 )

@@ -40,16 +40,11 @@ class AlexNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """One score per image."""
-        scores: Tensor = self.classifier(self.pooled(images)).squeeze(-1)
-        return scores
-
-    def pooled(self, images: Tensor) -> Tensor:
-        """What the classifier sees ``(b, 9216)``; with frozen convolutions it can be computed once and kept."""
         if images.dim() != 4 or images.shape[1] != 3 or min(images.shape[2:]) < 63:
             rule = "must have shape (b, 3, 227, 227) or (b, 3, 224, 224), at the least 63 pixels wide and high"
             fail("images", rule, f"of shape {tuple(images.shape)}")
-        values: Tensor = self.avgpool(self.features(images)).flatten(1)
-        return values
+        scores: Tensor = self.classifier(self.avgpool(self.features(images)).flatten(1)).squeeze(-1)
+        return scores
 
 
 def convolutions() -> nn.Sequential:
@@ -84,15 +79,19 @@ def classifier(width: int = 4096, dropout: float = 0.5) -> nn.Sequential:
     )
 
 
-def load_weights(model: AlexNet, path: Path) -> tuple[str, ...]:
+def load_weights(model: AlexNet, path: Path, only: str = "") -> tuple[str, ...]:
     """Load a state dict of torchvision's AlexNet, or its convolutions alone; return the layers that were loaded.
 
-    The last layer of a network of 1,000 classes is left out, as ours has one output. Nothing but tensors is read from
-    the file: a pickle that would run code is refused.
+    The last layer of a network of 1,000 classes is left out, as ours has one output. ``only`` is how the names of
+    layers begin that are loaded. Nothing but tensors is read from the file: a pickle that would run code is refused.
     """
     found = _read(path)
     own = model.state_dict()
-    wanted = {name: tensor for name, tensor in found.items() if name in own and not _other_head(name, tensor, own)}
+    wanted = {
+        name: tensor
+        for name, tensor in found.items()
+        if name in own and name.startswith(only) and not _other_head(name, tensor, own)
+    }
     foreign = [name for name in found if name not in own]
     if foreign or not wanted:
         keys = ", ".join(foreign[:4] or list(found)[:4]) or "nothing"

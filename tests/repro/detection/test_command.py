@@ -13,23 +13,23 @@ import torch
 
 pytest.importorskip("cv2")
 
-from directloss_repro.data import Part
-from directloss_repro.data.images import read_image
 from directloss_repro.data.skipping import Skipped
 from directloss_repro.data.voc import OBJECTS, find_devkit
-from directloss_repro.detection import Search, View, label_boxes, nms, read_proposals
-from directloss_repro.detection.scenes import BoxInputs, Gallery, suppressed
+from directloss_repro.detection import regions
+from directloss_repro.detection.boxes import as_boxes, nms
+from directloss_repro.detection.proposals import Search
+from directloss_repro.detection.regions import Reader, features_of, pool_boxes, suppressed
 from directloss_repro.experiments import get_experiment
 from directloss_repro.experiments.base import Source
-from directloss_repro.experiments.regions import RegionConfig, shared_images
+from directloss_repro.experiments.voc_detection import DetectionConfig, chosen_photographs
 from directloss_repro.reports.drawings import read_drawings
 from PIL import Image
 
 from directloss import DirectLossError
-from tests.repro.voc.commands import BOXES, TINY, animals, call, finish, info, lines
+from tests.repro.voc.commands import BOXES, animals, call, finish, info, lines
 from tests.repro.voc.devkits import Item, Scene, write_devkit
 
-SETTINGS: dict[str, Any] = {**TINY, **BOXES}
+SETTINGS: dict[str, Any] = {**BOXES}
 
 
 @pytest.fixture
@@ -68,54 +68,6 @@ def test_from_devkit_to_drawn_detections(devkit: Path, tmp_path: Path) -> None:
     assert [sum("shown" in record for record in lines(out)), len(lines(out))] == [8, 16]
 
 
-def test_all_layers_and_the_same_cache_for_both(devkit: Path, tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    words = ("voc-detection", "--data-root", devkit, "--cache", cache, "--seeds", 1, "--noise", 0)
-    settings = {**SETTINGS, "layers": "all", "chunk": 16, "early": False, "classes": ["dog"], "iterations": 1}
-    finish(*words, "--out", tmp_path / "all", "--methods", "pos-ap", settings=settings)
-    assert not (cache / "features").exists()
-    files = {path: path.stat().st_mtime_ns for path in (cache / "proposals").iterdir()}
-    assert len(files) == 10
-    finish(*words, "--out", tmp_path / "head", "--methods", "pos-ap", settings={**settings, "layers": "head"})
-    assert {path: path.stat().st_mtime_ns for path in (cache / "proposals").iterdir()} == files
-    assert len(list((cache / "features").rglob("*.npy"))) == 10
-
-
-@pytest.mark.parametrize("layers", ["head", "all"])
-def test_hard_negatives_are_those_with_the_highest_scores(devkit: Path, tmp_path: Path, layers: str) -> None:
-    experiment = get_experiment("voc-detection")
-    config = experiment.config("small").changed({**SETTINGS, "early": False, "layers": layers})
-    source = Source(0, "dog", str(devkit), None, str(tmp_path / "cache"))
-    train = experiment.data(config, source).train
-    seen: list[torch.Tensor] = []
-
-    def score(part: Part) -> torch.Tensor:
-        seen.append(part.x[torch.arange(len(part))].flatten(1).mean(1))
-        return seen[-1]
-
-    assert experiment.harder is not None
-    more = experiment.harder(config, source, train, score)
-    extra = len(more) - len(train)
-    assert extra == len(train) // 2
-    assert not more.y[len(train) :].any()
-    assert torch.equal(more.y[: len(train)], train.y)
-    values = more.x[torch.arange(len(train), len(more))].flatten(1).mean(1)
-    scenes = shared_images(config, source).training  # type: ignore[arg-type]
-    negative = [label_boxes(scene.boxes, scene.truth("dog"), negative_below=0.3) == 0 for scene in scenes]
-    every = torch.cat(seen)[torch.from_numpy(np.concatenate(negative))]
-    assert torch.equal(values, every.sort(descending=True).values[:extra])
-
-
-def test_a_round_with_hard_negatives(devkit: Path, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    words = ("voc-detection", "--data-root", devkit, "--out", out, "--methods", "x-ent", "--noise", 0, "--seeds", 1)
-    finish(*words, settings={**SETTINGS, "classes": ["dog"], "hard_rounds": 1})
-    with_them = lines(out)[0]
-    finish(*words[:4], tmp_path / "two", *words[5:], settings={**SETTINGS, "classes": ["dog"]})
-    assert lines(tmp_path / "two")[0]["metrics"] != with_them["metrics"]
-    assert not list(out.glob("checkpoints/*"))
-
-
 def test_settings_are_chosen_on_held_out_images(devkit: Path, tmp_path: Path) -> None:
     experiment = get_experiment("voc-detection")
     config = experiment.config("small").changed({**SETTINGS, "early": False})
@@ -132,43 +84,73 @@ def test_settings_are_chosen_on_held_out_images(devkit: Path, tmp_path: Path) ->
     assert early.val is not None
 
 
-def test_the_preset_is_the_papers() -> None:
-    config = get_experiment("voc-detection").config("paper")
-    assert isinstance(config, RegionConfig)
-    assert (config.classes, config.noise, config.batch_size) == (OBJECTS, (0.0, 0.2), 512)
-    assert config.direct.points() == [{"learning_rate": 0.1, "weight_decay": 1e-7, "epsilon": 0.1}]
-    assert config.hinge.points()[0]["learning_rate"] == 1.0
-    assert (config.layers, config.size, config.context, config.optimizer) == ("all", 227, 16, "sgd")
-    assert (config.train_set, config.test_set, config.per_positive) == ("train", "val", 3.0)
-    assert config.changed({"batch_size": 2048}).batch_size == 2048  # type: ignore[attr-defined]
+def test_the_presets() -> None:
+    paper, small = (get_experiment("voc-detection").config(name) for name in ("paper", "small"))
+    assert isinstance(paper, DetectionConfig)
+    assert isinstance(small, DetectionConfig)
+    assert (paper.classes, paper.noise, paper.batch_size) == (OBJECTS, (0.0, 0.2), 512)
+    assert paper.direct.points() == [{"learning_rate": 0.1, "weight_decay": 1e-7, "epsilon": 0.1}]
+    assert paper.hinge.points()[0]["learning_rate"] == 1.0
+    assert (paper.hidden, paper.optimizer, paper.photographs) == ((4096, 4096), "sgd", 0)
+    assert (paper.train_set, paper.test_set, paper.per_positive) == ("train", "val", 3.0)
+    assert (len(small.classes), small.photographs) == (4, 1000)
 
 
-def test_inputs_by_index_are_those_of_each_image(devkit: Path, tmp_path: Path) -> None:
-    gallery = Gallery(find_devkit(devkit), Search(0, 10), View(size=32, context=2), tmp_path / "cache")
-    scenes = gallery.scenes("val", False, Skipped())
-    images, rows = torch.tensor([2, 0, 2, 1]), torch.tensor([1, 0, 0, 2])
-    inputs = BoxInputs(gallery, scenes, images, rows)
-    assert inputs.shape == (4, 3, 32, 32)
-    for place in range(4):
-        alone = gallery.view.numbers(gallery.rows(scenes[images[place]])[rows[place] : rows[place] + 1])
-        assert torch.equal(inputs[torch.tensor([place])], alone)
-    assert torch.equal(inputs[1:3][torch.tensor([1, 0])], inputs[torch.tensor([2, 1])])
-    scores = np.random.default_rng(0).random(sum(len(scene.boxes) for scene in scenes))
+def test_half_of_the_chosen_photographs_have_an_object(tmp_path: Path) -> None:
+    empty = [Scene(f"2010_{k:06d}", [Item("horse", (5, 5, 30, 30))]) for k in range(10)]
+    devkit = find_devkit(write_devkit(tmp_path, {"train": [*empty, *animals(6)]}))
+    config = get_experiment("voc-detection").config("small").changed({**SETTINGS, "photographs": 6})
+    assert isinstance(config, DetectionConfig)
+    chosen = chosen_photographs(config, devkit, "train")
+    assert [name[:4] for name in chosen].count("2009") == 3
+    assert len(chosen) == 6
+    assert chosen == [name for name in devkit.image_set("train") if name in chosen]
+    assert len(chosen_photographs(config.changed({"photographs": 0}), devkit, "train")) == 16  # type: ignore[arg-type]
+    assert len(chosen_photographs(config.changed({"photographs": 14}), devkit, "train")) == 14  # type: ignore[arg-type]
+
+
+def test_cells_have_the_largest_feature_inside() -> None:
+    """A ramp from left to right, whose value at a place is that place in pixels."""
+    columns = 15.5 + 16 * torch.arange(20.0)
+    ramp = torch.stack([columns.expand(10, 20), -columns.expand(10, 20)])[None]
+    boxes = as_boxes([[40.0, 40.0, 100.0, 100.0], [50.0, 20.0, 250.0, 120.0], [-50.0, 0.0, 900.0, 160.0]])
+    values = pool_boxes(ramp, boxes, 2).view(3, 2, 2, 2)
+    step = (boxes[:, 2] - boxes[:, 0]) / 6  # three points in each cell
+    right = torch.from_numpy(boxes[:, 2] - step / 2).float().clamp(max=float(columns[-1]))
+    left = torch.from_numpy(boxes[:, 0] + step / 2).float().clamp(min=15.5)
+    torch.testing.assert_close(values[:, 0, :, 1], right[:, None].expand(3, 2))
+    torch.testing.assert_close(values[:, 1, :, 0], -left[:, None].expand(3, 2))
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_features_by_index_are_those_of_each_photograph(
+    held: bool, devkit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(regions, "HELD", 4_000_000_000 if held else 0)
+    shapes: list[tuple[int, ...]] = []
+
+    def embed(photograph: torch.Tensor) -> torch.Tensor:
+        shapes.append(tuple(photograph.shape))
+        return torch.nn.functional.avg_pool2d(photograph, 16)
+
+    reader = Reader(find_devkit(devkit), Search(0, 10), 160, 2, embed, "mean", tmp_path / "cache")
+    names = reader.devkit.image_set("val")
+    scenes = reader.scenes(names, False, Skipped(), workers=2)
+    assert shapes == [(1, 3, 120, 160)] * 4
+    features = features_of(scenes)
+    assert features.shape == (sum(len(scene.boxes) for scene in scenes), 12)
+    every = torch.cat([torch.from_numpy(scene.features()).float() for scene in scenes])
+    index = torch.randperm(len(every))[:20]
+    assert torch.equal(features[index], every[index])
+    assert torch.equal(features[5:9][torch.tensor([1, 0])], every[[6, 5]])
+    with_objects = reader.scenes(names, True, Skipped())
+    assert len(shapes) == 4  # from the cache
+    assert [len(scene.boxes) for scene in with_objects] == [len(scene.boxes) + 2 for scene in scenes]
+    assert with_objects[0].boxes[0].tolist() == list(with_objects[0].annotation.things[0].box)
+    scores = np.random.default_rng(0).random(len(every))
     found = suppressed(scenes, scores, 0.3, keep=3)
-    start = 0
-    for scene in scenes:
-        mine = scores[start : start + len(scene.boxes)]
-        start += len(scene.boxes)
-        kept = nms(scene.boxes, mine, 0.3)[:3]
-        assert [score for _, score in found.of(scene.name)] == mine[kept].tolist()
-
-
-def test_another_image_of_the_same_name_is_searched_again(devkit: Path, tmp_path: Path) -> None:
-    path, cache = devkit / "JPEGImages" / "2009_000100.jpg", tmp_path / "boxes"
-    first = read_proposals(path, cache, read_image(path), Search(0, 10))
-    Image.new("RGB", (80, 60), (9, 9, 9)).save(path)
-    assert not np.array_equal(read_proposals(path, cache, read_image(path), Search(0, 10)), first)
-    assert len(list(cache.iterdir())) == 2
+    mine = scores[: len(scenes[0].boxes)]
+    assert [score for _, score in found.of(scenes[0].name)] == mine[nms(scenes[0].boxes, mine, 0.3)[:3]].tolist()
 
 
 # ---------------------------------------------------------------------- broken files
@@ -213,15 +195,14 @@ def test_a_class_that_is_in_the_test_images_alone(tmp_path: Path) -> None:
 BAD: list[tuple[str, Callable[[Path], object], dict[str, Any], str]] = [
     ("no list", lambda d: (d / "ImageSets" / "Main" / "val.txt").unlink(), {}, "val.txt must be a list of the devkit"),
     ("no images", lambda d: [p.unlink() for p in (d / "JPEGImages").iterdir()], {}, "must have at least one usable"),
-    ("unknown class", lambda d: None, {"classes": ["digit0"]}, "classes must be one of 'aeroplane'"),
+    ("unknown class", lambda d: None, {"classes": ["digit0"]}, "classes must be among aeroplane"),
     ("not listed", lambda d: None, {"classes": ["boat"]}, "boat_train.txt must be a list of the devkit"),
-    ("no class", lambda d: None, {"classes": []}, "classes must name at least one class"),
-    ("rounds", lambda d: None, {"hard_rounds": -1}, "hard_rounds must be at least 0"),
-    ("suppression", lambda d: None, {"suppression": 2.0}, "suppression must be an overlap from 0 to 1"),
+    ("no class", lambda d: None, {"classes": []}, "classes must be among aeroplane"),
+    ("suppression", lambda d: None, {"suppression": 2.0}, "suppression must be at most 1"),
     ("sample", lambda d: None, {"most": 0}, "most must be at least 1"),
     ("negatives", lambda d: None, {"per_positive": 0.0}, "per_positive must be"),
     ("search", lambda d: None, {"search_width": -1}, "search_width must be at least 0"),
-    ("another set", lambda d: None, {"dataset": "coco"}, "dataset must be one of 'voc', 'make-voc'"),
+    ("another set", lambda d: None, {"dataset": "coco"}, "dataset must be 'voc'"),
 ]  # fmt: skip
 
 

@@ -7,9 +7,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
 from directloss_repro.detection.boxes import as_boxes, nms, overlaps
 from directloss_repro.detection.evaluation import Detections, Truth, voc_ap
-from directloss_repro.detection.sampling import draw_sample, hardest_negatives, label_boxes
+from directloss_repro.detection.sampling import draw_sample, label_boxes
 
 from directloss import DirectLossError
 from tests.repro.detection.slow import Guess, Real, Square, area_ap, eleven_point_ap, iou, suppress
@@ -123,7 +124,6 @@ def test_labels_by_overlap() -> None:
     boxes = as_boxes([BOX, (0, 0, 10, 5), (0, 0, 10, 4.9), (0, 0, 10, 3.5), (0, 0, 10, 2), FAR])
     plain = Truth(as_boxes([BOX]), np.array([False]))
     assert label_boxes(boxes, plain).tolist() == [1, 1, 0, 0, 0, 0]
-    assert label_boxes(boxes, plain, negative_below=0.3).tolist() == [1, 1, -1, -1, 0, 0]
     hard = Truth(as_boxes([BOX]), np.array([True]))
     assert label_boxes(boxes, hard).tolist() == [-1, -1, 0, 0, 0, 0]
     both = Truth(as_boxes([BOX, FAR]), np.array([True, False]))
@@ -132,17 +132,11 @@ def test_labels_by_overlap() -> None:
 
 
 def test_sample_has_all_positives_and_so_many_negatives() -> None:
-    labels = [np.array([1, 0, 0, 0, -1]), np.array([0] * 20), np.array([1, -1])]
-    sample = draw_sample(labels, 3, 1000, "seed")
-    assert (len(sample), int(sample.labels.sum())) == (8, 2)
-    for image, row, label in zip(sample.images.tolist(), sample.rows.tolist(), sample.labels.tolist(), strict=True):
-        assert labels[image][row] == label
-    assert draw_sample(labels, 3, 1000, "seed").rows.tolist() == sample.rows.tolist()
-    assert len(draw_sample(labels, 3, 4, "seed")) == 4
+    labels = torch.tensor([1, 0, 0, 0, -1] + [0] * 20 + [1, -1])
+    places, target = draw_sample(labels, 3, 1000, "seed")
+    assert (len(target), int(target.sum())) == (8, 2)
+    assert torch.equal(labels[places], target)
+    assert torch.equal(draw_sample(labels, 3, 1000, "seed")[0], places)
+    assert len(draw_sample(labels, 3, 4, "seed")[0]) == 4
     with pytest.raises(DirectLossError, match="0 positives and 2 negatives"):
-        draw_sample([np.array([0, 0, -1])], 3, 100, "seed")
-
-
-def test_hardest_negatives_are_the_highest_scored() -> None:
-    scores, labels = np.array([0.9, 0.8, 0.1, 0.7, 0.6]), np.array([1, 0, 0, -1, 0])
-    assert hardest_negatives(scores, labels, 2).tolist() == [1, 4]
+        draw_sample(torch.tensor([0, 0, -1]), 3, 100, "seed")

@@ -17,9 +17,12 @@ ONE_SETTING: dict[str, Any] = {
     "hinge": {"learning_rate": [0.01], "weight_decay": [0.0], "epsilon": [1.0]},
     "plain": {"learning_rate": [0.01], "weight_decay": [0.0]},
 }
-NETWORK = {"size": 63, "context": 4, "width": 4, "hidden": [4], "pool": 0, "iterations": 3, "evaluate_every": 1}
-TINY = {**ONE_SETTING, **NETWORK}
-BOXES = {"dataset": "voc", "classes": ["dog", "cat"], "search_width": 0, "search_least": 10, "batch_size": 32}
+TINY = {**ONE_SETTING, "hidden": [4], "iterations": 3, "evaluate_every": 1}
+PERSONS = {**TINY, "size": 63, "context": 4, "width": 4, "pool": 0, "early": True}
+BOXES = {
+    **TINY, "size": 160, "pool": 2, "classes": ["dog", "cat"], "photographs": 0, "search_width": 0, "search_least": 10,
+    "batch_size": 32,
+}  # fmt: skip
 
 
 def call(*words: object, **settings: Any) -> Result:

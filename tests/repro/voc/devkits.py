@@ -121,7 +121,8 @@ def write_lists(devkit: Path, name: str, scenes: list[Scene], classes: list[str]
         for number, item in enumerate(scene.items, 1)
         if item.name == "person"
     ]
-    (action / f"{name}.txt").write_text("".join(f"{image} {number}\n" for image, number, _ in persons))
+    images = dict.fromkeys(image for image, _, _ in persons)
+    (action / f"{name}.txt").write_text("".join(f"{image}\n" for image in images))
     for of in ACTIONS:
-        lines = [f"{image} {number} {1 if of in item.actions else -1:2d}\n" for image, number, item in persons]
+        lines = [f"{image}  {number} {1 if of in item.actions else -1:2d}\n" for image, number, item in persons]
         (action / f"{of}_{name}.txt").write_text("".join(lines))

@@ -1,6 +1,6 @@
 """PASCAL VOC: the folders, lists and annotations of a devkit, as the challenge published them."""
 
-from directloss_repro.data.voc.action import ACTIONS, People, crop_people, read_people, split_people
+from directloss_repro.data.voc.action import ACTIONS, People, read_people
 from directloss_repro.data.voc.annotation import Annotation, Thing, read_annotation
 from directloss_repro.data.voc.devkit import OBJECTS, Devkit, find_devkit
 
@@ -11,9 +11,7 @@ __all__ = [
     "Devkit",
     "People",
     "Thing",
-    "crop_people",
     "find_devkit",
     "read_annotation",
     "read_people",
-    "split_people",
 ]

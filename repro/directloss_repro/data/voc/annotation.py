@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from xml.etree.ElementTree import Element
+from typing import NoReturn
+from xml.etree.ElementTree import Element, TreeBuilder
+from xml.parsers import expat
 
 from directloss._checks import DirectLossError, fail
 from directloss_repro.data.images import Box, clip
-from directloss_repro.data.voc.plainxml import read_xml
 
 EDGES = ("xmin", "ymin", "xmax", "ymax")
 SLACK = 1.0
-"""VOC itself has boxes that go one pixel too far; such are cut without a word."""
+"""VOC itself has boxes that go one pixel too far; such are clipped silently."""
+MOST_BYTES = 5_000_000
+"""The largest annotation of VOC2012 has about 30,000."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class Annotation:
 
 def read_annotation(path: Path) -> Annotation:
     """Read one annotation. VOC counts pixels from 1 and includes the last; here boxes are measured at pixel edges."""
-    root = read_xml(path)
+    root = _read_xml(path)
     if root.tag != "annotation":
         fail(str(path), "must be an annotation of VOC", f"XML with the root <{root.tag}>")
     size = root.find("size")
@@ -85,7 +88,7 @@ def _thing(element: Element, width: int, height: int, path: Path) -> tuple[Thing
     if fault:
         return thing, f"{fault}; it is left out."
     far = max(abs(given - kept) for given, kept in zip(box, inside, strict=True))
-    note = f"has a box that leaves the image of {width} x {height} pixels, {_as_written(box)}; it is cut."
+    note = f"has a box that leaves the image of {width} x {height} pixels, {_as_written(box)}; it is clipped."
     return thing, note if far > SLACK else ""
 
 
@@ -123,3 +126,41 @@ def _flag(element: Element, tag: str) -> bool:
 
 def _actions(element: Element | None) -> dict[str, bool]:
     return {} if element is None else {child.tag: (child.text or "").strip() == "1" for child in element}
+
+
+# ---------------------------------------------------------------------- XML without document types
+
+
+class _DocumentTypeError(Exception):
+    pass
+
+
+def _read_xml(path: Path) -> Element:
+    """The root element. No entities: a document type declaration is refused before the parser sees what it declares."""
+    try:
+        size = path.stat().st_size
+        if size > MOST_BYTES:
+            fail(str(path), f"must be an annotation of at most {MOST_BYTES:,} bytes", f"{size:,} bytes long")
+        return _parse(path.read_bytes())
+    except _DocumentTypeError:
+        hint = "Annotations of VOC have none; entities are never expanded."
+        fail(str(path), "must be XML without a document type declaration", "one with <!DOCTYPE ...>", hint)
+    except FileNotFoundError:
+        fail(str(path), "must be an XML file", "missing")
+    except (OSError, expat.ExpatError, ValueError, LookupError) as error:
+        fail(str(path), "must be readable XML", f"not ({error})" if path.stat().st_size else "empty")
+
+
+def _parse(data: bytes) -> Element:
+    # The parser itself, because that of xml.etree has no way to refuse document types.
+    builder, parser = TreeBuilder(), expat.ParserCreate()
+    parser.StartDoctypeDeclHandler = _refuse
+    parser.StartElementHandler = builder.start
+    parser.EndElementHandler = builder.end
+    parser.CharacterDataHandler = builder.data
+    parser.Parse(data, True)
+    return builder.close()
+
+
+def _refuse(*_declared: object) -> NoReturn:
+    raise _DocumentTypeError

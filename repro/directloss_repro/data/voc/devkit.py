@@ -4,8 +4,8 @@ VOC2012/Annotations/2008_000008.xml            objects of an image
 VOC2012/JPEGImages/2008_000008.jpg             the image
 VOC2012/ImageSets/Main/train.txt               names of images, one per line
 VOC2012/ImageSets/Main/horse_train.txt         name and 1 (there), -1 (not there) or 0 (only difficult ones)
-VOC2012/ImageSets/Action/trainval.txt          name and number of the person among the objects, from 1
-VOC2012/ImageSets/Action/jumping_trainval.txt  name, number of the person, and 1, -1 or 0
+VOC2012/ImageSets/Action/trainval.txt          names of images, one per line
+VOC2012/ImageSets/Action/jumping_trainval.txt  name, number of the person among the objects, from 1, and 1, -1 or 0
 """
 
 from __future__ import annotations
@@ -29,7 +29,13 @@ OBJECTS = (
 """The twenty classes of the detection task, in the order of the papers' tables."""
 
 FOLDERS = ("Annotations", "ImageSets", "JPEGImages")
-NAME = re.compile(r"[\w-]+(?:\.[\w-]+)*")
+NAME, LABEL = r"[\w-]+(?:\.[\w-]+)*", r"(?:0|[-+]?1)"
+LINES = {
+    "a name": re.compile(NAME),
+    "a name and 1, 0 or -1": re.compile(rf"{NAME}\s+{LABEL}"),
+    "a name, the number of an object, from 1, and 1, 0 or -1": re.compile(rf"{NAME}\s+[1-9][0-9]*\s+{LABEL}"),
+}
+"""What the lines of the lists hold, in words and as a pattern."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +55,8 @@ class Devkit:
     def annotation(self, name: str, skipped: Skipped | None = None) -> Annotation:
         """The objects of an image; what had to be repaired goes to ``skipped``."""
         found = read_annotation(self.annotation_path(name))
-        for note in found.notes if skipped is not None else ():
-            skipped.note(note)  # type: ignore[union-attr]
+        if skipped is not None:
+            skipped.notes += found.notes
         return found
 
     def image(self, name: str, annotation: Annotation | None = None) -> Pixels:
@@ -64,27 +70,22 @@ class Devkit:
 
     def image_set(self, name: str, kind: str = "Main") -> list[str]:
         """The images of a list such as ``train``, in its order and each once."""
-        rows = self._rows(kind, name, (1, 2, 3))
-        return list(dict.fromkeys(row[0] for row in rows))
+        return list(dict.fromkeys(row[0] for row in self._rows(kind, name, "a name")))
 
     def image_labels(self, of: str, name: str) -> dict[str, int]:
         """1, 0 or -1 of each image for an object class, from ``Main``."""
-        return {row[0]: int(row[1]) for row in self._rows("Main", f"{of}_{name}", (2,), labels=True)}
-
-    def persons(self, name: str) -> list[tuple[str, int]]:
-        """Image and number (from 1) of each person of a list of ``Action``."""
-        return [(row[0], self._index(row, name)) for row in self._rows("Action", name, (2, 3))]
+        return {row[0]: int(row[1]) for row in self._rows("Main", f"{of}_{name}", "a name and 1, 0 or -1")}
 
     def action_labels(self, action: str, name: str) -> dict[tuple[str, int], int]:
-        """1, 0 or -1 of each person for an action class."""
-        rows = self._rows("Action", f"{action}_{name}", (3,), labels=True)
-        return {(row[0], self._index(row, f"{action}_{name}")): int(row[2]) for row in rows}
+        """1, 0 or -1 of each person, an image and the number of an object in it, for an action class."""
+        rows = self._rows("Action", f"{action}_{name}", "a name, the number of an object, from 1, and 1, 0 or -1")
+        return {(row[0], int(row[1])): int(row[2]) for row in rows}
 
     def list_path(self, kind: str, name: str) -> Path:
         """Where a list of ``ImageSets`` lies."""
         return self.path / "ImageSets" / kind / f"{name}.txt"
 
-    def _rows(self, kind: str, name: str, widths: tuple[int, ...], labels: bool = False) -> list[list[str]]:
+    def _rows(self, kind: str, name: str, what: str) -> list[list[str]]:
         path = self.list_path(kind, name)
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
@@ -94,22 +95,13 @@ class Devkit:
             fail(str(path), "must be a list of the devkit", "missing", hint)
         except (OSError, UnicodeDecodeError) as error:
             fail(str(path), "must be a readable list", f"not ({error})")
-        rows = [(number, line.split()) for number, line in enumerate(lines, 1) if line.strip()]
-        for number, row in rows:
-            bad_label = labels and row[-1] not in ("1", "0", "-1", "+1")
-            if len(row) not in widths or bad_label or not NAME.fullmatch(row[0]):
-                words = {(1, 2, 3): "a name", (2,): "a name and 1, 0 or -1", (2, 3): "a name and a number of an object"}
-                rule = f"must have {words.get(widths, 'a name, a number of an object, and 1, 0 or -1')} in each line"
-                fail(str(path), rule, f"{' '.join(row)!r} in line {number}")
+        for number, line in enumerate(lines, 1):
+            if line.strip() and not LINES[what].fullmatch(line.strip()):
+                fail(str(path), f"must have {what} in each line", f"{line!r} in line {number}")
+        rows = [line.split() for line in lines if line.strip()]
         if not rows:
             fail(str(path), "must name at least one image", "empty")
-        return [row for _, row in rows]
-
-    def _index(self, row: list[str], name: str) -> int:
-        if not row[1].isascii() or not row[1].isdigit() or row[1] == "0":
-            path = self.list_path("Action", name)
-            fail(str(path), "must have the number of an object, from 1, as second word", f"{' '.join(row)!r}")
-        return int(row[1])
+        return rows
 
 
 def find_devkit(root: Path, year: int | None = 2012) -> Devkit:

@@ -1,4 +1,4 @@
-"""Images as tensors for a network: normalised, in parts, and changed at random during training."""
+"""Images with classes (CIFAR, MNIST and its relatives): recognised, in parts, normalised, augmented."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from directloss._checks import fail
-from directloss_repro.data.cifar import CIFAR, read_cifar
-from directloss_repro.data.idx import read_images
+from directloss_repro.data.cifar import CIFAR, holds_cifar, read_cifar
+from directloss_repro.data.idx import holds_idx, read_images
 from directloss_repro.data.seen import Seen
 from directloss_repro.data.split import Part, Split
 from directloss_repro.seeding import generator
@@ -36,15 +36,29 @@ def read_classes(name: str, root: str) -> tuple[Part, Part]:
     return train, test
 
 
+def recognise(root: str) -> str | None:
+    """The name of the data set in a folder, by its files; None for files that are not those of a published one."""
+    for name in CIFAR:
+        if holds_cifar(Path(root), name):
+            return name
+    return PUBLISHED.get(_digest("mnist", root)) if holds_idx(Path(root)) else None
+
+
 def see_classes(name: str, root: str) -> Seen:
     """Check the files and tell which they are; those of another known data set are refused."""
-    digest = hashlib.blake2b(digest_size=8)
-    for images, labels in _read(name, root):
-        digest.update(str(images.shape).encode() + np.ascontiguousarray(images).tobytes() + labels.tobytes())
-    seen = Seen(digest.hexdigest(), PUBLISHED.get(digest.hexdigest()), checkable=name in PUBLISHED.values())
+    digest = _digest(name, root)
+    seen = Seen(digest, PUBLISHED.get(digest), checkable=name in PUBLISHED.values())
     if seen.published not in (None, name):
         fail("--data-root", f"must hold the files of {name}", f"{root}, with those of {seen.published}")
     return seen
+
+
+@lru_cache(maxsize=1)
+def _digest(name: str, root: str) -> str:
+    digest = hashlib.blake2b(digest_size=8)
+    for images, labels in _read(name, root):
+        digest.update(str(images.shape).encode() + np.ascontiguousarray(images).tobytes() + labels.tobytes())
+    return digest.hexdigest()
 
 
 def _read(name: str, root: str) -> tuple[Bytes, Bytes]:

@@ -1,0 +1,213 @@
+"""Persons with joints: Leeds Sports Pose (extended) and MPII Human Pose, in their original formats.
+
+Leeds: ``joints.mat`` holds ``joints`` ``(14, 3, n)``, x, y and whether a joint is visible; the images are
+``images/im00001.jpg`` and so on, one person each.
+
+MPII: ``mpii_human_pose_v1_u12_1.mat`` holds ``RELEASE`` with, for each image, its name, whether it belongs to the
+training set (``img_train``), and rectangles of persons: the head box ``x1 y1 x2 y2``, ``scale`` (height / 200 pixels),
+``objpos`` and ``annopoints``, joints with an id. Only training images have joints.
+
+Images are read when they are asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from directloss._checks import fail
+from directloss_repro.data.images import read_image
+from directloss_repro.data.split import Part, lazy
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Person:
+    """One person, in pixels of the image."""
+
+    image: str
+    corner: Point
+    """Left and top of the square around the person."""
+    side: float
+    head: float
+    """The head's length, by which predictions are judged."""
+    joints: tuple[Point | None, ...]
+    """None where a joint is hidden or not annotated."""
+
+
+@dataclass(frozen=True)
+class Poses:
+    """A data set of persons."""
+
+    file: str
+    home: str
+    joints: tuple[str, ...]
+    bones: tuple[tuple[int, int], ...]
+    """Joints that are drawn connected."""
+    read: Callable[[Any], Iterator[Person]]
+    """From the content of the file."""
+
+
+def find_poses(root: Path) -> tuple[str, Path]:  # noqa: RET503 (fail never returns)
+    """Which data set ``root`` holds, and its file of annotations, there or in one folder below."""
+    for name, poses in POSES.items():
+        found = sorted([*root.glob(poses.file), *root.glob(f"*/{poses.file}")])
+        if found:
+            if not (root / "images").is_dir():
+                fail("--data-root", "must have the images in a folder 'images'", f"{root}, without it", poses.home)
+            return name, found[0]
+    wanted = " or ".join(f"{poses.file} ({name})" for name, poses in POSES.items())
+    homes = " ".join(poses.home for poses in POSES.values())
+    fail("--data-root", f"must be a folder with {wanted}", f"{root}, without either", homes)
+
+
+@lru_cache(maxsize=1)
+def read_persons(name: str, path: Path) -> tuple[Person, ...]:
+    """Every person of a data set who can be judged: with a head's length and at least one joint."""
+    import scipy.io  # here, because reading it is slow and no other data needs it
+
+    try:
+        content = scipy.io.loadmat(path, struct_as_record=False, squeeze_me=True)
+        persons = tuple(person for person in POSES[name].read(content) if any(person.joints) and person.head > 0)
+    except Exception as error:  # a damaged .mat file ends in errors of many kinds
+        what = f"not ({type(error).__name__}: {error})"
+        fail(str(path), f"must be the annotation file of {name}", what, "Download it again.")
+    if not persons:
+        fail(str(path), "must have persons with joints and a head", "without any")
+    return persons
+
+
+# ---------------------------------------------------------------------- Leeds
+
+LEEDS_JOINTS = (
+    "right ankle", "right knee", "right hip", "left hip", "left knee", "left ankle", "right wrist", "right elbow",
+    "right shoulder", "left shoulder", "left elbow", "left wrist", "neck", "head top",
+)  # fmt: skip
+NECK, TOP = 12, 13
+LEEDS_BONES = (
+    (0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (6, 7), (7, 8), (8, 12), (12, 9), (9, 10), (10, 11), (12, 13),
+)  # fmt: skip
+AROUND = 1.5
+"""Squares are this much larger than what the visible joints take up."""
+SMALLEST_HEAD = 5.0
+"""In pixels; the few heads that are shorter are errors of annotation."""
+
+
+def _leeds(content: Any) -> Iterator[Person]:
+    """Persons whose neck and head top are visible: the head's length is from one to the other."""
+    joints = np.atleast_3d(content["joints"])
+    if joints.shape[:2] != (len(LEEDS_JOINTS), 3):
+        raise ValueError(f"joints of shape {joints.shape}, not (14, 3, n)")
+    for number, person in enumerate(joints.transpose(2, 0, 1), 1):
+        seen = person[:, 2] > 0
+        head = math.dist(person[NECK, :2], person[TOP, :2]) if seen[NECK] and seen[TOP] else 0.0
+        if head >= SMALLEST_HEAD:
+            low, high = person[seen, :2].min(0), person[seen, :2].max(0)
+            side = AROUND * float((high - low).max())
+            left, top = ((low + high - side) / 2).tolist()
+            points = [(float(x), float(y)) if visible else None for x, y, visible in person]
+            yield Person(f"im{number:05d}.jpg", (left, top), side, head, tuple(points))
+
+
+# ---------------------------------------------------------------------- MPII
+
+HEAD = (8, 9)
+"""Ids of the head's joints: upper neck and head top, those of UniLoss's experiment."""
+HEAD_SHARE = 0.6
+"""The head's length is this share of the diagonal of its box: the benchmark's convention for PCKh."""
+BODY, MARGIN = 200.0, 1.25
+"""A person of scale 1 is 200 pixels high; squares are a quarter wider, as in the hourglass paper."""
+
+
+def _mpii(content: Any) -> Iterator[Person]:
+    release = content["RELEASE"]
+    annotations, used = np.atleast_1d(release.annolist), np.atleast_1d(release.img_train)
+    if len(annotations) != len(used):
+        raise ValueError(f"{len(annotations)} images, but {len(used)} marks")
+    for annotation, mark in zip(annotations, used, strict=True):
+        if int(mark) == 1:
+            for rect in np.atleast_1d(annotation.annorect):
+                yield from _mpii_person(str(annotation.image.name), rect)
+
+
+def _mpii_person(image: str, rect: Any) -> Iterator[Person]:
+    """Empty rectangles and persons without joints or head are common, and are no fault."""
+    names = getattr(rect, "_fieldnames", ())
+    if not {"x1", "y1", "x2", "y2", "scale", "objpos", "annopoints"} <= set(names):
+        return
+    points = getattr(rect.annopoints, "point", None)
+    numbers = [rect.x1, rect.y1, rect.x2, rect.y2, rect.scale]
+    if points is None or not hasattr(rect.objpos, "x") or any(np.size(number) != 1 for number in numbers):
+        return
+    joints = {int(point.id): (float(point.x), float(point.y)) for point in np.atleast_1d(points)}
+    x1, y1, x2, y2, scale = map(float, numbers)
+    if scale > 0:
+        side = BODY * MARGIN * scale
+        # The middle of the square lies a little below the annotated one, so that the feet are inside.
+        left, top = float(rect.objpos.x) - side / 2, float(rect.objpos.y) + 15 * scale - side / 2
+        head = HEAD_SHARE * math.hypot(x2 - x1, y2 - y1)
+        yield Person(image, (left, top), side, head, tuple(joints.get(joint) for joint in HEAD))
+
+
+POSES = {
+    "leeds": Poses(
+        "joints.mat",
+        "Leeds Sports Pose Extended Training (lspet_dataset.zip) is at sam.johnson.io/research/lspet.html.",
+        LEEDS_JOINTS,
+        LEEDS_BONES,
+        _leeds,
+    ),
+    "mpii": Poses(
+        "mpii_human_pose_v1_u12_1.mat",
+        "MPII's annotations and images are at human-pose.mpi-inf.mpg.de (mpii_human_pose_v1_u12_2.zip, "
+        "mpii_human_pose_v1.tar.gz).",
+        ("upper neck", "head top"),
+        ((0, 1),),
+        _mpii,
+    ),
+}
+
+
+# ---------------------------------------------------------------------- as a network sees them
+
+
+def as_part(persons: Sequence[Person], folder: Path, size: int, shrinks: int, share: float) -> Part:
+    """Crops ``(n, 3, size, size)`` and keypoints in pixels of the heatmaps, as `keypoints` describes them.
+
+    A prediction is right within ``share`` of the head's length.
+    """
+    targets = torch.zeros(len(persons), len(persons[0].joints), 3)
+    for row, person in zip(targets, persons, strict=True):
+        scale = size / shrinks / person.side
+        for place, joint in enumerate(person.joints):
+            if joint is not None:
+                x, y = ((edge - start) * scale - 0.5 for edge, start in zip(joint, person.corner, strict=True))
+                if 0 <= x < size / shrinks and 0 <= y < size / shrinks:
+                    row[place] = torch.tensor([x, y, share * person.head * scale])
+    return Part(lazy(torch.arange(len(persons)), (3, size, size), partial(_crops, persons, folder, size)), targets)
+
+
+def _crops(persons: Sequence[Person], folder: Path, size: int, index: Tensor) -> Tensor:
+    return torch.stack([crop(folder / persons[k].image, persons[k], size) for k in index.tolist()])
+
+
+def crop(path: Path, person: Person, size: int) -> Tensor:
+    """The square around a person, ``(3, size, size)`` from -0.5 to 0.5; zeros beyond the border of the image."""
+    pixels = torch.from_numpy(np.array(read_image(path))).permute(2, 0, 1)[None].float() / 255 - 0.5
+    x0, y0, length = round(person.corner[0]), round(person.corner[1]), max(1, round(person.side))
+    inside = pixels[..., max(0, y0) : max(0, y0 + length), max(0, x0) : max(0, x0 + length)]
+    before = (max(0, -x0), max(0, -y0))
+    pad = (before[0], length - before[0] - inside.shape[-1], before[1], length - before[1] - inside.shape[-2])
+    if min(inside.shape[-2:]) == 0 or min(pad) < 0:
+        return torch.zeros(3, size, size)
+    return F.interpolate(F.pad(inside, pad), (size, size), mode="bilinear", antialias=True, align_corners=False)[0]

@@ -1,0 +1,186 @@
+"""Photographs with candidate boxes, and the features of the boxes: one convolution pass per photograph, then pooling.
+
+SPPnet (He et al. 2014) and Fast R-CNN (Girshick 2015) pool the features of a box from those of the whole photograph,
+so that a thousand boxes cost little more than one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from directloss._checks import DirectLossError
+from directloss_repro.data.cache import Arrays, cache_name, cached, load
+from directloss_repro.data.images import Pixels, normalise, vision
+from directloss_repro.data.skipping import Skipped
+from directloss_repro.data.split import lazy
+from directloss_repro.data.voc import Annotation, Devkit
+from directloss_repro.detection.boxes import Boxes, as_boxes, nms, overlaps
+from directloss_repro.detection.evaluation import Detections, Truth
+from directloss_repro.detection.proposals import Search, propose
+
+STRIDE, FIRST = 16, 15.5
+"""AlexNet's fifth convolution sees every 16th pixel; its first one is centred 15.5 pixels from the edge."""
+LEAST = 63
+"""The shorter side of the smallest photograph that leaves something after the convolutions."""
+POINTS = 3
+"""The feature of a cell is the largest of so many by so many points in it."""
+HELD = 4_000_000_000
+"""Features of more bytes are read from the cache when they are needed."""
+
+Embed = Callable[[Tensor], Tensor]
+"""A normalised photograph ``(1, 3, h, w)`` to the features of its convolutions ``(1, c, h', w')``."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A photograph with its candidate boxes. In training photographs the objects themselves come first."""
+
+    name: str
+    annotation: Annotation
+    boxes: Boxes
+    file: Path
+    """Where the features of the boxes are."""
+    first: int
+    """The row of the first box there."""
+
+    def truth(self, of: str) -> Truth:
+        """The objects of a class."""
+        things = [thing for thing in self.annotation.usable if thing.name == of]
+        return Truth(as_boxes([thing.box for thing in things]), np.array([thing.difficult for thing in things], bool))
+
+    def features(self) -> NDArray[np.float16]:
+        """What the network sees of the boxes ``(n, d)``."""
+        return load(self.file)["features"][self.first :]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Where photographs lie, how they are searched for boxes and seen by the network, and where all this is kept."""
+
+    devkit: Devkit
+    search: Search
+    size: int
+    """The longer side of what the network sees."""
+    cells: int
+    """Boxes are divided into so many by so many cells."""
+    embed: Embed
+    network: str
+    """A name for the network and its weights."""
+    cache: Path
+
+    def scenes(
+        self,
+        names: Sequence[str],
+        with_objects: bool,
+        skipped: Skipped,
+        workers: int = 1,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> list[Scene]:
+        """The photographs that can be used, searched and embedded now or before."""
+        found = []
+        # Threads will do: selective search and convolutions both leave Python's lock to others.
+        with ThreadPoolExecutor(max(1, workers)) as pool:
+            for done, scene in enumerate(pool.map(lambda name: self._scene(name, with_objects), names), 1):
+                with skipped.catching():
+                    if isinstance(scene, DirectLossError):
+                        raise scene
+                    skipped.notes += scene.annotation.notes
+                    if len(scene.boxes):
+                        found.append(scene)
+                progress(done, len(names))
+        skipped.check_something_left(len(found), str(self.devkit.path / "JPEGImages"))
+        return found
+
+    def _scene(self, name: str, with_objects: bool) -> Scene | DirectLossError:
+        """Errors are returned, so that the other photographs go on."""
+        try:
+            annotation, path = self.devkit.annotation(name), self.devkit.image_path(name)
+            objects = as_boxes([thing.box for thing in annotation.usable])
+            settings = (*astuple(self.search), self.size, self.cells, self.network, objects.tolist())
+            file = self.cache / "regions" / cache_name(path, *settings)
+            stored = cached(file, lambda: self._compute(self.devkit.image(name, annotation), objects, name))
+        except DirectLossError as error:
+            return error
+        first = 0 if with_objects else len(objects)
+        return Scene(name, annotation, stored["boxes"][first:], file, first)
+
+    def _compute(self, pixels: Pixels, objects: Boxes, name: str) -> Arrays:
+        height, width = pixels.shape[:2]
+        scale = max(self.size / max(height, width), LEAST / min(height, width))
+        resized = vision("cv2").resize(pixels, (round(width * scale), round(height * scale)))
+        boxes = np.concatenate([objects, propose(pixels, self.search, name)])
+        with torch.no_grad():
+            features = pool_boxes(self.embed(normalise(torch.from_numpy(resized)[None])), boxes * scale, self.cells)
+        return {"boxes": boxes, "features": features.half().numpy()}
+
+
+def pool_boxes(features: Tensor, boxes: Boxes, cells: int) -> Tensor:
+    """Features ``(n, c * cells * cells)`` of boxes in pixels, from those of the whole photograph ``(1, c, h', w')``.
+
+    Each cell has the largest feature of points that lie evenly in it, with bilinear interpolation between the places of
+    features, as in RoIAlign (He et al. 2017).
+    """
+    last = torch.tensor([features.shape[3], features.shape[2]]) - 1
+    edges = ((torch.from_numpy(boxes) - FIRST) / STRIDE).float()
+    steps = (torch.arange(cells * POINTS) + 0.5) / (cells * POINTS)
+    places = edges[:, None, :2] + steps[:, None] * (edges[:, None, 2:] - edges[:, None, :2])
+    x, y = (2 * places / last.clamp(min=1) - 1).unbind(-1)  # (n, steps) each, from -1 to 1
+    grid = torch.stack([x[:, None, :].expand(-1, len(steps), -1), y[:, :, None].expand(-1, -1, len(steps))], -1)
+    values = F.grid_sample(features, grid.flatten(0, 1)[None], align_corners=True, padding_mode="border")[0]
+    values = values.reshape(len(values), len(boxes), len(steps), len(steps)).transpose(0, 1)
+    return F.max_pool2d(values, POINTS).flatten(1)
+
+
+def features_of(scenes: Sequence[Scene]) -> Tensor:
+    """The features of all boxes of all scenes, one after the other ``(n, d)``: in memory where they fit."""
+    counts = torch.tensor([len(scene.boxes) for scene in scenes])
+    width = scenes[0].features().shape[1]
+    rows = torch.arange(int(counts.sum()))
+    if 2 * width * len(rows) <= HELD:
+        held = torch.empty(len(rows), width, dtype=torch.float16)
+        for part, scene in zip(torch.split(held, counts.tolist()), scenes, strict=True):
+            part.copy_(torch.from_numpy(scene.features()))
+        return lazy(rows, (width,), lambda index: held[index].float())
+    ends = counts.cumsum(0)
+
+    def read(index: Tensor) -> Tensor:
+        images, found = torch.searchsorted(ends, index, right=True), torch.empty(len(index), width)
+        for image in sorted(set(images.tolist())):
+            mine = images == image
+            inside = index[mine] - (ends[image] - counts[image])
+            found[mine] = torch.from_numpy(scenes[image].features()[inside.numpy()]).float()
+        return found
+
+    return lazy(rows, (width,), read)
+
+
+def recall(of: str, testing: Sequence[Scene]) -> float:
+    """Share of the objects of a class that some box covers by half."""
+    covered = []
+    for scene in testing:
+        truth = scene.truth(of)
+        if len(truth.boxes):
+            covered.append((overlaps(scene.boxes, truth.boxes).max(axis=0) >= 0.5)[~truth.difficult])
+    return float(np.concatenate(covered).mean())
+
+
+def suppressed(scenes: Sequence[Scene], scores: NDArray[Any], threshold: float = 0.3, keep: int = 100) -> Detections:
+    """What is left of the scores of all boxes of all scenes, one after the other: at most ``keep`` in each image."""
+    found = Detections()
+    start = 0
+    for scene in scenes:
+        mine = scores[start : start + len(scene.boxes)]
+        start += len(scene.boxes)
+        kept = nms(scene.boxes, mine, threshold)[:keep]
+        found.add(scene.name, scene.boxes[kept], mine[kept])
+    return found
