@@ -17,7 +17,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 import directloss
-from directloss._checks import DirectLossError
+from directloss._errors import DirectLossError
 
 BAD_INPUT, INTERRUPTED = 2, 130
 ORDER = ("fit", "predict", "tasks", "list", "reproduce", "report", "data")
