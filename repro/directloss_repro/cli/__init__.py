@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from directloss.cli.app import app
-from directloss_repro.cli import data, fit, listing, report, reproduce
+from directloss_repro.cli import data, listing, report, reproduce
 
-__all__ = ["app", "data", "fit", "listing", "report", "reproduce"]
+__all__ = ["app", "data", "listing", "report", "reproduce"]
