@@ -49,7 +49,7 @@ def fit(
         str, typer.Option(help="Columns of numbers that are names, such as postcodes.", show_default=False)
     ] = "",
     trials: Annotated[
-        int | None, typer.Option(help="Settings to try for each loss.", show_default="10, or as many as --minutes allow")
+        int | None, typer.Option(help="Settings to try for each loss.", show_default="8, or as many as --minutes allow")
     ] = None,
     minutes: Annotated[float | None, typer.Option(help="Try settings for so long.", show_default=False)] = None,
     epochs: Annotated[
@@ -63,7 +63,9 @@ def fit(
     workers: Annotated[int, typer.Option(help="Processes that train at the same time.")] = 1,
     storage: Annotated[
         str | None,
-        typer.Option(help="Where optuna keeps the trials: a file or a database URL.", show_default="OUT/search.journal"),
+        typer.Option(
+            help="Where optuna keeps the trials: a file or a database URL.", show_default="OUT/search.journal"
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the results.", show_default="runs/fit-DATA")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the fit in the folder.")] = False,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -47,11 +47,11 @@ def predict(
         fail("--keep", "must name columns other than those that predict writes", repr(min(clash)))
     frame, notes = loaded.check(table.data, table.sparse)
     scores = loaded.scores(loaded.encoder.encode(frame))
-    columns = {"row": list(range(1, len(frame) + 1))}
+    columns: dict[str, list[Any]] = {"row": list(range(1, len(frame) + 1))}
     columns |= {name: table.data[name].astype(object).where(table.data[name].notna(), "").tolist() for name in kept}
     columns["score"] = [float(f"{value:.8g}") for value in scores]
     if decides(loaded):
-        columns["decision"] = [loaded.labels[value > 0] for value in scores]
+        columns["decision"] = [loaded.labels[int(value > 0)] for value in scores]
     write_file(path, csv_bytes(columns))
     console = Console()
     for line in (*(f"Note: {note}" for note in notes), told(loaded, len(frame)), f"Predictions: {path}"):

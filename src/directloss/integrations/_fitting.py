@@ -23,7 +23,7 @@ REFINING = 0.1
 """Share of the learning rate that training by the metric starts with, after cross-entropy has come near."""
 AT_ONCE = 65_536
 """How many rows are scored at once."""
-LOOKS = 40
+LOOKS = 25
 """How often a training looks at validation rows, if it is given some."""
 
 Network = Callable[[int, int], nn.Module]
@@ -133,7 +133,7 @@ def minimise(
 def make_network(model: object, columns: int, outputs: int) -> nn.Module:
     """The network of ``model``: "linear", "mlp", widths of hidden layers, or a function of columns and outputs."""
     widths: Any = {"linear": (), "mlp": (WIDTH,)}.get(model) if isinstance(model, str) else model
-    if isinstance(widths, Sequence) and all(isinstance(width, int) and width > 0 for width in widths):
+    if isinstance(widths, tuple | list) and all(type(width) is int and width > 0 for width in widths):
         return layers([columns, *widths, outputs])
     rule = (
         'must be "linear", "mlp", widths of hidden layers such as (64, 32), '
@@ -166,8 +166,8 @@ def start_at_base_rate(network: nn.Module, target: Tensor) -> None:
     With few positives, cross-entropy would otherwise spend most of its time on the way there. ``target`` is
     ``(n, outputs)``, 0 or 1.
     """
-    last = network[-1] if isinstance(network, nn.Sequential) and len(network) else None
-    if isinstance(last, nn.Linear) and last.bias is not None and last.out_features == target.shape[1]:
+    last = network[-1] if isinstance(network, nn.Sequential) else None
+    if isinstance(last, nn.Linear):
         shares = target.double().mean(0).clamp(1e-6, 1 - 1e-6)
         with torch.no_grad():
             last.bias.copy_(shares.logit())

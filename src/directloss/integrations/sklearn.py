@@ -120,8 +120,8 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     the loss; a ranking's scores are then divided by their deviation, so that the classes can be compared.
     ``"accuracy"``, ``"topk@k"`` and `directloss.tasks.CostMatrix` are metrics of many classes by themselves.
 
-    With validation rows (see `fit`), the weights of the best epoch are kept, training on the metric starts from the best
-    epoch of the warm-up, and a metric of decisions gets the threshold that is best there.
+    With validation rows (see `fit`), the weights of the best epoch are kept, training on the metric starts from the
+    best epoch of the warm-up, and a metric of decisions gets the threshold that is best there.
 
     There is no ``sample_weight``: most of these metrics have no exact inference for weighted items.
 
@@ -253,7 +253,9 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         rows = validate_data(self, validation[0], reset=False, dtype=[np.float64, np.float32])
         wanted = np.asarray(validation[1])
         if wanted.shape != (len(rows),) or not np.isin(wanted, self.classes_).all():
-            fail("validation", "must have a label of y for each of its rows", f"{len(rows)} rows, {wanted.shape} labels")
+            fail(
+                "validation", "must have a label of y for each of its rows", f"{len(rows)} rows, {wanted.shape} labels"
+            )
         return self.scaling_(rows), self._target(torch.from_numpy(np.searchsorted(self.classes_, wanted)))
 
     def _decides(self, task: Task) -> bool:

@@ -124,4 +124,9 @@ def _scores(estimator: Any, rows: Array) -> npt.NDArray[np.float64]:
 
 def described(setting: Setting) -> str:
     """``learning_rate=0.05, max_iter=200``."""
-    return ", ".join(f"{key}={value}" for key, value in setting.items()) or "default settings"
+    return (
+        ", ".join(
+            f"{key}={value:.3g}" if isinstance(value, float) else f"{key}={value}" for key, value in setting.items()
+        )
+        or "default settings"
+    )

@@ -110,7 +110,7 @@ def numbers_of(column: pd.Series[Any], kind: str) -> npt.NDArray[np.float64]:
     if kind == DATE:
         dates = dates_of(column)
         days = (dates - pd.Timestamp(0)) / pd.Timedelta(days=1)
-        parts = (np.floor(days), dates.month, dates.day, dates.weekday, dates.hour + dates.minute / 60)
+        parts = (np.floor(days), dates.month, dates.day, dates.day_of_week, dates.hour + dates.minute / 60)
         return np.column_stack([np.asarray(part, dtype=np.float64) for part in parts])
     if not pd.api.types.is_numeric_dtype(column.dtype):
         column = pd.to_numeric(column.astype(object).where(column.notna(), None).map(_as_number))

@@ -1,7 +1,7 @@
 """Who wins on the test rows, and how much of it may be chance: the bootstrap of Efron (1979), paired.
 
-Test rows, or whole groups of them, are drawn again with replacement, and every method is measured on the same draws. The
-intervals cover the chance of the test rows. They do not cover that of the split and of the training.
+Test rows, or whole groups of them, are drawn again with replacement, and every method is measured on the same draws.
+The intervals cover the chance of the test rows. They do not cover that of the split and of the training.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def draws(target: Tensor, seed: int, groups: Sequence[str] | None = None) -> Ite
 
 
 def _both_labels(rows: Tensor, target: Tensor) -> Tensor:
-    """With few positives a resample may have none, and no AP; it then gets one, which errs less than to leave it out."""
+    """A resample without positives has no AP: it gets one, which errs less than to leave the resample out."""
     for label in (0, 1):
         lacking = ~(target[rows] == label).any(1)
         rows[lacking, label] = (target == label).nonzero()[0, 0]

@@ -1,8 +1,8 @@
 """Columns to numbers: filled, taken apart, one-hot, with parameters that are plain data.
 
-What is learnt from the training rows (medians, categories) is a list of numbers and words that JSON can hold. Scaling is
-the estimator's. Categories that are rare in training, and those that are new later, share one column; a missing
-category is a category of its own.
+What is learnt from the training rows (medians, categories) is a list of numbers and words that JSON can hold. The
+estimator scales the columns. Categories that are rare in training, and those that are new later, share one column; a
+missing category is a category of its own.
 """
 
 from __future__ import annotations

@@ -82,5 +82,3 @@ def get_measure(name: str) -> Measure:
 def offered(incomplete: str) -> list[str]:
     """Names for the shell to complete."""
     return [name for name in OFFERED if name.startswith(incomplete)]
-
-

@@ -1,8 +1,8 @@
 """A trained model, and its file: JSON text with a checksum, which cannot run code.
 
-The file is one JSON object on one line, ``{"format": ..., "version": 2, "sha256": ..., "content": ...}``. The checksum is
-that of the bytes of the content, and everything before it is compared byte by byte, so that a file in which a single bit
-has changed is refused.
+The file is one JSON object on one line, ``{"format": ..., "version": 2, "sha256": ..., "content": ...}``. The checksum
+is that of the bytes of the content, and everything around it is compared byte by byte, so that a file in which a single
+bit has changed is refused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What came out, for people: a page that needs no other file, the same tables as Markdown, and who wins in a sentence."""
+"""What came out, for people: a page that needs no other file, its tables as Markdown, and who wins in a sentence."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PAGE, TABLES = "report.html", "tables.md"
 OURS, OTHERS = ("#c2410c", "#ea9a6b"), ("#1d4ed8", "#0f766e", "#7c3aed", "#64748b")
 POINTS = 400
 """Corners of a curve that are drawn."""
-STYLE = {"font.size": 9, "svg.fonttype": "none", "svg.hashsalt": "directloss", "font.family": "sans-serif"}
+STYLE: Any = {"font.size": 9, "svg.fonttype": "none", "svg.hashsalt": "directloss", "font.family": "sans-serif"}
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,15 @@ def write_report(outcome: Outcome) -> Path:
     write_file(folder / TABLES, "\n".join(lines).encode())
     loader = PackageLoader("directloss.tabular", "")
     template = Environment(loader=loader, autoescape=True, undefined=StrictUndefined).get_template("report.html.j2")
+    with rc_context(STYLE):
+        scores, curves = _svg(draw_scores(outcome)), _svg(draw_curves(outcome))
     page = template.render(
         heading=_heading(outcome),
         verdict=told,
         sections=sections,
-        scores=_svg(draw_scores(outcome)),
-        curves=_svg(draw_curves(outcome)),
-        notes=notes(outcome),
+        scores=scores,
+        curves=curves,
+        notes=outcome.plan.notes,
         commands=commands(outcome),
         how=how(outcome),
         versions=", ".join(f"{name} {number}" for name, number in versions().items()),
@@ -172,25 +174,19 @@ def columns_table(outcome: Outcome) -> Section:
     return Section("Columns", ("column", "what became of it", "gaps"), rows)
 
 
-def notes(outcome: Outcome) -> list[str]:
-    """What a reader should look at."""
-    absent = [baseline.title for baseline in BASELINES.values() if not baseline.there]
-    found = list(outcome.plan.notes)
-    if absent and outcome.plan.request.baselines == "all":
-        found.append(f"Not compared, because not installed: {', '.join(absent)}.")
-    return found
-
-
 def how(outcome: Outcome) -> list[str]:
     """How the numbers were made."""
     plan, trials = outcome.plan, " and ".join(f"{count} ({loss})" for loss, count in outcome.trials.items())
     kept = f" Rows with the same {plan.request.group!r} are in the same part." if plan.request.group else ""
     cut = " Every method's threshold is the best one on the validation rows." if plan.measure.decides else ""
+    absent = [baseline.title for baseline in BASELINES.values() if not baseline.there]
+    without = f" Not installed, so not compared: {', '.join(absent)}." if absent else ""
     drawn = "groups of test rows" if plan.groups is not None else "test rows"
     return [
-        f"Networks: optuna tried settings on the validation rows, {trials} trials; slow ones were stopped. "
-        "Half of each training is cross-entropy, the other half direct loss minimization; the best epoch is kept.",
-        f"Baselines: a few settings each, chosen on the same validation rows.{cut}{kept}",
+        f"Networks: optuna tried settings on the validation rows, {trials} trials; poor ones were stopped early. "
+        f"Training on {plan.measure.title} is cross-entropy in its first half and direct loss minimization in its "
+        "second. The best epoch on the validation rows is kept.",
+        f"Baselines: a few settings each, chosen on the same validation rows.{cut}{kept}{without}",
         f"Intervals: a paired bootstrap over the {drawn}. They do not cover the chance of the split and of the "
         "training: another --seed shows that.",
         f"It took {outcome.seconds:.0f} seconds.",
@@ -200,7 +196,10 @@ def how(outcome: Outcome) -> list[str]:
 def commands(outcome: Outcome) -> list[str]:
     """What was typed, and what to type next."""
     path = str(outcome.plan.request.folder / MODEL)
-    return [outcome.plan.request.command(), shlex.join(["directloss", "predict", path, "NEW.csv", "--out", "scores.csv"])]
+    return [
+        outcome.plan.request.command(),
+        shlex.join(["directloss", "predict", path, "NEW.csv", "--out", "scores.csv"]),
+    ]
 
 
 def _heading(outcome: Outcome) -> str:
@@ -225,7 +224,7 @@ def draw_scores(outcome: Outcome) -> Figure:
     """Test scores with their intervals, and validation scores beside them."""
     colours, test = _colours(outcome), outcome.comparison.test
     ordered = sorted(outcome.methods, key=lambda method: test[method.name].value)
-    figure = Figure(figsize=(6.4, 0.9 + 0.36 * len(ordered)), layout="constrained")
+    figure = Figure(figsize=(7.6, 0.9 + 0.36 * len(ordered)), layout="constrained")
     axes = figure.add_subplot()
     for place, method in enumerate(ordered):
         own, colour = test[method.name], colours[method.name]
@@ -242,12 +241,12 @@ def draw_curves(outcome: Outcome) -> Figure:
     """Precision against recall on the test rows."""
     plan, colours = outcome.plan, _colours(outcome)
     y = plan.target.y[plan.parts["test"]]
-    figure = Figure(figsize=(6.4, 3.9), layout="constrained")
+    figure = Figure(figsize=(7.6, 3.9), layout="constrained")
     axes = figure.add_subplot()
     for method in outcome.methods:
         recall, precision = curve(y, method.test)
-        style = {"lw": 2.2, "zorder": 3} if method.name == outcome.saved else {"lw": 1.2}
-        axes.plot(recall, precision, color=colours[method.name], label=_short(method, outcome), **style)
+        width = 2.2 if method.name == outcome.saved else 1.2
+        axes.plot(recall, precision, color=colours[method.name], label=_short(method, outcome), lw=width)
     axes.axhline(y.mean(), color="#94a3b8", lw=1, ls=":", label="chance")
     axes.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.02))
     axes.grid(color="#e5e7eb")
@@ -277,6 +276,5 @@ def _plain(figure: Figure) -> Figure:
 
 def _svg(figure: Figure) -> str:
     text = io.StringIO()
-    with rc_context(STYLE):
-        FigureCanvasSVG(figure).print_svg(text, metadata={"Date": None})
+    FigureCanvasSVG(figure).print_svg(text, metadata={"Date": None})  # type: ignore[no-untyped-call]
     return text.getvalue()[text.getvalue().index("<svg") :]

@@ -1,8 +1,8 @@
 """Settings of the networks, proposed by optuna and judged on the validation rows.
 
-Each loss has a study of its own with the same budget. Trials that are worse than the median are stopped early. The studies
-are in a storage that several processes, or machines, can share; whoever finds trials there goes on from them. Every
-trial carries a digest, so that a value which was changed by hand is found.
+Each loss has a study of its own with the same budget. Trials that are worse than the median are stopped early. The
+studies are in a storage that several processes, or machines, can share; whoever finds trials there goes on from them.
+Every trial carries a digest, so that a value which was changed by hand is found.
 """
 
 from __future__ import annotations
@@ -143,6 +143,10 @@ def open_storage(address: str) -> BaseStorage:
     return get_storage(address) if "://" in address else JournalStorage(JournalFileBackend(address))
 
 
+def _pruner() -> optuna.pruners.BasePruner:
+    return optuna.pruners.MedianPruner(n_startup_trials=FREE, n_warmup_steps=5)
+
+
 class Search:
     """The studies of one fit, one for each loss."""
 
@@ -162,7 +166,7 @@ class Search:
             study_name=f"{self.name} {loss}",
             storage=storage,
             direction="maximize",
-            pruner=optuna.pruners.MedianPruner(n_startup_trials=FREE, n_warmup_steps=5),
+            pruner=_pruner(),
             load_if_exists=True,
         )
         if not study.get_trials(deepcopy=False):
@@ -193,7 +197,8 @@ class Search:
                 while len(running) < workers and (loss := self._next(budget, deadline, running)) is not None:
                     trial = self._ask(loss)
                     job = _in_worker if workers > 1 else self._here
-                    running[pool.submit(job, loss, trial._trial_id, trial.params)] = loss, trial
+                    name = self.studies[loss].study_name
+                    running[pool.submit(job, name, loss, trial._trial_id, trial.params)] = loss, trial
                 if not running:
                     break
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -224,7 +229,7 @@ class Search:
             return study.tell(trial, state=TrialState.PRUNED)
         return study.tell(trial, result.value)
 
-    def _here(self, loss: str, trial_id: int, setting: Setting) -> Result:
+    def _here(self, name: str, loss: str, trial_id: int, setting: Setting) -> Result:
         return run_trial(self.problem, self.studies[loss], loss, trial_id, setting)
 
 
@@ -257,11 +262,8 @@ def _begin_worker(problem: Problem, address: str) -> None:
     _worker.update(problem=problem, storage=open_storage(address))
 
 
-def _in_worker(loss: str, trial_id: int, setting: Setting) -> Result:
-    storage = _worker["storage"]
-    name = storage.get_study_name_from_id(storage.get_study_id_from_trial_id(trial_id))
-    pruner = optuna.pruners.MedianPruner(n_startup_trials=FREE, n_warmup_steps=5)
-    study = optuna.load_study(study_name=name, storage=storage, pruner=pruner)
+def _in_worker(name: str, loss: str, trial_id: int, setting: Setting) -> Result:
+    study = optuna.load_study(study_name=name, storage=_worker["storage"], pruner=_pruner())
     return run_trial(_worker["problem"], study, loss, trial_id, setting)
 
 
@@ -278,4 +280,9 @@ def check_digests(study: optuna.Study, address: str) -> None:
             study.study_name, trial.params, trial.intermediate_values, trial.value
         ):
             hint = "Restore the file, or remove it to begin the search anew."
-            fail(f"trial {trial.number} of {study.study_name!r}", "must be as fit stored it", f"changed in {address}", hint)
+            fail(
+                f"trial {trial.number} of {study.study_name!r}",
+                "must be as fit stored it",
+                f"changed in {address}",
+                hint,
+            )

@@ -33,7 +33,7 @@ from directloss.tabular.split import Rows, split_groups, split_rows
 from directloss.tabular.target import Target, find_target, read_target, texts
 
 MODEL, PREDICTIONS, RUN, JOURNAL = "model.json", "predictions.csv", "run.json", "search.journal"
-TRIALS = 10
+TRIALS = 8
 Say = Callable[[str], None]
 
 
@@ -283,8 +283,8 @@ def carry_out(plan: Plan, say: Say) -> Outcome:
 
 def _title(loss: str, measure: Measure) -> str:
     if loss == CROSS_ENTROPY:
-        return "network, cross-entropy" + (" and tuned threshold" if measure.decides else "")
-    return f"network, trained on {measure.title}"
+        return "network trained by cross-entropy" + (" (threshold tuned)" if measure.decides else "")
+    return f"network trained on {measure.title}"
 
 
 def _told(search: Search, loss: str, trial: Any, measure: Measure) -> str:
@@ -323,7 +323,11 @@ def _results(outcome: Outcome) -> dict[str, Any]:
         "saved": outcome.saved,
         "trials": outcome.trials,
         "methods": {
-            method.name: {"settings": method.setting, "validation": method.validation, "test": asdict(test[method.name])}
+            method.name: {
+                "settings": method.setting,
+                "validation": method.validation,
+                "test": asdict(test[method.name]),
+            }
             for method in outcome.methods
         },
         "ahead_of_saved": {name: asdict(ahead) for name, ahead in outcome.comparison.ahead.items()},
