@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -46,7 +47,7 @@ def test_the_end_says_what_came_out_and_where_it_is(finished: Finished) -> None:
     text = " ".join(result.output.split())
     assert "rows.csv: 300 rows, 5 columns (3 of numbers, 1 of categories, 1 of dates)." in text
     assert "'yes' is positive (the rarer one; --positive chooses another), 33.0% of the rows" in text
-    assert "Split: 180 training (60 positive), 60 validation (20 positive), 60 test (19 positive) rows." in text
+    assert "Split: 180 training (59 positive), 60 validation (20 positive), 60 test (20 positive) rows." in text
     assert "LogisticRegression" in text
     assert "against" in text
     assert "Training on AP instead of cross-entropy" in text
@@ -87,7 +88,7 @@ def test_the_report_has_what_one_asks_for(finished: Finished) -> None:
         ):
             assert words in text
     assert page.count("<svg") == 2
-    assert "http" not in page.replace("http://www.w3.org", "").replace("http://purl", "").replace("http://creative", "")
+    assert not re.search(r"(src|href)=.?(https?:|//)|@import|<script", page), "the page needs no other file"
     assert "directloss predict" in page
     assert "iteration" not in page
 

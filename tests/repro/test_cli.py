@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 from directloss_repro.checkpoint import Checkpoint
 from directloss_repro.cli import app
-from directloss_repro.cli.completing import METRICS
 from directloss_repro.config import Config
 from directloss_repro.experiments import EXPERIMENTS
 from directloss_repro.pool import Pool
@@ -27,7 +26,6 @@ from directloss_repro.records import RecordFile, RunSpec
 from directloss_repro.runner import Job
 from directloss_repro.search import GridQueue, plain_errors
 from directloss_repro.session import Request
-from directloss_repro.tabular.measures import get_measure
 from optuna.exceptions import StorageInternalError
 from rich.console import Console
 from sqlalchemy.exc import OperationalError
@@ -87,8 +85,6 @@ COMPLETIONS: list[tuple[str, list[str]]] = [
     ("directloss reproduce pose --preset s", ["small"]),
     ("directloss reproduce robustness --methods pos-ap,x", ["pos-ap,x-ent"]),
     ("directloss reproduce mnist-ap --methods uni", ["uniloss-ap"]),
-    ("directloss fit rows.csv --metric nd", ["ndcg", "ndcg@10"]),
-    ("directloss fit rows.csv --compare hinge-a", ["hinge-ap"]),
 ]
 
 
@@ -96,10 +92,6 @@ COMPLETIONS: list[tuple[str, list[str]]] = [
 def test_the_shell_completes(line: str, offered: list[str]) -> None:
     words = {"_DIRECTLOSS_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
     assert CliRunner(env=words).invoke(app, [], prog_name="directloss").output.split() == offered
-
-
-def test_metrics_that_are_offered_are_known() -> None:
-    assert [get_measure(name).name for name in METRICS] == list(METRICS)
 
 
 def test_help_names_experiments_and_options() -> None:
@@ -316,8 +308,8 @@ def test_a_run_that_came_to_nothing_does_not_block_its_folder(tmp_path: Path) ->
     refused = call(*OPTIONS, "--set", "deviation=0.001", "--workers", 1, "--out", folder)
     assert refused.exit_code == 2
     assert "data must have items of both labels" in refused.output
-    for other in (["reproduce", "linear"], ["fit", "rows.csv", "--metric", "ap"]):
-        assert "--out must be a new or empty folder" in " ".join(call(*other, "--out", folder).output.split())
+    other = call("reproduce", "linear", "--out", folder)
+    assert "--out must be a new or empty folder" in " ".join(other.output.split())
     mended = call(*OPTIONS, "--workers", 1, "--out", folder)
     assert mended.exit_code == 0, mended.output
     assert len(stored(folder)) == RUNS

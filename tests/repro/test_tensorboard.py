@@ -10,13 +10,14 @@ import pytest
 import torch
 from directloss_repro import tensorboard
 from directloss_repro.checkpoint import Checkpoint
+from directloss_repro.cli import app
 from directloss_repro.data import Part
 from directloss_repro.schedule import Schedule
 from directloss_repro.tensorboard import Board, Results
 from directloss_repro.training import Trained, train
 from torch import Tensor, nn
+from typer.testing import CliRunner, Result
 
-from tests.repro.tables import FAST, call, write
 from tests.repro.tiny import OPTIONS, RUNS, stored
 
 pytest.importorskip("tensorboard")
@@ -24,6 +25,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 SMALL = [*OPTIONS, "--methods", "pos-ap,x-ent", "--workers", 1]
 HPARAMS = "_hparams_/session_end_info"
+
+
+def call(*words: object) -> Result:
+    return CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1"}).invoke(app, [str(word) for word in words])
 
 
 def reader(folder: Path) -> EventAccumulator:
@@ -151,27 +156,15 @@ def test_asked_for_afterwards(tmp_path: Path, reproduced: Path) -> None:
     check_results(tmp_path / "old")
 
 
-def test_fit_writes_them_too(tmp_path: Path) -> None:
-    data = write(tmp_path, "rows.csv")
-    result = call(
-        "fit", data, "--target", "outcome", "--metric", "ap", *FAST, "--out", tmp_path / "run", "--tensorboard"
-    )
-    assert result.exit_code == 0, result.output
-    assert len(runs_of(tmp_path / "run")) == 6
-    check_results(tmp_path / "run")
-
-
 def test_without_tensorboard_it_is_said_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tensorboard, "find_spec", lambda name: None)
-    data = write(tmp_path, "rows.csv")
-    for words in ([*SMALL], ["fit", data, "--target", "outcome", "--metric", "ap"]):
-        result = call(*words, "--out", tmp_path / "run", "--tensorboard")
-        assert result.exit_code != 0
-        assert "--tensorboard needs the package tensorboard, but it is not installed" in result.output
-        assert 'pip install "directloss[integrations]"' in result.output
-        assert not (tmp_path / "run").exists()
+    result = call(*SMALL, "--out", tmp_path / "run", "--tensorboard")
+    assert result.exit_code != 0
+    assert "--tensorboard needs the package tensorboard, but it is not installed" in result.output
+    assert 'pip install "directloss[integrations]"' in result.output
+    assert not (tmp_path / "run").exists()
 
 
 def test_names_of_classes_make_folders(tmp_path: Path) -> None:

@@ -9,11 +9,6 @@ import click
 from directloss_repro.experiments import EXPERIMENTS, Experiment
 from directloss_repro.methods import PAPER_METHODS
 
-METRICS = (
-    *("ap", "auc", "pauc@0.1", "ndcg", "ndcg@10", "precision@10", "recall@10", "f1", "fbeta@2", "iou", "dice", "mcc"),
-    *("kappa", "balanced_accuracy", "gmean", "accuracy"),
-)
-
 
 def names(incomplete: str) -> list[str]:
     """Experiments."""
@@ -34,11 +29,6 @@ def methods(ctx: click.Context, incomplete: str) -> list[str]:
     *before, last = incomplete.split(",")
     known = [name for name in dict.fromkeys((*own, *PAPER_METHODS)) if name not in before]
     return [",".join([*before, name]) for name in _beginning(known, last)]
-
-
-def metrics(incomplete: str) -> list[str]:
-    """Metrics of fit."""
-    return _beginning(METRICS, incomplete)
 
 
 def _named(ctx: click.Context) -> Experiment | None:

@@ -276,5 +276,5 @@ def _plain(figure: Figure) -> Figure:
 
 def _svg(figure: Figure) -> str:
     text = io.StringIO()
-    FigureCanvasSVG(figure).print_svg(text, metadata={"Date": None})  # type: ignore[no-untyped-call]
+    FigureCanvasSVG(figure).print_svg(text, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))  # type: ignore[no-untyped-call]
     return text.getvalue()[text.getvalue().index("<svg") :]
