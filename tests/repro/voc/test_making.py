@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 
 pytest.importorskip("cv2")
 
+import directloss_repro.cli  # noqa: F401 - adds the command
 from directloss_repro.data.images import read_image
 from directloss_repro.data.voc import find_devkit
 from directloss_repro.data.voc.making import DIGITS, Making, compose, make_voc, sample_backgrounds
 from PIL import Image
 
 from directloss import DirectLossError
-from tests.repro.tables import call
+from tests.tabular.tables import call
 
 SMALL = Making(images=6, classes=("digit0", "digit3"), width=160, height=120, smallest=30, largest=60)
 
