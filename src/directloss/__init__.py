@@ -8,14 +8,24 @@ Examples:
     >>> loss.backward()
 """
 
-from directloss import metrics, relaxation, tasks
-from directloss._checks import DirectLossError, DirectLossWarning
-from directloss._uniloss import Anchoring, Refactoring, UniLoss, uniloss
-from directloss.direct import DirectLoss, direct_loss
-from directloss.full_batch import full_batch_step
-from directloss.memory import ScoreMemory
-from directloss.surrogates import HingeLoss, PerceptronLoss, hinge_loss, perceptron_loss
-from directloss.task import Task
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from directloss._errors import DirectLossError, DirectLossWarning
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from directloss import metrics, relaxation, tasks
+    from directloss._uniloss import Anchoring, Refactoring, UniLoss, uniloss
+    from directloss.direct import DirectLoss, direct_loss
+    from directloss.full_batch import full_batch_step
+    from directloss.memory import ScoreMemory
+    from directloss.surrogates import HingeLoss, PerceptronLoss, hinge_loss, perceptron_loss
+    from directloss.tabular.model import Model
+    from directloss.task import Task
 
 __version__ = "0.1.0"
 
@@ -33,9 +43,56 @@ __all__ = [
     "direct_loss",
     "full_batch_step",
     "hinge_loss",
+    "load",
     "metrics",
     "perceptron_loss",
     "relaxation",
     "tasks",
     "uniloss",
 ]
+
+# Importing torch takes seconds, which the help of the command need not wait for: these names are imported when they are
+# first used. The block above tells type checkers the same.
+_HOMES = {
+    "Anchoring": "_uniloss",
+    "DirectLoss": "direct",
+    "HingeLoss": "surrogates",
+    "PerceptronLoss": "surrogates",
+    "Refactoring": "_uniloss",
+    "ScoreMemory": "memory",
+    "Task": "task",
+    "UniLoss": "_uniloss",
+    "direct_loss": "direct",
+    "full_batch_step": "full_batch",
+    "hinge_loss": "surrogates",
+    "perceptron_loss": "surrogates",
+    "uniloss": "_uniloss",
+}
+_MODULES = ("metrics", "relaxation", "tasks")
+
+if not TYPE_CHECKING:  # or else a type checker would believe in any name
+
+    def __getattr__(name: str) -> Any:
+        if name in _MODULES:
+            return import_module(f"directloss.{name}")
+        if name not in _HOMES:
+            raise AttributeError(f"module 'directloss' has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(f"directloss.{_HOMES[name]}"), name)
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def load(path: str | Path) -> Model:
+    """Read a model that ``directloss fit`` wrote; nothing in the file is run.
+
+    Needs the extra ``fit``. The model has `predict` and `decision_function`, which take a `pandas.DataFrame` with the
+    columns of training.
+    """
+    try:
+        from directloss.tabular.model import load_model
+    except ModuleNotFoundError as error:
+        raise ImportError(f"directloss.load needs {error.name}: pip install 'directloss[fit]'") from error
+    return load_model(path)

@@ -1,4 +1,4 @@
-"""The error class and the checks of arguments.
+"""The checks of arguments.
 
 Every message names the argument, the rule it breaks, the value it has, and what to do about it.
 Checks of shapes and types are free and always run. Checks of values (finite scores, labels 0 or 1) read the data, which
@@ -7,38 +7,29 @@ synchronises with a GPU; ``check_values=False`` skips them.
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from directloss._errors import DirectLossError as DirectLossError
+from directloss._errors import DirectLossWarning as DirectLossWarning
+from directloss._errors import fail as fail
+from directloss._errors import near as near
 
 IGNORE = -1
 """The label that stands for padding inside the library; users give a ``mask``."""
 
 REDUCTIONS = ("mean", "sum", "none")
-
-
-class DirectLossError(ValueError):
-    """Bad input. The message names the argument, the rule and the value."""
-
-
-class DirectLossWarning(UserWarning):
-    """A value that follows a convention the user should know about."""
-
-
-def fail(argument: str, rule: str, value: object, hint: str = "") -> NoReturn:
-    """Raise a `DirectLossError` with a message in the library's one format."""
-    raise DirectLossError(f"{argument} {rule}, but it is {value}." + (f" {hint}" if hint else ""))
 
 
 def check_scores(scores: object, event_dims: int, shape_words: str) -> Tensor:
@@ -203,15 +194,6 @@ def check_choice(argument: str, value: Any, choices: Iterable[str]) -> Any:
             near(value, choices),
         )
     return value
-
-
-def near(word: object, known: Iterable[str] | Mapping[str, str], most: int = 3) -> str:
-    """A "did you mean" sentence, or nothing. A mapping says which word to suggest for each."""
-    word = str(word).lower()
-    close = difflib.get_close_matches(word, list(known), n=most, cutoff=0.5)
-    if isinstance(known, Mapping):
-        close = [known[word]] if word in known else list(dict.fromkeys(known[match] for match in close))
-    return f"Did you mean {' or '.join(repr(name) for name in close)}?" if close else ""
 
 
 _told: ContextVar[set[str] | None] = ContextVar("told", default=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 from collections.abc import Callable, Iterable
@@ -61,9 +62,15 @@ def _origin(factory: Factory) -> tuple[str, str]:
     return getattr(factory, "__module__", ""), getattr(factory, "__qualname__", repr(factory))
 
 
+def _known() -> dict[str, Entry]:
+    """All entries. The library's own tasks register themselves when their package is imported, which may be now."""
+    importlib.import_module("directloss.tasks")
+    return _entries
+
+
 def names() -> list[str]:
     """Every registered name, in alphabetical order."""
-    return sorted(_entries)
+    return sorted(_known())
 
 
 def summaries() -> dict[str, str]:
@@ -73,7 +80,7 @@ def summaries() -> dict[str, str]:
 
 def measured() -> dict[str, Measured]:
     """The names whose metric is a function of scores and target, with that function."""
-    return {name: entry.measured for name, entry in _entries.items() if entry.measured is not None}
+    return {name: entry.measured for name, entry in _known().items() if entry.measured is not None}
 
 
 def split_name(argument: str, name: str) -> tuple[str, int | float | None]:
@@ -87,7 +94,7 @@ def split_name(argument: str, name: str) -> tuple[str, int | float | None]:
 def get(name: str, argument: str = "task") -> Task:
     """The task of a name such as ``"ap"``, ``"ndcg@10"`` or ``"fbeta@2"``; errors call it ``argument``."""
     base = name.strip().lower().partition("@")[0]
-    if base not in _entries:
+    if base not in _known():
         fail(
             argument,
             "must be a known name, or a task object",

@@ -22,7 +22,14 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import Tensor, nn
 
 import directloss as dl
-from directloss.integrations._fitting import Scaling, make_network, scores_of, shuffled
+from directloss.integrations._fitting import (
+    Scaling,
+    best_cut,
+    make_network,
+    scores_of,
+    shuffled,
+    start_at_base_rate,
+)
 from directloss.integrations._lists import Lists
 from directloss.integrations.sklearn import DirectLossClassifier, DirectLossRanker
 
@@ -159,6 +166,55 @@ def test_pipeline_and_grid_search() -> None:
     assert len(found.cv_results_["params"]) == 4
 
 
+# ---------------------------------------------------------------------- validation rows
+
+
+@pytest.mark.parametrize("metric", ["ap", "f1", "error"])
+def test_validation_rows_choose_the_epoch_and_the_threshold(metric: str) -> None:
+    X, y = imbalanced()
+    seen: list[int] = []
+    held = (X[1400:], y[1400:])
+    fitted = DirectLossClassifier(metric, model=(16,), epochs=30, random_state=0).fit(
+        X[:1400], y[:1400], validation=held, report=lambda epoch, value: seen.append(epoch)
+    )
+    curve = fitted.validation_curve_
+    assert seen == list(curve)
+    assert curve[fitted.best_epoch_] == max(curve.values())
+    scores, target = torch.from_numpy(fitted.decision_function(held[0])), torch.from_numpy(held[1])
+    measure = {"ap": dl.metrics.average_precision, "f1": dl.metrics.f_beta, "error": dl.metrics.binary_accuracy}[metric]
+    assert float(measure(scores, target).mean()) == pytest.approx(max(curve.values()), abs=1e-6)
+
+
+def test_what_report_raises_ends_the_training() -> None:
+    def stop(epoch: int, value: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        DirectLossClassifier(**SHORT).fit(X3, Y3, validation=(X3, Y3), report=stop)
+    with pytest.raises(dl.DirectLossError, match="validation must have a label of y for each of its rows"):
+        DirectLossClassifier(**SHORT).fit(X3, Y3, validation=(X3, Y3 + 1))
+
+
+def test_the_best_cut_is_the_best_of_all() -> None:
+    draw = torch.Generator().manual_seed(5)
+    for name in ("f1", "iou", "mcc", "kappa", "balanced_accuracy", "gmean", "error"):
+        task = dl.tasks.get(name)
+        for _ in range(10):
+            scores = torch.randint(-4, 5, (12,), generator=draw).double()  # with ties
+            target = (torch.rand(12, generator=draw) < 0.4).long()
+            cut, value = best_cut(scores, target, task)
+            cuts = [*(scores.unique() - 0.5).tolist(), float(scores.max()) + 0.5]
+            values = [1 - float(task.loss(task.predict(scores - other), target).double().mean()) for other in cuts]
+            assert value == pytest.approx(max(values), abs=1e-6)
+            assert 1 - float(task.loss(task.predict(scores - cut), target).double().mean()) == pytest.approx(value)
+
+
+def test_cross_entropy_starts_at_the_base_rate() -> None:
+    network = make_network((8,), 3, 1)
+    start_at_base_rate(network, torch.tensor([[1.0]] + [[0.0]] * 49))
+    assert float(torch.sigmoid(network[-1].bias.detach())) == pytest.approx(0.02)
+
+
 # ---------------------------------------------------------------------- ranking
 
 
@@ -241,7 +297,8 @@ X3, Y3 = np.arange(12.0).reshape(6, 2), np.array([0, 1, 0, 1, 0, 1])
         ({"weight_decay": -1}, "weight_decay must be a number of at least 0, but it is -1"),
         ({"warm_up": 2}, "warm_up must be a share of the epochs, from 0 to 1, but it is 2"),
         ({"batch_size": 0}, "batch_size must be a whole number of at least 1"),
-        ({"model": "deep"}, 'model must be "linear", "mlp", or a function'),
+        ({"model": "deep"}, 'model must be "linear", "mlp", widths of hidden layers'),
+        ({"model": (8, 0)}, 'model must be "linear", "mlp", widths of hidden layers'),
         ({"model": nn.Linear(2, 1)}, "model must be .* but it is a Linear. Write model=lambda"),
         ({"model": lambda: None}, r"model must be .* \(too many positional arguments"),
         ({"model": lambda columns, outputs: 3}, r"model\(columns, outputs\) must be a torch.nn.Module"),

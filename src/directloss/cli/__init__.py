@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from importlib.metadata import entry_points
 
+from directloss.cli import fit, predict, tasks
 from directloss.cli.app import app
 
-__all__ = ["app", "main"]
+__all__ = ["app", "fit", "main", "predict", "tasks"]
 
 
 def main() -> None:

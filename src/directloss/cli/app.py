@@ -17,7 +17,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 import directloss
-from directloss._checks import DirectLossError
+from directloss._errors import DirectLossError
 
 BAD_INPUT, INTERRUPTED = 2, 130
 ORDER = ("fit", "predict", "tasks", "list", "reproduce", "report", "data")
@@ -73,6 +73,11 @@ class Commands(TyperGroup):
             # The reader of our output, such as `head`, has gone; nothing is wrong.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
+        except ModuleNotFoundError as error:
+            if (error.name or "").startswith("directloss"):
+                raise
+            say_error(f"this command needs {error.name}, which is missing: pip install 'directloss[fit]'")
+            raise typer.Exit(BAD_INPUT) from None
         except OSError as error:
             told = f"{error.filename or 'A file'} cannot be read or written: {error.strerror or error}."
             say_error("\n".join([told, *getattr(error, "__notes__", [])]))
@@ -109,6 +114,6 @@ def frame(
 ) -> None:
     """Train networks on the metric they are judged by, and reproduce the papers behind it.
 
-    Start with **directloss list**, then **directloss reproduce robustness**, which takes about two minutes.
     For a table of your own: **directloss fit DATA --target COLUMN --metric ap**.
+    For the papers: **directloss list**, then **directloss reproduce robustness**, which takes about two minutes.
     """

@@ -6,6 +6,7 @@ They work in pipelines, cross-validation, grid search and pickles.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -25,11 +26,14 @@ from directloss.integrations._fitting import (
     Network,
     Scaling,
     Schedule,
+    Validation,
     all_scores,
+    best_cut,
     make_network,
     minimise,
     scores_of,
     shuffled,
+    start_at_base_rate,
 )
 from directloss.integrations._lists import Lists
 from directloss.task import Task
@@ -45,7 +49,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         self,
         metric: str | Task = "ap",
         *,
-        model: str | Network = "linear",
+        model: str | Sequence[int] | Network = "linear",
         epochs: int = 200,
         warm_up: float = 0.5,
         learning_rate: float = 0.03,
@@ -116,14 +120,18 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     the loss; a ranking's scores are then divided by their deviation, so that the classes can be compared.
     ``"accuracy"``, ``"topk@k"`` and `directloss.tasks.CostMatrix` are metrics of many classes by themselves.
 
+    With validation rows (see `fit`), the weights of the best epoch are kept, training on the metric starts from the
+    best epoch of the warm-up, and a metric of decisions gets the threshold that is best there.
+
     There is no ``sample_weight``: most of these metrics have no exact inference for weighted items.
 
     Args:
         metric: name of a task (`directloss.tasks.names` lists them) or a task object.
-        model: ``"linear"``, ``"mlp"`` (one hidden layer of 64), or a function of the numbers of columns and of outputs
-            that returns a `torch.nn.Module`.
+        model: ``"linear"``, ``"mlp"`` (one hidden layer of 64), widths of hidden layers such as ``(64, 32)``, or a
+            function of the numbers of columns and of outputs that returns a `torch.nn.Module`.
         epochs: the number of passes over the rows.
-        warm_up: share of the epochs with cross-entropy; 0 trains on the metric only, at the full learning rate.
+        warm_up: share of the epochs that cross-entropy gets; 0 trains on the metric alone, at the full learning rate,
+            and 1 on cross-entropy alone.
         learning_rate: of AdamW.
         weight_decay: of AdamW.
         batch_size: rows of a batch, drawn with equal shares of the classes; all rows at once by default, which is
@@ -138,6 +146,8 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         classes_: the labels in order; of two, the last is the positive class.
         network_: the trained `torch.nn.Module`; it takes standardised columns.
         loss_curve_: the metric's loss on the training data, for each epoch after the warm-up.
+        validation_curve_: the metric on the validation rows after some of the epochs; empty without such rows.
+        best_epoch_: the epoch that the network comes from.
         n_iter_: number of epochs.
 
     Examples:
@@ -148,8 +158,22 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         (300,)
     """
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Train on rows ``(n, columns)`` and labels ``(n,)``."""
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        validation: tuple[Any, Any] | None = None,
+        report: Callable[[int, float], None] | None = None,
+    ) -> Self:
+        """Train on rows ``(n, columns)`` and labels ``(n,)``.
+
+        Args:
+            X: rows.
+            y: labels.
+            validation: rows and labels that choose the epoch and the threshold.
+            report: is called with an epoch and the metric on the validation rows; what it raises ends the training.
+        """
         schedule = self._schedule()
         rows, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
         check_classification_targets(y)
@@ -160,14 +184,16 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         task, by_class = self._task(count)
         self._by_class = by_class
         labels = torch.from_numpy(codes)
-        each = F.one_hot(labels, count)
-        target = labels if by_class else each[:, 1:] if count == 2 else each
+        target = self._target(labels)
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             if self.batch_size is not None:  # of a rare class some batches have none: that is normal
                 warnings.simplefilter("ignore", DirectLossWarning)
             torch.manual_seed(self._seed())
             inputs, new = self._prepare(rows, count if by_class or count > 2 else 1)
             dim = 0 if task.event_dims == 1 and not by_class else None
+            if new and schedule.warm_up and not by_class and not callable(self.model):
+                start_at_base_rate(self.network_, target)
+            held = None if validation is None else self._held(validation)
 
             def scored(batch: Tensor) -> tuple[Tensor, Tensor]:
                 return scores_of(self.network_, inputs[batch], self.outputs_), target[batch]
@@ -181,6 +207,13 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
             def direct(batch: Tensor) -> Tensor:
                 return self._loss(*scored(batch), task, dim=dim)
 
+            def measure(held: tuple[Tensor, Tensor]) -> float:
+                scores = all_scores(self.network_, held[0], self.outputs_)
+                if self._decides(task):
+                    return sum(value for _, value in self._cuts(scores, held[1], task)) / self.outputs_
+                return mean_metric(scores, held[1], task, dim=dim)
+
+            watched = None if held is None else Validation(lambda: measure(held), report)
             self.loss_curve_ = minimise(
                 self.network_,
                 lambda: shuffled(self.batch_size, labels),
@@ -188,8 +221,14 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
                 direct,
                 schedule,
                 warm_up=new,
+                validation=watched,
             )
             self._set_thresholds(all_scores(self.network_, inputs, self.outputs_), target, task)
+            if held is not None and self._decides(task):
+                scores = all_scores(self.network_, held[0], self.outputs_)
+                self._cut = torch.tensor([cut for cut, _ in self._cuts(scores, held[1], task)])
+        self.validation_curve_ = {} if watched is None else watched.curve
+        self.best_epoch_ = schedule.epochs if watched is None else watched.best
         self.n_iter_ = schedule.epochs
         return self
 
@@ -202,10 +241,36 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
             return Error(), False  # the same with one score instead of two
         return task, task.event_dims > task.target_dims
 
+    def _target(self, labels: Tensor) -> Tensor:
+        """Classes as the task takes them: their numbers, or a yes or no for each (of two, for the last)."""
+        if self._by_class:
+            return labels
+        each = F.one_hot(labels, len(self.classes_))
+        return each[:, 1:] if len(self.classes_) == 2 else each
+
+    def _held(self, validation: tuple[Any, Any]) -> tuple[Tensor, Tensor]:
+        """Validation rows, scaled, and their target."""
+        rows = validate_data(self, validation[0], reset=False, dtype=[np.float64, np.float32])
+        wanted = np.asarray(validation[1])
+        if wanted.shape != (len(rows),) or not np.isin(wanted, self.classes_).all():
+            fail(
+                "validation", "must have a label of y for each of its rows", f"{len(rows)} rows, {wanted.shape} labels"
+            )
+        return self.scaling_(rows), self._target(torch.from_numpy(np.searchsorted(self.classes_, wanted)))
+
+    def _decides(self, task: Task) -> bool:
+        """Whether the metric judges a yes or no, so that the place of the cut matters."""
+        return not self._by_class and (task.event_dims == 0 or isinstance(task, CountTask))
+
+    @staticmethod
+    def _cuts(scores: Tensor, target: Tensor, task: Task) -> list[tuple[float, float]]:
+        """The best cut of each output, with its metric."""
+        return [best_cut(some, wanted, task) for some, wanted in zip(scores.T, target.T, strict=True)]
+
     def _set_thresholds(self, scores: Tensor, target: Tensor, task: Task) -> None:
         """Where a ranking is cut, and what makes the scores of its classes alike; 0 and 1 for decisions."""
         self._cut, self._spread = torch.zeros(self.outputs_), torch.ones(self.outputs_)
-        if self._by_class or task.event_dims == 0 or isinstance(task, CountTask):
+        if self._by_class or self._decides(task):
             return
         ranked = scores.sort(0, descending=True).values
         positives = target.sum(0, keepdim=True)
@@ -250,7 +315,7 @@ class DirectLossRanker(_Estimator):
         self,
         metric: str | Task = "ndcg",
         *,
-        model: str | Network = "linear",
+        model: str | Sequence[int] | Network = "linear",
         epochs: int = 200,
         warm_up: float = 0.5,
         learning_rate: float = 0.03,

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from directloss._checks import fail
-from directloss_repro.tabular.columns import MOSTLY
+from directloss.tabular.columns import MOSTLY
 
 PACKINGS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 KINDS = {
@@ -56,7 +56,7 @@ class Table:
 def kind_of(path: Path) -> str:
     """The format of a file by its name.
 
-    Example:
+    Examples:
         >>> kind_of(Path("rows.csv.gz")), kind_of(Path("rows.parquet"))
         ('csv', 'parquet')
     """
@@ -100,12 +100,24 @@ def _plain_errors(path: Path, kind: str) -> Iterator[None]:
         fail("DATA", "must have rows", f"an empty file, {path}")
     except (*damage, pd.errors.ParserError, pd.errors.ParserWarning) as error:
         said = str(error).strip().splitlines()
-        fail(
-            "DATA",
-            f"must be a whole {kind} file",
-            f"{path}, which cannot be read",
-            f"It said: {said[0] if said else ''}",
-        )
+        hint = _longer_line(path) if kind == "csv" else ""
+        hint = hint or f"It said: {said[0] if said else type(error).__name__}"
+        fail("DATA", f"must be a whole {kind} file", f"{path}, which cannot be read", hint)
+
+
+def _longer_line(path: Path) -> str:
+    """Which line has more fields than the header; empty if none, or if the file cannot be read at all."""
+    try:
+        with open_text(path) as file:
+            lines = csv.reader(file, delimiter=_separator(file.readline()))
+            file.seek(0)
+            wanted = len(next(lines))
+            for fields in lines:
+                if len(fields) > wanted:
+                    return f"Line {lines.line_num} has {len(fields)} fields, the header has {wanted}."
+    except (OSError, EOFError, lzma.LZMAError, csv.Error, UnicodeDecodeError, StopIteration):
+        pass
+    return ""
 
 
 # ---------------------------------------------------------------------- CSV and Parquet

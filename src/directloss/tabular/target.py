@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
-import torch
-from torch import Tensor
 
 from directloss._checks import fail, near
-from directloss_repro.tabular.reading import FIRST_TARGET, Table
+from directloss.tabular.reading import FIRST_TARGET, Table
 
 LEAST = 5
 """Rows of each label that are needed: some for training, validation and test each."""
@@ -27,7 +26,7 @@ class Target:
     name: str
     labels: tuple[str, str]
     """Negative and positive, as the file writes them."""
-    y: Tensor
+    y: npt.NDArray[np.int64]
     why: str
     """Why this label is the positive one."""
 
@@ -35,7 +34,7 @@ class Target:
 def text_of(value: Any) -> str:
     """A label or a category as text; 1 and 1.0 are the same.
 
-    Example:
+    Examples:
         >>> text_of(1.0), text_of(0.5), text_of(np.True_), text_of(" yes")
         ('1', '0.5', 'True', 'yes')
     """
@@ -82,7 +81,7 @@ def read_target(table: Table, name: str, positive: str | None) -> Target:
     if counts[rare] < LEAST:
         rows = f"{counts[rare]} of {len(words)} rows"
         fail(f"target {name!r}", f"must have at least {LEAST} rows of each label", f"{rare!r} in {rows}")
-    y = torch.tensor([word == chosen for word in words], dtype=torch.long)
+    y = np.array([word == chosen for word in words], dtype=np.int64)
     return Target(name, (negative, chosen), y, why)
 
 

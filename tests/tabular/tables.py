@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from directloss_repro.cli import app
 from typer.testing import CliRunner, Result
 
-FAST = ["--trials", 2, "--iterations", 8, "--workers", 1]
+from directloss.cli import app
+
+FAST = ["--trials", 2, "--epochs", 8, "--baselines", "logistic"]
 
 
 def call(*words: object) -> Result:

@@ -1,0 +1,120 @@
+"""``directloss fit``: from a table to a trained model and a report, without code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from directloss.cli.app import app, resumable
+
+KINDS = "CSV (also .gz, .xz), Parquet, NPZ or svmlight"
+EXAMPLE = "Example: directloss fit patients.csv --target outcome --metric ap"
+
+
+def complete_metric(incomplete: str) -> list[str]:
+    """Metrics, for the shell."""
+    from directloss.tabular.measures import offered
+
+    return offered(incomplete)
+
+
+@app.command("fit", epilog=EXAMPLE)
+def fit(
+    data: Annotated[Path, typer.Argument(metavar="DATA", help=f"A table: {KINDS}.", show_default=False)],
+    metric: Annotated[
+        str,
+        typer.Option(
+            help="What counts: ap, auc, ndcg@10, precision@10, recall@10, f1, fbeta@2, iou, mcc, kappa, accuracy ...",
+            autocompletion=complete_metric,
+            show_default=False,
+        ),
+    ],
+    target: Annotated[
+        str | None,
+        typer.Option(help="The column to predict, with two values.", show_default="y (NPZ), label (svmlight)"),
+    ] = None,
+    positive: Annotated[
+        str | None,
+        typer.Option(help="The value of the target that is positive.", show_default="1 or true, or the rarer one"),
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(help="A column, such as a patient, whose rows stay in one part.", show_default=False),
+    ] = None,
+    drop: Annotated[str, typer.Option(help="Columns to leave out, with commas.", show_default=False)] = "",
+    categorical: Annotated[
+        str, typer.Option(help="Columns of numbers that are names, such as postcodes.", show_default=False)
+    ] = "",
+    trials: Annotated[
+        int | None, typer.Option(help="Settings to try for each loss.", show_default="8, or as many as --minutes allow")
+    ] = None,
+    minutes: Annotated[float | None, typer.Option(help="Try settings for so long.", show_default=False)] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Length of a training.", show_default="200, fewer for large tables")
+    ] = None,
+    baselines: Annotated[
+        str, typer.Option(help="What to compare with: all, none, or logistic,hist,xgboost,lightgbm.")
+    ] = "all",
+    test_share: Annotated[float, typer.Option(help="Share of the rows that judge.")] = 0.2,
+    seed: Annotated[int, typer.Option(help="Draws another split and other first weights.")] = 0,
+    workers: Annotated[int, typer.Option(help="Processes that train at the same time.")] = 1,
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            help="Where optuna keeps the trials: a file or a database URL.", show_default="OUT/search.journal"
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the results.", show_default="runs/fit-DATA")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the fit in the folder.")] = False,
+) -> None:
+    """Train on the metric that counts, and compare with what you would use instead.
+
+    Splits the rows, searches settings on the validation rows, compares with logistic regression, gradient boosting and
+    cross-entropy on the test rows, and writes a model, a report, and the predictions for the test rows.
+    """
+    # Here, because these imports take seconds, which the help need not wait for.
+    from directloss.tabular.report import markdown, results_table, verdict, write_report
+    from directloss.tabular.session import MODEL, Request, begin, carry_out, introduce, make_plan
+
+    request = Request(
+        data=data,
+        metric=metric,
+        target=target,
+        positive=positive,
+        group=group,
+        drop=words(drop),
+        categorical=words(categorical),
+        test_share=test_share,
+        seed=seed,
+        epochs=epochs,
+        trials=trials,
+        minutes=minutes,
+        baselines=baselines,
+        storage=storage,
+        workers=workers,
+        out=out,
+        resume=resume,
+    )
+    console = Console()
+
+    def say(line: str) -> None:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    plan = make_plan(request)
+    introduce(plan, say)
+    begin(plan)
+    with resumable(request.command(resume=True)):
+        outcome = carry_out(plan, say)
+        page = write_report(outcome)
+    for line in ("", *verdict(outcome), "", *markdown(results_table(outcome)), ""):
+        say(line)
+    say(f"Report: {page}")
+    say(f"Model: {request.folder / MODEL} ({outcome.saved})")
+
+
+def words(text: str) -> tuple[str, ...]:
+    """``a, b`` as two words."""
+    return tuple(word.strip() for word in text.split(",") if word.strip())

@@ -1,0 +1,19 @@
+"""``directloss tasks``: what a network can be trained on."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from directloss.cli.app import app
+
+
+@app.command("tasks")
+def tasks() -> None:
+    """List the metrics that a network can be trained on, with one line each."""
+    from directloss.tasks import summaries
+
+    table = Table("name", "what it is", box=None, pad_edge=False)
+    for name, summary in summaries().items():
+        table.add_row(name, summary)
+    Console(highlight=False).print(table)

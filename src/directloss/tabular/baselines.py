@@ -1,0 +1,132 @@
+"""What a practitioner would use instead, each with a few settings, of which the validation rows choose one."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from directloss._checks import check_choice, fail
+from directloss.tabular.measures import Measure
+
+Array = npt.NDArray[Any]
+Setting = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """Where it is, and what is tried; the first setting is the library's own."""
+
+    title: str
+    home: str
+    settings: tuple[Setting, ...]
+    always: Setting = field(default_factory=dict)
+    scaled: bool = False
+
+    @property
+    def there(self) -> bool:
+        """Whether its package is installed."""
+        return importlib.util.find_spec(self.home.split(".")[0]) is not None
+
+    def make(self, seed: int, setting: Setting) -> Any:
+        """An estimator that is not trained yet."""
+        home, name = self.home.rsplit(".", 1)
+        estimator = getattr(importlib.import_module(home), name)(random_state=seed, **self.always, **setting)
+        return make_pipeline(StandardScaler(), estimator) if self.scaled else estimator
+
+
+BASELINES = {
+    "logistic": Baseline(
+        "LogisticRegression",
+        "sklearn.linear_model.LogisticRegression",
+        ({"C": 1.0}, {"C": 0.1}, {"C": 0.01}, {"C": 10.0}),
+        {"max_iter": 1000},
+        scaled=True,
+    ),
+    "hist": Baseline(
+        "HistGradientBoosting",
+        "sklearn.ensemble.HistGradientBoostingClassifier",
+        ({}, {"learning_rate": 0.05, "max_iter": 200}, {"max_leaf_nodes": 15, "l2_regularization": 1.0}),
+    ),
+    "xgboost": Baseline(
+        "XGBoost", "xgboost.XGBClassifier", ({}, {"learning_rate": 0.1, "n_estimators": 200}, {"max_depth": 3})
+    ),
+    "lightgbm": Baseline(
+        "LightGBM",
+        "lightgbm.LGBMClassifier",
+        ({}, {"learning_rate": 0.05, "n_estimators": 200}, {"num_leaves": 15}),
+        {"verbosity": -1},
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A baseline with the setting that the validation rows chose."""
+
+    title: str
+    setting: Setting
+    validation: float
+    estimator: Any
+    cut: float
+
+    def scores(self, rows: Array) -> npt.NDArray[np.float64]:
+        """Above 0 for yes, as the networks' scores are."""
+        return _scores(self.estimator, rows) - self.cut
+
+
+def parse_baselines(text: str) -> tuple[str, ...]:
+    """``all``, ``none``, or names: what is not installed is left out of ``all``, and refused by name."""
+    if text == "none":
+        return ()
+    if text == "all":
+        return tuple(name for name, baseline in BASELINES.items() if baseline.there)
+    names = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+    for name in names:
+        check_choice("--baselines", name, (*BASELINES, "all", "none"))
+        if name not in BASELINES:
+            fail("--baselines", "must stand alone", repr(name))
+        if not BASELINES[name].there:
+            fail("--baselines", "must be installed", f"{name!r}, which is not", f"pip install {name}")
+    return names
+
+
+def fit_baseline(
+    name: str, measure: Measure, train: tuple[Array, Array], held: tuple[Array, Array], seed: int
+) -> Fitted:
+    """Train with each setting and keep the one with the best metric on the validation rows, the first of equals."""
+    baseline, target = BASELINES[name], torch.from_numpy(held[1])
+    found: list[Fitted] = []
+    for setting in baseline.settings:
+        estimator = baseline.make(seed, setting).fit(*train)
+        scores = torch.from_numpy(_scores(estimator, held[0]))
+        cut = measure.cut(scores, target)
+        value = float(measure.value(scores - cut, target))
+        found.append(Fitted(baseline.title, setting, value, estimator, cut))
+    return max(found, key=lambda one: one.validation)
+
+
+def _scores(estimator: Any, rows: Array) -> npt.NDArray[np.float64]:
+    """Log-odds: probabilities near 1 are too close to each other to be ranked."""
+    if hasattr(estimator, "decision_function"):
+        return np.asarray(estimator.decision_function(rows), dtype=np.float64)
+    shares = np.asarray(estimator.predict_proba(rows)[:, 1], dtype=np.float64)
+    return np.log(np.clip(shares, 1e-300, None)) - np.log1p(-np.clip(shares, None, 1 - 1e-16))
+
+
+def described(setting: Setting) -> str:
+    """``learning_rate=0.05, max_iter=200``."""
+    return (
+        ", ".join(
+            f"{key}={value:.3g}" if isinstance(value, float) else f"{key}={value}" for key, value in setting.items()
+        )
+        or "default settings"
+    )

@@ -1,0 +1,101 @@
+"""Who wins on the test rows, and how much of it may be chance: the bootstrap of Efron (1979), paired.
+
+Test rows, or whole groups of them, are drawn again with replacement, and every method is measured on the same draws.
+The intervals cover the chance of the test rows. They do not cover that of the split and of the training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from directloss.tabular.measures import Measure
+
+RESAMPLES, FEWEST = 1_000, 200
+WORK = 5_000_000
+"""Rows drawn in all, about: for large test data, whose intervals are narrow anyway, fewer resamples are enough."""
+BLOCK = 1_000_000
+"""Rows drawn at once."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its interval of 95 %."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, value: float, drawn: Tensor) -> Estimate:
+        """The middle 95 % of what was drawn."""
+        low, high = torch.quantile(drawn.double(), torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
+        return cls(value, low, high)
+
+    @property
+    def certain(self) -> bool:
+        """Whether 0 is outside of the interval."""
+        return self.low > 0 or self.high < 0
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The metric of each method on the test rows, and how far each is ahead of the saved model."""
+
+    test: dict[str, Estimate]
+    ahead: dict[str, Estimate]
+    """Of every other method: its metric minus that of the saved model."""
+
+    @property
+    def best(self) -> str:
+        """The method with the highest metric."""
+        return max(self.test, key=lambda name: self.test[name].value)
+
+
+def compare(
+    measure: Measure,
+    scores: Mapping[str, Tensor],
+    target: Tensor,
+    saved: str,
+    seed: int,
+    groups: Sequence[str] | None = None,
+) -> Comparison:
+    """Measure all methods; scores ``(n,)`` are positive above 0 where decisions count."""
+    drawn: dict[str, list[Tensor]] = {name: [] for name in scores}
+    for rows in draws(target, seed, groups):
+        for name, own in scores.items():
+            drawn[name].append(measure.value(own[rows], target[rows]).double())
+    spread = {name: torch.cat(values) for name, values in drawn.items()}
+    values = {name: float(measure.value(own, target)) for name, own in scores.items()}
+    test = {name: Estimate.of(values[name], spread[name]) for name in scores}
+    others = [name for name in scores if name != saved]
+    ahead = {name: Estimate.of(values[name] - values[saved], spread[name] - spread[saved]) for name in others}
+    return Comparison(test, ahead)
+
+
+def draws(target: Tensor, seed: int, groups: Sequence[str] | None = None) -> Iterator[Tensor]:
+    """Row numbers ``(b, n)``, block by block; with groups one draw at a time, as their sizes differ."""
+    n, draw = len(target), np.random.default_rng(seed)
+    count = max(FEWEST, min(RESAMPLES, WORK // n))
+    if groups is not None:
+        names, owner = np.unique(np.asarray(groups), return_inverse=True)
+        members = [np.flatnonzero(owner == k) for k in range(len(names))]
+        for _ in range(count):
+            own = np.concatenate([members[k] for k in draw.integers(len(names), size=len(names))])
+            yield _both_labels(torch.from_numpy(own)[None], target)
+        return
+    block = max(1, min(count, BLOCK // n))
+    for start in range(0, count, block):
+        yield _both_labels(torch.from_numpy(draw.integers(n, size=(min(block, count - start), n))), target)
+
+
+def _both_labels(rows: Tensor, target: Tensor) -> Tensor:
+    """A resample without positives has no AP: it gets one, which errs less than to leave the resample out."""
+    for label in (0, 1):
+        lacking = ~(target[rows] == label).any(1)
+        rows[lacking, label] = (target == label).nonzero()[0, 0]
+    return rows

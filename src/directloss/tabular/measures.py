@@ -1,0 +1,84 @@
+"""The metrics that `fit` can be asked for: any registered one of a yes-or-no target, by the name of its task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from torch import Tensor
+
+from directloss._checks import fail
+from directloss._registry import as_task, measured, split_name
+from directloss.integrations._fitting import best_cut
+from directloss.task import Task
+from directloss.tasks import CountTask, Error
+
+OFFERED = (
+    *("ap", "auc", "pauc@0.1", "ndcg", "ndcg@10", "precision@10", "recall@10", "f1", "fbeta@2", "iou", "dice", "mcc"),
+    *("kappa", "balanced_accuracy", "gmean", "accuracy"),
+)
+SHOWN = {"ap": "AP", "auc": "AUC", "ndcg": "NDCG", "f1": "F1", "iou": "IoU", "mcc": "MCC", "dice": "Dice"}
+OF_LISTS = {"mrr", "map"}
+FIRST = {"precision", "recall"}
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One metric by its name, such as ``ap``, ``f1``, ``fbeta@2`` or ``ndcg@10``."""
+
+    name: str
+
+    @property
+    def task(self) -> Task:
+        """What a network is trained on; accuracy is that of one score, positive above 0."""
+        return Error() if self.name == "accuracy" else as_task(self.name, "--metric")
+
+    @property
+    def decides(self) -> bool:
+        """Whether it judges decisions, which need a threshold, and not a ranking."""
+        return isinstance(self.task, Error | CountTask)
+
+    @property
+    def title(self) -> str:
+        """As one writes it."""
+        base, at, number = self.name.partition("@")
+        return SHOWN.get(base, base.replace("_", " ")) + at + number
+
+    def value(self, scores: Tensor, target: Tensor) -> Tensor:
+        """The metric of each problem, scores and labels ``(..., n)``; decisions are positive above 0."""
+        base, number = split_name("--metric", self.name)
+        known = measured()["error" if base == "accuracy" else base]
+        metric = known.other if number is not None and known.other is not None else known.metric
+        found: Tensor = (partial(metric, **{known.number: number}) if number is not None else metric)(scores, target)
+        return found
+
+    def cut(self, scores: Tensor, target: Tensor) -> float:
+        """The threshold that is best on these rows; 0 for a ranking, which needs none."""
+        return best_cut(scores, target, self.task)[0] if self.decides else 0.0
+
+    def check_rows(self, sizes: dict[str, int]) -> None:
+        """A metric of the first k needs that many rows in every part."""
+        base, number = split_name("--metric", self.name)
+        for part, size in sizes.items():
+            if base in FIRST and number is not None and number > size:
+                fail("--metric", f"must look at no more than the {size} {part} rows", repr(self.name))
+
+
+def get_measure(name: str) -> Measure:
+    """The metric of a name; refuses those that are not of one list of yes-or-no targets."""
+    word = {"error": "accuracy", "01": "accuracy", "jaccard": "iou"}.get(name.strip().lower(), name.strip().lower())
+    if word in OF_LISTS:
+        hint = "It is a mean over many lists, and a table here is one list: choose ap or precision@10."
+        fail("--metric", "must be a metric of one list", repr(name), hint)
+    if word in FIRST:
+        fail("--metric", "must say of how many rows", repr(name), f"Write {word}@10 for the first 10, or choose f1.")
+    task = Error() if word == "accuracy" else as_task(word, "--metric")
+    one_score = (task.event_dims, task.target_dims) in ((0, 0), (1, 1))
+    if not one_score or split_name("--metric", word)[0] not in measured():
+        fail("--metric", "must be a metric of yes-or-no targets", repr(name), f"For example {', '.join(OFFERED)}.")
+    return Measure(word)
+
+
+def offered(incomplete: str) -> list[str]:
+    """Names for the shell to complete."""
+    return [name for name in OFFERED if name.startswith(incomplete)]

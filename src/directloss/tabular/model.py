@@ -1,0 +1,249 @@
+"""A trained model, and its file: JSON text with a checksum, which cannot run code.
+
+The file is one JSON object on one line, ``{"format": ..., "version": 2, "sha256": ..., "content": ...}``. The checksum
+is that of the bytes of the content, and everything around it is compared byte by byte, so that a file in which a single
+bit has changed is refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn, cast
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from torch import nn
+
+from directloss._checks import DirectLossError, fail, near
+from directloss.integrations._fitting import AT_ONCE, layers
+from directloss.integrations.sklearn import DirectLossClassifier
+from directloss.tabular.columns import CATEGORY, DATE, LARGEST, NUMBER, check_finite, dates_of, listed
+from directloss.tabular.encoding import CategoryColumn, Encoder, NumberColumn
+from directloss.tabular.files import write_file
+
+FORMAT, VERSION = "directloss model", 2
+LAYOUT = re.compile(
+    rb'\{"format": "directloss model", "version": 2, "sha256": "([0-9a-f]{64})", "content": (.*)\}\n', re.DOTALL
+)
+ANY_VERSION = re.compile(rb'\{"format": "directloss model", "version": ([^,]{1,20}),')
+FINEST = 1e-30
+"""The smallest scale of a column: with it, and numbers up to `LARGEST`, scores in float64 stay finite."""
+OLD = "It was written by directloss 0.x: train it again with directloss fit, or predict with that version."
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network with everything that leads from a row of a table to its score and decision."""
+
+    encoder: Encoder
+    mean: npt.NDArray[np.float64]
+    scale: npt.NDArray[np.float64]
+    hidden: tuple[int, ...]
+    network: nn.Module
+    """In float64, so that a score does not depend on the rows that are scored together."""
+    cut: float
+    """Scores above it mean the second label."""
+    labels: tuple[str, str]
+    metric: str
+    method: str
+    target: str
+    sparse: bool = False
+    """Whether a column that a file does not mention is zero (svmlight)."""
+    notes: dict[str, Any] = field(default_factory=dict)
+    """What it was made with, for people to read."""
+
+    @classmethod
+    def of(cls, estimator: DirectLossClassifier, encoder: Encoder, **about: Any) -> Model:
+        """The model of a fitted estimator that was trained on rows of this encoder."""
+        linear = [layer for layer in estimator.network_.modules() if isinstance(layer, nn.Linear)]
+        hidden = tuple(layer.out_features for layer in linear[:-1])
+        weights = {name: weight.double() for name, weight in estimator.network_.state_dict().items()}
+        scaling = estimator.scaling_
+        return cls(
+            encoder=encoder,
+            mean=scaling.mean,
+            scale=scaling.scale,
+            hidden=hidden,
+            network=_network(encoder.width, hidden, weights),
+            cut=float(estimator._cut[0]),
+            **about,
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns it needs."""
+        return tuple(column.name for column in self.encoder.columns)
+
+    def decision_function(self, frame: pd.DataFrame) -> npt.NDArray[np.float64]:
+        """How much speaks for the positive label, for each row; above 0 for yes. Only the order has a meaning."""
+        return self.scores(self.encoder.encode(self.check(frame)[0]))
+
+    def predict(self, frame: pd.DataFrame) -> npt.NDArray[Any]:
+        """The label of each row, as the training table wrote it."""
+        labels: npt.NDArray[Any] = np.array(self.labels)[(self.decision_function(frame) > 0).astype(int)]
+        return labels
+
+    @torch.no_grad()
+    def scores(self, rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """`decision_function` of encoded rows."""
+        inputs = torch.from_numpy((rows - self.mean) / self.scale)
+        scores = torch.cat([self.network(some) for some in torch.split(inputs, AT_ONCE)]).squeeze(1) - self.cut
+        return cast(npt.NDArray[np.float64], scores.numpy())
+
+    def check(self, frame: pd.DataFrame, sparse: bool = False) -> tuple[pd.DataFrame, list[str]]:
+        """The columns of training, and notes; ``sparse`` says that columns which are not mentioned are zero."""
+        missing = [name for name in self.names if name not in frame.columns]
+        extra = [str(name) for name in frame.columns if name not in self.names and name != self.target]
+        if self.sparse and sparse:
+            if extra:
+                fail("DATA", "must have the columns of training only", f"a file that also has {_some(extra)}")
+            frame = frame.reindex(columns=list(self.names), fill_value=0.0)
+        elif missing:
+            fail("DATA", "must have every column of training", f"without {_some(missing)}", near(missing[0], extra))
+        kinds = {column.name: _kind(column) for column in self.encoder.columns}
+        for name, kind in kinds.items():
+            _check_kind(frame[name], name, kind)
+        check_finite(frame, kinds)
+        gaps = {
+            column.name: int(frame[column.name].isna().sum())
+            for column in self.encoder.columns
+            if isinstance(column, NumberColumn) and not column.marks and frame[column.name].isna().any()
+        }
+        notes = [f"Not used, because training did not have them: {_some(extra)}."] if extra else []
+        if gaps:
+            notes.append(f"Filled with the median, though training had no gaps there: {listed(gaps)}.")
+        return frame, notes
+
+    def save(self, path: Path) -> None:
+        """Write the model file."""
+        content = {
+            "labels": list(self.labels),
+            "target": self.target,
+            "metric": self.metric,
+            "method": self.method,
+            "cut": self.cut,
+            "sparse": self.sparse,
+            "notes": self.notes,
+            "columns": self.encoder.to_list(),
+            "mean": self.mean.tolist(),
+            # A constant column has an infinite scale, which JSON cannot say.
+            "scale": [float(value) if np.isfinite(value) else None for value in self.scale],
+            "hidden": list(self.hidden),
+            "weights": {name: _packed(weight.float().numpy()) for name, weight in self.network.state_dict().items()},
+        }
+        text = json.dumps(content, allow_nan=False).encode()
+        head = f'{{"format": "{FORMAT}", "version": {VERSION}, "sha256": "{hashlib.sha256(text).hexdigest()}"'
+        write_file(path, head.encode() + b', "content": ' + text + b"}\n")
+
+
+def load_model(path: str | Path) -> Model:
+    """Read and check a model file; what is not one is refused with a sentence."""
+    path = Path(path)
+    if not path.is_file():
+        fail("MODEL", "must be a model file, such as the model.json that fit writes", f"{path}, which is no file")
+    raw = path.read_bytes()
+    found = LAYOUT.fullmatch(raw)
+    if found is None:
+        _refuse(path, raw)
+    if hashlib.sha256(found[2]).hexdigest().encode() != found[1]:
+        hint = "Copy it again from where it was written, or train it again."
+        fail("MODEL", "must be as fit wrote it", f"{path}, whose content does not match its checksum", hint)
+    try:
+        return _build(json.loads(found[2], parse_constant=_no_constant))
+    except (DirectLossError, LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        said = f"It said: {str(error).splitlines()[0]}" if str(error) else ""
+        fail("MODEL", "must be a whole model file", f"{path}, in which something is missing or does not fit", said)
+
+
+def _refuse(path: Path, raw: bytes) -> NoReturn:
+    """Say what the file is instead."""
+    if raw[:2] == b"PK" and FORMAT.encode() in raw:
+        fail("MODEL", f"must be of version {VERSION}", f"{path} of version 1", OLD)
+    version = ANY_VERSION.match(raw)
+    if version is not None and version[1] != str(VERSION).encode():
+        hint = "A newer directloss may read it." if version[1].isdigit() and int(version[1]) > VERSION else ""
+        fail("MODEL", f"must be of version {VERSION}", f"{path} of version {version[1].decode(errors='replace')}", hint)
+    fail("MODEL", "must be a file that directloss fit wrote", f"{path}, which is another file or damaged")
+
+
+def _build(content: Mapping[str, Any]) -> Model:
+    encoder = Encoder.from_list(content["columns"])
+    hidden = tuple(int(width) for width in content["hidden"])
+    mean = np.array(content["mean"], dtype=np.float64)
+    scale = np.array([np.inf if value is None else value for value in content["scale"]], dtype=np.float64)
+    if mean.shape != (encoder.width,) or scale.shape != mean.shape:
+        fail("scaling", f"must have {encoder.width} numbers", f"{mean.shape} and {scale.shape}")
+    if not (np.abs(mean) <= LARGEST).all() or not (scale >= FINEST).all():
+        fail("scaling", f"must have means up to {LARGEST:g} and scales from {FINEST:g} on", "beyond")
+    weights = {str(name): _unpacked(packed) for name, packed in content["weights"].items()}
+    negative, positive = (str(label) for label in content["labels"])
+    if not np.isfinite(cut := float(content["cut"])):
+        fail("cut", "must be finite", cut)
+    return Model(
+        encoder=encoder,
+        mean=mean,
+        scale=scale,
+        hidden=hidden,
+        network=_network(encoder.width, hidden, weights),
+        cut=cut,
+        labels=(negative, positive),
+        metric=str(content["metric"]),
+        method=str(content["method"]),
+        target=str(content["target"]),
+        sparse=bool(content["sparse"]),
+        notes=dict(content["notes"]),
+    )
+
+
+def _network(columns: int, hidden: Sequence[int], weights: Mapping[str, torch.Tensor]) -> nn.Module:
+    # On "meta" nothing is allocated, however large the widths claim to be; the stored weights take the places.
+    with torch.device("meta"):
+        network = layers([columns, *hidden, 1])
+    network.load_state_dict(weights, assign=True)
+    return network.eval().requires_grad_(False)
+
+
+def _packed(array: npt.NDArray[Any]) -> dict[str, Any]:
+    data = base64.b64encode(np.ascontiguousarray(array, dtype="<f4").tobytes()).decode()
+    return {"shape": list(array.shape), "float32": data}
+
+
+def _unpacked(packed: Mapping[str, Any]) -> torch.Tensor:
+    array = np.frombuffer(base64.b64decode(packed["float32"], validate=True), dtype="<f4").reshape(packed["shape"])
+    if not (np.abs(array) <= LARGEST).all():
+        fail("weights", f"must be finite numbers up to {LARGEST:g}", "beyond")
+    return torch.from_numpy(array.astype(np.float64))
+
+
+def _no_constant(word: str) -> NoReturn:
+    fail("numbers", "must be finite", word)
+
+
+def _kind(column: NumberColumn | CategoryColumn) -> str:
+    return column.kind if isinstance(column, NumberColumn) else CATEGORY
+
+
+def _check_kind(column: pd.Series[Any], name: str, kind: str) -> None:
+    """Numbers where training had numbers, and dates where it had dates."""
+    present = column[column.notna()]
+    if kind == NUMBER and not pd.api.types.is_numeric_dtype(column.dtype):
+        odd = present[pd.to_numeric(present.astype(str), errors="coerce").isna().to_numpy()]
+    elif kind == DATE:
+        odd = present[dates_of(present).isna()]
+    else:
+        return
+    if len(odd):
+        fail(f"column {name!r}", f"must hold {kind}s, as in training", f"a column with {str(odd.iloc[0])!r}")
+
+
+def _some(names: Sequence[str], most: int = 8) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(repr(name) for name in names[:most]) + more

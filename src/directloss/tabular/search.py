@@ -1,0 +1,288 @@
+"""Settings of the networks, proposed by optuna and judged on the validation rows.
+
+Each loss has a study of its own with the same budget. Trials that are worse than the median are stopped early. The
+studies are in a storage that several processes, or machines, can share; whoever finds trials there goes on from them.
+Every trial carries a digest, so that a value which was changed by hand is found.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import optuna
+import torch
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
+from optuna.storages import BaseStorage, JournalStorage, get_storage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, Trial, TrialState
+from sqlalchemy.exc import SQLAlchemyError
+
+from directloss._checks import DirectLossError, fail
+from directloss.integrations.sklearn import DirectLossClassifier
+from directloss.tabular.measures import Measure
+
+CROSS_ENTROPY = "x-ent"
+HIDDEN: dict[str, tuple[int, ...]] = {"linear": (), "64": (64,), "64-64": (64, 64)}
+SPACE: dict[str, BaseDistribution] = {
+    "hidden": CategoricalDistribution(list(HIDDEN)),
+    "learning_rate": FloatDistribution(3e-3, 0.1, log=True),
+    "weight_decay": FloatDistribution(1e-4, 1.0, log=True),
+}
+FIRST = {"hidden": "64", "learning_rate": 0.01, "weight_decay": 0.01}
+"""What is tried before optuna knows anything."""
+FREE = 3
+"""So many trials run to their end before others are compared with them."""
+FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
+EPOCHS, LARGE, BATCH, STEPS = 200, 20_000, 2_048, 1_000
+"""More training rows than ``LARGE`` are trained in batches of ``BATCH``, for about ``STEPS`` steps."""
+
+Rows = tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]
+Setting = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a trial needs to know: encoded rows with labels, and the metric."""
+
+    train: Rows
+    held: Rows
+    metric: str
+    seed: int
+    epochs: int | None = None
+
+    @property
+    def losses(self) -> tuple[str, str]:
+        """The names of the losses that are compared: the metric's own, and cross-entropy."""
+        return f"direct-{self.metric}", CROSS_ENTROPY
+
+    def estimator(self, loss: str, setting: Setting) -> DirectLossClassifier:
+        """The estimator of a setting; cross-entropy is its warm-up, and nothing else."""
+        batches = len(self.train[1]) // BATCH if len(self.train[1]) > LARGE else 0
+        epochs = self.epochs or (max(4, STEPS // batches) if batches else EPOCHS)
+        return DirectLossClassifier(
+            Measure(self.metric).task,
+            model=HIDDEN[setting["hidden"]],
+            learning_rate=setting["learning_rate"],
+            weight_decay=setting["weight_decay"],
+            warm_up=1.0 if loss == CROSS_ENTROPY else 0.5,
+            epochs=epochs,
+            batch_size=BATCH if batches else None,
+            random_state=self.seed,
+        )
+
+    def train_with(
+        self, loss: str, setting: Setting, report: Callable[[int, float], None] | None = None
+    ) -> DirectLossClassifier:
+        """Train with a setting; the same setting always gives the same network."""
+        with one_thread():
+            return self.estimator(loss, setting).fit(*self.train, validation=self.held, report=report)
+
+
+class Result(NamedTuple):
+    """How a trial ended: the metric on validation rows after some epochs, and the best of it unless it was stopped."""
+
+    value: float | None
+    curve: dict[int, float]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """When to stop: after so many trials of each loss, or so many minutes."""
+
+    trials: int | None
+    minutes: float | None = None
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """The networks are so small that a second thread costs more than it brings."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class Here(Executor):
+    """Does the work at once, in this process."""
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
+        """The finished future."""
+        future: Future[Any] = Future()
+        future.set_result(function(*args, **options))
+        return future
+
+
+@contextmanager
+def plain_errors(address: str) -> Iterator[None]:
+    """What goes wrong in a storage, in one sentence."""
+    try:
+        yield
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError) as error:
+        hint = "Remove it, or choose another with --storage, to begin the search anew."
+        fail("--storage", "must be a whole journal of optuna", f"{address}, which is damaged ({error!r:.60})", hint)
+    except (SQLAlchemyError, optuna.exceptions.OptunaError, ImportError) as error:
+        hint = "Give the path of a file, or a URL such as sqlite:///trials.db."
+        fail("--storage", "must be a place that optuna can write to", f"{address} ({str(error).splitlines()[0]})", hint)
+
+
+def open_storage(address: str) -> BaseStorage:
+    """A database of a URL, or else a journal file."""
+    return get_storage(address) if "://" in address else JournalStorage(JournalFileBackend(address))
+
+
+def _pruner() -> optuna.pruners.BasePruner:
+    return optuna.pruners.MedianPruner(n_startup_trials=FREE, n_warmup_steps=5)
+
+
+class Search:
+    """The studies of one fit, one for each loss."""
+
+    def __init__(self, problem: Problem, name: str, address: str) -> None:
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self.problem, self.name, self.address = problem, name, address
+        if "://" not in address:
+            Path(address).parent.mkdir(parents=True, exist_ok=True)
+        with plain_errors(address):
+            storage = open_storage(address)
+            self.studies = {loss: self._study(storage, loss) for loss in problem.losses}
+            for study in self.studies.values():
+                check_digests(study, address)
+
+    def _study(self, storage: BaseStorage, loss: str) -> optuna.Study:
+        study = optuna.create_study(
+            study_name=f"{self.name} {loss}",
+            storage=storage,
+            direction="maximize",
+            pruner=_pruner(),
+            load_if_exists=True,
+        )
+        if not study.get_trials(deepcopy=False):
+            study.enqueue_trial(FIRST)
+        return study
+
+    def finished(self, loss: str) -> list[FrozenTrial]:
+        """The trials that have ended, stopped ones included."""
+        return self.studies[loss].get_trials(deepcopy=False, states=FINISHED)
+
+    def best(self, loss: str) -> FrozenTrial:
+        """The trial with the highest value on validation rows, the first of equals."""
+        complete = [trial for trial in self.finished(loss) if trial.state == TrialState.COMPLETE]
+        if not complete:
+            hint = "Look at the columns for extreme numbers, or try more --trials."
+            fail("--trials", "must bring a network that can be used", f"{loss} without one", hint)
+        return max(complete, key=lambda trial: trial.value or 0.0)
+
+    def run(self, budget: Budget, workers: int, observe: Callable[[str, FrozenTrial], None]) -> None:
+        """Try settings until the budget is used up, the loss that is behind first."""
+        deadline = None if budget.minutes is None else time.monotonic() + 60 * budget.minutes
+        pool: Executor = Here()
+        if workers > 1:
+            pool = ProcessPoolExecutor(workers, get_context("spawn"), _begin_worker, (self.problem, self.address))
+        running: dict[Future[Result], tuple[str, Trial]] = {}
+        with pool, plain_errors(self.address):
+            while True:
+                while len(running) < workers and (loss := self._next(budget, deadline, running)) is not None:
+                    trial = self._ask(loss)
+                    job = _in_worker if workers > 1 else self._here
+                    name = self.studies[loss].study_name
+                    running[pool.submit(job, name, loss, trial._trial_id, trial.params)] = loss, trial
+                if not running:
+                    break
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    loss, trial = running.pop(future)
+                    observe(loss, self._tell(loss, trial, future.result()))
+
+    def _next(
+        self, budget: Budget, deadline: float | None, running: Mapping[Future[Result], tuple[str, Trial]]
+    ) -> str | None:
+        under_way = [loss for loss, _ in running.values()]
+        counts = {loss: len(self.finished(loss)) + under_way.count(loss) for loss in self.studies}
+        loss = min(counts, key=lambda loss: counts[loss])
+        late = deadline is not None and time.monotonic() >= deadline and counts[loss] > 0
+        return None if late or (budget.trials is not None and counts[loss] >= budget.trials) else loss
+
+    def _ask(self, loss: str) -> Trial:
+        # Seeded by what is known, so that a search which is interrupted goes on as it would have.
+        study = self.studies[loss]
+        seed = self.problem.seed * 10_007 + len(self.finished(loss))
+        study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=FREE)
+        return study.ask(SPACE)
+
+    def _tell(self, loss: str, trial: Trial, result: Result) -> FrozenTrial:
+        study = self.studies[loss]
+        value = result.value if result.value is not None else next(reversed(result.curve.values()), None)
+        trial.set_user_attr("digest", digest(study.study_name, trial.params, result.curve, value))
+        if result.value is None:
+            return study.tell(trial, state=TrialState.PRUNED)
+        return study.tell(trial, result.value)
+
+    def _here(self, name: str, loss: str, trial_id: int, setting: Setting) -> Result:
+        return run_trial(self.problem, self.studies[loss], loss, trial_id, setting)
+
+
+def run_trial(problem: Problem, study: optuna.Study, loss: str, trial_id: int, setting: Setting) -> Result:
+    """Train with one setting, as long as it is not worse than the median."""
+    trial = Trial(study, trial_id)
+    curve: dict[int, float] = {}
+
+    def report(epoch: int, value: float) -> None:
+        curve[epoch] = value
+        trial.report(value, epoch)
+        if trial.should_prune():
+            raise optuna.TrialPruned
+
+    try:
+        problem.train_with(loss, setting, report)
+    except optuna.TrialPruned:
+        return Result(None, curve)
+    except DirectLossError:  # the scores became infinite
+        return Result(None, curve)
+    return Result(max(curve.values()), curve)
+
+
+_worker: dict[str, Any] = {}
+"""What this process was started with."""
+
+
+def _begin_worker(problem: Problem, address: str) -> None:
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    _worker.update(problem=problem, storage=open_storage(address))
+
+
+def _in_worker(name: str, loss: str, trial_id: int, setting: Setting) -> Result:
+    study = optuna.load_study(study_name=name, storage=_worker["storage"], pruner=_pruner())
+    return run_trial(_worker["problem"], study, loss, trial_id, setting)
+
+
+def digest(study: str, setting: Setting, curve: Mapping[int, float], value: float | None) -> str:
+    """A name for everything that a trial says."""
+    content = [study, sorted(setting.items()), sorted(curve.items()), value]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
+
+
+def check_digests(study: optuna.Study, address: str) -> None:
+    """Refuse trials whose values are not those that were stored."""
+    for trial in study.get_trials(deepcopy=False, states=FINISHED):
+        if trial.user_attrs.get("digest") != digest(
+            study.study_name, trial.params, trial.intermediate_values, trial.value
+        ):
+            hint = "Restore the file, or remove it to begin the search anew."
+            fail(
+                f"trial {trial.number} of {study.study_name!r}",
+                "must be as fit stored it",
+                f"changed in {address}",
+                hint,
+            )
