@@ -138,7 +138,8 @@ class Record(BaseModel):
 
     def line(self) -> bytes:
         """Its line in the file, with the digest of its content."""
-        values = {"schema": SCHEMA, **self.model_dump(mode="json", by_alias=True)}
+        without = {"shown"} if not self.shown else set()
+        values = {"schema": SCHEMA, **self.model_dump(mode="json", by_alias=True, exclude=without)}
         return (json.dumps({**values, "digest": stable_hash(values)}, separators=(",", ":")) + "\n").encode()
 
 

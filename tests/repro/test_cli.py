@@ -63,7 +63,7 @@ def test_commands_stand_in_the_order_in_which_one_meets_them() -> None:
     lines = call("--help").output.split("Commands")[1].splitlines()
     found = [words[1] for line in lines if len(words := line.split()) > 2 and words[1] in ORDER]
     assert found == [name for name in ORDER if name in found]
-    assert {"list", "reproduce", "report", "data"} <= set(found)
+    assert {"list", "reproduce", "report"} <= set(found)
 
 
 COMPLETIONS: list[tuple[str, list[str]]] = [

@@ -121,7 +121,6 @@ BAD_NUMBERS: list[tuple[str, dict[str, Any], str]] = [
     ("mnist-ap", {"interpolation": "spline"}, "config interpolation must be 'inverse-distance' or 'distance-spline'"),
     ("cifar10", {"drops": [0]}, "config drops must be at least 1"),
     ("pose", {"depth": 40}, "config depth must be at most 10"),
-    ("voc-detection", {"context": 200}, "context must leave room for the box in 227 pixels"),
 ]
 
 

@@ -126,7 +126,7 @@ def _draw(config: PoseConfig, source: Source, records: list[Record], folder: Pat
 WIDTHS = ("0.1", "0.5", "0.7", "1", "3", "5", "10")
 
 
-def grids(*rates: float) -> dict[str, Grid]:
+def grids(*rates: float) -> dict[str, Any]:
     """The same learning rates for every family of methods."""
     return {
         "direct": Grid(rates, epsilon=("auto",)),
