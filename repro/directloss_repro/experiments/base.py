@@ -16,6 +16,7 @@ from directloss_repro.data import Part, Split
 from directloss_repro.data.seen import Seen
 from directloss_repro.methods import parse_method
 from directloss_repro.records import Record
+from directloss_repro.reports.description import Description
 
 Say = Callable[[str, int, int], None]
 """Told which stage of the preparation is under way, and how many of how many steps are done."""
@@ -74,6 +75,8 @@ class Experiment:
     presets: Mapping[str, Config]
     data: Callable[[Any, Source], Split]
     model: Callable[[Any, int], nn.Module]
+    description: Description
+    """What the report shows: question, figures, claims and the paper's numbers."""
     metric: str = "ap"
     """What it is judged by: records have ``{part}_{metric}``, and settings are chosen by it. See `lab.evaluation`."""
     augment: Callable[[Part, torch.Generator], Part] | None = None
