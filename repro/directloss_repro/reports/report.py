@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from rich.console import Group, RenderableType
@@ -26,6 +27,7 @@ class Report:
 
     run: Run
     description: Description
+    metrics: tuple[str, ...]
     summary: str
     notices: tuple[str, ...]
     judgements: tuple[Judgement, ...]
@@ -35,11 +37,15 @@ class Report:
     """The settings of the final runs."""
     choices: Table | None
     """How firm their choice is."""
-    panels: tuple[Panel, ...]
+
+    @cached_property
+    def panels(self) -> tuple[Panel, ...]:
+        """The figures, drawn when somebody asks for them."""
+        return tuple(draw_all(self.run, self.description, self.metrics) if self.metrics else ())
 
 
 def build(run: Run, description: Description) -> Report:
-    """Judge the claims, make the tables and draw the figures of a run."""
+    """Judge the claims and make the tables of a run."""
     metrics = metrics_of(run, description.metrics)
     main = metrics[0] if metrics else None
     judgements = judge_all(description.claims, run)
@@ -53,13 +59,13 @@ def build(run: Run, description: Description) -> Report:
     return Report(
         run,
         description,
+        metrics,
         summary(run, metrics, judgements),
         tuple(notices(run, main)),
         judgements,
         tuple(results),
         chosen_table(run),
         choice_table(run, main) if main else None,
-        tuple(draw_all(run, description, metrics) if main else ()),
     )
 
 
