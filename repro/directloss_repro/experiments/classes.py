@@ -146,7 +146,6 @@ CIFAR10 = Experiment(
     look=_look,
     recognise=recognise,
     description=DESCRIPTION_10,
-    needs_root=True,
     metric="accuracy",
     augment=crop_and_flip,
 )
@@ -165,7 +164,6 @@ CIFAR100 = Experiment(
     look=_look,
     recognise=recognise,
     description=DESCRIPTION_100,
-    needs_root=True,
     metric="accuracy",
     augment=crop_and_flip,
 )

@@ -103,5 +103,4 @@ MNIST_AP = Experiment(
     look=_look,
     recognise=recognise,
     description=DESCRIPTION,
-    needs_root=True,
 )

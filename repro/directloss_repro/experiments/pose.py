@@ -239,7 +239,6 @@ POSE = Experiment(
     look=_look,
     recognise=lambda root: find_poses(Path(root))[0],
     description=DESCRIPTION,
-    needs_root=True,
     metric="pck",
     augment=turn_and_scale,
     show=_show,

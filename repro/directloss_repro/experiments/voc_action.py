@@ -368,7 +368,6 @@ VOC_ACTION = Experiment(
     model=_model,
     look=_look,
     description=DESCRIPTION,
-    needs_root=True,
     weights=_check_weights,
     ready=_ready,
     start=_start,

@@ -428,7 +428,6 @@ VOC_DETECTION = Experiment(
     model=_model,
     look=_look,
     description=DESCRIPTION,
-    needs_root=True,
     weights=check_convolutions,
     ready=_ready,
     judge=_judge,
