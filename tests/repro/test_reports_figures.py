@@ -15,9 +15,7 @@ from directloss_repro.records import METHODS, load_run
 from directloss_repro.reports.description import Description, Figure
 from directloss_repro.reports.figures import KINDS, Panel, draw, draw_all
 from directloss_repro.reports.formatting import metrics_of
-from directloss_repro.reports.plotting import FAMILIES, INK, look, short, spread
-from hypothesis import given
-from hypothesis import strategies as st
+from directloss_repro.reports.plotting import FAMILIES, INK, look, short
 from matplotlib.figure import Figure as Canvas
 from PIL import Image
 
@@ -80,30 +78,6 @@ def test_no_two_methods_share_marker_or_look() -> None:
 def test_unknown_methods_have_a_steady_look() -> None:
     assert look("my-own-loss") == look("my-own-loss")
     assert look("pos-f1").colour == FAMILIES["pos"][0]
-
-
-@given(st.lists(st.floats(-50, 150), min_size=1, max_size=9), st.floats(0.5, 10))
-def test_spread_keeps_distance_order_and_bounds(wanted: list[float], gap: float) -> None:
-    placed = spread(wanted, gap, 0.0, 100.0)
-    ranked = sorted(zip(wanted, placed, strict=True))
-    for (_, low), (_, high) in itertools.pairwise(ranked):
-        assert high - low >= gap - 1e-9
-    assert min(placed) >= 0
-    assert max(placed) <= 100 + 1e-9
-
-
-@given(st.lists(st.integers(0, 12), min_size=2, max_size=3))
-def test_spread_moves_as_little_as_possible(wanted: list[int]) -> None:
-    def cost(placed: tuple[float, ...] | list[float]) -> float:
-        return sum((p - w) ** 2 for p, w in zip(placed, wanted, strict=True))
-
-    grid = np.arange(0, 12.5, 0.5)
-    fine = [
-        p
-        for p in itertools.product(grid, repeat=len(wanted))
-        if all(abs(a - b) >= 2 for a, b in itertools.combinations(p, 2))
-    ]
-    assert cost(spread(wanted, 2.0, 0.0, 12.0)) <= min(map(cost, fine)) + 1e-9
 
 
 @pytest.fixture(scope="module")

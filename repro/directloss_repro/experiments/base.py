@@ -78,7 +78,7 @@ class Experiment:
     description: Description
     """What the report shows: question, figures, claims and the paper's numbers."""
     metric: str = "ap"
-    """What it is judged by: records have ``{part}_{metric}``, and settings are chosen by it. See `directloss_repro.evaluation`."""
+    """What it is judged by, one of `directloss_repro.evaluation`: records have ``{part}_{metric}``."""
     augment: Callable[[Part, torch.Generator], Part] | None = None
     """Changes each training batch at random."""
     look: Callable[[Any, str], Seen | None] | None = None

@@ -22,8 +22,7 @@ import torch
 from torch import nn
 
 from directloss_repro.config import Config, Grid, check_below
-from directloss_repro.data import Split
-from directloss_repro.data.synthetic import half_space
+from directloss_repro.data import Part, Split
 from directloss_repro.experiments.base import Experiment, Source
 from directloss_repro.methods import PAPER_METHODS
 from directloss_repro.models import Scorer
@@ -39,6 +38,7 @@ from directloss_repro.reports.description import (
     alike,
     leads,
 )
+from directloss_repro.seeding import generator
 from directloss_repro.validation import Count
 
 
@@ -52,6 +52,12 @@ class LinearConfig(Config):
     def check(self) -> None:
         super().check()
         check_below("train_points", self.train_points, "points", self.points)
+
+
+def half_space(points: int, dimensions: int, *seed: object) -> Part:
+    """Standard normal points, positive where the sum of their coordinates is above 0."""
+    x = torch.randn(points, dimensions, generator=generator("half-space", *seed))
+    return Part(x, (x.sum(1) > 0).long())
 
 
 def _data(config: LinearConfig, source: Source) -> Split:

@@ -30,15 +30,16 @@ What the paper leaves open, and what we chose:
 
 from __future__ import annotations
 
+import torch
 from torch import nn
 
 from directloss._checks import fail
 from directloss_repro.config import Config, Grid
-from directloss_repro.data import Split
-from directloss_repro.data.synthetic import shells
+from directloss_repro.data import Part, Split
 from directloss_repro.experiments.base import Experiment, Source
 from directloss_repro.models import Scorer
 from directloss_repro.reports.description import MAIN, OURS, Claim, Description, Figure, against
+from directloss_repro.seeding import generator
 from directloss_repro.validation import AboveZero, Count
 
 
@@ -56,6 +57,17 @@ class RobustnessConfig(Config):
         super().check()
         if self.inner > self.outer:
             fail("inner", f"must be at most outer, {self.outer:g}", self.inner)
+
+
+def shells(points: int, dimensions: int, deviation: float, inner: float, outer: float, *seed: object) -> Part:
+    """Gaussian points far out (squared norm above ``outer``) are positive, those near (below ``inner``) negative.
+
+    Points between are left out, so fewer than ``points`` come back. The inputs are divided by ``deviation``.
+    """
+    x = deviation * torch.randn(points, dimensions, generator=generator("shells", *seed))
+    norm = x.square().sum(1)
+    kept = (norm > outer) | (norm < inner)
+    return Part(x[kept] / deviation, (norm[kept] > outer).long())
 
 
 def _data(config: RobustnessConfig, source: Source) -> Split:

@@ -22,12 +22,11 @@ What the paper leaves open, and what we chose:
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from directloss._checks import fail
 from directloss_repro.config import Config, Grid, check_below
-from directloss_repro.data import Split
-from directloss_repro.data.synthetic import teacher
+from directloss_repro.data import Part, Split
 from directloss_repro.experiments.base import Experiment, Source
 from directloss_repro.methods import PAPER_METHODS
 from directloss_repro.models import Scorer
@@ -49,6 +48,36 @@ class SyntheticConfig(Config):
         check_below("train_points", self.train_points, "points", self.points)
         if not 0 < round(self.positive_share * self.points) < self.points:
             fail("positive_share", f"must leave points of both labels among {self.points}", self.positive_share)
+
+
+def teacher(points: int, dimensions: int, hidden: tuple[int, ...], positive_share: float, *seed: object) -> Part:
+    """Points of a standard normal, labelled by a random ReLU network: the highest-scored share is positive.
+
+    All weights and biases of the network are standard normal. Such a network is now and then dead (constant on most of
+    the inputs), so that the cut would fall among equal scores and labels would mean nothing; then it is drawn again.
+    """
+    x = torch.randn(points, dimensions, generator=generator("teacher inputs", *seed))
+    count = round(positive_share * points)
+    attempts = (_random_network(x, hidden, generator("teacher", attempt, *seed)) for attempt in range(100))
+    ranked = (scores.sort(descending=True, stable=True) for scores in attempts)
+    alive = next((order for scores, order in ranked if scores[count - 1] > scores[count]), None)
+    if alive is None:
+        fail("hidden", "must give a network that is not dead on its inputs", hidden, "Make the layers wider.")
+    labels = torch.zeros(points, dtype=torch.long)
+    labels[alive[:count]] = 1
+    return Part(x, labels)
+
+
+def _random_network(x: Tensor, hidden: tuple[int, ...], draw: torch.Generator) -> Tensor:
+    """Scores in float64: layers of variance-one weights grow quickly, and a tie at the cut would be an artefact."""
+    values = x.double()
+    for width in (*hidden, 1):
+        weight = torch.randn(values.shape[1], width, generator=draw, dtype=torch.float64)
+        bias = torch.randn(width, generator=draw, dtype=torch.float64)
+        values = values @ weight + bias
+        if width != 1:
+            values = values.relu()
+    return values[:, 0]
 
 
 def _data(config: SyntheticConfig, source: Source) -> Split:

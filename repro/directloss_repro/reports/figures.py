@@ -31,24 +31,12 @@ from directloss_repro.reports.formatting import (
     plus_minus,
 )
 from directloss_repro.reports.images import draw_frames
-from directloss_repro.reports.plotting import (
-    DASHED,
-    INK,
-    RC,
-    Look,
-    label_ends,
-    look,
-    make_room,
-    short,
-    standalone,
-    to_png,
-    to_svg,
-)
+from directloss_repro.reports.plotting import DASHED, INK, RC, Look, look, name_lines, short, standalone, to_png, to_svg
 from directloss_repro.reports.stats import Estimate, by_seed, difference, measured, percent
 
 STEPS = (1, 2, 2.5, 5, 10)
-Ends = dict[str, tuple[float, float]]
-"""Where each line ends."""
+Ends = dict[str, float]
+"""The value at the end of each line."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +84,7 @@ def _usual(run: Run, metrics: Sequence[str]) -> tuple[Figure, ...]:
 def draw(run: Run, figure: Figure, name: str) -> Panel | None:
     """Draw one figure, or return None when the records hold nothing for it."""
     with mpl.rc_context(RC):
-        canvas = Canvas()
+        canvas = Canvas(layout="constrained")
         words = KINDS[figure.kind](run, figure, canvas)
         if words is None:
             return None
@@ -117,7 +105,7 @@ def _over_noise(run: Run, figure: Figure, canvas: Canvas) -> Words | None:
     ends = _lines_over_noise(axes, found, (0.0, 100.0))
     axes.set(ylabel=axis(figure.metric))
     _keep_in_range(axes)
-    label_ends(canvas, axes, ends)
+    name_lines(canvas, axes, ends)
     title = f"{capital(label(figure.metric))} against label noise"
     return Words(title, f"{title}: {_seeds(run)}.", f"{title}. At {_last(run)} flipped labels: {_listed(ends)}.")
 
@@ -133,7 +121,7 @@ def _lead(run: Run, figure: Figure, canvas: Canvas) -> Words | None:
     ends = _lines_over_noise(axes, found)
     axes.set(ylabel=f"{first} minus the other (points)")
     _ticks(axes)
-    label_ends(canvas, axes, ends)
+    name_lines(canvas, axes, ends)
     title = f"Lead of {first} in {label(figure.metric)}"
     caption = f"{title}, same seeds; above zero, {first} is better: {_seeds(run)}."
     return Words(title, caption, f"{title}. At {_last(run)} flipped labels, against: {_listed(ends)}.")
@@ -157,8 +145,8 @@ def _lines_over_noise(
         shift = (place - (len(found) - 1) / 2) * min(0.9, 5.0 / len(found))
         x = [100 * noise + shift for noise in points]
         mean = [e.mean for e in points.values()]
-        axes.errorbar(x, mean, yerr=_arms(points.values(), bounds), **look(method).line, elinewidth=1.0)
-        ends[method] = (x[-1], mean[-1])
+        axes.errorbar(x, mean, yerr=_arms(points.values(), bounds), **look(method).line, elinewidth=1.0, label=method)
+        ends[method] = mean[-1]
     levels = sorted({100 * noise for points in found.values() for noise in points})
     axes.set_xticks(levels, [f"{level:g}" for level in levels])
     axes.set_xlabel("flipped training labels (%)")
@@ -197,19 +185,20 @@ def _methods(run: Run, figure: Figure, canvas: Canvas) -> Words | None:
             axes.plot(seeds, [row] * len(seeds), ls="none", marker="o", ms=3.5, mew=0, color=seen.colour, alpha=0.35)
         axes.errorbar([e.mean], [row], xerr=_arms([e]), color=seen.colour, marker=seen.marker, ms=5, capsize=3, lw=1.4)
         values.append(f"{number(e.mean, places)} {plus_minus(e, places)}".strip())
-        axes.text(1.03, row, values[-1], transform=axes.get_yaxis_transform(), va="center", fontsize=8.5, color=INK)
     axes.set_yticks(range(len(ranked)), [short(method) for method in ranked])
     axes.set_ylim(-0.6, len(ranked) - 0.4)
     axes.grid(visible=False, axis="y")
     axes.grid(visible=True, axis="x")
     axes.xaxis.set_major_locator(MaxNLocator(4, steps=STEPS))
     axes.set_xlabel(axis(figure.metric))
-    make_room(canvas, axes, values, start=8)
+    right = axes.secondary_yaxis("right")
+    right.set_yticks(range(len(ranked)), values)
+    right.spines["right"].set_visible(False)
     title = f"{capital(label(figure.metric))} of each method"
     marks = "Pale dots are single seeds; the mark is the mean, the bar its 95 % interval."
     if len(run.seeds) == 1:
         marks = "The mark is the one seed there is, so there are no intervals."
-    best_first = _listed({method: (0.0, found[method].mean) for method in reversed(ranked)})
+    best_first = _listed({method: found[method].mean for method in reversed(ranked)})
     return Words(title, f"{title}, best on top. {marks}", f"{title}, best first: {best_first}.")
 
 
@@ -309,17 +298,16 @@ def _draw_curves(
     for place, (name, curve) in enumerate(curves.items()):
         stride = max(1, len(curve.x) // 6)
         marks = slice(place * stride // len(curves), None, stride)
-        axes.plot(curve.x, curve.mean, **curve.look.line, markevery=marks)
+        axes.plot(curve.x, curve.mean, **curve.look.line, markevery=marks, label=name)
         axes.fill_between(curve.x, curve.low, curve.high, color=curve.look.colour, alpha=curve.alpha, lw=0)
-        last = int(np.flatnonzero(np.isfinite(curve.mean))[-1])
-        ends[name] = (float(curve.x[last]), float(curve.mean[last]))
+        ends[name] = float(curve.mean[np.isfinite(curve.mean)][-1])
     axes.set(xlabel=unit, ylabel=axis(metric))
     axes.margins(x=0)
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     start = _show_the_end(axes, list(curves.values()))
     zoomed = "" if start is None else f" The axis starts at {start:.3g}; the first {unit}s lie below."
     _keep_in_range(axes)
-    label_ends(canvas, axes, ends, {name: curve.look for name, curve in curves.items()})
+    name_lines(canvas, axes, ends)
     return Words(title, f"{title}: {_seeds(run)}.{lines}{zoomed}", f"{title}. At the end: {_listed(ends)}.")
 
 
@@ -364,18 +352,18 @@ def _over_sizes(run: Run, figure: Figure, canvas: Canvas) -> Words | None:
     ours, paper = Look(look("uniloss").colour, "solid", "o"), Look(INK, DASHED, "s")
     sizes = sorted(found)
     means = [found[at].mean for at in sizes]
-    axes.errorbar(sizes, means, yerr=_arms(found[at] for at in sizes), **ours.line, elinewidth=1.0)
-    ends: Ends = {"ours": (sizes[-1], means[-1])}
+    axes.errorbar(sizes, means, yerr=_arms(found[at] for at in sizes), **ours.line, elinewidth=1.0, label="ours")
+    ends: Ends = {"ours": means[-1]}
     if figure.printed:
-        axes.plot(*zip(*figure.printed.items(), strict=True), **paper.line, mfc="none")
-        ends["paper"] = list(figure.printed.items())[-1]
+        axes.plot(*zip(*figure.printed.items(), strict=True), **paper.line, mfc="none", label="paper")
+        ends["paper"] = list(figure.printed.values())[-1]
     axes.set_xscale("log", base=2)
     shown = sorted({*sizes, *figure.printed})
     axes.set_xticks(shown, [f"{at:g}" for at in shown])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set(xlabel=words, ylabel=axis(figure.metric))
     _keep_in_range(axes)
-    label_ends(canvas, axes, ends, {"ours": ours, "paper": paper})
+    name_lines(canvas, axes, ends)
     title = f"{capital(label(figure.metric))} by {words}"
     numbers = ", ".join(f"{at:g}: {number(found[at].mean)}" for at in sizes)
     return Words(title, f"{title}: {_seeds(run)}.", f"{title}. Ours: {numbers}.")
@@ -421,9 +409,9 @@ def _seeds(run: Run) -> str:
     return "one seed, so no intervals" if count == 1 else f"mean of {count} seeds with the 95 % interval"
 
 
-def _listed(ends: Mapping[str, tuple[float, float]]) -> str:
+def _listed(ends: Ends) -> str:
     """The ends of lines as words."""
-    return ", ".join(f"{name} {number(point[1])}" for name, point in ends.items())
+    return ", ".join(f"{name} {number(value)}" for name, value in ends.items())
 
 
 KINDS: dict[str, Callable[[Run, Figure, Canvas], Words | None]] = {

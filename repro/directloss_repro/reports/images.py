@@ -71,8 +71,7 @@ def draw_frames(run: Run, methods: list[str], canvas: Canvas) -> str:
         return ""
     columns = min(COLUMNS, len(frames.images))
     canvas.set_size_inches(2.2 * columns, 2.45 * len(found) + 0.35)
-    room = {"left": 0.01, "right": 0.99, "top": 0.95, "bottom": 0.1, "wspace": 0.03, "hspace": 0.24}
-    grid = canvas.subplots(len(found), columns, squeeze=False, gridspec_kw=room)
+    grid = canvas.subplots(len(found), columns, squeeze=False)
     known = [int((frames.keypoints[k, :, 2] > 0).sum()) for k in range(columns)]
     told = []
     for row, (method, points) in zip(grid, found.items(), strict=True):
@@ -135,7 +134,7 @@ def _legend(canvas: Canvas) -> None:
         "wrong prediction": {"marker": "x", "ms": 6, "color": WRONG, "mew": 1.8},
     }
     samples = [Line2D([], [], ls="none", label=label, **how) for label, how in marks.items()]
-    canvas.legend(handles=samples, loc="lower center", ncols=3, frameon=False, fontsize=8.5, handletextpad=0.3)
+    canvas.legend(handles=samples, loc="outside lower center", ncols=3, handletextpad=0.3)
 
 
 # ---------------------------------------------------------------------- detections

@@ -1,4 +1,4 @@
-"""The fixed style of all figures: how a method looks, names at the ends of lines, SVG that follows the page.
+"""The fixed style of all figures: how a method looks, and SVG that follows the page.
 
 Colour stands for the kind of update (the library's default, positive, negative, both, hinge, perceptron,
 cross-entropy), the dash for the loss it is built on (solid for AP, dashed for 0-1), and every method has its own
@@ -10,17 +10,13 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from xml.sax.saxutils import escape
 
-import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
-from matplotlib.lines import Line2D
-from scipy.optimize import isotonic_regression
 
 INK = "#1f2328"
 RULE = "#d8dee4"
@@ -94,6 +90,10 @@ RC: Any = {
     "axes.grid.axis": "y",
     "axes.axisbelow": True,
     "errorbar.capsize": 2,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "legend.borderpad": 0,
+    "legend.handlelength": 2.4,
     "grid.color": RULE,
     "grid.linewidth": 0.7,
     "text.color": INK,
@@ -112,14 +112,6 @@ RC: Any = {
     "svg.hashsalt": "directloss",
 }
 
-# ---------------------------------------------------------------------- names at the ends of lines
-
-HEIGHT = 11.0
-"""Distance between the middles of two names. This and the next numbers are points of 1/72 inch."""
-LETTER = 5.4
-"""Room for one letter of a name, by the widest of the common fonts."""
-KEY_FROM, KEY_TO, NAME_FROM = 7.0, 22.0, 26.0
-"""Where the sample of the line starts and ends and where the name starts, to the right of the axes."""
 LONGEST = 16
 
 
@@ -136,54 +128,12 @@ def short(name: str) -> str:
     return name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
 
 
-def make_room(canvas: Canvas, axes: Axes, names: Iterable[str], start: float = NAME_FROM) -> None:
-    """Set the width of the axes so that the labels on the left and the names on the right are never cut off."""
-    box = axes.yaxis.get_tightbbox(FigureCanvasAgg(canvas).get_renderer())  # type: ignore[no-untyped-call]
-    left = (box.width / canvas.bbox.width if box else 0.1) + 0.02
-    right = (start + LETTER * max((len(name) for name in names), default=0)) / 72 / canvas.get_size_inches()[0]
-    axes.set_position((left, 0.14, 1 - left - right, 0.81))
-
-
-def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Positions at least ``gap`` apart inside ``[low, high]``, as near as possible (least squares) to the wanted ones.
-
-    Taking ``i * gap`` off the i-th sorted position turns the problem into isotonic regression.
-
-    Examples:
-        >>> spread([1.0, 1.0, 5.0], 1.0, 0.0, 10.0)
-        [0.5, 1.5, 5.0]
-    """
-    order = np.argsort(wanted, kind="stable")
-    steps = gap * np.arange(len(wanted))
-    flat = isotonic_regression(np.asarray(wanted, float)[order] - steps).x
-    placed = np.empty(len(wanted))
-    placed[order] = np.clip(flat, low, max(low, high - gap * (len(wanted) - 1))) + steps
-    return list(map(float, placed))
-
-
-def label_ends(
-    canvas: Canvas, axes: Axes, ends: Mapping[str, tuple[float, float]], looks: Mapping[str, Look] | None = None
-) -> None:
-    """Write each name to the right of its line's end ``(x, y)``, tied to it by a thin line in its colour.
-
-    The text has the page's colour, not the line's: coloured small text is hard to read for many. ``looks`` is for
-    lines that stand for something else than a method.
-    """
-    make_room(canvas, axes, map(short, ends))
-    box, scale = axes.get_window_extent(), canvas.dpi / 72
-    points = axes.transData.transform(list(ends.values()))
-    heights = np.clip(points[:, 1], box.y0, box.y1)
-    placed = spread(heights.tolist(), HEIGHT * scale, box.y0 + 4 * scale, box.y1 + 2 * scale)
-    left, right, text = (1 + place * scale / box.width for place in (KEY_FROM, KEY_TO, NAME_FROM))
-    for name, x, y, height in zip(ends, points[:, 0], heights, placed, strict=True):
-        seen = look(name) if looks is None else looks[name]
-        level = (height - box.y0) / box.height
-        how: Any = {"transform": axes.transAxes, "color": seen.colour, "clip_on": False}
-        start = (x - box.x0) / box.width, (y - box.y0) / box.height
-        axes.add_line(Line2D([start[0], left], [start[1], level], lw=0.7, alpha=0.7, **how))
-        axes.add_line(Line2D([left, right], [level, level], lw=1.6, ls=seen.dash, **how))
-        axes.add_line(Line2D([(left + right) / 2], [level], marker=seen.marker, ls="none", **how))
-        axes.text(text, level, short(name), transform=axes.transAxes, va="center_baseline", color=INK, fontsize=8.5)
+def name_lines(canvas: Canvas, axes: Axes, ends: Mapping[str, float]) -> None:
+    """A legend at the right, in the order in which the lines end."""
+    handles, names = axes.get_legend_handles_labels()
+    found = dict(zip(names, handles, strict=True))
+    ranked = sorted(ends, key=lambda name: -ends[name])
+    canvas.legend([found[name] for name in ranked], [short(name) for name in ranked], loc="outside right upper")
 
 
 # ---------------------------------------------------------------------- files
