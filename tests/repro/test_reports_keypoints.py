@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from directloss_repro.data import Part
-from directloss_repro.data.shown import FILE, first_items, highest_pixels, store_frames
+from directloss_repro.data.keypoints import FILE, first_items, highest_pixels, store_frames
 from directloss_repro.experiments.pose import FRAMES
 from directloss_repro.records import load_run
 from directloss_repro.reports.figures import Panel, draw
@@ -33,7 +33,7 @@ def frames_run(folder: Path, **changes: Any) -> Path:
             line["shown"] = {"points": POINTS, **changes}
     write_run(folder, lines, run_info("pose"))
     images = torch.linspace(-0.5, 0.5, 64).repeat(64, 1).expand(4, 3, 64, 64)
-    store_frames(folder, Part(images, TRUE), 4)
+    store_frames(folder, Part(images, TRUE), ((0, 1), (1, 2)))
     return folder
 
 
@@ -54,6 +54,7 @@ def test_stored_frames_are_read_as_they_were(tmp_path: Path) -> None:
     assert (int(found.images.min()), int(found.images.max())) == (0, 255)
     np.testing.assert_array_equal(found.keypoints, TRUE[:3].double().numpy())
     assert found.shrinks == 4
+    assert found.bones.tolist() == [[0, 1], [1, 2]]
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
@@ -98,7 +99,7 @@ def test_a_report_of_keypoints_has_its_picture(tmp_path: Path) -> None:
 
 def test_without_predictions_there_is_no_picture(tmp_path: Path) -> None:
     write_run(tmp_path, records("pose", 2), run_info("pose"))
-    store_frames(tmp_path, Part(torch.zeros(1, 3, 8, 8), TRUE[:1]), 4)
+    store_frames(tmp_path, Part(torch.zeros(1, 3, 8, 8), TRUE[:1]), ())
     assert draw_frames(tmp_path) is None
 
 

@@ -2,7 +2,8 @@
 
 Keypoints: ``frames.npz`` has ``images`` ``(k, h, w, 3)`` of bytes and ``keypoints`` ``(k, joints, 3)`` with x, y and
 the radius of a right prediction (0 for an unknown keypoint), in pixels of heatmaps that are smaller by the factor
-``shrinks``. Records have the predictions of their network as ``shown.points``, in the same pixels.
+``shrinks``; and ``bones``, pairs of joints that are drawn connected. Records have the predictions of their network as
+``shown.points``, in the same pixels.
 
 Detections: ``drawings/index.json`` has one object for each picture: ``file`` (a JPEG in the same folder), ``image``,
 ``method`` and ``noise``.
@@ -44,6 +45,8 @@ class Frames:
     images: NDArray[np.uint8]
     keypoints: NDArray[np.float64]
     shrinks: float
+    bones: NDArray[np.int64]
+    """Pairs of keypoints that are drawn connected; there may be none."""
 
 
 def load_frames(run: Run) -> Frames | None:
@@ -53,8 +56,13 @@ def load_frames(run: Run) -> Frames | None:
         return None
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            found = Frames(stored["images"], stored["keypoints"].astype(np.float64), float(stored["shrinks"]))
+            bones = stored.get("bones", [])
+            images, keypoints, shrinks = stored["images"], stored["keypoints"], float(stored["shrinks"])
+        pairs = np.asarray(bones, np.int64).reshape(-1, 2)
+        found = Frames(images, keypoints.astype(np.float64), shrinks, pairs)
         k, joints = found.keypoints.shape[:2]
+        if pairs.size and not 0 <= pairs.min() <= pairs.max() < joints:
+            raise ValueError("bones of other keypoints")
         good = found.images.ndim == 4 and found.images.dtype == np.uint8 and found.images.shape[::3] == (k, 3)
         if not good or found.keypoints.shape != (k, joints, 3) or not np.isfinite(found.keypoints).all():
             raise ValueError("other shapes")
@@ -106,13 +114,15 @@ def _frame(axes: Axes, frames: Frames, k: int, points: NDArray[np.float64]) -> i
     axes.set(xticks=[], yticks=[], xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5))
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
+    known = frames.keypoints[k, :, 2] > 0
+    for pair in frames.bones[known[frames.bones].all(-1)]:
+        axes.plot(*_placed(points[pair], frames).T, color=RIGHT, lw=1.0, alpha=0.6)
     right = 0
     for truth, guess in zip(frames.keypoints[k], points, strict=True):
         radius = truth[2]
         if radius <= 0:
             continue
-        # From pixels of heatmaps to pixels of the image; both count from the middle of the first one.
-        true, seen = ((point + 0.5) * frames.shrinks - 0.5 for point in (truth[:2], guess))
+        true, seen = _placed(truth[:2], frames), _placed(guess, frames)
         good = bool(((guess - truth[:2]) ** 2).sum() <= radius**2)
         right += good
         # A circle must stay visible where the radius is smaller than the mark.
@@ -125,6 +135,11 @@ def _frame(axes: Axes, frames: Frames, k: int, points: NDArray[np.float64]) -> i
             outline = [withStroke(linewidth=3, foreground=DARK)]
             axes.plot(*seen, marker="x", ms=5, color=WRONG, mew=1.5, path_effects=outline)
     return right
+
+
+def _placed(points: NDArray[np.float64], frames: Frames) -> NDArray[np.float64]:
+    """From pixels of heatmaps to pixels of the image; both count from the middle of the first one."""
+    return (points + 0.5) * frames.shrinks - 0.5
 
 
 def _legend(canvas: Canvas) -> None:
