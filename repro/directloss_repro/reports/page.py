@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from directloss_repro.folder import RUN_FILE
 from directloss_repro.records import Run
 from directloss_repro.reports.claims import PLACE_TEXT, rule_text
-from directloss_repro.reports.formatting import config_of, duration, label, moment, value_text
+from directloss_repro.reports.formatting import capital, config_of, duration, label, moment, value_text
 from directloss_repro.reports.images import read_drawings
 from directloss_repro.reports.plotting import colour_rules
 
@@ -27,7 +27,7 @@ def render(report: Report) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"label": label, "place_text": PLACE_TEXT, "rule_text": rule_text}
+    environment.globals |= {"capital": capital, "label": label, "place_text": PLACE_TEXT, "rule_text": rule_text}
     light, dark = colour_rules()
     return environment.get_template("report.html.j2").render(
         report=report,

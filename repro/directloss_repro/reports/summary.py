@@ -54,7 +54,8 @@ def _first_look(run: Run, judgements: Sequence[Judgement]) -> str:
     few = [seeds_text(len(run.seeds))]
     few += [f"{one.settings} settings of each method on {seeds_text(one.lead.n)} in the search" for one in chosen[:1]]
     few += [f"{config[unit]} {unit}" for unit in ("epochs", "iterations") if config.get(unit)]
-    claims = "claim" if len(judgements) == 1 else f"{len(judgements)} claims"
+    count = sum(one.claim.source != OURS for one in judgements)
+    claims = "claim" if count == 1 else f"{count} claims"
     return (
         f"This is a first look, too small to judge the paper's {claims} ({'; '.join(few)}); "
         "the paper preset is made for that."
