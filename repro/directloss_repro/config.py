@@ -134,11 +134,6 @@ class Config(Frozen):
         return False
 
     @property
-    def rounds(self) -> int:
-        """How often training goes on with harder data."""
-        return 0
-
-    @property
     def at_once(self) -> int | None:
         """How many items a network measures at once; None for all."""
         return None

@@ -100,8 +100,8 @@ class _OneRun:
         self.loss = self.method.loss_fn(spec.params, **self.config.relaxation, generator=self.draw)
 
     def __call__(self) -> Outcome:
-        trained = self.trained()
-        judged = Judged({}) if self.searching else self.judged()
+        trained = self._trained()
+        judged = Judged({}) if self.searching else self._judged()
         numbers = trained.best(self.chosen_by) if self.config.keeps_best else trained.last
         return Outcome(
             {**numbers, **judged.metrics},
@@ -111,17 +111,7 @@ class _OneRun:
             trained.seconds_before,
         )
 
-    def trained(self) -> Trained:
-        """Train, and go on with harder data where the experiment has such a thing; what the last round gave."""
-        part = self.split.train
-        trained = self._fit(part, 0)
-        for number in self._rounds():
-            assert self.experiment.harder is not None
-            part = self.experiment.harder(self.config, self.source, part, self._scores)
-            trained = self._fit(part, number)
-        return trained
-
-    def judged(self) -> Judged:
+    def _judged(self) -> Judged:
         """What the experiment itself makes of test data, and what it wants to show of the first seed."""
         experiment, split, judged = self.experiment, self.split, Judged({})
         if experiment.judge is not None:
@@ -131,12 +121,9 @@ class _OneRun:
             judged = Judged(judged.metrics, experiment.show(self.model, split))
         return judged
 
-    def _rounds(self) -> range:
-        return range(1, self.config.rounds + 1 if self.experiment.harder is not None else 1)
-
-    def _fit(self, part: Part, number: int) -> Trained:
+    def _trained(self) -> Trained:
         spec, experiment, config = self.spec, self.experiment, self.config
-        schedule = make_schedule(spec, config, self.method, len(part))
+        schedule = make_schedule(spec, config, self.method, len(self.split.train))
         if isinstance(self.loss, DirectLoss):  # half of a training whose length is known
             self.loss.warm_up = schedule.iterations // 2
         # A search run never looks at test data, not even to report it.
@@ -145,23 +132,23 @@ class _OneRun:
         trained = train(
             self.model,
             self.loss,
-            part,
+            self.split.train,
             schedule,
             lambda network: measure(network, shown, parts, metric=experiment.metric, batch=config.at_once),
             augment=experiment.augment,
             draws={"anchors": self.draw},
-            checkpoint=self._checkpoint(number),
+            checkpoint=self._checkpoint(),
             keep_by=self.chosen_by if config.keeps_best and experiment.judge is not None else None,
-            board=board_of(self.paths.board, spec, self.key, schedule.iterations, number),
+            board=board_of(self.paths.board, spec, self.key, schedule.iterations),
         )
         if trained.kept is not None:
             self.model.load_state_dict(trained.kept)
         return trained
 
-    def _checkpoint(self, number: int) -> Checkpoint | None:
-        """Where the state is stored now and then, for each round of training."""
+    def _checkpoint(self) -> Checkpoint | None:
+        """Where the state is stored now and then."""
         folder = self.paths.checkpoints
-        return None if folder is None else Checkpoint(Path(folder), f"{self.key}-{number}" if number else self.key)
+        return None if folder is None else Checkpoint(Path(folder), self.key)
 
     def _scores(self, part: Part) -> Tensor:
         return scores_of(self.model, part, self.config.at_once)

@@ -67,13 +67,12 @@ class Request:
             named["dataset"] = experiment.recognise(str(self.data_root))
         given = {key: value for key, value in named.items() if value is not None}
         with_root = experiment.with_root if self.data_root is not None else {}
-        with_dataset = experiment.with_dataset.get(self.dataset or "", {})
         if self.weights is not None:
             if experiment.weights is None:
                 rule = f"must be left out: {experiment.name!r} trains its network from the beginning"
                 fail("--weights", rule, self.weights)
             given["weights"] = content_name("--weights", self.weights)
-        return {**with_root, **with_dataset, **given, **self.settings}
+        return {**with_root, **given, **self.settings}
 
     def command(self, preset: str) -> str:
         """The command that asks for exactly this, wherever it is done."""

@@ -72,12 +72,12 @@ class Board:
             self._writer.close()
 
 
-def board_of(root: str | None, spec: RunSpec, key: str, iterations: int, number: int = 0) -> Board | None:
-    """The board of a run, for each round of training; None where nobody asked for it."""
+def board_of(root: str | None, spec: RunSpec, key: str, iterations: int) -> Board | None:
+    """The board of a run; None where nobody asked for it."""
     if root is None:
         return None
     name = run_name(spec.stage, spec.method, spec.noise, spec.group, spec.seed, key)
-    return Board(Path(root) / (f"{name}-round-{number}" if number else name), max(1, iterations // POINTS))
+    return Board(Path(root) / name, max(1, iterations // POINTS))
 
 
 def run_name(stage: str, method: str, noise: float, label: str | None, seed: int, key: str) -> str:

@@ -18,7 +18,6 @@ from directloss_repro.experiments import get_experiment
 from directloss_repro.experiments.ablations import ABLATIONS, SIZES
 from directloss_repro.methods import parse_method
 from directloss_repro.records import Record, RunSpec
-from directloss_repro.reports.describe import describe
 from directloss_repro.runner import make_schedule
 
 from directloss import DirectLossError
@@ -79,7 +78,7 @@ def test_claims_are_about_methods_that_are_run() -> None:
     for experiment in ABLATIONS:
         claimed = {
             method
-            for claim in describe(experiment.name).claims
+            for claim in experiment.description.claims
             for pair in claim.comparisons
             for method in (pair.first, pair.second)
         }

@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 import torch
 from directloss_repro.data import Part, Split, flip_labels, hold_out, thirds
-from directloss_repro.data.digits import mnist, small_digits
 from directloss_repro.data.idx import read_idx, read_images
 from directloss_repro.data.split import check_both_labels, with_noise
-from directloss_repro.data.synthetic import half_space, shells, teacher
 from directloss_repro.experiments import EXPERIMENTS, Source
+from directloss_repro.experiments.digits_noise import mnist, small_digits
+from directloss_repro.experiments.linear import half_space
+from directloss_repro.experiments.robustness import shells
+from directloss_repro.experiments.synthetic import teacher
 
 from directloss import DirectLossError
 

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from directloss_repro.reports import write_report
 
-from tests.repro.fake_records import make_run, record, records, run_info, write_run
+from tests.repro.fake_records import make_run, record, records, run_info, write_report, write_run
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed, so no browser can be driven"

@@ -10,17 +10,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from directloss_repro.reports.describe import Description, Figure, describe
-from directloss_repro.reports.figures import Panel, draw, draw_all
-from directloss_repro.reports.labels import spread
-from directloss_repro.reports.stored import METHODS, load_run
-from directloss_repro.reports.style import FAMILIES, INK, look
-from directloss_repro.reports.wording import metrics_of
-from hypothesis import given
-from hypothesis import strategies as st
+from directloss_repro.experiments import describe
+from directloss_repro.records import METHODS, load_run
+from directloss_repro.reports.description import Description, Figure
+from directloss_repro.reports.figures import KINDS, Panel, draw, draw_all
+from directloss_repro.reports.formatting import metrics_of
+from directloss_repro.reports.plotting import FAMILIES, INK, look, short
+from matplotlib.figure import Figure as Canvas
 from PIL import Image
 
-from tests.repro.fake_records import make_run, record, write_run
+from tests.repro.fake_records import make_run, record, records, run_info, write_run
 
 PAGES = ("#ffffff", "#0d1117")
 
@@ -81,30 +80,6 @@ def test_unknown_methods_have_a_steady_look() -> None:
     assert look("pos-f1").colour == FAMILIES["pos"][0]
 
 
-@given(st.lists(st.floats(-50, 150), min_size=1, max_size=9), st.floats(0.5, 10))
-def test_spread_keeps_distance_order_and_bounds(wanted: list[float], gap: float) -> None:
-    placed = spread(wanted, gap, 0.0, 100.0)
-    ranked = sorted(zip(wanted, placed, strict=True))
-    for (_, low), (_, high) in itertools.pairwise(ranked):
-        assert high - low >= gap - 1e-9
-    assert min(placed) >= 0
-    assert max(placed) <= 100 + 1e-9
-
-
-@given(st.lists(st.integers(0, 12), min_size=2, max_size=3))
-def test_spread_moves_as_little_as_possible(wanted: list[int]) -> None:
-    def cost(placed: tuple[float, ...] | list[float]) -> float:
-        return sum((p - w) ** 2 for p, w in zip(placed, wanted, strict=True))
-
-    grid = np.arange(0, 12.5, 0.5)
-    fine = [
-        p
-        for p in itertools.product(grid, repeat=len(wanted))
-        if all(abs(a - b) >= 2 for a, b in itertools.combinations(p, 2))
-    ]
-    assert cost(spread(wanted, 2.0, 0.0, 12.0)) <= min(map(cost, fine)) + 1e-9
-
-
 @pytest.fixture(scope="module")
 def panels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Panel]]:
     found = {}
@@ -142,13 +117,13 @@ def test_pictures_are_well_formed_and_follow_the_page(panels: dict[str, list[Pan
 
 def test_pictures_tell_their_content_in_words(panels: dict[str, list[Panel]]) -> None:
     panel = panels["robustness"][0]
-    assert panel.alt.startswith("Test AP against label noise. At 40 % flipped labels: pos-ap 8")
+    assert panel.alt.startswith("Test AP against label noise. At 40 % flipped labels: direct-ap 8")
     root = ET.fromstring(panel.inline)
     assert root.get("role") == "img"
     named = [child for child in root if child.get("id") in (root.get("aria-labelledby") or "").split()]
     assert [child.text for child in named] == [panel.title, panel.alt]
     words = " ".join(root.itertext())
-    assert all(method in words for method in METHODS if method != "direct-ap"), "every line carries its name"
+    assert all(method in words for method in METHODS), "every line carries its name"
 
 
 def test_png_has_a_size_and_ink(panels: dict[str, list[Panel]]) -> None:
@@ -194,3 +169,69 @@ def test_gaps_in_a_curve_are_left_open(tmp_path: Path) -> None:
     panel = draw(load_run(write_run(tmp_path, lines)), Figure("curve"), "name")
     assert panel is not None
     assert "x-ent" in panel.alt
+
+
+def test_intervals_end_where_the_metric_ends(tmp_path: Path) -> None:
+    lines = [record("robustness", "pos-ap", seed, noise) for noise in (0.0, 0.4) for seed in range(2)]
+    for line, value in zip(lines, (0.99, 1.0, 0.01, 0.0), strict=True):
+        line["metrics"] = {"test_ap": value}
+    canvas = Canvas()
+    assert KINDS["noise"](load_run(write_run(tmp_path, lines)), Figure("noise"), canvas)
+    bars = [segment[:, 1] for lines in canvas.axes[0].collections for segment in lines.get_segments()]  # type: ignore[attr-defined]
+    assert (np.min(bars), np.max(bars)) == (0, 100)
+
+
+# ---------------------------------------------------------------------- figures of UniLoss
+
+
+def drawn(folder: Path, name: str, place: int) -> Panel:
+    panel = draw(load_run(folder), describe(name).figures[place], "name")
+    assert panel is not None
+    return panel
+
+
+def test_training_and_validation_stand_in_one_panel_over_epochs(tmp_path: Path) -> None:
+    panel = drawn(make_run(tmp_path, "cifar10", seeds=3), "cifar10", 0)
+    for name in ("x-ent val", "x-ent train", "uniloss val", "uniloss train"):
+        assert name in panel.inline
+        assert name in panel.alt
+    assert ">epoch<" in panel.inline
+    assert ">20<" in panel.inline  # the last epoch
+    assert "Compare with UniLoss, Fig. 2" in panel.caption
+
+
+def test_a_longer_schedule_has_more_epochs(tmp_path: Path) -> None:
+    info = run_info("cifar100")
+    info["config"] |= {"stretch": 5}
+    panel = drawn(write_run(tmp_path, records("cifar100", 2), info), "cifar100", 0)
+    assert ">100<" in panel.inline
+
+
+def test_of_many_widths_the_best_one_is_the_rival(tmp_path: Path) -> None:
+    lines = records("pose", 3)
+    for line in lines:
+        if line["method"] == "mse-10" and line["stage"] == "final":
+            line["metrics"]["val_pck"] = 0.99
+    panel = drawn(write_run(tmp_path, lines, run_info("pose")), "pose", 1)
+    assert "mse-10 val" in panel.alt
+    assert "mse-3" not in panel.alt
+
+
+def test_sizes_are_read_from_names_and_stand_beside_the_papers(tmp_path: Path) -> None:
+    panel = drawn(make_run(tmp_path, "ablation-batch", seeds=3), "ablation-batch", 0)
+    for size in (8, 16, 32, 64, 128, 256, 512, 1024):
+        assert f"{size}: " in panel.alt
+        assert f">{size}<" in panel.inline
+    assert ">paper<" in panel.inline
+    without = drawn(tmp_path, "ablation-batch", 1)
+    assert ">paper<" not in without.inline
+
+
+@pytest.mark.parametrize("figure", [Figure("epochs", "f1"), Figure("sizes", first="batch"), Figure("frames")])
+def test_no_data_no_figure_of_uniloss(tmp_path: Path, figure: Figure) -> None:
+    assert draw(load_run(make_run(tmp_path, "cifar10", seeds=2)), figure, "name") is None
+
+
+def test_names_with_options_stay_readable() -> None:
+    assert short("uniloss-accuracy:batch=1024") == "…:batch=1024"
+    assert short("uniloss-ap:bits") == "uniloss-ap:bits"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import io
 import itertools
 import re
@@ -12,14 +13,12 @@ from typing import Any
 
 import pytest
 from directloss_repro import files
-from directloss_repro.reports import terminal_summary, write_report
-from directloss_repro.reports.describe import DESCRIPTIONS
-from directloss_repro.reports.page import build
-from directloss_repro.reports.stored import load_run
+from directloss_repro.experiments import EXPERIMENTS
+from directloss_repro.reports.report import for_terminal
 from rich.console import Console
 
 from directloss import DirectLossError
-from tests.repro.fake_records import make_run, record, records, run_info, write_run
+from tests.repro.fake_records import make_run, record, records, report_of, run_info, write_report, write_run
 
 
 class Reader(HTMLParser):
@@ -66,13 +65,13 @@ def read(path: Path) -> Reader:
     return Reader(path.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("name", DESCRIPTIONS)
+@pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_experiment_gets_a_whole_page(tmp_path: Path, name: str) -> None:
     folder = make_run(tmp_path, name, seeds=3)
     page = write_report(folder)
     assert page == folder / "report.html"
     read_page = read(page)
-    description = DESCRIPTIONS[name]
+    description = EXPERIMENTS[name].description
     assert description.title in read_page.words
     assert all(claim.says in read_page.words for claim in description.claims)
     assert f"directloss reproduce {name} --preset paper --out runs/{name}" in read_page.words
@@ -141,17 +140,17 @@ def test_values_of_records_cannot_become_markup(tmp_path: Path) -> None:
 
 
 def test_the_first_sentence_gives_the_numbers(tmp_path: Path) -> None:
-    summary = build(load_run(make_run(tmp_path, "robustness", seeds=10))).summary
+    summary = report_of(make_run(tmp_path, "robustness", seeds=10)).summary
     assert re.fullmatch(
         r"pos-ap is 12\.\d+ points of test AP ahead of hinge-ap "
         r"\(difference \+12\.\d+ to \+1\d\.\d+ with 95 % confidence; mean over the noisy levels; 10 seeds\)\. "
-        r"Of the paper's 2 claims judged here: 2 confirmed\.",
+        r"Of the paper's 2 claims judged here: 2 confirmed\. Of our own 1 statement judged here: 1 confirmed\.",
         summary,
     )
 
 
 def test_many_rivals_are_told_by_the_strongest(tmp_path: Path) -> None:
-    summary = build(load_run(make_run(tmp_path, "synthetic", seeds=10))).summary
+    summary = report_of(make_run(tmp_path, "synthetic", seeds=10)).summary
     assert "ahead of x-ent, the strongest of 5 rivals (difference +2." in summary
 
 
@@ -209,7 +208,7 @@ def test_tables_in_markdown_hold_the_verdicts(tmp_path: Path) -> None:
 def test_terminal_summary_ends_with_the_table(tmp_path: Path) -> None:
     out = io.StringIO()
     folder = make_run(tmp_path, "robustness", seeds=3, methods=["pos-ap", "hinge-ap"])
-    Console(file=out, width=120).print(terminal_summary(folder))
+    Console(file=out, width=120).print(for_terminal(report_of(folder)))
     lines = out.getvalue().splitlines()
     assert lines[0].startswith("pos-ap is ")
     assert "✓ confirmed: pos-ap is more robust to label noise than hinge-ap." in lines
@@ -251,3 +250,21 @@ def test_pages_can_be_read_by_others(tmp_path: Path) -> None:
     probe = tmp_path / "probe"
     probe.touch()
     assert page.stat().st_mode == probe.stat().st_mode
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_page_links_to_the_records_that_are_there(tmp_path: Path, packed: bool) -> None:
+    folder = make_run(tmp_path, "linear", seeds=1, methods=["pos-ap"])
+    name = "records.jsonl"
+    if packed:
+        (folder / f"{name}.gz").write_bytes(gzip.compress((folder / name).read_bytes()))
+        (folder / name).unlink()
+        name = f"{name}.gz"
+    assert f'<a href="{name}">{name}</a>' in write_report(folder).read_text(encoding="utf-8")
+
+
+def test_rivals_are_counted_only_where_one_method_has_several(tmp_path: Path) -> None:
+    assert "the strongest of 2 rivals" in report_of(make_run(tmp_path / "one", "ablation-batch", seeds=3)).summary
+    several = report_of(make_run(tmp_path / "several", "ablation-ap", seeds=3)).summary
+    assert "rivals" not in several
+    assert "Of our own 5 statements" in several

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
-from directloss_repro.reports.describe import describe
-from directloss_repro.reports.printing import to_markdown, to_rich
-from directloss_repro.reports.state import chosen_table, notices
-from directloss_repro.reports.stored import Run, load_run
-from directloss_repro.reports.tables import ALIKE, Cell, Column, Table, difference_table, result_tables
-from directloss_repro.reports.wording import metric, metrics_of
+from directloss_repro.experiments import describe
+from directloss_repro.records import Run, load_run
+from directloss_repro.reports.formatting import NOTHING, metrics_of
+from directloss_repro.reports.settings import chosen_table
+from directloss_repro.reports.summary import notices
+from directloss_repro.reports.tables import (
+    ALIKE,
+    Cell,
+    Column,
+    Table,
+    difference_table,
+    result_tables,
+    to_markdown,
+    to_rich,
+)
 from rich.console import Console
 from scipy import stats
 
@@ -20,7 +30,7 @@ from tests.repro.fake_records import METHODS, make_run, record, records, run_inf
 
 def tables_of(run: Run) -> list[Table]:
     description = describe(run.experiment)
-    return result_tables(run, description, metrics_of(run, description.metrics))
+    return result_tables(run, metrics_of(run, description.metrics), description.reference)
 
 
 def values(run: Run, method: str, key: str = "test_ap") -> list[float]:
@@ -35,6 +45,15 @@ def test_best_is_bold_and_alike_is_marked_as_a_paired_test_says(tmp_path: Path) 
     alike = {m for m in METHODS if m != best and stats.ttest_rel(values(run, best), values(run, m)).pvalue > 0.05}
     assert {method for method, cell in rows.items() if cell.mark == "alike"} == alike
     assert 0 < len(alike) < len(METHODS) - 1, "the example must show both cases"
+
+
+def test_equal_values_are_both_the_best_and_the_default_comes_first(tmp_path: Path) -> None:
+    lines = records("robustness", 2, ["x-ent", "pos-ap", "direct-ap"])
+    for line in lines:
+        line["metrics"] = {"test_ap": 0.5}
+    table = tables_of(load_run(write_run(tmp_path, lines)))[0]
+    assert [row[0].text for row in table.rows] == ["direct-ap", "pos-ap", "x-ent"]
+    assert {row[1].mark for row in table.rows} == {"best"}
 
 
 def test_cells_hold_mean_and_half_width(tmp_path: Path) -> None:
@@ -65,26 +84,51 @@ def test_the_papers_means_stand_below_ours(tmp_path: Path) -> None:
     assert rows["x-ent (paper)"] == ["68.0", "59.7", "47.3", "31.7", "18.2"]
 
 
+def _column(table: Table, label: str) -> dict[str, str]:
+    place = [column.label for column in table.columns].index(label)
+    return {row[0].text: row[place].text for row in table.rows}
+
+
+def test_the_papers_numbers_stand_beside_ours(tmp_path: Path) -> None:
+    table = tables_of(load_run(make_run(tmp_path, "ablation-ap", seeds=3)))[0]
+    found = _column(table, "paper")
+    assert found["uniloss-ap:anchors=5"] == "99.88"
+    assert found["uniloss-ap:anchors=10"] == "99.87"
+    assert found["uniloss-ap:spline"] == NOTHING
+    assert "Paper, Table 4: MNIST; other data than ours" in table.notes[-1]
+
+
+MNIST = {"dataset": "mnist", "points": 0}
+
+
+@pytest.mark.parametrize(
+    ("config", "data", "words"),
+    [
+        ({"dataset": "mnist", "points": 100}, None, "the same data, of which we take a part"),
+        (MNIST, None, "the same data, in parts of our own"),
+        (MNIST, {"published": "mnist", "checkable": True}, "the same data, in parts of our own"),
+        (MNIST, {"published": None, "checkable": True}, "its files are not those that were published"),
+        (MNIST, {"published": None, "checkable": False}, "its files could not be checked"),
+        ({"dataset": "fashion-mnist"}, None, "other data than ours"),
+    ],
+)
+def test_the_note_says_whose_data_it_is(
+    config: dict[str, Any], data: dict[str, Any] | None, words: str, tmp_path: Path
+) -> None:
+    write_run(tmp_path, records("mnist-ap", 2), {**run_info("mnist-ap", config=config), "data": data})
+    assert words in tables_of(load_run(tmp_path))[0].notes[-1]
+
+
 def test_differences_are_paired(tmp_path: Path) -> None:
     run = load_run(make_run(tmp_path, "linear-noisy", seeds=5))
-    table = difference_table(run, metric("test_ap"), "pos-ap")
+    table = difference_table(run, "test_ap", "pos-ap")
     assert table is not None
     cell = {row[0].text: row[1] for row in table.rows}["per-ap"]
     result = stats.ttest_rel(values(run, "pos-ap"), values(run, "per-ap"))
     interval = result.confidence_interval(0.95)
     assert cell.mark == ("clear" if result.pvalue < 0.05 else "")
     assert cell.small == f"(+{100 * interval.low:.1f} to +{100 * interval.high:.1f})"
-    assert difference_table(run, metric("test_ap"), "uniloss-ap") is None
-
-
-def test_lower_is_better_for_a_loss(tmp_path: Path) -> None:
-    lines = [
-        record("own", m, s) | {"metrics": {"test_loss": 0.2 + 0.3 * (m == "x-ent")}} for m in METHODS for s in (0, 1)
-    ]
-    run = load_run(write_run(tmp_path, lines))
-    marks = {row[0].text: row[1].mark for row in tables_of(run)[0].rows}
-    assert marks["x-ent"] == ""
-    assert marks["pos-ap"] == "best"
+    assert difference_table(run, "test_ap", "uniloss-ap") is None
 
 
 def test_markdown_of_a_whole_table(tmp_path: Path) -> None:
@@ -128,7 +172,7 @@ def test_chosen_parameters_and_the_edge_of_the_search(tmp_path: Path) -> None:
     pos, xent = table.rows
     assert [cell.text for cell in pos[:5]] == ["pos-ap", "all", "1", "0.1", "0.0001"]
     assert (pos[3].small, xent[3].small) == ("", "edge")
-    assert xent[2].text == "–"  # noqa: RUF001
+    assert xent[2].text == NOTHING
     assert pos[5].text == "4", "four trials at each noise level"
 
 
@@ -169,7 +213,7 @@ def test_what_is_missing_is_said(tmp_path: Path, keep: object, info: dict[str, o
     lines = records("robustness", 3, ["pos-ap", "x-ent"])
     lines = [line for line in lines if line["stage"] == "search" or keep(line)]  # type: ignore[operator]
     run = load_run(write_run(tmp_path, lines, run_info("robustness", **info)))
-    found = notices(run, metric("test_ap"))
+    found = notices(run, "test_ap")
     assert expected in " ".join(found)
     assert bool(found) is bool(expected)
 
@@ -178,6 +222,6 @@ def test_diverged_runs_are_said(tmp_path: Path) -> None:
     lines = [record("linear", "per-01", seed) for seed in range(3)]
     lines[0] |= {"diverged_at": 12}
     lines[1]["metrics"] = {"test_ap": None}
-    found = " ".join(notices(load_run(write_run(tmp_path, lines, run_info("linear"))), metric("test_ap")))
+    found = " ".join(notices(load_run(write_run(tmp_path, lines, run_info("linear"))), "test_ap"))
     assert "training diverged and stopped early, counted as they were measured: per-01 1." in found
     assert "without a finite test AP, which are left out: per-01 1." in found

@@ -9,6 +9,8 @@ import typer
 from rich.console import Console
 
 from directloss.cli.app import app
+from directloss_repro.experiments import describe
+from directloss_repro.records import load_run
 
 
 @app.command("report")
@@ -21,9 +23,11 @@ def report(
 
 def show_report(folder: Path, console: Console) -> None:
     """Write the report, print its tables, and say where it is."""
-    from directloss_repro.reports import terminal_summary, write_report
+    from directloss_repro.reports.report import build, for_terminal, write
 
-    page = write_report(folder)
+    run = load_run(folder)
+    report = build(run, describe(run.experiment))
+    page = write(report)
     console.print()
-    console.print(terminal_summary(folder))
+    console.print(for_terminal(report))
     console.print(f"Report: {page}", highlight=False, soft_wrap=True)

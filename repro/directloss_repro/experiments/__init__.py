@@ -14,6 +14,7 @@ from directloss_repro.experiments.robustness import ROBUSTNESS
 from directloss_repro.experiments.synthetic import SYNTHETIC
 from directloss_repro.experiments.voc_action import VOC_ACTION
 from directloss_repro.experiments.voc_detection import VOC_DETECTION
+from directloss_repro.reports.description import Description
 
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
@@ -32,4 +33,16 @@ def get_experiment(name: str) -> Experiment:
     return EXPERIMENTS[name]
 
 
-__all__ = ["EXPERIMENTS", "PRESETS", "Experiment", "Source", "get_experiment"]
+def describe(name: str) -> Description:
+    """What the report of an experiment shows; one that is not known gets tables and figures, but no verdicts.
+
+    Examples:
+        >>> describe("robustness").title
+        'Robustness to flipped labels'
+        >>> describe("my-own").title
+        'my-own'
+    """
+    return EXPERIMENTS[name].description if name in EXPERIMENTS else Description(name)
+
+
+__all__ = ["EXPERIMENTS", "PRESETS", "Experiment", "Source", "describe", "get_experiment"]

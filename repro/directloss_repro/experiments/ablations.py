@@ -23,6 +23,7 @@ What the paper leaves open, and what we chose:
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
@@ -30,6 +31,18 @@ from torch import nn
 from directloss_repro.config import Grid
 from directloss_repro.experiments import classes, mnist_ap, pose
 from directloss_repro.experiments.base import Experiment
+from directloss_repro.reports.description import (
+    OURS,
+    UNI,
+    Claim,
+    Comparison,
+    Description,
+    Figure,
+    Reference,
+    against,
+    alike,
+    leads,
+)
 from directloss_repro.validation import Count
 
 OPTIONS = ("anchors=5", "anchors=10", "spline", "nearest", "bits", "random", "control", "automatic")
@@ -79,11 +92,173 @@ _SMALL = _shrunk(
     shrink=2,
 )
 
+TABLE_3 = {8: 87.89, 16: 90.05, 32: 90.82, 64: 91.23, 128: 91.64, 256: 90.94, 512: 89.10, 1024: 87.20}
+"""Accuracy on CIFAR-10 for each size of the batches."""
+TABLE_4 = {
+    "uniloss-ap": {5: 99.88, 10: 99.87, 16: 99.88},
+    "uniloss-accuracy": {5: 91.55, 10: 91.54, 16: 91.64},
+    "uniloss-pckh": {5: 94.79, 10: 94.95, 16: 95.77},
+}
+"""Each of the three tasks, for each number of anchors of each type."""
+
+
+def _by_name(method: str, option: str, table: Mapping[int, float], usual: int) -> dict[str, float]:
+    return {method if size == usual else f"{method}:{option}={size}": value for size, value in table.items()}
+
+
+PRINTED = _by_name("uniloss-accuracy", "batch", TABLE_3, 128)
+for _method, _table in TABLE_4.items():
+    PRINTED |= _by_name(_method, "anchors", _table, 16)
+
+
+def _pair(first: str, second: str) -> Comparison:
+    return Comparison(first, second, round(PRINTED[first] - PRINTED[second], 2))
+
+
+def _reference(title: str, method: str, dataset: str, **others: tuple[float]) -> Reference:
+    means = {name: (value,) for name, value in PRINTED.items() if name.startswith(method)}
+    return Reference(f"Paper, {title}", means | others, dataset=dataset)
+
+
+def _claims(method: str, metric: str, rival: str, within: float) -> tuple[Claim, ...]:
+    """What the paper says of anchors, and what it does not ask, the same for both metrics."""
+    return (
+        alike(
+            "Fewer anchors do as well as 16 of each type.",
+            "Sec. 4.5, Table 4",
+            *(_pair(f"{method}:anchors={few}", method) for few in (5, 10)),
+            within=within,
+            metric=metric,
+        ),
+        leads(
+            "Random anchors alone cannot train the network.",
+            "Sec. 3.4",
+            against(method, f"{method}:random"),
+            "We ask for a lead of more than 10 points of the mix of good, nearby and random ones.",
+            by=10.0,
+            metric=metric,
+        ),
+        alike(
+            "Comparisons that are found in the metric's code train as well as those written by hand.",
+            OURS,
+            Comparison(f"{method}:automatic", method),
+            within=within / 2,
+            metric=metric,
+        ),
+        alike(
+            "The distance spline does as well as inverse distances.",
+            OURS,
+            Comparison(f"{method}:spline", method),
+            within=within,
+            metric=metric,
+        ),
+        alike(
+            "It does not matter around which optimum good anchors lie, nor whether all anchors are consistent.",
+            OURS,
+            Comparison(f"{method}:nearest", method),
+            Comparison(f"{method}:bits", method),
+            within=within,
+            metric=metric,
+        ),
+        _values_matter(method, metric),
+        alike(
+            "UniLoss and direct loss on the same metric perform alike.",
+            OURS,
+            Comparison(method, rival),
+            within=within,
+            metric=metric,
+        ),
+    )
+
+
+def _values_matter(method: str, metric: str) -> Claim:
+    return Claim(
+        "The metric's values at the anchors matter: constants in their place do worse.",
+        OURS,
+        against(method, f"{method}:control"),
+        metric=metric,
+        reading="The constants are 1 for good anchors, 0 for bad ones, and the present value for nearby ones.",
+    )
+
+
+def _by_anchors(method: str, metric: str) -> tuple[Figure, ...]:
+    return (
+        Figure("methods", metric),
+        Figure("sizes", metric, "UniLoss, Table 4", "anchors", TABLE_4[method]),
+    )
+
+
+DESCRIPTION_AP = Description(
+    title="What matters in UniLoss: average precision",
+    question="Zeros among other digits: anchors, interpolation, the metric's values, and who found the pairs.",
+    paper=f"{UNI}, Sec. 4.5 and Table 4",
+    metrics=("test_ap", "val_ap", "train_ap"),
+    figures=_by_anchors("uniloss-ap", "test_ap"),
+    claims=_claims("uniloss-ap", "test_ap", "pos-ap", 0.5),
+    reference=_reference("Table 4: MNIST", "uniloss-ap", "mnist", **{"x-ent": (99.89,)}),
+)
+
+DESCRIPTION_ACCURACY = Description(
+    title="What matters in UniLoss: accuracy",
+    question="A ResNet-20 names what an image shows: anchors, interpolation, the metric's values, who found the pairs.",
+    paper=f"{UNI}, Sec. 4.5 and Table 4",
+    metrics=classes.METRICS,
+    figures=_by_anchors("uniloss-accuracy", "test_accuracy"),
+    claims=_claims("uniloss-accuracy", "test_accuracy", "both-accuracy", 2.0),
+    reference=_reference("Table 4: CIFAR-10", "uniloss-accuracy", "cifar10", **{"x-ent": (91.49,)}),
+)
+
+DESCRIPTION_BATCH = Description(
+    title="UniLoss with small and large batches",
+    question="A batch stands for the whole data set: how small may it be, and how large?",
+    paper=f"{UNI}, Sec. 4.5 and Table 3",
+    metrics=classes.METRICS,
+    figures=(
+        Figure("sizes", "test_accuracy", "UniLoss, Table 3", "batch", TABLE_3),
+        Figure("sizes", "train_accuracy", first="batch"),
+    ),
+    claims=(
+        Claim(
+            "Very small and very large batches do worse than batches of 128.",
+            "Sec. 4.5, Table 3",
+            tuple(_pair("uniloss-accuracy", f"uniloss-accuracy:batch={size}") for size in (8, 1024)),
+            metric="test_accuracy",
+        ),
+        alike(
+            "Batches that are not extreme do about as well as batches of 128.",
+            "Sec. 4.5, Table 3",
+            *(_pair(f"uniloss-accuracy:batch={size}", "uniloss-accuracy") for size in (32, 64, 256)),
+            within=2.0,
+            metric="test_accuracy",
+        ),
+    ),
+    reference=_reference("Table 3: CIFAR-10", "uniloss-accuracy", "cifar10"),
+)
+
+DESCRIPTION_POSE = Description(
+    title="What matters in UniLoss: keypoints",
+    question="Heatmaps have more comparisons than any other task here: how many anchors do they need?",
+    paper=f"{UNI}, Sec. 4.5 and Table 4",
+    metrics=pose.METRICS,
+    figures=(*_by_anchors("uniloss-pckh", "test_pck"), pose.FRAMES),
+    claims=(
+        Claim(
+            "Fewer anchors are slightly worse for keypoints.",
+            "Sec. 4.5, Table 4",
+            tuple(_pair("uniloss-pckh", f"uniloss-pckh:anchors={few}") for few in (5, 10)),
+            metric="test_pck",
+        ),
+        _values_matter("uniloss-pckh", "test_pck"),
+    ),
+    reference=_reference("Table 4: MPII", "uniloss-pckh", "mpii"),
+)
+
 ABLATION_AP = dataclasses.replace(
     mnist_ap.MNIST_AP,
     name="ablation-ap",
     summary="UniLoss on AP: anchors, interpolation, values, who finds the pairs; needs --data-root",
     paper="UniLoss, Sec. 4.5 and Table 4",
+    description=DESCRIPTION_AP,
     presets={
         "quick": mnist_ap.QUICK.but(methods=_AP),
         "small": mnist_ap.PAPER.but(methods=_AP, points=20_000, epochs=10, train_measured=5_000, evaluate_every=5),
@@ -97,6 +272,7 @@ ABLATION_ACCURACY = dataclasses.replace(
     summary="UniLoss on accuracy: the same questions; needs --data-root",
     model=_model,
     paper="UniLoss, Sec. 4.5 and Table 4",
+    description=DESCRIPTION_ACCURACY,
     presets={
         "quick": _shrunk(classes.QUICK, methods=_ACCURACY, shrink=2),
         "small": _SMALL.but(methods=_ACCURACY),
@@ -110,6 +286,7 @@ ABLATION_BATCH = dataclasses.replace(
     summary="UniLoss on accuracy with batches of 8 to 1,024; needs --data-root",
     model=_model,
     paper="UniLoss, Sec. 4.5 and Table 3",
+    description=DESCRIPTION_BATCH,
     presets={
         "quick": _shrunk(classes.QUICK, methods=_BATCH, shrink=2),
         "small": _SMALL.but(methods=_BATCH),
@@ -122,6 +299,7 @@ ABLATION_POSE = dataclasses.replace(
     name="ablation-pose",
     summary="UniLoss on PCK with fewer anchors and with constant values; needs --data-root",
     paper="UniLoss, Sec. 4.5 and Table 4",
+    description=DESCRIPTION_POSE,
     presets={
         "quick": pose.QUICK.but(methods=_POSE),
         "small": pose.SMALL.but(methods=_POSE, **pose.grids(0.0025), evaluate_every=20),

@@ -16,6 +16,7 @@ from directloss_repro.data import Part, Split
 from directloss_repro.data.seen import Seen
 from directloss_repro.methods import parse_method
 from directloss_repro.records import Record
+from directloss_repro.reports.description import Description
 
 Say = Callable[[str, int, int], None]
 """Told which stage of the preparation is under way, and how many of how many steps are done."""
@@ -74,8 +75,10 @@ class Experiment:
     presets: Mapping[str, Config]
     data: Callable[[Any, Source], Split]
     model: Callable[[Any, int], nn.Module]
+    description: Description
+    """What the report shows: question, figures, claims and the paper's numbers."""
     metric: str = "ap"
-    """What it is judged by: records have ``{part}_{metric}``, and settings are chosen by it. See `lab.evaluation`."""
+    """What it is judged by, one of `directloss_repro.evaluation`: records have ``{part}_{metric}``."""
     augment: Callable[[Part, torch.Generator], Part] | None = None
     """Changes each training batch at random."""
     look: Callable[[Any, str], Seen | None] | None = None
@@ -83,12 +86,8 @@ class Experiment:
     can be told; None where the data is drawn."""
     recognise: Callable[[str], str | None] | None = None
     """Which data set lies at ``--data-root``, by its files; None where they do not tell. ``--dataset`` goes before."""
-    needs_root: bool = False
-    """Whether there is no data without ``--data-root``."""
     with_root: Mapping[str, Any] = field(default_factory=dict)
-    """What ``--data-root`` changes in the config."""
-    with_dataset: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """What ``--dataset`` changes besides, for each data set that needs it."""
+    """What ``--data-root`` changes in the config, where there is data without it too."""
     weights: Callable[[Any, str], object] | None = None
     """``weights(config, path)`` complains about a file of weights that does not fit; None where there is none to start
     from. With it the config has a key ``weights``, the file's content in short."""
@@ -101,11 +100,13 @@ class Experiment:
     do. The threshold is the one with the fewest errors on the training data."""
     show: Callable[[nn.Module, Split], dict[str, Any]] | None = None
     """What a trained network of the first seed says about a few test items: plain data, stored with the record."""
-    harder: Callable[[Any, Source, Part, Callable[[Part], Tensor]], Part] | None = None
-    """``harder(config, source, train, score)`` adds what the network gets wrong to the training data, for one more
-    round of training; how many there are, ``hard_rounds`` in the config says."""
     draw: Callable[[Any, Source, list[Record], Path], None] | None = None
     """``draw(config, source, records, folder)`` makes pictures of what final runs have left in ``shown``."""
+
+    @property
+    def needs_root(self) -> bool:
+        """Whether there is no data without ``--data-root``."""
+        return self.look is not None and not self.with_root
 
     def config(self, preset: str) -> Config:
         """The numbers of a preset."""

@@ -42,6 +42,7 @@ from directloss_repro.data.seen import Seen, see_file
 from directloss_repro.experiments.base import Experiment, Source
 from directloss_repro.models import Hourglass
 from directloss_repro.records import Record
+from directloss_repro.reports.description import UNI, Claim, Comparison, Description, Figure, Reference, against, alike
 from directloss_repro.seeding import derive
 from directloss_repro.validation import Count, Whole
 
@@ -181,6 +182,53 @@ QUICK = SMALL.but(
     seeds=1,
 )
 
+METRICS = ("test_pck", "val_pck", "train_pck")
+FRAMES = Figure("frames", "val_pck", first="uniloss-pckh")
+TABLE_1 = {"0.1": 91.31, "0.5": 95.13, "0.7": 93.06, "1": 95.71, "3": 95.74, "5": 94.99, "10": 92.25}
+"""PCKh on MPII by squared error, for each width of the bumps."""
+
+DESCRIPTION = Description(
+    title="Keypoints from heatmaps",
+    question=(
+        "An hourglass network says where keypoints are. Does UniLoss on PCK match the squared error against Gaussian "
+        "bumps, without having a width to choose?"
+    ),
+    paper=f"{UNI}, Sec. 4.3, Table 1: PCKh on MPII 95.77 (UniLoss), 91.31 to 95.74 (squared error, widths 0.1 to 10)",
+    metrics=METRICS,
+    figures=(
+        Figure("methods", "test_pck", "UniLoss, Table 1"),
+        Figure("epochs", "pck", "UniLoss, Fig. 3", first="uniloss-pckh"),
+        FRAMES,
+    ),
+    claims=(
+        alike(
+            "UniLoss is comparable to squared error with the best width.",
+            "Table 1",
+            Comparison("uniloss-pckh", "mse-3", 0.03),
+            within=2.0,
+            metric="test_pck",
+        ),
+        Claim(
+            "Squared error depends on the width of the bumps: too narrow and too wide ones do worse.",
+            "Sec. 4.3, Table 1",
+            (Comparison("mse-3", "mse-0.1", 4.43), Comparison("mse-3", "mse-10", 3.49)),
+            metric="test_pck",
+        ),
+        Claim(
+            "The training result of UniLoss is a little lower over the whole training.",
+            "Appendix B, Fig. 2 and 3",
+            against("mse-3", "uniloss-pckh"),
+            metric="train_pck",
+            reading="Measured at the end of training, as the lead of the conventional loss.",
+        ),
+    ),
+    reference=Reference(
+        "Paper, Table 1: MPII",
+        {**{f"mse-{width}": (value,) for width, value in TABLE_1.items()}, "uniloss-pckh": (95.77,)},
+        dataset="mpii",
+    ),
+)
+
 POSE = Experiment(
     name="pose",
     summary="Keypoints: UniLoss on PCKh against squared error of seven widths; needs --data-root",
@@ -190,7 +238,7 @@ POSE = Experiment(
     model=_model,
     look=_look,
     recognise=lambda root: find_poses(Path(root))[0],
-    needs_root=True,
+    description=DESCRIPTION,
     metric="pck",
     augment=turn_and_scale,
     show=_show,

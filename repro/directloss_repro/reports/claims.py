@@ -1,18 +1,27 @@
-"""The papers' claims as rules on intervals, and their verdicts.
+"""The verdicts: each claim is a rule on intervals, fixed before the numbers are seen and printed beside the verdict.
 
-A claim is a set of paired comparisons. Each is measured as a difference of the metric, ``first - second``, on the
-same seeds, with its 95 % interval. The rule is fixed before the numbers are seen and is printed beside the verdict.
+A claim is a set of paired comparisons. Each is measured as a difference of the metric, ``first - second``, on the same
+seeds, with its 95 % interval.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
-from directloss_repro.reports.samples import levels, paired
-from directloss_repro.reports.stats import LEVEL, Estimate, estimate
-from directloss_repro.reports.stored import Run
-from directloss_repro.reports.wording import number
+from directloss_repro.records import Run
+from directloss_repro.reports.description import OURS, Claim, Comparison
+from directloss_repro.reports.formatting import decimals, number, span
+from directloss_repro.reports.stats import LEVEL, Estimate, levels, paired, percent
+
+FIRST_LOOKS = ("quick",)
+"""Presets that are not meant to judge."""
+PLACE_TEXT = {
+    "all": "",
+    "clean": "without label noise",
+    "noisy": "mean over the noisy levels",
+    "growth": "lead under noise minus lead without",
+}
 
 
 class Verdict(StrEnum):
@@ -23,49 +32,39 @@ class Verdict(StrEnum):
     UNDECIDED = "undecided"
     TOO_SMALL = "too small to judge"
 
-
-FIRST_LOOKS = ("quick",)
-"""Presets that are not meant to judge."""
-OURS = "not in the paper"
-"""The source of a statement that is a question of ours."""
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """``first`` against ``second``; ``paper`` is the paper's own difference where it prints numbers."""
-
-    first: str
-    second: str
-    paper: float | None = None
-
-
-@dataclass(frozen=True)
-class Claim:
-    """One statement of a paper and how it is judged.
-
-    It holds for a comparison when the interval lies above ``above`` (and below ``under``, if given), and fails when
-    the interval lies below ``fails_below`` (or above ``under``).
-    """
-
-    says: str
-    source: str
-    comparisons: tuple[Comparison, ...]
-    above: float = 0.0
-    fails_below: float = 0.005
-    under: float | None = None
-    place: str = "all"
-    metric: str = "test_ap"
-    reading: str = ""
+    @property
+    def sign(self) -> str:
+        """One letter that does not depend on colour."""
+        return {"confirmed": "✓", "not confirmed": "✕", "undecided": "?"}.get(self, "·")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One comparison, measured."""
+    """One comparison, measured, or the reason why it could not be."""
 
     comparison: Comparison
     difference: Estimate | None
     verdict: Verdict
     why: str = ""
+
+    @property
+    def ours(self) -> str:
+        """The measured difference."""
+        if self.difference is None:
+            return self.why
+        return f"{number(self.difference.mean, decimals([self.difference]), signed=True)} points"
+
+    @property
+    def interval(self) -> str:
+        """Its interval in brackets."""
+        e = self.difference
+        return "" if e is None else f"({span(e, decimals([e])) or self.why})"
+
+    @property
+    def paper(self) -> str:
+        """The paper's difference, where it prints one."""
+        paper = self.comparison.paper
+        return "" if paper is None else f"{number(paper, signed=True)} points"
 
 
 @dataclass(frozen=True)
@@ -77,15 +76,10 @@ class Judgement:
     findings: tuple[Finding, ...]
 
 
-def better(
-    first: str, *others: str, by: float = 0.0, relevant: float = 0.005
-) -> tuple[tuple[Comparison, ...], float, float]:
-    """Comparisons and limits of "first is better than each of the others", by more than ``by``.
-
-    With ``by = 0`` the claim fails when the interval rules out even a lead of ``relevant``; otherwise two equal
-    methods would stay undecided for ever, however many seeds there are.
-    """
-    return tuple(Comparison(first, other) for other in others), by, by if by else relevant
+def judge_all(claims: tuple[Claim, ...], run: Run) -> tuple[Judgement, ...]:
+    """The paper's claims; and our own, where the run has their methods."""
+    asked = (claim for claim in claims if claim.source != OURS or claim.methods <= set(run.methods))
+    return tuple(judge(claim, run) for claim in asked)
 
 
 def judge(claim: Claim, run: Run) -> Judgement:
@@ -95,12 +89,9 @@ def judge(claim: Claim, run: Run) -> Judgement:
     enough for "not confirmed", so there the interval is widened for the number of comparisons (Bonferroni).
     """
     findings = tuple(_find(claim, comparison, run) for comparison in claim.comparisons)
-    if is_first_look(run):
-        return Judgement(claim, Verdict.TOO_SMALL, tuple(replace(one, verdict=Verdict.TOO_SMALL) for one in findings))
-    verdicts = {finding.verdict for finding in findings}
-    if Verdict.NOT_CONFIRMED in verdicts:
-        return Judgement(claim, Verdict.NOT_CONFIRMED, findings)
-    return Judgement(claim, Verdict.UNDECIDED if Verdict.UNDECIDED in verdicts else Verdict.CONFIRMED, findings)
+    # The gravest verdict of a comparison is that of the claim.
+    order = (Verdict.TOO_SMALL, Verdict.NOT_CONFIRMED, Verdict.UNDECIDED, Verdict.CONFIRMED)
+    return Judgement(claim, min((finding.verdict for finding in findings), key=order.index), findings)
 
 
 def is_first_look(run: Run) -> bool:
@@ -108,28 +99,34 @@ def is_first_look(run: Run) -> bool:
     return run.info.get("preset") in FIRST_LOOKS
 
 
-def _find(claim: Claim, comparison: Comparison, run: Run) -> Finding:
-    missing = [method for method in (comparison.first, comparison.second) if method not in run.methods]
+def _find(claim: Claim, pair: Comparison, run: Run) -> Finding:
+    values = (
+        [] if (why := _lacking(claim, pair, run)) else paired(run, pair.first, pair.second, claim.metric, claim.place)
+    )
+    found = percent(values) if values else None
+    if found is None:
+        why = why or "no seed has all the runs it needs yet"
+    elif not found.has_interval:
+        why = "one seed gives no interval"
+    if is_first_look(run):
+        return Finding(pair, found, Verdict.TOO_SMALL, why)
+    if found is None or why:
+        return Finding(pair, found, Verdict.UNDECIDED, why)
+    return Finding(pair, found, _verdict(claim, found, percent(values, 1 - (1 - LEVEL) / len(claim.comparisons))))
+
+
+def _lacking(claim: Claim, pair: Comparison, run: Run) -> str:
+    missing = [method for method in (pair.first, pair.second) if method not in run.methods]
     if missing:
-        return Finding(comparison, None, Verdict.UNDECIDED, f"{' and '.join(missing)} not in this run")
+        return f"{' and '.join(missing)} not in this run"
     plus, minus = levels(run, claim.place)
     if claim.place in ("noisy", "growth") and not plus:
-        return Finding(comparison, None, Verdict.UNDECIDED, "no noisy labels in this run")
-    if (claim.place == "growth" and not minus) or (claim.place == "clean" and not plus):
-        return Finding(comparison, None, Verdict.UNDECIDED, "no run without label noise")
-    values = paired(run, comparison.first, comparison.second, claim.metric, claim.place)
-    if not values:
-        return Finding(comparison, None, Verdict.UNDECIDED, "no seed has all the runs it needs yet")
-    difference = estimate(values)
-    if difference.n == 1:
-        return Finding(comparison, difference, Verdict.UNDECIDED, "one seed gives no interval")
-    wide = estimate(values, 1 - (1 - LEVEL) / len(claim.comparisons))
-    return Finding(comparison, difference, _verdict(claim, difference, wide))
+        return "no noisy labels in this run"
+    lacks_clean = (claim.place == "growth" and not minus) or (claim.place == "clean" and not plus)
+    return "no run without label noise" if lacks_clean else ""
 
 
 def _verdict(claim: Claim, narrow: Estimate, wide: Estimate) -> Verdict:
-    if narrow.low is None or narrow.high is None or wide.low is None or wide.high is None:
-        return Verdict.UNDECIDED
     if narrow.low > claim.above and (claim.under is None or narrow.high < claim.under):
         return Verdict.CONFIRMED
     if wide.high < claim.fails_below or (claim.under is not None and wide.low > claim.under):
@@ -137,32 +134,21 @@ def _verdict(claim: Claim, narrow: Estimate, wide: Estimate) -> Verdict:
     return Verdict.UNDECIDED
 
 
-def rule_text(claim: Claim, unit: str = "points", factor: float = 100.0) -> str:
-    """The claim's rule as a sentence, with the limits in the unit of the tables.
+def rule_text(claim: Claim) -> str:
+    """The claim's rule as a sentence.
 
-    Example:
-        >>> claim = Claim("a beats b", "Sec. 1", (Comparison("a", "b"),))
-        >>> print(rule_text(claim))
+    Examples:
+        >>> print(rule_text(Claim("a beats b", "Sec. 1", (Comparison("a", "b"),))))
         Confirmed when the 95 % interval of the difference lies above 0 points; not confirmed when it lies below
         0.5 points, since a smaller lead would not matter; undecided otherwise.
     """
-    above, fails_below = (number(limit * factor, 1).removesuffix(".0") for limit in (claim.above, claim.fails_below))
+    above, fails_below = (number(limit).removesuffix(".0") for limit in (claim.above, claim.fails_below))
     many = len(claim.comparisons) > 1
     whose = "of every difference" if many else "of the difference"
     if claim.under is None:
-        holds = f"lies above {above} {unit}".rstrip()
-        fails = f"lies below {fails_below} {unit}".rstrip()
+        holds, fails = f"lies above {above} points", f"lies below {fails_below} points"
         fails += ", since a smaller lead would not matter" if 0 == claim.above < claim.fails_below else ""
     else:
-        holds = f"lies between {above} and {claim.under * factor:g} {unit}".rstrip()
-        fails = "lies wholly outside"
+        holds, fails = f"lies between {above} and {claim.under:g} points", "lies wholly outside"
     one = "one of them, widened for the number of comparisons (Bonferroni)," if many else "it"
     return f"Confirmed when the 95 % interval {whose} {holds}; not confirmed when {one} {fails}; undecided otherwise."
-
-
-PLACE_TEXT = {
-    "all": "",
-    "clean": "without label noise",
-    "noisy": "mean over the noisy levels",
-    "growth": "lead under noise minus lead without",
-}

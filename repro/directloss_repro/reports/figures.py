@@ -1,4 +1,4 @@
-"""Figures from records: metric over label noise, one row for each method, leads over noise, and those of `curves`.
+"""Figures from records, by the kinds that `Figure` names.
 
 Every figure is one panel of phone width; the page puts panels side by side where there is room. Nothing here uses
 pyplot, so no display and no global state is needed.
@@ -6,40 +6,46 @@ pyplot, so no display and no global state is needed.
 
 from __future__ import annotations
 
-import io
 import itertools
-import math
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
-from directloss_repro.reports.curves import (
-    STEPS,
-    Drawing,
-    keep_in_range,
-    listed,
-    over_epochs,
-    over_iterations,
-    over_sizes,
-    seeds_text,
-    ticks,
+from directloss_repro.records import Run
+from directloss_repro.reports.description import Description, Figure
+from directloss_repro.reports.formatting import (
+    MINUS,
+    axis,
+    capital,
+    config_of,
+    decimals,
+    label,
+    noise_text,
+    number,
+    plus_minus,
 )
-from directloss_repro.reports.describe import Description, Figure
-from directloss_repro.reports.frames import draw_frames
-from directloss_repro.reports.labels import label_ends, make_room, short
-from directloss_repro.reports.samples import by_seed, measured, paired_at
-from directloss_repro.reports.stats import Estimate, estimate
-from directloss_repro.reports.stored import Run
-from directloss_repro.reports.style import INK, RC, look
-from directloss_repro.reports.svg import adapt, standalone
-from directloss_repro.reports.wording import Metric, capital, decimals, interval_text, metric, noise_text, number
+from directloss_repro.reports.images import draw_frames
+from directloss_repro.reports.plotting import DASHED, INK, RC, Look, look, name_lines, short, standalone, to_png, to_svg
+from directloss_repro.reports.stats import Estimate, by_seed, difference, measured, percent
+
+STEPS = (1, 2, 2.5, 5, 10)
+Ends = dict[str, float]
+"""The value at the end of each line."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """What a figure says besides the picture."""
+
+    title: str
+    caption: str
+    alt: str
 
 
 @dataclass(frozen=True)
@@ -55,122 +61,92 @@ class Panel:
     png: bytes
 
 
-def draw_all(run: Run, description: Description, metrics: Iterable[Metric]) -> list[Panel]:
+def draw_all(run: Run, description: Description, metrics: Sequence[str]) -> list[Panel]:
     """Every figure of the experiment for which the records hold the data."""
-    wanted = description.figures or _usual(run, tuple(metrics))
-    names: set[str] = set()
-    panels = []
-    for figure in wanted:
-        name = _free_name(figure, names)
-        panel = draw(run, figure, name)
-        if panel is not None:
-            names.add(name)
-            panels.append(panel)
+    panels: list[Panel] = []
+    for figure in description.figures or _usual(run, metrics):
+        # For ids and files: letters that are safe in both, because metrics are named in records.
+        name = re.sub(r"[^a-z0-9]+", "-", f"{figure.kind}-{figure.metric}".lower()).strip("-")[:60]
+        others = (f"{name}-{count}" for count in itertools.count(2))
+        taken = {panel.name for panel in panels}
+        free = next(one for one in itertools.chain([name], others) if one not in taken)
+        panels += [panel] if (panel := draw(run, figure, free)) else []
     return panels
 
 
-def _free_name(figure: Figure, taken: set[str]) -> str:
-    """A name for ids and files. It is made of letters that are safe in both, because metrics are named in records."""
-    name = re.sub(r"[^a-z0-9]+", "-", f"{figure.kind}-{figure.metric}".lower()).strip("-")[:60]
-    others = (f"{name}-{count}" for count in itertools.count(2))
-    return next(free for free in itertools.chain([name], others) if free not in taken)
-
-
-def _usual(run: Run, metrics: tuple[Metric, ...]) -> tuple[Figure, ...]:
+def _usual(run: Run, metrics: Sequence[str]) -> tuple[Figure, ...]:
     """The figures of an experiment that asks for none: over noise if there are levels, else curves and a summary."""
     if len(run.noises) > 1:
-        return tuple(Figure("noise", one.key) for one in metrics)
-    return (*(Figure("curve", one.key) for one in metrics), *(Figure("methods", one.key) for one in metrics[:1]))
+        return tuple(Figure("noise", one) for one in metrics)
+    return (*(Figure("curve", one) for one in metrics), *(Figure("methods", one) for one in metrics[:1]))
 
 
 def draw(run: Run, figure: Figure, name: str) -> Panel | None:
     """Draw one figure, or return None when the records hold nothing for it."""
-    draws = KINDS[figure.kind]
     with mpl.rc_context(RC):
-        canvas = Canvas()
-        FigureCanvasAgg(canvas)
-        axes = canvas.add_axes((0.15, 0.14, 0.6, 0.81))
-        drawing = draws(run, figure, metric(figure.metric), canvas, axes)
-        if drawing is None:
+        canvas = Canvas(layout="constrained")
+        words = KINDS[figure.kind](run, figure, canvas)
+        if words is None:
             return None
-        raw, png = _saved(canvas)
-    caption = f"{drawing.caption} Compare with {figure.paper}." if figure.paper else drawing.caption
-    inline = adapt(raw, name, drawing.title, drawing.alt)
-    return Panel(name, drawing.title, caption, drawing.alt, inline, standalone(inline).encode(), png)
+        caption = f"{words.caption} Compare with {figure.paper}." if figure.paper else words.caption
+        inline = to_svg(canvas, name, words.title, words.alt)
+        return Panel(name, words.title, caption, words.alt, inline, standalone(inline), to_png(canvas))
 
 
-def _saved(canvas: Canvas) -> tuple[str, bytes]:
-    svg, png = io.StringIO(), io.BytesIO()
-    canvas.savefig(svg, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    canvas.savefig(png, format="png", facecolor="white", metadata={"Software": None})
-    return svg.getvalue(), png.getvalue()
+# ---------------------------------------------------------------------- over label noise
 
 
-def _noise(run: Run, figure: Figure, what: Metric, canvas: Canvas, axes: Axes) -> Drawing | None:
+def _over_noise(run: Run, figure: Figure, canvas: Canvas) -> Words | None:
     """The metric against the share of flipped labels, with intervals."""
-    found = {
-        method: {
-            noise: e.scaled(what.factor)
-            for noise in run.noises
-            if noise is not None and (e := measured(run, method, noise, what.key))
-        }
-        for method in run.methods
-    }
-    if len(run.noises) < 2 or not any(found.values()):
+    found = _at_levels(run, lambda method, noise: measured(run, method, noise, figure.metric))
+    if not found:
         return None
-    ends = _lines_over_noise(axes, found, what.bounds)
-    axes.set(ylabel=what.axis)
-    keep_in_range(axes, what)
-    label_ends(canvas, axes, ends)
-    title = f"{capital(what.label)} against label noise"
-    last = noise_text(run.noises[-1])
-    return Drawing(title, f"{title}: {seeds_text(run)}.", f"{title}. At {last} flipped labels: {listed(ends, what)}.")
+    axes = canvas.add_subplot()
+    ends = _lines_over_noise(axes, found, (0.0, 100.0))
+    axes.set(ylabel=axis(figure.metric))
+    _keep_in_range(axes)
+    name_lines(canvas, axes, ends)
+    title = f"{capital(label(figure.metric))} against label noise"
+    return Words(title, f"{title}: {_seeds(run)}.", f"{title}. At {_last(run)} flipped labels: {_listed(ends)}.")
 
 
-def _lead(run: Run, figure: Figure, what: Metric, canvas: Canvas, axes: Axes) -> Drawing | None:
+def _lead(run: Run, figure: Figure, canvas: Canvas) -> Words | None:
     """How far the first method is ahead of the others on the same seeds, against label noise."""
-    found: dict[str, dict[float, Estimate]] = {}
-    for other in run.methods:
-        gaps = {n: paired_at(run, figure.first, other, what.key, n) for n in run.noises if n is not None}
-        if other != figure.first and any(gaps.values()):
-            found[other] = {noise: estimate(gap).scaled(what.factor) for noise, gap in gaps.items() if gap}
-    if len(run.noises) < 2 or not found:
+    first = figure.first
+    found = _at_levels(run, lambda other, noise: difference(run, first, other, figure.metric, noise), without=first)
+    if not found:
         return None
+    axes = canvas.add_subplot()
     axes.axhline(0, color=INK, lw=0.8)
     ends = _lines_over_noise(axes, found)
-    axes.set(ylabel=f"{figure.first} minus the other ({what.unit})" if what.unit else f"{figure.first} minus the other")
-    ticks(axes)
-    label_ends(canvas, axes, ends)
-    title = f"Lead of {figure.first} in {what.label}"
-    last = noise_text(run.noises[-1])
-    caption = f"{title}, same seeds; above zero, {figure.first} is better: {seeds_text(run)}."
-    return Drawing(title, caption, f"{title}. At {last} flipped labels, against: {listed(ends, what)}.")
+    axes.set(ylabel=f"{first} minus the other (points)")
+    _ticks(axes)
+    name_lines(canvas, axes, ends)
+    title = f"Lead of {first} in {label(figure.metric)}"
+    caption = f"{title}, same seeds; above zero, {first} is better: {_seeds(run)}."
+    return Words(title, caption, f"{title}. At {_last(run)} flipped labels, against: {_listed(ends)}.")
+
+
+def _at_levels(
+    run: Run, value: Callable[[str, float], Estimate | None], without: str = ""
+) -> dict[str, dict[float, Estimate]]:
+    """Methods with their estimates at each noise level; empty where there is one level only."""
+    noises = [noise for noise in run.noises if noise is not None] if len(run.noises) > 1 else []
+    found = {m: {n: e for n in noises if (e := value(m, n))} for m in run.methods if m != without}
+    return {method: points for method, points in found.items() if points}
 
 
 def _lines_over_noise(
-    axes: Axes, found: Mapping[str, Mapping[float, Estimate]], bounds: tuple[float, float] = (-math.inf, math.inf)
-) -> dict[str, tuple[float, float]]:
+    axes: Axes, found: Mapping[str, Mapping[float, Estimate]], bounds: tuple[float, float] = (-np.inf, np.inf)
+) -> Ends:
     ends = {}
-    shown = [method for method, points in found.items() if points]
-    for place, method in enumerate(shown):
-        points = found[method]
-        seen = look(method)
+    for place, (method, points) in enumerate(found.items()):
         # A small step to the side keeps intervals of different methods from covering each other.
-        shift = (place - (len(shown) - 1) / 2) * min(0.9, 5.0 / len(shown))
+        shift = (place - (len(found) - 1) / 2) * min(0.9, 5.0 / len(found))
         x = [100 * noise + shift for noise in points]
         mean = [e.mean for e in points.values()]
-        axes.errorbar(
-            x,
-            mean,
-            yerr=np.transpose([e.arms(*bounds) for e in points.values()]),
-            color=seen.colour,
-            ls=seen.dash,
-            marker=seen.marker,
-            elinewidth=1.0,
-            capsize=2,
-            capthick=1.0,
-        )
-        ends[method] = (x[-1], mean[-1])
+        axes.errorbar(x, mean, yerr=_arms(points.values(), bounds), **look(method).line, elinewidth=1.0, label=method)
+        ends[method] = mean[-1]
     levels = sorted({100 * noise for points in found.values() for noise in points})
     axes.set_xticks(levels, [f"{level:g}" for level in levels])
     axes.set_xlabel("flipped training labels (%)")
@@ -178,54 +154,273 @@ def _lines_over_noise(
     return ends
 
 
-def _methods(run: Run, figure: Figure, what: Metric, canvas: Canvas, axes: Axes) -> Drawing | None:
+def _arms(estimates: Iterable[Estimate], bounds: tuple[float, float] = (0.0, 100.0)) -> np.ndarray:
+    """How far the intervals reach below and above their means, within what the quantity can be."""
+    rows = [(e.mean - max(e.low, bounds[0]), min(e.high, bounds[1]) - e.mean) for e in estimates]
+    arms: np.ndarray = np.nan_to_num(np.transpose(rows))
+    return arms.clip(min=0)
+
+
+def _last(run: Run) -> str:
+    return noise_text(run.noises[-1])
+
+
+# ---------------------------------------------------------------------- one row for each method
+
+
+def _methods(run: Run, figure: Figure, canvas: Canvas) -> Words | None:
     """One row for each method, best on top: every seed as a dot, the mean with its interval."""
     noise = run.noises[0]
-    found = {m: e.scaled(what.factor) for m in run.methods if (e := measured(run, m, noise, what.key))}
+    found = {m: e for m in run.methods if (e := measured(run, m, noise, figure.metric))}
     if len(run.noises) > 1 or not found:
         return None
-    ranked = sorted(found, key=lambda method: found[method].mean, reverse=what.lower_is_better)
-    places = decimals(found.values(), what.places)
+    axes = canvas.add_subplot()
+    ranked = sorted(found, key=lambda method: found[method].mean)
+    places = decimals(found.values())
     values = []
     for row, method in enumerate(ranked):
         seen, e = look(method), found[method]
-        seeds = [value * what.factor for value in by_seed(run, method, noise, what.key).values()]
+        seeds = [100 * value for value in by_seed(run, method, noise, figure.metric).values()]
         if len(seeds) > 1:
             axes.plot(seeds, [row] * len(seeds), ls="none", marker="o", ms=3.5, mew=0, color=seen.colour, alpha=0.35)
-        arms = np.transpose([e.arms(*what.bounds)])
-        axes.errorbar([e.mean], [row], xerr=arms, color=seen.colour, marker=seen.marker, ms=5, capsize=3, lw=1.4)
-        text = f"{number(e.mean, places)} {interval_text(e, places)}".strip()
-        axes.text(1.03, row, text, transform=axes.get_yaxis_transform(), va="center", fontsize=8.5, color=INK)
-        values.append(text)
+        axes.errorbar([e.mean], [row], xerr=_arms([e]), color=seen.colour, marker=seen.marker, ms=5, capsize=3, lw=1.4)
+        values.append(f"{number(e.mean, places)} {plus_minus(e, places)}".strip())
     axes.set_yticks(range(len(ranked)), [short(method) for method in ranked])
     axes.set_ylim(-0.6, len(ranked) - 0.4)
     axes.grid(visible=False, axis="y")
     axes.grid(visible=True, axis="x")
     axes.xaxis.set_major_locator(MaxNLocator(4, steps=STEPS))
-    axes.set_xlabel(what.axis)
-    make_room(canvas, axes, values, start=8)
-    title = f"{capital(what.label)} of each method"
-    best_first = listed({method: (0.0, found[method].mean) for method in reversed(ranked)}, what)
-    caption = f"{title}, best on top. {_marks_text(run, found.values())}"
-    return Drawing(title, caption, f"{title}, best first: {best_first}.")
+    axes.set_xlabel(axis(figure.metric))
+    right = axes.secondary_yaxis("right")
+    right.set_yticks(range(len(ranked)), values)
+    right.spines["right"].set_visible(False)
+    title = f"{capital(label(figure.metric))} of each method"
+    marks = "Pale dots are single seeds; the mark is the mean, the bar its 95 % interval."
+    if len(run.seeds) == 1:
+        marks = "The mark is the one seed there is, so there are no intervals."
+    best_first = _listed({method: found[method].mean for method in reversed(ranked)})
+    return Words(title, f"{title}, best on top. {marks}", f"{title}, best first: {best_first}.")
 
 
-def _marks_text(run: Run, shown: Iterable[Estimate]) -> str:
-    """What the marks of a row are."""
-    if len(run.seeds) > 1:
-        return "Pale dots are single seeds; the mark is the mean, the bar its 95 % interval."
-    if all(e.low is None for e in shown):
-        return "The mark is the one seed there is, so there are no intervals."
-    return "The mark is the value on the test data, the bar its 95 % interval (bootstrap over the test rows)."
+# ---------------------------------------------------------------------- over the time of a training
 
 
-KINDS: dict[str, Callable[[Run, Figure, Metric, Canvas, Axes], Drawing | None]] = {
-    "curve": over_iterations,
-    "epochs": over_epochs,
-    "sizes": over_sizes,
-    "noise": _noise,
+@dataclass(frozen=True)
+class Curve:
+    """A mean over seeds with its interval as a band."""
+
+    x: np.ndarray
+    mean: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    look: Look
+    alpha: float = 0.16
+
+
+def _over_iterations(run: Run, figure: Figure, canvas: Canvas) -> Words | None:
+    curves = {method: curve for method in run.methods if (curve := _curve(run, method, figure.metric))}
+    title = f"{capital(label(figure.metric))} over iterations"
+    return _draw_curves(run, canvas, curves, figure.metric, title, "iteration")
+
+
+def _over_epochs(run: Run, figure: Figure, canvas: Canvas) -> Words | None:
+    """Training and validation in one panel, over epochs: Fig. 2 and 3 of UniLoss.
+
+    With ``first``, that method and the best of the others on validation data; else all of them.
+    """
+    planned, stretch = _setting(run, "epochs"), _setting(run, "stretch") or 1
+    curves = {}
+    for method, part in itertools.product(rivals(run, figure.first, f"val_{figure.metric}"), ("val", "train")):
+        curve = _curve(run, method, f"{part}_{figure.metric}")
+        if curve and planned:
+            epochs = curve.x / curve.x[-1] * planned * (stretch if method.startswith("uniloss") else 1)
+            val = part == "val"
+            seen = replace(curve.look, dash="solid") if val else replace(curve.look, dash=DASHED, marker="")
+            name = f"{_brief(method)} {part}"
+            curves[name] = replace(curve, x=epochs, look=seen, alpha=0.16 if val else 0.07)
+    title = f"{capital(label(figure.metric))} over epochs, training and validation"
+    lines = " Solid with marks: validation; dashed: training."
+    return _draw_curves(run, canvas, curves, figure.metric, title, "epoch", lines)
+
+
+def _brief(method: str) -> str:
+    """UniLoss without its metric, which the axis names, but with its options.
+
+    Examples:
+        >>> _brief("x-ent"), _brief("uniloss-ap"), _brief("uniloss-ap:bits")
+        ('x-ent', 'uniloss', 'uniloss:bits')
+    """
+    base, colon, options = method.partition(":")
+    return f"{'uniloss' if base.startswith('uniloss') else base}{colon}{options}"
+
+
+def rivals(run: Run, first: str, metric: str) -> list[str]:
+    """``first`` and the best of the other methods by a metric; all methods without ``first``."""
+    if not first:
+        return list(run.methods)
+    means = {m: e.mean for m in run.methods if m != first and (e := measured(run, m, run.noises[0], metric))}
+    best = [max(means, key=lambda method: means[method])] if means else []
+    return [*best, *([first] if first in run.methods else [])]
+
+
+def _setting(run: Run, key: str) -> float:
+    """A number of the run's settings; 0 where there is none."""
+    found = config_of(run).get(key)
+    return found if isinstance(found, int | float) else 0
+
+
+def _curve(run: Run, method: str, metric: str) -> Curve | None:
+    """Mean and interval at the iterations that every seed has."""
+    by: dict[int, list[dict[float, float]]] = {}
+    for record in run.final:
+        if record.method == method and metric in record.curve:
+            points = zip(record.curve["iteration"], record.curve[metric], strict=True)
+            by.setdefault(record.seed, []).append(dict(points))
+    curves = [points for each in by.values() for points in each]
+    steps = sorted(set.intersection(*(set(points) for points in curves))) if curves else []
+    if len(steps) < 2:
+        return None
+    # One curve for each seed: the mean over its classes, if there are classes.
+    seeds = np.array([[np.mean([points[step] for points in each]) for step in steps] for each in by.values()])
+    estimates = [percent(list(column)) for column in seeds.T]
+    mean, half = np.array([(e.mean, e.half if e.has_interval else 0.0) for e in estimates]).T
+    low, high = (np.clip(end, 0.0, 100.0) for end in (mean - half, mean + half))
+    return Curve(np.array(steps), mean, low, high, look(method)) if np.isfinite(mean).any() else None
+
+
+def _draw_curves(
+    run: Run, canvas: Canvas, curves: Mapping[str, Curve], metric: str, title: str, unit: str, lines: str = ""
+) -> Words | None:
+    if len(run.noises) > 1 or not curves:
+        return None
+    axes = canvas.add_subplot()
+    ends: Ends = {}
+    for place, (name, curve) in enumerate(curves.items()):
+        stride = max(1, len(curve.x) // 6)
+        marks = slice(place * stride // len(curves), None, stride)
+        axes.plot(curve.x, curve.mean, **curve.look.line, markevery=marks, label=name)
+        axes.fill_between(curve.x, curve.low, curve.high, color=curve.look.colour, alpha=curve.alpha, lw=0)
+        ends[name] = float(curve.mean[np.isfinite(curve.mean)][-1])
+    axes.set(xlabel=unit, ylabel=axis(metric))
+    axes.margins(x=0)
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    start = _show_the_end(axes, list(curves.values()))
+    zoomed = "" if start is None else f" The axis starts at {start:.3g}; the first {unit}s lie below."
+    _keep_in_range(axes)
+    name_lines(canvas, axes, ends)
+    return Words(title, f"{title}: {_seeds(run)}.{lines}{zoomed}", f"{title}. At the end: {_listed(ends)}.")
+
+
+def _show_the_end(axes: Axes, curves: Sequence[Curve]) -> float | None:
+    """Limits that show the means well and the bands as far as they leave room; where the axis starts if it cuts off.
+
+    Where all lines end close together the axis shows that end, because the steep start would hide every difference.
+    """
+    means, halves = [curve.mean for curve in curves], [curve.high - curve.mean for curve in curves]
+    low, high = float(np.nanmin(np.concatenate(means))), float(np.nanmax(np.concatenate(means)))
+    pad = min(float(np.nanmax(np.concatenate(halves))), 0.25 * (high - low)) + 0.03 * (high - low) + 1e-9
+    lasts = [float(mean[np.isfinite(mean)][-1]) for mean in means]
+    apart = max(lasts) - min(lasts)
+    unsure = max(float(half[np.isfinite(half)][-1]) for half in halves)
+    if not 0 < apart < 0.1 * (high - low) or unsure > 3 * apart:
+        axes.set_ylim(low - pad, high + pad)
+        return None
+    start = min(lasts) - 3 * apart
+    axes.set_ylim(start, high + min(pad, apart))
+    return start
+
+
+# ---------------------------------------------------------------------- over an option of methods
+
+OPTIONS = {"batch": ("batch_size", "images in a batch"), "anchors": ("anchors", "anchors of each type")}
+"""Options of methods: the key of the config that holds without them, and the words on the axis."""
+
+
+def _over_sizes(run: Run, figure: Figure, canvas: Canvas) -> Words | None:
+    """The metric against a number in the methods' names, ``first``, beside the paper's: Tables 3 and 4 of UniLoss."""
+    key, words = OPTIONS[figure.first]
+    found: dict[float, Estimate] = {}
+    for method in run.methods:
+        name, _, options = method.partition(":")
+        option, _, text = options.partition("=")
+        at = float(text) if option == figure.first and text.isdigit() else _setting(run, key) if not options else 0
+        if name.startswith("uniloss") and at and (e := measured(run, method, run.noises[0], figure.metric)):
+            found[at] = e
+    if len(found) < 2 or len(run.noises) > 1:
+        return None
+    axes = canvas.add_subplot()
+    ours, paper = Look(look("uniloss").colour, "solid", "o"), Look(INK, DASHED, "s")
+    sizes = sorted(found)
+    means = [found[at].mean for at in sizes]
+    axes.errorbar(sizes, means, yerr=_arms(found[at] for at in sizes), **ours.line, elinewidth=1.0, label="ours")
+    ends: Ends = {"ours": means[-1]}
+    if figure.printed:
+        axes.plot(*zip(*figure.printed.items(), strict=True), **paper.line, mfc="none", label="paper")
+        ends["paper"] = list(figure.printed.values())[-1]
+    axes.set_xscale("log", base=2)
+    shown = sorted({*sizes, *figure.printed})
+    axes.set_xticks(shown, [f"{at:g}" for at in shown])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set(xlabel=words, ylabel=axis(figure.metric))
+    _keep_in_range(axes)
+    name_lines(canvas, axes, ends)
+    title = f"{capital(label(figure.metric))} by {words}"
+    numbers = ", ".join(f"{at:g}: {number(found[at].mean)}" for at in sizes)
+    return Words(title, f"{title}: {_seeds(run)}.", f"{title}. Ours: {numbers}.")
+
+
+# ---------------------------------------------------------------------- keypoints
+
+
+def _frames(run: Run, figure: Figure, canvas: Canvas) -> Words | None:
+    """A row of test images for ``first`` and one for its best rival on validation data."""
+    told = draw_frames(run, rivals(run, figure.first, figure.metric), canvas)
+    if not told:
+        return None
+    title = "Keypoints on test images"
+    caption = (
+        f"{title}, of the first seed: {told} right. Circles have the radius within which a prediction is "
+        "right; a line joins a wrong one to the place where it should be. The images were not chosen by result."
+    )
+    return Words(title, caption, f"{title}. Right predictions: {told}.")
+
+
+# ---------------------------------------------------------------------- shared
+
+
+def _keep_in_range(axes: Axes) -> None:
+    """No room above 100 % or below 0: there is nothing there."""
+    low, high = axes.get_ylim()
+    least, most = max(low, 0.0), min(high, 100.0)
+    room = 0.01 * (most - least)
+    axes.set_ylim(least - room if least > low else low, most + room if most < high else high)
+    _ticks(axes)
+
+
+def _ticks(axes: Axes) -> None:
+    """Round numbers on the left, with a true minus sign."""
+    axes.yaxis.set_major_locator(MaxNLocator(6, steps=STEPS))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}".replace("-", MINUS)))
+
+
+def _seeds(run: Run) -> str:
+    """What a line and its band are."""
+    count = len(run.seeds)
+    return "one seed, so no intervals" if count == 1 else f"mean of {count} seeds with the 95 % interval"
+
+
+def _listed(ends: Ends) -> str:
+    """The ends of lines as words."""
+    return ", ".join(f"{name} {number(value)}" for name, value in ends.items())
+
+
+KINDS: dict[str, Callable[[Run, Figure, Canvas], Words | None]] = {
+    "curve": _over_iterations,
+    "epochs": _over_epochs,
+    "sizes": _over_sizes,
+    "noise": _over_noise,
     "methods": _methods,
     "lead": _lead,
-    "frames": draw_frames,
+    "frames": _frames,
 }
 """The kinds of `Figure`."""

@@ -8,21 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
-from directloss_repro.reports.compared import BOOTSTRAP_TEXT, stored_comparisons
-from directloss_repro.reports.description import Description, Reference
-from directloss_repro.reports.samples import measured, paired_at
-from directloss_repro.reports.stats import METHOD_TEXT, Estimate, estimate
-from directloss_repro.reports.stored import Run, method_order
-from directloss_repro.reports.wording import Metric, capital, decimals, interval_text, noise_text, number, span
+from rich.console import Group
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from directloss_repro.records import Run, method_order
+from directloss_repro.reports.description import Numbers, Reference
+from directloss_repro.reports.formatting import (
+    NOTHING,
+    axis,
+    capital,
+    config_of,
+    decimals,
+    label,
+    noise_text,
+    number,
+    plus_minus,
+    span,
+)
+from directloss_repro.reports.stats import Estimate, difference, measured
 
 ALIKE = "≈"
 ALIKE_TEXT = (
     "≈: these seeds cannot tell it from the best "
     "(the interval of the paired difference contains zero; no correction for many comparisons)."
 )
-NOTHING = "–"  # noqa: RUF001
-"""What stands where there is no number."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +44,6 @@ class Cell:
     text: str
     small: str = ""
     mark: str = ""
-    heading: bool = False
 
 
 @dataclass(frozen=True)
@@ -44,259 +55,233 @@ class Column:
     numeric: bool = True
 
 
+Row = tuple[Cell, ...]
+
+
 @dataclass(frozen=True)
 class Table:
     """A table with a title and notes below; the first cell of each row is its heading."""
 
     title: str
     columns: tuple[Column, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
 
     @property
     def groups(self) -> tuple[tuple[str, int], ...]:
         """The row of group headings as (label, number of columns); empty when no column has a group."""
-        spans: list[tuple[str, int]] = []
-        for column in self.columns:
-            if spans and column.group and spans[-1][0] == column.group:
-                spans[-1] = (column.group, spans[-1][1] + 1)
-            else:
-                spans.append((column.group, 1))
-        return tuple(spans) if any(label for label, _ in spans) else ()
+        spans = [(name, len(list(columns))) for name, columns in groupby(self.columns, lambda column: column.group)]
+        return tuple(spans) if any(name for name, _ in spans) else ()
 
 
-def result_tables(run: Run, description: Description, metrics: Sequence[Metric]) -> list[Table]:
+# ---------------------------------------------------------------------- results
+
+
+def result_tables(run: Run, metrics: Sequence[str], reference: Reference | None) -> list[Table]:
     """The tables of an experiment: over methods, over noise levels, over classes, whatever the records hold."""
-    classes = _over_classes(run, metrics[:1], description.reference)
     if len(run.noises) == 1:
-        return [_over_metrics(run, metrics, description.reference), *classes]
-    over_noise = [_over_noise(run, one, description if one.key == "test_ap" else None) for one in metrics]
-    return [*over_noise, *classes]
+        tables = [_over_metrics(run, metrics, reference)]
+    else:
+        tables = [_over_noise(run, one, reference if one == "test_ap" else None) for one in metrics]
+    return tables if run.groups == (None,) else [*tables, _over_classes(run, metrics[0], reference)]
 
 
-def _over_metrics(run: Run, metrics: Sequence[Metric], reference: Reference | None) -> Table:
-    """Rows are methods, columns are metrics; the paper's numbers stand beside the first one."""
-    noise = run.noises[0]
+def _over_metrics(run: Run, metrics: Sequence[str], reference: Reference | None) -> Table:
+    """Rows are methods, best first; columns are metrics; the paper's numbers stand beside the first one."""
+    noise, main = run.noises[0], metrics[0]
+    columns = [_column(run, noise, one) for one in metrics]
     paper = _paper_column(run, noise, reference)
-    columns = [_column(run, noise, metric) for metric in metrics]
-    ranked = sorted(run.methods, key=lambda method: _rank(run, method, noise, metrics[0]))
-    counts = not stored_comparisons(run)  # such a run has one training of each method
+    found = {method: e for method in run.methods if (e := measured(run, method, noise, main))}
+    ranked = sorted(run.methods, key=lambda method: -found[method].mean if method in found else 0.0)
     rows = [
         (
-            Cell(method, heading=True),
+            Cell(method),
             columns[0][method],
             *([paper.get(method, Cell(NOTHING))] if paper else []),
             *(column[method] for column in columns[1:]),
-            *([Cell(str(_seeds(run, method, metrics[0])))] if counts else []),
+            Cell(str(found[method].n if method in found else 0)),
         )
         for method in ranked
     ]
-    first, *others = (Column(metric.axis) for metric in metrics)
-    heads = (Column("method", numeric=False), first, *([Column("paper")] if paper else []), *others)
-    heads += (Column("seeds"),) if counts else ()
+    first, *others = (Column(axis(one)) for one in metrics)
+    heads = (Column("method", numeric=False), first, *([Column("paper")] if paper else []), *others, Column("seeds"))
     where = f", {noise_text(noise)} of the labels flipped" if noise else ""
-    notes = _notes(run, columns) + ((_reference_note(run, reference),) if paper and reference else ())
+    notes = _notes(run, columns) + (_reference_notes(run, reference) if paper else ())
     return Table(f"Results of each method{where}", heads, tuple(rows), notes)
 
 
-def _paper_column(run: Run, noise: float | None, reference: Reference | None) -> dict[str, Cell]:
-    """What the paper prints for the methods of a run, with both of its decimals; empty where it prints none."""
-    if reference is None or reference.classes or (noise or 0.0) not in reference.noises:
-        return {}
-    at = reference.noises.index(noise or 0.0)
-    found = {method: reference.means[method][at] for method in run.methods if method in reference.means}
-    return {m: Cell(number(100 * value, 2), mark="paper") for m, value in found.items() if value is not None}
-
-
-def _rank(run: Run, method: str, noise: float | None, metric: Metric) -> float:
-    e = measured(run, method, noise, metric.key)
-    if e is None:
-        return float("inf")
-    return e.mean if metric.lower_is_better else -e.mean
-
-
-def _seeds(run: Run, method: str, metric: Metric) -> int:
-    found = [measured(run, method, noise, metric.key) for noise in run.noises]
-    return max((e.n for e in found if e), default=0)
-
-
-def _over_noise(run: Run, metric: Metric, description: Description | None) -> Table:
+def _over_noise(run: Run, metric: str, reference: Reference | None) -> Table:
     """Rows are methods, columns are noise levels; the paper's numbers follow where it prints some."""
     columns = [_column(run, noise, metric) for noise in run.noises]
-    rows = [(Cell(method, heading=True), *(column[method] for column in columns)) for method in run.methods]
-    rows += _reference_rows(run, description)
-    heads = [Column("method", numeric=False)]
-    heads += [Column(noise_text(noise) or "none", "share of flipped labels") for noise in run.noises]
-    classes = f", mean over {len(run.groups)} classes" if len(run.groups) > 1 else f", class {run.groups[0]}"
-    classes = "" if run.groups == (None,) else classes
-    notes = _notes(run, columns)
-    if description and description.reference:
-        notes += (_reference_note(run, description.reference),)
-    return Table(f"{capital(metric.axis)} by label noise{classes}", tuple(heads), tuple(rows), notes)
+    rows = [(Cell(method), *(column[method] for column in columns)) for method in run.methods]
+    for method in sorted(reference.means if reference else (), key=method_order):
+        rows.append((Cell(f"{method} (paper)"), *(_paper_cell(reference, method, noise) for noise in run.noises)))
+    several = f", mean over {len(run.groups)} classes" if len(run.groups) > 1 else f", class {run.groups[0]}"
+    classes = "" if run.groups == (None,) else several
+    heads = (Column("method", numeric=False), *_noise_columns(run))
+    notes = _notes(run, columns) + _reference_notes(run, reference)
+    return Table(f"{capital(axis(metric))} by label noise{classes}", heads, tuple(rows), notes)
 
 
-def _reference_rows(run: Run, description: Description | None) -> list[tuple[Cell, ...]]:
-    reference = description.reference if description else None
-    if reference is None:
-        return []
-    at = {noise: place for place, noise in enumerate(reference.noises)}
-    return [
-        (
-            Cell(f"{method} (paper)", heading=True),
-            *(_paper_cell(means[at[n]] if n in at else None) for n in run.noises),
-        )
-        for method, means in sorted(reference.means.items(), key=lambda pair: method_order(pair[0]))
-    ]
+def _noise_columns(run: Run) -> tuple[Column, ...]:
+    return tuple(Column(noise_text(noise) or "none", "share of flipped labels") for noise in run.noises)
 
 
-def _paper_cell(value: float | None) -> Cell:
-    return Cell(NOTHING if value is None else number(100 * value, 1), mark="paper")
-
-
-def _reference_note(run: Run, reference: Reference) -> str:
-    config = run.info.get("config")
-    settings = config if isinstance(config, dict) else {}
-    seen = run.info.get("data")
-    if not reference.dataset or settings.get("dataset") != reference.dataset:
-        how = "other data than ours, so compare the course, not the height"
-    elif isinstance(seen, dict) and seen.get("published") is None:
-        doubt = "are not those that were published" if seen.get("checkable") else "could not be checked"
-        how = f"the same data, if ours is what its name says: its files {doubt}"
-    else:
-        how = (
-            "the same data, of which we take a part" if settings.get("points") else "the same data, in parts of our own"
-        )
-    return f"{reference.title}; {how}."
-
-
-def _paper_row(run: Run, reference: Reference, name: str | None) -> list[tuple[Cell, ...]]:
-    """The paper's numbers for one class, or its means, under ours."""
-    found = reference.means if name is None else reference.classes.get(name)
-    if found is None:
-        return []
-    at = {noise: place for place, noise in enumerate(reference.noises)}
-    cells = [
-        _paper_cell(found[method][at[noise]] if method in found and noise in at else None)
-        for noise in run.noises
-        for method in run.methods
-    ]
-    return [(Cell(f"{name or 'mean'} (paper)", heading=True), *cells)]
-
-
-def _over_classes(run: Run, metrics: Sequence[Metric], reference: Reference | None = None) -> list[Table]:
+def _over_classes(run: Run, metric: str, reference: Reference | None) -> Table:
     """Rows are classes, columns are methods within noise levels: the form of Table 1 of the ICML paper."""
-    if run.groups == (None,):
-        return []
-    tables = []
-    for metric in metrics:
-        heads = [Column("class", numeric=False)]
-        columns: list[dict[str | None, Cell]] = []
-        for noise in run.noises:
-            heads += [Column(method, noise_text(noise)) for method in run.methods]
-            by_class = [_column(run, noise, metric, group, brief=True) for group in run.groups]
-            mean = _column(run, noise, metric, brief=True)
-            for method in run.methods:
-                cells: dict[str | None, Cell] = {g: c[method] for g, c in zip(run.groups, by_class, strict=True)}
-                columns.append({**cells, None: mean[method]})
-        # Beside ours where the paper prints classes and one of them is here; elsewhere it would be other data.
-        paper = reference if reference and reference.classes.keys() & set(run.groups) else None
-        rows = []
-        for name in (*run.groups, None):
-            rows.append((Cell(name or "mean", heading=True), *(column[name] for column in columns)))
-            rows += _paper_row(run, paper, name) if paper and metric.key == "test_ap" else []
-        notes: tuple[str, ...] = ("Means over seeds; best of each class and noise level in bold.",)
-        notes += (_reference_note(run, paper),) if paper else ()
-        if any(cell.mark == "alike" for row in rows for cell in row):
-            notes += (ALIKE_TEXT,)
-        tables.append(Table(f"{capital(metric.axis)} of each class", tuple(heads), tuple(rows), notes))
-    return tables
+    # The paper's rows only where it has one of our classes; elsewhere it would be other data.
+    paper = reference if reference and reference.classes.keys() & set(run.groups) else None
+    rows: list[Row] = []
+    for name in (*run.groups, None):
+        columns = [_column(run, noise, metric, name, brief=True) for noise in run.noises]
+        rows.append((Cell(name or "mean"), *(column[method] for column in columns for method in run.methods)))
+        if paper and (name is None or name in paper.classes):
+            places = [(method, noise) for noise in run.noises for method in run.methods]
+            cells = (_paper_cell(paper, method, noise, name) for method, noise in places)
+            rows.append((Cell(f"{name or 'mean'} (paper)"), *cells))
+    heads = [Column(method, noise_text(noise)) for noise in run.noises for method in run.methods]
+    notes = ("Means over seeds; best of each class and noise level in bold.", *_reference_notes(run, paper))
+    notes += (ALIKE_TEXT,) if any(cell.mark == "alike" for row in rows for cell in row) else ()
+    return Table(f"{capital(axis(metric))} of each class", (Column("class", numeric=False), *heads), tuple(rows), notes)
 
 
 def _column(
-    run: Run, noise: float | None, metric: Metric, group: str | None = None, brief: bool = False
+    run: Run, noise: float | None, metric: str, group: str | None = None, brief: bool = False
 ) -> dict[str, Cell]:
-    """One cell for each method, with the best marked."""
-    found = {method: measured(run, method, noise, metric.key, group) for method in run.methods}
-    scaled = {method: e.scaled(metric.factor) if e else None for method, e in found.items()}
-    places = metric.places if brief else decimals(scaled.values(), metric.places)
-    present = {method: e for method, e in scaled.items() if e is not None}
-    if not present:
-        return {method: Cell(NOTHING) for method in run.methods}
-    pick = min if metric.lower_is_better else max
-    best = pick(present, key=lambda method: present[method].mean)
-    cells = {}
-    for method, e in scaled.items():
-        cell = _cell(e, places, brief)
-        if e is not None and e.mean == present[best].mean and len(present) > 1:
+    """One cell for each method, with the best marked; ``brief`` leaves the intervals out."""
+    found = {method: measured(run, method, noise, metric, group) for method in run.methods}
+    present = {method: e for method, e in found.items() if e is not None}
+    places = 1 if brief else decimals(present.values())
+    best = max(present, key=lambda method: present[method].mean, default="")
+    cells = dict.fromkeys(run.methods, Cell(NOTHING))
+    for method, e in present.items():
+        cell = Cell(number(e.mean, places), "" if brief else plus_minus(e, places))
+        if e.mean == present[best].mean and len(present) > 1:
             cell = replace(cell, mark="best")
-        elif e is not None and _alike(run, best, method, metric, noise, group):
+        elif (gap := difference(run, best, method, metric, noise, group)) and gap.has_zero:
             cell = replace(cell, mark="alike")
         cells[method] = cell
     return cells
 
 
-def _alike(run: Run, best: str, method: str, metric: Metric, noise: float | None, group: str | None) -> bool:
-    gaps = paired_at(run, best, method, metric.key, noise, group)
-    if len(gaps) < 2 or method == best:
-        return False
-    e = estimate(gaps)
-    return e.low is not None and e.high is not None and e.low <= 0 <= e.high
-
-
-def _cell(e: Estimate | None, places: int, brief: bool) -> Cell:
-    if e is None:
-        return Cell(NOTHING)
-    return Cell(number(e.mean, places), "" if brief else interval_text(e, places))
-
-
 def _notes(run: Run, columns: Iterable[dict[str, Cell]]) -> tuple[str, ...]:
-    cells = [cell for column in columns for cell in column.values()]
-    if stored_comparisons(run):
-        return (BOOTSTRAP_TEXT, "Best in bold.")
     if len(run.seeds) == 1:
-        own = any(cell.small for cell in cells)
-        return ("One seed; the intervals were stored by the run." if own else "One seed, so there are no intervals.",)
-    first = f"{METHOD_TEXT[0].upper()}{METHOD_TEXT[1:]} ({len(run.seeds)} seeds); best in bold."
-    return (first, ALIKE_TEXT) if any(cell.mark == "alike" for cell in cells) else (first,)
+        return ("One seed, so there are no intervals.",)
+    first = f"Mean over seeds with a two-sided 95 % Student t interval ({len(run.seeds)} seeds); best in bold."
+    alike = any(cell.mark == "alike" for column in columns for cell in column.values())
+    return (first, ALIKE_TEXT) if alike else (first,)
 
 
-def difference_table(run: Run, metric: Metric, first: str) -> Table | None:
+def difference_table(run: Run, metric: str, first: str) -> Table | None:
     """``first`` minus each other method on the same seeds, at each noise level; None without another method."""
     others = [method for method in run.methods if method != first]
     if first not in run.methods or not others:
         return None
-    found = {(o, n): _difference(run, first, o, metric, n) for o in others for n in run.noises}
-    places = decimals(found.values(), metric.places)
-    rows = [
-        (Cell(other, heading=True), *(_difference_cell(found[other, n], places) for n in run.noises))
-        for other in others
-    ]
-    single = len(run.noises) == 1
-    heads = [Column(f"{first} minus", numeric=False)]
-    heads += [
-        Column("difference" if single else noise_text(n) or "none", "" if single else "share of flipped labels")
-        for n in run.noises
-    ]
-    unit = " in points" if metric.factor == 100 else ""
-    own = stored_comparisons(run)
-    kind = "Mean of the differences on the same seeds, with its 95 % Student t interval in brackets."
-    notes = (BOOTSTRAP_TEXT if own else kind, "Bold: the interval does not contain zero.")
-    return Table(f"Paired differences of {metric.label}{unit}", tuple(heads), tuple(rows), notes)
-
-
-def _difference(run: Run, first: str, second: str, metric: Metric, noise: float | None) -> Estimate | None:
-    for own in stored_comparisons(run):
-        if (own.first, own.second, own.metric) == (first, second, metric.key):
-            return own.difference.scaled(metric.factor)
-    gaps = paired_at(run, first, second, metric.key, noise)
-    return estimate(gaps).scaled(metric.factor) if gaps else None
+    found = {(other, n): difference(run, first, other, metric, n) for other in others for n in run.noises}
+    places = decimals(found.values())
+    rows = [(Cell(other), *(_difference_cell(found[other, n], places) for n in run.noises)) for other in others]
+    heads = (Column("difference"),) if len(run.noises) == 1 else _noise_columns(run)
+    notes = (
+        "Mean of the differences on the same seeds, with its 95 % Student t interval in brackets.",
+        "Bold: the interval does not contain zero.",
+    )
+    title = f"Paired differences of {label(metric)} in points"
+    return Table(title, (Column(f"{first} minus", numeric=False), *heads), tuple(rows), notes)
 
 
 def _difference_cell(e: Estimate | None, places: int) -> Cell:
     if e is None:
         return Cell(NOTHING)
     text = number(e.mean, places, signed=True)
-    if e.low is None or e.high is None:
-        return Cell(text)
-    clear = e.low > 0 or e.high < 0
-    return Cell(text, f"({span(e, places, signed=True)})", "clear" if clear else "")
+    return Cell(text, f"({span(e, places)})", "" if e.has_zero else "clear") if e.has_interval else Cell(text)
+
+
+# ---------------------------------------------------------------------- the paper's numbers
+
+
+def _paper_column(run: Run, noise: float | None, reference: Reference | None) -> dict[str, Cell]:
+    """What the paper prints for the methods of a run; empty where it prints none, or prints it for each class."""
+    if reference is None or reference.classes or (noise or 0.0) not in reference.noises:
+        return {}
+    return {m: _paper_cell(reference, m, noise or 0.0, places=2) for m in run.methods if m in reference.means}
+
+
+def _paper_cell(
+    reference: Reference | None, method: str, noise: float | None, name: str | None = None, places: int = 1
+) -> Cell:
+    value = None
+    if reference and noise in reference.noises:
+        numbers: Numbers = reference.means if name is None else reference.classes[name]
+        value = numbers[method][reference.noises.index(noise)] if method in numbers else None
+    return Cell(NOTHING if value is None else number(value, places), mark="paper")
+
+
+def _reference_notes(run: Run, reference: Reference | None) -> tuple[str, ...]:
+    if reference is None:
+        return ()
+    config, seen = config_of(run), run.info.get("data")
+    if not reference.dataset or config.get("dataset") != reference.dataset:
+        how = "other data than ours, so compare the course, not the height"
+    elif isinstance(seen, dict) and seen.get("published") is None:
+        doubt = "are not those that were published" if seen.get("checkable") else "could not be checked"
+        how = f"the same data, if ours is what its name says: its files {doubt}"
+    else:
+        how = f"the same data, {'of which we take a part' if config.get('points') else 'in parts of our own'}"
+    return (f"{reference.title}; {how}.",)
+
+
+# ---------------------------------------------------------------------- printing
+
+
+def to_markdown(table: Table) -> str:
+    """The table for a README or a documentation page.
+
+    Examples:
+        >>> columns = (Column("method", numeric=False), Column("AP"))
+        >>> print(to_markdown(Table("T", columns, ((Cell("a"), Cell("1", mark="best")),))))
+        **T**
+        <BLANKLINE>
+        | method | AP |
+        | --- | ---: |
+        | a | **1** |
+    """
+    lines = [f"**{plain(table.title)}**", "", f"| {' | '.join(plain(_head(one, ': ')) for one in table.columns)} |"]
+    lines.append(f"| {' | '.join('---:' if column.numeric else '---' for column in table.columns)} |")
+    lines += [f"| {' | '.join(_markdown_cell(cell) for cell in row)} |" for row in table.rows]
+    lines += ["", *(f"{plain(note)}  " for note in table.notes)] if table.notes else []
+    return "\n".join(lines)
+
+
+def _head(column: Column, between: str) -> str:
+    # In the table of classes the group is the noise level and cannot be left out; elsewhere the title says it.
+    return f"{column.group}{between}{column.label}" if column.group.endswith("%") else column.label
+
+
+def _markdown_cell(cell: Cell) -> str:
+    text = plain(cell.text)
+    text = f"**{text}**" if cell.mark in ("best", "clear") else f"{ALIKE} {text}" if cell.mark == "alike" else text
+    return f"{text} {plain(cell.small)}" if cell.small else text
+
+
+def plain(text: str) -> str:
+    """Text that Markdown cannot take for markup or HTML."""
+    return " ".join(text.split()).translate(_ESCAPES)
+
+
+_ESCAPES = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_[]|"} | {"<": "&lt;", ">": "&gt;", "&": "&amp;"})
+
+
+def to_rich(table: Table) -> Group:
+    """The table for the terminal, with its notes below."""
+    # Without lines, which would cost the width that numbers need.
+    shown = RichTable(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for column in table.columns:
+        justify = "right" if column.numeric else "left"
+        shown.add_column(Text(_head(column, "\n")), justify=justify, no_wrap=not column.numeric)  # type: ignore[arg-type]
+    styles = {"best": "bold green", "clear": "bold", "paper": "dim"}
+    for row in table.rows:
+        texts = [Text(f"{ALIKE} {c.text}" if c.mark == "alike" else c.text, styles.get(c.mark, "")) for c in row]
+        shown.add_row(
+            *(text.append(f" {c.small}" if c.small else "", "dim") for text, c in zip(texts, row, strict=True))
+        )
+    return Group(Text(table.title, "bold"), shown, *(Text(note, "dim") for note in table.notes))

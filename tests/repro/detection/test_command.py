@@ -22,7 +22,7 @@ from directloss_repro.detection.regions import Reader, features_of, pool_boxes, 
 from directloss_repro.experiments import get_experiment
 from directloss_repro.experiments.base import Source
 from directloss_repro.experiments.voc_detection import DetectionConfig, chosen_photographs
-from directloss_repro.reports.drawings import read_drawings
+from directloss_repro.reports.images import read_drawings
 from PIL import Image
 
 from directloss import DirectLossError

@@ -7,18 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from directloss_repro.reports import terminal_summary, write_report
-from directloss_repro.reports.choices import FIRM, NOT_FIRM, OPEN, choice_note, choice_table, choices
+from directloss_repro.records import Run, load_run
 from directloss_repro.reports.claims import Verdict
-from directloss_repro.reports.page import build
-from directloss_repro.reports.stored import Run, load_run
-from directloss_repro.reports.wording import metric
+from directloss_repro.reports.report import for_terminal
+from directloss_repro.reports.settings import FIRM, NOT_FIRM, OPEN, choice_note, choice_table, choices
 from rich.console import Console
 from scipy import stats
 
-from tests.repro.fake_records import make_run, record, records, run_info, write_run
+from tests.repro.fake_records import make_run, record, records, report_of, run_info, write_report, write_run
 
-AP = metric("test_ap")
+AP = "test_ap"
 RESULTS = Path(__file__).parents[2] / "results"
 
 
@@ -57,13 +55,13 @@ def test_the_lead_is_paired_over_search_seeds(tmp_path: Path) -> None:
     (choice,) = choices(run_of(tmp_path, searched(tmp_path, COIN)), AP)
     gaps = [a - b for a, b in zip(COIN[0.1], COIN[0.2], strict=True)]
     wanted = stats.ttest_1samp(gaps, 0).confidence_interval(0.95)
-    assert choice.lead.low == pytest.approx(wanted.low)
-    assert choice.lead.high == pytest.approx(wanted.high)
+    assert choice.lead.low == pytest.approx(100 * wanted.low)
+    assert choice.lead.high == pytest.approx(100 * wanted.high)
 
 
 def test_the_setting_of_the_final_runs_is_the_chosen_one(tmp_path: Path) -> None:
     (choice,) = choices(run_of(tmp_path, searched(tmp_path, COIN, chosen=0.2)), AP)
-    assert choice.lead.mean == pytest.approx(0.7967 - 0.8, abs=1e-3)
+    assert choice.lead.mean == pytest.approx(79.67 - 80, abs=0.1)
 
 
 def test_a_line_for_each_method_and_level(tmp_path: Path) -> None:
@@ -113,7 +111,7 @@ def test_stored_results_have_it(name: str) -> None:
 def test_a_quick_run_gives_numbers_and_no_verdict(tmp_path: Path) -> None:
     lines = records("robustness", 3, ("pos-ap", "hinge-ap"))
     folder = write_run(tmp_path, lines, run_info("robustness", preset="quick"))
-    report = build(load_run(folder))
+    report = report_of(folder)
     assert {judgement.verdict for judgement in report.judgements} == {Verdict.TOO_SMALL}
     assert {one.verdict for judgement in report.judgements for one in judgement.findings} == {Verdict.TOO_SMALL}
     assert report.summary.startswith("pos-ap is ")
@@ -123,7 +121,7 @@ def test_a_quick_run_gives_numbers_and_no_verdict(tmp_path: Path) -> None:
     )
     page = write_report(folder).read_text(encoding="utf-8")
     screen = Console(file=io.StringIO(), width=200)
-    screen.print(terminal_summary(folder))
+    screen.print(for_terminal(report))
     for text in (page, (folder / "tables.md").read_text(encoding="utf-8"), screen.file.getvalue()):  # type: ignore[attr-defined]
         assert "too small to judge" in text
         assert "not confirmed:" not in text
@@ -133,5 +131,5 @@ def test_a_quick_run_gives_numbers_and_no_verdict(tmp_path: Path) -> None:
 
 def test_the_same_records_of_a_whole_run_are_judged(tmp_path: Path) -> None:
     lines = records("robustness", 3, ("pos-ap", "hinge-ap"))
-    report = build(load_run(write_run(tmp_path, lines, run_info("robustness"))))
+    report = report_of(write_run(tmp_path, lines, run_info("robustness")))
     assert Verdict.TOO_SMALL not in {judgement.verdict for judgement in report.judgements}

@@ -1,0 +1,110 @@
+"""All parts of a report, and the files and the text that are made of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from directloss_repro.files import write_all
+from directloss_repro.records import Run
+from directloss_repro.reports.claims import Judgement, Verdict, is_first_look, judge_all
+from directloss_repro.reports.description import Description
+from directloss_repro.reports.figures import Panel, draw_all
+from directloss_repro.reports.formatting import metrics_of
+from directloss_repro.reports.page import render
+from directloss_repro.reports.settings import choice_note, choice_table, chosen_table
+from directloss_repro.reports.summary import main_method, notices, summary
+from directloss_repro.reports.tables import Table, difference_table, plain, result_tables, to_markdown, to_rich
+
+
+@dataclass(frozen=True)
+class Report:
+    """All parts of a report, ready to be printed in any form."""
+
+    run: Run
+    description: Description
+    metrics: tuple[str, ...]
+    summary: str
+    notices: tuple[str, ...]
+    judgements: tuple[Judgement, ...]
+    results: tuple[Table, ...]
+    """The tables of results, and the paired differences."""
+    chosen: Table | None
+    """The settings of the final runs."""
+    choices: Table | None
+    """How firm their choice is."""
+
+    @cached_property
+    def panels(self) -> tuple[Panel, ...]:
+        """The figures, drawn when somebody asks for them."""
+        return tuple(draw_all(self.run, self.description, self.metrics) if self.metrics else ())
+
+
+def build(run: Run, description: Description) -> Report:
+    """Judge the claims and make the tables of a run."""
+    metrics = metrics_of(run, description.metrics)
+    main = metrics[0] if metrics else None
+    judgements = judge_all(description.claims, run)
+    results: list[Table] = []
+    if main:
+        first, *others = result_tables(run, metrics, description.reference)
+        note = choice_note(run, main)
+        results = [replace(first, notes=(*first.notes, note)) if note else first, *others]
+        differences = difference_table(run, main, main_method(run, main))
+        results += [differences] if differences else []
+    return Report(
+        run,
+        description,
+        metrics,
+        summary(run, metrics, judgements),
+        tuple(notices(run, main)),
+        judgements,
+        tuple(results),
+        chosen_table(run),
+        choice_table(run, main) if main else None,
+    )
+
+
+def write(report: Report) -> Path:
+    """Write page, tables and figures into the folder of the run; the path of the page.
+
+    Everything is made in memory first and each file appears whole, so a failure leaves the old report as it was.
+    """
+    folder = report.run.folder
+    files = {folder / "figures" / f"{panel.name}.svg": panel.svg for panel in report.panels}
+    files |= {folder / "figures" / f"{panel.name}.png": panel.png for panel in report.panels}
+    files[folder / "tables.md"] = _markdown(report).encode()
+    files[folder / "report.html"] = render(report).encode()
+    write_all(files)
+    return folder / "report.html"
+
+
+def for_terminal(report: Report) -> RenderableType:
+    """What to show in the terminal at the end of a run: summary, verdicts and the first table of results."""
+    colours = {Verdict.CONFIRMED: "green", Verdict.NOT_CONFIRMED: "red"}
+    lines: list[RenderableType] = [Text(report.summary, "bold")]
+    for one in () if is_first_look(report.run) else report.judgements:  # the summary of a first look has said it once
+        verdict = Text(f"{one.verdict.sign} {one.verdict}: ", colours.get(one.verdict, "yellow"))
+        lines.append(verdict.append(one.claim.says, ""))
+    lines += [Text(f"! {notice}", "yellow") for notice in report.notices]
+    return Group(*lines, Text(), *(to_rich(table) for table in report.results[:1]))
+
+
+def _markdown(report: Report) -> str:
+    parts = [f"# {plain(report.description.title)}", plain(report.summary)]
+    parts += [f"> {plain(notice)}" for notice in report.notices]
+    for one in report.judgements:
+        lines = [f"- **{one.verdict}**: {one.claim.says} ({one.claim.source})"]
+        for finding in one.findings:
+            ours = f"{finding.comparison.first} minus {finding.comparison.second}: {finding.ours} {finding.interval}"
+            lines.append("    - " + plain(ours.rstrip() + (f"; paper {finding.paper}" if finding.paper else "")))
+        parts.append("\n".join(lines))
+    parts += [to_markdown(table) for table in (*report.results, report.choices) if table]
+    command = report.run.info.get("command")
+    if isinstance(command, str):
+        parts.append(f"Command: `{' '.join(command.replace('`', '').split())}`")
+    return "\n\n".join(parts) + "\n"
