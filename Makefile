@@ -10,9 +10,10 @@ READY := .venv/.installed
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-demo: $(READY) ## Train on noisy labels with AP and with cross-entropy, and write a report
+demo: $(READY) ## Train with AP and with cross-entropy on wrong labels, where that helps and where it does not
 	rm -rf runs/demo
-	$(BIN)/directloss reproduce robustness --preset quick --out runs/demo
+	$(BIN)/directloss reproduce wrong-labels --out runs/demo/digits
+	$(BIN)/directloss reproduce robustness --methods direct-ap,x-ent --noise 0,0.2 --seeds 4 --out runs/demo/shells
 
 test: $(READY) ## Run all tests, doctests and the code in README and docs
 	$(BIN)/python -m pytest -n auto --dist loadfile

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 NAMES = (
-    *("synthetic", "robustness", "linear", "linear-noisy", "digits-noise", "mnist-ap", "cifar10", "cifar100", "pose"),
+    *("synthetic", "robustness", "linear", "linear-noisy", "digits-noise", "wrong-labels"),
+    *("mnist-ap", "cifar10", "cifar100", "pose"),
     *("ablation-ap", "ablation-accuracy", "ablation-batch", "ablation-pose", "voc-action", "voc-detection"),
 )
 """The experiments."""

@@ -14,13 +14,14 @@ from directloss_repro.experiments.robustness import ROBUSTNESS
 from directloss_repro.experiments.synthetic import SYNTHETIC
 from directloss_repro.experiments.voc_action import VOC_ACTION
 from directloss_repro.experiments.voc_detection import VOC_DETECTION
+from directloss_repro.experiments.wrong_labels import WRONG_LABELS
 from directloss_repro.reports.description import Description
 
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
-        SYNTHETIC, ROBUSTNESS, LINEAR, LINEAR_NOISY, DIGITS_NOISE, MNIST_AP, CIFAR10, CIFAR100, POSE,
-        *ABLATIONS, VOC_ACTION, VOC_DETECTION,
+        SYNTHETIC, ROBUSTNESS, LINEAR, LINEAR_NOISY, DIGITS_NOISE, WRONG_LABELS, MNIST_AP, CIFAR10,
+        CIFAR100, POSE, *ABLATIONS, VOC_ACTION, VOC_DETECTION,
     )
 }  # fmt: skip
 
