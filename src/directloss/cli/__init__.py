@@ -6,6 +6,7 @@ does so when it is imported.
 
 from __future__ import annotations
 
+import sys
 from importlib.metadata import entry_points
 
 from directloss.cli import fit, predict, tasks
@@ -13,9 +14,12 @@ from directloss.cli.app import app
 
 __all__ = ["app", "fit", "main", "predict", "tasks"]
 
+OWN = (["fit"], ["predict"], ["tasks"], ["--version"])
+
 
 def main() -> None:
     """The entry point of the command line."""
-    for point in entry_points(group="directloss.commands"):
-        point.load()
+    if sys.argv[1:2] not in OWN:  # a command of ours does not wait for those of others
+        for point in entry_points(group="directloss.commands"):
+            point.load()
     app(prog_name="directloss")
