@@ -86,7 +86,7 @@ def test_what_is_offered_is_what_there_is() -> None:
     assert [parse_method(name).name for name in completing.METHODS] == list(completing.METHODS)
 
 
-SLOW = ("pandas", "matplotlib", "pydantic", "distributed", "sklearn", "directloss_repro.experiments")
+SLOW = ("torch", "pandas", "matplotlib", "pydantic", "distributed", "sklearn", "directloss_repro.experiments")
 
 
 def test_commands_import_nothing_slow() -> None:

@@ -9,8 +9,6 @@ import typer
 from rich.console import Console
 
 from directloss.cli.app import app
-from directloss_repro.experiments import describe
-from directloss_repro.records import load_run
 
 
 @app.command("report")
@@ -23,6 +21,8 @@ def report(
 
 def show_report(folder: Path, console: Console) -> None:
     """Write the report, print its tables, and say where it is."""
+    from directloss_repro.experiments import describe
+    from directloss_repro.records import load_run
     from directloss_repro.reports.report import build, for_terminal, write
 
     run = load_run(folder)

@@ -55,11 +55,8 @@ def _first_look(run: Run, judgements: Sequence[Judgement]) -> str:
     few += [f"{one.settings} settings of each method on {seeds_text(one.lead.n)} in the search" for one in chosen[:1]]
     few += [f"{config[unit]} {unit}" for unit in ("epochs", "iterations") if config.get(unit)]
     count = sum(one.claim.source != OURS for one in judgements)
-    claims = "claim" if count == 1 else f"{count} claims"
-    return (
-        f"This is a first look, too small to judge the paper's {claims} ({'; '.join(few)}); "
-        "the paper preset is made for that."
-    )
+    claims = f"the paper's {count} claims" if count > 1 else "the paper's claim" if count else "anything for good"
+    return f"This is a first look, too small to judge {claims} ({'; '.join(few)}); the paper preset is made for that."
 
 
 def _headline(judgement: Judgement) -> str:
