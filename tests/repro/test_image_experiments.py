@@ -165,7 +165,7 @@ checkpoint.EVERY = 0.0
 conduct(sys.argv[1], sys.argv[2], loud=True)
 """
 
-CAMPAIGN = {**TINY, "width": 2, "methods": ["x-ent"], "seeds": 2, "epochs": 3}
+CAMPAIGN = {**TINY, "dataset": "fashion-mnist", "width": 2, "methods": ["x-ent"], "seeds": 2, "epochs": 3}
 
 
 def conduct(folder: str, root: str, loud: bool = False) -> None:

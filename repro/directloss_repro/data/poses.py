@@ -58,17 +58,26 @@ class Poses:
     """From the content of the file."""
 
 
-def find_poses(root: Path) -> tuple[str, Path]:  # noqa: RET503 (fail never returns)
-    """Which data set ``root`` holds, and its file of annotations, there or in one folder below."""
-    for name, poses in POSES.items():
-        found = sorted([*root.glob(poses.file), *root.glob(f"*/{poses.file}")])
-        if found:
-            if not (root / "images").is_dir():
-                fail("--data-root", "must have the images in a folder 'images'", f"{root}, without it", poses.home)
-            return name, found[0]
-    wanted = " or ".join(f"{poses.file} ({name})" for name, poses in POSES.items())
-    homes = " ".join(poses.home for poses in POSES.values())
-    fail("--data-root", f"must be a folder with {wanted}", f"{root}, without either", homes)
+def recognise_poses(root: str) -> str | None:
+    """Which data set a folder holds, by its file of annotations."""
+    return next((name for name in POSES if _annotations(Path(root), name)), None)
+
+
+def _annotations(root: Path, name: str) -> list[Path]:
+    """In ``root``, or in one folder below it."""
+    return sorted([*root.glob(POSES[name].file), *root.glob(f"*/{POSES[name].file}")])
+
+
+def find_poses(root: Path) -> tuple[str, Path]:
+    """Which data set ``root`` holds, and its file of annotations."""
+    name = recognise_poses(str(root))
+    if name is None:
+        wanted = " or ".join(f"{poses.file} ({name})" for name, poses in POSES.items())
+        homes = " ".join(poses.home for poses in POSES.values())
+        fail("--data-root", f"must be a folder with {wanted}", f"{root}, without either", homes)
+    if not (root / "images").is_dir():
+        fail("--data-root", "must have the images in a folder 'images'", f"{root}, without it", POSES[name].home)
+    return name, _annotations(root, name)[0]
 
 
 @lru_cache(maxsize=1)

@@ -37,7 +37,7 @@ from directloss._checks import fail
 from directloss_repro.config import EpochConfig, Grid
 from directloss_repro.data import Split
 from directloss_repro.data.keypoints import SHRINKS, first_items, highest_pixels, store_frames, turn_and_scale
-from directloss_repro.data.poses import POSES, as_part, find_poses, read_persons
+from directloss_repro.data.poses import POSES, as_part, find_poses, read_persons, recognise_poses
 from directloss_repro.data.seen import Seen, see_file
 from directloss_repro.experiments.base import Experiment, Source
 from directloss_repro.models import Hourglass
@@ -237,7 +237,7 @@ POSE = Experiment(
     data=_data,
     model=_model,
     look=_look,
-    recognise=lambda root: find_poses(Path(root))[0],
+    recognise=recognise_poses,
     description=DESCRIPTION,
     metric="pck",
     augment=turn_and_scale,
