@@ -20,7 +20,7 @@ from directloss_repro.seeding import generator
 
 CLASSES = {"cifar10": 10, "cifar100": 100, "fashion-mnist": 10, "mnist": 10}
 """The sets of images with classes, and how many classes they have."""
-PUBLISHED = {"1c1c7f95c6823626": "mnist", "928921cb49538bb6": "fashion-mnist"}
+PUBLISHED = {"1c1c7f95c6823626": "mnist", "928921cb49538bb6": "fashion-mnist", "e158f52d467e096c": "cifar10"}
 """Digests of data as it was published, by which it is known wherever it lies, packed or not."""
 CROP_PADDING = 4
 Bytes = tuple[NDArray[np.uint8], NDArray[np.uint8]]
