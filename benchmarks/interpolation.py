@@ -75,7 +75,7 @@ def study(seeds: int) -> dict[str, dict[str, dict[str, list[list[float]]]]]:
 def means(table: list[list[float]]) -> list[str]:
     """Mean and 95 % interval for each distance."""
     columns = [estimate(list(column)) for column in zip(*table, strict=True)]
-    return [f"{column.mean:.3f} ± {column.half or 0:.3f}" for column in columns]
+    return [f"{column.mean:.3f} ± {column.half:.3f}" for column in columns]
 
 
 def show(found: dict[str, dict[str, dict[str, list[list[float]]]]]) -> str:
@@ -95,7 +95,7 @@ def draw(found: dict[str, dict[str, dict[str, list[list[float]]]]], out: Path) -
             for colour, (name, kinds) in zip(COLOURS, surfaces.items(), strict=True):
                 columns = [estimate(list(values)) for values in zip(*kinds[kind], strict=True)]
                 middle = torch.tensor([value.mean for value in columns])
-                half = torch.tensor([value.half or 0.0 for value in columns])
+                half = torch.tensor([value.half for value in columns])
                 place.plot(range(len(DISTANCES)), middle, color=colour, marker="o", markersize=4, label=name)
                 place.fill_between(range(len(DISTANCES)), middle - half, middle + half, color=colour, alpha=0.2)
             place.set_xticks(range(len(DISTANCES)), [NAMES[d] for d in DISTANCES])

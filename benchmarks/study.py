@@ -53,7 +53,7 @@ def mean_cell(numbers: list[float], best: float) -> str:
     if not numbers:
         return "-"
     spread = estimate(numbers)
-    text = f"{100 * spread.mean:.1f} ± {100 * (spread.half or 0):.1f}"
+    text = f"{100 * spread.mean:.1f} ± {100 * spread.half:.1f}"
     return f"**{text}**" if spread.mean >= best - 1e-9 else text
 
 
@@ -62,7 +62,7 @@ def gap_cell(numbers: list[float], others: list[float]) -> str:
     if not numbers or len(numbers) != len(others):
         return "-"
     spread = estimate([mine - theirs for mine, theirs in zip(numbers, others, strict=True)])
-    low, high = spread.mean - (spread.half or 0), spread.mean + (spread.half or 0)
+    low, high = spread.low, spread.high
     text = f"{100 * spread.mean:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
     return f"**{text}**" if low > 0 or high < 0 else text
 

@@ -21,6 +21,7 @@ def report(
 
 def show_report(folder: Path, console: Console) -> None:
     """Write the report, print its tables, and say where it is."""
+    # Here, because they are slow to load and ``--help`` must answer at once.
     from directloss_repro.experiments import describe
     from directloss_repro.records import load_run
     from directloss_repro.reports.report import build, for_terminal, write

@@ -9,5 +9,5 @@ adds ``report.html``, ``tables.md`` and ``figures/``, at any moment of a run, an
 
 An experiment declares its claims and figures with `description`, which needs nothing else. `stats` has means and
 intervals, `claims` the verdicts, `tables` and `settings` the tables, `figures` the figures in the style of `plotting`,
-`images` what runs drew themselves, `summary` the sentences, and `page` the HTML.
+`images` what runs drew themselves, and `summary` the sentences.
 """

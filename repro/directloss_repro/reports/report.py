@@ -1,21 +1,28 @@
-"""All parts of a report, and the files and the text that are made of them."""
+"""All parts of a report, and what is made of them: the page, tables as text, figures, and words in the terminal.
+
+The page has everything a reader needs in one file that opens offline and asks nothing of the network.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from directloss_repro.files import write_all
+from directloss_repro.folder import RUN_FILE
 from directloss_repro.records import Run
-from directloss_repro.reports.claims import Judgement, Verdict, is_first_look, judge_all
+from directloss_repro.reports.claims import PLACE_TEXT, Judgement, Verdict, is_first_look, judge_all, rule_text
 from directloss_repro.reports.description import Description
 from directloss_repro.reports.figures import Panel, draw_all
-from directloss_repro.reports.formatting import metrics_of
-from directloss_repro.reports.page import render
+from directloss_repro.reports.formatting import capital, config_of, duration, label, metrics_of, moment, value_text
+from directloss_repro.reports.images import read_drawings
+from directloss_repro.reports.plotting import colour_rules
 from directloss_repro.reports.settings import choice_note, choice_table, chosen_table
 from directloss_repro.reports.summary import main_method, notices, summary
 from directloss_repro.reports.tables import Table, difference_table, plain, result_tables, to_markdown, to_rich
@@ -108,3 +115,48 @@ def _markdown(report: Report) -> str:
     if isinstance(command, str):
         parts.append(f"Command: `{' '.join(command.replace('`', '').split())}`")
     return "\n\n".join(parts) + "\n"
+
+
+# ---------------------------------------------------------------------- the page
+
+
+def render(report: Report) -> str:
+    """The page as text."""
+    environment = Environment(
+        loader=PackageLoader("directloss_repro.reports", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= {"capital": capital, "label": label, "place_text": PLACE_TEXT, "rule_text": rule_text}
+    light, dark = colour_rules()
+    return environment.get_template("report.html.j2").render(
+        report=report,
+        drawings=read_drawings(report.run.folder),
+        settings={str(key): value_text(value) for key, value in config_of(report.run).items()},
+        facts=_facts(report.run),
+        light=light,
+        dark=dark,
+        run_file=RUN_FILE,
+    )
+
+
+def _facts(run: Run) -> dict[str, str]:
+    """Who, when, how long, with what: only what is known."""
+    started, finished = moment(run.info.get("started")), moment(run.info.get("finished"))
+    everything = (*run.search, *run.final)
+    versions: dict[str, set[str | None]] = defaultdict(set)  # more than one is worth knowing
+    for record in everything:
+        for name, version in {**record.versions, "commit": record.commit}.items():
+            versions[name].add(version)
+    facts = {
+        "experiment": run.experiment,
+        "preset": value_text(run.info["preset"]) if run.info.get("preset") else "",
+        "started": f"{started:%Y-%m-%d %H:%M %Z}" if started else "",
+        "duration": duration((finished - started).total_seconds()) if started and finished else "",
+        "training time, all runs": duration(sum(record.seconds for record in everything)),
+        "runs": f"{len(run.final)} final, {len(run.search)} search trials",
+        **{name: ", ".join(sorted(filter(None, found))) for name, found in sorted(versions.items())},
+    }
+    return {name: value for name, value in facts.items() if value}
