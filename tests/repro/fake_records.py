@@ -115,11 +115,12 @@ def search_records(experiment: str, methods: Sequence[str], noises: Sequence[flo
 
 
 def records(experiment: str, seeds: int = 10, methods: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    few = ("pos-ap", "hinge-ap", "x-ent")
-    methods = methods or OTHERS.get(experiment, ("", ()))[1] or (few if experiment == "digits-noise" else METHODS)
+    few = {"digits-noise": ("pos-ap", "hinge-ap", "x-ent"), "wrong-labels": ("direct-ap", "hinge-ap", "x-ent")}
+    methods = methods or OTHERS.get(experiment, ("", ()))[1] or few.get(experiment, METHODS)
     levels = {"linear-noisy": (0.2,), "voc-detection": (0.0, 0.2)}
-    noises = NOISES if experiment in ("robustness", "digits-noise", "voc-action") else levels.get(experiment, (0.0,))
-    groups: Sequence[int | None] = range(10) if experiment == "digits-noise" else (None,)
+    noisy = ("robustness", "voc-action", *few)
+    noises = NOISES if experiment in noisy else levels.get(experiment, (0.0,))
+    groups: Sequence[int | None] = range(10) if experiment in few else (None,)
     found = list(search_records(experiment, methods, noises))
     found += [record(experiment, m, s, n, g) for m in methods for n in noises for s in range(seeds) for g in groups]
     return found
