@@ -45,6 +45,7 @@ OURS, BASE = "direct", "x-ent"
 
 METHODS: dict[str, Callable[[str, int], Loss]] = {
     OURS: lambda metric, seed: dl.DirectLoss(metric, generator=generator("noise", seed)),
+    "direct, noise 1": lambda metric, seed: dl.DirectLoss(metric, noise=1.0, generator=generator("noise", seed)),
     BASE: lambda metric, seed: F.cross_entropy if metric == "accuracy" else cross_entropy,
     "focal": lambda metric, seed: partial(focal, gamma=2.0),
     "hinge": lambda metric, seed: dl.HingeLoss(metric),

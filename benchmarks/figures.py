@@ -136,6 +136,13 @@ def _family(method: str) -> str:
     return name if name in METHODS else f"{name}-ap"
 
 
+SHORT = {
+    **{name: f"{name}-ap" for name in ("direct", "hinge", "pos", "uniloss")},
+    **{"smooth-ap 1": "smooth-ap", "focal": "focal", BASE: BASE},
+}
+"""The methods of the study of the defaults that are drawn, as the other figures call them."""
+
+
 def point() -> Figure:
     """Does the default earn its place? Linear model and MLP, clean and wrong labels."""
     panels = {
@@ -143,7 +150,11 @@ def point() -> Figure:
         for model, name in (("linear", "linear"), ("mlp", "hidden layer"))
         for noise, labels in ((0.0, "clean labels"), (0.2, "20 % wrong labels"))
     }
-    records = [record for record in finals("defaults") if record["class"].endswith(" / ap")]
+    records = [
+        {**record, "method": SHORT[record["method"]]}
+        for record in finals("defaults")
+        if record["class"].endswith(" / ap") and record["method"] in SHORT
+    ]
     return lead_over_cross_entropy(records, "test", panels)
 
 

@@ -16,8 +16,8 @@ from directloss._problem import Problem
 
 REACH = 5.0
 """The largest score difference, in units of the noise, that a single exchange or flip can bridge. Far less, and most
-draws change nothing (variance); far more, and inference reaches distant outputs (bias). Two orders of magnitude hardly
-matter; docs/epsilon.md has the measurement."""
+draws change nothing (variance); far more, and inference reaches distant outputs (bias). A factor of
+two or three hardly matters."""
 
 
 def automatic(problem: Problem, noise: float) -> float | Tensor:
