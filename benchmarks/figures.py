@@ -138,7 +138,9 @@ def _family(method: str) -> str:
 
 SHORT = {
     **{name: f"{name}-ap" for name in ("direct", "hinge", "pos", "uniloss")},
-    **{"smooth-ap 1": "smooth-ap", "focal": "focal", BASE: BASE},
+    "smooth-ap 1": "smooth-ap",
+    "focal": "focal",
+    BASE: BASE,
 }
 """The methods of the study of the defaults that are drawn, as the other figures call them."""
 
