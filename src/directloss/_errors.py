@@ -15,6 +15,10 @@ class DirectLossWarning(UserWarning):
     """A value that follows a convention the user should know about."""
 
 
+# Tracebacks and pickles name them as users import them.
+DirectLossError.__module__ = DirectLossWarning.__module__ = "directloss"
+
+
 def fail(argument: str, rule: str, value: object, hint: str = "") -> NoReturn:
     """Raise a `DirectLossError` with a message in the library's one format."""
     raise DirectLossError(f"{argument} {rule}, but it is {value}." + (f" {hint}" if hint else ""))

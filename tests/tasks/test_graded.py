@@ -26,7 +26,7 @@ def draw(batch: int, n: int, tied: bool = False) -> tuple[Tensor, Tensor]:
 class FiveMethods(GradedNDCG):
     """The same task without its short cut: the theorem, method by method."""
 
-    def fused(self, *_: Any, gradient: bool, check_values: bool) -> Solved | None:
+    def fused(self, *_: Any) -> Solved | None:
         return None
 
 
