@@ -158,7 +158,7 @@ def test_the_command_stores_frames_and_a_resumed_one_again(tmp_path: Path) -> No
     command(*options)
     picture = out / "figures" / "frames-val-pck.png"
     assert picture.is_file()
-    before = {key: record["shown"] for key, record in records_in(out).items()}
+    before = {key: record.get("shown") for key, record in records_in(out).items()}
     assert len(before) == 2
     stored = (out / FILE).read_bytes()
     picture.unlink()
@@ -166,6 +166,6 @@ def test_the_command_stores_frames_and_a_resumed_one_again(tmp_path: Path) -> No
     command("--resume", "--seeds", "2")
     assert (out / FILE).read_bytes() == stored
     assert picture.is_file()
-    after = {key: record["shown"] for key, record in records_in(out).items()}
+    after = {key: record.get("shown") for key, record in records_in(out).items()}
     assert len(after) == 4
     assert {key: after[key] for key in before} == before
