@@ -150,7 +150,8 @@ def test_a_worker_that_dies_is_replaced_once(tmp_path: Path) -> None:
 def test_a_run_that_kills_its_workers_is_named(tmp_path: Path) -> None:
     with pytest.raises(DirectLossError, match=r"A worker process died twice during .*final b, noise 0, seed 0"):
         in_processes(tmp_path, Toy("b"))
-    assert len(RecordFile(tmp_path)) >= 6 * 2
+    # All searches are stored but the one that the other worker may have been at, in either of the two attempts.
+    assert len(RecordFile(tmp_path)) >= 6 * 2 - 2
 
 
 def test_errors_of_runs_reach_the_user(tmp_path: Path) -> None:
