@@ -3,9 +3,12 @@ PYTHON ?= python3
 EXTRAS ?= dev,fit,integrations
 BIN := .venv/bin
 READY := .venv/.installed
+# The tests of the losses themselves: they need no extra.
+OLDEST := tests/tasks tests/metrics tests/test_contract.py tests/test_engine.py tests/test_kernels.py tests/test_bad_input.py \
+  tests/test_surrogates.py tests/test_noise.py tests/test_memory.py tests/test_full_batch.py tests/test_half_precision.py
 
 .DEFAULT_GOAL := help
-.PHONY: help alone bench check clean demo docs format lint test types
+.PHONY: help alone bench check clean demo dist docs format lint oldest test types
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -18,7 +21,7 @@ demo: $(READY) ## Train with AP and with cross-entropy on wrong labels, where th
 test: $(READY) ## Run all tests, doctests and the code in README and docs
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
-check: lint types test docs alone ## All that CI runs: format, lint, types, tests, docs, the wheel
+check: lint types test alone ## All that CI runs: format, lint, types, tests (which build the docs), the packages
 
 lint: $(READY) ## Check format and style
 	$(BIN)/ruff format --check .
@@ -29,16 +32,26 @@ types: $(READY) ## Check types
 
 bench: $(READY) ## Measure speed against sorting and cross-entropy
 	$(BIN)/python -m benchmarks.speed
+	$(BIN)/python -m benchmarks.counting
 
 docs: $(READY) ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-alone: $(READY) ## Build the wheel, install it into an empty environment, run the README's sample
+dist: $(READY) ## Build the source distribution, from it the wheel, and check both
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python .ci/dist.py dist
+
+alone: dist ## Install the wheel into an empty environment, run the README's sample
 	rm -rf build/alone
-	$(BIN)/python -m pip wheel --quiet --no-deps -w build/alone .
-	$(PYTHON) -m venv build/alone/venv
-	build/alone/venv/bin/python -m pip install --quiet -c constraints.txt build/alone/*.whl
-	cd build/alone && venv/bin/python ../../.ci/alone.py ../../README.md
+	$(PYTHON) -m venv build/alone
+	build/alone/bin/python -m pip install --quiet -c constraints.txt dist/*.whl
+	cd build/alone && bin/python ../../.ci/alone.py ../../README.md && bin/directloss doctor
+
+oldest: $(READY) ## Test the losses with the oldest versions allowed, PyTorch's too (a download of up to 3 GB; not in CI)
+	$(PYTHON) -m venv build/oldest
+	build/oldest/bin/python -m pip install --quiet $$($(BIN)/python .ci/oldest.py pyproject.toml)
+	build/oldest/bin/python -m pytest -m "not slow" $(OLDEST)
 
 format: $(READY) ## Format the code and repair what can be repaired
 	$(BIN)/ruff format .

@@ -27,6 +27,7 @@ from matplotlib.figure import Figure
 from scipy.stats import t as student
 
 import directloss as dl
+from directloss import plot
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -52,6 +53,10 @@ METHODS = {
 """Method -> colour in light mode, colour in dark mode; at least 3:1 on either page."""
 COLOURS = {(INK, "ink"): "#e6edf3", (GRID, "grid"): "#3d444d"} | {
     (light, method): dark for method, (light, dark) in METHODS.items()
+}
+COLOURS |= {
+    (light, f"plot-{place}"): dark
+    for place, (light, dark) in enumerate(zip(plot.COLOURS, ("#56b4e9", "#ff8a47", "#1fc493"), strict=False))
 }
 STYLE: Any = {
     "font.size": 9.5,
@@ -267,6 +272,42 @@ def noise() -> Figure:
     return figure
 
 
+SCORES = torch.tensor([2.1, 1.6, 1.3, 0.9, 0.4, 0.1, -0.5, -1.0])
+LABELS = torch.tensor([0, 1, 0, 0, 1, 0, 0, 1])
+"""The list of the page about pictures."""
+
+
+def _page(drawing: Callable[[Axes], object], width: float = WIDTH, height: float = 3.0) -> Figure:
+    figure = Figure((width, height), layout="constrained")
+    drawing(figure.subplots())
+    return figure
+
+
+def plot_step() -> Figure:
+    torch.manual_seed(0)
+    return _page(lambda ax: plot.step(SCORES, LABELS, "ap", ax=ax))
+
+
+def plot_landscape() -> Figure:
+    draw = torch.Generator().manual_seed(0)
+    return _page(lambda ax: plot.landscape(SCORES, LABELS, "ap", item=4, generator=draw, ax=ax))
+
+
+def plot_precision_recall() -> Figure:
+    torch.manual_seed(0)
+    labels = (torch.rand(300) < 0.2).long()
+    scores = {name: torch.randn(300) + gap * labels for name, gap in (("before", 0.8), ("after", 2.0))}
+    return _page(lambda ax: plot.precision_recall(scores, labels, ax=ax))
+
+
+def plot_reliability() -> Figure:
+    torch.manual_seed(0)
+    logits = torch.randn(2000)
+    happened = (torch.rand(2000) < torch.sigmoid(logits)).long()
+    said = {"logits times 3": torch.sigmoid(3 * logits), "as they are": torch.sigmoid(logits)}
+    return _page(lambda ax: plot.reliability(said, happened, bins=8, ax=ax), width=4.2, height=4.0)
+
+
 FIGURES: dict[str, Callable[[], Figure]] = {
     "point": point,
     "robustness": robustness,
@@ -274,6 +315,10 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "speed": speed,
     "interpolation": interpolation,
     "noise": noise,
+    "plot-step": plot_step,
+    "plot-precision-recall": plot_precision_recall,
+    "plot-landscape": plot_landscape,
+    "plot-reliability": plot_reliability,
 }
 
 

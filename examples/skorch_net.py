@@ -1,13 +1,13 @@
 """skorch: the loss is a criterion like any other; metrics that couple all items want the whole data in one batch."""
 
-import numpy as np
 import torch
 from sklearn.datasets import make_classification
 from sklearn.model_selection import cross_val_score
-from skorch import NeuralNetClassifier
+from skorch import NeuralNetBinaryClassifier
 from torch import nn
 
 import directloss as dl
+from directloss.integrations.skorch import two_classes
 
 
 class Scorer(nn.Sequential):
@@ -17,21 +17,16 @@ class Scorer(nn.Sequential):
         super().__init__(nn.Linear(columns, 16), nn.ReLU(), nn.Linear(16, 1), nn.Flatten(0))
 
 
-class Net(NeuralNetClassifier):
-    """skorch takes two classes for two outputs; here one score decides, positive above 0."""
-
-    def decision_function(self, X: object) -> np.ndarray:
-        """The scores, which scikit-learn's ranking metrics ask for."""
-        return self.forward(X).numpy(force=True)
-
-
 def main() -> None:
     """Cross-validate a network that is trained on AP."""
     torch.manual_seed(0)
     X, y = make_classification(1000, weights=[0.9], random_state=0)
-    options = {"optimizer": torch.optim.Adam, "lr": 0.01, "batch_size": -1, "max_epochs": 40, "train_split": None}
-    net = Net(Scorer, criterion=dl.DirectLoss, criterion__task="ap", verbose=0, **options)
-    print(f"AP {cross_val_score(net, X.astype('float32'), y, scoring='average_precision', cv=2).mean():.3f}")
+    options = {"optimizer": torch.optim.Adam, "lr": 0.01, "max_epochs": 40, "train_split": None, "verbose": 0}
+    loss = {"criterion": dl.DirectLoss, "criterion__task": "ap", "batch_size": -1}
+    net = NeuralNetBinaryClassifier(Scorer, **loss, predict_nonlinearity=two_classes, **options)
+    rows = X.astype("float32")
+    print(f"AP {cross_val_score(net, rows, y, scoring='average_precision', cv=2).mean():.3f}")
+    print(f"Labels: {net.fit(rows, y).predict(rows)[:5]}")
 
 
 if __name__ == "__main__":

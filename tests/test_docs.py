@@ -196,7 +196,7 @@ def test_site_shows_the_example_of_every_public_name(site: Path) -> None:
             assert example.source.splitlines()[0] in shown, f"{name}: {example.source}"
 
 
-@pytest.mark.parametrize("name", ["robustness", "peers", "speed"])
+@pytest.mark.parametrize("name", ["robustness", "peers", "speed", "plot-step", "plot-reliability"])
 def test_figures_are_drawn_from_what_is_committed(name: str, tmp_path: Path) -> None:
     from benchmarks.figures import draw
 
@@ -204,3 +204,10 @@ def test_figures_are_drawn_from_what_is_committed(name: str, tmp_path: Path) -> 
     committed, drawn = ((folder / f"{name}.svg").read_text() for folder in (ROOT / "docs" / "assets", tmp_path))
     assert "prefers-color-scheme: dark" in drawn
     assert re.findall("<!-- .* -->", committed) == re.findall("<!-- .* -->", drawn)  # the words of the figure
+
+
+def test_verdicts_follow_from_what_is_committed() -> None:
+    from benchmarks import verdicts
+
+    for path, text in verdicts.files(verdicts.rows()).items():
+        assert path.read_text(encoding="utf-8") == text, f"{path.name}: run python -m benchmarks.verdicts"

@@ -25,6 +25,13 @@ def shortest_path(lines: list[str]) -> None:
     assert off["30 % wrong", "direct"] < 0.8 * off["30 % wrong", "hinge"] < 0.8 * off["30 % wrong", "cross-entropy"]
 
 
+def decisions(lines: list[str]) -> None:
+    """The direct loss decides better than squared error, and the picture is drawn."""
+    squared, direct = numbers(lines)
+    assert direct < 0.9 * squared
+    assert Path("decisions.svg").exists()
+
+
 def distributed(lines: list[str]) -> None:
     """The loss falls; `test_distributed_example_under_torchrun` compares with several processes."""
     assert [line.split(",")[0] for line in lines] == ["step 20", "step 40", "step 60"]
@@ -63,18 +70,78 @@ def accelerate_loop(lines: list[str]) -> None:
     assert numbers(lines)[0] > 0.4
 
 
+def boosting_ap(lines: list[str]) -> None:
+    """Rounds on the metric help on wrong labels."""
+    alone, then = numbers(lines)
+    assert then > alone + 0.01
+
+
+def trainer_ap(lines: list[str]) -> None:
+    """As with Lightning; from 0.14, the share of positives, to nearly all of it."""
+    lightning_ap(lines)
+
+
+def sentence_ranking(lines: list[str]) -> None:
+    """Both encoders learn to rank."""
+    rows = [re.findall(r"0\.\d+|1\.0+", line) for line in lines if "encoder" in line]
+    assert [float(after) > float(before) + 0.05 for before, after in rows] == [True, True]
+
+
+def table(lines: list[str]) -> dict[str, list[float]]:
+    """The numbers of each row, by the name in front of them."""
+    rows = [re.fullmatch(r"(\D+?) +(\d.*)", line) for line in lines]
+    return {row[1]: [float(number) for number in re.findall(r"\d\.\d+", row[2])] for row in rows if row}
+
+
+def segmentation(lines: list[str]) -> None:
+    """Every loss learns more than the background, the table says who leads, and there is a picture."""
+    found = table(lines[1:4])
+    assert list(found) == ["cross-entropy", "IoU of the batch", "IoU per image"]
+    assert all(0.4 < overall < each < 1 for overall, each, _ in found.values())  # a class that is not there counts 1
+    check_leads(lines[4:], [found["IoU of the batch"][0], found["IoU per image"][1]], found["cross-entropy"])
+    assert_picture("segmentation.png")
+
+
+def dense_detection(lines: list[str]) -> None:
+    """Every loss is above a random ranking, the table says who leads, and there is a picture."""
+    found = table(lines[1:4])
+    assert list(found) == ["cross-entropy", "focal loss", "AP"]
+    assert all(mean > 0.05 for mean, *_ in found.values())
+    check_leads(lines[4:], found["AP"][:1], [max(found["cross-entropy"][0], found["focal loss"][0])])
+    assert_picture("dense_detection.png")
+
+
+def check_leads(lines: list[str], ours: list[float], others: list[float]) -> None:
+    """Each line ends with ours minus the other, as the table has them."""
+    wanted = [mine - other for mine, other in zip(ours, others, strict=False)]
+    assert [float(line.split()[-1]) for line in lines] == pytest.approx(wanted, abs=0.0016)
+
+
+def assert_picture(name: str) -> None:
+    assert Path(name).read_bytes().startswith(b"\x89PNG")
+
+
 def losses(lines: list[str]) -> list[float]:
     return [float(line.rpartition("= ")[2]) for line in lines]
 
 
 SHOWS: dict[str, Callable[[list[str]], None]] = {
     "accelerate_loop": accelerate_loop,
+    "boosting_ap": boosting_ap,
+    "decisions": decisions,
+    "dense_detection": dense_detection,
     "distributed": distributed,
     "lightning_ap": lightning_ap,
+    "segmentation": segmentation,
+    "sentence_ranking": sentence_ranking,
     "shortest_path": shortest_path,
     "sklearn_tools": sklearn_tools,
     "skorch_net": skorch_net,
+    "trainer_ap": trainer_ap,
 }
+NEEDS = {"boosting_ap": "lightgbm", "sentence_ranking": "sentence_transformers", "trainer_ap": "transformers"}
+"""What not every installation has."""
+ARGUMENTS = {"dense_detection": ["--quick"], "segmentation": ["--quick"]}
 
 
 @pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")  # Lightning's own, about the newest PyTorch
@@ -82,7 +149,10 @@ SHOWS: dict[str, Callable[[list[str]], None]] = {
 def test_example(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    if path.stem in NEEDS:
+        pytest.importorskip(NEEDS[path.stem], reason=f"{NEEDS[path.stem]} is not installed")
     monkeypatch.chdir(tmp_path)  # what an example writes must not land in the project
+    monkeypatch.setattr(sys, "argv", [str(path), *ARGUMENTS.get(path.stem, [])])
     threads = torch.get_num_threads()
     try:
         runpy.run_path(str(path), run_name="__main__")

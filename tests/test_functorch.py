@@ -1,8 +1,9 @@
-"""Inside the transforms of torch.func: gradients are those of autograd, and vmap is refused in plain words."""
+"""Inside the transforms of torch.func: gradients are those of autograd, and vmap is a loop over problems."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -82,11 +83,6 @@ def test_through_a_network() -> None:
             torch.testing.assert_close(found[name], parameter.grad)
 
 
-def test_a_loss_module_refuses_vmap_as_its_function_does() -> None:
-    with pytest.raises(dl.DirectLossError, match="scores must be an ordinary tensor"):
-        vmap(dl.DirectLoss("ap"))(SCORES, RANKED)
-
-
 def test_nothing_of_a_transform_stays_behind() -> None:
     """Tables are kept from call to call; none of them may belong to a transform that is over."""
     scores, target = torch.randn(777), torch.randint(2, (777,))
@@ -107,14 +103,44 @@ def test_forward_mode_and_nested_transforms() -> None:
     assert not grad(lambda s: grad(call)(s).square().sum())(SCORES).any(), "the gradient is constant almost everywhere"
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", [theorem, dl.hinge_loss, dl.perceptron_loss])
 @pytest.mark.parametrize("name", ["ap", "f1", "error"])
-def test_vmap_is_refused(name: str, loss: Callable[..., Tensor]) -> None:
-    for transform in (vmap(lambda s, t: loss(s, t, name)), vmap(grad(lambda s, t: loss(s, t, name).sum()))):
-        with pytest.raises(dl.DirectLossError, match=r"scores must be an ordinary tensor, .* reduction=\"none\"\."):
-            transform(SCORES, RANKED)
-    with pytest.raises(dl.DirectLossError, match="target must be an ordinary tensor"):
-        vmap(lambda t: loss(SCORES[0], t, name))(RANKED)
+def test_vmap_is_a_loop(name: str, loss: Callable[..., Tensor]) -> None:
+    def call(scores: Tensor, target: Tensor) -> Tensor:
+        return loss(scores, target, name)
+
+    wanted = [autograd(partial(call, target=target), scores) for scores, target in zip(SCORES, RANKED, strict=True)]
+    found = vmap(grad_and_value(call))(SCORES, RANKED)
+    torch.testing.assert_close(found, tuple(torch.stack(parts) for parts in zip(*wanted, strict=True)))
+    torch.testing.assert_close(vmap(call)(SCORES, RANKED), found[1])
+    # One argument alone, another dimension, two loops: the wrong labels are the same for all.
+    torch.testing.assert_close(
+        vmap(lambda scores: call(scores, RANKED[0]), in_dims=1)(SCORES.T),
+        torch.stack([call(scores, RANKED[0]) for scores in SCORES]),
+    )
+    torch.testing.assert_close(vmap(vmap(call))(SCORES[None], RANKED[None])[0], found[1])
+
+
+def test_vmap_of_modules_and_of_uniloss() -> None:
+    direct = dl.DirectLoss("ap", noise=0)
+    torch.testing.assert_close(vmap(direct)(SCORES, RANKED), torch.stack([*map(direct, SCORES, RANKED)]))
+    slopes, values = vmap(grad_and_value(dl.UniLoss("ap")))(SCORES, RANKED)
+    torch.testing.assert_close(
+        values, torch.stack([dl.uniloss(*one, "ap") for one in zip(SCORES, RANKED, strict=True)])
+    )
+    assert slopes.any(-1).all()
+
+
+def test_each_problem_of_vmap_has_noise_of_its_own() -> None:
+    slopes = vmap(grad(dl.DirectLoss("ap", warm_up=0, samples=1)))(SCORES[:1].expand(8, -1), RANKED[:1].expand(8, -1))
+    assert len(slopes.unique(dim=0)) > 1
+
+
+def test_padding_may_hold_anything() -> None:
+    real = torch.arange(4) < 3
+    found = grad(lambda s: theorem(s, RANKED, "auc", mask=real.expand(3, 4)))(torch.where(real, SCORES, torch.nan))
+    assert found.isfinite().all()
+    assert found.any()
 
 
 def test_wrong_scores_are_refused_as_elsewhere() -> None:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from fractions import Fraction
 from itertools import combinations, product
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -286,3 +291,80 @@ def test_a_list_of_nothing_but_padding_has_no_gradient() -> None:
             )
         assert solved.gradient is not None
         assert not solved.gradient.any()
+
+
+def test_threads_share_the_lists_of_a_batch(monkeypatch: pytest.MonkeyPatch, generator: torch.Generator) -> None:
+    scores = torch.randn(7, 30, generator=generator)
+    target = (torch.rand(7, 30, generator=generator) < 0.3).long()
+    target[3] = 0  # a list that does not count
+    weights = TASKS["ap"].metric.weights(target)
+    epsilon = torch.rand(7, generator=generator) + 0.1
+    wanted = kernels.solve_rankings(scores, target, weights, epsilon=epsilon, gradient=True)
+    monkeypatch.setattr(kernels, "GRAIN", 1)
+    for threads in (2, 3, 16):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        found = kernels.solve_rankings(scores, target, weights, epsilon=epsilon, gradient=True)
+        assert torch.equal(found.loss, wanted.loss)
+        assert found.gradient is not None
+        assert wanted.gradient is not None
+        assert torch.equal(found.gradient, wanted.gradient)
+        assert not found.complete
+        scores[6, 2] = torch.nan  # in the part of the last thread
+        with pytest.raises(dl.DirectLossError, match="scores must be finite"):
+            kernels.solve_rankings(scores, target, weights)
+        scores[6, 2] = 0.0
+        wanted = kernels.solve_rankings(scores, target, weights, epsilon=epsilon, gradient=True)
+
+
+def test_one_thread_starts_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "GRAIN", 1)
+    monkeypatch.delattr(kernels, "ThreadPoolExecutor")
+    assert torch.get_num_threads() == 1
+    kernels.solve_rankings(torch.randn(9, 9), torch.ones(9, 9), TASKS["ap"].metric.weights(torch.ones(9, 9)))
+
+
+# ---------------------------------------------------------------------------------------------- the cache on disk
+
+FIRST_CALL = """
+import torch
+import directloss as dl
+from directloss.kernels import compiled
+
+torch.manual_seed(0)
+scores = torch.randn(64, requires_grad=True)
+dl.DirectLoss("ap")(scores, (torch.arange(64) % 5 == 0).long()).backward()
+stats = compiled.solve.stats
+print(scores.grad.double().abs().sum().item(), sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
+"""
+
+
+def _start(cache: Path) -> subprocess.Popen[str]:
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
+    return subprocess.Popen([sys.executable, "-c", FIRST_CALL], env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def _report(process: subprocess.Popen[str]) -> list[str]:
+    said, _ = process.communicate()
+    assert process.returncode == 0
+    return said.split()
+
+
+def test_processes_that_start_together_fill_one_cache(tmp_path: Path) -> None:
+    together = [_start(tmp_path), _start(tmp_path)]
+    (first, *_), (second, *_) = [_report(process) for process in together]
+    assert _report(_start(tmp_path)) == [first, "1", "0"] == [second, "1", "0"]
+
+
+def test_kernels_compile_without_a_place_to_keep_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    from directloss.kernels import compiled
+
+    def read_only(*_: object, **__: object) -> None:
+        raise PermissionError("read-only file system")
+
+    def double(number: int) -> int:
+        return 2 * number
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", read_only)  # with which numba looks for a place to write to
+    doubled = compiled.kernel(double)
+    assert doubled(4) == 8
+    assert doubled.stats.cache_path is None

@@ -22,21 +22,21 @@ MAY_IMPORT: dict[str, set[str]] = {
     "_dynamo": set(),
     "_gradient": {"_checks"},
     "kernels": {"_checks", "_dynamo"},
-    "metrics": {"_checks", "_dynamo", "kernels"},
+    "metrics": {"_checks", "kernels"},
     "task": {"_checks"},
     "_registry": {"_checks", "task"},
     "_problem": {"_checks", "_registry", "task"},
-    "_loss": {"_checks", "_dynamo", "_problem", "_registry", "distributed", "task"},
+    "_loss": {"_checks", "_dynamo", "_gradient", "_problem", "_registry", "distributed", "kernels", "task"},
     "epsilon": {"_checks", "_problem"},
     "noise": {"_checks"},
     "direct": {
         "_checks",
-        "_dynamo",
         "_gradient",
         "_loss",
         "_problem",
         "distributed",
         "epsilon",
+        "kernels",
         "noise",
         "task",
     },
@@ -44,7 +44,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tasks": {"_checks", "_registry", "kernels", "metrics", "task"},
     "_uniloss": {
         "_checks",
-        "_dynamo",
         "_gradient",
         "_loss",
         "_problem",
@@ -57,17 +56,21 @@ MAY_IMPORT: dict[str, set[str]] = {
     "distributed": {"_checks", "_dynamo", "_gradient"},
     "full_batch": {"_checks", "_gradient"},
     "memory": {"_checks", "_dynamo", "_gradient"},
+    "doctor": {"__init__", "kernels"},
+    "averaging": {"_checks", "direct", "task"},
+    "retrieval": {"_checks", "_dynamo", "_loss", "_registry", "direct", "distributed", "task"},
 }  # fmt: skip
 LIBRARY = set(MAY_IMPORT)
-MAY_IMPORT["__init__"] = LIBRARY | {"tabular"}  # for directloss.load, when it is called
+MAY_IMPORT["__init__"] = LIBRARY | {"plot", "tabular"}  # plot and tabular (directloss.load) when they are used
 MAY_IMPORT["integrations"] = LIBRARY | {"__init__"}
-MAY_IMPORT["tabular"] = LIBRARY | {"__init__", "integrations"}
+MAY_IMPORT["plot"] = LIBRARY | {"integrations"}
+MAY_IMPORT["tabular"] = LIBRARY | {"__init__", "integrations", "plot"}
 MAY_IMPORT["cli"] = LIBRARY | {"__init__", "integrations", "tabular"}
-MAY_IMPORT["__main__"] = {"cli"}
+MAY_IMPORT["__main__"] = {"__init__", "cli", "doctor"}
 
 # What the library itself may need; everything else belongs to rooms that are extras.
 PACKAGES = {"numba", "numpy", "scipy", "torch"}
-WITH_EXTRAS = {"cli", "integrations", "tabular"}
+WITH_EXTRAS = {"cli", "integrations", "plot", "tabular"}
 
 # The papers may use the whole library, but reports know stored records alone, and an experiment declares: it has no
 # training loop and no loss.

@@ -18,11 +18,13 @@ from directloss._errors import DirectLossError, DirectLossWarning
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from directloss import metrics, relaxation, tasks
+    from directloss import metrics, plot, relaxation, tasks
     from directloss._uniloss import Anchoring, Refactoring, UniLoss, uniloss
+    from directloss.averaging import AveragedLoss
     from directloss.direct import DirectLoss, direct_loss
     from directloss.full_batch import full_batch_step
     from directloss.memory import ScoreMemory
+    from directloss.retrieval import RetrievalLoss
     from directloss.surrogates import HingeLoss, PerceptronLoss, hinge_loss, perceptron_loss
     from directloss.tabular.model import Model
     from directloss.task import Task
@@ -31,12 +33,14 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Anchoring",
+    "AveragedLoss",
     "DirectLoss",
     "DirectLossError",
     "DirectLossWarning",
     "HingeLoss",
     "PerceptronLoss",
     "Refactoring",
+    "RetrievalLoss",
     "ScoreMemory",
     "Task",
     "UniLoss",
@@ -46,6 +50,7 @@ __all__ = [
     "load",
     "metrics",
     "perceptron_loss",
+    "plot",
     "relaxation",
     "tasks",
     "uniloss",
@@ -55,10 +60,12 @@ __all__ = [
 # first used. The block above tells type checkers the same.
 _HOMES = {
     "Anchoring": "_uniloss",
+    "AveragedLoss": "averaging",
     "DirectLoss": "direct",
     "HingeLoss": "surrogates",
     "PerceptronLoss": "surrogates",
     "Refactoring": "_uniloss",
+    "RetrievalLoss": "retrieval",
     "ScoreMemory": "memory",
     "Task": "task",
     "UniLoss": "_uniloss",
@@ -68,7 +75,7 @@ _HOMES = {
     "perceptron_loss": "surrogates",
     "uniloss": "_uniloss",
 }
-_MODULES = ("metrics", "relaxation", "tasks")
+_MODULES = ("metrics", "plot", "relaxation", "tasks")
 
 if not TYPE_CHECKING:  # or else a type checker would believe in any name
 

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import sys
 
+import directloss
+
 
 def main() -> None:
     """Run the command, or say in one line that its packages are missing."""
+    if sys.argv[1:] == ["--version"]:  # these two work without the extra `fit`
+        print(f"directloss {directloss.__version__}")
+        return
+    if sys.argv[1:] == ["doctor"]:
+        from directloss.doctor import main as diagnose
+
+        sys.exit(diagnose())
     try:
         from directloss.cli import main as run
     except ModuleNotFoundError as error:

@@ -32,6 +32,16 @@ IGNORE = -1
 REDUCTIONS = ("mean", "sum", "none")
 
 
+NO_FLOAT64 = {"mps"}
+"""Devices that have no float64."""
+
+
+def precise(tensor: Tensor, device: torch.device | None = None) -> Tensor:
+    """A tensor in float64, or in float32 where the device has no such thing; on another device if one is given."""
+    device = tensor.device if device is None else device
+    return tensor.to(device=device, dtype=torch.float32 if device.type in NO_FLOAT64 else torch.float64)
+
+
 def check_scores(scores: object, event_dims: int, shape_words: str) -> Tensor:
     """Scores are a non-empty real floating-point tensor with at least ``event_dims`` dimensions."""
     if not isinstance(scores, Tensor):
@@ -107,12 +117,12 @@ def check_mask(mask: object, shape: torch.Size, what: str) -> Tensor:
     return mask
 
 
-def check_weight(weight: object, shape: torch.Size, what: str) -> Tensor:
+def check_weight(weight: object, shape: torch.Size, what: str, check_values: bool = True) -> Tensor:
     """Finite weights that are not negative, one for each problem or each item."""
     weight = check_tensor("weight", weight)
     if weight.shape != shape:
         fail("weight", f"must hold one weight per {what}, shape {tuple(shape)}", f"of shape {tuple(weight.shape)}")
-    if not bool((torch.isfinite(weight) & (weight >= 0)).all()):
+    if check_values and not bool((torch.isfinite(weight) & (weight >= 0)).all()):
         fail("weight", "must be finite and not negative", f"{weight.min().item()} at the least")
     return weight
 
@@ -124,7 +134,7 @@ def check_generator(generator: object) -> torch.Generator | None:
     return generator
 
 
-def check_epsilon(epsilon: object, shape: torch.Size | None = None) -> float | Tensor | None:
+def check_epsilon(epsilon: object, shape: torch.Size | None = None, check_values: bool = True) -> float | Tensor | None:
     """A positive finite number, or a tensor of them that broadcasts to ``shape``; "auto" is returned as None."""
     if isinstance(epsilon, str):
         if epsilon != "auto":
@@ -134,7 +144,7 @@ def check_epsilon(epsilon: object, shape: torch.Size | None = None) -> float | T
         epsilon = epsilon.detach()
         if not epsilon.is_floating_point():
             fail("epsilon", "must be a number or a floating-point tensor", f"a tensor of {epsilon.dtype}")
-        if not bool((torch.isfinite(epsilon) & (epsilon > 0)).all()):
+        if check_values and not bool((torch.isfinite(epsilon) & (epsilon > 0)).all()):
             fail("epsilon", "must be positive and finite", epsilon)
         if shape is None:
             return epsilon

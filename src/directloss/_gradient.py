@@ -1,15 +1,17 @@
 """Known values with known gradients: the one place where autograd meets what was computed without it.
 
 A loss of this library knows its value (the task loss) and its gradient (two inferences) separately. Here they are put
-together: in eager mode (`attach`, `with_value`), computed only if asked for (`deferred`), and inside the transforms of
-``torch.func`` (`transformable`).
+together: in eager mode (`attach`, `with_value`), computed only if asked for (`deferred`), and, inside the graphs of
+``torch.compile`` and the transforms of ``torch.func``, as the operator ``directloss::loss`` (`through_operator`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache, wraps
-from typing import Any, NoReturn, ParamSpec
+import itertools
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -18,28 +20,33 @@ from torch._C import _functorch
 from directloss._checks import DirectLossError, fail
 
 Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 
 def attach(value: Tensor, scores: Tensor, slope: Tensor) -> Tensor:
     """Losses ``value`` of shape ``b`` whose gradient with respect to ``scores`` is ``slope``."""
-    return with_value(carrier(scores, slope, value.dim()), value)
+    return with_value(carrier(scores, slope, tuple(range(value.dim(), scores.dim()))), value)
 
 
-def carrier(scores: Tensor, slope: Tensor, batch_dims: int) -> Tensor:
-    """One number per problem with the gradient ``slope``, in the type of the slope; its own value means nothing.
-
-    Slopes that the type of the scores cannot hold are cut to its largest number. What the backward pass makes of them
-    is not: a scaled loss may overflow, and a ``GradScaler`` waits for that.
-    """
+def carrier(scores: Tensor, slope: Tensor, inside: tuple[int, ...]) -> Tensor:
+    """Sums over the dimensions ``inside`` whose gradient is ``slope``, in its type; their own value means nothing."""
     wide = scores.to(slope.dtype)  # half precision only at the very end, where backward undoes this
-    if scores.dtype != slope.dtype:
-        most = largest_slope(scores.dtype)
-        slope = slope.clamp(-most, most)
-    if wide.dim() == 1 and batch_dims == 0:
+    slope = fitting(slope, scores.dtype)
+    if wide.dim() == 1 and inside:
         return torch.dot(wide, slope)
     product = wide * slope
-    inside = tuple(range(batch_dims, product.dim()))
     return product.sum(inside) if inside else product
+
+
+def fitting(slope: Tensor, kind: torch.dtype) -> Tensor:
+    """A slope cut to the largest that scores of this type can hold.
+
+    What the backward pass makes of it is not: a scaled loss may overflow, and a ``GradScaler`` waits for that.
+    """
+    if slope.dtype == kind:
+        return slope
+    most = largest_slope(kind)
+    return slope.clamp(-most, most)
 
 
 @lru_cache
@@ -81,6 +88,45 @@ class _Deferred(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
         return _only_first(upstream * ctx.slope(), *ctx.saved_tensors), None, None
+
+
+# ---------------------------------------------------------------------- on the host
+
+
+def on_host(
+    loss: Callable[..., Tensor], scores: Tensor, others: Sequence[Tensor | None], inside: tuple[int, ...]
+) -> Tensor:
+    """``loss(scores, *others)``, computed on the CPU: everything goes there at once, value and gradient come back.
+
+    ``inside`` are the dimensions of the scores that hold one problem.
+    """
+    needed = torch.is_grad_enabled() and scores.requires_grad
+    leaf, *rest = fetch([scores.detach(), *others])
+    assert leaf is not None
+    leaf = leaf.to(torch.promote_types(leaf.dtype, torch.float32)).requires_grad_(needed)
+    value = loss(leaf, *rest)
+    if not needed:
+        return value.to(scores.device, non_blocking=True)
+    (slope,) = torch.autograd.grad(value.sum(), leaf)
+    value, slope = (part.detach().to(scores.device, non_blocking=True) for part in (value, slope))
+    return with_value(carrier(scores, slope, inside if value.dim() else tuple(range(scores.dim()))), value)
+
+
+def fetch(tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """Copies on the CPU, or the tensors themselves if they are there; one wait for all of them."""
+    copies = [None if one is None else one.to("cpu", non_blocking=True) for one in tensors]  # into pinned memory
+    for device in {one.device for one in tensors if one is not None and one.device.type != "cpu"}:
+        wait_for(device)
+    return copies
+
+
+def wait_for(device: torch.device) -> None:
+    """Until all that was asked of a device so far is done."""
+    module = torch.get_device_module(device)
+    if hasattr(module, "current_stream"):
+        module.current_stream().synchronize()
+    else:
+        module.synchronize()
 
 
 # ---------------------------------------------------------------------- no second derivatives
@@ -135,52 +181,219 @@ def refuse_second_of(scores: object) -> None:
         raise DirectLossError(NO_SECOND)
 
 
-# ---------------------------------------------------------------------- torch.func
+# ---------------------------------------------------------------------- graphs and transforms
 
 
-def transformable(loss: Callable[Arguments, Tensor]) -> Callable[Arguments, Tensor]:
-    """Make a loss whose first argument is the scores work inside ``torch.func.grad`` and its kind; `vmap` is refused.
+class Operable(Protocol):
+    """A loss module, as the operator sees it."""
 
-    Inside a transform tensors are wrapped, while inference reads values. So value and gradient are computed outside,
-    from what is inside the wrappers, and handed to the transform as an expression that it can differentiate. The
-    private names used here are those that PyTorch itself uses for ``autograd.Function``.
+    key: str
+    """What `enroll` returned."""
+    reduction: str
+
+    def plain_loss(
+        self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, **changed: Any
+    ) -> Tensor:
+        """The loss of ordinary tensors, with some settings changed."""
+
+    def places(self, dims: int) -> tuple[int, ...]:
+        """Which of the ``dims`` dimensions of the scores hold one problem."""
+
+    def learned(self) -> dict[str, Tensor]:
+        """The tensors of its task that get gradients as well, by the path to their attribute."""
+
+
+_numbers = itertools.count()
+_operable: WeakValueDictionary[str, Operable] = WeakValueDictionary()
+_kept: dict[tuple[Any, ...], Operable] = {}
+CONSTANTS = (str, int, float, tuple, list, type(None))
+"""Settings that are equal if they read the same; others, such as tasks, are kept and known by their identity."""
+
+
+def enroll(module: Operable) -> str:
+    """The key by which the operator finds a module while it lives: a graph can hold strings, but no modules."""
+    key = f"{type(module).__name__} {next(_numbers)}"
+    _operable[key] = module
+    return key
+
+
+def traced() -> bool:
+    """Whether ``torch.compile`` or ``torch.export`` records this call, or ``torch.func`` transforms it."""
+    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+
+
+def _constant(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """As ``torch._dynamo.assume_constant_result``: graphs hold the result. Without the import, which is slow."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+@_constant
+def keep(make: Callable[..., Any], *settings: Any) -> str:
+    """The key of ``make(*settings)``, which is made once and kept for the graphs that call it."""
+    named = (make, *(repr(one) if isinstance(one, CONSTANTS) else id(one) for one in settings))
+    if named not in _kept:
+        _kept[named] = make(*settings)
+    return _kept[named].key
+
+
+@_constant
+def _places(key: str, dims: int) -> tuple[int, ...]:
+    return _operable[key].places(dims)
+
+
+@_constant
+def learned_paths(key: str) -> tuple[str, ...]:
+    """Where a loss's task has tensors that get gradients."""
+    return tuple(_operable[key].learned())
+
+
+def reach(owner: Any, path: str) -> Tensor:
+    """The tensor at the end of a path of attributes."""
+    for name in path.split("."):
+        owner = getattr(owner, name)
+    tensor: Tensor = owner
+    return tensor
+
+
+def through_operator(
+    key: str,
+    scores: Tensor,
+    target: Tensor,
+    mask: Tensor | None,
+    weight: Tensor | None,
+    parts: list[Tensor],
+    epsilon: Tensor | None = None,
+) -> Tensor:
+    """The loss of a module inside a graph or a transform. In a graph values are not checked.
+
+    ``parts`` are the tensors of `learned_paths`; ``epsilon`` takes the place of the module's.
     """
-
-    @wraps(loss)
-    def either(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Tensor:
-        if not torch._C._are_functorch_transforms_active():
-            return loss(*args, **kwargs)
-        return _transformed(loss, args, kwargs)
-
-    return either
-
-
-def _transformed(loss: Callable[..., Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
-
-    given = dict(zip(("scores", "target", "task"), args, strict=False)) | kwargs
-    scores = given.get("scores")
-    options = {name: _inside(name, value) for name, value in given.items()}
-    _refuse_wrapped_parts(given.get("task"))
-    if not isinstance(scores, Tensor):
-        return loss(**options)  # which raises the right error
-    with temporarily_clear_interpreter_stack(), torch.enable_grad():
-        leaf = options["scores"].detach().requires_grad_()
-        found = loss(**{**options, "scores": leaf})
-        (slope,) = torch.autograd.grad(found.sum(), leaf)
-        found = found.detach()
-    # The scores minus themselves are 0, and their derivative is the gradient.
-    moved: Tensor = slope * (scores - scores.detach())
-    if found.dim() == 0:
-        return found + moved.sum()
-    if found.dim() == moved.dim():  # each score is a problem of its own
-        return found + moved
-    inside = options.get("dim")
-    return found + moved.sum(tuple(range(found.dim(), moved.dim())) if inside is None else inside)
+    transformed, compiling = torch._C._are_functorch_transforms_active(), torch.compiler.is_compiling()
+    if weight is not None and weight.requires_grad:
+        fail("weight", "must not require gradients inside of graphs and transforms", "one that does", "Detach it.")
+    needed = torch.is_grad_enabled() and (transformed or scores.requires_grad or any(p.requires_grad for p in parts))
+    value: Tensor
+    if not transformed:
+        value, _, _ = loss_operator(scores, target, mask, weight, epsilon, parts, key, needed, not compiling)
+        return value
+    # A transform cannot differentiate an operator, but it can differentiate this: the scores minus themselves are 0,
+    # and their derivative is the slope. Where the slope is 0 the scores may be anything, such as padding.
+    fixed = scores.detach()
+    value, slope, _ = loss_operator(fixed, target, mask, weight, epsilon, parts, key, needed, not compiling)
+    if not needed:
+        return value
+    moved: Tensor = slope * torch.where(slope != 0, scores - fixed, 0.0)
+    if value.dim() == 0:
+        return value + moved.sum()
+    inside = _places(key, scores.dim())
+    return value + (moved.sum(inside) if inside else moved)
 
 
-def _refuse_wrapped_parts(task: object) -> None:
-    """A task's own tensors are not differentiated here, and a gradient of zero would be wrong."""
+@torch.library.custom_op("directloss::loss", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,))
+def loss_operator(
+    scores: Tensor,
+    target: Tensor,
+    mask: Tensor | None,
+    weight: Tensor | None,
+    epsilon: Tensor | None,
+    parts: list[Tensor],
+    key: str,
+    gradient: bool,
+    check_values: bool,
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Value and gradient of the loss module ``key``, the gradient with respect to the scores and to the parts.
+
+    The gradient is in float32 or wider, and has no elements if it is not asked for.
+    """
+    module = _found(key)
+    changed: dict[str, Any] = {} if check_values else {"check_values": False}
+    if epsilon is not None:
+        changed["epsilon"] = epsilon
+    leaf = scores.detach().to(torch.promote_types(scores.dtype, torch.float32))
+    if not gradient:
+        with torch.no_grad():
+            value = module.plain_loss(leaf, target, mask, weight, **changed)
+        return value.clone(), leaf.new_empty(0), [part.new_empty(0) for part in parts]
+    # Operators run below autograd; here it is needed, for the leaf and for nothing outside.
+    with torch._C._PreserveDispatchKeyGuard(), torch.enable_grad():
+        torch._C._dispatch_tls_set_dispatch_key_excluded(torch._C.DispatchKey.AutogradFunctionality, False)
+        leaf = leaf.detach().requires_grad_()
+        value = module.plain_loss(leaf, target, mask, weight, **changed)
+        wanted = [leaf, *module.learned().values()]
+        slope, *slopes = torch.autograd.grad(value.sum(), wanted, allow_unused=True, materialize_grads=True)
+    slope = fitting(slope, scores.dtype)
+    return value.detach().clone(), slope.contiguous(), [one.contiguous() for one in slopes]
+
+
+def _found(key: str) -> Operable:
+    if key not in _operable:
+        raise DirectLossError(
+            f"The loss {key!r} that this graph calls is not alive in this process. Keep the loss module as long as the "
+            "graph; a graph loaded from a file needs the process that exported it."
+        )
+    return _operable[key]
+
+
+@loss_operator.register_fake
+def _(
+    scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, epsilon: Tensor | None,
+    parts: list[Tensor], key: str, gradient: bool, check_values: bool,
+) -> tuple[Tensor, Tensor, list[Tensor]]:  # fmt: skip
+    module, kind = _found(key), torch.promote_types(scores.dtype, torch.float32)
+    shape: list[int] = []
+    if module.reduction == "none":
+        inside = module.places(scores.dim())
+        shape = [size for place, size in enumerate(scores.shape) if place not in inside]
+    value = scores.new_empty(shape, dtype=kind)
+    if not gradient:
+        return value, scores.new_empty(0, dtype=kind), [part.new_empty(0) for part in parts]
+    return value, scores.new_empty(scores.shape, dtype=kind), [part.new_empty(part.shape) for part in parts]
+
+
+def _keep_slopes(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, list[Tensor]]) -> None:
+    scores, key, (value, slope, slopes) = inputs[0], inputs[6], output
+    ctx.save_for_backward(slope, *slopes)
+    ctx.kind, ctx.kinds = scores.dtype, [part.dtype for part in inputs[5]]
+    ctx.inside = _found(key).places(scores.dim()) if value.dim() else ()
+
+
+def _from_slopes(ctx: Any, upstream: Tensor, *_: Any) -> tuple[Any, ...]:
+    """Each score belongs to one problem; the parts belong to all of them, so only the sum of the losses has theirs."""
+    slope, *slopes = ctx.saved_tensors
+    wide = upstream
+    for place in ctx.inside:
+        wide = wide.unsqueeze(place)
+    if slopes and upstream.dim():
+        rule = 'must be "mean" or "sum" inside of graphs for a task that learns'
+        fail("reduction", rule, "none", "Or take the gradient outside of torch.compile.")
+    found = [(upstream * one).to(kind) for one, kind in zip(slopes, ctx.kinds, strict=True)]
+    return (wide * slope).to(ctx.kind), None, None, None, None, found, None, None, None
+
+
+loss_operator.register_autograd(_from_slopes, setup_context=_keep_slopes)
+
+
+@loss_operator.register_vmap
+def _(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[Any, Any]:
+    """One call after the other, as in a loop; for speed, give the losses leading dimensions and reduction="none"."""
+    parts = inputs[5]
+    if any(place is not None for place in in_dims[5]):
+        fail("task", "must hold ordinary tensors", "one that is mapped over by torch.vmap")
+
+    def problem(index: int) -> list[Any]:
+        return [
+            value.select(place, index) if isinstance(place, int) and isinstance(value, Tensor) else value
+            for value, place in zip(inputs, in_dims, strict=True)
+        ]
+
+    values, slopes, of_parts = zip(*(loss_operator(*problem(index)) for index in range(info.batch_size)), strict=True)
+    stacked = [torch.stack(some) for some in zip(*of_parts, strict=True)] if parts else []
+    return (torch.stack(values), torch.stack(slopes), stacked), (0, 0, [0] * len(stacked))
+
+
+def refuse_wrapped(task: object) -> None:
+    """A task's own tensors are not differentiated by transforms, and a gradient of zero would be wrong."""
     for name, part in getattr(task, "__dict__", {}).items():
         if isinstance(part, Tensor) and _functorch.is_functorch_wrapped_tensor(part):
             fail(
@@ -189,17 +402,3 @@ def _refuse_wrapped_parts(task: object) -> None:
                 f"{task!r} whose {name!r} is being differentiated",
                 "Use loss.backward() or torch.autograd.grad for what a task has learned.",
             )
-
-
-def _inside(argument: str, value: Any) -> Any:
-    """What is inside the wrappers of the transforms, if it is a tensor."""
-    while isinstance(value, Tensor) and _functorch.is_functorch_wrapped_tensor(value):
-        if _functorch.is_batchedtensor(value):
-            fail(
-                argument,
-                "must be an ordinary tensor",
-                "mapped over by torch.vmap",
-                'The losses take whole batches: give them leading dimensions, and reduction="none".',
-            )
-        value = _functorch.get_unwrapped(value)
-    return value

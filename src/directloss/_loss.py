@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial, wraps
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from directloss._checks import REDUCTIONS, check_choice, check_epsilon, fail, remembering
+from directloss._checks import REDUCTIONS, check_choice, check_epsilon, check_sign, fail, remembering
 from directloss._dynamo import outside_graphs
+from directloss._gradient import (
+    enroll,
+    keep,
+    learned_paths,
+    on_host,
+    reach,
+    refuse_wrapped,
+    through_operator,
+    traced,
+)
 from directloss._problem import Dim
 from directloss._registry import as_task
 from directloss.distributed import Gather, Shards, check_gather, drawing_from, exchange, failing_together
+from directloss.kernels import use, way, works_here
 from directloss.task import Task
 
 
@@ -30,24 +43,50 @@ class LossModule(nn.Module):
         self.check_values = check_values
         self.gather = check_gather(gather)
         self._told: set[str] = set()
+        self.key = enroll(self)
 
     @abstractmethod
-    def loss(self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None) -> Tensor:
-        """The loss of a batch that lies on this process."""
+    def loss(
+        self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, **changed: Any
+    ) -> Tensor:
+        """The loss of a batch that lies on this process, with some settings changed."""
 
     @abstractmethod
     def joins_items(self, dims: int) -> bool:
         """Whether the first of ``dims`` dimensions of the scores holds the items of one problem, not the problems."""
 
-    @outside_graphs
+    @abstractmethod
+    def places(self, dims: int) -> tuple[int, ...]:
+        """Which of the ``dims`` dimensions of the scores hold one problem."""
+
+    def learned(self) -> dict[str, Tensor]:
+        """Tensors of the task that get gradients as well, by the path to their attribute."""
+        return {}
+
     def forward(
         self, scores: Tensor, target: Tensor, mask: Tensor | None = None, weight: Tensor | None = None
     ) -> Tensor:
         """The loss of a batch, with ``gather`` that of the batch of all processes."""
+        if self.gather is False and traced() and are_tensors(scores, target, mask, weight):
+            return self._traced_loss(scores, target, mask, weight)
+        return self._eager_loss(scores, target, mask, weight)
+
+    def _traced_loss(self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None) -> Tensor:
+        return through_operator(self.key, scores, target, mask, weight, [])
+
+    @outside_graphs
+    def _eager_loss(self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None) -> Tensor:
+        if self.gather is False:
+            return self.plain_loss(scores, target, mask, weight)
         with remembering(self._told):
-            if self.gather is False:
-                return self.loss(scores, target, mask, weight)
             return self._gathered_loss(scores, target, mask, weight)
+
+    def plain_loss(
+        self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, **changed: Any
+    ) -> Tensor:
+        """`loss`, which repeats no warning."""
+        with remembering(self._told):
+            return self.loss(scores, target, mask, weight, **changed)
 
     def _gathered_loss(self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None) -> Tensor:
         parts = {"scores": scores, "target": target, "mask": mask, "weight": weight}
@@ -81,6 +120,10 @@ class LossModule(nn.Module):
         """Without the generator, which cannot be pickled: a copy of the loss draws from the global one."""
         return {**self.__dict__, "generator": None}
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self.key = enroll(self)  # a copy is another module
+
 
 class TaskLoss(LossModule):
     """A loss of a task, with or without an epsilon."""
@@ -112,6 +155,18 @@ class TaskLoss(LossModule):
         chosen = {"reduction": self.reduction, "dim": self.dim, "check_values": self.check_values}
         return chosen if self.epsilon is None else {**chosen, "epsilon": self.epsilon}
 
+    def places(self, dims: int) -> tuple[int, ...]:
+        return named_places(self.dim, self.task.event_dims, dims)
+
+    def learned(self) -> dict[str, Tensor]:
+        return dict(_learned(self.task))
+
+    def _traced_loss(self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None) -> Tensor:
+        if not torch.compiler.is_compiling():
+            refuse_wrapped(self.task)
+        parts = [reach(self.task, path) for path in learned_paths(self.key)]
+        return through_operator(self.key, scores, target, mask, weight, parts)
+
     def joins_items(self, dims: int) -> bool:
         first = dims <= self.task.event_dims if self.dim is None else names_first(self.dim, dims)
         if first and (self.task.event_dims, self.task.target_dims) != (1, 1):
@@ -122,6 +177,93 @@ class TaskLoss(LossModule):
                 "Use scores.unsqueeze(0) and target.unsqueeze(0) for a single problem.",
             )
         return first
+
+
+def traced_loss(
+    make: Callable[..., TaskLoss], settings: tuple[Any, ...], task: Any, scores: Tensor, target: Tensor,
+    mask: Tensor | None, weight: Tensor | None, epsilon: object = None,
+) -> Tensor:  # fmt: skip
+    """The loss of a function inside a graph or a transform: that of the module ``make(task, epsilon, *settings)``."""
+    # A number is a setting of the module, a tensor an input of the graph.
+    size, given = (1.0, epsilon) if isinstance(epsilon, Tensor) else (epsilon, None)
+    if not (torch.compiler.is_compiling() and are_tensors(scores, target, mask, weight)):
+        module = make(task, size if given is None else epsilon, *settings)
+        result: Tensor = module(scores, target, mask, weight)
+        return result
+    key = keep(make, task, size, *settings)
+    own = isinstance(task, Task)
+    parts = [reach(task, path if own else path.removeprefix("inner.")) for path in learned_paths(key)]
+    return through_operator(key, scores, target, mask, weight, parts, given)
+
+
+def hosted(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Let a loss of ordinary tensors run on the CPU where that is the best way (`directloss.kernels.way`)."""
+
+    @wraps(loss)
+    def either(scores: Tensor, target: Tensor, task: Any, **options: Any) -> Tensor:
+        if not are_tensors(scores, target, None, None) or works_here(scores):
+            return loss(scores, target, task, **options)
+        task = as_task(task)
+        inside = named_places(options["dim"], task.event_dims, scores.dim())
+        advise = partial(_advised_way, task, scores, target, inside, options)
+        if way(scores.device, advise) != "host" or advise() is None:
+            return loss(scores, target, task, **options)
+        moved = [name for name, value in options.items() if isinstance(value, Tensor)]
+        seed = _seed(options.get("generator"), scores)
+
+        def there(scores: Tensor, target: Tensor, seed: Tensor | None, *rest: Tensor) -> Tensor:
+            changed: dict[str, Any] = dict(zip(moved, rest, strict=True))
+            if seed is not None:
+                changed["generator"] = torch.Generator().manual_seed(int(seed))
+            with use("compiled"):
+                return loss(scores, target, task, **{**options, **changed})
+
+        return on_host(there, scores, [target, seed, *(options[name] for name in moved)], inside)
+
+    return either
+
+
+def _advised_way(task: Task, scores: Tensor, target: Tensor, inside: tuple[int, ...], options: Any) -> str | None:
+    weight = options["weight"]
+    if isinstance(weight, Tensor) and task.target_dims and weight.dim() == target.dim():
+        return "host"  # the items have weights
+    advised = task.advised_way(
+        math.prod(scores.shape[place] for place in inside), check_sign(options.get("sign", 1), task.advised_sign)
+    )
+    # Hinge and perceptron, which take no sign, have no dense form.
+    return "host" if advised is not None and "sign" not in options else advised
+
+
+def _seed(generator: torch.Generator | None, scores: Tensor) -> Tensor | None:
+    """Of the draws on the host, from a generator that is not there."""
+    if generator is None or generator.device.type == "cpu":
+        return None
+    return torch.randint(2**62, (), generator=generator, device=scores.device)
+
+
+def are_tensors(scores: object, target: object, mask: object, weight: object) -> bool:
+    """Whether the arguments have the types that they must have."""
+    given = isinstance(scores, Tensor) and isinstance(target, Tensor)
+    return given and (mask is None or isinstance(mask, Tensor)) and (weight is None or isinstance(weight, Tensor))
+
+
+def named_places(dim: Dim | None, event_dims: int, dims: int) -> tuple[int, ...]:
+    """The dimensions that ``dim`` names, out of ``dims``; the last ``event_dims`` if it names none. Ascending."""
+    if dim is None:
+        return tuple(range(max(dims - event_dims, 0), dims))
+    return tuple(sorted(place % dims for place in ([dim] if isinstance(dim, int) else dim)))
+
+
+def _learned(task: Any) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of a task that require gradients: its attributes, and the parameters of its modules."""
+    if isinstance(task, nn.Module):
+        yield from ((name, part) for name, part in task.named_parameters() if part.requires_grad)
+    for name, part in getattr(task, "__dict__", {}).items():
+        if isinstance(part, Tensor):
+            if part.requires_grad:
+                yield name, part
+        elif isinstance(part, nn.Module) or name == "inner":
+            yield from ((f"{name}.{path}", tensor) for path, tensor in _learned(part))
 
 
 def names_first(dim: Dim, dims: int) -> bool:

@@ -17,6 +17,7 @@ from directloss._checks import (
     check_tensor,
     check_weight,
     fail,
+    precise,
     warn_once,
 )
 from directloss._registry import as_task
@@ -44,6 +45,8 @@ class Problem(NamedTuple):
     """Whether the values are still to be looked at."""
     shown: Tensor | None = None
     """Which problems are no padding and have a weight, shape ``b``; None for all of them."""
+    padded: bool = False
+    """Whether there is a mask over items."""
     given: torch.dtype | None = None
     """The type of the user's scores, which the gradient is returned in; None where ``scores`` has it."""
 
@@ -76,30 +79,34 @@ class Problem(NamedTuple):
             shape = tuple(self.batch_shape)
             fail(what, f"must return one number per problem, shape {shape}", f"of shape {tuple(values.shape)}")
 
-    def reduce(self, losses: Tensor, reduction: str, counted: Tensor | None) -> Tensor:
+    def reduce(self, losses: Tensor, reduction: str, counted: Tensor | None, warn: bool = True) -> Tensor:
         """Mean, sum, or nothing, over the problems that count; in the type of the scores, or float32 for half
         precision.
         """
-        return reduce(losses.to(result_type(self.scores)), reduction, self.weight, counted, self.task, UNRANKED)
+        return reduce(losses.to(result_type(self.scores)), reduction, self.weight, counted, self.task, UNRANKED, warn)
 
 
 UNRANKED = "for a ranking: no relevant or no irrelevant item that counts"
 
 
 def reduce(
-    losses: Tensor, reduction: str, weight: Tensor | None, counted: Tensor | None, under: object, why: str
-) -> Tensor:
+    losses: Tensor, reduction: str, weight: Tensor | None, counted: Tensor | None, under: object, why: str,
+    warn: bool = True,
+) -> Tensor:  # fmt: skip
     """Mean, sum, or nothing, over the problems that have a weight and count; None for all of them.
 
-    ``under`` and ``why`` are for the warning of problems that do not count.
+    ``under`` and ``why`` are for the warning of problems that do not count, which costs a synchronisation.
     """
-    missing = 0 if counted is None else counted.numel() - int(counted.sum())
+    if not warn and counted is not None and counted.dim() == 0 and weight is None:
+        return losses  # 0, if the only problem does not count
+    missing = 0 if counted is None or not warn else counted.numel() - int(counted.sum())
     if counted is not None and missing:
         warn_once(
             f"uncounted {under!r}",
             f"{missing} of {counted.numel()} problems have no loss under {under!r} ({why}). They have loss 0, "
             "gradient 0 and no part in the mean.",
         )
+    if counted is not None and (missing or not warn):
         weight = counted.to(losses.dtype) if weight is None else counted.to(losses.dtype) * weight
     if weight is None:
         if reduction == "none" or losses.dim() == 0:
@@ -110,9 +117,8 @@ def reduce(
     total = (losses * weight).sum()
     if reduction == "sum":
         return total
-    mass = weight.sum()
     # A batch in which nothing counts has the loss 0, not 0 / 0.
-    return total / torch.where(mass > 0, mass, torch.ones_like(mass))
+    return total / weight.sum().clamp(min=torch.finfo(weight.dtype).tiny)
 
 
 def result_type(scores: Tensor) -> torch.dtype:
@@ -140,7 +146,7 @@ def prepare(
         fail("target", "must hold real labels", target.dtype)
     if target.dtype in SIGNED:
         target = target.to(SIGNED[target.dtype])
-    shown = None
+    shown, asked = None, check_values
     batch_shape = scores.shape[: scores.dim() - task.event_dims]
     item_weight: Tensor | None = None
     if weight is not None:
@@ -148,7 +154,7 @@ def prepare(
         if weight.shape != batch_shape and weight.shape == target.shape:
             weight, item_weight = None, weight
         else:
-            scores, weight, shown = weigh(scores, weight, task.event_dims)
+            scores, weight, shown = weigh(scores, weight, task.event_dims, check_values)
     if mask is not None:
         scores, target, mask = _blank_padding(task, scores, target, mask)
         if not task.padding_label:
@@ -156,22 +162,22 @@ def prepare(
             task.check(scores, target, check_values)
             check_values = False
     if item_weight is not None:
-        task = _weigh_items(task, item_weight, mask, batch_shape)
+        task = _weigh_items(task, item_weight, mask, batch_shape, asked)
     if mask is not None:
         if task.target_dims == 0:
             hidden = mask.to(result_type(scores))
             weight, shown = hidden if weight is None else hidden * weight, mask if shown is None else mask & shown
         else:
             target = torch.where(mask, target, IGNORE)
-    return Problem(task, scores, target, weight, check_values, shown)
+    return Problem(task, scores, target, weight, check_values, shown, padded=mask is not None)
 
 
-def _weigh_items(task: Task, weight: Tensor, mask: Tensor | None, batch_shape: torch.Size) -> Task:
+def _weigh_items(task: Task, weight: Tensor, mask: Tensor | None, batch_shape: torch.Size, check_values: bool) -> Task:
     """The task for items with weights, if it knows such a thing. Padding weighs nothing."""
-    weight = weight.detach().double()
+    weight = precise(weight.detach())
     if mask is not None:
         weight = torch.where(mask, weight, 0.0)
-    weighted = task.weighted(check_weight(weight, weight.shape, "item"))
+    weighted = task.weighted(check_weight(weight, weight.shape, "item", check_values))
     if weighted is None:
         fail(
             "weight",
@@ -217,9 +223,10 @@ def arrange(
     return scores, target, mask, weight
 
 
-def weigh(scores: Tensor, weight: Tensor, event_dims: int) -> tuple[Tensor, Tensor, Tensor]:
+def weigh(scores: Tensor, weight: Tensor, event_dims: int, check_values: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     """Scores (0 in problems without weight, so that nobody looks at them), weights, and which problems have one."""
-    weight = check_weight(weight, scores.shape[: scores.dim() - event_dims], "problem").to(result_type(scores))
+    shape = scores.shape[: scores.dim() - event_dims]
+    weight = check_weight(weight, shape, "problem", check_values).to(result_type(scores))
     shown = weight > 0
     return torch.where(shown.reshape(*shown.shape, *(1,) * event_dims), scores, 0.0), weight, shown
 

@@ -21,13 +21,13 @@ from torch import Tensor
 
 from directloss import epsilon as epsilons
 from directloss._checks import check_count, check_epsilon, check_sign, warn_once
-from directloss._dynamo import outside_graphs
-from directloss._gradient import attach, largest_slope, transformable, with_value
-from directloss._loss import TaskLoss
-from directloss._problem import Dim, Problem, prepare
+from directloss._gradient import attach, largest_slope, traced, with_value
+from directloss._loss import TaskLoss, hosted, traced_loss
+from directloss._problem import Dim, Problem, prepare, result_type
 from directloss.distributed import Gather
+from directloss.kernels import way
 from directloss.noise import Noise, check_noise
-from directloss.task import Solve, Solved, Task
+from directloss.task import Draws, Solve, Solved, Task
 
 WARM_UP = 300
 """How many first training steps of a `DirectLoss` follow the likelihood, which makes progress from any start."""
@@ -64,7 +64,8 @@ def direct_loss(
             follows the noise and the task (`directloss.epsilon`).
         sign: +1 moves away from worse outputs, -1 towards better ones, ``"both"`` takes the mean of the two;
             ``"auto"`` is +1 for rankings and ``"both"`` for everything else.
-        noise: the scale of the noise; ``"auto"`` is 0.5, half a logit. 0 or None adds none.
+        noise: the scale of the noise; ``"auto"`` is 1 for rankings and 0.5 for everything else, in logits, and a tenth
+            of the scores' standard deviation for decisions by costs. 0 or None adds none.
         samples: how many draws are averaged; ``"auto"`` makes 4,096 perturbed scores in all, at least one per score.
         generator: the source of the noise; by default the global one of the scores' device.
         reduction: ``"mean"``, ``"sum"`` or ``"none"`` over the problems of the batch.
@@ -89,33 +90,73 @@ def direct_loss(
         >>> scores.grad
         tensor([ 0.3333, -0.3333,  0.0000])
     """
+    if traced():
+        settings = (sign, noise, samples, generator, reduction, dim, check_values)
+        return traced_loss(_as_module, settings, task, scores, target, mask, weight, epsilon)
     return _loss(
         scores, target, task, epsilon=epsilon, sign=sign, noise=noise, samples=samples, generator=generator,
         warm=False, reduction=reduction, mask=mask, dim=dim, weight=weight, check_values=check_values,
     )  # fmt: skip
 
 
-@outside_graphs
-@transformable
+def _as_module(task: Any, epsilon: Any, sign: Any, noise: Any, samples: Any, generator: Any, reduction: str, dim: Any,
+               check_values: bool) -> DirectLoss:  # fmt: skip
+    return DirectLoss(
+        task, epsilon=epsilon, sign=sign, noise=noise, samples=samples, generator=generator, warm_up=0,
+        reduction=reduction, dim=dim, check_values=check_values,
+    )  # fmt: skip
+
+
+@hosted
 def _loss(
     scores: Tensor, target: Tensor, task: Any, *, epsilon: float | Tensor | str, sign: int | str,
     noise: float | str | None, samples: int | str, generator: torch.Generator | None, warm: bool, reduction: str,
     mask: Tensor | None, dim: Dim | None, weight: Tensor | None, check_values: bool,
 ) -> Tensor:  # fmt: skip
     """`direct_loss`; while ``warm``, with the gradient of the task's likelihood, if it has one."""
-    source = check_noise(noise, samples, generator)
     problem = prepare(
         scores, target, task, reduction=reduction, mask=mask, dim=dim, weight=weight, check_values=check_values
     )
+    source = check_noise(noise, samples, generator, problem.task.advised_noise)
     signs = check_sign(sign, problem.task.advised_sign)
-    given = check_epsilon(epsilon, problem.batch_shape)
-    if source.scale == 0 and not warm and torch.is_grad_enabled() and scores.requires_grad:
+    given = check_epsilon(epsilon, problem.batch_shape, check_values)
+    if isinstance(noise, str) and (own := problem.task.noise_scale(problem.scores.detach())) is not None:
+        source = source._replace(scale=own)
+    if way(scores.device, lambda: problem.task.advised_way(items_of(problem), signs)) == "dense":
+        found = _in_few_operations(problem, given, signs, source, warm)
+    elif source.silent and not warm and torch.is_grad_enabled() and scores.requires_grad:
         found = _in_one_pass(problem, given, signs)
     else:
         found = _solve(problem, 1.0, signs, gradient=False)
         if torch.is_grad_enabled() and (scores.requires_grad or found.learns):
             found = _with_gradient(found, problem, given, signs, source, warm)
-    return problem.reduce(_attached(problem, found), reduction, found.counted)
+    return problem.reduce(_attached(problem, found), reduction, found.counted, warn=check_values)
+
+
+def items_of(problem: Problem) -> int:
+    """How many items one problem has, if they stand in one dimension."""
+    return problem.scores.shape[-1] if problem.task.event_dims == 1 else 1
+
+
+def _in_few_operations(
+    problem: Problem, given: float | Tensor | None, signs: tuple[int, ...], source: Noise, warm: bool
+) -> Found:
+    """Losses and gradients as accelerators like them; see `Task.dense`."""
+    problem.check()
+    task, scores, target = problem.task, problem.scores, problem.target
+    moves = torch.is_grad_enabled() and scores.requires_grad
+    likelihood = task.likelihood(scores, target) if warm and moves else None
+    noisy = source.perturb(scores.detach(), task.density) if moves and likelihood is None else None
+    automatic = given is None and not source.silent
+    step: float | Tensor = 1.0 if given is None else given
+    if automatic:
+        step = epsilons.REACH * source.scale
+    elif noisy is not None and given is None:
+        step = epsilons.automatic(problem, 0.0)
+    solved = task.dense(scores.detach(), target, Draws(noisy, step, automatic, signs, problem.padded))
+    if solved is None:
+        raise TypeError(f"{task!r} advises a dense form that it does not have")
+    return Found(solved.loss.to(result_type(scores)), solved.counted, solved.gradient, likelihood)
 
 
 def _in_one_pass(problem: Problem, given: float | Tensor | None, signs: tuple[int, ...]) -> Found:
@@ -145,7 +186,7 @@ def _with_gradient(
         return clean._replace(gap=likelihood)
     step = epsilons.automatic(problem, source.scale) if given is None else given
     draws = problem.repeated(source.perturb(problem.scores, problem.task.density))
-    noisy = _solve(draws, step, signs, gradient=True)
+    noisy = _solve(draws, step, signs, gradient=True, value=False)
     return clean._replace(slope=_mean(noisy.slope), gap=_mean(noisy.gap))
 
 
@@ -163,13 +204,17 @@ class Found(NamedTuple):
     """Whether F has parameters of its own, so that there is a gradient although the scores have none."""
 
 
-def _solve(problem: Problem, epsilon: float | Tensor, signs: tuple[int, ...], gradient: bool) -> Found:
-    """Both inferences, in the task's own fast way or through its five methods."""
+def _solve(
+    problem: Problem, epsilon: float | Tensor, signs: tuple[int, ...], gradient: bool, value: bool = True
+) -> Found:
+    """Both inferences, in the task's own fast way or through its five methods; without ``value`` the losses mean
+    nothing.
+    """
     solved = _fused(problem, epsilon, signs if gradient else signs[:1], gradient)
     if solved is not None:
         return Found(solved.loss, solved.counted, solved.gradient)
     problem.check()
-    return _theorem(problem, epsilon, signs, gradient)
+    return _theorem(problem, epsilon, signs, gradient, value)
 
 
 def _fused(problem: Problem, epsilon: float | Tensor, signs: tuple[int, ...], gradient: bool) -> Solved | None:
@@ -189,14 +234,18 @@ def _mean(draws: Tensor | None) -> Tensor | None:
     return None if draws is None else draws[0] if len(draws) == 1 else draws.mean(0)
 
 
-def _theorem(problem: Problem, epsilon: float | Tensor, signs: tuple[int, ...], gradient: bool) -> Found:
+def _theorem(problem: Problem, epsilon: float | Tensor, signs: tuple[int, ...], gradient: bool, value: bool) -> Found:
     """Eq. (2) through the five methods of the task; autograd differentiates F, whatever F is made of."""
     task, scores, target = problem.task, problem.scores, problem.target
+    # The type that the gradient of F is carried in, too: as precise as the scores, if not more.
+    kind = torch.promote_types(scores.dtype, torch.float32)
+    losses, predicted = torch.zeros(problem.batch_shape, dtype=kind, device=scores.device), None
     with torch.no_grad():
         fixed = scores.detach()
-        predicted = task.infer(fixed, target)
-        # The type that the gradient of F is carried in, too: as precise as the scores, if not more.
-        losses = task.loss(predicted, target).to(torch.promote_types(fixed.dtype, torch.float32))
+        if value or len(signs) == 1:  # a difference of both signs needs no third inference
+            predicted = task.infer(fixed, target)
+        if value:
+            losses = task.loss(predicted, target).to(kind)
     problem.check_one_each(losses, "task.loss")
     counted = task.counted(target)
     if not gradient:
@@ -298,14 +347,16 @@ class DirectLoss(TaskLoss):
         self.warm_up = warm_up if warm_up == "auto" else check_count("warm_up", warm_up, least=0)
         self.steps = 0
 
-    def loss(self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None) -> Tensor:
+    def loss(
+        self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, **changed: Any
+    ) -> Tensor:
         """See `direct_loss`; in training mode this is a step."""
         warm = self.steps < (WARM_UP if isinstance(self.warm_up, str) else self.warm_up)
         if warm and self.training and torch.is_grad_enabled():
             self.steps += 1
         return _loss(
             scores, target, self.task, sign=self.sign, noise=self.noise, samples=self.samples,
-            generator=self.generator, warm=warm, mask=mask, weight=weight, **self.options(),
+            generator=self.generator, warm=warm, mask=mask, weight=weight, **{**self.options(), **changed},
         )  # fmt: skip
 
     def get_extra_state(self) -> Tensor:

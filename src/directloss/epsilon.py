@@ -2,8 +2,9 @@
 
     epsilon = REACH * unit * (the task's unit_epsilon)
 
-where ``unit`` is the scale of the noise, or the standard deviation of the scores if there is none. The task defines
-its unit: the epsilon for which its most important exchange or flip bridges a score difference of 1.
+where ``unit`` is the scale of the noise; if there is none, the noise that the task asks for or else the standard
+deviation of the scores. The task defines its unit: the epsilon for which its most important exchange or flip bridges a
+score difference of 1.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ draws change nothing (variance); far more, and inference reaches distant outputs
 two or three hardly matters."""
 
 
-def automatic(problem: Problem, noise: float) -> float | Tensor:
+def automatic(problem: Problem, noise: float | Tensor) -> float | Tensor:
     """The epsilon of each problem: a number, or a tensor of shape ``b``."""
-    if noise > 0:
-        return REACH * noise * problem.task.unit_epsilon(problem.scores.detach(), problem.target)
-    step = spread(problem) * (REACH * problem.task.unit_epsilon(problem.scores.detach(), problem.target))
+    scores = problem.scores.detach()
+    if isinstance(noise, Tensor) or noise > 0:
+        return REACH * noise * problem.task.unit_epsilon(scores, problem.target)
+    own = problem.task.noise_scale(scores)
+    unit = spread(problem) if own is None else own
+    step = unit * (REACH * problem.task.unit_epsilon(scores, problem.target))
     return step.clamp(max=torch.finfo(step.dtype).max)  # of huge scores, too, it is a number
 
 

@@ -8,7 +8,7 @@ gradient is averaged over draws of z: it is then that of the expected loss of a 
     ranking           Gumbel      Plackett-Luce                softmax over the list
     class             Gumbel      softmax                      cross-entropy
     yes or no         logistic    independent, sigmoid         binary cross-entropy
-    structured        Gumbel      perturb and maximise         -
+    structured        Gumbel      perturb and maximise         squared error of costs, or hinge
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from torch import Tensor
 
 from directloss._checks import check_choice, check_count, check_generator, check_not_negative, fail
 
-SCALE = 0.5
-"""``noise="auto"``: half a logit. A confident network has scores much larger than that."""
 DRAWN = 4096
 """``samples="auto"`` draws this many perturbed scores in all, or one for each score where there are more: a long list
 averages over its own items, and a call never costs much more than one that is twice as long as the scores."""
@@ -33,7 +31,8 @@ DENSITIES = ("gumbel", "logistic")
 class Noise(NamedTuple):
     """The checked settings of one loss."""
 
-    scale: float
+    scale: float | Tensor
+    """A number, or one per problem, shape ``b``."""
     samples: int | None
     """None for the automatic number."""
     generator: torch.Generator | None
@@ -42,13 +41,20 @@ class Noise(NamedTuple):
         """The number of draws for this many scores."""
         return max(1, DRAWN // scores) if self.samples is None else self.samples
 
+    @property
+    def silent(self) -> bool:
+        """Whether there is none."""
+        return not isinstance(self.scale, Tensor) and self.scale == 0
+
     def perturb(self, scores: Tensor, density: str) -> Tensor:
         """Scores plus noise, shape ``(draws, *scores.shape)``, in float32 or wider; differentiable in the scores."""
         wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
-        if self.scale == 0:
+        if self.silent:
             return wide.unsqueeze(0)
-        shape = (self.count(scores.numel()), *scores.shape)
-        return torch.add(wide, draw(shape, density, wide, self.generator), alpha=self.scale)
+        drawn = draw((self.count(scores.numel()), *scores.shape), density, wide, self.generator)
+        if isinstance(self.scale, Tensor):
+            return wide + drawn * self.scale.to(wide).reshape(self.scale.shape + (1,) * (wide.dim() - self.scale.dim()))
+        return torch.add(wide, drawn, alpha=self.scale)
 
 
 def draw(shape: tuple[int, ...], density: str, like: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -66,10 +72,10 @@ def draw(shape: tuple[int, ...], density: str, like: Tensor, generator: torch.Ge
     return u.log_().neg_().log_().neg_() if density == "gumbel" else u.logit_()
 
 
-def check_noise(noise: object, samples: object, generator: object) -> Noise:
-    """The settings of the noise; ``"auto"`` and None are understood."""
+def check_noise(noise: object, samples: object, generator: object, advised: float = 0.0) -> Noise:
+    """The settings of the noise; ``"auto"``, which is the ``advised`` scale, and None are understood."""
     if isinstance(noise, str) and noise != "auto":
         fail("noise", 'must be a number of at least 0 or "auto"', repr(noise))
-    scale = SCALE if isinstance(noise, str) else 0.0 if noise is None else check_not_negative("noise", noise)
+    scale = advised if isinstance(noise, str) else 0.0 if noise is None else check_not_negative("noise", noise)
     count = None if isinstance(samples, str) and samples == "auto" else check_count("samples", samples)
     return Noise(scale, count, check_generator(generator))

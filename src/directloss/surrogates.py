@@ -15,14 +15,13 @@ from torch import Tensor
 
 from directloss import epsilon as epsilons
 from directloss._checks import check_epsilon
-from directloss._gradient import transformable
-from directloss._loss import TaskLoss
+from directloss._gradient import traced
+from directloss._loss import TaskLoss, hosted, traced_loss
 from directloss._problem import Dim, Problem, prepare
 from directloss.distributed import Gather
 from directloss.task import Task
 
 
-@transformable
 def hinge_loss(
     scores: Tensor,
     target: Tensor,
@@ -45,20 +44,32 @@ def hinge_loss(
         >>> hinge_loss(torch.tensor([2.0, -1.0]), torch.tensor([1, 0]), "error", reduction="none")
         tensor([0., 0.])
     """
+    if traced():
+        return traced_loss(_hinge_module, (reduction, dim, check_values), task, scores, target, mask, weight, epsilon)
+    return _hinge(
+        scores, target, task, epsilon=epsilon, reduction=reduction, mask=mask, dim=dim, weight=weight,
+        check_values=check_values,
+    )  # fmt: skip
+
+
+@hosted
+def _hinge(
+    scores: Tensor, target: Tensor, task: Any, *, epsilon: float | Tensor | str, reduction: str, mask: Tensor | None,
+    dim: Dim | None, weight: Tensor | None, check_values: bool,
+) -> Tensor:  # fmt: skip
     problem = prepare(
         scores, target, task, reduction=reduction, mask=mask, dim=dim, weight=weight, check_values=check_values
     )
     problem.check()
-    given = check_epsilon(epsilon, problem.batch_shape)
+    given = check_epsilon(epsilon, problem.batch_shape, check_values)
     margin = epsilons.automatic(problem, noise=0.0) if given is None else given
     with torch.no_grad():
         worst = problem.task.augmented(problem.scores.detach(), problem.target, margin, +1)
         charge = problem.task.loss(worst, problem.target)
     losses = _above_truth(problem, worst) + margin * charge
-    return problem.reduce(losses, reduction, problem.task.counted(problem.target))
+    return problem.reduce(losses, reduction, problem.task.counted(problem.target), check_values)
 
 
-@transformable
 def perceptron_loss(
     scores: Tensor,
     target: Tensor,
@@ -78,13 +89,28 @@ def perceptron_loss(
         >>> perceptron_loss(torch.tensor([[1.0, 3.0, 0.0]]), torch.tensor([0]), "accuracy")
         tensor(2.)
     """
+    if traced():
+        settings = (reduction, dim, check_values)
+        return traced_loss(_perceptron_module, settings, task, scores, target, mask, weight)
+    return _perceptron(
+        scores, target, task, reduction=reduction, mask=mask, dim=dim, weight=weight, check_values=check_values
+    )
+
+
+@hosted
+def _perceptron(
+    scores: Tensor, target: Tensor, task: Any, *, reduction: str, mask: Tensor | None, dim: Dim | None,
+    weight: Tensor | None, check_values: bool,
+) -> Tensor:  # fmt: skip
     problem = prepare(
         scores, target, task, reduction=reduction, mask=mask, dim=dim, weight=weight, check_values=check_values
     )
     problem.check()
     with torch.no_grad():
         predicted = problem.task.infer(problem.scores.detach(), problem.target)
-    return problem.reduce(_above_truth(problem, predicted), reduction, problem.task.counted(problem.target))
+    return problem.reduce(
+        _above_truth(problem, predicted), reduction, problem.task.counted(problem.target), check_values
+    )
 
 
 def _above_truth(problem: Problem, output: Any) -> Tensor:
@@ -113,9 +139,11 @@ class HingeLoss(TaskLoss):
     ) -> None:
         super().__init__(task, reduction, dim, check_values, epsilon, gather)
 
-    def loss(self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None) -> Tensor:
+    def loss(
+        self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, **changed: Any
+    ) -> Tensor:
         """See `hinge_loss`."""
-        return hinge_loss(scores, target, self.task, mask=mask, weight=weight, **self.options())
+        return hinge_loss(scores, target, self.task, mask=mask, weight=weight, **{**self.options(), **changed})
 
     def extra_repr(self) -> str:
         return f"{self.task!r}, epsilon={self.epsilon!r}, reduction={self.reduction!r}"
@@ -140,9 +168,19 @@ class PerceptronLoss(TaskLoss):
     ) -> None:
         super().__init__(task, reduction, dim, check_values, gather=gather)
 
-    def loss(self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None) -> Tensor:
+    def loss(
+        self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, **changed: Any
+    ) -> Tensor:
         """See `perceptron_loss`."""
-        return perceptron_loss(scores, target, self.task, mask=mask, weight=weight, **self.options())
+        return perceptron_loss(scores, target, self.task, mask=mask, weight=weight, **{**self.options(), **changed})
 
     def extra_repr(self) -> str:
         return f"{self.task!r}, reduction={self.reduction!r}"
+
+
+def _hinge_module(task: Any, epsilon: Any, reduction: str, dim: Any, check_values: bool) -> HingeLoss:
+    return HingeLoss(task, epsilon=epsilon, reduction=reduction, dim=dim, check_values=check_values)
+
+
+def _perceptron_module(task: Any, epsilon: Any, reduction: str, dim: Any, check_values: bool) -> PerceptronLoss:
+    return PerceptronLoss(task, reduction=reduction, dim=dim, check_values=check_values)

@@ -28,6 +28,20 @@ class Solve(NamedTuple):
     """Whether scores and labels have not been checked yet."""
 
 
+class Draws(NamedTuple):
+    """What the engine asks of a task's dense form."""
+
+    noisy: Tensor | None
+    """Perturbed scores ``(draws, *scores.shape)``, or None if only the losses are needed."""
+    epsilon: float | Tensor
+    """A number, or one per problem, shape ``b``."""
+    automatic: bool
+    """Whether epsilon is yet to be multiplied by the task's `unit_epsilon`."""
+    signs: tuple[int, ...]
+    padded: bool
+    """Whether some items may be padding."""
+
+
 class Solved(NamedTuple):
     """Loss and gradient of one batch of problems, from a task that computes them together."""
 
@@ -60,6 +74,9 @@ class Task(ABC):
     """Whether the user may mark padding with the label -1 as well as with ``mask``; `check` then sees it."""
     advised_sign: int | str = "both"
     """What ``sign="auto"`` means: +1 where moving away from worse outputs is enough, else ``"both"``."""
+    advised_noise: float = 0.5
+    """What ``noise="auto"`` means, in logits: the noise of a decision moves it alone, that of an item moves it among
+    all others."""
     density: str = "gumbel"
     """The distribution of the noise: ``"gumbel"`` where scores are compared with each other (a ranking is then drawn
     from Plackett-Luce, a class from the softmax), ``"logistic"`` where each is compared with 0 (a decision is then
@@ -124,6 +141,12 @@ class Task(ABC):
         """
         return 1.0
 
+    def noise_scale(self, scores: Tensor) -> Tensor | None:
+        """The scale of the automatic noise for each problem, shape ``b``, where scores have a unit of their own (costs,
+        values); None where they are logits.
+        """
+        return None
+
     def likelihood(self, scores: Tensor, target: Tensor) -> Tensor | None:
         """The negative log-likelihood of the target when the output is drawn under noise of scale 1 (`density`),
         shape ``b``, differentiable; None if the task has none. Padding takes no part.
@@ -134,13 +157,28 @@ class Task(ABC):
         """Checks, loss and gradient together, for tasks that do it faster than through the five methods."""
         return None
 
+    def advised_way(self, items: int, signs: tuple[int, ...]) -> str | None:
+        """How scores that are not on the CPU are best worked on (`directloss.kernels.way`): "dense", if the task has
+        such a form for so many items per problem; "host"; or None for the task's own operations, where they are.
+        """
+        return None
+
+    def dense(self, scores: Tensor, target: Tensor, draws: Draws) -> Solved | None:
+        """Losses of the scores, and the mean gradient of the draws, in few operations and without a synchronisation;
+        values are not checked.
+        """
+        return None
+
 
 METHODS = ("predict", "augmented", "truth", "loss", "score")
 SETTINGS = (
-    "event_dims", "target_dims", "shape_words", "maskable", "padding_label", "advised_sign", "density",
+    "event_dims", "target_dims", "shape_words", "maskable", "padding_label", "advised_sign", "advised_noise", "density",
     "no_item_weights",
 )  # fmt: skip
-HOOKS = ("infer", "check", "counted", "value", "weighted", "unit_epsilon", "likelihood", "fused")
+HOOKS = (
+    "infer", "check", "counted", "value", "weighted", "unit_epsilon", "noise_scale", "likelihood", "fused",
+    "advised_way", "dense",
+)  # fmt: skip
 
 
 class ForeignTask(Task):

@@ -6,8 +6,12 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+import torch
 
+import directloss
+from directloss import doctor
 from tests.tabular.tables import call
 
 HEAVY = ("torch", "numpy", "pandas", "matplotlib", "optuna", "sklearn", "scipy", "numba", "pyarrow")
@@ -94,3 +98,47 @@ def test_the_shell_completes_metrics() -> None:
     line = "directloss fit rows.csv --metric nd"
     words = {"_DIRECTLOSS_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
     assert CliRunner(env=words).invoke(app, [], prog_name="directloss").output.split() == ["ndcg", "ndcg@10"]
+
+
+def test_doctor_says_that_all_is_well(capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor.main() == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"directloss {directloss.__version__} on Python ")
+    for part in (
+        f"torch {torch.__version__}",
+        "compiled kernels: work",
+        "tensor kernels: work",
+        "extra fit",
+        "threads: ",
+    ):
+        assert part in said
+
+
+def test_doctor_names_what_is_missing_and_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = ["torch>=2.4", "nothere>=2; extra == 'fit'", "numpy>=999; extra == 'integrations'"]
+    monkeypatch.setattr(doctor, "requires", lambda name: listed)
+    lines, works = doctor.diagnose()
+    assert works
+    assert "nothere is missing: pip install 'directloss[fit]'" in "\n".join(lines)
+    assert f"numpy {np.__version__} is older than 999: pip install 'directloss[integrations]'" in "\n".join(lines)
+    monkeypatch.setattr(doctor, "requires", lambda name: ["torch>=99", "nothere"])
+    lines, works = doctor.diagnose()
+    assert not works
+    assert lines[-1] == "Not usable: pip install --upgrade torch nothere"
+
+
+def test_doctor_tells_of_kernels_that_fail(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def broken(backend: str) -> list[float]:
+        raise OSError("no place for the cache")
+
+    monkeypatch.setattr(doctor, "_try", broken)
+    assert doctor.main() == 1
+    assert "compiled kernels: do not work: OSError: no place for the cache" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["doctor"], ["--version"]])
+def test_doctor_and_version_need_no_extra(words: list[str]) -> None:
+    code = f"sys.argv[1:] = {words!r}; from directloss.__main__ import main; main()"
+    result = python(f"import sys; sys.modules.update(typer=None, rich=None, sklearn=None, pandas=None); {code}")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith(f"directloss {directloss.__version__}")

@@ -361,6 +361,7 @@ BAD: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
     "no parquet": (text("t.parquet", "hello"), ASK, "DATA must be a whole parquet file"),
     "no npz": (text("t.npz", "hello"), NPZ, "DATA must"),
     "same name twice": (text("t.csv", "a,a,outcome\n1,2,3\n"), ASK, "must have a name of its own for each column"),
+    "no header": (text("t.csv", "5,5,yes\n1,2,no\n"), ASK, "If the file has no header line, add one."),
     "nameless column": (text("t.csv", "a,,outcome\n1,2,3\n"), ASK, "without a name for column 2"),
     "npz with objects": (arrays(x=np.array([[None]]), y=HALF), NPZ, "with Python objects in it"),
     "npz without x": (arrays(z=HALF), NPZ, "DATA must have an array x"),

@@ -7,8 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SOURCE = Path(__file__).parents[2] / "src"
-OTHERS = ("accelerate", "lightning", "optuna", "pandas", "sklearn", "skorch", "tensorboard", "torchmetrics")
+OTHERS = (
+    "accelerate", "lightgbm", "lightning", "optuna", "pandas", "pytorch_metric_learning", "sentence_transformers",
+    "sklearn", "skorch", "tensorboard", "torchmetrics", "transformers", "xgboost",
+)  # fmt: skip
 
 
 def loaded_by(line: str) -> set[str]:
@@ -24,3 +29,9 @@ def test_the_library_loads_no_other() -> None:
 
 def test_an_integration_loads_its_own() -> None:
     assert {"sklearn"} <= loaded_by("import directloss.integrations.sklearn") <= {"sklearn", "pandas"}
+
+
+@pytest.mark.parametrize("name", ["boosting", "transformers", "sentence_transformers"])
+def test_an_integration_waits_for_its_library(name: str) -> None:
+    """These know the library by what it hands them."""
+    assert loaded_by(f"import directloss.integrations.{name}") == set()

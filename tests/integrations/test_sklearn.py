@@ -4,36 +4,51 @@ from __future__ import annotations
 
 import math
 import pickle
+import re
 from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from scipy import sparse
 from sklearn import config_context
 from sklearn.base import clone
-from sklearn.datasets import load_breast_cancer, load_iris, make_classification
+from sklearn.datasets import load_breast_cancer, load_iris, make_classification, make_multilabel_classification
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import average_precision_score, ndcg_score
+from sklearn.metrics import average_precision_score, brier_score_loss, ndcg_score
 from sklearn.model_selection import GridSearchCV, GroupKFold, StratifiedKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import Tensor, nn
 
 import directloss as dl
+from directloss.integrations import _rows
+from directloss.integrations._calibration import Calibration, two_columns
+from directloss.integrations._cut import best_cut
 from directloss.integrations._fitting import (
-    Scaling,
-    best_cut,
     make_network,
+    resampled,
     scores_of,
     shuffled,
     start_at_base_rate,
 )
 from directloss.integrations._lists import Lists
+from directloss.integrations._rows import Scaling
 from directloss.integrations.sklearn import DirectLossClassifier, DirectLossRanker
 
 SHORT = {"epochs": 20, "random_state": 0}
+
+
+RANDOM = "the noise and the batches are drawn for the rows that are there, so that a row twice is not a row of weight 2"
+
+
+def expected_failures(estimator: Any) -> dict[str, str]:
+    kinds = ("check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data")
+    return dict.fromkeys(kinds, RANDOM) if isinstance(estimator, DirectLossClassifier) else {}
 
 
 @parametrize_with_checks(
@@ -41,7 +56,8 @@ SHORT = {"epochs": 20, "random_state": 0}
         DirectLossClassifier(epochs=20),
         DirectLossClassifier("accuracy", epochs=60),
         DirectLossRanker(epochs=6),
-    ]
+    ],
+    expected_failed_checks=expected_failures,
 )
 def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
     check(estimator)
@@ -175,7 +191,7 @@ def test_validation_rows_choose_the_epoch_and_the_threshold(metric: str) -> None
     seen: list[int] = []
     held = (X[1400:], y[1400:])
     fitted = DirectLossClassifier(metric, model=(16,), epochs=30, random_state=0).fit(
-        X[:1400], y[:1400], validation=held, report=lambda epoch, value: seen.append(epoch)
+        X[:1400], y[:1400], eval_set=held, report=lambda epoch, value: seen.append(epoch)
     )
     curve = fitted.validation_curve_
     assert seen == list(curve)
@@ -190,9 +206,9 @@ def test_what_report_raises_ends_the_training() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        DirectLossClassifier(**SHORT).fit(X3, Y3, validation=(X3, Y3), report=stop)
-    with pytest.raises(dl.DirectLossError, match="validation must have a label of y for each of its rows"):
-        DirectLossClassifier(**SHORT).fit(X3, Y3, validation=(X3, Y3 + 1))
+        DirectLossClassifier(**SHORT).fit(X3, Y3, eval_set=(X3, Y3), report=stop)
+    with pytest.raises(dl.DirectLossError, match="eval_set must have a label of y for each of its rows"):
+        DirectLossClassifier(**SHORT).fit(X3, Y3, eval_set=(X3, Y3 + 1))
 
 
 def test_the_best_cut_is_the_best_of_all() -> None:
@@ -215,6 +231,198 @@ def test_cross_entropy_starts_at_the_base_rate() -> None:
     assert float(torch.sigmoid(network[-1].bias.detach())) == pytest.approx(0.02)
 
 
+@pytest.mark.parametrize("given", [False, True])
+def test_early_stopping_ends_each_part_of_the_training(given: bool) -> None:
+    X, y = imbalanced()
+    held = {"eval_set": [(X[1400:], y[1400:])]} if given else {}
+    settings = {"epochs": 100, "early_stopping": True, "n_iter_no_change": 8, "random_state": 0}
+    fitted = DirectLossClassifier("ap", **settings).fit(X[:1400], y[:1400], **held)
+    assert fitted.n_iter_ < 100
+    assert len(fitted.loss_curve_) < fitted.n_iter_
+    last = max(fitted.validation_curve_)
+    assert last - max(fitted.best_epoch_, 50) >= 8
+    assert fitted.validation_curve_[fitted.best_epoch_] == max(fitted.validation_curve_.values())
+
+
+def test_verbose_prints_how_the_training_goes(capsys: pytest.CaptureFixture[str]) -> None:
+    DirectLossClassifier("ap", epochs=4, verbose=1, random_state=0).fit(X3, Y3, eval_set=(X3, Y3))
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 4
+    assert re.fullmatch(r"epoch 1 of 4: cross-entropy \d\.\d+, metric on validation rows \d\.\d+", lines[0])
+    assert lines[3].startswith("epoch 4 of 4: metric's loss ")
+    DirectLossClassifier("ap", epochs=2, random_state=0).fit(X3, Y3)
+    assert not capsys.readouterr().out
+
+
+# ---------------------------------------------------------------------- tables as people have them
+
+
+def people(rows: int = 600, seed: int = 0) -> tuple[Any, np.ndarray]:
+    """A frame with a column of categories, which tells most, and a column with gaps, which tell something too."""
+    draw = np.random.default_rng(seed)
+    towns, size = draw.choice(["a", "b", "c", "d"], rows), draw.normal(size=rows)
+    y = ((towns == "a") & (size > -1)) | (draw.random(rows) < 0.05)
+    size[(draw.random(rows) < 0.3) & y] = np.nan
+    return pd.DataFrame({"town": pd.Categorical(towns), "size": size}), y.astype(int)
+
+
+def test_a_sparse_table_is_the_same_as_a_dense_one() -> None:
+    X, y = imbalanced()
+    X = np.where(np.abs(X - 1000) < 20, 0.0, X)
+    X[::7, 3] = np.nan
+    dense = DirectLossClassifier(**SHORT).fit(X, y)
+    thin = DirectLossClassifier(**SHORT).fit(sparse.csr_matrix(X), y)
+    np.testing.assert_allclose(thin.decision_function(sparse.coo_array(X)), dense.decision_function(X), rtol=1e-5)
+
+
+def test_a_default_one_hot_encoder_and_its_grid_search() -> None:
+    frame, y = people()
+    pipe = make_pipeline(OneHotEncoder(), DirectLossClassifier(**SHORT))
+    found = GridSearchCV(pipe, {"directlossclassifier__epochs": [5, 20]}, scoring="average_precision", cv=2)
+    assert found.fit(frame[["town"]].astype(str), y).best_score_ > 2 * y.mean()
+
+
+def test_sparse_columns_are_measured_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = np.where(np.random.default_rng(0).random((30, 7)) < 0.5, 0.0, np.arange(7.0))
+    whole = Scaling.of(rows)
+    monkeypatch.setattr(_rows, "ENTRIES", 60)  # two columns at a time
+    np.testing.assert_allclose(Scaling.of(sparse.csr_array(rows)).scale, whole.scale)
+
+
+def test_missing_numbers_are_filled_with_the_mean_and_marked() -> None:
+    rows = np.array([[1.0, 5.0], [np.nan, 7.0], [3.0, 9.0], [np.nan, 7.0]])
+    scaled = Scaling.of(rows)(rows)
+    assert scaled.shape == (4, 3)
+    assert scaled[1, 0] == scaled[3, 0] == 0.0
+    torch.testing.assert_close(scaled[:, 2], torch.tensor([-1.0, 1.0, -1.0, 1.0]))
+    later = Scaling.of(rows)(np.array([[1.0, np.nan]]))  # a gap that training did not have
+    assert later[0, 1] == 0.0
+    assert Scaling.of(np.array([[np.nan, 1.0], [np.nan, 2.0]]))(np.array([[3.0, 1.0]]))[0, 0] == 0.0
+
+
+@pytest.mark.parametrize("chosen", ["from_dtype", ["town"], [0], [True, False]])
+def test_categories_and_gaps_as_gradient_boosting_takes_them(chosen: Any) -> None:
+    (frame, y), (unseen, wanted) = people(), people(seed=1)
+    fitted = DirectLossClassifier("ap", categorical_features=chosen, random_state=0).fit(frame, y)
+    boosted = HistGradientBoostingClassifier(random_state=0).fit(frame, y)
+    ours = average_precision_score(wanted, fitted.decision_function(unseen))
+    assert ours > average_precision_score(wanted, boosted.predict_proba(unseen)[:, 1]) - 0.05
+    new = unseen.assign(town="elsewhere")
+    assert np.isfinite(fitted.decision_function(new)).all()
+
+
+@pytest.mark.parametrize("chosen", [[2], ["city"], [True], 0.5])
+def test_wrong_categories(chosen: Any) -> None:
+    frame, y = people(40)
+    with pytest.raises(dl.DirectLossError, match=r"categorical_features must be .* columns of X: numbers below 2"):
+        DirectLossClassifier(categorical_features=chosen).fit(frame, y)
+    with pytest.raises(dl.DirectLossError, match="X must be a dense table"):
+        DirectLossClassifier(categorical_features=[0]).fit(sparse.csr_array(X3), Y3)
+
+
+@pytest.mark.parametrize("metric", ["ap", "f1", "accuracy", "auc"])
+def test_multilabel_targets(metric: str) -> None:
+    X, Y = make_multilabel_classification(300, n_classes=4, random_state=0)
+    fitted = DirectLossClassifier(metric, epochs=60, random_state=0).fit(X, Y)
+    assert fitted.predict(X).shape == fitted.decision_function(X).shape == fitted.predict_proba(X).shape == (300, 4)
+    assert ((fitted.decision_function(X) > 0) == fitted.predict(X)).all()
+    assert (fitted.predict(X) == Y).mean() > 0.8
+    alone = DirectLossClassifier(metric, epochs=60, random_state=0).fit(X, Y, eval_set=(X, Y))
+    assert (alone.predict(sparse.csr_array(X)) == Y).mean() > 0.8
+    thin = DirectLossClassifier(metric, epochs=60, random_state=0).fit(X, sparse.csr_matrix(Y))
+    np.testing.assert_array_equal(thin.predict(X), fitted.predict(X))
+
+
+def test_a_label_that_all_or_none_have_is_no_trouble() -> None:
+    Y = np.column_stack([Y3, np.ones(6, int), np.zeros(6, int)])
+    with pytest.warns(dl.DirectLossWarning, match="2 of 3 problems have no loss"):
+        fitted = DirectLossClassifier("ap", **SHORT).fit(X3, Y)
+    assert (fitted.predict(X3)[:, 1:] == [1, 0]).all()
+
+
+# ---------------------------------------------------------------------- probabilities and weights
+
+
+@pytest.mark.parametrize("metric", ["ap", "f1", "auc", "accuracy"])
+def test_probabilities_are_calibrated(metric: str) -> None:
+    X, y = make_classification(4000, 10, weights=[0.8], flip_y=0.1, class_sep=0.7, random_state=1)
+    fitted = DirectLossClassifier(metric, random_state=0).fit(X[:2000], y[:2000])
+    usual = LogisticRegression().fit(X[:2000], y[:2000])
+    ours, other = fitted.predict_proba(X[2000:])[:, 1], usual.predict_proba(X[2000:])[:, 1]
+    # Brier score: half a hundredth above logistic regression, which is trained for it.
+    assert brier_score_loss(y[2000:], ours) < brier_score_loss(y[2000:], other) + 0.005
+    assert fitted.predict_proba(X[:2000])[:, 1].mean() == pytest.approx(y[:2000].mean(), abs=0.01)
+    assert (np.argsort(ours) == np.argsort(fitted.decision_function(X[2000:]).astype(np.float64))).mean() > 0.99
+
+
+def test_calibration_finds_the_slope_and_keeps_the_highest_score() -> None:
+    draw = np.random.default_rng(0)
+    logits = draw.normal(size=(20_000, 3)) * 2
+    codes = (logits + draw.gumbel(size=logits.shape)).argmax(1)
+    found = Calibration.of(logits * 3, codes, biased=False)
+    assert 3 * found.slope == pytest.approx(1, abs=0.05)
+    assert (found(logits).argmax(1) == logits.argmax(1)).all()
+    np.testing.assert_allclose(found(logits).sum(1), 1)
+
+
+def test_calibration_of_two_classes_finds_the_bias() -> None:
+    draw = np.random.default_rng(0)
+    logits = draw.normal(size=20_000) * 2
+    codes = (logits - 1 + draw.logistic(size=len(logits)) > 0).astype(int)
+    found = Calibration.of(two_columns(logits), codes)
+    assert found.bias[1] - found.bias[0] == pytest.approx(-1, abs=0.08)
+
+
+def test_platts_softened_targets_keep_separable_data_away_from_certainty() -> None:
+    found = Calibration.of(two_columns(np.array([-2.0, -1.0, 1.0, 2.0])), np.array([0, 0, 1, 1]))
+    shares = found(two_columns(np.array([-2.0, 2.0])))[:, 1]
+    assert 0.02 < shares[0] < 0.3
+    assert shares[0] == pytest.approx(1 - shares[1], abs=1e-3)
+
+
+def test_a_score_against_all_labels_is_flat_but_still_rises() -> None:
+    found = Calibration.of(two_columns(np.arange(10.0)), (np.arange(10) < 5).astype(int))
+    assert (np.diff(found(two_columns(np.arange(10.0)))[:, 1]) > 0).all()
+
+
+@pytest.mark.parametrize("metric", ["ap", "auc", "error"])
+def test_weights_move_the_decision_to_the_rows_that_count(metric: str) -> None:
+    """Two groups want opposite directions; the weight says which one is heard."""
+    draw = np.random.default_rng(0)
+    X, first = draw.normal(size=(400, 2)), np.arange(400) < 200
+    y = np.where(first, X[:, 0] > 0, X[:, 0] < 0).astype(int)
+    for heard in (first, ~first):
+        weight = np.where(heard, 1.0, 0.05)
+        fitted = DirectLossClassifier(metric, epochs=60, random_state=0).fit(X, y, sample_weight=weight)
+        assert (fitted.predict(X) == y)[heard].mean() > 0.9
+
+
+def test_rows_of_weight_zero_are_as_if_they_were_not_there() -> None:
+    X, y = imbalanced()
+    weight = (np.arange(len(y)) % 2).astype(float)
+    one = DirectLossClassifier(**SHORT).fit(X, y, sample_weight=weight)
+    other = DirectLossClassifier(**SHORT).fit(X[1::2], y[1::2])
+    np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))
+
+
+def test_class_weights() -> None:
+    X, y = imbalanced()
+    recall = {}
+    for weight in (None, "balanced", {0: 1.0, 1: 100.0}):
+        fitted = DirectLossClassifier("accuracy", epochs=60, class_weight=weight, random_state=0).fit(X, y)
+        recall[str(weight)] = fitted.predict(X)[y == 1].mean()
+        assert abs(fitted.predict_proba(X)[:, 1].mean() - y.mean()) < 0.02  # probabilities stay true
+    assert recall["None"] + 0.2 < recall["balanced"] <= recall["{0: 1.0, 1: 100.0}"]
+
+
+def test_resampling_draws_as_often_as_the_weight_says() -> None:
+    weight = torch.tensor([1.0, 0.5, 3.0, 0.1, 2.4], dtype=torch.float64)
+    counts = torch.stack([torch.bincount(resampled(weight), minlength=5) for _ in range(4000)]).double()
+    wanted = 5 * weight / weight.sum()
+    torch.testing.assert_close(counts.mean(0), wanted, atol=0.03, rtol=0)
+    assert ((counts - wanted).abs() < 1).all()
+
+
 # ---------------------------------------------------------------------- ranking
 
 
@@ -235,6 +443,17 @@ def test_ranker_learns_grades_in_lists() -> None:
     scores = ranker.predict(unseen).reshape(40, 12)
     expected = ndcg_score(2 ** wished.reshape(40, 12) - 1, scores, k=5)
     assert ranker.score(unseen, wished, qid=names) == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_ranker_keeps_the_best_epoch_and_stops_early() -> None:
+    (X, y, qid), (unseen, wished, names) = searches(0), searches(1)
+    settings = {"epochs": 60, "early_stopping": True, "n_iter_no_change": 4, "random_state": 0}
+    ranker = DirectLossRanker("ndcg@5", **settings).fit(X, y, qid=qid, eval_set=(unseen, wished), eval_qid=names)
+    assert ranker.n_iter_ < 60
+    assert ranker.score(unseen, wished, qid=names) == pytest.approx(max(ranker.validation_curve_.values()))
+    aside = DirectLossRanker("ndcg@5", **settings).fit(sparse.csr_array(X), y, qid=qid)
+    assert aside.validation_curve_
+    assert aside.score(X, y, qid=qid) > 0.8
 
 
 def test_order_of_rows_and_way_of_naming_lists_do_not_matter() -> None:
@@ -296,6 +515,9 @@ X3, Y3 = np.arange(12.0).reshape(6, 2), np.array([0, 1, 0, 1, 0, 1])
         ({"learning_rate": -1}, "learning_rate must be positive and finite, but it is -1"),
         ({"weight_decay": -1}, "weight_decay must be a number of at least 0, but it is -1"),
         ({"warm_up": 2}, "warm_up must be a share of the epochs, from 0 to 1, but it is 2"),
+        ({"n_iter_no_change": 0}, "n_iter_no_change must be a whole number of at least 1"),
+        ({"validation_fraction": 1.0}, "validation_fraction must be a share of the rows, between 0 and 1"),
+        ({"early_stopping": True, "validation_fraction": 0.99}, "validation_fraction must leave rows to train with"),
         ({"batch_size": 0}, "batch_size must be a whole number of at least 1"),
         ({"model": "deep"}, 'model must be "linear", "mlp", widths of hidden layers'),
         ({"model": (8, 0)}, 'model must be "linear", "mlp", widths of hidden layers'),
@@ -310,6 +532,27 @@ X3, Y3 = np.arange(12.0).reshape(6, 2), np.array([0, 1, 0, 1, 0, 1])
 def test_bad_settings(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(dl.DirectLossError, match=message):
         DirectLossClassifier(**{"epochs": 2, "warm_up": 0.0, **settings}).fit(X3, Y3)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"eval_set": X3}, r"eval_set must be a pair of rows and labels, \(X, y\), but it is a ndarray"),
+        ({"eval_set": (X3, Y3 + 1)}, "eval_set must have a label of y for each of its rows"),
+        ({"eval_set": (X3, Y3[:3])}, "eval_set must have a label of y for each of its rows"),
+        ({"eval_set": (X3, 0 * Y3)}, "eval_set must have rows of both labels"),
+    ],
+)
+def test_bad_validation_rows(more: dict[str, Any], message: str) -> None:
+    with pytest.raises(dl.DirectLossError, match=message):
+        DirectLossClassifier(epochs=2).fit(X3, Y3, **more)
+
+
+def test_labels_of_several_kinds_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"Unknown label type|must hold one label"):
+        DirectLossClassifier(epochs=2).fit(X3, np.column_stack([Y3, Y3 + 1]))
+    with pytest.raises(dl.DirectLossError, match="metric must be a metric of yes or no"):
+        DirectLossClassifier("topk@2", epochs=2).fit(X3, np.column_stack([Y3, 1 - Y3]))
 
 
 @pytest.mark.parametrize(

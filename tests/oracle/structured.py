@@ -274,6 +274,89 @@ def part_case(
     return Case(draw, outputs, make)
 
 
+# ---------------------------------------------------------------------------------------------- decisions
+
+WEIGHTS = np.array([[2, 3, 1, 4, 2], [1, 4, 3, 2, 2]])
+ROOM = np.array([6, 6])
+ALL_SETS = np.array(list(product((0, 1), repeat=5)))
+FITTING = ALL_SETS[(ALL_SETS @ WEIGHTS.T <= ROOM).all(1)]
+FITTING_ONE = ALL_SETS[ALL_SETS @ WEIGHTS[0] <= ROOM[0]]
+LADDER: Edges = ((0, 1), (0, 2), (1, 2), (1, 3), (2, 3), (0, 3), (3, 4), (2, 4))  # no circles
+CIRCLE_PAIRS = tuple(combinations(range(5), 2))
+
+
+def round_trips() -> np.ndarray:
+    found = set()
+    for order in permutations(range(1, 5)):
+        stops = (0, *order, 0)
+        used = {tuple(sorted(step)) for step in pairwise(stops)}
+        found.add(tuple(int(pair in used) for pair in CIRCLE_PAIRS))
+    return np.array(sorted(found))
+
+
+def matchings(rows: int, columns: int) -> np.ndarray:
+    return np.array([np.eye(columns)[list(chosen)].ravel() for chosen in permutations(range(columns), rows)])
+
+
+def knapsack() -> object:
+    return tasks.Knapsack(WEIGHTS[0].tolist(), 6)
+
+
+def knapsacks() -> object:
+    return tasks.Knapsack(WEIGHTS.tolist(), [6.0, 6.0])
+
+
+def knapsacks_by_marks() -> object:
+    return tasks.Knapsack(WEIGHTS.tolist(), 6 * torch.ones(2), loss="hamming")
+
+
+def choose() -> object:
+    return tasks.Choose(2)
+
+
+def choose_at_most() -> object:
+    return tasks.Choose(2, at_most=True, loss="hamming")
+
+
+def tree() -> object:
+    return tasks.SpanningTree(list(TRIANGLES))
+
+
+def tree_by_marks() -> object:
+    return tasks.SpanningTree(list(TRIANGLES), loss="missed")
+
+
+def tour() -> object:
+    return tasks.Tour(5)
+
+
+def tour_by_marks() -> object:
+    return tasks.Tour(5, loss="missed")
+
+
+def matching() -> object:
+    return tasks.Matching()
+
+
+def matching_by_values() -> object:
+    return tasks.Matching(maximize=True)
+
+
+def ladder_path() -> object:
+    return tasks.ShortestPath(list(LADDER), 0, 4, loss="regret")
+
+
+def values_case(make: Callable[[], object], counts: np.ndarray, shape: tuple[int, ...]) -> Case:
+    """As `regret_case`, for values, of which the most is best."""
+    costs = regret_case(make, counts, shape)
+
+    def outputs(scores: Tensor, target: Tensor) -> Pairs:
+        gained = counts @ target.flatten().numpy()
+        return linear(counts, scores, gained.max() - gained)
+
+    return Case(costs.draw, outputs, make)
+
+
 CASES = {
     "shortest path: graph": walk_case(graph_path, edge_counts(GRAPH, 0, 3, 4), (len(GRAPH),), 4),
     "shortest path: regret": regret_case(graph_path_by_regret, edge_counts(GRAPH, 0, 3, 3), (len(GRAPH),)),
@@ -289,4 +372,16 @@ CASES = {
     "solver: spanning trees": part_case(tree_task, TREES, (len(TRIANGLES),), -1, 0.0),
     "solver: subsets": part_case(set_task, SETS, (2, 2), 0.25, 0.25),
     "solver: weighted subsets": part_case(weighted_set_task, SETS, (2, 2), 0.25, 0.125),
+    "shortest path: no circles": regret_case(ladder_path, edge_counts(LADDER, 0, 4, 4), (len(LADDER),)),
+    "knapsack: one budget": values_case(knapsack, FITTING_ONE, (5,)),
+    "knapsack: two budgets": values_case(knapsacks, FITTING, (5,)),
+    "knapsack: marks": part_case(knapsacks_by_marks, FITTING, (5,), 0.2, 0.2),
+    "choose": values_case(choose, ALL_SETS[ALL_SETS.sum(1) == 2], (5,)),
+    "choose: at most": part_case(choose_at_most, ALL_SETS[ALL_SETS.sum(1) <= 2], (5,), 0.2, 0.2),
+    "spanning tree": regret_case(tree, TREES, (len(TRIANGLES),)),
+    "spanning tree: marks": part_case(tree_by_marks, TREES, (len(TRIANGLES),), -1, 0.0),
+    "tour": regret_case(tour, round_trips(), (10,)),
+    "tour: marks": part_case(tour_by_marks, round_trips(), (10,), -1, 0.0),
+    "matching": regret_case(matching, matchings(2, 3), (2, 3)),
+    "matching: values": values_case(matching_by_values, matchings(3, 3), (3, 3)),
 }

@@ -176,9 +176,10 @@ def test_a_bug_names_its_run(tmp_path: Path) -> None:
 
 
 ENDLESS = """
-import sys
-from pathlib import Path
+import signal
 from directloss_repro.executors import local_workers
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background starts us deaf to it
 
 def endless():
     print("at work", flush=True)

@@ -53,6 +53,13 @@ def test_semicolons_and_a_byte_order_mark_are_understood(tmp_path: Path) -> None
     assert frame["b"].tolist() == ["x", "y"]
 
 
+def test_row_numbers_as_pandas_writes_them_are_left_out(tmp_path: Path) -> None:
+    rows().to_csv(tmp_path / "t.csv")
+    table = read_table(tmp_path / "t.csv")
+    assert list(table.data.columns) == list(rows().columns)
+    assert table.notes == ("The first column of t.csv has no name: it is taken for row numbers and left out.",)
+
+
 def test_kinds_by_name() -> None:
     names = ("A.CSV", "a.b.csv.gz", "x.pq", "x.txt.xz")
     assert [kind_of(Path(name)) for name in names] == ["csv", "csv", "parquet", "svmlight"]
@@ -140,6 +147,16 @@ def test_kinds_of_columns() -> None:
     parts = numbers_of(frame["day"], DATE)
     np.testing.assert_array_equal(parts[2], [20088, 12, 31, 1, 23.5])  # a Tuesday
     assert np.isnan(parts[1]).all()
+
+
+def test_one_of_several_values_against_all_others() -> None:
+    table = Table(pd.DataFrame({"t": ["a", "b", "c"] * 10, "x": 0}), "csv", Path("t.csv"))
+    target = read_target(table, "t", "b")
+    assert (target.labels, target.y.sum()) == (("not b", "b"), 10)
+    with pytest.raises(DirectLossError, match="Add --positive VALUE to tell one value from all others"):
+        read_target(table, "t", None)
+    with pytest.raises(DirectLossError, match=r"--positive must be one of them, .* Values: a, b, c"):
+        read_target(table, "t", "zebra")
 
 
 # ---------------------------------------------------------------------- encoding

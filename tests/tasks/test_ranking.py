@@ -325,15 +325,3 @@ def test_a_plain_ranking_has_no_score_before_its_items_are_known() -> None:
 
 def test_prediction_is_the_rank_with_ties_shared() -> None:
     assert tasks.AUC().predict(torch.tensor([3.0, 1.0, 3.0, 0.0])).tolist() == [1.5, 3.0, 1.5, 4.0]
-
-
-def test_kernels_compile_without_a_place_to_keep_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    from directloss.kernels import compiled
-
-    def nowhere_to_write(**options: object) -> object:
-        if options.get("cache"):
-            raise RuntimeError("cannot cache function: no locator available")
-        return lambda function: function
-
-    monkeypatch.setattr(compiled, "njit", nowhere_to_write)
-    assert compiled.kernel(abs)(-2) == 2

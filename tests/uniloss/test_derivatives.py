@@ -88,8 +88,9 @@ def test_keeping_the_graph_alone_is_no_mistake(loss: Callable[[Tensor], Tensor])
     assert torch.equal(slope.detach(), torch.func.grad(loss)(SCORES))
 
 
-@pytest.mark.parametrize("grad", [False, True])
-def test_vmap_is_refused(loss: Callable[[Tensor], Tensor], grad: bool) -> None:
-    mapped = torch.func.vmap(torch.func.grad(loss) if grad else loss)
-    with pytest.raises(DirectLossError, match="scores must be an ordinary tensor, but it is mapped over"):
-        mapped(torch.stack((SCORES, SCORES)))
+def test_vmap_is_a_loop(loss: Callable[[Tensor], Tensor]) -> None:
+    both = torch.stack((SCORES, SCORES))
+    assert torch.equal(torch.func.vmap(loss)(both), loss(SCORES).expand(2))
+    slopes = torch.func.vmap(torch.func.grad(loss))(both)
+    assert torch.equal(slopes[0], torch.func.grad(loss)(SCORES))
+    assert bool(slopes[1].any())  # with anchors of its own

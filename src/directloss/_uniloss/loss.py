@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,9 +24,8 @@ from directloss._checks import (
     fail,
     warn_once,
 )
-from directloss._dynamo import outside_graphs
-from directloss._gradient import first_only, refuse_second_of, transformable, with_value
-from directloss._loss import LossModule, names_first
+from directloss._gradient import first_only, keep, refuse_second_of, through_operator, with_value
+from directloss._loss import LossModule, are_tensors, named_places, names_first
 from directloss._problem import UNRANKED, Dim, arrange, blank, reduce, result_type, weigh
 from directloss._uniloss import compiled
 from directloss._uniloss.anchors import Anchoring, Anchors, all_equal, as_anchoring, sample
@@ -45,7 +44,6 @@ TOLERANCE = 1e-6
 """By how much metrics of the same quality may differ."""
 
 
-@outside_graphs
 def uniloss(
     scores: Tensor,
     target: Tensor,
@@ -111,22 +109,25 @@ def uniloss(
         >>> scores.grad[1] < 0  # the relevant item is to rise
         tensor(True)
     """
-    loss_fn = UniLoss(
-        metric,
-        maximize=maximize,
-        anchors=anchors,
-        interpolation=interpolation,
-        fraction=fraction,
-        generator=generator,
-        value=value,
-        best_scores=best_scores,
-        batch_dims=batch_dims,
-        reduction=reduction,
-        dim=dim,
-        check_values=check_values,
-    )
-    result: Tensor = loss_fn(scores, target, mask, weight)
+    settings = (
+        metric, maximize, anchors, interpolation, fraction, generator, value, best_scores, batch_dims, reduction, dim,
+        check_values,
+    )  # fmt: skip
+    if torch.compiler.is_compiling() and are_tensors(scores, target, mask, weight):
+        return through_operator(keep(_as_module, *settings), scores, target, mask, weight, [])
+    result: Tensor = _as_module(*settings)(scores, target, mask, weight)
     return result
+
+
+def _as_module(
+    metric: Any, maximize: bool, anchors: Any, interpolation: Any, fraction: float, generator: Any, value: str,
+    best_scores: Any, batch_dims: int, reduction: str, dim: Any, check_values: bool,
+) -> UniLoss:  # fmt: skip
+    return UniLoss(
+        metric, maximize=maximize, anchors=anchors, interpolation=interpolation, fraction=fraction, generator=generator,
+        value=value, best_scores=best_scores, batch_dims=batch_dims, reduction=reduction, dim=dim,
+        check_values=check_values,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -195,15 +196,24 @@ class UniLoss(LossModule):
             fail("batch_dims", "must be left at 0, because dim tells the problems apart", batch_dims)
         self._best_is_known = False
 
-    @outside_graphs
-    def loss(self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None) -> Tensor:
+    def loss(
+        self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, **changed: Any
+    ) -> Tensor:
         """See `uniloss`."""
         if torch.is_inference_mode_enabled():  # the metric's code is watched, which ordinary tensors allow only
             with torch.inference_mode(False), torch.no_grad():
                 copies = [part.clone() if isinstance(part, Tensor) else part for part in (scores, target, mask, weight)]
-                return self.loss(*copies)  # type: ignore[arg-type]
-        refuse_second_of(scores)
-        return transformable(self._batch_loss)(scores=scores, target=target, mask=mask, weight=weight, dim=self.dim)
+                return self.loss(*copies, **changed)  # type: ignore[arg-type]
+        checks = changed.get("check_values", self.check_values)
+        return self._batch_loss(self._batch(scores, target, mask, weight, checks), scores)
+
+    def _traced_loss(self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None) -> Tensor:
+        if not torch.compiler.is_compiling():
+            refuse_second_of(scores)
+        return super()._traced_loss(scores, target, mask, weight)
+
+    def places(self, dims: int) -> tuple[int, ...]:
+        return named_places(self.dim, self._event_dims(dims), dims)
 
     def joins_items(self, dims: int) -> bool:
         if self.dim is not None:
@@ -215,10 +225,7 @@ class UniLoss(LossModule):
         """Anchors are drawn on the CPU, wherever the scores are."""
         return self.generator if self.generator is not None else torch.default_generator
 
-    def _batch_loss(
-        self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, dim: Dim | None
-    ) -> Tensor:
-        batch = self._batch(scores, target, mask, weight, dim)
+    def _batch_loss(self, batch: Batch, scores: Tensor) -> Tensor:
         nothing = scores.flatten()[:0].sum(dtype=result_type(scores))  # with a gradient of zeros
         found = [
             self._loss(*problem) if shown else nothing
@@ -232,12 +239,14 @@ class UniLoss(LossModule):
 
     def relax(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> list[Relaxed | None]:
         """What the loss is made of, problem by problem: for those who want to look inside."""
-        bound = [self._bind(*problem) for problem in self._batch(scores, target, mask, None, self.dim).problems]
+        bound = [
+            self._bind(*problem) for problem in self._batch(scores, target, mask, None, self.check_values).problems
+        ]
         return [None if problem is None else self._relaxed(problem) for problem in bound]
 
     def explain(self, scores: Tensor, target: Tensor) -> str:
         """What was found in the metric's code, for one problem, in words."""
-        problems = self._batch(scores, target, None, None, self.dim).problems
+        problems = self._batch(scores, target, None, None, self.check_values).problems
         if isinstance(self.refactored, Automatic):
             return str(self.refactored.explain(*problems[0]))
         bound = [self.refactored.bind(*problem) for problem in problems]
@@ -252,12 +261,10 @@ class UniLoss(LossModule):
 
     # ------------------------------------------------------------------ from a batch to problems
 
-    def _batch(
-        self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, dim: Dim | None
-    ) -> Batch:
+    def _batch(self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, checks: bool) -> Batch:
         metric = self.refactored
-        events = self._event_dims(check_scores(scores, metric.least_dims, metric.shape_words), dim)
-        scores, target, mask, weight = arrange(metric, events, scores, target, mask, weight, dim)
+        events = self._event_dims(check_scores(scores, metric.least_dims, metric.shape_words).dim())
+        scores, target, mask, weight = arrange(metric, events, scores, target, mask, weight, self.dim)
         lead = scores.dim() - events
         shape, shown = scores.shape[:lead], None
         if target.shape[:lead] != shape:
@@ -268,7 +275,7 @@ class UniLoss(LossModule):
             mask = check_mask(mask, target.shape, "target")
             if mask.shape == scores.shape[: mask.dim()]:
                 scores, target = blank(scores, target, mask)
-        if self.check_values:
+        if checks:
             _check_size(scores)
             metric.check(scores, target)
         if scores.dtype in (torch.float16, torch.bfloat16):
@@ -280,14 +287,14 @@ class UniLoss(LossModule):
             problems = [metric.hide(s, t, keep) for (s, t), keep in zip(problems, marks, strict=True)]
         return Batch(problems, shape, weight, [True] * len(problems) if shown is None else shown.flatten().tolist())
 
-    def _event_dims(self, scores: Tensor, dim: Dim | None) -> int:
+    def _event_dims(self, dims: int) -> int:
         """How many of the last dimensions of the scores hold one problem, after ``dim`` is moved there."""
         known = self.refactored.event_dims
         if known is None:
-            if self.batch_dims > scores.dim():
-                fail("batch_dims", f"must be at most {scores.dim()}, the dimensions of scores", self.batch_dims)
-            return scores.dim() - self.batch_dims if dim is None else self.refactored.least_dims
-        if self.batch_dims not in (0, scores.dim() - known):
+            if self.batch_dims > dims:
+                fail("batch_dims", f"must be at most {dims}, the dimensions of scores", self.batch_dims)
+            return dims - self.batch_dims if self.dim is None else self.refactored.least_dims
+        if self.batch_dims not in (0, dims - known):
             rule = f"must be left at 0, because {self.refactored!r} knows that a problem has {known} dimensions"
             fail("batch_dims", rule, self.batch_dims)
         return known

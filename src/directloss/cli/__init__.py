@@ -9,12 +9,12 @@ from __future__ import annotations
 import sys
 from importlib.metadata import entry_points
 
-from directloss.cli import fit, predict, tasks
+from directloss.cli import doctor, fit, predict, tasks
 from directloss.cli.app import app
 
-__all__ = ["app", "fit", "main", "predict", "tasks"]
+__all__ = ["app", "doctor", "fit", "main", "predict", "tasks"]
 
-OWN = (["fit"], ["predict"], ["tasks"], ["--version"])
+OWN = (["fit"], ["predict"], ["tasks"], ["doctor"], ["--version"])
 
 
 def main() -> None:

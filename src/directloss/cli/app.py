@@ -20,7 +20,7 @@ import directloss
 from directloss._errors import DirectLossError
 
 BAD_INPUT, INTERRUPTED = 2, 130
-ORDER = ("fit", "predict", "tasks", "list", "reproduce", "report", "data")
+ORDER = ("fit", "predict", "tasks", "doctor", "list", "reproduce", "report", "data")
 """Of the commands in the help."""
 PAPERS = ("list", "reproduce", "report", "data")
 REMEDY = "In a clone of the repository: pip install ./repro"

@@ -34,11 +34,14 @@ def fit(
     ],
     target: Annotated[
         str | None,
-        typer.Option(help="The column to predict, with two values.", show_default="y (NPZ), label (svmlight)"),
+        typer.Option(help="The column to predict.", show_default="y (NPZ), label (svmlight)"),
     ] = None,
     positive: Annotated[
         str | None,
-        typer.Option(help="The value of the target that is positive.", show_default="1 or true, or the rarer one"),
+        typer.Option(
+            help="The value of the target that is positive; of more than two, all others are negative.",
+            show_default="1 or true, or the rarer one",
+        ),
     ] = None,
     group: Annotated[
         str | None,

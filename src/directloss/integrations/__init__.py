@@ -2,4 +2,5 @@
 
 sklearn      estimators for pipelines, cross-validation and grid search
 lightning    the true metric of a whole validation epoch
+pyepo        PyEPO models as tasks
 """

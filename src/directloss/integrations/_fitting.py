@@ -8,21 +8,16 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from directloss._checks import check_count, check_positive, fail
-from directloss.task import Task
-from directloss.tasks import CountTask
+from directloss.integrations._rows import ENTRIES, Rows
 
 WIDTH = 64
 """Width of the one hidden layer of ``model="mlp"``."""
 REFINING = 0.1
 """Share of the learning rate that training by the metric starts with, after cross-entropy has come near."""
-AT_ONCE = 65_536
-"""How many rows are scored at once."""
 LOOKS = 25
 """How often a training looks at validation rows, if it is given some."""
 
@@ -68,13 +63,16 @@ class Validation:
     measure: Callable[[], float]
     report: Callable[[int, float], None] | None = None
     """Is told the epoch and the value, and may end the training by raising an exception."""
+    patience: float = float("inf")
+    """After so many epochs without a better value, one part of the training ends."""
     curve: dict[int, float] = field(default_factory=dict)
     best: int = 0
     """The first of the epochs with the highest value."""
     _state: dict[str, Tensor] = field(default_factory=dict)
+    _begin: int = 0
 
-    def look(self, network: nn.Module, epoch: int) -> None:
-        """Measure after an epoch; the network stays in training mode."""
+    def look(self, network: nn.Module, epoch: int) -> bool:
+        """Measure after an epoch, and say whether to go on; the network stays in training mode."""
         self.curve[epoch] = value = self.measure()
         network.train()
         if not self.best or value > self.curve[self.best]:
@@ -82,52 +80,72 @@ class Validation:
             self._state = {name: weight.clone() for name, weight in network.state_dict().items()}
         if self.report is not None:
             self.report(epoch, value)
+        return epoch - max(self.best, self._begin) < self.patience
 
-    def restore(self, network: nn.Module) -> None:
-        """Go back to the best weights so far."""
+    def restore(self, network: nn.Module, begin: int = 0) -> None:
+        """Go back to the best weights so far; patience starts anew at the epoch ``begin``."""
+        self._begin = begin
         if self.best:
             network.load_state_dict(self._state)
 
 
-def minimise(
-    network: nn.Module,
-    batches: Callable[[], Iterable[Any]],
-    warming: Callable[[Any], Tensor],
-    direct: Callable[[Any], Tensor],
-    schedule: Schedule,
-    *,
-    warm_up: bool,
-    validation: Validation | None = None,
-) -> list[float]:
-    """Train in place; the mean value of ``direct`` in each of its epochs.
+@dataclass
+class Training:
+    """A training by two losses: first the one that makes progress from any start, then the metric.
 
     ``batches()`` are the batches of one epoch, and both losses take one of them. With ``validation``, training on the
     metric starts from the best epoch of the warm-up, and the network ends with its best epoch of all.
     """
-    optimizer = torch.optim.AdamW(network.parameters(), schedule.learning_rate, weight_decay=schedule.weight_decay)
-    first = round(schedule.warm_up * schedule.epochs) if warm_up else 0
-    every = max(1, schedule.epochs // LOOKS)
-    curve = []
-    network.train()
-    for epoch in range(schedule.epochs):
-        if validation is not None and epoch == first:
-            validation.restore(network)
-        for group in optimizer.param_groups:
-            group["lr"] = schedule.rate(epoch, first)
-        values = []
-        for batch in batches():
-            loss = (warming if epoch < first else direct)(batch)
-            optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-            values.append(float(loss.detach()))
-        if epoch >= first:
+
+    network: nn.Module
+    batches: Callable[[], Iterable[Any]]
+    warming: Callable[[Any], Tensor]
+    direct: Callable[[Any], Tensor]
+    schedule: Schedule
+    validation: Validation | None = None
+    verbose: bool = False
+    epochs: int = 0
+    """How many were made."""
+
+    def run(self, *, warm_up: bool) -> list[float]:
+        """Train in place; the mean value of ``direct`` in each of its epochs."""
+        rate, decay = self.schedule.learning_rate, self.schedule.weight_decay
+        optimizer = torch.optim.AdamW(self.network.parameters(), rate, weight_decay=decay)
+        first = round(self.schedule.warm_up * self.schedule.epochs) if warm_up else 0
+        self.network.train()
+        self._part(optimizer, self.warming, range(first), first)
+        return self._part(optimizer, self.direct, range(first, self.schedule.epochs), first)
+
+    def _part(
+        self, optimizer: torch.optim.Optimizer, loss_of: Callable[[Any], Tensor], epochs: range, first: int
+    ) -> list[float]:
+        curve: list[float] = []
+        for epoch in epochs:
+            for group in optimizer.param_groups:
+                group["lr"] = self.schedule.rate(epoch, first)
+            values = []
+            for batch in self.batches():
+                loss = loss_of(batch)
+                optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+                values.append(float(loss.detach()))
             curve.append(sum(values) / len(values))
-        if validation is not None and ((epoch + 1) % every == 0 or epoch + 1 in (first, schedule.epochs)):
-            validation.look(network, epoch + 1)
-    if validation is not None:
-        validation.restore(network)
-    return curve
+            self.epochs += 1
+            due = (epoch + 1) % max(1, self.schedule.epochs // LOOKS) == 0 or epoch == epochs[-1]
+            if due and not self._look(epoch + 1, curve[-1], "cross-entropy" if epoch < first else "metric's loss"):
+                break
+        if self.validation is not None:
+            self.validation.restore(self.network, epochs.stop)
+        return curve
+
+    def _look(self, epoch: int, loss: float, name: str) -> bool:
+        """Look at the validation rows, if there are any, and say whether to go on."""
+        going = self.validation is None or self.validation.look(self.network, epoch)
+        if self.verbose:
+            held = "" if self.validation is None else f", metric on validation rows {self.validation.curve[epoch]:.4f}"
+            print(f"epoch {epoch} of {self.schedule.epochs}: {name} {loss:.4f}{held}", flush=True)
+        return going
 
 
 def make_network(model: object, columns: int, outputs: int) -> nn.Module:
@@ -173,28 +191,6 @@ def start_at_base_rate(network: nn.Module, target: Tensor) -> None:
             last.bias.copy_(shares.logit())
 
 
-def best_cut(scores: Tensor, target: Tensor, task: Task) -> tuple[float, float]:
-    """The cut with the highest metric when scores above it mean yes, and that metric. Scores and labels ``(n,)``.
-
-    ``task`` is an `Error` or a `CountTask`; among equally good cuts it is the highest.
-
-    Examples:
-        >>> from directloss.tasks import get
-        >>> best_cut(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1, 1, 0]), get("f1"))
-        (1.5, 1.0)
-    """
-    ranked, order = scores.double().sort(descending=True, stable=True)
-    hits = (target[order] == 1).double()
-    tp, fp = (torch.cat([hits.new_zeros(1), part.cumsum(0)]) for part in (hits, 1 - hits))
-    fn, tn = tp[-1] - tp, fp[-1] - fp
-    values = 1 - task.loss_of_counts(tp, fp, fn, tn) if isinstance(task, CountTask) else (tp + tn) / len(hits)
-    # One can cut only between different scores, above all of them and below all of them.
-    ends = torch.cat([ranked[:1] + 2, ranked, ranked[-1:] - 2])
-    values = torch.where(ends[:-1] > ends[1:], values, -torch.inf)
-    place = int(values.argmax())
-    return float((ends[place] + ends[place + 1]) / 2), float(values[place])
-
-
 def scores_of(network: nn.Module, rows: Tensor, outputs: int) -> Tensor:
     """Scores ``(n, outputs)`` of rows ``(n, columns)``; one score for each row may also come as ``(n,)``."""
     scores: Tensor = network(rows)
@@ -207,33 +203,29 @@ def scores_of(network: nn.Module, rows: Tensor, outputs: int) -> Tensor:
 
 
 @torch.no_grad()
-def all_scores(network: nn.Module, rows: Tensor, outputs: int) -> Tensor:
+def all_scores(network: nn.Module, rows: Rows, outputs: int) -> Tensor:
     """The scores of many rows, outside of training."""
     network.eval()
-    return torch.cat([scores_of(network, some, outputs) for some in torch.split(rows, AT_ONCE)])
+    size = max(1, ENTRIES // max(1, rows.shape[1]))
+    starts = range(0, len(rows), size)
+    return torch.cat([scores_of(network, rows[start : start + size], outputs) for start in starts])
 
 
-@dataclass(frozen=True)
-class Scaling:
-    """Columns with mean 0 and deviation 1 on the training rows; a constant column becomes 0."""
+def even_cut(scores: Tensor, target: Tensor, weight: Tensor | None = None) -> float:
+    """The cut with as many scores above it as there are positives, where precision equals recall; ``(n,)`` all.
 
-    mean: npt.NDArray[np.float64]
-    scale: npt.NDArray[np.float64]
-
-    @classmethod
-    def of(cls, rows: npt.NDArray[Any]) -> Scaling:
-        """The scaling of these rows."""
-        rows = rows.astype(np.float64, copy=False)
-        mean = rows.mean(0)
-        # From a shifted copy: numbers near the largest float would overflow when they are squared.
-        largest = np.maximum(np.abs(rows - mean).max(0), np.finfo(np.float64).tiny)
-        deviation = largest * ((rows - mean) / largest).std(0)
-        rounding = 1e-12 * np.abs(mean)  # what is left of a constant column
-        return cls(mean, np.where(deviation > rounding, deviation, np.inf))
-
-    def __call__(self, rows: npt.NDArray[Any]) -> Tensor:
-        """The rows as a tensor."""
-        return torch.from_numpy(((rows - self.mean) / self.scale).astype(np.float32))
+    Examples:
+        >>> even_cut(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1, 0, 0]))
+        2.5
+    """
+    ranked, order = scores.sort(descending=True)
+    weight = torch.ones(len(scores), dtype=torch.float64) if weight is None else weight
+    above = torch.cat([weight.new_zeros(1), weight[order].cumsum(0)])
+    away = (above - weight[target == 1].sum()).abs()
+    # The lowest of those that are equal but for a millionth: rows of next to no weight have no say.
+    place = int((away <= away.min() + 1e-6 * above[-1]).nonzero()[-1])
+    ends = torch.cat([ranked[:1] + 2, ranked, ranked[-1:] - 2])
+    return float((ends[place] + ends[place + 1]) / 2)
 
 
 def shuffled(size: int | None, labels: Tensor) -> Iterator[Tensor]:
@@ -242,9 +234,28 @@ def shuffled(size: int | None, labels: Tensor) -> Iterator[Tensor]:
     if size is None or size >= count:
         yield torch.arange(count)
         return
-    places = torch.empty(count)
+    yield from mixed(labels).tensor_split(-(-count // size))
+
+
+def mixed(labels: Tensor) -> Tensor:
+    """Numbers of all items in random order, in which each label is spread evenly."""
+    places = torch.empty(len(labels))
     for label in torch.unique(labels):
         own = (labels == label).nonzero().squeeze(1)
-        # Evenly spread over the epoch, at random inside of each stretch.
+        # Evenly spread over the whole, at random inside of each stretch.
         places[own] = (torch.randperm(len(own)) + torch.rand(len(own))) / len(own)
-    yield from places.argsort().tensor_split(-(-count // size))
+    return places.argsort()
+
+
+def resampled(weight: Tensor) -> Tensor:
+    """As many numbers of items as there are, each about as often as its weight says, for metrics without weights.
+
+    Systematic resampling: an item with k times the mean weight is drawn k times, up to a rounding that is fair.
+
+    Examples:
+        >>> resampled(torch.tensor([2.0, 1.0, 1.0, 4.0], dtype=torch.float64))
+        tensor([0, ..., 3, 3])
+    """
+    count = len(weight)
+    places = (torch.arange(count, dtype=torch.float64) + torch.rand((), dtype=torch.float64)) / count
+    return torch.searchsorted(weight.cumsum(0) / weight.sum(), places).clamp(max=count - 1)

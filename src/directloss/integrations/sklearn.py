@@ -5,86 +5,98 @@ They work in pipelines, cross-validation, grid search and pickles.
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
 import torch.nn.functional as F
+from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils import check_array, check_random_state, check_X_y, column_or_1d
+from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
 from directloss._checks import DirectLossWarning, check_count, fail
 from directloss._registry import as_task
 from directloss.direct import direct_loss, mean_metric
+from directloss.integrations._calibration import Calibration, two_columns
+from directloss.integrations._cut import best_cut
 from directloss.integrations._fitting import (
     Network,
-    Scaling,
     Schedule,
+    Training,
     Validation,
     all_scores,
-    best_cut,
+    even_cut,
     make_network,
-    minimise,
+    mixed,
+    resampled,
     scores_of,
     shuffled,
     start_at_base_rate,
 )
 from directloss.integrations._lists import Lists
+from directloss.integrations._rows import Rows, Scaling, learn_categories
 from directloss.task import Task
 from directloss.tasks import NDCG, Accuracy, CountTask, Error, GradedNDCG
 
 Array = npt.NDArray[Any]
+ROWS = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
+"""What `X` may be."""
 
 
+@dataclass(eq=False, repr=False)
 class _Estimator(BaseEstimator):  # type: ignore[misc]
     """What both estimators share: the parameters, and the way from rows to scores."""
 
-    def __init__(
-        self,
-        metric: str | Task = "ap",
-        *,
-        model: str | Sequence[int] | Network = "linear",
-        epochs: int = 200,
-        warm_up: float = 0.5,
-        learning_rate: float = 0.03,
-        weight_decay: float = 0.01,
-        batch_size: int | None = None,
-        epsilon: float | str = "auto",
-        sign: int | str | None = "auto",
-        noise: float | str | None = "auto",
-        warm_start: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        self.metric = metric
-        self.model = model
-        self.epochs = epochs
-        self.warm_up = warm_up
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.batch_size = batch_size
-        self.epsilon = epsilon
-        self.sign = sign
-        self.noise = noise
-        self.warm_start = warm_start
-        self.random_state = random_state
+    metric: str | Task = "ap"
+    _: KW_ONLY
+    model: str | Sequence[int] | Network = "linear"
+    epochs: int = 200
+    warm_up: float = 0.5
+    learning_rate: float = 0.03
+    weight_decay: float = 0.01
+    batch_size: int | None = None
+    epsilon: float | str = "auto"
+    sign: int | str | None = "auto"
+    noise: float | str | None = "auto"
+    categorical_features: Any = "from_dtype"
+    early_stopping: bool = False
+    validation_fraction: float = 0.1
+    n_iter_no_change: int = 40
+    warm_start: bool = False
+    verbose: bool | int = False
+    random_state: Any = None
 
-    def _prepare(self, rows: Array, outputs: int) -> tuple[Tensor, bool]:
+    def _read(self, X: Any, y: Any = "no_validation", *, reset: bool = False, **checks: Any) -> Any:
+        """Checked rows, with categories as zeros and ones; and checked labels, if there are any."""
+        if reset:
+            self._categories = learn_categories(X, self.categorical_features)
+        if self._categories is None:
+            return validate_data(self, X, y, reset=reset, **ROWS, **checks)
+        validate_data(self, X, reset=reset, skip_check_array=True)
+        rows = self._categories.transform(X)
+        return check_array(rows, **ROWS) if isinstance(y, str) else check_X_y(rows, y, **ROWS, **checks)
+
+    def _prepare(self, rows: Any, outputs: int) -> tuple[Rows, bool]:
         """Scaled rows, and whether the network is a new one; with ``warm_start`` the present one goes on."""
         known = self.warm_start and hasattr(self, "network_")
         if not known:
             self.scaling_ = Scaling.of(rows)
-            self.network_ = make_network(self.model, rows.shape[1], outputs).float()
+            self.network_ = make_network(self.model, self.scaling_.width, outputs).float()
             self.outputs_ = outputs
         elif outputs != self.outputs_:
             rule = f"must have the {self.outputs_} outputs of the fit before, as warm_start=True goes on with it"
             fail("y", rule, f"with {outputs}")
-        return self.scaling_(rows), not known
+        return self.scaling_.rows(rows), not known
 
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -92,7 +104,40 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
     def _schedule(self) -> Schedule:
         if self.batch_size is not None:
             check_count("batch_size", self.batch_size)
+        check_count("n_iter_no_change", self.n_iter_no_change)
+        if not 0 < self.validation_fraction < 1:
+            fail("validation_fraction", "must be a share of the rows, between 0 and 1", repr(self.validation_fraction))
         return Schedule(self.epochs, self.warm_up, self.learning_rate, self.weight_decay)
+
+    def _aside(self, strata: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Numbers of the items to train with, and of those that are set aside for early stopping."""
+        if not self.early_stopping:
+            return torch.arange(len(strata)), None
+        size = max(1, round(self.validation_fraction * len(strata)))
+        if size == len(strata):
+            fail("validation_fraction", "must leave rows to train with", f"{self.validation_fraction} of {size}")
+        held, rest = mixed(strata).tensor_split([size])
+        return rest.sort().values, held
+
+    def _train(
+        self,
+        batches: Callable[[], Any],
+        cross_entropy: Callable[[Tensor], Tensor],
+        direct: Callable[[Tensor], Tensor],
+        measure: Callable[[], float] | None,
+        report: Callable[[int, float], None] | None,
+        new: bool,
+    ) -> None:
+        """Train the network, and keep what is to be told about it."""
+        patience = self.n_iter_no_change if self.early_stopping else float("inf")
+        held = None if measure is None else Validation(measure, report, patience)
+        training = Training(
+            self.network_, batches, cross_entropy, direct, self._schedule(), held, verbose=bool(self.verbose)
+        )
+        self.loss_curve_ = training.run(warm_up=new)
+        self.n_iter_ = training.epochs
+        self.validation_curve_ = {} if held is None else held.curve
+        self.best_epoch_ = self.epochs if held is None else held.best
 
     def _loss(self, scores: Tensor, target: Tensor, task: Task, **more: Any) -> Tensor:
         sign = "auto" if self.sign is None else self.sign
@@ -100,30 +145,76 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
 
     def _scores(self, X: Any) -> Tensor:
         check_is_fitted(self)
-        rows = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
-        return all_scores(self.network_, self.scaling_(rows), self.outputs_)
+        return all_scores(self.network_, self.scaling_.rows(self._read(X)), self.outputs_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = True
+        return tags
 
 
+def _one_pair(eval_set: Any) -> tuple[Any, Any] | None:
+    """Validation rows and labels; a list of one pair, as gradient boosting libraries take it, is fine too."""
+    if isinstance(eval_set, list) and len(eval_set) == 1:
+        eval_set = eval_set[0]
+    if eval_set is not None and (not isinstance(eval_set, tuple | list) or len(eval_set) != 2):
+        fail("eval_set", "must be a pair of rows and labels, (X, y)", f"a {type(eval_set).__name__}")
+    return None if eval_set is None else (eval_set[0], eval_set[1])
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Some of the rows, with what is known about them."""
+
+    rows: Any
+    """As the table has them, or as the network takes them."""
+    target: Tensor
+    """The number of the class ``(n,)``, or a yes or no for each output ``(n, outputs)``."""
+    weight: Tensor
+    """``(n,)``, without the weight of the class."""
+    factor: Tensor
+    """``(n,)``, with it."""
+
+    def take(self, which: Tensor) -> _Part:
+        """Some of these rows."""
+        return _Part(self.rows[which.numpy()], self.target[which], self.weight[which], self.factor[which])
+
+    @cached_property
+    def strata(self) -> Tensor:
+        """Numbers for groups of equal targets."""
+        numbers: Tensor = torch.unique(self.target, dim=0, return_inverse=True)[1]
+        return numbers
+
+    @cached_property
+    def even(self) -> bool:
+        """Whether all rows count the same in training."""
+        return bool((self.factor == self.factor[0]).all())
+
+
+@dataclass(eq=False, repr=False)
 class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     """A classifier trained on the metric that judges it.
 
-    It standardises the columns, so raw data are fine. Training has two parts: cross-entropy for the first half of the
-    epochs (``warm_up``), which makes progress from any start; then the metric itself by direct loss minimization, with
-    a tenth of the learning rate, falling to zero. Both use AdamW.
+    It standardises the columns, so raw data are fine; sparse tables, missing numbers (NaN) and columns of categories
+    are too. Training has two parts: cross-entropy for the first half of the epochs (``warm_up``), which makes progress
+    from any start; then the metric itself by direct loss minimization, with a tenth of the learning rate, falling to
+    zero. Both use AdamW.
 
     `predict` returns the positive class where `decision_function` is above 0. Metrics of decisions (``"f1"``,
     ``"iou"``, ``"mcc"``, ``"accuracy"`` ...) learn that threshold. A ranking (``"ap"``, ``"auc"``, ``"ndcg"`` ...) has
     none, so one is set afterwards: as many training rows lie above it as are positive, which makes precision and recall
-    equal there.
+    equal there. `predict_proba` is calibrated and does not follow that threshold.
 
     With more than two classes, a metric of two classes is computed for each class against the rest, and its mean is
     the loss; a ranking's scores are then divided by their deviation, so that the classes can be compared.
     ``"accuracy"``, ``"topk@k"`` and `directloss.tasks.CostMatrix` are metrics of many classes by themselves.
 
-    With validation rows (see `fit`), the weights of the best epoch are kept, training on the metric starts from the
-    best epoch of the warm-up, and a metric of decisions gets the threshold that is best there.
+    Labels ``(n, labels)`` of 0 and 1 are a multilabel problem: the metric is computed for each label.
 
-    There is no ``sample_weight``: most of these metrics have no exact inference for weighted items.
+    With validation rows (``eval_set`` of `fit`, or ``early_stopping``), the weights of the best epoch are kept,
+    training on the metric starts from the best epoch of the warm-up, a metric of decisions gets the threshold that is
+    best there, and probabilities are calibrated there.
 
     Args:
         metric: name of a task (`directloss.tasks.names` lists them) or a task object.
@@ -135,11 +226,18 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         learning_rate: of AdamW.
         weight_decay: of AdamW.
         batch_size: rows of a batch, drawn with equal shares of the classes; all rows at once by default, which is
-            right for metrics that couple all items.
+            right for metrics that couple all items. A sparse table is made dense one batch at a time.
         epsilon: see `directloss.direct_loss`.
         sign: see `directloss.direct_loss`.
         noise: see `directloss.direct_loss`.
+        categorical_features: columns that hold categories: ``"from_dtype"`` takes those of a data frame with the type
+            ``category``; or their numbers, their names, True or False for each column, or None.
+        early_stopping: whether each part of the training ends when the metric on validation rows no longer rises.
+        validation_fraction: the share of the rows that is set aside for this, where `fit` has no ``eval_set``.
+        n_iter_no_change: how many epochs without a better value early stopping waits for.
+        class_weight: weights of the classes, as a mapping, or ``"balanced"``.
         warm_start: whether another `fit` continues with the present network, without warm-up.
+        verbose: whether to print the loss, and the metric on validation rows, about 25 times.
         random_state: seed of the initial weights and of the batches.
 
     Attributes:
@@ -158,141 +256,272 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         (300,)
     """
 
+    class_weight: Mapping[Any, float] | str | None = None
+
     def fit(
         self,
         X: Any,
         y: Any,
+        sample_weight: Any = None,
         *,
-        validation: tuple[Any, Any] | None = None,
+        eval_set: Any = None,
         report: Callable[[int, float], None] | None = None,
     ) -> Self:
-        """Train on rows ``(n, columns)`` and labels ``(n,)``.
+        """Train on rows ``(n, columns)`` and labels ``(n,)`` or ``(n, labels)``.
 
         Args:
-            X: rows.
+            X: rows: an array, a sparse matrix or a data frame.
             y: labels.
-            validation: rows and labels that choose the epoch and the threshold.
+            sample_weight: how much each row counts. Exact for ``"auc"`` and for metrics that judge each row alone, such
+                as ``"accuracy"``; for other metrics each epoch draws the rows anew, as often as their weights say.
+            eval_set: a pair of rows and labels that choose the epoch and the threshold.
             report: is called with an epoch and the metric on the validation rows; what it raises ends the training.
         """
-        schedule = self._schedule()
-        rows, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
-        check_classification_targets(y)
-        self.classes_, codes = np.unique(y, return_inverse=True)
-        count = len(self.classes_)
-        if count < 2:
-            fail("y", "must have at least two classes", "of one class only")
-        task, by_class = self._task(count)
-        self._by_class = by_class
-        labels = torch.from_numpy(codes)
-        target = self._target(labels)
+        self._schedule()
+        rows, y = self._read(X, y, reset=True, multi_output=True)
+        weight = _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
+        kept = weight > 0
+        whole = self._learn(rows[kept], _labels(y)[kept], weight[kept])
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-            if self.batch_size is not None:  # of a rare class some batches have none: that is normal
-                warnings.simplefilter("ignore", DirectLossWarning)
+            if self.batch_size is not None or self.early_stopping or not whole.even:
+                warnings.simplefilter("ignore", DirectLossWarning)  # a batch without a rare class is normal
             torch.manual_seed(self._seed())
-            inputs, new = self._prepare(rows, count if by_class or count > 2 else 1)
-            dim = 0 if task.event_dims == 1 and not by_class else None
-            if new and schedule.warm_up and not by_class and not callable(self.model):
-                start_at_base_rate(self.network_, target)
-            held = None if validation is None else self._held(validation)
-
-            def scored(batch: Tensor) -> tuple[Tensor, Tensor]:
-                return scores_of(self.network_, inputs[batch], self.outputs_), target[batch]
-
-            def cross_entropy(batch: Tensor) -> Tensor:
-                scores, wanted = scored(batch)
-                if by_class:
-                    return F.cross_entropy(scores, wanted)
-                return F.binary_cross_entropy_with_logits(scores, wanted.to(scores.dtype))
-
-            def direct(batch: Tensor) -> Tensor:
-                return self._loss(*scored(batch), task, dim=dim)
-
-            def measure(held: tuple[Tensor, Tensor]) -> float:
-                scores = all_scores(self.network_, held[0], self.outputs_)
-                if self._decides(task):
-                    return sum(value for _, value in self._cuts(scores, held[1], task)) / self.outputs_
-                return mean_metric(scores, held[1], task, dim=dim)
-
-            watched = None if held is None else Validation(lambda: measure(held), report)
-            self.loss_curve_ = minimise(
-                self.network_,
-                lambda: shuffled(self.batch_size, labels),
-                cross_entropy,
-                direct,
-                schedule,
-                warm_up=new,
-                validation=watched,
+            part, held = self._divide(whole, _one_pair(eval_set))
+            inputs, new = self._prepare(part.rows, self._outputs(part.target))
+            part = replace(part, rows=inputs)
+            if held is not None:
+                held = replace(held, rows=self.scaling_.rows(held.rows))
+            if new and self.warm_up and not self._by_class and not callable(self.model):
+                start_at_base_rate(self.network_, part.target)
+            self._train(
+                lambda: self._batches(part),
+                lambda batch: self._cross_entropy(part, batch),
+                lambda batch: self._direct(part, batch),
+                None if held is None else lambda: self._measure(held),
+                report,
+                new,
             )
-            self._set_thresholds(all_scores(self.network_, inputs, self.outputs_), target, task)
-            if held is not None and self._decides(task):
-                scores = all_scores(self.network_, held[0], self.outputs_)
-                self._cut = torch.tensor([cut for cut, _ in self._cuts(scores, held[1], task)])
-        self.validation_curve_ = {} if watched is None else watched.curve
-        self.best_epoch_ = schedule.epochs if watched is None else watched.best
-        self.n_iter_ = schedule.epochs
+            self._set_thresholds(part, held)
         return self
 
-    def _task(self, classes: int) -> tuple[Task, bool]:
-        """The task, and whether it takes one label and a score for each class, not a yes or no for each class."""
+    def _learn(self, rows: Any, y: Array, weight: Array) -> _Part:
+        """Learn the classes, and give the rows with their targets."""
+        self._multilabel = y.ndim == 2
+        if self._multilabel:
+            self.classes_, target = np.arange(y.shape[1]), torch.from_numpy(np.asarray(y != 0, np.int64))
+        else:
+            self.classes_ = np.unique(y)
+            if len(self.classes_) < 2:
+                fail("y", "must have at least two classes", "of one class only")
+        self._fitted_task = task = self._task()
+        self._by_class = task.event_dims > task.target_dims
+        if not self._multilabel:
+            target = self._target(y)
+        factor = weight if self.class_weight is None else weight * compute_sample_weight(self.class_weight, y)
+        return _Part(rows, target, torch.from_numpy(weight), torch.from_numpy(factor))
+
+    def _task(self) -> Task:
+        """The metric as a task: of one score for each yes or no, or of one score for each class of a row."""
         task = as_task(self.metric, "metric")
         if task.event_dims > 1 or task.target_dims > 1 or task.event_dims < task.target_dims:
             fail("metric", "must be a metric of items, such as ap, f1 or accuracy", repr(task))
-        if classes == 2 and isinstance(task, Accuracy):
-            return Error(), False  # the same with one score instead of two
-        return task, task.event_dims > task.target_dims
+        if isinstance(task, Accuracy) and (self._multilabel or len(self.classes_) == 2):
+            return Error()  # the same with one score instead of two
+        if self._multilabel and task.event_dims > task.target_dims:
+            fail("metric", "must be a metric of yes or no for labels of shape (n, labels)", repr(task), "Try f1 or ap.")
+        return task
 
-    def _target(self, labels: Tensor) -> Tensor:
-        """Classes as the task takes them: their numbers, or a yes or no for each (of two, for the last)."""
+    def _target(self, y: Array) -> Tensor:
+        """Labels as the task takes them: the numbers of classes, or a yes or no for each (of two, for the last)."""
+        labels = torch.from_numpy(np.searchsorted(self.classes_, y))
         if self._by_class:
             return labels
         each = F.one_hot(labels, len(self.classes_))
         return each[:, 1:] if len(self.classes_) == 2 else each
 
-    def _held(self, validation: tuple[Any, Any]) -> tuple[Tensor, Tensor]:
-        """Validation rows, scaled, and their target."""
-        rows = validate_data(self, validation[0], reset=False, dtype=[np.float64, np.float32])
-        wanted = np.asarray(validation[1])
-        if wanted.shape != (len(rows),) or not np.isin(wanted, self.classes_).all():
-            fail(
-                "validation", "must have a label of y for each of its rows", f"{len(rows)} rows, {wanted.shape} labels"
-            )
-        return self.scaling_(rows), self._target(torch.from_numpy(np.searchsorted(self.classes_, wanted)))
+    def _outputs(self, target: Tensor) -> int:
+        return len(self.classes_) if self._by_class else target.shape[1]
 
-    def _decides(self, task: Task) -> bool:
-        """Whether the metric judges a yes or no, so that the place of the cut matters."""
-        return not self._by_class and (task.event_dims == 0 or isinstance(task, CountTask))
+    def _divide(self, whole: _Part, eval_set: tuple[Any, Any] | None) -> tuple[_Part, _Part | None]:
+        """The rows to train with, and those that watch over it, if there are any."""
+        if eval_set is not None:
+            return whole, self._eval_part(*eval_set)
+        chosen, aside = self._aside(whole.strata)
+        return (whole, None) if aside is None else (whole.take(chosen), whole.take(aside))
 
-    @staticmethod
-    def _cuts(scores: Tensor, target: Tensor, task: Task) -> list[tuple[float, float]]:
-        """The best cut of each output, with its metric."""
-        return [best_cut(some, wanted, task) for some, wanted in zip(scores.T, target.T, strict=True)]
+    def _eval_part(self, X: Any, y: Any) -> _Part:
+        rows, wanted = self._read(X), np.asarray(y)
+        known = np.isin(wanted, (0, 1) if self._multilabel else self.classes_).all()
+        shape = (rows.shape[0], len(self.classes_)) if self._multilabel else (rows.shape[0],)
+        if wanted.shape != shape or not known:
+            found = f"{rows.shape[0]} rows, labels of shape {wanted.shape}"
+            fail("eval_set", "must have a label of y for each of its rows", found)
+        target = torch.from_numpy(wanted.astype(np.int64)) if self._multilabel else self._target(wanted)
+        ones = torch.ones(len(target), dtype=torch.float64)
+        return _Part(rows, target, ones, ones)
 
-    def _set_thresholds(self, scores: Tensor, target: Tensor, task: Task) -> None:
-        """Where a ranking is cut, and what makes the scores of its classes alike; 0 and 1 for decisions."""
-        self._cut, self._spread = torch.zeros(self.outputs_), torch.ones(self.outputs_)
-        if self._by_class or self._decides(task):
+    # ------------------------------------------------------------------ training
+
+    def _batches(self, part: _Part) -> Iterator[Tensor]:
+        """Row numbers; where the metric has no exact weights, drawn by weight."""
+        if part.even or self._exact_weights:
+            yield from shuffled(self.batch_size, part.strata)
             return
-        ranked = scores.sort(0, descending=True).values
-        positives = target.sum(0, keepdim=True)
-        last, next_one = ranked.gather(0, positives - 1), ranked.gather(0, positives)
-        self._cut = ((last + next_one) / 2).squeeze(0)
-        if self.outputs_ > 1:
-            self._spread = scores.std(0).clamp(min=1e-12)
+        drawn = resampled(part.factor)
+        for batch in shuffled(self.batch_size, part.strata[drawn]):
+            yield drawn[batch]
 
-    def decision_function(self, X: Any) -> Array:
-        """The score of the positive class, ``(n,)``, above 0 for yes; or of each class, ``(n, classes)``."""
-        scores = (self._scores(X) - self._cut) / self._spread
-        if len(self.classes_) > 2:
+    @property
+    def _exact_weights(self) -> bool:
+        """Whether the metric judges each row alone, or has an exact inference for weighted items."""
+        task = self._fitted_task
+        return self._by_class or task.event_dims == 0 or task.weighted(torch.ones(1, dtype=torch.float64)) is not None
+
+    def _weight(self, part: _Part, batch: Tensor) -> Tensor | None:
+        """The weight of each row, or of each row and output; None where all count the same."""
+        if part.even or not self._exact_weights:
+            return None
+        factor = part.factor[batch] / part.factor.mean()
+        return factor if self._by_class else factor.unsqueeze(1).expand(-1, self.outputs_)
+
+    def _cross_entropy(self, part: _Part, batch: Tensor) -> Tensor:
+        scores, wanted = scores_of(self.network_, part.rows[batch], self.outputs_), part.target[batch]
+        if self._by_class:
+            losses = F.cross_entropy(scores, wanted, reduction="none")
+        else:
+            losses = F.binary_cross_entropy_with_logits(scores, wanted.to(scores.dtype), reduction="none")
+        weight = self._weight(part, batch)
+        return losses.mean() if weight is None else (losses * weight).sum() / weight.sum()
+
+    def _direct(self, part: _Part, batch: Tensor) -> Tensor:
+        scores = scores_of(self.network_, part.rows[batch], self.outputs_)
+        weight = self._weight(part, batch)
+        return self._loss(scores, part.target[batch], self._fitted_task, dim=self._dim, weight=weight)
+
+    @property
+    def _dim(self) -> int | None:
+        return 0 if self._fitted_task.event_dims == 1 and not self._by_class else None
+
+    def _measure(self, held: _Part) -> float:
+        """The metric, with the best thresholds if it needs some."""
+        scores = all_scores(self.network_, held.rows, self.outputs_)
+        if self._decides:
+            return sum(value for _, value in self._cuts(scores, held.target)) / self.outputs_
+        value = mean_metric(scores, held.target, self._fitted_task, dim=self._dim)
+        if math.isnan(value):
+            fail("eval_set", "must have rows of both labels", "of one label only")
+        return value
+
+    # ------------------------------------------------------------------ decisions and probabilities
+
+    @property
+    def _decides(self) -> bool:
+        """Whether the metric judges a yes or no, so that the place of the cut matters."""
+        return not self._by_class and (self._fitted_task.event_dims == 0 or isinstance(self._fitted_task, CountTask))
+
+    def _cuts(self, scores: Tensor, target: Tensor) -> list[tuple[float, float]]:
+        """The best cut of each output, with its metric."""
+        return [best_cut(some, wanted, self._fitted_task) for some, wanted in zip(scores.T, target.T, strict=True)]
+
+    def _set_thresholds(self, part: _Part, held: _Part | None) -> None:
+        """Where scores are cut, what makes those of several classes alike, and which probabilities they mean."""
+        scores = all_scores(self.network_, part.rows, self.outputs_)
+        self._cut, self._spread = torch.zeros(self.outputs_), torch.ones(self.outputs_)
+        if not self._by_class and not self._decides:
+            columns = zip(scores.T, part.target.T, strict=True)
+            self._cut = torch.tensor([even_cut(some, wanted, part.factor) for some, wanted in columns])
+            if self.outputs_ > 1 and not self._multilabel:
+                self._spread = scores.std(0).clamp(min=1e-12)
+        judge = part if held is None else held
+        if held is not None:
+            scores = all_scores(self.network_, held.rows, self.outputs_)
+            if self._decides:
+                self._cut = torch.tensor([cut for cut, _ in self._cuts(scores, held.target)])
+        self._calibrations = self._calibrate(self._decision(scores), judge)
+
+    def _calibrate(self, scores: Array, part: _Part) -> list[Calibration]:
+        """One for all classes, or one for each label."""
+        target, weight = part.target.numpy(), part.weight.numpy()
+        # Where each row is judged alone, and all count the same, the decision is the more probable one.
+        biased = not (self._by_class or self._fitted_task.event_dims == 0) or not part.even
+        if scores.ndim == 1:
+            return [Calibration.of(two_columns(scores), target.ravel(), weight, biased=biased)]
+        if self._multilabel:
+            columns = zip(scores.T, target.T, strict=True)
+            return [Calibration.of(two_columns(some), wanted, weight, biased=biased) for some, wanted in columns]
+        codes = target if self._by_class else target.argmax(1)
+        return [Calibration.of(scores.astype(np.float64), codes, weight, biased=False)]
+
+    def _decision(self, scores: Tensor) -> Array:
+        scores = (scores - self._cut) / self._spread
+        if self._multilabel or len(self.classes_) > 2:
             return scores.numpy()
         return (scores[:, 1] - scores[:, 0] if self._by_class else scores[:, 0]).numpy()
 
-    def predict(self, X: Any) -> Array:
-        """The label of each row."""
+    def decision_function(self, X: Any) -> Array:
+        """The score of the positive class, ``(n,)``, above 0 for yes; or of each class or label, ``(n, classes)``."""
+        return self._decision(self._scores(X))
+
+    def predict_proba(self, X: Any) -> Array:
+        """The probability of each class, or, for a multilabel problem, of each label: ``(n, classes)``.
+
+        Calibrated on the validation rows, or on the training rows where there are none. Of two classes the more
+        probable one need not be the one that `predict` chooses, which follows the metric.
+        """
         scores = self.decision_function(X)
+        if scores.ndim == 1:
+            return self._calibrations[0](two_columns(scores))
+        if not self._multilabel:
+            return self._calibrations[0](scores.astype(np.float64))
+        columns = zip(scores.T, self._calibrations, strict=True)
+        return np.column_stack([calibrated(two_columns(some))[:, 1] for some, calibrated in columns])
+
+    def predict(self, X: Any) -> Array:
+        """The label of each row, or a 0 or 1 for each of its labels."""
+        scores = self.decision_function(X)
+        if self._multilabel:
+            return (scores > 0).astype(int)
         chosen: Array = self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(1)]
         return chosen
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
 
+
+def _labels(y: Any) -> Array:
+    """Labels ``(n,)``, or ``(n, labels)`` of a multilabel problem."""
+    y = y.toarray() if sparse.issparse(y) else y
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = column_or_1d(y, warn=True)
+    check_classification_targets(y)
+    if y.ndim == 2 and type_of_target(y) != "multilabel-indicator":
+        fail("y", "must hold one label for each row, or a 0 or 1 for each of several labels", f"of shape {y.shape}")
+    return np.asarray(y)
+
+
+@dataclass(frozen=True)
+class _ListPart:
+    """Some of the lists: their rows, which rows belong to which list, and the relevance of each, padded."""
+
+    rows: Any
+    lists: Lists
+    grades: Tensor
+
+    def take(self, which: Tensor) -> _ListPart:
+        """Some of these lists."""
+        some = self.lists.take(which)
+        rows = self.rows[some.rows if isinstance(self.rows, Tensor) else some.rows.numpy()]
+        return _ListPart(rows, some, self.grades[which][:, : some.longest])
+
+
+def _lists_of(rows: Any, relevance: Any, group: Any, qid: Any) -> _ListPart:
+    lists = Lists.of(rows.shape[0], group, qid)
+    return _ListPart(rows, lists, lists.pad(torch.from_numpy(np.asarray(relevance, np.float64))))
+
+
+@dataclass(eq=False, repr=False)
 class DirectLossRanker(_Estimator):
     """Learning to rank: trains the order of the scores in each list on the metric.
 
@@ -311,55 +540,51 @@ class DirectLossRanker(_Estimator):
         ((60,), True)
     """
 
-    def __init__(
-        self,
-        metric: str | Task = "ndcg",
-        *,
-        model: str | Sequence[int] | Network = "linear",
-        epochs: int = 200,
-        warm_up: float = 0.5,
-        learning_rate: float = 0.03,
-        weight_decay: float = 0.01,
-        batch_size: int | None = None,
-        epsilon: float | str = "auto",
-        sign: int | str | None = "auto",
-        noise: float | str | None = "auto",
-        warm_start: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            metric,
-            model=model,
-            epochs=epochs,
-            warm_up=warm_up,
-            learning_rate=learning_rate,
-            weight_decay=weight_decay,
-            batch_size=batch_size,
-            epsilon=epsilon,
-            sign=sign,
-            noise=noise,
-            warm_start=warm_start,
-            random_state=random_state,
-        )
+    metric: str | Task = "ndcg"
 
-    def fit(self, X: Any, y: Any, group: Any = None, qid: Any = None) -> Self:
-        """Train on rows ``(n, columns)`` with relevance ``(n,)``."""
-        schedule, task = self._schedule(), self._task()
-        rows, relevance = validate_data(
-            self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=2, y_numeric=True
-        )
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        group: Any = None,
+        qid: Any = None,
+        *,
+        eval_set: Any = None,
+        eval_group: Any = None,
+        eval_qid: Any = None,
+    ) -> Self:
+        """Train on rows ``(n, columns)`` with relevance ``(n,)``.
+
+        Args:
+            X: rows.
+            y: relevance of each row.
+            group: sizes of consecutive lists.
+            qid: the name of each row's list.
+            eval_set: a pair of rows and relevance that chooses the epoch.
+            eval_group: as ``group``, for ``eval_set``.
+            eval_qid: as ``qid``, for ``eval_set``.
+        """
+        self._schedule()
+        task = self._task()
+        rows, relevance = self._read(X, y, reset=True, ensure_min_samples=2, y_numeric=True)
         if (relevance < 0).any():
             fail("y", "must be at least 0, a grade of relevance", f"{relevance.min()} at the least")
-        lists = Lists.of(len(rows), group, qid)
-        padded = lists.pad(torch.from_numpy(np.asarray(relevance, np.float64)))
+        whole = _lists_of(rows, relevance, group, qid)
+        pair = _one_pair(eval_set)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self._seed())
-            inputs, new = self._prepare(rows, 1)
+            held = None if pair is None else _lists_of(self._read(pair[0]), pair[1], eval_group, eval_qid)
+            chosen, aside = (None, None) if held is not None else self._aside(torch.zeros(len(whole.lists)))
+            part = whole if aside is None or chosen is None else whole.take(chosen)
+            held = held if aside is None else whole.take(aside)
+            inputs, new = self._prepare(part.rows, 1)
+            part = replace(part, rows=inputs)
+            if held is not None:
+                held = replace(held, rows=self.scaling_.rows(held.rows))
 
             def scored(batch: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-                some = lists.take(batch)
-                scores = scores_of(self.network_, inputs[some.rows], 1).squeeze(1)
-                return some.pad(scores), padded[batch][:, : some.longest], some.mask
+                some = part.take(batch)
+                return some.lists.pad(scores_of(self.network_, some.rows, 1).squeeze(1)), some.grades, some.lists.mask
 
             def cross_entropy(batch: Tensor) -> Tensor:
                 scores, grades, mask = scored(batch)
@@ -371,15 +596,18 @@ class DirectLossRanker(_Estimator):
                 scores, grades, mask = scored(batch)
                 return self._loss(scores, grades, task, mask=mask)
 
-            self.loss_curve_ = minimise(
-                self.network_,
-                lambda: shuffled(self.batch_size, torch.zeros(len(lists))),
+            def measure(held: _ListPart) -> float:
+                scores = all_scores(self.network_, held.rows, 1).squeeze(1)
+                return mean_metric(held.lists.pad(scores), held.grades, task, mask=held.lists.mask)
+
+            self._train(
+                lambda: shuffled(self.batch_size, torch.zeros(len(part.lists))),
                 cross_entropy,
                 direct,
-                schedule,
-                warm_up=new,
+                None if held is None else lambda: measure(held),
+                None,
+                new,
             )
-        self.n_iter_ = schedule.epochs
         return self
 
     def predict(self, X: Any) -> Array:

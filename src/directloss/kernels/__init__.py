@@ -1,4 +1,4 @@
-"""The hot loops of rankings, twice: compiled for the CPU, and in tensor operations for every device. Same results.
+"""The hot loops of rankings: compiled for the CPU, dense for accelerators, and in plain tensor operations.
 
 A ranking of P relevant and N irrelevant items is described by counts: ``n_i`` irrelevant items stand above the i-th
 relevant one, ``p_j`` relevant ones above the j-th irrelevant one. With the scores sorted (``a`` relevant, ``b``
@@ -18,8 +18,8 @@ and gains ``epsilon PN / (2 z)`` times the change of ``m_i``, which is ``u_i * d
 
 Both ways start at the predicted ranking and sum outwards, so that scores far away never enter a sum of near ones: of
 lists that mix 1e30 with 1e-30 the result is as exact as of others. Among outputs that are equally good in these sums
-the nearest to the prediction is taken. Both backends sum in float64 and in the same order, and so agree to the last
-bit; except on GPUs, whose cumulative sums have an order of their own.
+the nearest to the prediction is taken. `compiled` and `tensor` sum in float64 in the same order, and so agree to the
+last bit; `dense` sums in the type of the scores, float32 or wider.
 
 Ties: among equal scores the k-th of r relevant items stands behind ``ceil(k q / r)`` of the q irrelevant ones, that is,
 they are spread evenly. This does not depend on the order of the input, and a constant scorer gets the value of chance.
@@ -27,11 +27,13 @@ they are spread evenly. This does not depend on the order of the input, and a co
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import lru_cache
-from typing import NamedTuple
+from functools import lru_cache, partial
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -42,7 +44,9 @@ from directloss._dynamo import outside_graphs
 
 BINARY = 'Relevance is binary here: of labels -1 and 1 take target > 0; for grades there is "graded_ndcg".'
 LABELS = (0, 1, IGNORE)
-BACKENDS = ("auto", "compiled", "tensor")
+WAYS = ("auto", "compiled", "dense", "host", "tensor")
+GRAIN = 1 << 14
+"""As many items as take half a millisecond, for which a thread is worth starting."""
 NOT_ASKED = np.zeros((0, 1), dtype=np.int64)
 _chosen: ContextVar[str] = ContextVar("backend", default="auto")
 
@@ -110,22 +114,44 @@ class Rankings(NamedTuple):
 
 
 @contextmanager
-def use(backend: str) -> Iterator[None]:
-    """Choose the backend inside a ``with`` block: "compiled", "tensor", or "auto" (compiled on the CPU).
+def use(way: str) -> Iterator[None]:
+    """Choose inside a ``with`` block where and how losses are computed; `way` has the table of the choices.
 
     It holds for this thread (or asyncio task) alone.
     """
-    before = _chosen.set(check_choice("backend", backend, BACKENDS))
+    before = _chosen.set(check_choice("way", way, WAYS))
     try:
         yield
     finally:
         _chosen.reset(before)
 
 
+def way(device: torch.device, advise: Callable[[], str | None]) -> str | None:
+    """How a loss is computed, where nothing else is chosen with `use`. The one table of it:
+
+        scores on      what the task advises     the way
+        the CPU        anything                  "compiled": compiled loops, and PyTorch's operations around them
+        elsewhere      "dense"                   few operations on the device, no synchronisation (`kernels.dense`)
+        elsewhere      "host"                    the scores go to the CPU once, the gradient comes back
+        elsewhere      None                      the task's own operations on the device, such as those of classes
+
+    ``advise`` returns `directloss.task.Task.advised_way`. "tensor" is never chosen: it computes rankings in many plain
+    operations, which UniLoss can watch and tests can compare with. A task without a dense form never takes it.
+    """
+    chosen = _chosen.get()
+    if chosen in ("auto", "dense"):
+        return "compiled" if chosen == "auto" and device.type == "cpu" else advise()
+    return chosen
+
+
+def works_here(scores: Tensor) -> bool:
+    """Whether the scores are on the CPU, where nothing else is chosen."""
+    return scores.device.type == "cpu" and _chosen.get() in ("auto", "compiled", "tensor")
+
+
 def compiles(scores: Tensor) -> bool:
     """Whether compiled loops are to be used for these scores."""
-    chosen = _chosen.get()
-    return scores.device.type == "cpu" if chosen == "auto" else chosen == "compiled"
+    return scores.device.type == "cpu" and _chosen.get() != "tensor"
 
 
 @outside_graphs
@@ -154,8 +180,16 @@ def solve_rankings(
         check_values: whether to look for NaN and wrong labels.
         padding: whether the label -1 is allowed.
     """
-    backend = _solve_compiled if compiles(scores) else _solve_tensor
-    return backend(scores, target, weights, epsilon, sign, gradient, above, check_values, padding)
+    if _chosen.get() == "tensor":
+        return _solve_tensor(scores, target, weights, epsilon, sign, gradient, above, check_values, padding)
+    options = (sign, gradient, above, check_values, padding)
+    if scores.device.type == "cpu":
+        return _solve_compiled(scores, target, weights, epsilon, *options)
+    tables = weights.tables.cpu().double()
+    steps = epsilon.cpu() if isinstance(epsilon, Tensor) else epsilon
+    solved = _solve_compiled(scores.cpu(), target.cpu(), weights._replace(tables=tables), steps, *options)
+    parts: Any = (part.to(scores.device) if isinstance(part, Tensor) else part for part in solved)
+    return Rankings(*parts)
 
 
 @lru_cache
@@ -182,8 +216,8 @@ def _solve_compiled(
     # Imported here because numba takes longer to import than all the rest; only the first ranking pays for it.
     from directloss.kernels import compiled
 
-    kind = scores.dtype
-    if kind not in (torch.float32, torch.float64):
+    wide = scores.dtype == torch.float64
+    if not wide:
         scores = scores.float()
     # Reshaping is left to numpy from here on: it costs a fraction of what it costs on tensors.
     values = scores.contiguous().numpy()
@@ -202,18 +236,21 @@ def _solve_compiled(
     grad = np.empty(shape if gradient else (0, n), dtype=values.dtype)
     above_w = np.zeros(shape, dtype=np.int64) if above == "predicted" else NOT_ASKED
     above_d = np.zeros(shape, dtype=np.int64) if above == "augmented" else NOT_ASKED
-    missing = compiled.solve(
-        values.view(np.uint32 if kind != torch.float64 else np.uint64).reshape(-1, n),
+    problems = loss.size
+    augments = gradient or above == "augmented"
+    missing = _in_threads(problems, problems * n, partial(
+        compiled.solver(wide, n, bool(augments or above), augments and not weights.monotone(sign)),
+        values.view(np.uint64 if wide else np.uint32).reshape(-1, n),
         labels.reshape(-1, n),
         compiled.Weights(
             weights.tables.numpy(), weights.base, weights.stride, weights.alpha, weights.beta, weights.first,
-            weights.cutoff, weights.max_fpr,
+            weights.cutoff, weights.max_fpr, weights.convex,
         ),
-        compiled.Step(steps, sign, weights.monotone(sign), LEAST, largest(scores.dtype)),
+        compiled.Step(steps, sign, LEAST, largest(scores.dtype)),
         compiled.Results(
             loss.reshape(-1), counts.reshape(-1, 2), grad.reshape(-1, n), above_w.reshape(-1, n), above_d.reshape(-1, n)
         ),
-    )  # fmt: skip
+    ))  # fmt: skip
     if missing < 0:  # a score is not finite
         if check_values:
             check_finite(torch.where(target >= 0, scores, 0.0))
@@ -228,6 +265,22 @@ def _solve_compiled(
         torch.from_numpy(above_w) if above == "predicted" else None,
         torch.from_numpy(above_d) if above == "augmented" else None,
     )
+
+
+def _in_threads(problems: int, items: int, solve: Callable[[int, int], int]) -> int:
+    """The sum of ``solve(first, last)`` over parts of the problems, one for each thread that PyTorch may use; or -1, if
+    one of them is negative.
+
+    The threads live as long as the call, so that processes may fork between calls.
+    """
+    parts = min(torch.get_num_threads(), problems, items // GRAIN)
+    if parts < 2:
+        return solve(0, problems)
+    bounds = [problems * part // parts for part in range(parts + 1)]
+    with ThreadPoolExecutor(parts - 1) as pool:
+        others = [pool.submit(solve, *ends) for ends in pairwise(bounds[1:])]
+        found = [solve(0, bounds[1]), *(other.result() for other in others)]
+    return -1 if min(found) < 0 else sum(found)
 
 
 def _countable(target: Tensor) -> Tensor:

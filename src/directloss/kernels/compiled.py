@@ -13,27 +13,35 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+# Nothing here divides by zero, and without the check for it loops are faster.
+OPTIONS = {"nogil": True, "error_model": "numpy"}
+
+_njit: Any = njit  # its types know only some of its options
+
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile; keep the result on disk, unless there is no place to write to.
 
     All kernels stand in one file, because numba drops a cached result only when the file of that function changes.
     """
-    return _compiled(function, {})
+    try:
+        compiled: Callable[..., Any] = _njit(cache=True, **OPTIONS)(function)
+    except RuntimeError:
+        compiled = _njit(**OPTIONS)(function)
+    return compiled
+
+
+def helper(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """Compile for other kernels only, whose stored result holds it: it cannot be called from Python, and has no entry
+    of its own on disk, which halves the time of compiling it.
+    """
+    inner: Callable[..., Any] = _njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **OPTIONS, **options)(function)
+    return inner
 
 
 def reordering(function: Callable[..., Any]) -> Callable[..., Any]:
-    """As `kernel`, where sums may be taken in any order, which lets a processor add several numbers at a time."""
-    return _compiled(function, {"fastmath": {"reassoc", "nsz"}})
-
-
-def _compiled(function: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
-    # Nothing here divides by zero, and without the check for it loops are faster.
-    try:
-        compiled: Callable[..., Any] = njit(cache=True, nogil=True, error_model="numpy", **options)(function)
-    except RuntimeError:
-        compiled = njit(nogil=True, error_model="numpy", **options)(function)
-    return compiled
+    """As `helper`, where sums may be taken in any order, which lets a processor add several numbers at a time."""
+    return helper(function, fastmath={"reassoc", "nsz"})
 
 
 class Weights(NamedTuple):
@@ -47,6 +55,7 @@ class Weights(NamedTuple):
     first: bool
     cutoff: int
     max_fpr: float
+    convex: bool
 
 
 class Step(NamedTuple):
@@ -55,8 +64,6 @@ class Step(NamedTuple):
     epsilon: Any
     """One dimension; it is repeated over the problems."""
     sign: int
-    one_by_one: bool
-    """Whether the best position of each irrelevant item can be found alone."""
     least: float
     """`directloss.kernels.LEAST`."""
     largest: float
@@ -90,6 +97,8 @@ RADIX = 256
 LOW31, LOW32, SIGN32 = np.uint64(0x7FFFFFFF), np.uint64(0xFFFFFFFF), np.uint64(0x80000000)
 LOW, HIGH = (0, 1) if sys.byteorder == "little" else (1, 0)
 """Where the halves of a 64-bit word are, seen as two of 32."""
+SAFE = 1 + 1e-6
+"""How much more than needed an exchange has to cost to be out of reach, because of rounding."""
 SHORT = 2048
 """Lists of so many items are sorted by their values, longer ones by their digits."""
 
@@ -97,7 +106,7 @@ SHORT = 2048
 # ---------------------------------------------------------------------------------------------- sorting
 
 
-@kernel
+@helper
 def _radix_pass(keys, payload, keys_out, payload_out, size, shift):
     """One stable counting pass over 8 bits; False (and nothing moved) when all keys agree in them."""
     counts = np.zeros(RADIX, dtype=np.int64)
@@ -119,7 +128,7 @@ def _radix_pass(keys, payload, keys_out, payload_out, size, shift):
     return True
 
 
-@kernel
+@helper
 def _sort_pairs(keys, payload, keys_spare, payload_spare, size):
     """Sort by 64-bit keys (float64 scores), payload along. Returns the two arrays that hold the result."""
     for shift in range(0, 64, 8):
@@ -129,7 +138,7 @@ def _sort_pairs(keys, payload, keys_spare, payload_spare, size):
     return keys, payload
 
 
-@kernel
+@helper
 def _sort_words(words, spare, size, first):
     """Sort unsigned integers by the 32 bits from bit ``first`` on, three stable passes of 11 bits or four of 8."""
     shift = np.uint64(first)
@@ -163,7 +172,7 @@ def _sort_words(words, spare, size, first):
     return words
 
 
-@kernel
+@helper
 def _key32(raw):
     """The bits of a finite float32 as an integer that falls where the number rises."""
     if raw == SIGN32:  # -0.0 equals 0.0
@@ -171,17 +180,17 @@ def _key32(raw):
     return raw if raw & SIGN32 else (raw ^ LOW32) & LOW31
 
 
-@kernel
+@helper
 def _finite32(raw):
     return raw & np.uint64(0x7F800000) != np.uint64(0x7F800000)
 
 
-@kernel
+@helper
 def _sorted32(bits, target, words, spare):
     """Valid items in descending order of float32 scores, as words of the score's bits and item << 1 | label, so that
     nothing has to be gathered after the sort. Returns how many, -1 if a score is not finite; and the words.
     """
-    size = 0
+    size = np.int64(0)  # a plain 0 is a type of its own, for which all that follows is compiled once more
     for item in range(target.shape[0]):
         label = target[item]
         if label >= 0:
@@ -200,7 +209,7 @@ def _sorted32(bits, target, words, spare):
     return size, ordered
 
 
-@kernel
+@helper
 def _turn(words, size):
     """Keys in the upper halves become the bits of floats, or these become keys."""
     for k in range(size):
@@ -209,7 +218,7 @@ def _turn(words, size):
             words[k] ^= LOW31 << np.uint64(32)
 
 
-@kernel
+@helper
 def _sorted_by_value(words, ordered, size):
     """Sort words with a float32 in the upper half, falling: into as many equal bins as there are words, then by
     insertion. Returns False if too many fall into the same bin.
@@ -249,10 +258,10 @@ def _sorted_by_value(words, ordered, size):
     return True
 
 
-@kernel
+@helper
 def _sorted64(bits, target, keys, spare):
     """As `_sorted32`, for float64 scores: how many, and the scores and payloads in order."""
-    size = 0
+    size = np.int64(0)
     payload, payload_spare = np.empty(len(keys), dtype=np.int64), np.empty(len(keys), dtype=np.int64)
     top = np.uint64(1) << np.uint64(63)
     exponent = np.uint64(0x7FF) << np.uint64(52)
@@ -276,14 +285,14 @@ def _sorted64(bits, target, keys, spare):
     return size, ordered, carried
 
 
-@kernel
+@helper
 def _counted32(bits, target, words, spare, n):
     """As `_sorted32` and `_split`, where only n is asked for: each class is sorted alone, by keys of 32 bits, and no
     item need be remembered. Returns P and N, or -1 if a score is not finite.
     """
     keys, keys_spare = words.view(np.uint32), spare.view(np.uint32)
     width = target.shape[0]
-    P, N = 0, 0
+    P, N = np.int64(0), np.int64(0)
     for item in range(width):
         label = target[item]
         if label >= 0:
@@ -314,7 +323,7 @@ def _counted32(bits, target, words, spare, n):
     return P, N
 
 
-@kernel
+@helper
 def _split(values, payload, size, sides):
     """Split the sorted list into relevant and irrelevant items and count who stands above whom.
 
@@ -349,7 +358,7 @@ def _split(values, payload, size, sides):
 # ---------------------------------------------------------------------------------------------- augmented inference
 
 
-@kernel
+@helper
 def _weight(weights, i):
     """u_i."""
     if weights.first:
@@ -357,7 +366,7 @@ def _weight(weights, i):
     return weights.alpha + weights.beta * i
 
 
-@kernel
+@helper
 def _positions_first(sides, P, N, p, weights, width, sign):
     """The best p_j of each irrelevant item alone, from coarse to fine: O(P log N + N) exchanges are looked at.
 
@@ -405,9 +414,30 @@ def _positions_first(sides, P, N, p, weights, width, sign):
         step //= 2
 
 
-@kernel
-def _table_of_choices(sides, rows, far, n, weights, table, width, sign):
-    """The best n_i of the first rows in order, by a table of one bit per cell: from the predicted n_i to ``far``.
+@helper
+def _within_reach(sides, rows, weights, width):
+    """The least n_i of each row that an optimum for sign -1 can have, where ``m_i`` is convex; they ascend.
+
+    Say that row i and some rows after it stand behind less than c. If they all stood behind c instead, each step would
+    save ``b_c - a_i`` or more, and lose no more than the steepest mean slope, ``width * (m_i(0) - m_i(c)) / c``, which
+    falls with i. So wherever the first exceeds the second, no optimum is below c.
+    """
+    a, b, n_w, table = sides.a, sides.b, sides.n, weights.tables[0]
+    ends = np.empty(rows, dtype=np.int64)
+    least = 0
+    for i in range(rows):
+        gain, place = SAFE * width * _weight(weights, i + 1), weights.base + weights.stride * (i + 1)
+        c = n_w[i]
+        while c > least and c * (b[c - 1] - a[i]) < gain * (table[place] - table[place + c]):
+            c -= 1
+        ends[i] = c
+        least = c
+    return ends
+
+
+@helper
+def _table_of_choices(sides, rows, ends, n, weights, table, width, sign):
+    """The best n_i of the first rows in order, by a table of one bit per cell: from the predicted n_i to its end.
 
     Rows come in the order in which their windows shrink: downwards for sign +1, upwards for sign -1.
     """
@@ -416,19 +446,23 @@ def _table_of_choices(sides, rows, far, n, weights, table, width, sign):
     start[0] = 0
     for row in range(rows):
         i = row if sign > 0 else rows - 1 - row
-        start[row + 1] = start[row] + abs(far - n_w[i]) // 64 + 1
+        start[row + 1] = start[row] + abs(ends[i] - n_w[i]) // 64 + 1
     bits = np.empty(start[rows], dtype=np.uint64)
-    best = np.zeros(max(far, n_w[rows - 1]) + 1)
+    best = np.zeros(max(ends[rows - 1], n_w[rows - 1]) + 1)
     shift = 0 if sign > 0 else -1
+    end, top = ends[rows - 1], 0.0
     for row in range(rows):
         i = row if sign > 0 else rows - 1 - row
         score, m = a[i], n_w[i]
+        # Where the row before had no cells, its best is that of its end.
+        best[ends[i] : min(m + 1, end)] = top
+        end = ends[i]
         gain = width * _weight(weights, i + 1)
         offset = weights.base + weights.stride * (i + 1)
         here = table[offset + m]
         cost = 0.0
         top = -np.inf
-        left = abs(far - m) + 1
+        left = abs(end - m) + 1
         for word_at in range(start[row], start[row + 1]):
             word = np.uint64(0)
             flag = np.uint64(1)
@@ -443,9 +477,10 @@ def _table_of_choices(sides, rows, far, n, weights, table, width, sign):
                 m += sign
             bits[word_at] = word
             left -= 64
-    m = far
+    m = end
     for row in range(rows - 1, -1, -1):
         i = row if sign > 0 else rows - 1 - row
+        m = m if sign > 0 else max(m, ends[i])
         k = abs(m - n_w[i])
         while not (bits[start[row] + k // 64] >> np.uint64(k % 64)) & np.uint64(1):
             k -= 1
@@ -453,7 +488,7 @@ def _table_of_choices(sides, rows, far, n, weights, table, width, sign):
         n[i] = m
 
 
-@kernel
+@helper
 def _above_relevant(p, n, P, N):
     """n_i = #{j : p_j < i}."""
     j = 0
@@ -463,7 +498,7 @@ def _above_relevant(p, n, P, N):
         n[i] = j
 
 
-@kernel
+@helper
 def _above_irrelevant(n, p, P, N):
     """p_j = #{i : n_i < j}."""
     i = 0
@@ -473,14 +508,14 @@ def _above_irrelevant(n, p, P, N):
         p[j] = i
 
 
-@kernel
-def _augment(sides, P, N, n, p, weights, table, width, step):
+@helper
+def _augment(sides, P, N, n, p, weights, table, width, step, in_order):
     """Fill n and p with the loss-augmented ranking."""
-    if step.one_by_one:
+    if in_order is None:
         _positions_first(sides, P, N, p, weights, width, step.sign)
         _above_relevant(p, n, P, N)
         return
-    n[:P] = sides.n[:P]
+    _copy(sides.n, n, P)
     cutoff = weights.cutoff
     if step.sign < 0:  # only rows that still earn something can gain by moving up, and they move up only
         rows = 1 if weights.first else (min(P, cutoff) if cutoff > 0 else P)
@@ -491,14 +526,20 @@ def _augment(sides, P, N, n, p, weights, table, width, step):
         while rows < P and sides.n[rows] < far:
             rows += 1
     if rows > 0:
-        _table_of_choices(sides, rows, far, n, weights, table, width, step.sign)
+        if step.sign < 0 and weights.convex and weights.stride == 1:
+            ends = _within_reach(sides, rows, weights, width)
+        else:
+            ends = np.empty(rows, dtype=np.int64)
+            for i in range(rows):
+                ends[i] = far
+        _table_of_choices(sides, rows, ends, n, weights, table, width, step.sign)
     _above_irrelevant(n, p, P, N)
 
 
 # ---------------------------------------------------------------------------------------------- whole problems
 
 
-@kernel
+@helper
 def _false_positive_table(max_fpr, N):
     """m(n) = max(0, max_fpr N - n)."""
     table = np.empty(N + 2)
@@ -526,7 +567,14 @@ def read_labels(target, labels, padding):
     return strange
 
 
-@kernel
+@helper
+def _copy(source, target, size):
+    """As ``target[:size] = source[:size]``, which numba compiles with an error message for each shape."""
+    for k in range(size):
+        target[k] = source[k]
+
+
+@helper
 def _scatter(row, item_a, item_b, n, p, P, N):
     """Counts in the order of the input."""
     for i in range(P):
@@ -535,10 +583,11 @@ def _scatter(row, item_a, item_b, n, p, P, N):
         row[item_b[j]] = p[j]
 
 
-@kernel
-def solve(bits, target, weights, step, results):
-    """Every problem of a batch: its loss, its numbers of relevant and irrelevant items, and, as asked, gradient and
-    counts. Returns the number of problems that lack relevant or irrelevant items, or -1 if a score is not finite.
+@helper
+def _solve(bits, target, weights, step, results, double, counting, in_order, first, last):
+    """The problems from ``first`` to before ``last`` of a batch: the loss of each, its numbers of relevant and
+    irrelevant items, and, as asked, gradient and counts. Returns how many of them lack relevant or irrelevant items, or
+    -1 if a score is not finite.
 
     Args:
         bits: float32 or float64 scores as unsigned integers, (b, n).
@@ -546,28 +595,31 @@ def solve(bits, target, weights, step, results):
         weights: `Weights`.
         step: `Step`.
         results: `Results`.
+        double: True if the scores are float64, else None, as for the next two: numba leaves out branches that a None
+            excludes.
+        counting: True if only loss and counts are asked for, of lists of float32 scores that are not `SHORT`.
+        in_order: True if the best positions cannot be found one by one.
     """
     missing = 0
     width = target.shape[1]
     gradient, above_w, above_d = results.gradient, results.above_predicted, results.above_augmented
     augment = gradient.shape[0] > 0 or above_d.shape[0] > 0
-    full = augment or above_w.shape[0] > 0 or width <= SHORT or bits.itemsize == 8
-    wide = width if full else 0
+    wide = width if counting is None else 0
     words, spare = np.empty(width, dtype=np.uint64), np.empty(width, dtype=np.uint64)
     sides = Sides(
         np.empty(wide), np.empty(wide), np.empty(wide, dtype=np.int32), np.empty(wide, dtype=np.int32),
         np.empty(width, dtype=np.int32), np.empty(wide, dtype=np.int32),
     )  # fmt: skip
     n, p = np.empty(wide, dtype=np.int32), np.empty(wide, dtype=np.int32)
-    for row in range(bits.shape[0]):
+    for row in range(first, last):
         labels = target[row % target.shape[0]]
         if gradient.shape[0] > 0:
             gradient[row] = 0.0
         scale = 0.0
-        if bits.itemsize == 8:
+        if double is not None:
             size, scores, payload = _sorted64(bits[row], labels, words, spare)
             P, N, scale = _split(scores.view(np.float64), payload, size, sides)
-        elif full:
+        elif counting is None:
             size, packed = _sorted32(bits[row], labels, words, spare)
             P, N, scale = _split(packed.view(np.float32)[HIGH::2], packed.view(np.uint32)[LOW::2], size, sides)
         else:
@@ -586,14 +638,15 @@ def solve(bits, target, weights, step, results):
         results.loss[row] = weights.tables[3, P] - total / z if P > 0 else 0.0
         if above_w.shape[0] > 0:
             _scatter(above_w[row], sides.item_a, sides.item_b, sides.n, sides.p, P, N)
-        if not augment:
+        if counting is not None or not augment:
             continue
         epsilon = step.epsilon[row % step.epsilon.shape[0]]
         if P > 0 and N > 0:
             reach = (scale * epsilon) * (P * N / (2.0 * z)) if scale > 0 else 1.0
-            _augment(sides, P, N, n, p, weights, table, min(max(reach, step.least), 1 / step.least), step)
+            _augment(sides, P, N, n, p, weights, table, min(max(reach, step.least), 1 / step.least), step, in_order)
         else:
-            n[:P], p[:N] = sides.n[:P], sides.p[:N]
+            _copy(sides.n, n, P)
+            _copy(sides.p, p, N)
         if above_d.shape[0] > 0:
             _scatter(above_d[row], sides.item_a, sides.item_b, n, p, P, N)
         if gradient.shape[0] > 0 and P > 0 and N > 0:
@@ -605,3 +658,48 @@ def solve(bits, target, weights, step, results):
                 slope = unit * (p[j] - sides.p[j]) + 0.0
                 gradient[row, sides.item_b[j]] = min(max(slope, -step.largest), step.largest)
     return missing
+
+
+# One kernel for each kind of problem: the first call compiles what it needs and no more. Each has a name, and so a file
+# in the cache, of its own: processes that compile different ones at the same time cannot mix them up.
+
+
+@kernel
+def count(bits, target, weights, step, results, first, last):
+    """Loss and counts alone."""
+    return _solve(bits, target, weights, step, results, None, True, None, first, last)
+
+
+@kernel
+def solve(bits, target, weights, step, results, first, last):
+    """All that is asked for, of float32 scores; the best positions are found one by one."""
+    return _solve(bits, target, weights, step, results, None, None, None, first, last)
+
+
+@kernel
+def solve_in_order(bits, target, weights, step, results, first, last):
+    """As `solve`, where positions are found by a table of choices."""
+    return _solve(bits, target, weights, step, results, None, None, True, first, last)
+
+
+@kernel
+def solve64(bits, target, weights, step, results, first, last):
+    """As `solve`, of float64 scores."""
+    return _solve(bits, target, weights, step, results, True, None, None, first, last)
+
+
+@kernel
+def solve64_in_order(bits, target, weights, step, results, first, last):
+    """As `solve_in_order`, of float64 scores."""
+    return _solve(bits, target, weights, step, results, True, None, True, first, last)
+
+
+def solver(wide: bool, items: int, asked: bool, in_order: bool) -> Callable[..., int]:
+    """The kernel for lists of this many items, by whether the scores are float64 (``wide``), more than loss and counts
+    is asked for, and positions have to be found in order.
+    """
+    if wide:
+        return solve64_in_order if in_order else solve64
+    if items > SHORT and not asked:
+        return count
+    return solve_in_order if in_order else solve

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from directloss.kernels.compiled import kernel, reordering
+from directloss.kernels.compiled import helper, kernel, reordering
 
 AVERAGE_PRECISION, HIT, ELSEWHERE = 0, 1, 2
 """How lost comparisons make a list's value: its average precision; whether some relevant score loses none; or it is
@@ -26,7 +26,7 @@ measured elsewhere, and zero here. A tie counts as lost, which is not what the m
 """
 
 
-@kernel
+@helper
 def _value(lost, width, rule, counts):
     """The value of one list; ``counts`` is scratch of ``width + 1`` zeros, and is left so."""
     p = len(lost)
@@ -65,7 +65,7 @@ def _beaten(mine, his):
     return total
 
 
-@kernel
+@helper
 def _widest(bounds):
     widest = 0
     for t in range(len(bounds) - 1):
@@ -73,7 +73,7 @@ def _widest(bounds):
     return widest
 
 
-@kernel
+@helper
 def _place(pair, ups, downs, starts):
     """List, relevant score and irrelevant score of a pair."""
     t = np.searchsorted(starts, pair, side="right") - 1
@@ -141,7 +141,8 @@ def relax(a, b, ups, downs, starts, good, moves, moved, random_a, random_b, rule
     for m in range(len(moves)):
         t, i, j = moves[m]
         lost_now = scratch[: ups[t + 1] - ups[t]]
-        lost_now[:] = lost[ups[t] : ups[t + 1]]
+        for place in range(len(lost_now)):  # which compiles faster than a slice
+            lost_now[place] = lost[ups[t] + place]
         change = _move(a, b, ups, downs, starts, moves[m], moved[m], u, lost_now)
         squared[len(good) + m] = to_now + change
         value = _value(lost_now, downs[t + 1] - downs[t], rule, counts)
@@ -153,7 +154,7 @@ def relax(a, b, ups, downs, starts, good, moves, moved, random_a, random_b, rule
     return np.maximum(squared, 0.0), values, whole_now / lists, ties
 
 
-@kernel
+@helper
 def _move(a, b, ups, downs, starts, which, to, u, lost):
     """What moving scores adds to the squared distance from the present pairs; brings ``lost`` up to date."""
     t, i, j = which
@@ -177,7 +178,7 @@ def _move(a, b, ups, downs, starts, which, to, u, lost):
     return change
 
 
-@kernel
+@helper
 def _flip(s, after):
     """What a binary that becomes ``after`` adds to the squared distance."""
     return 1.0 - 2.0 * s if after else 2.0 * s - 1.0
@@ -219,7 +220,7 @@ def carry_back(
         _move_back(a, b, ups, downs, starts, moves[m], moved[m], push, u, grad_a, grad_b)
 
 
-@kernel
+@helper
 def _move_back(a, b, ups, downs, starts, which, to, push, u, grad_a, grad_b):
     """The gradient of what `_move` adds."""
     t, i, j = which
@@ -240,7 +241,7 @@ def _move_back(a, b, ups, downs, starts, which, to, push, u, grad_a, grad_b):
                     _give(pair, other, j, -push if after else push, u, grad_a, grad_b)
 
 
-@kernel
+@helper
 def _give(pair, i, j, push, u, grad_a, grad_b):
     """One pair's share of the gradient, through the sigmoid."""
     slope = push * u[pair] * (1.0 - u[pair])

@@ -117,7 +117,7 @@ def tables(weights: PositionWeights, irrelevant: Tensor) -> Tensor:
 
 def normaliser(weights: PositionWeights, relevant: Tensor, irrelevant: Tensor) -> Tensor:
     """z of each problem, shape (b,)."""
-    z = weights.z[relevant]
+    z = torch.take(weights.z, relevant)  # and not weights.z[relevant], which waits for a single number
     return z * (weights.max_fpr * irrelevant.clamp(min=1).double()) if weights.max_fpr else z
 
 

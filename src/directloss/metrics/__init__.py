@@ -1,6 +1,7 @@
 """Metrics: the only definition of each number, for training and evaluation.
 
-Every function takes ``scores`` and ``target`` (and a ``mask`` for padding) and returns one value for each problem.
+Every function takes ``scores`` and ``target`` (and a ``mask`` for padding) and returns one value for each problem;
+`normalised_regret` judges the decisions of a whole data set.
 """
 
 from directloss.metrics.classification import (
@@ -16,6 +17,7 @@ from directloss.metrics.classification import (
     recall,
     top_k_accuracy,
 )
+from directloss.metrics.decisions import normalised_regret
 from directloss.metrics.graded import graded_dcg, graded_ndcg
 from directloss.metrics.overlap import dice, iou
 from directloss.metrics.pose import pck_from_within, pckh, within_radius
@@ -47,6 +49,7 @@ __all__ = [
     "kappa",
     "matthews",
     "ndcg",
+    "normalised_regret",
     "partial_auc",
     "pck_from_within",
     "pckh",

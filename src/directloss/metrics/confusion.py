@@ -51,13 +51,20 @@ def count(predicted: Tensor, positive: Tensor, negative: Tensor) -> Counts:
 
 def _ratio(part: Tensor, whole: Tensor, otherwise: Tensor | float) -> Tensor:
     """``part / whole``, and ``otherwise`` where both are zero."""
-    empty = (whole == 0).to(whole.dtype)
+    empty = whole == 0
     return (part + empty * otherwise) / (whole + empty)
 
 
 def _share(part: Tensor, whole: Tensor, fp: Tensor, fn: Tensor) -> Tensor:
     """``part / whole``; for 0/0 it is 1 where nothing was to be found and nothing was predicted, else 0."""
-    return _ratio(part, whole, (fp + fn == 0).to(whole.dtype))
+    return _ratio(part, whole, fp + fn == 0)
+
+
+def _rates(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> tuple[Tensor, Tensor]:
+    """The share of the positives and of the negatives that are found; an absent class has the share of the other."""
+    positives, negatives = tp + fn, tn + fp
+    of_negatives = _ratio(tn, negatives, _ratio(tp, positives, 1.0))
+    return _ratio(tp, positives, of_negatives), of_negatives
 
 
 def precision_of_counts(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
@@ -126,9 +133,8 @@ def balanced_accuracy_of_counts(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) 
         >>> balanced_accuracy_of_counts(torch.tensor(1.0), torch.tensor(0.0), torch.tensor(1.0), torch.tensor(8.0))
         tensor(0.7500)
     """
-    positives, negatives = tp + fn, tn + fp
-    classes = (positives > 0).to(tp.dtype) + (negatives > 0).to(tp.dtype)
-    return _ratio(_ratio(tp, positives, 0.0) + _ratio(tn, negatives, 0.0), classes, 1.0)
+    of_positives, of_negatives = _rates(tp, fp, fn, tn)
+    return (of_positives + of_negatives) / 2
 
 
 def g_mean_of_counts(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
@@ -140,9 +146,8 @@ def g_mean_of_counts(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
         >>> g_mean_of_counts(torch.tensor(1.0), torch.tensor(0.0), torch.tensor(3.0), torch.tensor(8.0))
         tensor(0.5000)
     """
-    # The rate of an absent class is set to that of the other one: their geometric mean is then the other one alone.
-    of_negatives = _ratio(tn, tn + fp, _ratio(tp, tp + fn, 1.0))
-    return (_ratio(tp, tp + fn, of_negatives) * of_negatives).sqrt()
+    of_positives, of_negatives = _rates(tp, fp, fn, tn)
+    return (of_positives * of_negatives).sqrt()
 
 
 def accuracy_of_counts(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:

@@ -29,8 +29,8 @@ from directloss._checks import (
     check_scores,
     check_weight,
     fail,
+    precise,
 )
-from directloss._dynamo import outside_graphs
 from directloss.kernels import PositionWeights, solve_rankings, weighted
 
 
@@ -45,13 +45,12 @@ class PositionMetric:
         raise TypeError(f"{type(self).__name__} must define weights")
 
 
-@outside_graphs
 @lru_cache(maxsize=64)
 def _tables(kind: str, cutoff: int, z: str, best: str, size: int, device: torch.device) -> Tensor:
     """Weights of the ranks 0 ... size - 1 (rank 0 does not exist), how much each is less than the one before, and z and
     best for each P.
     """
-    rank = torch.arange(size, dtype=torch.float64, device=device)
+    rank = torch.arange(size, dtype=torch.float64)
     count = rank.clamp(min=1)
     one = torch.ones_like(rank)
     weight = {"reciprocal": 1 / count, "discount": 1 / torch.log2(1 + count), "one": one.clone()}[kind]
@@ -67,7 +66,8 @@ def _tables(kind: str, cutoff: int, z: str, best: str, size: int, device: torch.
     # The sums stop growing at the cutoff, so they are the values of the perfect ranking for any P.
     ideal = weight.cumsum(0)
     scale = {"one": one, "relevant": count, "cutoff": one * max(cutoff, 1), "ideal": torch.where(ideal > 0, ideal, 1.0)}
-    return torch.stack((weight, drop, scale[z], {"one": one, "ideal": ideal}[best]))
+    # Computed on the CPU, because not every device has float64.
+    return precise(torch.stack((weight, drop, scale[z], {"one": one, "ideal": ideal}[best])), device)
 
 
 def _tables_for(target: Tensor, kind: str, *, z: str, best: str = "one", cutoff: int = 0) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from directloss._checks import fail
 from directloss._registry import as_task, measured, split_name
-from directloss.integrations._fitting import best_cut
+from directloss.integrations._cut import best_cut
 from directloss.task import Task
 from directloss.tasks import CountTask, Error
 

@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 from directloss._checks import DirectLossError, fail, near
-from directloss.integrations._fitting import AT_ONCE, layers
+from directloss.integrations._fitting import layers
 from directloss.integrations.sklearn import DirectLossClassifier
 from directloss.tabular.columns import CATEGORY, DATE, LARGEST, NUMBER, check_finite, dates_of, listed
 from directloss.tabular.encoding import CategoryColumn, Encoder, NumberColumn
@@ -34,6 +34,8 @@ LAYOUT = re.compile(
     rb'\{"format": "directloss model", "version": 2, "sha256": "([0-9a-f]{64})", "content": (.*)\}\n', re.DOTALL
 )
 ANY_VERSION = re.compile(rb'\{"format": "directloss model", "version": ([^,]{1,20}),')
+AT_ONCE = 65_536
+"""How many rows are scored at once."""
 FINEST = 1e-30
 """The smallest scale of a column: with it, and numbers up to `LARGEST`, scores in float64 stay finite."""
 OLD = "It was written by directloss 0.x: train it again with directloss fit, or predict with that version."

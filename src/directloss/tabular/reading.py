@@ -35,6 +35,9 @@ KINDS = {
 DENSE_LIMIT = 4 * 2**30
 """Bytes that a svmlight file may take as a table; the networks here need every zero."""
 NPZ = "Write it with numpy.savez(file, x=x, y=y): x of shape (rows, columns), y with one label for each row."
+INDEX = "(row)"
+"""A first column without a name, which is how pandas writes row numbers."""
+LEFT = "it is taken for row numbers and left out."
 FIRST_TARGET = {"svmlight": "label", "npz": "y"}
 """The target's name where a format has a usual one."""
 
@@ -46,6 +49,8 @@ class Table:
     data: pd.DataFrame
     kind: str
     path: Path
+    notes: tuple[str, ...] = ()
+    """What was left out on the way."""
 
     @property
     def sparse(self) -> bool:
@@ -83,6 +88,8 @@ def read_table(path: Path) -> Table:
         data = READERS[kind](path)
     if len(data) == 0:
         fail("DATA", "must have rows", f"without any, {path}")
+    if kind == "csv" and INDEX in data.columns and data.shape[1] > 1:
+        return Table(data.drop(columns=INDEX), kind, path, (f"The first column of {path.name} has no name: {LEFT}",))
     return Table(data, kind, path)
 
 
@@ -128,6 +135,8 @@ def _read_csv(path: Path) -> pd.DataFrame:
         first = file.readline().rstrip("\r\n")
     separator = _separator(first)
     names = [name.strip() for name in next(csv.reader([first], delimiter=separator), [])]
+    if names[:1] == [""] and INDEX not in names:
+        names[0] = INDEX
     _check_names(names, path)
     with warnings.catch_warnings():
         # Lines that are longer than the header would lose their end with no more than a warning.
@@ -169,7 +178,8 @@ def _separator(line: str) -> str:
 def _check_names(names: list[str], path: Path) -> None:
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        fail("DATA", "must have a name of its own for each column", f"{path} with {twice[0]!r} more than once")
+        hint = "If the file has no header line, add one."
+        fail("DATA", "must have a name of its own for each column", f"{path} with {twice[0]!r} more than once", hint)
     if "" in names:
         place = names.index("") + 1
         fail("DATA", "must have a header line that names each column", f"{path} without a name for column {place}")

@@ -113,14 +113,19 @@ def _turned(gap: Estimate) -> Estimate:
     return Estimate(-gap.value, -gap.high, -gap.low)
 
 
+def _rounded(value: float) -> float:
+    """To three places, where a little less than zero is zero."""
+    return round(value, 3) + 0.0
+
+
 def number(value: float) -> str:
     """Three digits after the point, with a real minus."""
-    return f"{value:.3f}".replace("-", "\u2212")
+    return f"{_rounded(value):.3f}".replace("-", "\u2212")
 
 
 def signed(value: float) -> str:
     """`number` with its sign."""
-    return f"{value:+.3f}".replace("-", "\u2212")
+    return f"{_rounded(value):+.3f}".replace("-", "\u2212")
 
 
 def interval(estimate: Estimate) -> str:

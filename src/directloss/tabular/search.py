@@ -86,7 +86,7 @@ class Problem:
     ) -> DirectLossClassifier:
         """Train with a setting; the same setting always gives the same network."""
         with one_thread():
-            return self.estimator(loss, setting).fit(*self.train, validation=self.held, report=report)
+            return self.estimator(loss, setting).fit(*self.train, eval_set=self.held, report=report)
 
 
 class Result(NamedTuple):

@@ -177,7 +177,7 @@ def make_plan(request: Request) -> Plan:
     if request.resume:
         _check_same(request.folder / RUN, config)
     left_out = _left_out(table, request, target.name, names)
-    notes = suspicions(table.data, kinds)
+    notes = [*table.notes, *suspicions(table.data, kinds)]
     return Plan(
         request, measure, target, table.data, kinds, left_out, parts, groups, baselines, notes, table.sparse, config
     )

@@ -73,15 +73,17 @@ def read_target(table: Table, name: str, positive: str | None) -> Target:
         fail(f"target {name!r}", "must be known in every row", rows, "Take those rows out of the file.")
     words = texts(column)
     counts = Counter(words)
-    if len(counts) != 2:
+    if len(counts) != 2 and (positive is None or len(counts) == 1):
         _wrong_number(name, counts)
     chosen, why = _positive(counts, positive)
-    negative = next(word for word in counts if word != chosen)
-    rare = min(counts, key=lambda word: counts[word])
-    if counts[rare] < LEAST:
-        rows = f"{counts[rare]} of {len(words)} rows"
-        fail(f"target {name!r}", f"must have at least {LEAST} rows of each label", f"{rare!r} in {rows}")
+    # Of several values, all others together are the other label.
+    negative = next(word for word in counts if word != chosen) if len(counts) == 2 else f"not {chosen}"
     y = np.array([word == chosen for word in words], dtype=np.int64)
+    sizes = {negative: len(y) - int(y.sum()), chosen: int(y.sum())}
+    rare = min(sizes, key=lambda word: sizes[word])
+    if sizes[rare] < LEAST:
+        rows = f"{sizes[rare]} of {len(words)} rows"
+        fail(f"target {name!r}", f"must have at least {LEAST} rows of each label", f"{rare!r} in {rows}")
     return Target(name, (negative, chosen), y, why)
 
 
@@ -89,7 +91,7 @@ def _wrong_number(name: str, counts: Counter[str]) -> None:
     if len(counts) == 1:
         fail(f"target {name!r}", "must have two values", f"{next(iter(counts))!r} in every row")
     shown = ", ".join(repr(word) for word, _ in counts.most_common(4)) + (", ..." if len(counts) > 4 else "")
-    hint = "Make it yes or no first: one class against the rest, or above a limit or not."
+    hint = "Add --positive VALUE to tell one value from all others, or make it yes or no first, by a limit."
     fail(f"target {name!r}", "must have two values for this metric", f"a column with {len(counts)}: {shown}", hint)
 
 
@@ -97,7 +99,9 @@ def _positive(counts: Counter[str], wanted: str | None) -> tuple[str, str]:
     words = sorted(counts)
     if wanted is not None:
         if wanted not in counts:
-            fail("--positive", f"must be {words[0]!r} or {words[1]!r}, the values of the target", repr(wanted))
+            known = " or ".join(repr(word) for word in words[:2]) if len(words) == 2 else "one of them"
+            told = "" if len(words) == 2 else near(wanted, words) or f"Values: {', '.join(words[:12])}."
+            fail("--positive", f"must be {known}, the values of the target", repr(wanted), told)
         return wanted, "as asked for"
     usual = USUAL_POSITIVES.get(frozenset(words))
     if usual is not None:

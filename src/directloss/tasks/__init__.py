@@ -6,7 +6,7 @@
 from directloss import metrics
 from directloss._registry import Measured, get, names, register, summaries
 from directloss.task import Task
-from directloss.tasks.assignment import Assignment
+from directloss.tasks.assignment import Assignment, Matching
 from directloss.tasks.auc import AUC
 from directloss.tasks.chain import Chain
 from directloss.tasks.classes import Accuracy, CostMatrix, Error, TopK
@@ -24,8 +24,11 @@ from directloss.tasks.confusion import (
     Recall,
     Selection,
 )
+from directloss.tasks.decomposable import Decomposable
 from directloss.tasks.graded import GradedNDCG, GradedRanking
+from directloss.tasks.knapsack import Choose, Knapsack
 from directloss.tasks.paths import GridPath, ShortestPath
+from directloss.tasks.programs import IntegerProgram
 from directloss.tasks.ranking import (
     DCG,
     NDCG,
@@ -38,7 +41,9 @@ from directloss.tasks.ranking import (
     RecallAtK,
     ReciprocalRank,
 )
-from directloss.tasks.solver import Decomposable, SolverTask
+from directloss.tasks.solver import SolverTask
+from directloss.tasks.tours import Tour
+from directloss.tasks.trees import SpanningTree
 
 register(
     "ap",
@@ -183,6 +188,7 @@ __all__ = [
     "AveragePrecision",
     "BalancedAccuracy",
     "Chain",
+    "Choose",
     "CostMatrix",
     "CountMetric",
     "CountTask",
@@ -194,8 +200,11 @@ __all__ = [
     "GradedNDCG",
     "GradedRanking",
     "GridPath",
+    "IntegerProgram",
     "IoU",
     "Kappa",
+    "Knapsack",
+    "Matching",
     "Matthews",
     "Measured",
     "PartialAUC",
@@ -210,8 +219,10 @@ __all__ = [
     "Selection",
     "ShortestPath",
     "SolverTask",
+    "SpanningTree",
     "Task",
     "TopK",
+    "Tour",
     "get",
     "names",
     "register",

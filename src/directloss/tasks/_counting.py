@@ -10,7 +10,8 @@ from torch import Tensor
 
 from directloss._checks import check_finite, check_labels, check_same_shape, warn_of_probabilities
 from directloss.metrics.confusion import count
-from directloss.task import Solve, Solved, Task
+from directloss.task import Draws, Solve, Solved, Task
+from directloss.tasks import _lines
 from directloss.tasks._flips import best_flips, decide
 from directloss.tasks._likelihood import binary_cross_entropy
 
@@ -122,6 +123,13 @@ class CountTask(Task):
             slope = (change * factor[:, None]).to(losses.dtype).reshape(scores.shape)
             slope = slope if how.sign > 0 else 0 - slope  # and not -slope, which would make zeros -0.0
         return Solved(losses, slope, (items > 0).reshape(shape))
+
+    def advised_way(self, items: int, signs: tuple[int, ...]) -> str | None:
+        """Dense where the metric is linear along lines."""
+        return "dense" if self.line in ("predicted", "false positives") and items <= _lines.LONGEST else "host"
+
+    def dense(self, scores: Tensor, target: Tensor, draws: Draws) -> Solved:
+        return _lines.solve(scores, target, lambda *counts: 1 - self.metric(*counts), str(self.line), draws)
 
     @staticmethod
     def _steps(epsilon: float | Tensor, scores: Tensor) -> Tensor:

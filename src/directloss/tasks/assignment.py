@@ -1,20 +1,24 @@
-"""Assignments: each row gets a different column (the Hungarian problem)."""
+"""Assignments: each row gets a different column (the Hungarian problem), by labels or by costs."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from directloss._checks import IGNORE, check_labels, check_same_shape, check_tensor, fail
 from directloss.tasks._labels import Cost, LabelTask
+from directloss.tasks.decomposable import NAMED, Decomposable, GivenCosts, name_of
 
 
 class Assignment(LabelTask):
-    """Give each row a different column: objects to tracks, keypoints to detections, jobs to machines.
+    """Give each row a different column, judged by the right columns: objects to tracks, keypoints to detections.
 
     ``F = 1/r * sum_i score[i, y_i]`` over the r real rows, with all ``y_i`` different. The loss is the share of rows
     that get a wrong column, or the mean of your own cost. Both inferences are a linear sum assignment, exact in
-    O(r^2 c) by `scipy.optimize.linear_sum_assignment`, one problem after the other on the CPU.
+    O(r^2 c) by `scipy.optimize.linear_sum_assignment`, one problem after the other on the CPU. Where the true
+    *costs* of all pairs are known, use `Matching`.
 
     Args:
         cost: None for 0-1, a matrix ``cost[true, predicted]`` of shape ``(c, c)``, or a function from the target
@@ -71,14 +75,7 @@ class Assignment(LabelTask):
         return target.long().argmax(-1) if self.indicator else target.long()
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
-        rows, columns = scores.shape[-2:]
-        if rows > columns:
-            fail(
-                "scores",
-                "must have at least as many columns as rows",
-                f"of shape {tuple(scores.shape)}",
-                "Transpose it.",
-            )
+        _check_width(scores)
         if self.indicator:
             check_same_shape(target, scores)
             if check_values:
@@ -113,6 +110,71 @@ class Assignment(LabelTask):
     def __repr__(self) -> str:
         words = (["cost=..."] if self.cost is not None else []) + (["indicator=True"] if self.indicator else [])
         return f"Assignment({', '.join(words)})"
+
+
+class Matching(Decomposable):
+    """Give each row a different column, judged by costs or values: jobs to machines, riders to drivers.
+
+    ``F = sum_ij score_ij * y_ij``, where y has a single 1 in each row and at most one in each column. With
+    ``loss="regret"`` the target holds the true costs of all pairs (score = -cost), and L is the cost of the matching
+    minus that of the cheapest. Exact by `scipy.optimize.linear_sum_assignment`, O(r^2 c), one problem after the other.
+
+    Args:
+        maximize: whether the target holds values, of which the most is best (score = value).
+        loss: ``"regret"``, ``"missed"``, ``"hamming"`` (see `SolverTask`) or a function.
+        truth: makes the true matching from the target, for a loss of your own.
+
+    Shapes:
+        scores ``(..., r, c)`` with r <= c; target the same, the true costs, or 1 for the pairs of the true matching.
+
+    References:
+        Kuhn 1955; Crouse 2016.
+
+    Examples:
+        >>> costs = torch.tensor([[1.0, 2.0], [1.0, 5.0]])
+        >>> Matching().predict(-costs)
+        tensor([[0., 1.],
+                [1., 0.]])
+    """
+
+    event_dims = target_dims = 2
+    shape_words = "(..., r, c)"
+
+    def __init__(
+        self,
+        *,
+        maximize: bool = False,
+        loss: str | GivenCosts = "regret",
+        truth: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        super().__init__(loss, NAMED, truth)
+        self.maximize = maximize
+
+    def solve(self, scores: Tensor) -> Tensor:
+        from scipy.optimize import linear_sum_assignment  # slow to import, and only assignments need it
+
+        tables = scores.detach().reshape(-1, *scores.shape[-2:]).cpu().double()
+        output = torch.zeros_like(tables)
+        for values, marks in zip(tables.numpy(), output.numpy(), strict=True):
+            marks[linear_sum_assignment(values, maximize=True)] = 1.0
+        return output.to(scores).reshape(scores.shape)
+
+    def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
+        _check_width(scores)
+        super().check(scores, target, check_values)
+        if check_values and self._named is not None:
+            Assignment._check_rows(target)
+            if bool((target.sum(-2) > 1).any()):
+                fail("target", "must give each row a column of its own", "a column for more than one row")
+
+    def __repr__(self) -> str:
+        return f"Matching({'maximize=True, ' * self.maximize}loss={name_of(self.kind)})"
+
+
+def _check_width(scores: Tensor) -> None:
+    rows, columns = scores.shape[-2:]
+    if rows > columns:
+        fail("scores", "must have at least as many columns as rows", f"of shape {tuple(scores.shape)}", "Transpose it.")
 
 
 def _unit(sizes: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ from directloss._checks import (
     check_labels,
     check_same_shape,
     fail,
+    precise,
     warn_of_probabilities,
 )
 from directloss.metrics.classification import check_class_problem, check_k, top_k_members
@@ -116,7 +117,7 @@ class Accuracy(ClassTask):
         own = scores.gather(-1, truth).squeeze(-1)
         other, rival = scores.scatter(-1, truth, -torch.inf).max(-1)
         # The two scores are compared with each other first: adding epsilon to a large score would swallow it.
-        lead = own.double() - other.double()
+        lead = precise(own) - precise(other)
         plain = torch.where(rival < target, lead > 0, lead >= 0)
         stays = torch.where(plain, lead >= sign * epsilon, lead > sign * epsilon)
         return torch.where(stays, target, rival)
@@ -165,7 +166,7 @@ class TopK(ClassTask):
             rival, place = scores.masked_fill(members, -torch.inf).max(-1, keepdim=True)
         else:
             rival, place = scores.masked_fill(~members, torch.inf).min(-1, keepdim=True)
-        price = (own.double() - rival.double()).abs().squeeze(-1)
+        price = (precise(own) - precise(rival)).abs().squeeze(-1)
         inside = members.gather(-1, truth).squeeze(-1)
         exchange = ((inside if sign > 0 else ~inside) & (price < epsilon)).unsqueeze(-1)
         changed = members.scatter(-1, truth, sign < 0).scatter(-1, place, sign > 0)
@@ -221,8 +222,8 @@ class CostMatrix(Accuracy):
         self.cheapest = torch.where(table.diagonal() <= lowest.values, classes, lowest.indices)
 
     def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
-        steps = torch.as_tensor(epsilon, dtype=torch.float64, device=scores.device).unsqueeze(-1)
-        objective = scores.double() + sign * steps * self.costs.to(scores.device)[target.long()]
+        steps = epsilon.unsqueeze(-1) if isinstance(epsilon, Tensor) else epsilon
+        objective = precise(scores) + sign * steps * precise(self.costs, scores.device)[target.long()]
         plain = self.predict(scores)
         stays = objective.gather(-1, plain.unsqueeze(-1)).squeeze(-1) >= objective.amax(-1)
         return torch.where(stays, plain, objective.argmax(-1))

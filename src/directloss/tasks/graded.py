@@ -75,6 +75,7 @@ class GradedNDCG(Task):
 
     maskable = True
     padding_label = True
+    advised_noise = 1.0
     advised_sign = +1
     no_item_weights = 'put the weights into the grades, with gain="linear": a grade may be any number of at least 0'
 
@@ -146,6 +147,9 @@ class GradedNDCG(Task):
         steps = torch.as_tensor(how.epsilon, dtype=torch.float64, device=scores.device)[..., None]
         slope = bounded((there - here) * how.sign / steps.clamp(min=LEAST), kind)
         return Solved(loss, slope, self.counted(target))
+
+    def advised_way(self, items: int, signs: tuple[int, ...]) -> str | None:
+        return "host"
 
     def _ranking(self, scores: Tensor, target: Tensor) -> GradedRanking:
         shared = shared_discounts(scores, target >= 0, self.k)

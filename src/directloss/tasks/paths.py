@@ -2,8 +2,10 @@
 
 A higher score is a better edge: score = -cost. So that scores of *any* sign have a best output (loss-augmented scores
 can be positive, and then going round in circles pays), the outputs are the walks from source to goal with at most
-``max_edges`` edges, a finite set. For scores that are not positive the best walk is the shortest simple path. Bellman
-and Ford's recursion finds it, in rounds over whole batches; see `directloss.tasks._walks`.
+``max_edges`` edges, a finite set. For scores that are not positive the best walk is the shortest simple path.
+
+On the CPU, a graph without circles is solved node by node, and scores that are not positive by Dijkstra's algorithm,
+both compiled. All else is Bellman and Ford's recursion, in rounds over whole batches (`directloss.tasks._walks`).
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ import torch
 from torch import Tensor
 
 from directloss._checks import check_choice, check_count, fail
-from directloss.tasks._walks import STEPS, Graph, best_walk, counts, edge_pairs, grid_edges
-from directloss.tasks.solver import Decomposable, GivenCosts, name_of
+from directloss.tasks._walks import STEPS, Fast, Graph, best_walk, counts, edge_pairs, grid_edges
+from directloss.tasks.decomposable import Decomposable, GivenCosts, by_kernel, name_of
 
 
 class OffPath:
@@ -24,11 +26,11 @@ class OffPath:
     def __init__(self, places: int) -> None:
         self.places = places
 
-    def costs(self, t: Tensor) -> Tensor:
-        return (1 - t) / self.places
+    def costs(self, t: Tensor, w: Tensor) -> Tensor:
+        return w * (1 - t) / self.places
 
-    def value(self, y: Tensor, t: Tensor) -> Tensor:
-        return ((1 - t) * y).sum(-1) / self.places
+    def value(self, y: Tensor, t: Tensor, w: Tensor) -> Tensor:
+        return (w * (1 - t) * y).sum(-1) / self.places
 
 
 class ShortestPath(Decomposable):
@@ -43,9 +45,9 @@ class ShortestPath(Decomposable):
     cheapest. A function ``loss(target) -> (costs, constant)`` gives any other loss that is a sum over steps.
 
     Let the network say minus a positive cost, ``-softplus(z)``: for scores that are not positive the best walk is a
-    simple path. So it is for the augmented scores of sign -1 with the default loss, while sign +1 with a large epsilon
-    pays for circles. Only ratios of costs matter, so divide them by their mean: otherwise sign -1 lets all costs shrink
-    and sign +1 lets them grow (``examples/shortest_path.py``).
+    simple path. So it is for the augmented scores of sign -1 with the default loss, which is what ``sign="auto"`` means
+    here; sign +1 with a large epsilon pays for circles. Only ratios of costs matter, so divide them by their mean:
+    otherwise sign -1 lets all costs shrink and sign +1 lets them grow (``examples/shortest_path.py``).
 
     Args:
         edges: pairs (tail, head) of node numbers, shape ``(edges, 2)``.
@@ -95,9 +97,12 @@ class ShortestPath(Decomposable):
         self.source, self.goal, self.num_nodes = source, goal, nodes
         self.max_edges = max(nodes - 1, 1) if max_edges is None else check_count("max_edges", max_edges)
         super().__init__(loss, {"off-path": OffPath(self.places)}, truth)
+        if self._named is not None:  # see above: away from worse walks can be round in circles
+            self.advised_sign = -1
         self.num_edges = len(pairs)
         self.shape_words = f"(..., {self.num_edges}), one score for each edge,"
         self.graph = Graph.of(pairs, nodes)
+        self.fast = Fast.of(pairs, nodes)
         if not bool(torch.isfinite(best_walk(self.graph, -torch.ones(1, len(pairs)), source, goal, self.max_edges)[1])):
             fail(
                 "edges",
@@ -111,8 +116,26 @@ class ShortestPath(Decomposable):
         return self.max_edges
 
     def solve(self, scores: Tensor) -> Tensor:
-        walk, _ = self._walk(scores.reshape(-1, self.num_edges))
-        return counts(walk, self.num_edges + 1, scores)[:, :-1].reshape(scores.shape)
+        edges = scores.reshape(-1, self.num_edges)
+        found = self._simple_paths(edges)
+        if found is None:
+            found = counts(self._walk(edges)[0], self.num_edges + 1, scores)[:, :-1]
+        return found.reshape(scores.shape)
+
+    def _simple_paths(self, edges: Tensor) -> Tensor | None:
+        """The edges of the best paths, where compiled code can find them: no walk of any length is better."""
+        fast = self.fast
+        if edges.device.type != "cpu" or self.max_edges < fast.longest:
+            return None
+        from directloss.kernels import decisions  # numba takes long to import
+
+        if fast.order is not None:
+            into = (fast.order, fast.into_first, fast.into, fast.tail)
+            return by_kernel(decisions.dag_paths, edges, *into, self.source, self.goal)
+        if bool((edges <= 0).all()):
+            out = (fast.out_first, fast.out, fast.tail, fast.head)
+            return by_kernel(decisions.dijkstra_paths, edges, *out, self.source, self.goal)
+        return None
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
         if scores.shape[-1] != self.num_edges:
@@ -220,7 +243,13 @@ class GridPath(ShortestPath):
 
     def solve(self, scores: Tensor) -> Tensor:
         cells = scores.reshape(-1, self.num_nodes)
-        walk, graph = self._walk(cells[:, self.graph.head[:-1].to(cells.device)])
+        edges = cells[:, self.graph.head[:-1].to(cells.device)]
+        found = self._simple_paths(edges)
+        if found is not None:
+            visits = torch.zeros_like(cells).index_add_(1, self.graph.head[:-1], found)
+            visits[:, self.source] += 1
+            return visits.reshape(scores.shape)
+        walk, graph = self._walk(edges)
         beyond = torch.full_like(walk, self.num_nodes)
         visits = counts(torch.where(walk < self.num_edges, graph.head[walk], beyond), self.num_nodes + 1, scores)
         visits[:, self.source] += 1

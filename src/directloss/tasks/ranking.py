@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from directloss._checks import check_finite, check_labels, check_same_shape, fail
-from directloss.kernels import BINARY, solve_rankings
+from directloss.kernels import BINARY, dense, solve_rankings
 from directloss.kernels.tensor import normaliser, position_loss
 from directloss.metrics.ranking import (
     AveragePrecisionMetric,
@@ -29,7 +29,7 @@ from directloss.metrics.ranking import (
     ReciprocalRankMetric,
     counts,
 )
-from directloss.task import Solve, Solved, Task
+from directloss.task import Draws, Solve, Solved, Task
 from directloss.tasks._likelihood import binary_cross_entropy
 
 
@@ -52,6 +52,7 @@ class RankingTask(Task):
     """
 
     maskable = True
+    advised_noise = 1.0
     advised_sign: int | str = +1  # as good as both under noise, and faster: there is no table to fill
     no_item_weights = (
         "the metric looks at ranks, and there is no exact inference for ranks in which items count differently; "
@@ -136,6 +137,16 @@ class RankingTask(Task):
             gradient=how.gradient, check_values=how.check_values, padding=not how.check_values,
         )  # fmt: skip
         return Solved(solved.loss, solved.gradient, None if solved.complete else (solved.counts > 0).all(-1))
+
+    def advised_way(self, items: int, signs: tuple[int, ...]) -> str | None:
+        if items > dense.LONGEST or signs != (1,) or isinstance(self.metric, CustomMetric):
+            return "host"
+        return "dense" if self.metric.weights(torch.empty(items, dtype=torch.bool)).convex else "host"
+
+    def dense(self, scores: Tensor, target: Tensor, draws: Draws) -> Solved:
+        weights = self.metric.weights(target)
+        solved = dense.solve(scores, draws.noisy, target, weights, draws.epsilon, draws.automatic)
+        return Solved(solved.loss, solved.gradient, solved.counted)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._arguments()})"

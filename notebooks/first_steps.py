@@ -1,0 +1,80 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # First steps
+#
+# What the gradient of a metric does to a ranking, in four pictures.
+
+# %%
+import torch
+
+import directloss as dl
+
+torch.manual_seed(0)
+
+# %% [markdown]
+# Eight items, three of them relevant. Average precision (AP) asks for the relevant ones at the top.
+
+# %%
+scores = torch.tensor([2.1, 1.6, 1.3, 0.9, 0.4, 0.1, -0.5, -1.0])
+labels = torch.tensor([0, 1, 0, 0, 1, 0, 0, 1])
+dl.metrics.average_precision(scores, labels)
+
+# %% [markdown]
+# ## One step
+#
+# AP depends on the order alone: a small change of a score changes nothing, so AP has no gradient of its own.
+# `dl.direct_loss` has the value 1 - AP and a gradient that says which items to move. Each arrow is one step against
+# it.
+
+# %%
+ax = dl.plot.step(scores, labels, "ap")
+
+# %% [markdown]
+# Relevant items go up, irrelevant ones down, and most of the force is where ranks decide: the last relevant item is
+# far below the others and gets little. Cross-entropy pushes every item by how wrong its own probability is, wherever
+# it stands.
+
+# %%
+cross_entropy = torch.nn.BCEWithLogitsLoss()
+ax = dl.plot.step(scores, labels, lambda scores, target: cross_entropy(scores, target.float()))
+
+# %% [markdown]
+# ## Why there is a gradient
+#
+# Move the score of one relevant item and look at the loss. Without noise it is a staircase, flat between two steps.
+# With noise on the scores, the mean over many draws is smooth, and the direct loss estimates its slope.
+
+# %%
+ax = dl.plot.landscape(scores, labels, "ap", item=4)
+
+# %% [markdown]
+# ## Training
+#
+# A loss module replaces the loss of a training loop, and nothing else changes. Here 2,000 items with 20 features, one
+# in ten relevant.
+
+# %%
+features = torch.randn(2000, 20)
+relevance = features[:, :3].sum(1) + torch.randn(2000)
+relevant = (relevance > relevance.quantile(0.9)).long()
+
+model = torch.nn.Linear(20, 1)
+loss_fn = dl.DirectLoss("ap", warm_up=50)
+optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+before = model(features).squeeze(1)
+for _ in range(100):
+    loss = loss_fn(model(features).squeeze(1), relevant)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+after = model(features).squeeze(1)
+
+# %%
+ax = dl.plot.precision_recall({"before": before, "after": after}, relevant)

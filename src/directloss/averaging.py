@@ -1,0 +1,146 @@
+"""Losses of several classes or labels by the averages that people know by name, in the shapes that they have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from directloss._checks import check_choice, check_mask, check_scores, check_tensor, fail
+from directloss.direct import DirectLoss
+from directloss.task import Task
+
+AVERAGES = ("macro", "micro", "weighted", "samples", "samples_macro")
+SHAPES = "scores (n, c, ...) take classes (n, ...), or a 0 or 1 for each score"
+
+
+class AveragedLoss(nn.Module):
+    """A loss of two classes for each of several classes or labels, averaged by a name.
+
+    Scores have shape ``(n, c, ...)``: n samples, c classes or labels, then pixels if there are any. The target holds
+    the number of the class, ``(n, ...)``, or a 0 or 1 for each score, ``(n, c, ...)``. One score for each pixel,
+    ``(n, 1, h, w)``, takes masks ``(n, h, w)`` of 0 and 1.
+
+    Where the target holds numbers of classes, the class with the highest score is predicted, and the value is that of
+    this prediction. In labels of 0 and 1, each score above 0 is a yes.
+
+    Args:
+        task: name of a metric of two classes (``"f1"``, ``"iou"``, ``"dice"``, ``"mcc"``, ``"ap"`` ...), or a task.
+        average: ``"macro"``, the mean over the classes, each over all samples and pixels; ``"weighted"``, the same
+            with the classes weighted by how often they occur; ``"micro"``, all decisions of all classes together;
+            ``"samples"``, the mean over the samples, each over all its decisions; ``"samples_macro"``, the mean over
+            each class of each sample, such as the mean IoU of images.
+        ignore_index: a target that does not count, such as 255.
+        loss: `DirectLoss`, `HingeLoss` or `PerceptronLoss`.
+        **options: of that loss.
+
+    Examples:
+        >>> scores = torch.tensor([[2.0, 1.0, 0.0], [0.0, 3.0, 1.0], [1.0, 2.0, 0.0], [0.0, 1.0, 2.0]])
+        >>> classes = torch.tensor([0, 1, 0, 2])
+        >>> AveragedLoss("f1", average="macro")(scores, classes)
+        tensor(0.2222)
+        >>> AveragedLoss("f1", average="micro")(scores, classes)
+        tensor(0.2500)
+    """
+
+    def __init__(
+        self,
+        task: str | Task | Any,
+        *,
+        average: str = "macro",
+        ignore_index: int | None = None,
+        loss: Callable[..., Any] = DirectLoss,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self.average: str = check_choice("average", average, AVERAGES)
+        self.ignore_index = ignore_index
+        if "dim" in options:
+            fail("dim", "must be left out: average says which decisions belong together", repr(options["dim"]))
+        # Items first, so that gather=True joins the items of all processes.
+        self.loss = loss(task, dim=0 if average in ("macro", "weighted") else None, **options)
+        judged = self.loss.task
+        if (judged.event_dims, judged.target_dims) not in ((0, 0), (1, 1)):
+            hint = "It takes classes as they are: use the loss without average."
+            fail("task", "must be a metric of yes or no, such as f1, iou or ap", repr(judged), hint)
+
+    def forward(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
+        """The loss of a batch; ``mask`` has the shape of the target."""
+        scores, wanted, shown = self._decisions(*_check_shapes(scores, target), mask)
+        scores, wanted = self._problems(scores), self._problems(wanted)
+        shown = None if shown is None else self._problems(shown)
+        weight = None
+        if self.average == "weighted":
+            weight = (wanted if shown is None else wanted * shown).sum(0).to(torch.float64)
+        value: Tensor = self.loss(scores, wanted, mask=shown, weight=weight)
+        return value
+
+    def _decisions(self, scores: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Scores, labels of 0 and 1, and which of them count, all ``(n, c, ...)``."""
+        shown = None if mask is None else check_mask(mask, target.shape, "target")
+        if self.ignore_index is not None:
+            kept = target != self.ignore_index
+            shown = kept if shown is None else kept & shown
+        if shown is not None:
+            target = torch.where(shown, target, torch.zeros_like(target))
+        if target.dim() == scores.dim():
+            return scores, target, shown
+        if shown is not None:
+            shown = shown.unsqueeze(1).expand_as(scores)
+        if scores.shape[1] == 1:
+            return scores, target.unsqueeze(1), shown
+        decides = self.loss.task.density == "logistic"
+        wanted = _one_hot(target, scores.shape[1], self.loss.check_values)
+        return margins(scores) if decides else scores, wanted, shown
+
+    def _problems(self, values: Tensor) -> Tensor:
+        """Values ``(n, c, ...)`` with the items of each problem together."""
+        if self.average == "micro":
+            return values.flatten()
+        if self.average == "samples":
+            return values.flatten(1)
+        if self.average == "samples_macro":
+            return values.flatten(2) if values.dim() > 2 else values.unsqueeze(2)
+        return values.movedim(1, -1).flatten(0, -2)
+
+    def extra_repr(self) -> str:
+        """The average, and what does not count."""
+        ignored = "" if self.ignore_index is None else f", ignore_index={self.ignore_index}"
+        return f"average={self.average!r}{ignored}"
+
+
+def margins(scores: Tensor) -> Tensor:
+    """How far each score is above the best of the others, along dimension 1: above 0 for the predicted class alone.
+
+    Examples:
+        >>> margins(torch.tensor([[2.0, 5.0, 1.0]]))
+        tensor([[-3.,  3., -4.]])
+    """
+    best = scores.topk(2, dim=1)
+    place = torch.arange(scores.shape[1], device=scores.device).reshape(-1, *(1,) * (scores.dim() - 2))
+    first, second = best.values[:, :1], best.values[:, 1:]
+    return scores - torch.where(place == best.indices[:, :1], second, first)
+
+
+def _check_shapes(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    scores, target = check_scores(scores, 1, "(n, c, ...)"), check_tensor("target", target)
+    if scores.dim() == 1:
+        scores = scores.unsqueeze(1)
+    without = scores.shape[:1] + scores.shape[2:]
+    if target.shape not in (scores.shape, without):
+        rule = f"must have shape {tuple(without)} or {tuple(scores.shape)}: {SHAPES}"
+        fail("target", rule, f"of shape {tuple(target.shape)}")
+    return scores, target
+
+
+def _one_hot(target: Tensor, classes: int, check_values: bool) -> Tensor:
+    if target.is_floating_point() or target.is_complex():
+        fail("target", "must hold whole numbers, one class for each", target.dtype, "Call target.long() first.")
+    if check_values and bool(((target < 0) | (target >= classes)).any()):
+        found = target[(target < 0) | (target >= classes)][0].item()
+        hint = f"ignore_index={found} leaves such targets out."
+        fail("target", f"must hold classes from 0 to {classes - 1}", found, hint)
+    numbers = torch.arange(classes, device=target.device).reshape(-1, *(1,) * (target.dim() - 1))
+    return (target.unsqueeze(1) == numbers).long()

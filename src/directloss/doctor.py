@@ -1,0 +1,147 @@
+"""``directloss doctor``: what is installed, whether the losses work here, and what to install for what is missing.
+
+It needs nothing but the standard library, so that it can also tell what is wrong with an installation.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import time
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, requires, version
+from typing import NamedTuple
+
+import directloss
+
+EXTRAS = {
+    "fit": "the commands fit and predict",
+    "integrations": "scikit-learn, Lightning, skorch, Accelerate",
+    "dev": "working on directloss itself",
+}
+"""Those that are told of, and what they are for."""
+
+
+KNOWN = [0.5, 0.333333, -0.333333]
+"""Value and gradient of the loss that is tried."""
+
+
+class Need(NamedTuple):
+    """A package that directloss, or one of its extras, needs."""
+
+    name: str
+    least: str
+    extra: str
+
+    @property
+    def found(self) -> str:
+        """The version that is installed; empty if none is."""
+        try:
+            return version(self.name)
+        except PackageNotFoundError:
+            return ""
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with it; empty if nothing is."""
+        if not self.found:
+            return f"{self.name} is missing"
+        if numbers(self.found) < numbers(self.least):
+            return f"{self.name} {self.found} is older than {self.least}"
+        return ""
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """A version as numbers that can be compared.
+
+    Examples:
+        >>> numbers("2.13.0+cpu") > numbers("2.4")
+        True
+    """
+    return tuple(int(part) for part in re.findall(r"\d+", text.partition("+")[0]))
+
+
+def parse(lines: list[str]) -> list[Need]:
+    """The needs that a package's metadata list.
+
+    Examples:
+        >>> parse(["torch<3,>=2.4", "optuna>=4; extra == 'fit'"])
+        [Need(name='torch', least='2.4', extra=''), Need(name='optuna', least='4', extra='fit')]
+    """
+    found = []
+    for line in lines:
+        package, _, marker = line.partition(";")
+        name = re.match(r"[\w.-]+", package)
+        least = re.search(r">=\s*([\d.]+)", package)
+        extra = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", marker)
+        if name is not None and name[0] != "directloss":
+            found.append(Need(name[0], least[1] if least else "", extra[1] if extra else ""))
+    return found
+
+
+def diagnose() -> tuple[list[str], bool]:
+    """Lines about this machine, and whether the losses work on it."""
+    lines = [f"directloss {directloss.__version__} on Python {platform.python_version()}, {platform.platform()}"]
+    try:
+        needs = parse(requires("directloss") or [])
+    except PackageNotFoundError:
+        needs = []
+        lines.append("The package's metadata are missing, so nothing is known about versions: pip install directloss")
+    own = [need for need in needs if not need.extra]
+    lines += [f"{need.name} {need.found}" if not need.trouble else need.trouble for need in own]
+    troubles = [need for need in own if need.trouble]
+    if troubles:
+        lines.append(f"Not usable: pip install --upgrade {' '.join(need.name for need in troubles)}")
+        return lines, False
+    works = True
+    for line, well in probes():
+        lines.append(line)
+        works &= well
+    return [*lines, *extras(needs)], works
+
+
+def probes() -> Iterator[tuple[str, bool]]:
+    """What is tried out, and whether it went well."""
+    import torch
+
+    cuda = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+    yield f"threads: {torch.get_num_threads()}; GPU: {cuda}", True
+    for backend in ("compiled", "tensor"):
+        began = time.perf_counter()
+        try:
+            found = _try(backend)
+        except Exception as error:
+            yield f"{backend} kernels: do not work: {type(error).__name__}: {error}", False
+            continue
+        seconds = time.perf_counter() - began
+        well = found == KNOWN
+        yield f"{backend} kernels: {'work' if well else f'give {found}'} ({seconds:.1f} s for the first call)", well
+
+
+def _try(backend: str) -> list[float]:
+    """The value and the gradient of a loss that is known by hand, with both kinds of kernels."""
+    import torch
+
+    from directloss.kernels import use
+
+    scores = torch.tensor([2.0, 1.0, 0.0], dtype=torch.float64, requires_grad=True)
+    with use(backend):
+        loss = directloss.direct_loss(scores, torch.tensor([0, 1, 0]), "ap", noise=0, epsilon=3.0, sign=-1)
+        loss.backward()  # type: ignore[no-untyped-call]
+    assert scores.grad is not None
+    return [round(float(number), 6) for number in (loss.detach(), *scores.grad[:2])]
+
+
+def extras(needs: list[Need]) -> Iterator[str]:
+    """One line for each extra: whole, or what is missing and how to install it."""
+    for extra, purpose in EXTRAS.items():
+        missing = [need.trouble for need in needs if need.extra == extra and need.trouble]
+        state = f"{'; '.join(missing)}: pip install 'directloss[{extra}]'" if missing else "complete"
+        yield f"extra {extra} ({purpose}): {state}"
+
+
+def main() -> int:
+    """Print the diagnosis; the exit code is 1 where the losses do not work."""
+    lines, works = diagnose()
+    print("\n".join(lines))
+    return 0 if works else 1

@@ -1,0 +1,31 @@
+"""The threshold of a metric of decisions."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from directloss.task import Task
+from directloss.tasks import CountTask
+
+
+def best_cut(scores: Tensor, target: Tensor, task: Task) -> tuple[float, float]:
+    """The cut with the highest metric when scores above it mean yes, and that metric. Scores and labels ``(n,)``.
+
+    ``task`` is an `Error` or a `CountTask`; among equally good cuts it is the highest.
+
+    Examples:
+        >>> from directloss.tasks import get
+        >>> best_cut(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1, 1, 0]), get("f1"))
+        (1.5, 1.0)
+    """
+    ranked, order = scores.double().sort(descending=True, stable=True)
+    hits = (target[order] == 1).double()
+    tp, fp = (torch.cat([hits.new_zeros(1), part.cumsum(0)]) for part in (hits, 1 - hits))
+    fn, tn = tp[-1] - tp, fp[-1] - fp
+    values = 1 - task.loss_of_counts(tp, fp, fn, tn) if isinstance(task, CountTask) else (tp + tn) / len(hits)
+    # One can cut only between different scores, above all of them and below all of them.
+    ends = torch.cat([ranked[:1] + 2, ranked, ranked[-1:] - 2])
+    values = torch.where(ends[:-1] > ends[1:], values, -torch.inf)
+    place = int(values.argmax())
+    return float((ends[place] + ends[place + 1]) / 2), float(values[place])

@@ -1,0 +1,150 @@
+"""From a user's table to the rows of a network: categories, missing numbers, sparse columns, and their scale."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy import sparse
+from sklearn.compose import ColumnTransformer
+from sklearn.preprocessing import OneHotEncoder
+from torch import Tensor
+
+from directloss._checks import fail
+
+Array = npt.NDArray[Any]
+RARE = 5
+"""A category with fewer training rows than this is joined with the other rare ones."""
+MOST = 50
+"""So many columns one column of categories may become."""
+ENTRIES = 2**23
+"""So many numbers are made dense, or scored, at once."""
+
+
+class Rows(Protocol):
+    """Rows that a network can take: a tensor, or an object that makes the rows it is asked for."""
+
+    @property
+    def shape(self) -> Any: ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, which: Any, /) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Columns with mean 0 and deviation 1 on the training rows; a constant column becomes 0.
+
+    A missing number (NaN) becomes the mean. Columns that have some in training get a second column, which marks them.
+    """
+
+    mean: npt.NDArray[np.float64]
+    scale: npt.NDArray[np.float64]
+    gaps: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    """The columns with marks, which come after all columns."""
+
+    @classmethod
+    def of(cls, table: Any) -> Scaling:
+        """The scaling of an array or a sparse matrix."""
+        blocks = _column_blocks(table) if sparse.issparse(table) else iter([table.astype(np.float64, copy=False)])
+        mean, deviation, missing = (np.concatenate(part) for part in zip(*map(_statistics, blocks), strict=True))
+        gaps = np.flatnonzero(missing)
+        share = missing[gaps]
+        mean = np.concatenate([mean, share])
+        deviation = np.concatenate([deviation, np.sqrt(share * (1 - share))])
+        rounding = 1e-12 * np.abs(mean)  # what is left of a constant column
+        return cls(mean, np.where(deviation > rounding, deviation, np.inf), gaps)
+
+    @property
+    def width(self) -> int:
+        """How many numbers a row becomes."""
+        return len(self.mean)
+
+    def __call__(self, rows: Array) -> Tensor:
+        """The rows of an array as a tensor."""
+        if len(self.gaps):
+            rows = np.hstack([rows, np.isnan(rows[:, self.gaps])])
+        scaled = ((rows - self.mean) / self.scale).astype(np.float32)
+        scaled[np.isnan(scaled)] = 0.0
+        return torch.from_numpy(scaled)
+
+    def rows(self, table: Any) -> Rows:
+        """The rows of an array or of a sparse matrix, which stays sparse."""
+        return SparseRows(table.tocsr(), self) if sparse.issparse(table) else self(table)
+
+
+def _statistics(block: npt.NDArray[np.float64]) -> tuple[Array, Array, Array]:
+    """Mean, deviation and share of missing numbers of each column."""
+    missing = np.isnan(block)
+    known = np.maximum((~missing).sum(0), 1)
+    mean = np.where(missing, 0.0, block).sum(0) / known
+    away = np.where(missing, 0.0, block - mean)
+    # Divided first: numbers near the largest float would overflow when they are squared.
+    largest = np.maximum(np.abs(away).max(0), np.finfo(np.float64).tiny)
+    return mean, largest * (away / largest).std(0), missing.mean(0)
+
+
+def _column_blocks(table: Any) -> Iterator[npt.NDArray[np.float64]]:
+    """The columns of a sparse matrix, a few at a time."""
+    columns, width = table.tocsc(), max(1, ENTRIES // table.shape[0])
+    for first in range(0, table.shape[1], width):
+        yield columns[:, first : first + width].toarray().astype(np.float64, copy=False)
+
+
+@dataclass(frozen=True)
+class SparseRows:
+    """Rows of a sparse matrix, made dense and scaled when they are asked for; the numbers are those of a dense one."""
+
+    table: Any
+    scaling: Scaling
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of rows and of numbers in each."""
+        return len(self), self.scaling.width
+
+    def __len__(self) -> int:
+        return int(self.table.shape[0])
+
+    def __getitem__(self, which: Any) -> Tensor:
+        return self.scaling(self.table[which.numpy() if isinstance(which, Tensor) else which].toarray())
+
+
+def learn_categories(table: Any, chosen: Any) -> ColumnTransformer | None:
+    """What turns the columns of categories into columns of zeros and ones; None if there are none.
+
+    Args:
+        table: the training rows.
+        chosen: ``"from_dtype"`` for columns of a data frame with the type ``category``, None, or the columns: their
+            numbers, their names, or True for each of them.
+    """
+    places = _category_places(table, chosen)
+    if not places:
+        return None
+    if sparse.issparse(table):
+        fail("X", "must be a dense table where categorical_features is given", "a sparse one")
+    encoder = OneHotEncoder(handle_unknown="infrequent_if_exist", min_frequency=RARE, max_categories=MOST)
+    return ColumnTransformer([("categories", encoder, places)], remainder="passthrough").fit(table)
+
+
+def _category_places(table: Any, chosen: Any) -> list[int]:
+    if chosen is None:
+        return []
+    if isinstance(chosen, str) and chosen == "from_dtype":
+        types = list(getattr(table, "dtypes", [])) if hasattr(table, "columns") else []
+        return [place for place, kind in enumerate(types) if str(kind) == "category"]
+    names = [str(name) for name in getattr(table, "columns", [])]
+    given, width = np.atleast_1d(np.asarray(chosen)), np.shape(table)[1]
+    if given.dtype == bool and given.shape == (width,):
+        return [int(place) for place in np.flatnonzero(given)]
+    if given.dtype.kind in "iu" and ((given >= 0) & (given < width)).all():
+        return sorted({int(place) for place in given})
+    if given.dtype.kind not in "UO" or any(str(name) not in names for name in given):
+        rule = f'must be "from_dtype", None, or columns of X: numbers below {width}, names, or True or False for each'
+        fail("categorical_features", rule, repr(chosen))
+    return [names.index(str(name)) for name in given]

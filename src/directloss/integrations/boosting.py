@@ -1,0 +1,480 @@
+"""Gradient boosting on the metric, with LightGBM or XGBoost: an objective, an evaluation, and the recipe of both.
+
+A library of boosted trees asks its objective for a gradient and a curvature of each score. The gradient is that of
+`directloss.direct_loss`. The curvature is a bound that the noise supplies: a decision under logistic noise of scale
+``noise`` is a yes with the probability ``p = sigmoid(s / noise)``, so the expected loss is a linear function of p, and
+
+    |L''(s)|  =  |L'(s)| |1 - 2 p| / noise  <=  |L'(s)| / noise
+
+which holds for a pair of items under Gumbel noise as well, whose difference is logistic. A leaf that divides the sum of
+gradients by the sum of such curvatures moves no score by more than ``noise``. As one draw of the noise leaves the
+gradient of many items at zero, the mean of the bound is added to it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from directloss._checks import DirectLossWarning, check_choice, check_count, check_positive, fail, remembering
+from directloss._registry import as_task
+from directloss.direct import direct_loss
+from directloss.integrations._cut import best_cut
+from directloss.integrations._needs import needed
+from directloss.task import Task
+from directloss.tasks import NDCG, CountTask, Error, GradedNDCG
+
+Array = npt.NDArray[Any]
+NOISE = 0.5
+"""Half a logit: after the few rounds that wrong labels allow, scores lie close together, and noise of one logit gained
+less than half as much."""
+SAMPLES = 16
+"""Draws of noise in each round. A round grows a tree, beside which they cost little."""
+FLAT = 0.1
+"""Share of the mean curvature that every score gets, whatever its gradient; the rest follows the gradient."""
+LIBRARIES = ("lightgbm", "xgboost")
+
+
+class Objective:
+    """A metric as the custom objective of LightGBM and XGBoost.
+
+    One object fits all four calls: ``lightgbm.train({"objective": objective, ...}, data)``,
+    ``xgboost.train(params, data, obj=objective)``, and ``objective=`` of the estimators of both. Labels, weights
+    and groups are those of the data. Start from a model of the built-in objective, as `train` does: the metric has
+    little to say about scores that are all equal.
+
+    Gradient and curvature are scaled together so that the mean curvature is 1. A regularisation that counts curvature
+    (``reg_lambda``, ``min_child_weight``) thus counts items, and the learning rate means the same for every metric.
+
+    Args:
+        metric: name of a ranking or of a metric of decisions (``"ap"``, ``"ndcg@10"``, ``"f1"``, ``"accuracy"`` ...),
+            or such a task. NDCG of labels other than 0 and 1 takes them as grades.
+        noise: the scale of the noise, in units of the scores (logits after ``binary:logistic``); must be positive.
+        samples: how many draws of it are averaged in a round.
+        epsilon: see `directloss.direct_loss`.
+        sign: see `directloss.direct_loss`.
+        seed: of the noise.
+
+    Shapes:
+        Predictions ``(n,)`` and labels ``(n,)``: all rows are one list, or with groups each group is one, and the mean
+        over the groups counts. Predictions ``(n, classes)`` with labels from 0 to ``classes - 1``: a metric of
+        classes, or the mean over each class against the rest.
+        Weights: one for each group, or for each row where the metric judges rows one by one (``"accuracy"``,
+        ``"error"``) or has weights of items (``"auc"``).
+
+    Examples:
+        >>> gradient, curvature = Objective("ap")(np.array([1, 0, 0, 1]), np.array([0.2, 0.1, 0.3, -0.5]))
+        >>> np.sign(gradient), bool((curvature > 0).all()), round(float(curvature.mean()), 6)
+        (array([-1.,  1.,  1., -1.]), True, 1.0)
+    """
+
+    def __init__(
+        self,
+        metric: str | Task = "ap",
+        *,
+        noise: float = NOISE,
+        samples: int = SAMPLES,
+        epsilon: float | str = "auto",
+        sign: int | str = "auto",
+        seed: int = 0,
+    ) -> None:
+        self.task = item_task(metric)
+        self.noise = check_positive("noise", noise, "The curvature comes from it.")
+        self.samples, self.epsilon, self.sign = check_count("samples", samples), epsilon, sign
+        self.seed = check_count("seed", seed, least=0)
+        self.calls = 0
+        self._told: set[str] = set()
+
+    def __call__(self, first: Any, second: Any, sample_weight: Any = None, group: Any = None) -> tuple[Array, Array]:
+        """Gradient and curvature, from predictions and a data set or from labels and predictions."""
+        batch = _batch(first, second, sample_weight, group)
+        generator = torch.Generator().manual_seed(self.seed + 7919 * self.calls)
+        self.calls += 1
+        with remembering(self._told):
+            gradient = self._gradient(batch, generator)
+        return self._scaled(gradient)
+
+    def _gradient(self, batch: Batch, generator: torch.Generator) -> Array:
+        scores = torch.from_numpy(batch.scores).double().requires_grad_()
+        for part in batch.problems(self.task):
+            loss = direct_loss(
+                part.pick(scores), part.target, part.task, mask=part.mask, weight=part.weight, epsilon=self.epsilon,
+                sign=self.sign, noise=self.noise, samples=self.samples, generator=generator, reduction="sum",
+            )  # fmt: skip
+            if loss.requires_grad:
+                loss.backward()  # type: ignore[no-untyped-call]
+        gradient = torch.zeros_like(scores) if scores.grad is None else scores.grad
+        return gradient.numpy()
+
+    def _scaled(self, gradient: Array) -> tuple[Array, Array]:
+        """With curvatures of mean 1, of which `FLAT` is the same for all and the rest the bound of the noise."""
+        size = np.abs(gradient)
+        mean = size.mean()
+        if mean == 0:
+            return gradient, np.ones_like(gradient)
+        relative = (1 - FLAT) * size / mean
+        return np.sign(gradient) * relative * self.noise, relative + FLAT
+
+    def __repr__(self) -> str:
+        return f"Objective({self.task!r})"
+
+
+class Evaluation:
+    """A metric as the evaluation function of LightGBM (``feval``) and XGBoost (``custom_metric``).
+
+    Metrics of decisions say yes above 0: they need raw scores, which both libraries pass when the objective is custom.
+    Rankings take scores and probabilities alike. In LightGBM's estimators it is an ``eval_metric``; those of XGBoost
+    minimise theirs and take ``Evaluation(metric).cost``.
+
+    Args:
+        metric: see `Objective`.
+        tuned: whether a metric of decisions is that of the best threshold instead of 0; for one list of all rows.
+
+    Examples:
+        >>> Evaluation("ap")(np.array([1, 0, 0, 1]), np.array([0.4, 0.1, 0.3, 0.2]))
+        ('ap', 0.8333333333333333, True)
+    """
+
+    def __init__(self, metric: str | Task = "ap", *, tuned: bool = False) -> None:
+        self.task = item_task(metric)
+        self.tuned = tuned and decides(self.task)
+        self.name = metric if isinstance(metric, str) else type(metric).__name__
+        self._told: set[str] = set()
+
+    def __call__(self, first: Any, second: Any, sample_weight: Any = None, group: Any = None) -> Any:
+        """Name and value, for LightGBM also that higher is better."""
+        value = self.value(_batch(first, second, sample_weight, group))
+        return (self.name, value) if _library(second) == "xgboost" else (self.name, value, True)
+
+    def cost(self, y_true: Any, y_pred: Any) -> float:
+        """Minus the metric, of labels and predictions."""
+        return -self.value(_batch(y_true, y_pred, None, None))
+
+    def value(self, batch: Batch) -> float:
+        """The mean over the problems that count, by weight; NaN if none does."""
+        if self.tuned and batch.scores.ndim == 1 and batch.sizes is None:
+            return best_cut(torch.from_numpy(batch.scores), torch.from_numpy(batch.labels), self.task)[1]
+        total, mass = 0.0, 0.0
+        with remembering(self._told), torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", DirectLossWarning)  # the objective warns
+            scores = torch.from_numpy(batch.scores).double()
+            for part in batch.problems(self.task):
+                weight = None if part.by_item else part.weight
+                losses = direct_loss(
+                    part.pick(scores), part.target, part.task, mask=part.mask,
+                    weight=part.weight if part.by_item else None, reduction="none",
+                )  # fmt: skip
+                target = part.target if part.mask is None else torch.where(part.mask, part.target, -1)
+                values = part.task.value(losses, target).double()
+                counted = part.task.counted(target)
+                share = torch.ones_like(values) if weight is None else weight.double()
+                share = share if counted is None else share * counted
+                total, mass = total + float((share * values).sum()), mass + float(share.sum())
+        return total / mass if mass else float("nan")
+
+    def __repr__(self) -> str:
+        return f"Evaluation({self.task!r})"
+
+
+# ---------------------------------------------------------------------- rows of a table as problems of a task
+
+
+class Part(NamedTuple):
+    """Problems of similar length."""
+
+    task: Task
+    rows: Tensor | None
+    """The row of each entry; None for rows as they are."""
+    mask: Tensor | None
+    target: Tensor
+    weight: Tensor | None
+    by_item: bool
+    """Whether the weights are those of items."""
+
+    def pick(self, scores: Tensor) -> Tensor:
+        """The scores of these problems."""
+        if self.rows is not None:
+            return scores[self.rows]
+        return scores.T if self.target.dim() == 2 and scores.shape != self.target.shape else scores
+
+
+class Batch(NamedTuple):
+    """What an objective or an evaluation is called with."""
+
+    scores: Array
+    labels: Array
+    weight: Array | None
+    sizes: Array | None
+
+    def problems(self, task: Task) -> Iterator[Part]:
+        """The problems of the task, in a few tensors."""
+        task = for_labels(task, self.labels)
+        labels = torch.from_numpy(self.labels if task.event_dims and task.target_dims else self.labels.astype(np.int64))
+        weight = None if self.weight is None else torch.from_numpy(self.weight)
+        if task.target_dims == 0:
+            yield Part(task, None, None, labels, weight, by_item=False)
+        elif self.scores.ndim == 2:
+            each = torch.nn.functional.one_hot(labels.long(), self.scores.shape[1]).T
+            if weight is not None:
+                weight = weight.expand(each.shape)
+            yield Part(task, None, None, each, weight, by_item=weight is not None)
+        elif self.sizes is None:
+            yield Part(task, None, None, labels, weight, by_item=weight is not None)
+        else:
+            yield from self._by_group(task, labels, weight, self.sizes)
+
+    def _by_group(self, task: Task, labels: Tensor, weight: Tensor | None, sizes: Array) -> Iterator[Part]:
+        """Groups whose lengths share a power of two: padding never doubles the work."""
+        starts, lengths = torch.from_numpy(np.cumsum(sizes) - sizes), torch.from_numpy(sizes.astype(np.int64))
+        weight, by_item = _of_groups(weight, starts, lengths)
+        power = torch.frexp(lengths.double()).exponent
+        for one in torch.unique(power):
+            some = (power == one).nonzero().squeeze(1)
+            place = torch.arange(int(lengths[some].max()))
+            mask = place < lengths[some, None]
+            rows = torch.where(mask, starts[some, None] + place, 0)
+            chosen = None if weight is None else weight[rows] * mask if by_item else weight[some]
+            yield Part(task, rows, mask, torch.where(mask, labels[rows], 0), chosen, by_item)
+
+
+def _of_groups(weight: Tensor | None, starts: Tensor, lengths: Tensor) -> tuple[Tensor | None, bool]:
+    """Weights of groups, as XGBoost has them, also where LightGBM has one for each row; else those of items."""
+    if weight is None or len(weight) == len(starts):
+        return weight, False
+    first = weight[starts]
+    same = bool((first.repeat_interleave(lengths) == weight).all())
+    return (first, False) if same else (weight, True)
+
+
+def item_task(metric: str | Task) -> Task:
+    """A task whose scores belong to rows: rankings, decisions, classes."""
+    task = as_task(metric, "metric")
+    if task.event_dims > 1 or task.target_dims > 1 or task.event_dims < task.target_dims:
+        fail("metric", "must be a metric of rows, such as ap, ndcg@10, f1 or accuracy", repr(task))
+    return task
+
+
+def decides(task: Task) -> bool:
+    """Whether the metric judges a yes or no for each row, so that the threshold matters."""
+    return isinstance(task, CountTask | Error)
+
+
+def for_labels(task: Task, labels: Array) -> Task:
+    """The same task, or NDCG of grades where labels are more than yes and no."""
+    return GradedNDCG(task.k) if isinstance(task, NDCG) and bool((labels > 1).any()) else task
+
+
+def _library(data: Any) -> str:
+    """Which library's data set this is; nothing for anything else."""
+    home = type(data).__module__.split(".")[0]
+    return home if home in LIBRARIES and hasattr(data, "get_label") else ""
+
+
+def _batch(first: Any, second: Any, weight: Any, group: Any) -> Batch:
+    """From predictions and a data set, or from labels and predictions as scikit-learn has them."""
+    library = _library(second)
+    if not library:
+        return _checked(second, first, weight, group)
+    labels, weight = second.get_label(), second.get_weight()
+    if library == "lightgbm":
+        return _checked(first, labels, weight, second.get_group())
+    bounds = second.get_uint_info("group_ptr")
+    return _checked(first, labels, weight, np.diff(bounds.astype(np.int64)) if len(bounds) else None)
+
+
+def _checked(scores: Any, labels: Any, weight: Any, sizes: Any) -> Batch:
+    scores, labels = np.asarray(scores), np.asarray(labels)
+    if scores.ndim not in (1, 2) or labels.shape != scores.shape[:1]:
+        rule = "must have shape (n,) or (n, classes), with one label for each row"
+        fail("predictions", rule, f"of shape {scores.shape}, and the labels of shape {labels.shape}")
+    weight = None if weight is None or not len(weight) else np.asarray(weight)
+    if weight is not None and (weight == weight[0]).all() and weight[0] > 0:
+        weight = None  # the scale of the gradient is our own
+    if sizes is not None:
+        sizes = np.asarray(sizes)
+        if sizes.sum() != len(labels):
+            fail("group", f"must hold sizes with {len(labels)} rows in all", f"{sizes.sum()} rows in all")
+    return Batch(np.ascontiguousarray(scores), labels, weight, sizes)
+
+
+# ---------------------------------------------------------------------- first the built-in objective, then the metric
+
+
+class Boosted(NamedTuple):
+    """A trained model and how it came about."""
+
+    booster: Any
+    """The library's own ``Booster``, of the chosen rounds alone. Its raw scores are what the metric is about."""
+    first: int
+    """How many of its rounds are those of the built-in objective."""
+    rounds: int
+    """How many rounds it has."""
+    curve: list[float]
+    """The metric on the validation data after each round that was tried; empty without such data."""
+
+
+def train(
+    params: Mapping[str, Any],
+    data: Any,
+    metric: str | Task = "ap",
+    *,
+    validation: Any = None,
+    first: int = 100,
+    then: int = 200,
+    patience: int | None = 50,
+    evaluation: Evaluation | None = None,
+    **settings: Any,
+) -> Boosted:
+    """Boost with the built-in objective, then with the metric; validation data choose the rounds of both.
+
+    The metric takes over where the built-in objective was best, and the rounds that are best of all are kept, which may
+    be those of the built-in objective alone. Without validation data all rounds are kept.
+
+    Args:
+        params: of the library; ``"objective"`` is the built-in one, by default ``binary`` (``binary:logistic``), or
+            ``lambdarank`` (``rank:ndcg``) for grades.
+        data: a ``lightgbm.Dataset`` or a ``xgboost.DMatrix`` with labels.
+        metric: see `Objective`.
+        validation: another such data set, for LightGBM with ``reference=data``.
+        first: rounds with the built-in objective.
+        then: rounds with the metric, at most.
+        patience: rounds without progress on the validation data after which each of the two ends; None for all.
+        evaluation: what is measured on the validation data; ``Evaluation(metric)`` by default.
+        settings: of `Objective`: ``noise``, ``samples``, ``seed`` ...
+    """
+    objective = Objective(metric, **settings)
+    check_count("first", first, least=0)
+    check_count("then", then, least=0)
+    if first + then == 0:
+        fail("first and then", "must be at least one round together", "0")
+    library = check_choice("the library of data", _library(data) or type(data).__name__, LIBRARIES)
+    if validation is not None and _library(validation) != library:
+        fail("validation", f"must be a data set of {library} like data", f"a {type(validation).__name__}")
+    task = for_labels(objective.task, np.asarray(data.get_label()))
+    model = (_LightGBM if library == "lightgbm" else _XGBoost)(params, data, validation, task)
+    watch = _Watch(evaluation or Evaluation(metric), patience)
+    model.run(None, first, watch)
+    chosen = model.rounds
+    model.run(objective, then, watch)
+    return Boosted(model.booster, min(chosen, model.rounds), model.rounds, watch.curve)
+
+
+class _Watch:
+    """The metric of each round, and how many rounds were best."""
+
+    def __init__(self, evaluation: Evaluation, patience: int | None) -> None:
+        self.evaluation = evaluation
+        self.patience = float("inf") if patience is None else check_count("patience", patience)
+        self.curve: list[float] = []
+        self.best, self.rounds = -float("inf"), 0
+
+    def saw(self, value: float, rounds: int) -> None:
+        self.curve.append(value)
+        if value > self.best:
+            self.best, self.rounds = value, rounds
+
+
+class _Library(ABC):
+    """A booster that grows by one round at a time, and can go back."""
+
+    booster: Any
+    rounds = 0
+
+    def __init__(self, data: Any, validation: Any) -> None:
+        self.data, self.validation = data, validation
+
+    def run(self, objective: Objective | None, rounds: int, watch: _Watch) -> None:
+        """Grow by so many rounds, or until the metric rests, and go back to where it was best."""
+        for start in range(rounds):
+            self.grow(objective)
+            self.rounds += 1
+            if self.validation is None:
+                continue
+            watch.saw(watch.evaluation.value(self.held(objective)), self.rounds)
+            if min(start + 1, self.rounds - watch.rounds) >= watch.patience:
+                break
+        if self.validation is not None and 0 < watch.rounds < self.rounds:
+            self.back_to(watch.rounds)
+            self.rounds = watch.rounds
+
+    @abstractmethod
+    def grow(self, objective: Objective | None) -> None:
+        """Another round, with the built-in objective or with ours."""
+
+    @abstractmethod
+    def held(self, objective: Objective | None) -> Batch:
+        """Raw scores and labels of the validation data."""
+
+    @abstractmethod
+    def back_to(self, rounds: int) -> None:
+        """Drop the rounds after the first so many."""
+
+
+class _LightGBM(_Library):
+    def __init__(self, params: Mapping[str, Any], data: Any, validation: Any, task: Task) -> None:
+        super().__init__(data, validation)
+        self.params = {"verbosity": -1, "objective": BUILT_IN["lightgbm"][_kind(task)], **params, "metric": "None"}
+        self.booster = needed("lightgbm", "boosting", "lightgbm").Booster(self.params, data)
+        if validation is not None:
+            self.booster.add_valid(validation, "validation")
+
+    def grow(self, objective: Objective | None) -> None:
+        self.booster.update(fobj=objective)
+
+    def held(self, objective: Objective | None) -> Batch:
+        found: list[Batch] = []
+
+        def look(predictions: Array, data: Any) -> tuple[str, float, bool]:
+            found.append(_batch(predictions if objective is not None else self._raw(predictions), data, None, None))
+            return "seen", 0.0, True
+
+        self.booster.eval_valid(look)
+        return found[0]
+
+    def _raw(self, predictions: Array) -> Array:
+        """LightGBM shows probabilities as long as its own objective is in place."""
+        inside = np.clip(predictions, 1e-15, 1 - 1e-15)
+        if self.params["objective"] in ("binary", "cross_entropy", "xentropy"):
+            return np.log(inside / (1 - inside))  # type: ignore[no-any-return]
+        return np.log(inside) if predictions.ndim == 2 else predictions
+
+    def back_to(self, rounds: int) -> None:
+        for _ in range(self.rounds - rounds):
+            self.booster.rollback_one_iter()
+
+
+class _XGBoost(_Library):
+    def __init__(self, params: Mapping[str, Any], data: Any, validation: Any, task: Task) -> None:
+        super().__init__(data, validation)
+        params = {"objective": BUILT_IN["xgboost"][_kind(task)], **params}
+        cache = [data] if validation is None else [data, validation]
+        self.booster = needed("xgboost", "boosting", "xgboost").Booster(params, cache)
+
+    def grow(self, objective: Objective | None) -> None:
+        self.booster.update(self.data, self.rounds, fobj=objective)
+
+    def held(self, objective: Objective | None) -> Batch:
+        return _batch(self.booster.predict(self.validation, output_margin=True), self.validation, None, None)
+
+    def back_to(self, rounds: int) -> None:
+        self.booster = self.booster[:rounds]
+
+
+BUILT_IN = {
+    "lightgbm": {"grades": "lambdarank", "classes": "multiclass", "yes or no": "binary"},
+    "xgboost": {"grades": "rank:ndcg", "classes": "multi:softprob", "yes or no": "binary:logistic"},
+}
+
+
+def _kind(task: Task) -> str:
+    """What the labels are."""
+    if task.event_dims > task.target_dims:
+        return "classes"
+    return "grades" if isinstance(task, GradedNDCG) else "yes or no"

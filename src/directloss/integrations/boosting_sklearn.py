@@ -1,0 +1,237 @@
+"""Boosted trees that end on the metric, as scikit-learn estimators: `BoostedClassifier` and `BoostedRanker`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.model_selection import train_test_split
+from sklearn.utils import _safe_indexing, check_random_state
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from directloss._checks import check_choice, fail
+from directloss.integrations._cut import best_cut
+from directloss.integrations._lists import Lists
+from directloss.integrations._needs import needed
+from directloss.integrations.boosting import LIBRARIES, NOISE, Batch, Evaluation, decides, item_task, train
+from directloss.task import Task
+
+Array = npt.NDArray[Any]
+
+
+class _Boosted(BaseEstimator):  # type: ignore[misc]
+    """What both estimators share: the parameters, data sets of either library, and the way to scores."""
+
+    def __init__(
+        self,
+        metric: str | Task = "ap",
+        *,
+        library: str = "lightgbm",
+        first: int = 100,
+        then: int = 200,
+        patience: int | None = 50,
+        validation: float = 0.2,
+        params: Mapping[str, Any] | None = None,
+        noise: float = NOISE,
+        random_state: Any = None,
+    ) -> None:
+        self.metric = metric
+        self.library = library
+        self.first = first
+        self.then = then
+        self.patience = patience
+        self.validation = validation
+        self.params = params
+        self.noise = noise
+        self.random_state = random_state
+
+    def _boost(self, fitting: _Rows, held: _Rows, more: Mapping[str, Any], seed: int) -> None:
+        """Train, with ``held`` to choose the rounds."""
+        library = check_choice("library", self.library, LIBRARIES)
+        module = needed(library, type(self).__name__, library)
+        if library == "lightgbm":
+            data = module.Dataset(fitting.X, fitting.y, weight=fitting.weight, group=fitting.sizes)
+            other = data.create_valid(held.X, held.y, weight=held.weight, group=held.sizes)
+        else:
+            data, other = (_matrix(module, rows) for rows in (fitting, held))
+        params = {"seed": seed, **more, **(self.params or {})}
+        self.boosted_ = train(
+            params, data, self.metric, validation=other, first=self.first, then=self.then, patience=self.patience,
+            evaluation=Evaluation(self.metric, tuned=True), noise=self.noise, seed=seed,
+        )  # fmt: skip
+        self.n_features_in_ = fitting.X.shape[1]
+        self.n_iter_ = self.boosted_.rounds
+
+    def _scores(self, X: Any) -> Array:
+        check_is_fitted(self)
+        if self.library == "lightgbm":
+            scores = self.boosted_.booster.predict(X, raw_score=True)
+        else:
+            data = needed("xgboost", type(self).__name__, "xgboost").DMatrix(X, enable_categorical=True)
+            scores = self.boosted_.booster.predict(data, output_margin=True)
+        return np.asarray(scores)
+
+    def _seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+
+class _Rows:
+    """Some of the rows, as both libraries take them."""
+
+    def __init__(self, X: Any, y: Array, weight: Array | None = None, sizes: Array | None = None) -> None:
+        self.X, self.y, self.weight, self.sizes = X, y, weight, sizes
+
+
+def _matrix(module: Any, rows: _Rows) -> Any:
+    data = module.DMatrix(rows.X, rows.y, enable_categorical=True)
+    if rows.sizes is not None:
+        data.set_group(rows.sizes)
+    if rows.weight is not None:
+        data.set_weight(rows.weight)
+    return data
+
+
+class BoostedClassifier(ClassifierMixin, _Boosted):  # type: ignore[misc]
+    """Boosted trees of LightGBM or XGBoost, first by cross-entropy, then by the metric.
+
+    Rows go to the library as they are: missing values, sparse matrices and categorical columns of pandas are its own
+    business. A part of the rows (or ``eval_set``) chooses the rounds, and the threshold of `predict`: the best one for
+    a metric of decisions; for a ranking the one above which as many rows lie as are positive.
+
+    Args:
+        metric: see `directloss.integrations.boosting.Objective`. With more than two classes, a metric of two is the
+            mean over each class against the rest.
+        library: ``"lightgbm"`` or ``"xgboost"``.
+        first: rounds with cross-entropy, at most.
+        then: rounds with the metric, at most.
+        patience: rounds without progress after which each of the two ends; None for all.
+        validation: the share of the rows that chooses the rounds, where there is no ``eval_set``.
+        params: of the library: ``{"num_leaves": 15, "learning_rate": 0.05}`` ...
+        noise: see `directloss.integrations.boosting.Objective`.
+        random_state: seed of the split, of the library and of the noise.
+
+    Attributes:
+        classes_: the labels in order; of two, the last is the positive class.
+        boosted_: the ``Boosted`` of the training: booster, rounds and validation curve.
+        n_iter_: number of rounds that are kept.
+    """
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, eval_set: tuple[Any, Any] | None = None) -> Self:
+        """Train on rows and labels; ``eval_set`` is a pair of both that chooses the rounds.
+
+        Weights of rows are for metrics that have them, such as ``"auc"`` and ``"accuracy"``.
+        """
+        task = item_task(self.metric)
+        X = X if hasattr(X, "shape") else np.asarray(X)
+        self.classes_, codes = np.unique(column_or_1d(y), return_inverse=True)
+        if len(self.classes_) < 2:
+            fail("y", "must have at least two classes", "of one class only")
+        by_class = task.event_dims > task.target_dims
+        if by_class and len(self.classes_) == 2:
+            fail("metric", "must be a metric of yes or no where there are two classes", repr(task), 'Use "error".')
+        seed = self._seed()
+        weight = None if sample_weight is None else np.asarray(sample_weight)
+        if eval_set is None:
+            kept, out = train_test_split(
+                np.arange(len(codes)), test_size=self.validation, stratify=codes, random_state=seed % 2**31
+            )
+            parts = [
+                _Rows(_safe_indexing(X, some), codes[some], None if weight is None else weight[some])
+                for some in (kept, out)
+            ]
+        else:
+            parts = [_Rows(X, codes, weight), _Rows(eval_set[0], self._codes(eval_set[1]))]
+        count = len(self.classes_)
+        more: dict[str, Any] = {}
+        if count > 2:
+            more = {"objective": "multiclass" if self.library == "lightgbm" else "multi:softprob", "num_class": count}
+        self._boost(parts[0], parts[1], more, seed)
+        self._cut = 0.0 if count > 2 else self._threshold(self._scores(parts[1].X), parts[1].y, task)
+        return self
+
+    def _codes(self, y: Any) -> Array:
+        y = column_or_1d(y)
+        if not np.isin(y, self.classes_).all():
+            fail("eval_set", "must have the labels of y alone", np.setdiff1d(y, self.classes_))
+        codes: Array = np.searchsorted(self.classes_, y)
+        return codes
+
+    @staticmethod
+    def _threshold(scores: Array, codes: Array, task: Task) -> float:
+        if decides(task):
+            return best_cut(torch.from_numpy(scores), torch.from_numpy(codes), task)[0]
+        ranked, positives = np.sort(scores)[::-1], int(codes.sum())
+        return float(ranked[max(positives - 1, 0)] + ranked[min(positives, len(ranked) - 1)]) / 2
+
+    def decision_function(self, X: Any) -> Array:
+        """The score of the positive class, ``(n,)``, above 0 for yes; or of each class, ``(n, classes)``."""
+        scores: Array = self._scores(X) - self._cut
+        return scores
+
+    def predict(self, X: Any) -> Array:
+        """The label of each row."""
+        scores = self.decision_function(X)
+        chosen: Array = self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(1)]
+        return chosen
+
+
+class BoostedRanker(_Boosted):
+    """Boosted trees of LightGBM or XGBoost for lists, first by the library's own ranking objective, then by the metric.
+
+    Rows with the same ``qid`` are one list, or ``group`` gives the sizes of consecutive lists. NDCG takes grades of
+    relevance, the other metrics 0 and 1; those start with cross-entropy. A part of the lists chooses the rounds.
+
+    Parameters are those of `BoostedClassifier`.
+    """
+
+    def __init__(
+        self,
+        metric: str | Task = "ndcg@10",
+        *,
+        library: str = "lightgbm",
+        first: int = 100,
+        then: int = 200,
+        patience: int | None = 50,
+        validation: float = 0.2,
+        params: Mapping[str, Any] | None = None,
+        noise: float = NOISE,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            metric, library=library, first=first, then=then, patience=patience, validation=validation, params=params,
+            noise=noise, random_state=random_state,
+        )  # fmt: skip
+
+    def fit(self, X: Any, y: Any, group: Any = None, qid: Any = None) -> Self:
+        """Train on rows with relevance ``y`` in lists."""
+        X, y = X if hasattr(X, "shape") else np.asarray(X), column_or_1d(y)
+        lists = Lists.of(len(y), group, qid)
+        if len(lists) < 2:
+            fail("qid", "must name at least two lists: one to train on, one to choose the rounds", len(lists))
+        seed = self._seed()
+        kept, out = train_test_split(np.arange(len(lists)), test_size=self.validation, random_state=seed % 2**31)
+        self._boost(_some(X, y, lists, kept), _some(X, y, lists, out), {}, seed)
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """The score of each row: within a list, higher is more relevant."""
+        return self._scores(X)
+
+    def score(self, X: Any, y: Any, group: Any = None, qid: Any = None) -> float:
+        """The metric, as a mean over the lists that have something to rank; NaN where none has."""
+        y = column_or_1d(y)
+        lists = Lists.of(len(y), group, qid)
+        order = lists.rows.numpy()
+        sizes = lists.mask.sum(1).numpy()
+        return Evaluation(self.metric).value(Batch(self._scores(X)[order], y[order], None, sizes))
+
+
+def _some(X: Any, y: Array, lists: Lists, which: Array) -> _Rows:
+    """Some of the lists, one after the other."""
+    taken = lists.take(torch.from_numpy(which))
+    rows = taken.rows.numpy()
+    return _Rows(_safe_indexing(X, rows), y[rows], sizes=taken.mask.sum(1).numpy())

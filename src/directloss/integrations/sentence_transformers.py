@@ -1,0 +1,110 @@
+"""sentence-transformers: ranking the candidates of each query, with a cross-encoder or a bi-encoder.
+
+Both are loss modules as the trainers of the package take them: ``CrossEncoderTrainer(model, loss=...)`` and
+``SentenceTransformerTrainer(model, loss=...)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from directloss._checks import check_count, fail
+from directloss._registry import as_task
+from directloss.direct import DirectLoss
+from directloss.integrations._lists import Lists
+from directloss.retrieval import RetrievalLoss
+from directloss.task import Task
+from directloss.tasks import NDCG, GradedNDCG
+
+
+class CrossEncoderRankingLoss(nn.Module):
+    """Rank the documents of each query with a cross-encoder.
+
+    The data have the columns query, documents (a list of texts) and labels (a list of numbers, the relevance of each):
+    the same as for the package's ``LambdaLoss`` and ``ListNetLoss``. Lists may have different lengths.
+
+    Args:
+        model: a ``CrossEncoder`` with one output.
+        metric: a metric of rankings. NDCG takes grades of relevance, the others 0 and 1.
+        at_once: how many pairs of a query and a document the model gets at once; all of the batch by default.
+        more: settings of `DirectLoss`, such as ``warm_up``.
+    """
+
+    def __init__(
+        self, model: nn.Module, metric: str | Task = "ndcg@10", *, at_once: int | None = None, **more: Any
+    ) -> None:
+        super().__init__()
+        self.model = model
+        task = as_task(metric, "metric")
+        self.ranking = DirectLoss(GradedNDCG(task.k) if isinstance(task, NDCG) else task, **more)
+        self.at_once = None if at_once is None else check_count("at_once", at_once)
+
+    def forward(self, inputs: Sequence[Any], labels: Any, **how: Any) -> Tensor:
+        """The mean loss over the queries of a batch: ``inputs`` are queries and their lists of documents."""
+        if isinstance(labels, Tensor) or len(inputs) != 2:
+            rule = "must be two columns, a query and a list of documents, with a list of labels for each query"
+            fail("inputs", rule, f"{len(inputs)} columns, and labels a {type(labels).__name__}")
+        queries, documents = inputs
+        sizes = [len(texts) for texts in documents]
+        if sizes != [len(grades) for grades in labels]:
+            fail("labels", f"must be as many as documents, {sizes}", [len(grades) for grades in labels])
+        pairs = [(query, text) for query, texts in zip(queries, documents, strict=True) for text in texts]
+        scores = self._scores(pairs, how)
+        lists = Lists.of(len(pairs), group=sizes)
+        grades = torch.cat([torch.as_tensor(each).flatten() for each in labels])
+        mask = lists.mask.to(scores.device)
+        target = lists.pad(grades.cpu()).to(scores.device)
+        padded = torch.where(mask, scores[lists.place.to(scores.device)], 0.0)
+        return self.ranking(padded, target, mask)  # type: ignore[no-any-return]
+
+    def _scores(self, pairs: list[tuple[str, str]], how: dict[str, Any]) -> Tensor:
+        size = self.at_once or len(pairs)
+        found = []
+        for start in range(0, len(pairs), size):
+            features = self.model.preprocess(pairs[start : start + size], **how)  # type: ignore[operator]
+            device: Any = self.model.device
+            features = {name: each.to(device) if isinstance(each, Tensor) else each for name, each in features.items()}
+            found.append(self.model(features)["scores"].flatten())
+        return torch.cat(found).float()
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """The settings, for the model card."""
+        return {"ranking": repr(self.ranking)}
+
+
+class BiEncoderRankingLoss(nn.Module):
+    """Rank the documents of a batch for each of its queries with a bi-encoder.
+
+    The data have the columns anchor, positive and any number of negatives: the same as for the package's
+    ``MultipleNegativesRankingLoss``. All documents of the batch are candidates; the positive of a query is relevant,
+    the others are not, so use ``BatchSamplers.NO_DUPLICATES``.
+
+    Args:
+        model: a ``SentenceTransformer``.
+        metric: a metric of rankings; with one relevant document ``"mrr"`` is the natural one, and equal to ``"ap"``.
+        scale: what cosines are multiplied with.
+        more: settings of `RetrievalLoss`, such as ``warm_up``.
+    """
+
+    def __init__(self, model: nn.Module, metric: str | Task = "mrr", *, scale: float = 20.0, **more: Any) -> None:
+        super().__init__()
+        self.model = model
+        self.ranking = RetrievalLoss(metric, scale=scale, **more)
+
+    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Any = None) -> Tensor:
+        """The mean loss over the anchors of a batch."""
+        anchors, *documents = (self.model(features)["sentence_embedding"] for features in sentence_features)
+        if not documents:
+            fail("sentence_features", "must hold an anchor and at least one document", "an anchor alone")
+        number = torch.arange(len(anchors), device=anchors.device)
+        none = torch.full_like(number, -1)
+        names = torch.cat([number, *(none for _ in documents[1:])])
+        return self.ranking(anchors, number, ref_emb=torch.cat(documents), ref_labels=names)  # type: ignore[no-any-return]
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """The settings, for the model card."""
+        return {"ranking": repr(self.ranking)}

@@ -1,0 +1,523 @@
+"""Best decisions on the CPU, compiled by numba: paths, trees, knapsacks and tours, one problem after the other.
+
+Every kernel takes scores ``(b, parts)`` in float64, which may have any sign, and fills a table of the same shape with
+the parts that the best output uses. Compiled code is cached on disk.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from directloss.kernels.compiled import kernel
+
+# ---------------------------------------------------------------------- paths
+
+
+@kernel
+def dag_paths(scores: Any, order: Any, first: Any, entering: Any, tail: Any, source: int, goal: int, used: Any) -> None:
+    """Best paths in a graph without circles, node by node in topological ``order``; O(edges) for each problem.
+
+    The edges that enter node v are ``entering[first[v] : first[v + 1]]``. Of equally good paths the one with fewer
+    edges wins, and then the one whose last edges come first.
+    """
+    nodes = len(order)
+    best, steps, last = np.empty(nodes), np.empty(nodes, np.int64), np.empty(nodes, np.int64)
+    for problem in range(len(scores)):
+        for v in order:
+            best[v], steps[v], last[v] = -np.inf, 0, -1
+            if v == source:
+                best[v] = 0.0
+                continue
+            for place in range(first[v], first[v + 1]):
+                edge = entering[place]
+                u = tail[edge]
+                if best[u] == -np.inf:
+                    continue
+                there = best[u] + scores[problem, edge]
+                if there > best[v] or (there == best[v] and steps[u] + 1 < steps[v]):
+                    best[v], steps[v], last[v] = there, steps[u] + 1, edge
+        v = goal
+        while last[v] >= 0:
+            used[problem, last[v]] = 1.0
+            v = tail[last[v]]
+
+
+@kernel
+def dijkstra_paths(
+    scores: Any, first: Any, leaving: Any, tail: Any, head: Any, source: int, goal: int, used: Any
+) -> Any:
+    """Best paths for scores that are not positive, by Dijkstra's algorithm with a binary heap of edges.
+
+    The edges that leave node v are ``leaving[first[v] : first[v + 1]]``.
+    """
+    nodes, edges = len(first) - 1, scores.shape[1]
+    cost, last, done = np.empty(nodes), np.empty(nodes, np.int64), np.empty(nodes, np.bool_)
+    keys, places = np.empty(edges + 1), np.empty(edges + 1, np.int64)
+    for problem in range(len(scores)):
+        cost[:], last[:], done[:] = np.inf, -1, False
+        cost[source] = 0.0
+        keys[0], places[0], size = 0.0, source, 1
+        while size:
+            v = places[0]
+            size -= 1
+            _sift_down(keys, places, size)
+            if done[v]:
+                continue
+            done[v] = True
+            if v == goal:
+                break
+            for place in range(first[v], first[v + 1]):
+                edge = leaving[place]
+                there = cost[v] - scores[problem, edge]
+                if there < cost[head[edge]]:
+                    cost[head[edge]], last[head[edge]] = there, edge
+                    _sift_up(keys, places, size, there, head[edge])
+                    size += 1
+        v = goal
+        while last[v] >= 0 and v != source:
+            used[problem, last[v]] = 1.0
+            v = tail[last[v]]
+
+
+@kernel
+def _sift_up(keys: Any, places: Any, at: int, key: float, place: int) -> None:
+    """Insert into a heap of ``at`` entries."""
+    while at and keys[(at - 1) // 2] > key:
+        above = (at - 1) // 2
+        keys[at], places[at] = keys[above], places[above]
+        at = above
+    keys[at], places[at] = key, place
+
+
+@kernel
+def _sift_down(keys: Any, places: Any, size: int) -> None:
+    """Remove the least of ``size + 1`` entries."""
+    key, place, at = keys[size], places[size], 0
+    while 2 * at + 1 < size:
+        below = 2 * at + 1
+        if below + 1 < size and keys[below + 1] < keys[below]:
+            below += 1
+        if keys[below] >= key:
+            break
+        keys[at], places[at] = keys[below], places[below]
+        at = below
+    keys[at], places[at] = key, place
+
+
+# ---------------------------------------------------------------------- spanning trees
+
+
+@kernel
+def spanning_trees(scores: Any, tail: Any, head: Any, nodes: int, used: Any) -> None:
+    """Kruskal's algorithm: the best edges first, unless they close a circle. Of equal edges the first."""
+    group = np.empty(nodes, np.int64)
+    for problem in range(len(scores)):
+        group[:] = np.arange(nodes)
+        missing = nodes - 1
+        for edge in np.argsort(-scores[problem], kind="mergesort"):
+            a, b = _root(group, tail[edge]), _root(group, head[edge])
+            if a != b:
+                group[a] = b
+                used[problem, edge] = 1.0
+                missing -= 1
+                if not missing:
+                    break
+
+
+@kernel
+def _root(group: Any, node: int) -> int:
+    while group[node] != node:
+        group[node] = group[group[node]]
+        node = group[node]
+    return node
+
+
+# ---------------------------------------------------------------------- knapsacks
+
+
+@kernel
+def whole_knapsacks(scores: Any, weights: Any, capacity: int, used: Any) -> None:
+    """One budget and whole weights: dynamic programming over what is left, O(items * capacity) for each problem."""
+    items = scores.shape[1]
+    best, taken = np.empty(capacity + 1), np.empty((items, capacity + 1), np.bool_)
+    for problem in range(len(scores)):
+        best[:] = 0.0
+        for item in range(items):
+            weight, score = weights[item], scores[problem, item]
+            taken[item] = False
+            if score > 0:
+                for left in range(capacity, weight - 1, -1):
+                    there = best[left - weight] + score
+                    if there > best[left]:
+                        best[left], taken[item, left] = there, True
+        left = capacity
+        for item in range(items - 1, -1, -1):
+            if taken[item, left]:
+                used[problem, item] = 1.0
+                left -= weights[item]
+
+
+@kernel
+def knapsacks(scores: Any, weights: Any, capacity: Any, used: Any) -> None:
+    """Any weights ``(budgets, items)``: branch and bound, depth first.
+
+    A bound is the best fractional filling of one budget, where the last item that fits in part counts in part; each
+    budget gives one, and the least of them holds. Their mean, in units of the capacities, is one budget more, and
+    gives the order in which items are tried.
+    """
+    budgets, items = weights.shape
+    rows = np.empty((budgets + 1, items))
+    rows[:budgets] = weights
+    room = np.ones(budgets + 1)
+    rows[budgets] = 0.0
+    for d in range(budgets):
+        room[d] = capacity[d]
+        if capacity[d] > 0:
+            rows[budgets] += weights[d] / capacity[d] / budgets
+    for problem in range(len(scores)):
+        _pack(scores[problem], rows, room, used[problem])
+
+
+@kernel
+def _pack(scores: Any, rows: Any, room: Any, used: Any) -> None:
+    budgets = len(rows)
+    worth = np.array([item for item in range(len(scores)) if scores[item] > 0 and _fits(rows, room, item)])
+    count = len(worth)
+    if not count:
+        return
+    rank = np.argsort(-scores[worth] / np.maximum(rows[-1][worth], 1e-300), kind="mergesort")
+    items = worth[rank]
+    value, weight = scores[items], rows[:, items]
+    # For each budget, the places of the items from dense to light.
+    dense = np.empty((budgets, count), np.int64)
+    for d in range(budgets):
+        dense[d] = np.argsort(-value / np.maximum(weight[d], 1e-300), kind="mergesort")
+    left, chosen, best_chosen = room.copy(), np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+    slack = 1e-12 * (1.0 + value.sum())
+    total, best, place = 0.0, -1.0, 0
+    while True:
+        if place < count and total + _filling(place, value, weight, dense, left) > best + slack:
+            if (weight[:, place] <= left + 1e-12 * room).all():  # try with it first
+                chosen[place] = True
+                left -= weight[:, place]
+                total += value[place]
+            place += 1
+            continue
+        if total > best + slack:
+            best = total
+            best_chosen[:] = chosen
+        place = min(place, count) - 1
+        while place >= 0 and not chosen[place]:
+            place -= 1
+        if place < 0:
+            break
+        chosen[place] = False  # then without
+        left += weight[:, place]
+        total -= value[place]
+        place += 1
+    for place in range(count):
+        if best_chosen[place]:
+            used[items[place]] = 1.0
+
+
+@kernel
+def _fits(rows: Any, room: Any, item: int) -> bool:
+    return bool((rows[:, item] <= room * (1 + 1e-12)).all())
+
+
+@kernel
+def _filling(place: int, value: Any, weight: Any, dense: Any, left: Any) -> float:
+    """The most that the items from ``place`` on can add, by the tightest of the budgets alone."""
+    least = np.inf
+    for d in range(len(weight)):
+        room, filled = left[d], 0.0
+        for item in dense[d]:
+            if item < place:
+                continue
+            if weight[d, item] > room:
+                filled += value[item] * max(room, 0.0) / weight[d, item]
+                break
+            room -= weight[d, item]
+            filled += value[item]
+        least = min(least, filled)
+    return least
+
+
+# ---------------------------------------------------------------------- tours
+
+FREE, IN, OUT = 0, 1, 2
+ASCENTS = 60
+"""Steps of the first bound's ascent; a child begins where its parent ended, and takes a third of them."""
+
+
+@kernel
+def tours(scores: Any, nodes: int, used: Any) -> Any:
+    """Best round trips over all nodes, with a score for each pair of nodes ``(0, 1), (0, 2) ... (n - 2, n - 1)``.
+
+    Branch and bound with the bound of Held and Karp (1971): a best 1-tree (a spanning tree of all nodes but the first,
+    and two edges at the first) under prices of the nodes, which an ascent moves until every node has two edges.
+    Branches are those of Volgenant and Jonker (1982): two free edges of a node with more than two are out, in and out,
+    or both in. A tour by insertion and exchanges is the first guess.
+    """
+    cost = np.zeros((nodes, nodes))
+    for problem in range(len(scores)):
+        place = 0
+        for i in range(nodes):
+            for j in range(i + 1, nodes):
+                cost[i, j] = cost[j, i] = -scores[problem, place]
+                place += 1
+        tour = _best_tour(cost)
+        for at in range(nodes):
+            i, j = tour[at], tour[(at + 1) % nodes]
+            if i > j:
+                i, j = j, i
+            used[problem, i * nodes - i * (i + 1) // 2 + j - i - 1] = 1.0
+
+
+@kernel
+def _length(cost: Any, tour: Any) -> float:
+    total = 0.0
+    for at in range(len(tour)):
+        total += cost[tour[at - 1], tour[at]]
+    return total
+
+
+@kernel
+def _improved(cost: Any, tour: Any) -> None:
+    """Reverse parts of a tour, or move up to three nodes elsewhere, as long as that helps."""
+    nodes = len(tour)
+    slack = 1e-12 * (1.0 + np.abs(cost).max())
+    better = True
+    while better:
+        better = False
+        for i in range(nodes - 1):
+            for j in range(i + 2, nodes):
+                a, b, c, d = tour[i], tour[i + 1], tour[j], tour[(j + 1) % nodes]
+                if a != d and cost[a, c] + cost[b, d] < cost[a, b] + cost[c, d] - slack:
+                    tour[i + 1 : j + 1] = tour[i + 1 : j + 1][::-1].copy()
+                    better = True
+        for size in range(1, min(4, nodes - 2)):
+            for i in range(nodes):
+                ring = np.concatenate((tour[i:], tour[:i]))
+                part, rest = ring[:size], ring[size:]
+                gain = cost[rest[-1], part[0]] + cost[part[-1], rest[0]] - cost[rest[-1], rest[0]]
+                for k in range(len(rest) - 1):
+                    ends = cost[rest[k], rest[k + 1]]
+                    along = cost[rest[k], part[0]] + cost[part[-1], rest[k + 1]] - ends
+                    against = cost[rest[k], part[-1]] + cost[part[0], rest[k + 1]] - ends
+                    if min(along, against) < gain - slack:
+                        turned = part.copy() if along <= against else part[::-1].copy()
+                        tour[:] = np.concatenate((rest[: k + 1], turned, rest[k + 1 :]))
+                        better = True
+                        break
+
+
+@kernel
+def _guess(cost: Any) -> Any:
+    """The best of tours that go to the nearest node left, from several starts, after exchanges."""
+    nodes = len(cost)
+    best, best_length = np.arange(nodes), np.inf
+    for start in range(0, nodes, max(1, nodes // 5)):
+        tour, seen = np.empty(nodes, np.int64), np.zeros(nodes, np.bool_)
+        tour[0], seen[start] = start, True
+        for at in range(1, nodes):
+            nearest, least = -1, np.inf
+            for v in range(nodes):
+                if not seen[v] and cost[tour[at - 1], v] < least:
+                    nearest, least = v, cost[tour[at - 1], v]
+            tour[at], seen[nearest] = nearest, True
+        _improved(cost, tour)
+        length = _length(cost, tour)
+        if length < best_length:
+            best, best_length = tour, length
+    return best
+
+
+@kernel
+def _one_tree(cost: Any, price: Any, state: Any, above: Any, degree: Any, two: Any) -> Any:
+    """The cheapest 1-tree that has all edges that are in and none that is out, by Prim's algorithm; infinite if there
+    is none. ``above[v]`` is the other end of the edge of node v, ``two`` the neighbours of node 0.
+    """
+    nodes = len(cost)
+    near = np.full(nodes, np.inf)
+    inside = np.zeros(nodes, np.bool_)
+    degree[:] = 0
+    for v in range(2, nodes):
+        above[v] = 1
+    huge = 1e6 * (1.0 + np.abs(cost).max() + np.abs(price).max())
+    near[1] = 0.0
+    v, total = 1, 0.0
+    inside[1] = True
+    for _ in range(nodes - 2):
+        for u in range(2, nodes):
+            if not inside[u] and state[u, v] != OUT:
+                there = cost[u, v] + price[u] + price[v] - (huge if state[u, v] == IN else 0.0)
+                if there < near[u]:
+                    near[u], above[u] = there, v
+        nearest, least = -1, np.inf
+        for u in range(2, nodes):
+            if not inside[u] and near[u] < least:
+                nearest, least = u, near[u]
+        if nearest < 0:
+            return np.inf
+        v = nearest
+        inside[v] = True
+        total += cost[v, above[v]] + price[v] + price[above[v]]
+        degree[v] += 1
+        degree[above[v]] += 1
+    for time in range(2):
+        nearest, least = -1, np.inf
+        for u in range(1, nodes):
+            if state[0, u] != OUT and not (time and two[0] == u):
+                there = cost[0, u] + price[0] + price[u] - (huge if state[0, u] == IN else 0.0)
+                if there < least:
+                    nearest, least = u, there
+        if nearest < 0:
+            return np.inf
+        two[time] = nearest
+        total += cost[0, nearest] + price[0] + price[nearest]
+        degree[0] += 1
+        degree[nearest] += 1
+    return total - 2 * price.sum()
+
+
+@kernel
+def _best_tour(cost: Any) -> Any:
+    nodes = len(cost)
+    best = _guess(cost)
+    if nodes <= 3:
+        return best
+    length = _length(cost, best)
+    slack = 1e-10 * (1.0 + np.abs(cost).max() * nodes)
+    above, degree, two = np.zeros(nodes, np.int64), np.zeros(nodes, np.int64), np.zeros(2, np.int64)
+    states = [np.zeros((nodes, nodes), np.int8)]
+    prices = [np.zeros(nodes)]
+    first = True
+    while len(states):
+        state, price = states.pop(), prices.pop()
+        kept, highest = price.copy(), -np.inf
+        still = np.zeros(nodes, np.int64)
+        steps = ASCENTS if first else ASCENTS // 3
+        reach = 1.0 if first else 0.5
+        solved = False
+        for _ in range(steps):
+            bound = _one_tree(cost, price, state, above, degree, two)
+            if bound > highest:
+                highest = bound
+                kept[:] = price
+            if highest >= length - slack:
+                break
+            off = degree - 2
+            square = (off * off).sum()
+            if square == 0:
+                solved = True
+                break
+            stride = reach * (length - bound) / square
+            price = price + stride * (0.7 * off + 0.3 * still)
+            still = off
+            reach *= 0.95
+        first = False
+        if highest >= length - slack:
+            continue
+        if not solved:  # back to the best prices, and branch there
+            price = kept
+            _one_tree(cost, price, state, above, degree, two)
+            solved = ((degree - 2) == 0).all()
+        if solved:
+            tour = _walked(above, two, nodes)
+            there = _length(cost, tour)
+            if there < length:
+                best, length = tour, there
+            if there <= highest + slack:
+                continue
+        _branch(state, price, above, degree, two, cost, states, prices)
+    return best
+
+
+@kernel
+def _walked(above: Any, two: Any, nodes: int) -> Any:
+    """The tour of a 1-tree in which every node has two edges."""
+    beside = np.full((nodes, 2), -1)
+    for v in range(2, nodes):
+        for a, b in ((v, above[v]), (above[v], v)):
+            beside[a, 0 if beside[a, 0] < 0 else 1] = b
+    for u in two:
+        beside[0, 0 if beside[0, 0] < 0 else 1] = u
+        beside[u, 0 if beside[u, 0] < 0 else 1] = 0
+    tour, before, at = np.empty(nodes, np.int64), -1, 0
+    for place in range(nodes):
+        tour[place] = at
+        onward = beside[at, 0] if beside[at, 0] != before else beside[at, 1]
+        before, at = at, onward
+    return tour
+
+
+@kernel
+def _branch(state: Any, price: Any, above: Any, degree: Any, two: Any, cost: Any, states: Any, prices: Any) -> None:
+    """Two free edges of the 1-tree at a node with too many: out; in and out; both in."""
+    nodes = len(cost)
+    node, most = -1, 2
+    for v in range(nodes):
+        if degree[v] > most:
+            node, most = v, degree[v]
+    if node < 0:
+        return
+    ends = np.full(2, -1)
+    found = 0
+    for u in range(nodes):
+        joined = (u >= 2 and above[u] == node) or (node >= 2 and above[node] == u)
+        joined = (
+            joined or (node == 0 and (two[0] == u or two[1] == u)) or (u == 0 and (two[0] == node or two[1] == node))
+        )
+        if joined and state[node, u] == FREE and found < 2:
+            ends[found] = u
+            found += 1
+    if not found:
+        return
+    a, b = ends
+    for case in range(3 if found == 2 else 2):
+        child = state.copy()
+        if found == 2 and case == 0:
+            _fix(child, node, a, IN)
+            _fix(child, node, b, IN)
+        elif case == found - 1:
+            _fix(child, node, a, IN)
+            if found == 2:
+                _fix(child, node, b, OUT)
+        else:
+            _fix(child, node, a, OUT)
+        if _settled(child):
+            states.append(child)
+            prices.append(price.copy())
+
+
+@kernel
+def _fix(state: Any, i: int, j: int, how: int) -> None:
+    state[i, j] = state[j, i] = how
+
+
+@kernel
+def _settled(state: Any) -> bool:
+    """Draw conclusions: a node with two edges in has no others, one with two edges left needs both. False if a node
+    has three edges, or too few.
+    """
+    nodes = len(state)
+    changed = True
+    while changed:
+        changed = False
+        for v in range(nodes):
+            inside, free = 0, 0
+            for u in range(nodes):
+                if u != v:
+                    inside += state[v, u] == IN
+                    free += state[v, u] == FREE
+            if inside > 2 or inside + free < 2:
+                return False
+            if free and (inside == 2 or inside + free == 2):
+                for u in range(nodes):
+                    if u != v and state[v, u] == FREE:
+                        _fix(state, v, u, OUT if inside == 2 else IN)
+                changed = True
+    return True

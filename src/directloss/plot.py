@@ -1,0 +1,387 @@
+"""Pictures of what a loss does: a step in a ranking, precision and recall, the loss along one score, reliability.
+
+Each function takes tensors, draws on ``ax`` or on a new figure, and returns the `matplotlib.axes.Axes`. Nothing is
+shown and nothing is saved. matplotlib is imported by the first call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from directloss._checks import (
+    check_count,
+    check_finite,
+    check_labels,
+    check_not_negative,
+    check_positive,
+    check_same_shape,
+    check_scores,
+    fail,
+)
+from directloss._registry import as_task
+from directloss.direct import direct_loss
+from directloss.integrations._needs import needed
+from directloss.metrics import average_precision
+from directloss.noise import draw
+from directloss.task import Task
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["landscape", "precision_recall", "reliability", "step"]
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#5a6470")
+"""After Okabe and Ito: told apart with any kind of colour vision. Dashes or markers say the same once more."""
+DASHES = ("-", "--", "-.", ":")
+ARROW = 0.2
+"""The longest arrow of `step`, as a share of the range of the scores."""
+FEW = 30
+"""Lists up to this length have a row, and its rank, for each item."""
+AT_ONCE = 2**20
+"""Scores that `landscape` perturbs at once: 8 MB in float64."""
+Z = 1.96
+"""Of a two-sided 95 % interval."""
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def step(
+    scores: Tensor,
+    target: Tensor,
+    loss: str | Task | Loss = "ap",
+    *,
+    rate: float | None = None,
+    names: Sequence[str] | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """What one step against the gradient moves in a ranking: one row per item, best rank first, with an arrow each.
+
+    Args:
+        scores: one list, shape ``(n,)``.
+        target: shape ``(n,)``; items above 0 are drawn as relevant.
+        loss: a name or `Task` for `direct_loss`, or any loss of scores and target. A module is called in evaluation
+            mode, so that drawing is no step of its warm-up; within the warm-up, the gradient is that of the warm-up.
+        rate: the step size; by default the longest arrow is a fifth of the range of the scores.
+        names: what to call the items, in their order in ``scores``.
+        ax: where to draw; a new figure by default.
+
+    Examples:
+        >>> ax = step(torch.tensor([2.0, 1.0, 0.5]), torch.tensor([0, 1, 0]), "ap")
+        >>> ax.get_ylabel()
+        'rank'
+    """
+    scores, target = _one_list(scores, target)
+    if names is not None and len(names) != len(scores):
+        fail("names", f"must have one name for each of the {len(scores)} items", f"of length {len(names)}")
+    before, slope = _gradient(loss, scores, target)
+    rate = _rate(scores, slope) if rate is None else check_positive("rate", rate)
+    moved = scores - rate * slope
+    with torch.no_grad(), _evaluation(loss):
+        after = float(_as_loss(loss)(moved, target))
+
+    order = scores.argsort(descending=True, stable=True)
+    rank = torch.arange(1, len(scores) + 1)
+    x, shift, relevant = scores[order].cpu(), (moved - scores)[order].cpu(), target[order].cpu() > 0
+    ax = _axes(ax, height=max(2.4, 0.9 + 0.24 * min(len(scores), FEW)))
+    goes = shift != 0
+    ax.quiver(
+        x[goes], rank[goes], shift[goes], torch.zeros(int(goes.sum())), relevant[goes].logical_not().long(),
+        cmap=_needed("matplotlib.colors").ListedColormap(COLOURS[:2]), clim=(0, 1),
+        angles="xy", scale_units="xy", scale=1, width=0.005, minlength=0,
+    )  # fmt: skip
+    for kind, colour, face, label in (
+        (relevant, COLOURS[0], COLOURS[0], "relevant"),
+        (~relevant, COLOURS[1], "white", "irrelevant"),
+    ):
+        ax.plot(x[kind], rank[kind], "o", color=colour, markerfacecolor=face, label=label, zorder=3)
+    if len(scores) <= FEW:
+        called = range(1, len(scores) + 1) if names is None else [names[place] for place in order.tolist()]
+        ax.set_yticks(rank, [str(name) for name in called])
+    ends = torch.cat((x, x + shift))
+    room = 0.05 * float(ends.max() - ends.min()) or 1.0
+    ax.set(xlabel="score", ylabel="rank", ylim=(len(scores) + 0.6, 0.4))
+    ax.set_xlim(float(ends.min()) - room, float(ends.max()) + room)
+    ax.set_title(f"loss {before:.3f}, after the step {after:.3f}")
+    _grid(ax, "x")
+    ax.legend(frameon=False)
+    return ax
+
+
+def precision_recall(scores: Tensor | Mapping[str, Tensor], target: Tensor, *, ax: Axes | None = None) -> Axes:
+    """Precision over recall of one ranking or of several, each with its AP: the area below its curve.
+
+    Args:
+        scores: shape ``(n,)``, or several by name, as in ``{"before": a, "after": b}``.
+        target: shape ``(n,)``, 1 relevant and 0 irrelevant.
+        ax: where to draw; a new figure by default.
+
+    Examples:
+        >>> ax = precision_recall({"before": torch.tensor([2.0, 1.0]), "after": torch.tensor([1.0, 2.0])},
+        ...                       torch.tensor([0, 1]))
+        >>> [line.get_label() for line in ax.lines]
+        ['before, AP 0.500', 'after, AP 1.000', 'chance 0.500']
+    """
+    curves = {}
+    for name, values in _by_name("scores", scores):
+        curves[name] = _one_list(values, target)
+        check_labels(target)
+    share = float(target.double().mean())
+    if share == 0:
+        fail("target", "must have a relevant item", "0 everywhere", "Recall is not defined without one.")
+    ax = _axes(ax)
+    for place, (name, (values, labels)) in enumerate(curves.items()):
+        recall, precision = _curve(values, labels)
+        label = f"AP {float(average_precision(values, labels)):.3f}"
+        ax.plot(recall, precision, **_look(place), drawstyle="steps-pre", label=f"{name}, {label}" if name else label)
+    ax.axhline(share, color="0.5", linewidth=1, linestyle=(0, (1, 3)), label=f"chance {share:.3f}")
+    ax.set(xlabel="recall", ylabel="precision", xlim=(0, 1.02), ylim=(0, 1.03))
+    _grid(ax)
+    ax.legend(frameon=False)
+    return ax
+
+
+def landscape(
+    scores: Tensor,
+    target: Tensor,
+    task: str | Task | Any = "ap",
+    *,
+    item: int = 0,
+    noise: Sequence[float] = (0.0, 0.2, 0.8),
+    points: int = 201,
+    samples: int = 1000,
+    generator: torch.Generator | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """The expected loss while the score of one item moves and the others stay, for several scales of noise.
+
+    Without noise it is a staircase, whose slope is 0 almost everywhere; with noise there is something to follow.
+
+    Args:
+        scores: one problem, shape ``(n,)``.
+        target: what the task expects with it.
+        task: a name or a `Task`.
+        item: the place of the score that moves.
+        noise: one curve for each scale; 0 is the loss as it is.
+        points: how many values of the score are computed, from one range below the others to one above.
+        samples: draws of noise for each point; all points of a curve share them.
+        generator: where the noise comes from; PyTorch's own by default.
+        ax: where to draw; a new figure by default.
+
+    Examples:
+        >>> ax = landscape(torch.tensor([2.0, 1.0, 0.0]), torch.tensor([0, 1, 0]), item=1, noise=(0.0, 0.5))
+        >>> [line.get_label() for line in ax.lines]
+        ['no noise', 'noise 0.5', 'now']
+    """
+    task = as_task(task)
+    scores = _list("scores", scores)
+    if check_count("item", item, least=0) >= len(scores):
+        fail("item", f"must be the place of a score, from 0 to {len(scores) - 1}", item)
+    if not noise:
+        fail("noise", "must have at least one scale", noise, "0 is the loss without noise.")
+    scales = [check_not_negative("noise", scale) for scale in noise]
+    points, samples = check_count("points", points, least=2), check_count("samples", samples)
+    low, high = float(scores.min()), float(scores.max())
+    reach = (high - low) / 2 or 1.0
+    moved = torch.linspace(low - reach, high + reach, points, dtype=scores.dtype, device=scores.device)
+    lists = scores.repeat(points, 1)
+    lists[:, item] = moved
+    curves = [_expected_loss(lists, target, task, scale, samples, generator) for scale in scales]
+
+    ax = _axes(ax)
+    for place, (scale, curve) in enumerate(zip(scales, curves, strict=True)):
+        ax.plot(moved.cpu(), curve.cpu(), **_look(place), label=f"noise {scale:g}" if scale else "no noise")
+    ax.axvline(float(scores[item]), color="0.5", linewidth=1, linestyle=(0, (1, 3)), label="now")
+    ax.set(xlabel=f"score of item {item}", ylabel="expected loss" if any(scales) else "loss")
+    _grid(ax, "y")
+    ax.legend(frameon=False)
+    return ax
+
+
+def reliability(
+    probabilities: Tensor | Mapping[str, Tensor], target: Tensor, *, bins: int = 10, ax: Axes | None = None
+) -> Axes:
+    """How often what is said to happen with probability p does happen; on the diagonal, p is right.
+
+    One marker for each bin of equal width that is not empty, at its mean probability, with a 95 % interval (Wilson).
+    The legend gives the expected calibration error (ECE): the mean distance from the diagonal, by the size of the bins.
+
+    Args:
+        probabilities: shape ``(n,)``, between 0 and 1, or several by name, as in ``{"raw": a, "calibrated": b}``.
+        target: shape ``(n,)``, 1 where it happened and 0 where not.
+        bins: how many.
+        ax: where to draw; a new figure by default.
+
+    Examples:
+        >>> ax = reliability(torch.tensor([0.1, 0.1, 0.9, 0.9]), torch.tensor([0, 0, 1, 1]), bins=2)
+        >>> [line.get_label() for line in ax.lines][0]
+        'perfect'
+    """
+    bins = check_count("bins", bins)
+    given = {}
+    for name, values in _by_name("probabilities", probabilities):
+        given[name] = _one_list(values, target, "probabilities")
+        check_labels(target)
+        if bool(((values < 0) | (values > 1)).any()):
+            wrong = values[(values < 0) | (values > 1)][0].item()
+            fail("probabilities", "must lie between 0 and 1", wrong, "Apply torch.sigmoid to logits.")
+    ax = _axes(ax, width=4.2, height=4.0)
+    ax.plot([0, 1], [0, 1], color="0.5", linewidth=1, linestyle=(0, (1, 3)), label="perfect")
+    for place, (name, (values, labels)) in enumerate(given.items()):
+        count, mean, observed = _binned(values, labels, bins)
+        error = float((count * (mean - observed).abs()).sum() / count.sum())
+        label = f"ECE {error:.3f}"
+        ax.errorbar(
+            mean, observed, _wilson(count, observed), **_look(place), capsize=2.5, elinewidth=1, markersize=5,
+            marker="osD^"[place % 4], label=f"{name}, {label}" if name else label,
+        )  # fmt: skip
+    ax.set(xlabel="probability", ylabel="observed share", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
+    _grid(ax)
+    ax.legend(frameon=False, loc="lower right")
+    return ax
+
+
+# ---------------------------------------------------------------------- numbers
+
+
+def _gradient(loss: str | Task | Loss, scores: Tensor, target: Tensor) -> tuple[float, Tensor]:
+    """The value of the loss, and its gradient with respect to the scores."""
+    leaf = scores.clone().requires_grad_()
+    with torch.enable_grad(), _evaluation(loss):
+        value: Any = _as_loss(loss)(leaf, target)
+        if not isinstance(value, Tensor) or value.numel() != 1 or not value.requires_grad:
+            fail("loss", "must return one number with a gradient", value, 'Try reduction="mean".')
+        (slope,) = torch.autograd.grad(value, leaf)
+    return float(value.detach()), slope
+
+
+def _as_loss(loss: str | Task | Loss) -> Loss:
+    """A callable as it is; a name or a task as a direct loss, without warm-up."""
+    if callable(loss) and not isinstance(loss, Task):
+        return loss
+    return lambda scores, target: direct_loss(scores, target, loss)
+
+
+@contextmanager
+def _evaluation(loss: object) -> Iterator[None]:
+    """Inside, a module is in evaluation mode."""
+    training = isinstance(loss, nn.Module) and loss.training
+    if isinstance(loss, nn.Module):
+        loss.eval()
+    try:
+        yield
+    finally:
+        if isinstance(loss, nn.Module):
+            loss.train(training)
+
+
+def _rate(scores: Tensor, slope: Tensor) -> float:
+    """The step size of an arrow of the usual length; 1 if nothing moves."""
+    longest = float(slope.abs().max())
+    reach = float(scores.max() - scores.min()) or 1.0
+    return ARROW * reach / longest if longest else 1.0
+
+
+def _curve(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Recall and precision at each score where recall grows, and the first precision again at recall 0."""
+    order = scores.argsort(descending=True)
+    values, found = scores[order].cpu(), target[order].cpu().double().cumsum(0)
+    last = torch.cat((values[1:] != values[:-1], torch.tensor([True])))
+    found, taken = found[last], torch.arange(1, len(found) + 1)[last]
+    grows = torch.diff(found, prepend=torch.zeros(1)) > 0
+    recall, precision = (found / found[-1])[grows], (found / taken)[grows]
+    return torch.cat((torch.zeros(1), recall)), torch.cat((precision[:1], precision))
+
+
+def _expected_loss(
+    lists: Tensor, target: Tensor, task: Task, scale: float, samples: int, generator: torch.Generator | None
+) -> Tensor:
+    """The mean loss of each list under noise, shape ``(points,)``, in pieces that fit into memory."""
+    samples = samples if scale else 1
+    total = torch.zeros(len(lists), dtype=torch.float64)
+    for start in range(0, samples, AT_ONCE // lists.numel() + 1):
+        draws = min(AT_ONCE // lists.numel() + 1, samples - start)
+        shift = scale * draw((draws, 1, lists.shape[1]), task.density, lists, generator) if scale else 0.0
+        noisy = (lists + shift).expand(draws, *lists.shape)
+        labels = target.expand(draws, len(lists), *target.shape)
+        with torch.no_grad():
+            losses = direct_loss(noisy, labels, task, reduction="none")
+        total += losses.double().sum(0).cpu()
+    return total / samples
+
+
+def _binned(values: Tensor, labels: Tensor, bins: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Size, mean probability and share of ones of each bin that is not empty."""
+    values, labels = values.double().cpu(), labels.double().cpu()
+    place = (values * bins).long().clamp(max=bins - 1)
+    count, mean, observed = (
+        torch.zeros(bins, dtype=torch.float64).index_add(0, place, number)
+        for number in (torch.ones_like(values), values, labels)
+    )
+    full = count > 0
+    return count[full], mean[full] / count[full], observed[full] / count[full]
+
+
+def _wilson(count: Tensor, share: Tensor) -> Tensor:
+    """How far the 95 % interval of a share reaches below and above it, shape ``(2, bins)``."""
+    centre = (share + Z**2 / (2 * count)) / (1 + Z**2 / count)
+    half = Z / (1 + Z**2 / count) * (share * (1 - share) / count + Z**2 / (4 * count**2)).sqrt()
+    return torch.stack((share - centre + half, centre + half - share)).clamp(min=0)
+
+
+# ---------------------------------------------------------------------- arguments and axes
+
+
+def _list(argument: str, values: object) -> Tensor:
+    """One list of finite numbers, without its history."""
+    if not isinstance(values, Tensor):
+        fail(argument, "must be a torch.Tensor", f"a {type(values).__name__}", "Convert it with torch.as_tensor.")
+    values = check_scores(values, 1, "(n,)").detach()
+    if values.dim() != 1:
+        fail(argument, "must be one list, of shape (n,)", f"of shape {tuple(values.shape)}", "Pick one of a batch.")
+    check_finite(values, argument)
+    return values.float() if values.dtype.itemsize < 4 else values
+
+
+def _one_list(values: object, target: object, argument: str = "scores") -> tuple[Tensor, Tensor]:
+    """A list and its labels."""
+    values = _list(argument, values)
+    return values, check_same_shape(target, values).detach()
+
+
+def _by_name(argument: str, given: Tensor | Mapping[str, Tensor]) -> list[tuple[str, Tensor]]:
+    """Several lists by name; a single one has none."""
+    if not isinstance(given, Mapping):
+        return [("", given)]
+    if not given:
+        fail(argument, "must hold at least one list", given)
+    return [(str(name), values) for name, values in given.items()]
+
+
+def _needed(module: str) -> Any:
+    needed("matplotlib", "directloss.plot", "matplotlib")
+    return import_module(module)
+
+
+def _axes(ax: Axes | None, width: float = 6.0, height: float = 3.4) -> Axes:
+    """The axes to draw on, without the two spines that say nothing."""
+    if ax is not None and not isinstance(ax, _needed("matplotlib.axes").Axes):
+        fail("ax", "must be a matplotlib.axes.Axes", f"a {type(ax).__name__}", "Take one from plt.subplots().")
+    place: Axes = ax or _needed("matplotlib.pyplot").subplots(figsize=(width, height), layout="constrained")[1]
+    place.spines[["top", "right"]].set_visible(False)
+    place.set_axisbelow(True)
+    return place
+
+
+def _grid(ax: Axes, axis: Literal["both", "x", "y"] = "both") -> None:
+    ax.grid(axis=axis, linewidth=0.6, alpha=0.5)
+
+
+def _look(place: int) -> dict[str, Any]:
+    """Colour and dash of the curve at this place."""
+    return {"color": COLOURS[place % len(COLOURS)], "linestyle": DASHES[place % len(DASHES)], "linewidth": 2}

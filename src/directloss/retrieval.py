@@ -1,0 +1,201 @@
+"""Embeddings trained on the metric of their retrieval: every item of a batch is a query, the others are its candidates.
+
+    scores_ij = scale * <e_i, r_j> / (|e_i| |r_j|),    relevant where the labels are equal
+
+Each query is a list of a ranking task; the item itself is not among its candidates.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from directloss._checks import IGNORE, check_count, check_finite, check_positive, check_tensor, fail, remembering
+from directloss._dynamo import outside_graphs
+from directloss._loss import LossModule
+from directloss._registry import as_task
+from directloss.direct import DirectLoss
+from directloss.distributed import Gather
+from directloss.task import Task
+
+Similarity = Callable[[Tensor, Tensor], Tensor]
+
+
+class RetrievalLoss(LossModule):
+    """The loss of a ranking metric over embeddings and labels, called like the losses of pytorch-metric-learning.
+
+    ``RetrievalLoss("ap")(embeddings, labels)`` is the mean of ``1 - AP`` over the queries of the batch. A query
+    without a relevant candidate, or without an irrelevant one, does not count. Batches need several items of each
+    class: draw, say, 16 classes with 4 items each.
+
+    The first steps (``warm_up``) follow the likelihood of the relevant candidates in a softmax over all of them, which
+    is the supervised contrastive loss; the value is the metric's from the first step on.
+
+    Args:
+        metric: a metric of rankings: ``"ap"``, ``"ndcg@10"``, ``"recall@4"`` (the share of the relevant items among the
+            first four), ``"precision@1"`` (what retrieval calls recall at 1), ``"mrr"`` ...
+        scale: what cosine similarities are multiplied with, the inverse of a temperature. The noise of `DirectLoss` is
+            in units of the product.
+        similarity: a function of ``(n, d)`` and ``(m, d)`` to ``(n, m)`` in place of the cosine.
+        memory: how many embeddings of earlier batches are candidates too, as they were then; 0 for none.
+        warm_up: see `DirectLoss`.
+        check_values: whether to raise on NaN, which synchronises with a GPU.
+        gather: True joins the batches of all processes, see `DirectLoss`.
+        more: ``noise``, ``samples``, ``epsilon``, ``sign``, ``generator`` of `DirectLoss`.
+
+    Shapes:
+        embeddings ``(n, d)``, labels ``(n,)``; of other candidates ``ref_emb`` ``(m, d)`` and ``ref_labels`` ``(m,)``.
+        ``indices_tuple`` as miners return it: pairs ``(a, p, a, n)`` or triplets ``(a, p, n)``; only these count.
+
+    Examples:
+        >>> embeddings = torch.tensor([[1.0, 0.0], [0.9, 0.5], [0.9, 0.1], [0.0, 1.0]], requires_grad=True)
+        >>> loss = RetrievalLoss("ap")(embeddings, torch.tensor([0, 0, 1, 1]))
+        >>> loss
+        tensor(0.5417, grad_fn=...)
+    """
+
+    def __init__(
+        self,
+        metric: str | Task = "ap",
+        *,
+        scale: float = 20.0,
+        similarity: Similarity | None = None,
+        memory: int = 0,
+        warm_up: int | str = "auto",
+        check_values: bool = True,
+        gather: Gather = False,
+        **more: Any,
+    ) -> None:
+        super().__init__("mean", None, check_values, gather)
+        self.ranking = DirectLoss(_listwise(metric), warm_up=warm_up, check_values=check_values, **more)
+        self.generator = self.ranking.generator
+        self.scale = check_positive("scale", scale)
+        self.similarity = similarity or cosine
+        self.memory = check_count("memory", memory, least=0)
+        self._earlier: tuple[Tensor, Tensor] | None = None
+
+    @outside_graphs
+    def forward(  # type: ignore[override]
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple: Sequence[Tensor] | None = None,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+    ) -> Tensor:
+        """The mean loss over the queries of the batch."""
+        with remembering(self._told):
+            if self.gather is not False and (indices_tuple, ref_emb) == (None, None):
+                return self._gathered_loss(embeddings, labels, None, None)
+            if self.gather is not False:
+                fail("gather", "must be False where indices_tuple or ref_emb is given", self.gather)
+            return self._loss(embeddings, labels, indices_tuple, ref_emb, ref_labels)
+
+    def loss(
+        self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, **changed: Any
+    ) -> Tensor:
+        """The loss of embeddings and labels."""
+        return self._loss(scores, target, None, None, None)
+
+    def joins_items(self, dims: int) -> bool:
+        return True
+
+    def places(self, dims: int) -> tuple[int, ...]:
+        return tuple(range(dims))
+
+    def _loss(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        pairs: Sequence[Tensor] | None,
+        others: Tensor | None,
+        other_labels: Tensor | None,
+    ) -> Tensor:
+        self._check("embeddings", embeddings, "labels", labels)
+        if others is None:
+            candidates, names, own = *self._with_earlier(embeddings, labels), True
+        else:
+            candidates, names, own = others, self._check("ref_emb", others, "ref_labels", other_labels), False
+        scores = self.scale * self.similarity(embeddings, candidates)
+        mask = _allowed(scores, own, pairs)
+        target = (labels[:, None] == names).long()
+        if own and self.training:
+            self._remember(candidates, names)
+        loss: Tensor = self.ranking(torch.where(mask, scores, 0.0), target, mask)
+        return loss
+
+    def _check(self, argument: str, embeddings: Any, of_labels: str, labels: Any) -> Tensor:
+        check_tensor(argument, embeddings)
+        names: Tensor = check_tensor(of_labels, labels)
+        if embeddings.dim() != 2 or names.shape != embeddings.shape[:1]:
+            rule = f"must have shape (n, d), with {of_labels} of shape (n,)"
+            fail(argument, rule, f"of shape {tuple(embeddings.shape)}, and {of_labels} of {tuple(names.shape)}")
+        if self.check_values:
+            check_finite(embeddings, argument)
+        return names
+
+    def _with_earlier(self, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """The batch, followed by what is remembered."""
+        if self._earlier is None or not self.training:
+            return embeddings, labels
+        return torch.cat((embeddings, self._earlier[0].to(embeddings))), torch.cat(
+            (labels, self._earlier[1].to(labels))
+        )
+
+    def _remember(self, embeddings: Tensor, labels: Tensor) -> None:
+        if self.memory:
+            self._earlier = embeddings[: self.memory].detach().clone(), labels[: self.memory].clone()
+
+    def get_extra_state(self) -> dict[str, Tensor]:
+        """What a ``state_dict`` holds of earlier batches."""
+        return {} if self._earlier is None else {"embeddings": self._earlier[0], "labels": self._earlier[1]}
+
+    def set_extra_state(self, state: Any) -> None:
+        """What comes back from a ``state_dict``."""
+        self._earlier = (state["embeddings"], state["labels"]) if state else None
+
+    def extra_repr(self) -> str:
+        return f"scale={self.scale:g}" + (f", memory={self.memory}" if self.memory else "")
+
+
+def cosine(queries: Tensor, candidates: Tensor) -> Tensor:
+    """Cosines ``(n, m)`` of the angles between embeddings."""
+    return F.normalize(queries, dim=-1) @ F.normalize(candidates, dim=-1).T
+
+
+def _allowed(scores: Tensor, own: bool, pairs: Sequence[Tensor] | None) -> Tensor:
+    """Which candidates count for which query: all but the item itself, or the pairs of a miner."""
+    if pairs is None:
+        mask = torch.ones_like(scores, dtype=torch.bool)
+    elif len(pairs) not in (3, 4):
+        fail("indices_tuple", "must hold pairs (a, p, a, n) or triplets (a, p, n)", f"{len(pairs)} tensors")
+    else:
+        mask = torch.zeros_like(scores, dtype=torch.bool)
+        queries = (pairs[0], pairs[0]) if len(pairs) == 3 else (pairs[0], pairs[2])
+        mask[queries[0], pairs[1]] = True
+        mask[queries[1], pairs[-1]] = True
+    if own:
+        mask.fill_diagonal_(False)
+    return mask
+
+
+def _listwise(metric: str | Task) -> Task:
+    """The task, with the likelihood of a softmax over the candidates: cosines have no natural zero, which the
+    likelihood of yes-or-no decisions would need.
+    """
+    task = copy.copy(as_task(metric, "metric"))
+    if (task.event_dims, task.target_dims) != (1, 1) or task.density != "gumbel":
+        fail("metric", "must be a metric of rankings, such as ap, recall@4 or ndcg", repr(task))
+    task.likelihood = _softmax_likelihood  # type: ignore[method-assign]
+    return task
+
+
+def _softmax_likelihood(scores: Tensor, target: Tensor) -> Tensor:
+    logs = scores.masked_fill(target == IGNORE, -torch.inf).log_softmax(-1)
+    relevant = target == 1
+    return -torch.where(relevant, logs, 0.0).sum(-1) / relevant.sum(-1).clamp(min=1)

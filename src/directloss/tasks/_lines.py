@@ -1,0 +1,133 @@
+"""The best flips of decisions in few tensor operations, for accelerators: no synchronisation, and fixed shapes.
+
+`directloss.tasks._flips` has the problem: of ``i`` positives and ``j`` negatives the cheapest are flipped, for the
+highest ``sign * L(i, j) - X_i - Y_j``. Where L is linear at a fixed number of predicted positives, that is, along each
+line ``j - i = gap``, one more step on a line gains its slope and costs ``x_i + y_j``, which grows: the top of the line
+is where the cost exceeds the slope. It is counted here, with all steps of all lines in one matrix, in pieces of
+`CELLS`. For IoU, where j is fixed on a line, a search takes the place of the matrix. Both signs are worked on together.
+
+Dimensions: class (negatives, positives), sign, draw, the problems ``b``, and items or lines.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from directloss.task import Draws, Solved
+from directloss.tasks._search import Loss
+
+CELLS = 1 << 25
+"""How many steps are looked at in one go: five bytes for each."""
+LONGEST = 8192
+"""Longer lists go to the host: the matrix grows as the square of the list."""
+SMALLEST = 1e-25
+"""The smallest price that float32 tells apart from none, with room for sums."""
+ROUNDING = 16
+"""Differences of losses smaller than so many times the precision of the type are none."""
+
+
+def solve(scores: Tensor, target: Tensor, loss: Loss, line: str, draws: Draws) -> Solved:
+    """Losses of the scores ``(b, n)``, and the mean gradient of the draws ``(draws, b, n)``, if there are any."""
+    noisy, ones = draws.noisy, (1,) * target.dim()
+    both = torch.arange(2, device=target.device)
+    members = target == both.reshape(2, *ones)
+    lists = scores.unsqueeze(0) if noisy is None else torch.cat((scores.to(noisy.dtype).unsqueeze(0), noisy))
+    kind, chosen = torch.promote_types(lists.dtype, torch.float32), lists > 0
+    yes = (members.unsqueeze(1) & chosen).sum(-1, dtype=kind)
+    size = members.sum(-1, dtype=kind)
+    no = size.unsqueeze(1) - yes
+    counted = size.sum(0) > 0 if draws.padded else None
+    if noisy is None:
+        return Solved(_loss(loss, yes[:, 0], no[:, 0]), None, counted)
+    # With sign +1 right decisions are flipped: a yes of the positives, a no of the negatives. With sign -1 wrong ones.
+    signs = both if len(draws.signs) == 2 else both[:1] if draws.signs[0] > 0 else both[1:]
+    wanted = both.reshape(2, 1, 1, *ones) != signs.reshape(-1, 1, *ones)
+    able = members[:, None, None] & (chosen[1:] == wanted)
+    price, places = torch.where(able, noisy.abs(), torch.inf).sort(dim=-1, stable=True)
+    yes, first_yes = yes[:, None, 1:, ..., None], yes[:, 0]
+    no, first_no = no[:, None, 1:, ..., None], no[:, 0]
+    n, sloping = target.shape[-1], line == "predicted"
+    # The number of each line is j - i, or j.
+    lines = torch.arange(-n if sloping else 0, n + 1, device=target.device)
+    ends = _ends(torch.where(wanted, yes, no), lines, sloping)
+    way = 1 - 2 * wanted
+    # One call for the scores, for epsilon and for both ends of all lines: a call takes many operations.
+    moved = ends * way.unsqueeze(1)
+    wrong = torch.minimum(size.unsqueeze(1), _one_mistake(both).reshape(2, 3, *ones[1:]))
+    right = size.unsqueeze(1) - wrong
+    known_yes, known_no = torch.stack((wrong[0], right[1])), torch.stack((right[0], wrong[1]))
+    parts_yes = (first_yes, known_yes, yes.unsqueeze(1) + moved)
+    parts_no = (first_no, known_no, no.unsqueeze(1) - moved)
+    values = _loss(loss, *(torch.cat([one.reshape(2, -1) for one in parts], 1) for parts in (parts_yes, parts_no)))
+    count = first_yes[0].numel()
+    clean, known, values = values[:count], values[count : 4 * count], values[4 * count :]
+    unit = _unit(draws, known.reshape(3, *size.shape[1:]), size)
+    # No flip is free, so that the plain decisions stay unless something is better.
+    price = (price * unit.unsqueeze(-1)).clamp_(min=SMALLEST)
+    number = _flips(values.reshape(moved.shape[1:]) * way[0], ends, lines, price, sloping)
+    done = lines[-n - 1 : -1] < number
+    flips = done.scatter(-1, places, done).sum((1, 2))
+    slope = (flips[0] - flips[1]) * (unit / (len(draws.signs) * len(noisy))).unsqueeze(-1)
+    return Solved(clean.reshape(size.shape[1:]), slope, counted)
+
+
+def _loss(loss: Loss, yes: Tensor, no: Tensor) -> Tensor:
+    (fp, tp), (tn, fn) = yes, no
+    return loss(tp, fp, fn, tn)
+
+
+def _one_mistake(both: Tensor) -> Tensor:
+    """One false alarm, one miss, none: shape (2, 3)."""
+    return both.unsqueeze(1) == torch.arange(3, device=both.device)
+
+
+def _unit(draws: Draws, known: Tensor, size: Tensor) -> Tensor:
+    """``1 / (items * epsilon)``, the price of a score of 1, shape ``b``."""
+    items = size.sum(0).clamp(min=1)
+    if not draws.automatic:
+        return 1 / (items * draws.epsilon).to(items.dtype).clamp(SMALLEST, 1 / SMALLEST)
+    # As CountTask.unit_epsilon, in which the items cancel.
+    stake = known.amax(0) - known[2]
+    return torch.where(stake > 0, stake, 1 / items) / draws.epsilon
+
+
+def _ends(moves: Tensor, lines: Tensor, sloping: bool) -> Tensor:
+    """How many of each class are flipped at the first and at the last step of each line; shape (2, 2, ..., lines)."""
+    negatives, positives = moves
+    first = (-lines).clamp(min=0)
+    last = torch.minimum(positives, negatives - lines).maximum(first) if sloping else positives + first
+    steps = torch.stack((first.expand_as(last), last))
+    return torch.minimum(torch.stack((_of_negatives(steps, lines, sloping), steps)), moves.unsqueeze(1))
+
+
+def _of_negatives(steps: Tensor, lines: Tensor, sloping: bool) -> Tensor:
+    """How many negatives are flipped along with so many positives."""
+    return steps + lines if sloping else lines.expand_as(steps)
+
+
+def _flips(values: Tensor, ends: Tensor, lines: Tensor, price: Tensor, sloping: bool) -> Tensor:
+    """How many of each class to flip, shape (2, ..., 1), for the losses at the ends of the lines."""
+    rounding = ROUNDING * torch.finfo(values.dtype).eps
+    (at_first, at_last), (first, last) = values, ends[1]
+    slope = (at_last - at_first - rounding) / (last - first).clamp(min=1)
+    steps = _steps_below(price, slope) if sloping else torch.searchsorted(price[1], slope)
+    number = torch.stack((_of_negatives(steps, lines, sloping), steps)).clamp(0, price.shape[-1])
+    cost = pad(price.cumsum(-1), (1, 0)).gather(-1, number).sum(0)
+    value = at_first + slope * (steps - first) - cost
+    # Of equally good outputs the cheapest.
+    worse = value < value.amax(-1, keepdim=True) - rounding
+    best = cost.masked_fill(worse, torch.inf).argmin(-1, keepdim=True)
+    return number.gather(-1, best.expand(2, *best.shape))
+
+
+def _steps_below(price: Tensor, level: Tensor) -> Tensor:
+    """How many steps of each line cost less than its level."""
+    n = price.shape[-1]
+    negatives = pad(pad(price[0], (n, 0), value=-torch.inf), (0, n), value=torch.inf).unfold(-1, n, 1)
+    positives, level = price[1].unsqueeze(-2), level.unsqueeze(-1)
+    width = max(1, CELLS // price[1].numel())
+    pieces = [slice(start, start + width) for start in range(0, level.shape[-2], width)]
+    found = [(positives + negatives[..., some, :] < level[..., some, :]).sum(-1) for some in pieces]
+    return found[0] if len(found) == 1 else torch.cat(found, -1)

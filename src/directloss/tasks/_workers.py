@@ -1,0 +1,136 @@
+"""A user's solver for one problem after the other: here, or in other processes, which a solver that hangs can be
+taken from.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import weakref
+from collections.abc import Callable, Sequence
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
+from typing import Any, NamedTuple, NoReturn
+
+import torch
+from torch import Tensor
+
+from directloss._checks import DirectLossError, fail
+
+Solver = Callable[[Tensor], Any]
+
+
+class Failure(NamedTuple):
+    """What a solver raised."""
+
+    place: int
+    """The problem, counted in the chunk."""
+    words: str
+
+
+def answers(solver: Solver, problems: Sequence[Tensor]) -> list[Any] | Failure:
+    """What the solver says to each problem, or the first that it raises an exception for."""
+    found = []
+    for place, problem in enumerate(problems):
+        try:
+            found.append(solver(problem))
+        except DirectLossError:
+            raise
+        except Exception as error:  # whatever it is, the user wants to know where
+            return Failure(place, f"{type(error).__name__}: {error}")
+    return found
+
+
+class Workers:
+    """Processes that solve problems; they start when first needed and end with `close`, or with this object."""
+
+    def __init__(self, solver: Solver, processes: int, timeout: float | None) -> None:
+        try:
+            pickle.dumps(solver)
+        except Exception as error:
+            hint = "Define it with def in a module, or leave processes=1 and timeout=None."
+            fail("solver", "must be something that other processes can import", f"not: {error}", hint)
+        self.solver, self.processes, self.timeout = solver, processes, timeout
+        self._executor: ProcessPoolExecutor | None = None
+
+    def solve(self, problems: Tensor) -> list[Any]:
+        """What the solver says to each of ``problems`` ``(b, ...)``."""
+        # Alone where each is timed, else several at a time: sending costs, too.
+        size = 1 if self.timeout is not None else -(-len(problems) // (4 * self.processes))
+        chunks = [problems[first : first + size] for first in range(0, len(problems), size)]
+        executor = self._open()
+        found: list[Any] = []
+        try:
+            waiting = [executor.submit(_solve_there, chunk.numpy()) for chunk in chunks]
+            for chunk in waiting:
+                found += self._result(chunk, len(found))
+        except BaseException:  # an interruption, too, must not leave processes at work
+            self.close()
+            raise
+        return found
+
+    def _result(self, chunk: Future[Any], first: int) -> list[Any]:
+        try:
+            # All before it have answered, so it is being worked on: it gets the full time at least.
+            found = chunk.result(self.timeout)
+        except TimeoutError:
+            hint = "Raise timeout, or give the solver a time limit of its own."
+            fail(
+                "solver(scores)",
+                f"must answer within timeout={self.timeout:g} seconds",
+                f"late for problem {first}",
+                hint,
+            )
+        except BrokenExecutor:
+            fail("solver(scores)", "must answer", f"silent: its process died at problem {first} or after")
+        if isinstance(found, Failure):
+            raised(found.place + first, found.words)
+        return list(found)
+
+    def _open(self) -> ProcessPoolExecutor:
+        if self._executor is None:
+            # A fresh interpreter: a fork of one that has threads, as torch has, can lock up.
+            spawn = multiprocessing.get_context("spawn")
+            self._executor = ProcessPoolExecutor(self.processes, spawn, _install, (self.solver,))
+            self._end = weakref.finalize(self, _end, self._executor)
+            self._executor.submit(_ready).result()  # starting takes seconds, which are not the solver's
+        return self._executor
+
+    def close(self) -> None:
+        """End the processes, whatever they are doing."""
+        if self._executor is not None:
+            self._end()
+            self._executor = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**{name: value for name, value in self.__dict__.items() if name != "_end"}, "_executor": None}
+
+
+def raised(place: int, words: str) -> NoReturn:
+    """The error for a solver that raised an exception."""
+    fail("solver(scores)", "must return the best output", f"none for problem {place}: it raised {words}")
+
+
+def _end(executor: ProcessPoolExecutor) -> None:
+    # Public only from Python 3.14 on, as kill_workers().
+    for process in list((executor._processes or {}).values()):
+        process.kill()
+    executor.shutdown(wait=True, cancel_futures=True)  # which notices that they are gone, and waits for no answer
+
+
+_here: Solver | None = None
+
+
+def _install(solver: Solver) -> None:
+    global _here
+    _here = solver
+    torch.set_num_threads(1)
+
+
+def _ready() -> None:
+    """A worker that does this has started."""
+
+
+def _solve_there(chunk: Any) -> list[Any] | Failure:
+    assert _here is not None
+    found = answers(_here, list(torch.from_numpy(chunk)))
+    return found if isinstance(found, Failure) else [y.numpy() if isinstance(y, Tensor) else y for y in found]

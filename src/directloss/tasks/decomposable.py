@@ -1,0 +1,277 @@
+"""Structured outputs that are sums over parts: one solver answers both inferences.
+
+An output is a tensor ``y`` in the shape of the scores: how often each part (an edge, a cell, an item) is used. With
+
+    F(y) = sum_p score_p * y_p          L(y) = constant + sum_p cost_p(target) * y_p
+
+the augmented objective is ``F + sign * epsilon * L = constant + sum_p (score_p + sign * epsilon * cost_p) * y_p``, so
+the solver that predicts also solves the loss-augmented problem, with other scores (Song et al., ICML 2016, Sec. 3).
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from directloss._checks import check_choice, check_finite, check_labels, check_same_shape, fail
+from directloss.task import Task
+
+GivenCosts = Callable[[Tensor], tuple[Tensor, Tensor | float]]
+"""A user's loss: from the target to the cost of each part and the constant, L = constant + sum_p cost_p * y_p."""
+
+NO_PADDING = "Parts of a structured output cannot be padding; leave out whole problems with weight=0."
+NOISE = 0.1
+"""The automatic noise, in standard deviations of a problem's scores. The automatic epsilon is then half of that unit:
+if the scores are minus the costs, augmented inference looks at half and at one and a half of the costs. A perfect
+prediction keeps its output under both, and so has no gradient; beyond twice that epsilon it would not."""
+MARKED = 0.2
+"""How much smaller epsilon is where the target marks an output: scores are no costs there, and to look farther leads to
+outputs that nobody would choose."""
+REMEMBERED = 100_000
+"""How many problems' least costs are kept."""
+
+
+class PartLoss(Protocol):
+    """A loss that is a sum over parts, by its costs and by its value, for parts of weight ``w``; ``y``, ``t`` and ``w``
+    have shape ``(..., parts)``.
+    """
+
+    def costs(self, t: Tensor, w: Tensor) -> Tensor:
+        """The cost of each part, shape ``(..., parts)``."""
+
+    def value(self, y: Tensor, t: Tensor, w: Tensor) -> Tensor:
+        """L itself, shape ``(...)``, never outside its bounds."""
+
+
+class Hamming:
+    """Share of all parts on which output and target differ, ``mean_p |y_p - t_p|``: 0 only for the target itself."""
+
+    def costs(self, t: Tensor, w: Tensor) -> Tensor:
+        return w * (1 - 2 * t) / _some(w.sum(-1, keepdim=True))
+
+    def value(self, y: Tensor, t: Tensor, w: Tensor) -> Tensor:
+        return (w * (y - t).abs()).sum(-1) / _some(w.sum(-1))
+
+
+class Missed:
+    """Share of the target's parts that the output misses, ``1 - sum_p t_p y_p / sum_p t_p``; 0 for an empty target."""
+
+    def costs(self, t: Tensor, w: Tensor) -> Tensor:
+        return -w * t / _some((w * t).sum(-1, keepdim=True))
+
+    def value(self, y: Tensor, t: Tensor, w: Tensor) -> Tensor:
+        return (w * t * (1 - y)).sum(-1) / _some((w * t).sum(-1))
+
+
+NAMED: dict[str, PartLoss] = {"hamming": Hamming(), "missed": Missed()}
+
+
+class Decomposable(Task):
+    """What all tasks have in common whose outputs are used parts, in the shape of the scores. Subclasses write `solve`.
+
+    ``loss`` is the name of a loss, ``"regret"``, or a function from the target to the cost of each part and a constant.
+    ``truth`` makes the true output from the target where the target is not that output itself.
+    """
+
+    maximize: bool = False
+    """Whether the target of ``"regret"`` holds values, of which the most is best, and not costs."""
+
+    def __init__(
+        self,
+        loss: str | GivenCosts,
+        named: dict[str, PartLoss],
+        truth: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        if not callable(loss):
+            check_choice("loss", loss, [*named, "regret"])
+        self.kind = loss
+        self._named = named.get(loss) if isinstance(loss, str) else None
+        self._make_truth = truth
+        self._weight: Tensor | None = None
+        self._least: OrderedDict[bytes, float] = OrderedDict()
+
+    @abstractmethod
+    def solve(self, scores: Tensor) -> Tensor:
+        """The best output for any scores, in their shape and type; float32 or wider, without gradient."""
+
+    def predict(self, scores: Tensor) -> Tensor:
+        return self.solve(wide(scores.detach()))
+
+    def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
+        scores = wide(scores.detach())
+        if isinstance(epsilon, Tensor):
+            epsilon = epsilon.to(scores).reshape(epsilon.shape + (1,) * self.event_dims)
+        return self.solve(scores + sign * epsilon * self.costs(target, scores))
+
+    def truth(self, target: Tensor) -> Tensor:
+        """The target itself where it marks the parts of the true output; the best output for ``loss="regret"``."""
+        if self._make_truth is not None:
+            return wide(self._make_truth(target))
+        if self.kind == "regret":
+            return self.solve(-self.costs(target, wide(target)))
+        if self._named is None:
+            check_labels(target, (0, 1), "Give the task a function truth(target) that makes the true output.")
+        return wide(target)
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        output = wide(output)
+        if self._named is not None:
+            y, t = self._flat(output), self._flat(target.to(output))
+            return self._named.value(y, t, self._weights(y))
+        if self.kind == "regret":
+            costs = self.costs(target, output)
+            return (self._sum(costs * output) - self._least_costs(costs)).clamp(min=0)
+        costs, constant = self._given(target, output)
+        return self._sum(costs * output) + constant
+
+    def score(self, scores: Tensor, output: Tensor) -> Tensor:
+        """``F = sum_p score_p * y_p``."""
+        scores = wide(scores)
+        return self._sum(scores * output.to(scores.dtype))
+
+    def costs(self, target: Tensor, like: Tensor) -> Tensor:
+        """The cost of each part, in the shape and type of ``like`` (scores or an output)."""
+        if self._named is not None:
+            t = self._flat(target.to(like))
+            return self._named.costs(t, self._weights(t)).expand(self._flat(like).shape).reshape(like.shape)
+        if self.kind == "regret":
+            costs = -target.to(like) if self.maximize else target.to(like)
+            return costs if self._weight is None else costs * self._weight.to(like)
+        return self._given(target, like)[0]
+
+    def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
+        if isinstance(self.kind, str):
+            check_same_shape(target, scores)
+        if check_values:
+            check_finite(scores)
+            if self._named is not None:
+                check_labels(target, (0, 1), NO_PADDING)
+            elif self.kind == "regret":
+                check_finite(target, "target")
+
+    def value(self, losses: Tensor, target: Tensor) -> Tensor:
+        """Minus the loss, in the unit of the problem, where the loss is not a share."""
+        return 1 - losses if self._named is not None else -losses
+
+    def weighted(self, weight: Tensor) -> Task | None:
+        """This task for parts that count more or less in its loss; the scores stay as they are."""
+        if not isinstance(self.kind, str):
+            return None
+        task = copy.copy(self)
+        task._weight = weight
+        task._least = OrderedDict()
+        return task
+
+    no_item_weights = "put the weights into your loss, the function that gives the cost of each part, which is as exact"
+
+    # ------------------------------------------------------------------ scale and companion
+
+    def noise_scale(self, scores: Tensor) -> Tensor | None:
+        """A tenth of the standard deviation of a problem's scores, whatever their unit."""
+        return NOISE * _deviation(self._flat(wide(scores)))
+
+    def unit_epsilon(self, scores: Tensor, target: Tensor) -> Tensor:
+        """One over the standard deviation of the costs of a problem's parts: F and L are sums over the same parts. A
+        fifth of that where the target marks an output.
+        """
+        return (MARKED if self._named is not None else 1.0) / self._deviation_of_costs(scores, target)
+
+    def _deviation_of_costs(self, scores: Tensor, target: Tensor) -> Tensor:
+        return _deviation(self._flat(self.costs(target, wide(scores))))
+
+    def likelihood(self, scores: Tensor, target: Tensor) -> Tensor | None:
+        """What the warm-up follows: for ``"regret"`` the squared error of the predicted costs, else the structured
+        hinge with a small margin, in the unit of the scores; None where the target does not say what the true output
+        is.
+        """
+        scores = wide(scores)
+        if self.kind == "regret":
+            return self._flat((scores + self.costs(target, scores)).square()).mean(-1)
+        if self._named is None and self._make_truth is None:
+            return None
+        with torch.no_grad():
+            margin = NOISE * _deviation(self._flat(scores)) / self._deviation_of_costs(scores, target)
+            worst, truth = self.augmented(scores, target, margin, +1), self.truth(target)
+        return self.score(scores, worst) - self.score(scores, truth)
+
+    # ------------------------------------------------------------------ parts
+
+    def _least_costs(self, costs: Tensor) -> Tensor:
+        """The cost of the best output of each problem, shape ``b``. It is remembered: the same problems come back in
+        every epoch, and in every draw of the noise.
+        """
+        rows = self._flat(costs).reshape(-1, self._flat(costs).shape[-1])
+        keys = [row.tobytes() for row in rows.detach().cpu().numpy()]
+        new = {key: place for place, key in enumerate(keys) if key not in self._least}
+        if new:
+            places = torch.tensor(list(new.values()), device=costs.device)
+            found = costs.reshape(-1, *costs.shape[costs.dim() - self.event_dims :])[places]
+            self._least.update(zip(new, self._sum(found * self.solve(-found)).tolist(), strict=True))
+        least = torch.tensor([self._least[key] for key in keys], dtype=costs.dtype, device=costs.device)
+        while len(self._least) > REMEMBERED:
+            self._least.popitem(last=False)
+        return least.reshape(costs.shape[: costs.dim() - self.event_dims])
+
+    def _weights(self, flat: Tensor) -> Tensor:
+        return flat.new_ones(flat.shape[-1]) if self._weight is None else self._flat(self._weight.to(flat))
+
+    def _given(self, target: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+        """What the user's loss says, brought into shape."""
+        answer = self.kind(target) if callable(self.kind) else None
+        if not isinstance(answer, tuple) or len(answer) != 2:
+            fail("loss(target)", "must return the costs of the parts and a constant", f"a {type(answer).__name__}")
+        batch = like.shape[: like.dim() - self.event_dims]
+        costs, constant = (torch.as_tensor(part, dtype=like.dtype, device=like.device) for part in answer)
+        try:
+            return costs.expand(like.shape), constant.expand(batch)
+        except RuntimeError:
+            shapes = f"of shapes {tuple(costs.shape)} and {tuple(constant.shape)}"
+            fail("loss(target)", f"must give costs {tuple(like.shape)} and a constant {tuple(batch)} here", shapes)
+
+    def _flat(self, tensor: Tensor) -> Tensor:
+        return tensor.flatten(-self.event_dims)
+
+    def _sum(self, tensor: Tensor) -> Tensor:
+        return self._flat(tensor).sum(-1)
+
+
+def by_kernel(kernel: Callable[..., None], scores: Tensor, *problem: Any) -> Tensor:
+    """What a kernel of `directloss.kernels.decisions` finds for scores ``(..., parts)``, in their type and place."""
+    table = scores.detach().reshape(-1, scores.shape[-1]).cpu().double().contiguous().numpy()
+    if not np.isfinite(table).all():  # which no bound could be compared with
+        fail("scores", "must be finite", f"not, in problem {int(np.argwhere(~np.isfinite(table))[0][0])}")
+    used = torch.zeros(table.shape, dtype=torch.float64)
+    kernel(table, *problem, used.numpy())
+    return used.to(scores).reshape(scores.shape)
+
+
+def name_of(value: object) -> str:
+    """A word for a function or a setting that is the same in every run: no addresses."""
+    if not callable(value):
+        return repr(value)
+    return str(getattr(value, "__name__", type(value).__name__))
+
+
+def wide(tensor: Tensor) -> Tensor:
+    """In float32 or wider."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+def _deviation(flat: Tensor) -> Tensor:
+    """The standard deviation over the parts; the largest number where all are equal, and 1 where that is 0."""
+    found = flat.std(-1, correction=0)
+    largest = flat.abs().amax(-1)
+    floor = torch.where(largest > 0, largest, 1.0)
+    return torch.where(found > 1e-6 * floor, found, floor)
+
+
+def _some(total: Tensor) -> Tensor:
+    """A divisor that is 1 where there is nothing to divide."""
+    return torch.where(total > 0, total, 1.0)

@@ -1,0 +1,136 @@
+"""Whatever can be written as a (mixed-)integer linear programme, solved by HiGHS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from directloss._checks import DirectLossError, check_count, fail
+from directloss.tasks.decomposable import GivenCosts, name_of
+from directloss.tasks.solver import SolverTask
+
+NEAR = 1e-5
+"""How far HiGHS may stay from a whole number."""
+
+
+class IntegerProgram(SolverTask):
+    """The best whole numbers under linear constraints: schedules, coverings, routes; solved by HiGHS through scipy.
+
+    Maximises ``F = sum_p score_p * y_p`` subject to ``lower <= matrix @ y <= upper`` and ``least <= y <= most``. A
+    problem takes milliseconds or more, so give ``processes`` where there is more than one core. The tasks for
+    knapsacks, paths, trees and tours are a hundred times as fast.
+
+    Args:
+        matrix: the constraints, shape ``(constraints, parts)``, a tensor, an array or a sparse matrix.
+        lower: the least of each constraint, a number or one for each; None for no bound.
+        upper: the most of each constraint; None for no bound.
+        least: the least of each part, 0 by default.
+        most: the most of each part, 1 by default.
+        whole: which parts are whole numbers, True for all, or one value for each.
+        loss: ``"regret"``, ``"hamming"``, ``"missed"`` or a function, see `SolverTask`.
+        maximize: whether the target of ``"regret"`` holds values and not costs.
+        truth: makes the true output from the target, for a loss of your own.
+        processes: how many processes solve the problems of a batch.
+        timeout: seconds for one problem; none by default.
+        cache: how many solved problems to remember.
+
+    Shapes:
+        scores ``(..., parts)``; target ``(..., parts)``.
+
+    References:
+        Huangfu, Hall 2018 for HiGHS.
+
+    Examples:
+        >>> task = IntegerProgram([[1, 1, 0], [0, 1, 1]], lower=1)  # choose 0 or 1, and choose 1 or 2
+        >>> task.predict(-torch.tensor([2.0, 3.0, 2.0]))
+        tensor([0., 1., 0.])
+    """
+
+    def __init__(
+        self,
+        matrix: Any,
+        *,
+        lower: Any = None,
+        upper: Any = None,
+        least: Any = 0.0,
+        most: Any = 1.0,
+        whole: Any = True,
+        loss: str | GivenCosts = "regret",
+        maximize: bool = False,
+        truth: Callable[[Tensor], Tensor] | None = None,
+        processes: int = 1,
+        timeout: float | None = None,
+        cache: int = 0,
+    ) -> None:
+        programme = _Programme(matrix, lower, upper, least, most, whole, timeout)
+        zero_one = bool((programme.whole & (programme.least >= 0) & (programme.most <= 1)).all())
+        super().__init__(
+            programme, loss=loss, maximize=maximize, batched=False, indicator=zero_one, truth=truth, cache=cache
+        )
+        if check_count("processes", processes) > 1:  # HiGHS keeps to the time itself
+            from directloss.tasks._workers import Workers
+
+            self.workers = Workers(programme, processes, None)
+        self.parts = programme.parts
+        self.shape_words = f"(..., {self.parts}), one score for each part"
+
+    def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
+        if scores.shape[-1] != self.parts:
+            fail("scores", f"must have shape {self.shape_words}", f"of shape {tuple(scores.shape)}")
+        super().check(scores, target, check_values)
+
+    def __repr__(self) -> str:
+        constraints = self.solver.matrix.shape[0]  # type: ignore[attr-defined]
+        return f"IntegerProgram({self.parts} parts, {constraints} constraints, loss={name_of(self.kind)})"
+
+
+class _Programme:
+    """The solver of one problem; it can be sent to other processes."""
+
+    def __init__(
+        self, matrix: Any, lower: Any, upper: Any, least: Any, most: Any, whole: Any, timeout: float | None
+    ) -> None:
+        from scipy.sparse import csr_array, issparse
+
+        try:
+            self.matrix = csr_array(matrix if issparse(matrix) else np.asarray(matrix, dtype=float))
+        except (TypeError, ValueError) as error:
+            fail("matrix", "must have shape (constraints, parts)", f"a {type(matrix).__name__}: {error}")
+        if self.matrix.ndim != 2:
+            fail("matrix", "must have shape (constraints, parts)", f"of shape {self.matrix.shape}")
+        rows, self.parts = self.matrix.shape
+        self.lower = _filled("lower", -np.inf if lower is None else lower, rows)
+        self.upper = _filled("upper", np.inf if upper is None else upper, rows)
+        self.least, self.most = _filled("least", least, self.parts), _filled("most", most, self.parts)
+        self.whole = _filled("whole", whole, self.parts).astype(bool)
+        self.timeout = timeout
+
+    def __call__(self, scores: Tensor) -> Tensor:
+        from scipy.optimize import Bounds, LinearConstraint, milp  # slow to import
+
+        found = milp(
+            -scores.double().numpy(),
+            integrality=self.whole,
+            bounds=Bounds(self.least, self.most),
+            constraints=LinearConstraint(self.matrix, self.lower, self.upper),
+            options={} if self.timeout is None else {"time_limit": self.timeout},
+        )
+        if found.status != 0:
+            raise ArithmeticError(f"HiGHS found no best output: {found.message}")
+        y = torch.from_numpy(found.x)
+        whole = torch.from_numpy(self.whole)
+        if bool(((y - y.round()).abs()[whole] > NEAR).any()):
+            raise ArithmeticError("HiGHS returned parts that are not whole numbers")
+        return torch.where(whole, y.round(), y)
+
+
+def _filled(argument: str, value: Any, size: int) -> np.ndarray:
+    """One number for each of so many."""
+    try:
+        return np.broadcast_to(np.asarray(value, dtype=float), (size,)).copy()
+    except (TypeError, ValueError) as error:
+        raise DirectLossError(f"{argument} must be a number or one for each of {size}, but: {error}") from None

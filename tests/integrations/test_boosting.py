@@ -1,0 +1,305 @@
+from __future__ import annotations
+
+import pickle
+import sys
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import directloss as dl
+from directloss.integrations.boosting import Batch, Evaluation, Objective, train
+
+lightgbm = pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'directloss[boosting]'")
+xgboost = pytest.importorskip("xgboost", reason="xgboost is not installed: pip install xgboost-cpu")
+from sklearn.base import clone  # noqa: E402
+from sklearn.model_selection import GridSearchCV  # noqa: E402
+
+from directloss.integrations.boosting_sklearn import BoostedClassifier, BoostedRanker  # noqa: E402
+
+LEAVES = {"num_leaves": 7, "num_threads": 1, "min_data_in_leaf": 5, "seed": 0}
+DEPTH = {"max_depth": 3, "nthread": 1, "seed": 0}
+
+
+def expected_f1_loss(scores: np.ndarray, labels: np.ndarray, noise: float) -> float:
+    """The mean loss over all decisions, each a yes with the probability that logistic noise gives it."""
+    p = 1 / (1 + np.exp(-scores / noise))
+    total = 0.0
+    for decided in product((0, 1), repeat=len(scores)):
+        yes = np.array(decided)
+        hits, said, true = (yes * labels).sum(), yes.sum(), labels.sum()
+        total += np.prod(np.where(yes, p, 1 - p)) * (1 - 2 * hits / (said + true))
+    return float(total)
+
+
+def derivatives(function: Any, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """First and second derivative in each score, by differences."""
+    step, here = 1e-4, function(scores)
+    moves = np.eye(len(scores)) * step
+    up, down = (np.array([function(scores + sign * move) for move in moves]) for sign in (1, -1))
+    return (up - down) / (2 * step), (up - 2 * here + down) / step**2
+
+
+SCORES, LABELS = np.array([0.4, -0.2, 1.1, -0.9, 0.1]), np.array([1, 1, 0, 0, 1])
+
+
+def test_gradient_is_that_of_the_expected_metric() -> None:
+    """F1 of five decisions, against the mean over all 32 outcomes."""
+    exact, _ = derivatives(lambda s: expected_f1_loss(s, LABELS, 0.5), SCORES)
+    objective = Objective("f1", samples=40_000, epsilon=0.3)
+    gradient, _ = objective(LABELS, SCORES)
+    cosine = gradient @ exact / np.linalg.norm(gradient) / np.linalg.norm(exact)
+    assert cosine > 0.995
+
+
+@pytest.mark.parametrize("noise", [0.5, 2.0])
+def test_curvature_bounds_the_second_derivative_of_decisions(noise: float) -> None:
+    for seed in range(5):
+        draw = np.random.default_rng(seed)
+        scores, labels = draw.normal(size=5), np.array([1, 0, 1, 0, 0])
+        first, second = derivatives(lambda s, labels=labels: expected_f1_loss(s, labels, noise), scores)
+        assert (np.abs(second) <= np.abs(first) / noise + 1e-6).all()
+
+
+def test_no_leaf_moves_a_score_by_more_than_the_noise() -> None:
+    draw = np.random.default_rng(0)
+    labels, scores = draw.integers(0, 2, 200), draw.normal(size=200)
+    gradient, curvature = Objective("ap", noise=0.5)(labels, scores)
+    assert curvature.mean() == pytest.approx(1)
+    assert (curvature > 0).all()
+    for _ in range(50):
+        leaf = draw.random(200) < draw.random()
+        if leaf.any():
+            assert abs(gradient[leaf].sum() / curvature[leaf].sum()) <= 0.5
+
+
+@pytest.mark.parametrize("task", ["ap", "ndcg", "auc", "f1", "mcc", "error", "precision@3", "mrr", "dcg@3", "pauc@0.5"])
+def test_each_task_pushes_the_right_way(task: str) -> None:
+    labels, scores = np.array([0, 1, 0, 1, 0, 0]), np.array([0.9, 0.4, 0.3, -0.1, -0.2, -0.6])
+    gradient, _ = Objective(task, samples=400)(labels, scores)
+    assert gradient[labels == 1].sum() < 0 < gradient[labels == 0].sum()
+
+
+def test_metric_of_classes_and_one_class_against_the_rest() -> None:
+    labels, scores = np.array([0, 1, 2, 1]), np.random.default_rng(0).normal(size=(4, 3))
+    for task in ("accuracy", "topk@2", "ap"):
+        gradient, curvature = Objective(task, samples=200)(labels, scores)
+        assert gradient.shape == curvature.shape == (4, 3)
+        assert gradient[np.arange(4), labels].sum() < 0
+    assert Evaluation("accuracy")(labels, scores)[1] == (scores.argmax(1) == labels).mean()
+
+
+# ---------------------------------------------------------------------- groups and weights
+
+SIZES = np.array([3, 9, 1, 5, 17, 2])
+
+
+def grouped() -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(1)
+    return draw.normal(size=SIZES.sum()), draw.integers(0, 4, SIZES.sum()).astype(float)
+
+
+def test_groups_are_lists_of_their_own() -> None:
+    scores, grades = grouped()
+    parts = np.split(np.arange(len(scores)), np.cumsum(SIZES)[:-1])
+    each = [
+        float(dl.metrics.graded_ndcg(torch.from_numpy(scores[p]), torch.from_numpy(grades[p]), k=3))
+        for p in parts
+        if len(np.unique(grades[p])) > 1
+    ]
+    assert Evaluation("ndcg@3").value(Batch(scores, grades, None, SIZES)) == pytest.approx(np.mean(each))
+
+
+def test_a_group_without_weight_has_no_gradient() -> None:
+    scores, grades = grouped()
+    weight = np.array([1.0, 0.0, 1.0, 2.0, 1.0, 1.0])
+    for given in (weight, np.repeat(weight, SIZES)):  # as XGBoost and as LightGBM have it
+        with pytest.warns(dl.DirectLossWarning, match="problems have no loss"):  # a list of one
+            gradient, _ = Objective("ndcg@3")(grades, scores, given, SIZES)
+        assert not gradient[3:12].any()
+        assert gradient[13:18].any()
+
+
+def test_a_group_weighs_as_much_as_that_many_copies() -> None:
+    scores, labels, sizes = np.array([0.1, 0.0, 0.3, 0.2]), np.array([0, 1, 0, 1]), np.array([2, 2])
+    value = Evaluation("ap").value(Batch(scores, labels, np.array([3.0, 1.0]), sizes))
+    copies = Batch(np.tile(scores, 1)[[0, 1, 0, 1, 0, 1, 2, 3]], labels[[0, 1, 0, 1, 0, 1, 2, 3]], None, np.full(4, 2))
+    assert value == pytest.approx(Evaluation("ap").value(copies))
+
+
+def test_weights_of_items_where_the_metric_has_them() -> None:
+    scores, labels, weight = np.array([0.3, 0.2, 0.1]), np.array([0, 1, 0]), np.array([1.0, 1.0, 3.0])
+    assert Evaluation("auc")(labels, scores, weight)[1] == pytest.approx(0.75)
+    with pytest.raises(dl.DirectLossError, match="Items cannot have weights here"):
+        Objective("ap")(labels, scores, weight)
+
+
+# ---------------------------------------------------------------------- the libraries
+
+
+def toy(rows: int = 400, seed: int = 0, wrong: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(seed)
+    x = draw.normal(size=(rows, 6))
+    y = (x[:, 0] + x[:, 1] * x[:, 2] + 0.5 * draw.normal(size=rows) > 1.2).astype(int)
+    return x, np.where(draw.random(rows) < wrong, 1 - y, y)
+
+
+def test_native_calls() -> None:
+    x, y = toy()
+    data = lightgbm.Dataset(x, y)
+    seen: dict[str, Any] = {}
+    keep = [lightgbm.record_evaluation(seen)]
+    lightgbm.train(
+        {**LEAVES, "verbosity": -1, "metric": "None", "objective": Objective("ap")}, data, 5,
+        valid_sets=[data], valid_names=["train"], feval=Evaluation("ap"), callbacks=keep,
+    )  # fmt: skip
+    assert seen["train"]["ap"][-1] > seen["train"]["ap"][0] > y.mean()
+    matrix, found = xgboost.DMatrix(x, y), {}
+    xgboost.train(
+        {**DEPTH, "disable_default_eval_metric": True}, matrix, 5, obj=Objective("ap"), custom_metric=Evaluation("ap"),
+        evals=[(matrix, "train")], evals_result=found, verbose_eval=False,
+    )  # fmt: skip
+    assert found["train"]["ap"][-1] > found["train"]["ap"][0] > y.mean()
+
+
+def test_estimators_of_the_libraries_take_the_objective() -> None:
+    x, y = toy()
+    model = lightgbm.LGBMClassifier(objective=Objective("f1"), n_estimators=5, verbosity=-1, n_jobs=1, num_leaves=7)
+    model.fit(x, y, eval_X=x, eval_y=y, eval_metric=Evaluation("f1"))
+    assert model.evals_result_["valid_0"]["f1"][-1] > 0.5
+    model = xgboost.XGBClassifier(
+        objective=Objective("f1"), n_estimators=5, n_jobs=1, eval_metric=Evaluation("f1").cost
+    )
+    model.fit(x, y, eval_set=[(x, y)], verbose=False)
+    assert model.evals_result()["validation_0"]["cost"][-1] < -0.5
+
+
+def data_of(library: str, x: np.ndarray, y: np.ndarray, reference: Any = None, group: Any = None) -> Any:
+    if library == "lightgbm":
+        return lightgbm.Dataset(x, y, reference=reference, group=group)
+    matrix = xgboost.DMatrix(x, y)
+    if group is not None:
+        matrix.set_group(group)
+    return matrix
+
+
+def raw(booster: Any, x: np.ndarray) -> np.ndarray:
+    if isinstance(booster, lightgbm.Booster):
+        return booster.predict(x, raw_score=True)
+    return booster.predict(xgboost.DMatrix(x), output_margin=True)
+
+
+@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
+@pytest.mark.parametrize("metric", ["ap", "f1"])
+def test_recipe_keeps_the_best_rounds(library: str, metric: str) -> None:
+    (x, y), (held, wanted) = toy(wrong=0.2), toy(seed=1, wrong=0.2)
+    data = data_of(library, x, y)
+    params = LEAVES if library == "lightgbm" else DEPTH
+    made = train(params, data, metric, validation=data_of(library, held, wanted, data), first=15, then=25, patience=10)
+    value = Evaluation(metric)(wanted, raw(made.booster, held))[1]
+    assert value == pytest.approx(max(made.curve), abs=1e-5)  # XGBoost's scores are float32
+    count = made.booster.current_iteration() if library == "lightgbm" else made.booster.num_boosted_rounds()
+    assert 1 <= made.first <= made.rounds == count
+    assert len(made.curve) >= made.rounds
+
+
+@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
+def test_recipe_without_validation_keeps_all(library: str) -> None:
+    data = data_of(library, *toy())
+    made = train(LEAVES if library == "lightgbm" else DEPTH, data, "ap", first=3, then=4)
+    assert (made.first, made.rounds, made.curve) == (3, 7, [])
+
+
+def test_rounds_on_the_metric_help_on_wrong_labels() -> None:
+    """Test AP of clean labels, where every fifth is wrong in training and validation: mean of three data sets."""
+    gains = []
+    for seed in range(3):
+        (x, y), (held, wanted), (new, truth) = toy(1500, seed, 0.2), toy(1500, 100 + seed, 0.2), toy(3000, 200 + seed)
+        data = lightgbm.Dataset(x, y, free_raw_data=False)
+        other = data.create_valid(held, wanted)
+        values = [
+            Evaluation("ap")(truth, raw(train(LEAVES, data, "ap", validation=other, first=f, then=t).booster, new))[1]
+            for f, t in ((60, 60), (120, 0))
+        ]
+        gains.append(values[0] - values[1])
+    assert np.mean(gains) > 0.005
+
+
+@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
+def test_recipe_for_queries_with_grades(library: str) -> None:
+    draw = np.random.default_rng(0)
+    x, sizes = draw.normal(size=(200, 4)), np.full(20, 10)
+    grades = np.clip(np.round(x[:, 0] + 1), 0, 3)
+    data = data_of(library, x, grades, group=sizes)
+    made = train(LEAVES if library == "lightgbm" else DEPTH, data, "ndcg@5", first=5, then=5)
+    assert Evaluation("ndcg@5").value(Batch(raw(made.booster, x), grades, None, sizes)) > 0.9
+
+
+# ---------------------------------------------------------------------- estimators of our own
+
+
+@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
+def test_classifier(library: str) -> None:
+    x, y = toy(600)
+    names = np.array(["no", "yes"])[y]
+    params = LEAVES if library == "lightgbm" else DEPTH
+    made = BoostedClassifier("f1", library=library, first=20, then=20, params=params, random_state=0).fit(x, names)
+    assert list(made.classes_) == ["no", "yes"]
+    assert made.score(x, names) > 0.9
+    assert ((made.decision_function(x) > 0) == (made.predict(x) == "yes")).all()
+    again = pickle.loads(pickle.dumps(clone(made).fit(x, names)))
+    assert np.array_equal(again.decision_function(x), made.decision_function(x))
+
+
+def test_classifier_of_three_classes_with_missing_values_in_a_search() -> None:
+    x, _ = toy(300)
+    y = x[:, :3].argmax(1)
+    x[::7, 4] = np.nan
+    search = GridSearchCV(
+        BoostedClassifier("accuracy", first=5, then=5, params=LEAVES, random_state=0), {"then": [0, 5]}, cv=2
+    ).fit(x, y)
+    assert search.best_score_ > 0.75
+
+
+def test_ranker_takes_qid_in_any_order() -> None:
+    draw = np.random.default_rng(0)
+    x, qid = draw.normal(size=(300, 4)), np.arange(300) // 10
+    grades = np.clip(np.round(x[:, 0] + 1), 0, 3)
+    mixed = draw.permutation(300)
+    ranker = BoostedRanker("ndcg@5", first=5, then=5, params=LEAVES, random_state=0)
+    first = ranker.fit(x, grades, qid=qid).score(x, grades, qid=qid)
+    assert first == pytest.approx(ranker.score(x[mixed], grades[mixed], qid=qid[mixed]))
+    assert first == pytest.approx(ranker.score(x, grades, group=np.full(30, 10)))
+    assert first > 0.9
+
+
+def test_missing_library_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "xgboost", None)
+    with pytest.raises(ImportError, match=r"^BoostedClassifier needs xgboost: pip install xgboost$"):
+        BoostedClassifier(library="xgboost").fit(*toy(50))
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: Objective("chain"), "metric must be a metric of rows"),
+        (lambda: Objective("app"), "metric must be a known name"),
+        (lambda: Objective("ap", noise=0), "noise must be positive"),
+        (lambda: Objective("ap", samples=0), "samples must be a whole number"),
+        (lambda: Objective("ap")(np.zeros(3), np.zeros(4)), "predictions must have shape"),
+        (lambda: Objective("ap")(np.zeros(3), np.zeros(3), None, [2, 2]), "group must hold sizes with 3 rows"),
+        (lambda: train({}, np.zeros(3)), "the library of data must be one of 'lightgbm', 'xgboost'"),
+        (lambda: train({}, lightgbm.Dataset(*toy(20)), first=0, then=0), "first and then must be at least one round"),
+        (lambda: train({}, lightgbm.Dataset(*toy(20)), validation=3), "validation must be a data set of lightgbm"),
+        (lambda: train({}, lightgbm.Dataset(*toy(20)), patience=0), "patience must be a whole number"),
+        (lambda: BoostedClassifier(library="catboost").fit(*toy(50)), "library must be one of"),
+        (lambda: BoostedClassifier().fit(np.zeros((4, 1)), [1, 1, 1, 1]), "y must have at least two classes"),
+        (lambda: BoostedClassifier("accuracy").fit(*toy(50)), "metric must be a metric of yes or no"),
+        (lambda: BoostedRanker().fit(np.zeros((4, 1)), [0, 1, 0, 1]), "qid must name at least two lists"),
+    ],
+)  # fmt: skip
+def test_bad_input(call: Any, says: str) -> None:
+    with pytest.raises(dl.DirectLossError, match=says):
+        call()

@@ -1,0 +1,258 @@
+"""Knapsacks, choices, trees, tours, matchings, programmes: what test_contract.py does not look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import Bounds, LinearConstraint, milp
+from torch import Tensor
+
+import directloss as dl
+from directloss.tasks import Choose, IntegerProgram, Knapsack, Matching, ShortestPath, SpanningTree, Tour
+
+DRAWS = np.random.default_rng(0)
+
+
+def highs(scores: np.ndarray, weights: np.ndarray, capacity: np.ndarray) -> float:
+    limits = LinearConstraint(weights, -np.inf, capacity)
+    return -float(milp(-scores, integrality=np.ones(len(scores)), bounds=Bounds(0, 1), constraints=limits).fun)
+
+
+@pytest.mark.parametrize("budgets", [1, 2, 3])
+def test_knapsacks_of_many_items_are_as_good_as_highs_says(budgets: int) -> None:
+    weights, capacity = DRAWS.uniform(1, 8, (budgets, 25)), np.full(budgets, 20.0)
+    scores = torch.from_numpy(DRAWS.normal(1, 2, (2, 25)))
+    found = Knapsack(torch.from_numpy(weights), capacity.tolist()).predict(scores)
+    for row, chosen in zip(scores.numpy(), found.numpy(), strict=True):
+        assert (weights @ chosen <= capacity + 1e-9).all()
+        assert row @ chosen == pytest.approx(highs(row, weights, capacity), abs=1e-6)
+
+
+def test_whole_weights_and_any_weights_agree() -> None:
+    weights, scores = torch.tensor([3, 5, 2, 4, 1, 6, 2]), torch.from_numpy(DRAWS.normal(size=(50, 7)))
+    table, bounded = Knapsack(weights, 9), Knapsack(weights.double() + 1e-9, 9 + 1e-6)
+    torch.testing.assert_close((table.predict(scores) * scores).sum(-1), (bounded.predict(scores) * scores).sum(-1))
+
+
+def held_karp(cost: np.ndarray) -> float:
+    """The recursion over sets of nodes, in plain Python."""
+    nodes = len(cost)
+    best = {(1 << v, v): cost[0, v] for v in range(1, nodes)}
+    for size in range(2, nodes):
+        for (seen, last), length in [entry for entry in best.items() if bin(entry[0][0]).count("1") == size - 1]:
+            for v in range(1, nodes):
+                if not seen >> v & 1:
+                    key = seen | 1 << v, v
+                    best[key] = min(best.get(key, np.inf), length + cost[last, v])
+    return float(min(best[(1 << nodes) - 2, v] + cost[v, 0] for v in range(1, nodes)))
+
+
+@pytest.mark.parametrize("kind", ["plain", "tied", "flat"])
+def test_tours_are_as_short_as_the_recursion_over_sets_says(kind: str) -> None:
+    task = Tour(9)
+    scores = torch.from_numpy(DRAWS.normal(size=(3, 36)))
+    scores = {"plain": scores, "tied": scores.round(), "flat": 0 * scores}[kind]
+    for row, used in zip(scores, task.predict(scores), strict=True):
+        cost = np.zeros((9, 9))
+        for (a, b), score in zip(task.edges, row.tolist(), strict=True):
+            cost[a, b] = cost[b, a] = -score
+        task._check_tour(used)
+        assert -float((row * used).sum()) == pytest.approx(held_karp(cost))
+
+
+def test_paths_without_circles_break_ties_as_all_walks_do() -> None:
+    edges = [(0, 1), (1, 2), (0, 2), (2, 3), (1, 3), (0, 3)]
+    for scores in (torch.zeros(6), -torch.tensor([1.0, 1, 2, 1, 2, 3]), torch.ones(6)):
+        short, all_walks = ShortestPath(edges, 0, 3), ShortestPath([*edges, (3, 3)], 0, 3)
+        slow = all_walks.predict(torch.cat([scores, torch.tensor([-9.0])]))
+        assert short.predict(scores).tolist() == slow[:-1].tolist()
+
+
+def test_dijkstra_and_rounds_agree() -> None:
+    pairs = torch.randint(20, (90, 2), generator=torch.Generator().manual_seed(1)).unique(dim=0)
+    scores = -torch.rand(30, len(pairs), dtype=torch.float64)
+    task = ShortestPath(pairs, 0, 7, 20)
+    fast, walk = task.predict(scores), task._walk(scores)[0]
+    slow = torch.zeros(30, len(pairs) + 1, dtype=torch.float64)
+    slow.scatter_add_(1, walk, torch.ones_like(walk, dtype=torch.float64))
+    torch.testing.assert_close((fast * scores).sum(-1), (slow[:, :-1] * scores).sum(-1))
+
+
+def test_a_programme_finds_what_the_knapsack_finds() -> None:
+    weights, scores = [[2, 3, 1, 4], [1, 4, 3, 2]], torch.from_numpy(DRAWS.normal(1, 1, (3, 4)))
+    programme = IntegerProgram(weights, upper=6, maximize=True)
+    assert torch.equal(programme.predict(scores), Knapsack(weights, [6, 6]).predict(scores))
+    losses = [task.loss(task.predict(-scores), scores) for task in (programme, Knapsack(weights, [6, 6]))]
+    torch.testing.assert_close(*losses)
+
+
+def test_a_programme_without_an_answer_names_the_problem() -> None:
+    scores = torch.ones(2, 2)
+    with pytest.raises(dl.DirectLossError, match=r"none for problem 0: it raised .*infeasible"):
+        IntegerProgram([[1, 1]], lower=3).predict(scores)
+    free = IntegerProgram([[1, -1]], upper=0, most=np.inf, whole=False)
+    with pytest.raises(dl.DirectLossError, match=r"none for problem 1: it raised .*unbounded"):
+        free.predict(torch.tensor([[-1.0, -1.0], [1.0, 1.0]]))
+
+
+def test_regret_is_in_the_unit_of_the_problem() -> None:
+    values = torch.tensor([[5.0, 9.0, 3.0]])
+    assert dl.direct_loss(torch.tensor([[1.0, 0.0, 2.0]]), values, Choose(1)).item() == 6
+    assert dl.direct_loss(torch.tensor([[1.0, 0.0, 2.0]]), values, Knapsack([1, 1, 1], 2)).item() == 6
+    costs = torch.tensor([[[1.0, 2.0], [1.0, 5.0]]])
+    assert dl.direct_loss(torch.eye(2)[None], costs, Matching()).item() == 3
+    assert dl.direct_loss(torch.eye(2)[None], costs, Matching(maximize=True)).item() == 0
+    assert dl.direct.mean_metric(torch.eye(2)[None], costs, Matching()) == -3
+
+
+def test_parts_have_weights() -> None:
+    scores, target = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[0, 1, 0]])
+    weight = torch.tensor([[3.0, 2.0, 1.0]])
+    assert dl.direct_loss(scores, target, Choose(1, loss="hamming"), weight=weight).item() == pytest.approx(5 / 6)
+    assert dl.direct_loss(scores, target.float(), Choose(1), weight=weight).item() == 2
+    with pytest.raises(dl.DirectLossError, match="put the weights into your loss"):
+        dl.direct_loss(scores, target, Choose(1, loss=lambda t: (-t, 1.0)), weight=weight)
+
+
+def test_the_least_costs_are_solved_for_once() -> None:
+    calls = []
+
+    class Counting(Choose):
+        def solve(self, scores: Tensor) -> Tensor:
+            calls.append(len(scores))
+            return super().solve(scores)
+
+    task, costs = Counting(1), torch.rand(4, 5)
+    first = task.loss(task.predict(torch.rand(4, 5)), costs)
+    assert calls == [4, 4]
+    task.loss(task.predict(torch.rand(4, 5)), costs)
+    assert calls == [4, 4, 4]
+    assert (first >= 0).all()
+
+
+@pytest.mark.parametrize("unit", [0.01, 1.0, 1000.0])
+def test_noise_and_epsilon_follow_the_unit_of_the_costs(unit: float) -> None:
+    """The gradient of a regret in cents is that of one in euros."""
+    predicted, true = torch.randn(40, 8), torch.randn(40, 8)
+
+    def slope(scale: float) -> Tensor:
+        scores = (scale * predicted).requires_grad_()
+        source = torch.Generator().manual_seed(0)
+        dl.direct_loss(scores, scale * true, Choose(3), generator=source).backward()
+        assert scores.grad is not None
+        return scores.grad
+
+    assert slope(1.0).any()
+    torch.testing.assert_close(slope(unit), slope(1.0), rtol=1e-3, atol=1e-5)
+
+
+def test_a_perfect_prediction_is_left_alone() -> None:
+    values = torch.randn(200, 8, generator=torch.Generator().manual_seed(3))
+    scores = values.clone().requires_grad_()
+    dl.direct_loss(scores, values, Choose(3), noise=0).backward()
+    assert not scores.grad.any()  # type: ignore[union-attr]
+
+
+def test_the_warm_up_is_the_squared_error_of_the_costs() -> None:
+    predicted, true = torch.randn(4, 3, 3, requires_grad=True), torch.randn(4, 3, 3)
+    dl.DirectLoss(Matching())(-predicted, true).backward()
+    (wanted,) = torch.autograd.grad(torch.nn.functional.mse_loss(predicted, true), predicted)
+    torch.testing.assert_close(predicted.grad, wanted)
+
+
+def test_the_warm_up_of_marks_is_a_hinge() -> None:
+    scores, target = torch.randn(4, 6, requires_grad=True), Choose(2).predict(torch.randn(4, 6))
+    task = Choose(2, loss="hamming")
+    dl.DirectLoss(task)(scores, target).backward()
+    # The costs of the parts, plus or minus a sixth, deviate by a third of what the marks do.
+    margin = 0.1 * scores.detach().std(-1, correction=0) / (target.std(-1, correction=0) / 3)
+    hinge = dl.hinge_loss(scores, target, task, epsilon=margin)
+    torch.testing.assert_close(scores.grad, torch.autograd.grad(hinge, scores)[0])
+
+
+def test_a_linear_model_learns_with_all_settings_left_alone() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, mix = torch.randn(600, 4, generator=generator), torch.rand(15, 4, generator=generator)
+    costs = (x @ mix.T / 2 + 3) ** 4 / 100
+    task, regrets = Tour(6), {}
+    for method in ("direct", "squared error"):
+        torch.manual_seed(1)
+        model = torch.nn.Linear(4, 15)
+        optimizer = torch.optim.Adam(model.parameters(), 0.03)
+        loss_fn = dl.DirectLoss(task, warm_up=10_000 if method == "squared error" else "auto")
+        for step in range(600):
+            rows = torch.arange(32) + 32 * (step % 12)
+            optimizer.zero_grad()
+            loss_fn(-model(x[rows]), costs[rows]).backward()
+            optimizer.step()
+        chosen = task.predict(-model(x[400:]))
+        regrets[method] = float(dl.metrics.normalised_regret(chosen, task.truth(costs[400:]), costs[400:]))
+    assert regrets["direct"] < regrets["squared error"]
+
+
+WRONG: list[tuple[Callable[[], object], str]] = [
+    (lambda: Knapsack([1, -1], 3), "weights must be finite and not negative, but it is -1.0 somewhere"),
+    (lambda: Knapsack([1, 1], float("nan")), "capacity must be finite and not negative, but it is nan"),
+    (lambda: Knapsack([[[1]]], 3), "weights must have shape (items,) or (budgets, items)"),
+    (lambda: Knapsack([1, 2], [3, 3]), "capacity must hold one number for each of the 1 budgets"),
+    (lambda: Knapsack("heavy", 3), "weights must hold numbers, but it is a str"),
+    (lambda: Choose(0), "k must be a whole number of at least 1"),
+    (lambda: SpanningTree([(0, 1), (2, 3)]), "edges must join all 4 nodes"),
+    (lambda: SpanningTree([(0, 5)], 3), "edges must hold node numbers from 0 to 2"),
+    (lambda: Tour(2), "num_nodes must be a whole number of at least 3"),
+    (lambda: IntegerProgram([1, 2]), "matrix must have shape (constraints, parts)"),
+    (lambda: IntegerProgram([[1, 2]], upper=[1, 2]), "upper must be a number or one for each of 1"),
+    (lambda: Tour(4, loss="off-path"), "loss must be one of"),
+]
+
+
+@pytest.mark.parametrize(("build", "message"), WRONG)
+def test_wrong_settings(build: Callable[[], object], message: str) -> None:
+    with pytest.raises(dl.DirectLossError) as caught:
+        build()
+    assert message in str(caught.value)
+
+
+NAN = torch.tensor([[float("nan"), 1.0, 2.0]])
+WRONG_CALLS: list[tuple[Any, Tensor, Tensor, str]] = [
+    (
+        Knapsack([1, 2], 2),
+        torch.ones(1, 3),
+        torch.ones(1, 3),
+        "scores must have shape (..., 2), one score for each item",
+    ),
+    (Knapsack([1, 2, 3], 2, loss="hamming"), torch.ones(1, 3), torch.ones(1, 3), "fit into the capacity 2"),
+    (Choose(2, loss="hamming"), torch.ones(1, 3), torch.tensor([[1, 0, 0]]), "target must mark 2 items, but it is 1"),
+    (Choose(4), torch.ones(1, 3), torch.ones(1, 3), "scores must have at least the 4 items"),
+    (Choose(2), torch.ones(1, 3), NAN, "target must be finite"),
+    (Choose(2), NAN, torch.ones(1, 3), "scores must be finite"),
+    (SpanningTree([(0, 1), (1, 2), (0, 2)], loss="missed"), torch.ones(1, 3), torch.ones(1, 3), "a spanning tree of 2"),
+    (SpanningTree([(0, 1), (1, 2)]), torch.ones(1, 3), torch.ones(1, 3), "one score for each edge"),
+    (Tour(4, loss="missed"), torch.ones(1, 6), torch.tensor([[1, 1, 0, 1, 0, 0]]), "must mark a round trip over 4"),
+    (Tour(4), torch.ones(1, 3), torch.ones(1, 3), "one score for each pair of 4 nodes"),
+    (Matching(), torch.ones(1, 3, 2), torch.ones(1, 3, 2), "must have at least as many columns as rows"),
+    (Matching(loss="missed"), torch.ones(1, 2, 2), torch.tensor([[[1, 0], [1, 0]]]), "a column of its own"),
+    (IntegerProgram([[1, 1]], upper=1), torch.ones(1, 3), torch.ones(1, 3), "one score for each part"),
+]
+
+
+@pytest.mark.parametrize(("task", "scores", "target", "message"), WRONG_CALLS)
+def test_wrong_calls(task: Any, scores: Tensor, target: Tensor, message: str) -> None:
+    with pytest.raises(dl.DirectLossError) as caught:
+        dl.direct_loss(scores, target, task)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("task", [Tour(3), Knapsack([[1.5, 1, 1]], [2]), SpanningTree([(0, 1), (1, 2), (0, 2)])])
+def test_unchecked_nan_does_not_hang(task: Any) -> None:
+    with pytest.raises(dl.DirectLossError, match="scores must be finite, but it is not, in problem 0"):
+        dl.direct_loss(NAN, torch.ones(1, 3), task, check_values=False)
+
+
+def test_normalised_regret_refuses_other_shapes() -> None:
+    with pytest.raises(dl.DirectLossError, match="best must have the shape of costs"):
+        dl.metrics.normalised_regret(torch.ones(2, 3), torch.ones(3), torch.ones(2, 3))
