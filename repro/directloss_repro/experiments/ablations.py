@@ -83,6 +83,7 @@ _SMALL = _shrunk(
     points=8_000,
     width=8,
     one_cycle=False,
+    bfloat16=False,
     validation=1_000,
     epochs=12,
     drops=(8, 10),

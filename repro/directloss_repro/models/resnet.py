@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -38,15 +39,17 @@ class ResNet20(nn.Module):
     """Images ``(n, channels, h, w)`` to scores ``(n, classes)``.
 
     ``width`` is the number of channels of the first stage, 16 in the paper; the other stages have twice and four times
-    as many.
+    as many. With ``bfloat16`` the layers compute in that type and the weights stay in float32: half the time on
+    processors that know it.
 
     Example:
         >>> sum(weight.numel() for weight in ResNet20(3, 10).parameters())
         269722
     """
 
-    def __init__(self, channels: int, classes: int, width: int = 16) -> None:
+    def __init__(self, channels: int, classes: int, width: int = 16, *, bfloat16: bool = False) -> None:
         super().__init__()
+        self.bfloat16 = bfloat16
         self.first = nn.Conv2d(channels, width, 3, 1, 1, bias=False)
         self.norm = nn.BatchNorm2d(width)
         widths = [width] * (BLOCKS + 1) + [2 * width] * BLOCKS + [4 * width] * BLOCKS
@@ -58,6 +61,9 @@ class ResNet20(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """One score for each class."""
-        y = self.blocks(F.relu(self.norm(self.first(x))))
-        scores: Tensor = self.last(y.mean((-1, -2)))
-        return scores
+        # Channels last is the layout that convolutions on a CPU are fastest in.
+        x = x.contiguous(memory_format=torch.channels_last)
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.bfloat16):
+            y = self.blocks(F.relu(self.norm(self.first(x))))
+            scores: Tensor = self.last(y.mean((-1, -2)))
+        return scores.float()
