@@ -47,7 +47,6 @@ LABELS = (0, 1, IGNORE)
 WAYS = ("auto", "compiled", "dense", "host", "tensor")
 GRAIN = 1 << 14
 """As many items as take half a millisecond, for which a thread is worth starting."""
-NOT_ASKED = np.zeros((0, 1), dtype=np.int64)
 _chosen: ContextVar[str] = ContextVar("backend", default="auto")
 
 
@@ -216,55 +215,80 @@ def _solve_compiled(
     # Imported here because numba takes longer to import than all the rest; only the first ranking pays for it.
     from directloss.kernels import compiled
 
-    wide = scores.dtype == torch.float64
-    if not wide:
+    if scores.dtype != torch.float64:
         scores = scores.float()
     # Reshaping is left to numpy from here on: it costs a fraction of what it costs on tensors.
     values = scores.contiguous().numpy()
     shape, n = values.shape, values.shape[-1]
-    once = target
-    while once.dim() > 1 and once.stride(0) == 0:  # the same labels for all draws of noise: read them once
-        once = once[0]
-    labels = np.empty(once.shape, dtype=np.int8)
-    strange = compiled.read_labels(_countable(once).numpy().reshape(-1), labels.reshape(-1), padding) >= 0
-    if strange and check_values:
-        check_labels(target, LABELS if padding else LABELS[:2], BINARY)
+    labels = _labels(target, padding)
+    if labels is None:
+        if check_values:
+            check_labels(target, LABELS if padding else LABELS[:2], BINARY)
+        labels = torch.where((target == 0) | (target == 1), target, IGNORE).to(torch.int8).numpy()
     # One for each problem is repeated over leading dimensions, as in broadcasting.
     steps = epsilon.double().reshape(-1).numpy() if isinstance(epsilon, Tensor) else np.array([float(epsilon)])
-    loss = np.empty(shape[:-1], dtype=values.dtype)
-    counts = np.empty((*shape[:-1], 2), dtype=np.int64)
-    grad = np.empty(shape if gradient else (0, n), dtype=values.dtype)
-    above_w = np.zeros(shape, dtype=np.int64) if above == "predicted" else NOT_ASKED
-    above_d = np.zeros(shape, dtype=np.int64) if above == "augmented" else NOT_ASKED
-    problems = loss.size
-    augments = gradient or above == "augmented"
-    missing = _in_threads(problems, problems * n, partial(
-        compiled.solver(wide, n, bool(augments or above), augments and not weights.monotone(sign)),
-        values.view(np.uint64 if wide else np.uint32).reshape(-1, n),
+    loss, numbers = np.empty(shape[:-1], values.dtype), np.empty((*shape[:-1], 2), np.int64)
+    grad = np.zeros(shape, values.dtype) if gradient else None
+    counts = np.zeros(shape, np.int64) if above else None
+    rows = counts.reshape(-1, n) if counts is not None else None
+    tables = weights.tables.numpy()
+    lists = compiled.Lists(
+        values.reshape(-1, n),
         labels.reshape(-1, n),
         compiled.Weights(
-            weights.tables.numpy(), weights.base, weights.stride, weights.alpha, weights.beta, weights.first,
-            weights.cutoff, weights.max_fpr, weights.convex,
+            tables[:1], tables[1:2], _row_weights(weights.alpha, weights.beta, weights.first, tables.shape[1]),
+            tables[2], tables[3], weights.base, weights.stride, weights.max_fpr,
         ),
-        compiled.Step(steps, sign, LEAST, largest(scores.dtype)),
-        compiled.Results(
-            loss.reshape(-1), counts.reshape(-1, 2), grad.reshape(-1, n), above_w.reshape(-1, n), above_d.reshape(-1, n)
+        compiled.Search(
+            sign, weights.monotone(sign), weights.cutoff, 1 if weights.first else weights.cutoff or n,
+            weights.convex and weights.stride == 1,
         ),
-    ))  # fmt: skip
+        steps,
+        loss.reshape(-1),
+        numbers.reshape(-1, 2),
+        None if grad is None else grad.reshape(-1, n),
+        rows if above == "predicted" else None,
+        rows if above == "augmented" else None,
+    )  # fmt: skip
+    missing = _in_threads(
+        loss.size, values.size, partial(compiled.solve, lists, LEAST, largest(scores.dtype))
+    )
     if missing < 0:  # a score is not finite
         if check_values:
             check_finite(torch.where(target >= 0, scores, 0.0))
-        most = largest(scores.dtype)
-        known = torch.nan_to_num(scores, nan=most)
+        known = torch.nan_to_num(scores, nan=largest(scores.dtype))
         return _solve_compiled(known, target, weights, epsilon, sign, gradient, above, check_values, padding)
+    found = None if counts is None else torch.from_numpy(counts)
     return Rankings(
         torch.from_numpy(loss),
-        torch.from_numpy(counts),
+        torch.from_numpy(numbers),
         missing == 0,
-        torch.from_numpy(grad) if gradient else None,
-        torch.from_numpy(above_w) if above == "predicted" else None,
-        torch.from_numpy(above_d) if above == "augmented" else None,
+        None if grad is None else torch.from_numpy(grad),
+        found if above == "predicted" else None,
+        found if above == "augmented" else None,
     )
+
+
+def _labels(target: Tensor, padding: bool) -> np.ndarray[Any, np.dtype[np.int8]] | None:
+    """Labels in one byte each, or None if some are not 0 or 1 (or -1, where padding is allowed)."""
+    while target.dim() > 1 and target.stride(0) == 0:  # the same labels for all draws of noise: read them once
+        target = target[0]
+    if target.dtype == torch.bfloat16:
+        target = target.float()
+    given = target.numpy()
+    if given.dtype == np.bool_:
+        return given.astype(np.int8)
+    with np.errstate(invalid="ignore"):
+        labels = given.astype(np.int8)
+    known = (labels == given).all() and labels.min() >= (-1 if padding else 0) and labels.max() <= 1
+    return labels if known else None
+
+
+@lru_cache(maxsize=16)
+def _row_weights(alpha: float, beta: float, first: bool, size: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """u_i from i = 0, which does not exist."""
+    i = np.arange(size, dtype=np.float64)
+    return (i == 1).astype(np.float64) if first else alpha + beta * i
 
 
 def _in_threads(problems: int, items: int, solve: Callable[[int, int], int]) -> int:
@@ -281,15 +305,6 @@ def _in_threads(problems: int, items: int, solve: Callable[[int, int], int]) -> 
         others = [pool.submit(solve, *ends) for ends in pairwise(bounds[1:])]
         found = [solve(0, bounds[1]), *(other.result() for other in others)]
     return -1 if min(found) < 0 else sum(found)
-
-
-def _countable(target: Tensor) -> Tensor:
-    """Labels in one of the few types that the compiled reader is built for."""
-    if target.dtype == torch.bool:
-        return target.view(torch.int8) if target.is_contiguous() else target.to(torch.int8)
-    if target.dtype in (torch.int8, torch.int64, torch.float32):
-        return target
-    return target.to(torch.int64 if not target.is_floating_point() else torch.float32)
 
 
 def _solve_tensor(
