@@ -119,6 +119,22 @@ class Search(NamedTuple):
     """Whether ``m_i`` is convex, and a function of the rank."""
 
 
+class Step(NamedTuple):
+    """How far the augmented ranking looks, and what becomes of it in the gradient."""
+
+    epsilon: Any
+    """One dimension; repeated over the lists."""
+    sign: int
+    peak: float
+    """If not 0, epsilon is in units of ``2 z / (P N peak)``."""
+    draws: int
+    """What gradients are divided by."""
+    least: float
+    """`directloss.kernels.LEAST`."""
+    largest: float
+    """The largest gradient; what is larger is cut to it."""
+
+
 class Lists(NamedTuple):
     """What is given, of lists ``(b, n)``, and the arrays to fill: None for what is not asked for."""
 
@@ -128,8 +144,7 @@ class Lists(NamedTuple):
     """int8, ``(any, n)``: 1 relevant, 0 irrelevant, -1 padding; repeated over the lists."""
     weights: Weights
     search: Search
-    epsilon: Any
-    """One dimension; repeated over the lists."""
+    step: Step
     loss: Any
     numbers: Any
     """How many items are on each side, ``(b, 2)``."""
@@ -144,25 +159,18 @@ class Lists(NamedTuple):
         return self.gradient is not None or self.above_augmented is not None
 
 
-def solve(lists: Lists, least: float, largest: float, first: int, last: int) -> int:
+def solve(lists: Lists, first: int, last: int) -> int:
     """Fill the arrays for the lists from ``first`` to before ``last``.
 
-    Args:
-        lists: the problem.
-        least: `directloss.kernels.LEAST`.
-        largest: the largest gradient; what is larger is cut to it.
-        first, last: a part of the lists.
-
-    Returns:
-        How many of them lack relevant or irrelevant items, or -1 if a score is not finite.
+    Returns how many of them lack relevant or irrelevant items, or -1 if a score is not finite.
     """
     n = lists.scores.shape[1]
-    most = max(1, min(last - first, BLOCK // n))
-    values, factors = np.empty((most, 2, n)), np.ones((most, 3))
-    items, predicted = np.empty((most, 2, n), np.int32), np.empty((most, 2, n), np.int32)
-    augmented = np.empty((most, 2, n), np.int32) if lists.augments else predicted
-    for start in range(first, last, most):
-        some = slice(start, min(start + most, last))
+    together = max(1, min(last - first, BLOCK // n))
+    values, factors = np.empty((together, 2, n)), np.ones((together, 3))
+    items, predicted = np.empty((together, 2, n), np.int32), np.empty((together, 2, n), np.int32)
+    augmented = np.empty((together, 2, n), np.int32) if lists.augments else predicted
+    for start in range(first, last, together):
+        some = slice(start, min(start + together, last))
         numbers = lists.numbers[some]
         places, sizes = _ordered(lists, some)
         if places is None:
@@ -171,7 +179,7 @@ def solve(lists: Lists, least: float, largest: float, first: int, last: int) -> 
         if split(lists.scores[some], scaled, places, sizes, values, items, predicted, numbers):
             spread_ties(values, predicted, numbers)
         weights = weights_of(lists.weights, numbers, n)
-        judge(predicted, numbers, weights, lists.epsilon, start, lists.search.sign, least, factors, lists.loss)
+        judge(predicted, numbers, weights, lists.step, start, factors, lists.loss)
         if lists.above_predicted is not None:
             scatter(predicted, items, numbers, lists.above_predicted[some])
         if lists.augments:
@@ -179,7 +187,8 @@ def solve(lists: Lists, least: float, largest: float, first: int, last: int) -> 
         if lists.above_augmented is not None:
             scatter(augmented, items, numbers, lists.above_augmented[some])
         if lists.gradient is not None:
-            slopes(predicted, augmented, items, numbers, factors, largest, lists.gradient[some])
+            step = lists.step
+            slopes(predicted, augmented, items, numbers, factors, step.draws, step.largest, lists.gradient[some])
     return int(np.count_nonzero((lists.numbers[first:last] == 0).any(1)))
 
 
@@ -377,9 +386,10 @@ def spread_ties(values, predicted, numbers):
 
 
 @kernel
-def judge(predicted, numbers, weights, epsilon, first, sign, least, factors, loss):
-    """``best - 1/z sum_i m_i(n_i)``, 0 where nothing is relevant; and the width and the unit of each list."""
+def judge(predicted, numbers, weights, step, first, factors, loss):
+    """``best - 1/z sum_i m_i(n_i)``, 0 where nothing is relevant; and the factors of each list."""
     worth, _, u, zs, best, base, stride, max_fpr = weights
+    epsilons, sign, peak, _, least, _ = step
     for row in range(len(numbers)):
         P, N, mine = numbers[row, RELEVANT], numbers[row, IRRELEVANT], row % len(worth)
         z, total = zs[P], 0.0
@@ -388,8 +398,11 @@ def judge(predicted, numbers, weights, epsilon, first, sign, least, factors, los
         for i in range(P):
             total += u[i + 1] * worth[mine, base + stride * (i + 1) + predicted[row, RELEVANT, i]]
         loss[first + row] = best[P] - total / z if P > 0 else 0.0
-        scale, step = factors[row, SCALE], epsilon[(first + row) % len(epsilon)]
-        width, size = (scale * step) * (P * N / (2.0 * z)) if scale > 0 else 1.0, step * (P * N)
+        epsilon, pairs = epsilons[(first + row) % len(epsilons)], P * N
+        if peak > 0:
+            epsilon *= 2.0 * z / ((pairs if pairs > 0 else 1) * peak)
+        scale, size = factors[row, SCALE], epsilon * pairs
+        width = (scale * epsilon) * (pairs / (2.0 * z)) if scale > 0 else 1.0
         factors[row, WIDTH] = least if width < least else 1 / least if width > 1 / least else width
         factors[row, UNIT] = -2.0 * sign / (size if size > least else least)
 
@@ -566,14 +579,14 @@ def choose_in_order(
 
 
 @kernel
-def slopes(predicted, augmented, items, numbers, factors, largest, gradient):
-    """``sign / epsilon * (dF(y_direct) - dF(y_w))``; what is not finite in the type of the scores is cut."""
+def slopes(predicted, augmented, items, numbers, factors, draws, largest, gradient):
+    """``sign / epsilon * (dF(y_direct) - dF(y_w)) / draws``; what is not finite in the type of the scores is cut."""
     for row in range(len(numbers)):
         for side in range(2):
             for k in range(numbers[row, side]):
                 slope = factors[row, UNIT] * (augmented[row, side, k] - predicted[row, side, k]) + 0.0  # and not -0.0
                 slope = largest if slope > largest else -largest if slope < -largest else slope
-                gradient[row, items[row, side, k]] = slope
+                gradient[row, items[row, side, k]] = slope / draws
 
 
 @kernel
