@@ -229,7 +229,7 @@ def _solve_compiled(scores: Tensor, target: Tensor, asked: Asked) -> Rankings:
     if labels is None:
         if asked.check_values:
             check_labels(target, asked.labels, BINARY)
-        labels = torch.where((target == 0) | (target == 1), target, IGNORE).to(torch.int8).numpy()
+        labels = binary_labels(target)
     own = asked.gradient and asked.noisy is None
     lists, missing = _filled(scores, labels, asked, asked.signs[0], own, asked.above)
     if missing < 0:  # a score is not finite
@@ -303,6 +303,14 @@ def _filled(
         np.zeros(values.shape, np.int64) if above == "augmented" else None,
     )  # fmt: skip
     return lists, _in_threads(len(values), values.size, partial(compiled.solve, lists))
+
+
+def binary_labels(target: Tensor) -> np.ndarray[Any, np.dtype[np.int8]]:
+    """Labels 0 and 1 in one byte each; all others are padding."""
+    labels = _labels(target, padding=True)
+    if labels is None:
+        return torch.where((target == 0) | (target == 1), target, IGNORE).to(torch.int8).numpy()
+    return labels
 
 
 def _labels(target: Tensor, padding: bool) -> np.ndarray[Any, np.dtype[np.int8]] | None:

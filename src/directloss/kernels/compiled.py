@@ -172,7 +172,7 @@ def solve(lists: Lists, first: int, last: int) -> int:
     for start in range(first, last, together):
         some = slice(start, min(start + together, last))
         numbers = lists.numbers[some]
-        places, sizes = _ordered(lists, some)
+        places, sizes = _ordered(lists.scores[some], lists.labels, start)
         if places is None:
             return -1
         scaled = _scaled(lists, some, factors)
@@ -221,24 +221,33 @@ def _choose(
 # ---------------------------------------------------------------------------------------------- sorting
 
 
-def _ordered(lists: Lists, some: slice) -> tuple[Any, Any]:
-    """The places of the real items of some lists, by descending scores, and how many there are; None if a score is not
-    finite.
+def order_by_side(scores: Any, labels: Any) -> tuple[Any, Any, Any]:
+    """Descending finite scores ``(r, 2, n)`` of each side in float64, their items, and how many there are ``(r, 2)``."""
+    r, n = scores.shape
+    places, sizes = _ordered(scores, labels, 0)
+    values, numbers = np.empty((r, 2, n)), np.empty((r, 2), np.int64)
+    items, above = np.empty((r, 2, n), np.int32), np.empty((r, 2, n), np.int32)
+    split(scores, scores, places, sizes, values, items, above, numbers)
+    return values, items, numbers
+
+
+def _ordered(scores: Any, labels: Any, first: int) -> tuple[Any, Any]:
+    """The places of the real items of some lists, the first of which has number ``first``, by descending scores, and
+    how many there are; None if a score is not finite.
     """
-    scores = lists.scores[some]
     n = scores.shape[1]
     wide = scores.dtype == np.float64
     rounded = _rounded(scores) if wide else scores
     places, sizes = np.empty(scores.shape, np.int32), np.empty(len(scores), np.int64)
     counts = np.empty((4, 256) if n <= SHORT else (3, 2048), np.int32)
     words = np.empty((2, n), np.int64)
-    if not order(rounded.view(np.int32), lists.labels, some.start, places, sizes, words, counts):
+    if not order(rounded.view(np.int32), labels, first, places, sizes, words, counts):
         return None, None
     if wide and not refine(scores, places, sizes, MOVES):
         for row in range(len(scores)):
-            labels = lists.labels[(some.start + row) % len(lists.labels)]
-            item = np.argsort(np.where(labels >= 0, -scores[row], np.inf), kind="stable")[: sizes[row]]
-            places[row, : sizes[row]] = item << 1 | 1 - labels[item]
+            mine = labels[(first + row) % len(labels)]
+            item = np.argsort(np.where(mine >= 0, -scores[row], np.inf), kind="stable")[: sizes[row]]
+            places[row, : sizes[row]] = item << 1 | 1 - mine[item]
     return places, sizes
 
 
