@@ -42,8 +42,8 @@ class Solved(NamedTuple):
     loss: Tensor
     """Task loss L(y, y_w) of each problem, shape ``b``."""
     gradient: Tensor | None
-    """``sign / epsilon * (dF(y_direct) - dF(y_w))`` in the shape of the scores, float32 or better; a mean over signs and
-    draws."""
+    """``sign / epsilon * (dF(y_direct) - dF(y_w))``, a mean over signs and draws, in the shape of the scores; float32 or
+    better."""
     counted: Tensor | None = None
     """As `Task.counted`."""
 
@@ -159,8 +159,9 @@ class Task(ABC):
         return None
 
     def dense(self, scores: Tensor, target: Tensor, how: Solve) -> Solved | None:
-        """As `fused`, in few operations and without a synchronisation; values are not checked. Where the gradient is asked
-        for there are draws.
+        """As `fused`, in few operations and without a synchronisation; values are not checked.
+
+        Where the gradient is asked for there are draws, if only the scores themselves.
         """
         return None
 

@@ -79,9 +79,7 @@ class Layout(NamedTuple):
             place[members] = np.arange(len(members))
             found.append(place[items])
         up, down = found
-        lists = [
-            np.searchsorted(bounds, at, side="right") - 1 for bounds, at in ((self.ups, up), (self.downs, down))
-        ]
+        lists = [np.searchsorted(bounds, at, side="right") - 1 for bounds, at in ((self.ups, up), (self.downs, down))]
         return np.where(up >= 0, lists[0], lists[1]).clip(min=0), up, down
 
 
@@ -90,8 +88,8 @@ def layout(pairs: Comparisons) -> Layout | None:
     if type(pairs) is Pairs:
         lists, p, n = pairs.shape
         steps = np.arange(lists + 1)
-        members = (part.flatten().numpy() for part in (pairs.relevant, pairs.irrelevant))
-        return Layout(*members, p * steps, n * steps, p * n * steps)
+        up, down = (part.flatten().numpy() for part in (pairs.relevant, pairs.irrelevant))
+        return Layout(up, down, p * steps, n * steps, p * n * steps)
     if type(pairs) is Ragged:
         sizes = torch.cat([pairs.sizes, pairs.sizes.prod(-1, keepdim=True)], -1)
         ups, downs, starts = torch.nn.functional.pad(sizes.cumsum(0), (0, 0, 1, 0)).T.contiguous()

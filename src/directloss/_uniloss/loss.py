@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from directloss import kernels
 from directloss._checks import (
     check_choice,
     check_count,
@@ -24,7 +25,6 @@ from directloss._checks import (
     fail,
     warn_once,
 )
-from directloss import kernels
 from directloss._gradient import deferred, first_only, keep, refuse_second_of, through_operator, with_value
 from directloss._loss import LossModule, are_tensors, named_places, names_first
 from directloss._problem import UNRANKED, Dim, arrange, blank, reduce, result_type, weigh

@@ -242,7 +242,9 @@ def _solve_compiled(scores: Tensor, target: Tensor, asked: Asked) -> Rankings:
         slope = found[0] if len(found) == 1 else found[0] / 2 + found[1] / 2
     elif asked.noisy is not None:
         found = [_gradient(asked.noisy, labels, asked, sign) for sign in asked.signs]
-        slope = np.add.reduce((found[0] if len(found) == 1 else found[0] / 2 + found[1] / 2).reshape(-1, scores.numel()))
+        slope = np.add.reduce(
+            (found[0] if len(found) == 1 else found[0] / 2 + found[1] / 2).reshape(-1, scores.numel())
+        )
     shape = scores.shape
     predicted, augmented = (
         None if part is None else torch.from_numpy(part).reshape(shape)
@@ -293,8 +295,8 @@ def _filled(
             weights.convex and weights.stride == 1,
         ),
         compiled.Step(
-            steps, sign, weights.peak if asked.automatic else 0.0, 1 if asked.noisy is None else len(asked.noisy), LEAST,
-            largest(torch.float64 if values.dtype == np.float64 else torch.float32),
+            steps, sign, weights.peak if asked.automatic else 0.0, 1 if asked.noisy is None else len(asked.noisy),
+            LEAST, float(np.finfo(values.dtype).max),
         ),
         np.empty(len(values), values.dtype),
         np.empty((len(values), 2), np.int64),

@@ -22,7 +22,6 @@ and 1 if it is not; its place is ``item << 1 | side``.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -222,7 +221,7 @@ def _choose(
 
 
 def order_by_side(scores: Any, labels: Any) -> tuple[Any, Any, Any]:
-    """Descending finite scores ``(r, 2, n)`` of each side in float64, their items, and how many there are ``(r, 2)``."""
+    """Finite scores of each side, descending, ``(r, 2, n)`` in float64; their items; how many there are, ``(r, 2)``."""
     r, n = scores.shape
     places, sizes = _ordered(scores, labels, 0)
     values, numbers = np.empty((r, 2, n)), np.empty((r, 2), np.int64)
@@ -293,8 +292,8 @@ def order(bits, labels, first, places, sizes, words, counts):
                     return False
                 if key < 0:  # of negative numbers those with the smaller bits are the larger ones
                     key ^= 0x7FFFFFFF
-                    if key == -1:  # -0.0 equals 0.0
-                        key = 0
+                    if key == -1:  # -0.0, which equals 0.0
+                        key += 1
                 key = 0x7FFFFFFF - key
                 word = key << 32 | item << 1 | 1 - label
                 words[0, size] = word
@@ -426,7 +425,12 @@ def lower_each(values, predicted, numbers, factors, drop, u, stride, above):
     Each item starts at the bound next to its predicted place and moves up, past one relevant item at a time.
     """
     for row in range(len(numbers)):
-        a, b, p_w, p = values[row, RELEVANT], values[row, IRRELEVANT], predicted[row, IRRELEVANT], above[row, IRRELEVANT]
+        a, b, p_w, p = (
+            values[row, RELEVANT],
+            values[row, IRRELEVANT],
+            predicted[row, IRRELEVANT],
+            above[row, IRRELEVANT],
+        )
         N, width, mine = numbers[row, IRRELEVANT], factors[row, WIDTH], row % len(drop)
         step = 1
         while 2 * step <= N:
@@ -452,7 +456,12 @@ def lower_each(values, predicted, numbers, factors, drop, u, stride, above):
 def raise_each(values, predicted, numbers, factors, above):
     """As `lower_each` for sign -1, where all exchanges gain the same: each irrelevant item moves down."""
     for row in range(len(numbers)):
-        a, b, p_w, p = values[row, RELEVANT], values[row, IRRELEVANT], predicted[row, IRRELEVANT], above[row, IRRELEVANT]
+        a, b, p_w, p = (
+            values[row, RELEVANT],
+            values[row, IRRELEVANT],
+            predicted[row, IRRELEVANT],
+            above[row, IRRELEVANT],
+        )
         N, width = numbers[row, IRRELEVANT], factors[row, WIDTH]
         step = 1
         while 2 * step <= N:

@@ -163,7 +163,7 @@ def relax(a, b, ups, downs, starts, good, moves, moved, random_a, random_b, rule
         one_lost[0] = 1
         values[k] = (lists - 1 + _value(one_lost, downs[t + 1] - downs[t], rule, counts)) / lists
     for m in range(len(moves)):
-        t, i, j = moves[m]
+        t = moves[m, 0]
         lost_now = scratch[: ups[t + 1] - ups[t]]
         for place in range(len(lost_now)):  # which compiles faster than a slice
             lost_now[place] = lost[ups[t] + place]

@@ -16,7 +16,6 @@ from directloss.tasks import _lines
 from directloss.tasks._flips import best_flips, decide
 from directloss.tasks._likelihood import binary_cross_entropy
 
-
 LINES = ("predicted", "false positives")
 
 

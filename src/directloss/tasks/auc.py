@@ -87,7 +87,9 @@ class WeightedAUC(AUC):
     def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:
         self.check(scores, target, how.check_values)
         items = weighted.weigh(scores, target, self.weight)
-        losses = weighted.pair_loss(items, weighted.predicted_above(items)).to(torch.promote_types(scores.dtype, torch.float32))
+        losses = weighted.pair_loss(items, weighted.predicted_above(items)).to(
+            torch.promote_types(scores.dtype, torch.float32)
+        )
         slope = None
         if how.gradient:
             step = how.epsilon * self.unit_epsilon(scores, target) if how.automatic else how.epsilon
@@ -99,7 +101,9 @@ class WeightedAUC(AUC):
         steps = torch.as_tensor(epsilon, dtype=torch.float64, device=scores.device)
         direct = weighted.augmented_above(items, steps, sign)
         change = weighted.slope_between(items, direct, weighted.predicted_above(items)) + 0.0  # and not -0.0
-        return bounded(sign / steps[..., None].clamp(min=LEAST) * change, torch.promote_types(scores.dtype, torch.float32))
+        return bounded(
+            sign / steps[..., None].clamp(min=LEAST) * change, torch.promote_types(scores.dtype, torch.float32)
+        )
 
     def __repr__(self) -> str:
         return "AUC() with weights of items"
