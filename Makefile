@@ -32,6 +32,8 @@ types: $(READY) ## Check types
 
 bench: $(READY) ## Measure speed against sorting and cross-entropy
 	$(BIN)/python -m benchmarks.speed
+	$(BIN)/python -m benchmarks.first_call
+	$(BIN)/python -m benchmarks.uniloss_speed
 	$(BIN)/python -m benchmarks.counting
 
 docs: $(READY) ## Build the documentation into site/

@@ -1,4 +1,7 @@
-"""How times are taken: one thread, the minimum of several repeats, each long enough for the clock."""
+"""How times are taken: one thread, the minimum of several repeats, each long enough for the clock.
+
+Times are CPU times, which other programs on the machine disturb less than the clock on the wall.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,15 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 def seconds(run: Callable[[], object], repeats: int = 25, at_least: float = 0.01) -> float:
     """The shortest time of one call. The first call, which may compile, is not counted."""
     run()
-    start = time.perf_counter()
+    start = time.process_time()
     run()
-    calls = max(1, int(at_least / max(time.perf_counter() - start, 1e-7)))
+    calls = max(1, int(at_least / max(time.process_time() - start, 1e-7)))
     best = float("inf")
     for _ in range(repeats):
-        start = time.perf_counter()
+        start = time.process_time()
         for _ in range(calls):
             run()
-        best = min(best, (time.perf_counter() - start) / calls)
+        best = min(best, (time.process_time() - start) / calls)
     return best
 
 

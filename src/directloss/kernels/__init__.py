@@ -328,8 +328,9 @@ def _labels(target: Tensor, padding: bool) -> np.ndarray[Any, np.dtype[np.int8]]
     else:
         labels = given.astype(np.int8)
     # As unsigned numbers -1 is the largest of all, so that one look at the maximum is enough.
-    top = (labels + np.int8(1)).view(np.uint8).max() - 1 if padding else labels.view(np.uint8).max()
-    return labels if top <= 1 and (labels == given).all() else None
+    shift = 1 if padding else 0
+    top = int((labels + np.int8(shift)).view(np.uint8).max())
+    return labels if top <= 1 + shift and (labels == given).all() else None
 
 
 @lru_cache(maxsize=16)
