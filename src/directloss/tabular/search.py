@@ -24,7 +24,7 @@ import optuna
 import torch
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 from optuna.storages import BaseStorage, JournalStorage, get_storage
-from optuna.storages.journal import JournalFileBackend
+from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.trial import FrozenTrial, Trial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -44,6 +44,10 @@ FIRST = {"hidden": "64", "learning_rate": 0.01, "weight_decay": 0.01}
 FREE = 3
 """So many trials run to their end before others are compared with them."""
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
+OWNER = "fit"
+"""Under this name a trial says which fit it belongs to."""
+STALE = 10
+"""Seconds after which the lock of a journal is that of a dead process: it is held for one line."""
 EPOCHS, LARGE, BATCH, STEPS = 200, 20_000, 2_048, 1_000
 """More training rows than ``LARGE`` are trained in batches of ``BATCH``, for about ``STEPS`` steps."""
 
@@ -140,7 +144,23 @@ def plain_errors(address: str) -> Iterator[None]:
 
 def open_storage(address: str) -> BaseStorage:
     """A database of a URL, or else a journal file."""
-    return get_storage(address) if "://" in address else JournalStorage(JournalFileBackend(address))
+    if "://" in address:
+        return get_storage(address)
+    path = str(Path(address).resolve())  # the lock is a link, which would lead nowhere from another folder
+    lock = JournalFileSymlinkLock(path, STALE)
+    backend = JournalFileBackend(path, lock)
+    lock.acquire()
+    try:
+        cut_torn_line(Path(path))
+    finally:
+        lock.release()
+    return JournalStorage(backend)
+
+
+def cut_torn_line(path: Path) -> None:
+    """Take away a last line without an end, which a kill or a full disk left: the next one would be glued to it."""
+    with path.open("rb+") as file:
+        file.truncate(file.read().rfind(b"\n") + 1)
 
 
 def _pruner() -> optuna.pruners.BasePruner:
@@ -148,11 +168,14 @@ def _pruner() -> optuna.pruners.BasePruner:
 
 
 class Search:
-    """The studies of one fit, one for each loss."""
+    """The studies of one fit, one for each loss.
 
-    def __init__(self, problem: Problem, name: str, address: str) -> None:
+    ``owner`` stays the same when the fit goes on after a kill; every other fit that shares the storage has another.
+    """
+
+    def __init__(self, problem: Problem, name: str, address: str, owner: str = "") -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        self.problem, self.name, self.address = problem, name, address
+        self.problem, self.name, self.address, self.owner = problem, name, address, owner
         if "://" not in address:
             Path(address).parent.mkdir(parents=True, exist_ok=True)
         with plain_errors(address):
@@ -160,18 +183,26 @@ class Search:
             self.studies = {loss: self._study(storage, loss) for loss in problem.losses}
             for study in self.studies.values():
                 check_digests(study, address)
+                self._give_up_killed(study)
 
     def _study(self, storage: BaseStorage, loss: str) -> optuna.Study:
-        study = optuna.create_study(
+        return optuna.create_study(
             study_name=f"{self.name} {loss}",
             storage=storage,
             direction="maximize",
             pruner=_pruner(),
             load_if_exists=True,
         )
-        if not study.get_trials(deepcopy=False):
-            study.enqueue_trial(FIRST)
-        return study
+
+    def _give_up_killed(self, study: optuna.Study) -> None:
+        """What was under way in this fit when it was killed is tried again from its beginning."""
+        for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            if trial.user_attrs.get(OWNER) == self.owner:
+                study.tell(trial.number, state=TrialState.FAIL)
+
+    def _begun(self, loss: str) -> int:
+        """How many trials have ended or are under way, here or elsewhere."""
+        return len(self.studies[loss].get_trials(deepcopy=False, states=(*FINISHED, TrialState.RUNNING)))
 
     def finished(self, loss: str) -> list[FrozenTrial]:
         """The trials that have ended, stopped ones included."""
@@ -215,11 +246,18 @@ class Search:
         return None if late or (budget.trials is not None and counts[loss] >= budget.trials) else loss
 
     def _ask(self, loss: str) -> Trial:
-        # Seeded by what is known, so that a search which is interrupted goes on as it would have.
-        study = self.studies[loss]
-        seed = self.problem.seed * 10_007 + len(self.finished(loss))
-        study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=FREE)
-        return study.ask(SPACE)
+        # Seeded by what is known, so that a search which is interrupted goes on as it would have, and no two of those
+        # who share it try the same.
+        study, begun = self.studies[loss], self._begun(loss)
+        study.sampler = optuna.samplers.TPESampler(seed=self.problem.seed * 10_007 + begun, n_startup_trials=FREE)
+        # Through the queue, so that no trial is ever without its owner. One may be there from before a kill.
+        waiting = study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
+        if not any(trial.user_attrs.get(OWNER) == self.owner for trial in waiting):
+            study.enqueue_trial({} if begun else FIRST, {OWNER: self.owner})
+        trial = study.ask(SPACE)
+        if trial.user_attrs.get(OWNER) != self.owner:  # another fit was faster, and takes ours
+            trial.set_user_attr(OWNER, self.owner)
+        return trial
 
     def _tell(self, loss: str, trial: Trial, result: Result) -> FrozenTrial:
         study = self.studies[loss]

@@ -6,6 +6,7 @@ import hashlib
 import json
 import shlex
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -116,6 +117,8 @@ class Plan:
     sparse: bool
     config: dict[str, Any]
     """Everything that a trial depends on."""
+    owner: str
+    """The name of this fit among all that share its storage."""
 
     @property
     def name(self) -> str:
@@ -174,12 +177,23 @@ def make_plan(request: Request) -> Plan:
         **{key: getattr(request, key) for key in ("group", "test_share", "seed", "epochs")},
         **{key: sorted(getattr(request, key)) for key in ("drop", "categorical")},
     }
-    if request.resume:
-        _check_same(request.folder / RUN, config)
+    owner = _check_same(request.folder / RUN, config) if request.resume else uuid.uuid4().hex
     left_out = _left_out(table, request, target.name, names)
     notes = [*table.notes, *suspicions(table.data, kinds)]
     return Plan(
-        request, measure, target, table.data, kinds, left_out, parts, groups, baselines, notes, table.sparse, config
+        request,
+        measure,
+        target,
+        table.data,
+        kinds,
+        left_out,
+        parts,
+        groups,
+        baselines,
+        notes,
+        table.sparse,
+        config,
+        owner,
     )
 
 
@@ -201,11 +215,11 @@ def _check_folder(folder: Path, resume: bool) -> None:
         fail("--out", "must be a new or empty folder", f"{folder}, which is not empty", hint)
 
 
-def _check_same(path: Path, config: dict[str, Any]) -> None:
-    """A fit goes on with the same rows and the same questions; only the budget may change."""
+def _check_same(path: Path, config: dict[str, Any]) -> str:
+    """A fit goes on with the same rows and the same questions; only the budget may change. Returns its owner."""
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))["config"]
-        before = {key: stored[key] for key in config}
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        before, owner = {key: stored["config"][key] for key in config}, str(stored["owner"])
     except (ValueError, LookupError, TypeError) as error:
         hint = "Choose another --out to fit anew."
         fail(str(path), "must describe a fit of this version", f"another file or damaged ({error!r:.60})", hint)
@@ -215,6 +229,7 @@ def _check_same(path: Path, config: dict[str, Any]) -> None:
             told = "another table" if key == "sha256" else json.dumps(value)
             had = "began with" if key == "sha256" else f"has, {json.dumps(before[key])}"
             fail(name, f"must be what the fit in {path.parent} {had}", told, "Choose another --out for another fit.")
+    return owner
 
 
 def introduce(plan: Plan, say: Say) -> None:
@@ -248,7 +263,7 @@ def carry_out(plan: Plan, say: Say) -> Outcome:
     encoded = {part: (encoder.encode(own), y[plan.parts[part]]) for part, own in rows.items()}
     train, held = encoded["training"], encoded["validation"]
     problem = Problem(train, held, measure.name, plan.request.seed, plan.request.epochs)
-    search = Search(problem, plan.name, plan.request.address)
+    search = Search(problem, plan.name, plan.request.address, plan.owner)
     search.run(plan.request.budget, plan.request.workers, lambda loss, trial: say(_told(search, loss, trial, measure)))
     networks = {loss: problem.train_with(loss, search.best(loss).params) for loss in problem.losses}
     # Chosen by validation rows; test rows only judge.
@@ -335,7 +350,7 @@ def _results(outcome: Outcome) -> dict[str, Any]:
 
 
 def _run_text(plan: Plan, more: dict[str, Any]) -> bytes:
-    about = {"command": plan.request.command(), "config": plan.config, "versions": versions()}
+    about = {"command": plan.request.command(), "config": plan.config, "owner": plan.owner, "versions": versions()}
     return (json.dumps(about | more, indent=2, allow_nan=False) + "\n").encode()
 
 
