@@ -162,7 +162,7 @@ def split_table(outcome: Outcome) -> Section:
         "validation": "chooses settings, epochs and thresholds",
         "test": "judges, once",
     }
-    parts = {**plan.parts, "all": np.arange(len(plan.frame))}
+    parts = {**plan.parts, "all": np.arange(plan.survey.rows)}
     rows = [
         [part, f"{len(own):,}", f"{int(y.sum()):,}", f"{y.mean():.1%}", uses.get(part, "")]
         for part, own in parts.items()
@@ -174,8 +174,8 @@ def split_table(outcome: Outcome) -> Section:
 def columns_table(outcome: Outcome) -> Section:
     """What became of each column."""
     plan, story = outcome.plan, {**outcome.encoder.story, **outcome.plan.left_out}
-    names = [str(name) for name in plan.frame.columns if name != plan.target.name]
-    rows = [[name, story[name], f"{gaps:,}" if (gaps := int(plan.frame[name].isna().sum())) else ""] for name in names]
+    columns = [column for name, column in plan.survey.columns.items() if name != plan.target.name]
+    rows = [[column.name, story[column.name], f"{column.gaps:,}" if column.gaps else ""] for column in columns]
     return Section("Columns", ("column", "what became of it", "gaps"), rows)
 
 

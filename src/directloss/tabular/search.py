@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +30,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
 from directloss._checks import DirectLossError, fail
+from directloss.integrations._rows import Table
 from directloss.integrations.sklearn import DirectLossClassifier
 from directloss.tabular.measures import Measure
 
@@ -48,10 +50,13 @@ OWNER = "fit"
 """Under this name a trial says which fit it belongs to."""
 STALE = 10
 """Seconds after which the lock of a journal is that of a dead process: it is held for one line."""
-EPOCHS, LARGE, BATCH, STEPS = 200, 20_000, 2_048, 1_000
-"""More training rows than ``LARGE`` are trained in batches of ``BATCH``, for about ``STEPS`` steps."""
+EPOCHS, LARGE, BATCH, STEPS, FEWEST = 200, 20_000, 2_048, 1_000, 4
+"""More training rows than ``LARGE`` are trained in batches of ``BATCH``, for about ``STEPS`` steps, in epochs."""
+TRIED = BATCH * STEPS // FEWEST
+"""Training rows of a trial. The network that is chosen is then trained with all of them."""
 
-Rows = tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]
+Rows = tuple[Any, npt.NDArray[np.int64]]
+"""Rows, as an array or as `StoredRows`, and their labels."""
 Setting = Mapping[str, Any]
 
 
@@ -70,10 +75,19 @@ class Problem:
         """The names of the losses that are compared: the metric's own, and cross-entropy."""
         return f"direct-{self.metric}", CROSS_ENTROPY
 
-    def estimator(self, loss: str, setting: Setting) -> DirectLossClassifier:
-        """The estimator of a setting; cross-entropy is its warm-up, and nothing else."""
-        batches = len(self.train[1]) // BATCH if len(self.train[1]) > LARGE else 0
-        epochs = self.epochs or (max(4, STEPS // batches) if batches else EPOCHS)
+    @cached_property
+    def sample(self) -> Rows:
+        """The training rows of a trial."""
+        rows, y = self.train
+        if len(y) <= TRIED:
+            return self.train
+        kept = np.sort(np.random.default_rng(self.seed).permutation(len(y))[:TRIED])
+        return (rows.part(kept) if isinstance(rows, Table) else rows[kept]), y[kept]
+
+    def estimator(self, loss: str, setting: Setting, rows: int) -> DirectLossClassifier:
+        """The estimator of a setting for so many rows; cross-entropy is its warm-up, and nothing else."""
+        batches = rows // BATCH if rows > LARGE else 0
+        epochs = self.epochs or (max(FEWEST, STEPS // batches) if batches else EPOCHS)
         return DirectLossClassifier(
             Measure(self.metric).task,
             model=HIDDEN[setting["hidden"]],
@@ -86,11 +100,12 @@ class Problem:
         )
 
     def train_with(
-        self, loss: str, setting: Setting, report: Callable[[int, float], None] | None = None
+        self, loss: str, setting: Setting, report: Callable[[int, float], None] | None = None, trial: bool = False
     ) -> DirectLossClassifier:
-        """Train with a setting; the same setting always gives the same network."""
+        """Train with a setting, or try it; the same setting always gives the same network."""
+        train = self.sample if trial else self.train
         with one_thread():
-            return self.estimator(loss, setting).fit(*self.train, eval_set=self.held, report=report)
+            return self.estimator(loss, setting, len(train[1])).fit(*train, eval_set=self.held, report=report)
 
 
 class Result(NamedTuple):
@@ -283,7 +298,7 @@ def run_trial(problem: Problem, study: optuna.Study, loss: str, trial_id: int, s
             raise optuna.TrialPruned
 
     try:
-        problem.train_with(loss, setting, report)
+        problem.train_with(loss, setting, report, trial=True)
     except optuna.TrialPruned:
         return Result(None, curve)
     except DirectLossError:  # the scores became infinite
