@@ -70,7 +70,10 @@ def test_a_search_killed_anywhere_goes_on_as_it_would_have(
     Instead of a training there is a formula: it is the course of the search that counts.
     """
 
-    def curve(_: Problem, loss: str, setting: module.Setting, report: Callable[[int, float], None]) -> None:
+    def curve(
+        _: Problem, loss: str, setting: module.Setting, report: Callable[[int, float], None], trial: bool
+    ) -> None:
+        assert trial
         for epoch in range(1, 8):
             report(
                 epoch, 1 - epoch * abs(setting["learning_rate"] - 0.03) - setting["weight_decay"] * (loss == "x-ent")
@@ -156,7 +159,7 @@ def test_large_tables_are_trained_in_batches(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(module, "BATCH", 25)
     small = Problem(problem().train, problem().held, "ap", 0)
     setting = {"hidden": "linear", "learning_rate": 0.1, "weight_decay": 0.01}
-    estimator = small.estimator("direct-ap", setting)
+    estimator = small.estimator("direct-ap", setting, 100)
     assert (estimator.batch_size, estimator.epochs) == (25, 250)
     assert (
         max(Problem(small.train, small.held, "ap", 0, 8).train_with("x-ent", setting).validation_curve_.values()) > 0.5

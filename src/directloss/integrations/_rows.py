@@ -38,7 +38,7 @@ class Rows(Protocol):
 
 @runtime_checkable
 class Table(Protocol):
-    """Rows that are not in memory: it makes those that it is asked for as an array, without missing numbers."""
+    """Rows that are not in memory: it makes those that it is asked for, without missing numbers."""
 
     @property
     def shape(self) -> tuple[int, int]: ...
@@ -46,6 +46,8 @@ class Table(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, which: Any, /) -> Array: ...
+
+    def scaled(self, which: Any, mean: Array, scale: Array, /) -> npt.NDArray[np.float32]: ...
 
     def part(self, which: Any, /) -> Any: ...
 
@@ -147,8 +149,10 @@ class LazyRows:
         return int(self.table.shape[0])
 
     def __getitem__(self, which: Any) -> Tensor:
-        rows = self.table[which.numpy() if isinstance(which, Tensor) else which]
-        return self.scaling(rows.toarray() if sparse.issparse(rows) else rows)
+        which = which.numpy() if isinstance(which, Tensor) else which
+        if isinstance(self.table, Table):
+            return torch.from_numpy(self.table.scaled(which, self.scaling.mean, self.scaling.scale))
+        return self.scaling(self.table[which].toarray())
 
 
 def learn_categories(table: Any, chosen: Any) -> ColumnTransformer | None:

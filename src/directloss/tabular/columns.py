@@ -98,9 +98,9 @@ def _read_numbers(values: npt.NDArray[np.object_]) -> Floats:
     texts = [str(value) for value in values]
     try:
         # The fast way, which fails at the first that is no number.
-        return np.asarray(compute.cast(pa.array(texts, pa.string()), pa.float64()), dtype=np.float64)
+        return np.array(compute.cast(pa.array(texts, pa.string()), pa.float64()), dtype=np.float64)
     except pa.ArrowInvalid:
-        return np.asarray(pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce"), dtype=np.float64)
+        return np.array(pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce"), dtype=np.float64)
 
 
 def dates_of(column: pd.Series[Any]) -> pd.DatetimeIndex:

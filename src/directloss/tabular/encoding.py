@@ -131,6 +131,24 @@ class Encoder:
             column.spread(own, out[:, end : (end := end + column.width)])
         return out
 
+    def scaled(
+        self, values: Sequence[npt.NDArray[Any]], mean: npt.NDArray[np.float64], scale: npt.NDArray[np.float64]
+    ) -> npt.NDArray[np.float32]:
+        """``(spread(values) - mean) / scale``: of zeros and ones, two numbers for each column are all there is."""
+        zero, one = (((number - mean) / scale).astype(np.float32) for number in (0.0, 1.0))
+        out, end = np.tile(zero, (len(values[0]), 1)), 0
+        for column, own in zip(self.columns, values, strict=True):
+            start, end = end, end + column.width
+            if isinstance(column, CategoryColumn):
+                rows = np.flatnonzero(own[:, 0] >= 0)
+                places = start + own[rows, 0]
+                out[rows, places] = one[places]
+            else:
+                block = np.zeros((len(own), column.width))
+                column.spread(own, block)
+                out[:, start:end] = (block - mean[start:end]) / scale[start:end]
+        return out
+
     @property
     def story(self) -> dict[str, str]:
         """What became of each column."""
