@@ -100,7 +100,7 @@ def test_the_first_sentence_says_who_wins(tmp_path: Path, winner: str, monkeypat
     y = plan.target.y[plan.parts["test"]]
 
     class Fake:
-        title, setting, validation = "HistGradientBoosting", {"depth": 3}, 0.5
+        title, setting, validation, sampled = "HistGradientBoosting", {"depth": 3}, 0.5, None
 
         def scores(self, encoded: np.ndarray) -> np.ndarray:
             if winner == "nobody":
@@ -128,12 +128,16 @@ def test_predict_gives_the_scores_of_fit_and_keeps_columns(finished: Finished, t
     assert f"300 rows scored by a network trained {trained}; it had the best validation AP" in result.output
     assert "A higher score speaks for 'yes'." in result.output
     table, fitted = pd.read_csv(tmp_path / "p.csv"), pd.read_csv(folder / "predictions.csv")
-    assert list(table.columns) == ["row", "id", "colour", "score"]
+    assert list(table.columns) == ["row", "id", "colour", "score", "probability"]
     assert table["id"][0] == "'=p0", "a formula is made harmless"
     new = table.set_index("row")["score"].loc[fitted["row"]]
     np.testing.assert_allclose(new, fitted[f"score {saved}"], rtol=1e-7)
     loaded = directloss.load(folder / "model.json")
     np.testing.assert_allclose(loaded.decision_function(pd.read_csv(data)), table["score"], rtol=1e-7)
+    np.testing.assert_allclose(loaded.predict_proba(pd.read_csv(data))[:, 1], table["probability"], rtol=1e-5)
+    ranked = table.sort_values("score")["probability"]
+    assert ranked.is_monotonic_increasing
+    assert 0 < ranked.min() < ranked.max() < 1
 
 
 def test_predict_overwrites_nothing_by_accident(finished: Finished, tmp_path: Path) -> None:
@@ -151,7 +155,7 @@ def test_predict_overwrites_nothing_by_accident(finished: Finished, tmp_path: Pa
     assert "--out must be a new file" in refused.output
     assert other.read_text() == "mine"
     assert call("predict", folder / "model.json", data, "--out", other, "--force").exit_code == 0
-    assert other.read_text().startswith("row,score")
+    assert other.read_text().startswith("row,score,probability")
 
 
 def test_predict_takes_other_orders_other_formats_and_no_target(

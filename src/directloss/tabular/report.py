@@ -187,11 +187,14 @@ def how(outcome: Outcome) -> list[str]:
     absent = [baseline.title for baseline in BASELINES.values() if not baseline.there]
     without = f" Not installed, so not compared: {', '.join(absent)}." if absent else ""
     drawn = "groups of test rows" if plan.groups is not None else "test rows"
+    sizes = [method.sampled for method in outcome.methods if method.sampled is not None]
+    room = f" They had a sample of {sizes[0]:,} training rows, as many as they get memory for." if sizes else ""
+    tried = " Each trial had a sample of the training rows, the network that won has all." if outcome.tried else ""
     return [
-        f"Networks: optuna tried settings on the validation rows, {trials} trials; poor ones were stopped early. "
+        f"Networks: optuna tried settings on the validation rows, {trials} trials; poor ones were stopped early.{tried} "
         f"Training on {plan.measure.title} is cross-entropy in its first half and direct loss minimization in its "
         "second. The best epoch on the validation rows is kept.",
-        f"Baselines: a few settings each, chosen on the same validation rows.{cut}{kept}{without}",
+        f"Baselines: a few settings each, chosen on the same validation rows.{room}{cut}{kept}{without}",
         f"Intervals: a paired bootstrap over the {drawn}. They do not cover the chance of the split and of the "
         "training: another --seed shows that.",
         f"It took {outcome.seconds:.0f} seconds.",

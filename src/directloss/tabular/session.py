@@ -180,6 +180,8 @@ class Method:
     test: npt.NDArray[np.float64] = field(repr=False)
     """Scores of the test rows, above 0 for yes."""
     ours: bool = False
+    sampled: int | None = None
+    """Training rows, if it had not all of them."""
 
 
 @dataclass(frozen=True)
@@ -192,6 +194,8 @@ class Outcome:
     saved: str
     comparison: Comparison
     trials: dict[str, int]
+    tried: int | None
+    """Training rows of a trial, if it had not all of them."""
     seconds: float
 
 
@@ -340,8 +344,9 @@ def _carry_out(plan: Plan, path: Path, say: Say) -> Outcome:
     encoder, encoded = _encode(plan, path, say)
     train, held = encoded["training"], encoded["validation"]
     problem = Problem(train, held, measure.name, plan.request.seed, plan.request.epochs)
-    if len(problem.sample[1]) < len(train[1]):
-        say(f"Trials use a sample of {len(problem.sample[1])} of the {len(train[1])} training rows.")
+    tried = len(problem.sample[1]) if problem.sample is not train else None
+    if tried is not None:
+        say(f"Trials use a sample of {tried} of the {len(train[1])} training rows.")
     search = Search(problem, plan.name, plan.request.address, plan.owner)
     search.run(plan.request.budget, plan.request.workers, lambda loss, trial: say(_told(search, loss, trial, measure)))
     networks = {loss: _final(problem, loss, search.best(loss).params, say) for loss in problem.losses}
@@ -368,7 +373,7 @@ def _carry_out(plan: Plan, path: Path, say: Say) -> Outcome:
     scores = {method.name: torch.from_numpy(method.test) for method in methods}
     comparison = compare(measure, scores, torch.from_numpy(encoded["test"][1]), saved, plan.request.seed, groups)
     trials = {loss: len(search.finished(loss)) for loss in problem.losses}
-    outcome = Outcome(plan, encoder, methods, saved, comparison, trials, time.monotonic() - began)
+    outcome = Outcome(plan, encoder, methods, saved, comparison, trials, tried, time.monotonic() - began)
     models[saved].save(plan.request.folder / MODEL)
     write_file(plan.request.folder / PREDICTIONS, _predictions(plan, methods))
     write_file(plan.request.folder / RUN, _run_text(plan, _results(outcome)))
@@ -402,8 +407,8 @@ def _model(plan: Plan, network: DirectLossClassifier, encoder: Encoder, loss: st
 
 
 def _method(name: str, fitted: Fitted, rows: StoredRows) -> Method:
-    sampled = "" if fitted.sampled is None else f"; trained on a sample of {fitted.sampled:,} rows"
-    return Method(name, fitted.title, described(fitted.setting) + sampled, fitted.validation, fitted.scores(rows))
+    setting, scores = described(fitted.setting), fitted.scores(rows)
+    return Method(name, fitted.title, setting, fitted.validation, scores, sampled=fitted.sampled)
 
 
 def _predictions(plan: Plan, methods: list[Method]) -> Iterator[bytes]:
@@ -430,6 +435,7 @@ def _results(outcome: Outcome) -> dict[str, Any]:
         "methods": {
             method.name: {
                 "settings": method.setting,
+                **({} if method.sampled is None else {"training_rows": method.sampled}),
                 "validation": method.validation,
                 "test": asdict(test[method.name]),
             }
