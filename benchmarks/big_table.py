@@ -117,8 +117,12 @@ def main() -> None:
     began, out = time.monotonic(), asked.folder / f"fit-{path.stem}-{asked.format}"
     words = ["fit", str(path), "--target", TARGET, "--metric", "ap", "--out", str(out), *asked.options]
     code = subprocess.run([sys.executable, "-m", "directloss", *words], check=False).returncode
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**10
-    print(f"Peak of resident memory: {peak:,.0f} MB. Time: {(time.monotonic() - began) / 60:.1f} minutes.", flush=True)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(
+        f"Peak of resident memory: {used.ru_maxrss / 2**10:,.0f} MB. Time: {(time.monotonic() - began) / 60:.1f} minutes, "
+        f"{(used.ru_utime + used.ru_stime) / 60:.1f} minutes of computing.",
+        flush=True,
+    )
     sys.exit(code)
 
 

@@ -191,7 +191,8 @@ def how(outcome: Outcome) -> list[str]:
     room = f" They had a sample of {sizes[0]:,} training rows, as many as they get memory for." if sizes else ""
     tried = " Each trial had a sample of the training rows, the network that won has all." if outcome.tried else ""
     return [
-        f"Networks: optuna tried settings on the validation rows, {trials} trials; poor ones were stopped early.{tried} "
+        f"Networks: optuna tried settings on the validation rows, {trials} trials; poor ones were stopped early."
+        f"{tried} "
         f"Training on {plan.measure.title} is cross-entropy in its first half and direct loss minimization in its "
         "second. The best epoch on the validation rows is kept.",
         f"Baselines: a few settings each, chosen on the same validation rows.{room}{cut}{kept}{without}",

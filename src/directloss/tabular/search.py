@@ -50,9 +50,9 @@ OWNER = "fit"
 """Under this name a trial says which fit it belongs to."""
 STALE = 10
 """Seconds after which the lock of a journal is that of a dead process: it is held for one line."""
-EPOCHS, LARGE, BATCH, STEPS, FEWEST = 200, 20_000, 2_048, 1_000, 4
+EPOCHS, LARGE, BATCH, STEPS, FEWEST = 200, 20_000, 2_048, 1_000, 2
 """More training rows than ``LARGE`` are trained in batches of ``BATCH``, for about ``STEPS`` steps, in epochs."""
-TRIED = BATCH * STEPS // FEWEST
+TRIED = BATCH * STEPS // 4
 """Training rows of a trial. The network that is chosen is then trained with all of them."""
 
 Rows = tuple[Any, npt.NDArray[np.int64]]
