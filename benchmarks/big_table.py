@@ -119,7 +119,7 @@ def main() -> None:
     code = subprocess.run([sys.executable, "-m", "directloss", *words], check=False).returncode
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     print(
-        f"Peak of resident memory: {used.ru_maxrss / 2**10:,.0f} MB. Time: {(time.monotonic() - began) / 60:.1f} minutes, "
+        f"Peak of resident memory: {used.ru_maxrss / 2**10:,.0f} MB. {(time.monotonic() - began) / 60:.1f} minutes, "
         f"{(used.ru_utime + used.ru_stime) / 60:.1f} minutes of computing.",
         flush=True,
     )

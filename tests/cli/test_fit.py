@@ -401,8 +401,25 @@ BAD: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
     "unknown categorical": (GOOD, [*ASK, "--categorical", "zip"], "--categorical must name columns of the data"),
     "unknown positive": (GOOD, [*ASK, "--positive", "maybe"], "--positive must be 'no' or 'yes'"),
     "one class": (table(outcome="yes"), ASK, "target 'outcome' must have two values, but it is 'yes' in every row"),
-    "three classes": (table(outcome=np.arange(60) % 3), ASK, "a column with 3: '0', '1', '2'"),
-    "continuous target": (table(outcome=np.arange(60) / 7), ASK, "a column with 60: "),
+    "three classes": (
+        table(outcome=np.arange(60) % 3),
+        ASK,
+        "must have two values, as fit has metrics of yes or no only, but it is a column with 3: '0', '1', '2'. Add "
+        "--positive VALUE to tell one value from all others. For all of them at once, use directloss.integrations",
+    ),
+    "continuous target": (table(outcome=np.arange(60) / 7), ASK, "If it is a quantity, make it yes or no first"),
+    "a table named txt": (
+        text("t.txt", "a,outcome\n1,yes\n"),
+        NPZ,
+        "If it is a table with a header line, name it .csv",
+    ),
+    "a sheet": (text("t.xlsx", b"PK"), ASK, "Save a table as .csv with a header line"),
+    "short line": (text("t.csv", "a,b,outcome\n1,2,3\n\n1,2\n"), ASK, "Line 4 has 2 fields, the header has 3."),
+    "not utf-8, far down": (
+        text("t.csv", b"a,outcome\n" + b"1,yes\n" * 9000 + b"\xff,no\n"),
+        ASK,
+        "DATA must be text in UTF-8, but it is",
+    ),
     "rare class": (table(outcome=(np.arange(60) < 3)), ASK, "must have at least 5 rows of each label"),
     "missing target": (table(outcome=[None, *["yes", "no"] * 29, "no"]), ASK, "missing in 1 of 60 rows"),
     "infinite": (

@@ -169,6 +169,11 @@ def test_rows_that_do_not_fit_are_refused(model: Model, name: str) -> None:
         model.predict(change(frame()))
 
 
+def test_an_array_is_no_frame(model: Model) -> None:
+    with pytest.raises(dl.DirectLossError, match=r"frame must be a pandas.DataFrame.*a ndarray. Columns: 'x', 'word'"):
+        model.predict(frame().to_numpy())  # type: ignore[arg-type]
+
+
 def test_gaps_and_columns_that_training_did_not_have_are_noted(model: Model) -> None:
     rows = frame().assign(x=[None] + [1.0] * 59, more=1)
     checked, gaps = model.check(rows)

@@ -121,6 +121,9 @@ class Model:
 
         ``sparse`` says that columns which are not mentioned are zero.
         """
+        if not isinstance(frame, pd.DataFrame):
+            rule = "must be a pandas.DataFrame with the columns of training"
+            fail("frame", rule, f"a {type(frame).__name__}", f"Columns: {some_names(self.names)}.")
         known = [str(name) for name in frame.columns]
         missing, extra = [name for name in self.names if name not in known], self.unused(known)
         if self.sparse and sparse:

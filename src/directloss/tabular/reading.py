@@ -106,7 +106,8 @@ def kind_of(path: Path) -> str:
     kind = KINDS.get(last)
     if kind is None or (packed and kind not in ("csv", "svmlight")):
         known = ".csv, .tsv, .svm, .libsvm and .txt (these also with .gz or .xz), .parquet and .npz"
-        fail("DATA", f"must be a file of a known kind: {known}", str(path), "txt files are read as svmlight.")
+        hint = "Save a table as .csv with a header line, or as .parquet; .txt is read as svmlight."
+        fail("DATA", f"must be a file of a known kind: {known}", str(path), hint)
     return kind
 
 
@@ -311,7 +312,7 @@ def _open_svmlight(path: Path) -> tuple[list[str], Callable[[], Iterator[pd.Data
         with open_bytes(path) as file:
             x, y = load_svmlight_file(file, zero_based=True)
     except (ValueError, OverflowError) as error:
-        hint = f"It said: {str(error).splitlines()[0]}"
+        hint = f"It said: {str(error).splitlines()[0]}. If it is a table with a header line, name it .csv."
         fail("DATA", "must have lines of the form LABEL INDEX:NUMBER ...", f"{path}, which has not", hint)
     if x.shape[0] * x.shape[1] * 8 > DENSE_LIMIT:
         fail("DATA", f"must fit into {DENSE_LIMIT >> 30} GB as a table", f"{x.shape[0]} rows of {x.shape[1]} columns")

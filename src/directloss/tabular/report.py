@@ -75,21 +75,26 @@ def verdict(outcome: Outcome) -> list[str]:
     rivals = [method for method in outcome.methods if not method.ours]
     told = [f"The saved network has a test {metric} of {number(ours.value)} ({interval(ours)})."]
     if rivals:
-        rival = max(rivals, key=lambda method: test[method.name].value)
+        rival = max(rivals, key=lambda method: (test[method.name].value, method.validation))
         told = _against(saved, rival, ours, test[rival.name], ahead[rival.name], metric)
     other = next(method for method in outcome.methods if method.ours and method.name != saved.name)
     gap = ahead[other.name] if other.name != "x-ent" else _turned(ahead[other.name])
-    shown = "The difference is shown" if gap.certain else "The difference could be chance"
-    told.append(
-        f"Training on {metric} instead of cross-entropy changes the network's test {metric} by {signed(gap.value)}. "
-        f"{shown} ({interval(gap)})."
-    )
+    told.append(_brought(gap, metric))
     told.append(
         f"{MODEL} holds the {saved.title}: its validation {metric}, {number(saved.validation)}, "
         f"{'is as high as' if saved.validation == other.validation else 'is higher than'} "
         f"that of the {other.title}, {number(other.validation)}. Test rows had no say in it."
     )
     return told
+
+
+def _brought(gap: Estimate, metric: str) -> str:
+    """What training on the metric changed."""
+    if gap.value == gap.low == gap.high == 0:
+        return f"Training on {metric} instead of cross-entropy changes nothing about the network's test {metric}."
+    shown = "The difference is shown" if gap.certain else "The difference could be chance"
+    changes = f"changes the network's test {metric} by {signed(gap.value)}"
+    return f"Training on {metric} instead of cross-entropy {changes}. {shown} ({interval(gap)})."
 
 
 def _against(saved: Method, rival: Method, ours: Estimate, theirs: Estimate, ahead: Estimate, metric: str) -> list[str]:

@@ -16,6 +16,8 @@ from directloss.tabular.reading import FIRST_TARGET, Table
 
 LEAST = 5
 """Rows of each label that are needed: some for training, validation and test each."""
+CLASSES = 20
+"""More different values than these are a quantity rather than classes."""
 USUAL_POSITIVES = {frozenset(("0", "1")): "1", frozenset(("False", "True")): "True", frozenset(("-1", "1")): "1"}
 """Pairs of labels that say themselves which one is positive."""
 
@@ -102,8 +104,13 @@ def _wrong_number(name: str, counts: Counter[str]) -> None:
     if len(counts) == 1:
         fail(f"target {name!r}", "must have two values", f"{next(iter(counts))!r} in every row")
     shown = ", ".join(repr(word) for word, _ in counts.most_common(4)) + (", ..." if len(counts) > 4 else "")
-    hint = "Add --positive VALUE to tell one value from all others, or make it yes or no first, by a limit."
-    fail(f"target {name!r}", "must have two values for this metric", f"a column with {len(counts)}: {shown}", hint)
+    hint = "Add --positive VALUE to tell one value from all others."
+    if len(counts) > CLASSES:
+        hint += " If it is a quantity, make it yes or no first, by a limit."
+    else:
+        hint += " For all of them at once, use directloss.integrations.sklearn.DirectLossClassifier in Python."
+    found = f"a column with {len(counts)}: {shown}"
+    fail(f"target {name!r}", "must have two values, as fit has metrics of yes or no only", found, hint)
 
 
 def _positive(counts: Counter[str], wanted: str | None) -> tuple[str, str]:
