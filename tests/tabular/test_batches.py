@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from directloss.integrations import _rows
-from directloss.tabular import comparison, reading, store
+from directloss.tabular import comparison, planning, reading, store
 from directloss.tabular.baselines import ROOM, fit_baseline, sample
 from directloss.tabular.columns import CATEGORY, DATE, NUMBER, Survey, kinds_of, suspicions
 from directloss.tabular.measures import get_measure
@@ -44,6 +44,7 @@ def small_pieces(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(store, "IN_MEMORY", 0)
     patch.setattr(store, "AT_ONCE", 23)
     patch.setattr(store, "RESIDENT", 1_000)
+    patch.setattr(planning, "QUIET", 0)
 
 
 @pytest.mark.parametrize("size", [1, 7, 299])
@@ -75,9 +76,12 @@ def test_a_fit_in_small_pieces_is_the_same_fit(tmp_path: Path, name: str, monkey
     take = Store.take
     with monkeypatch.context() as patch:
         small_pieces(patch)
-        patch.setattr(Store, "take", lambda self, which: places.add(self.path) or take(self, which))
+        patch.setattr(Store, "take", lambda self, *which: places.add(self.path) or take(self, *which))
         result = call("fit", data, *words, "--out", tmp_path / "parts")
         assert result.exit_code == 0, result.output
+        assert f"Reading {name}: 300 rows\nt" in result.output
+        assert "Storing rows: 300 rows (100%)\n" in result.output
+        assert "Training the network of x-ent: epoch 8, validation " in result.output
         predicted = call("predict", tmp_path / "parts" / "model.json", data, "--out", tmp_path / "p.csv")
         assert predicted.exit_code == 0, predicted.output
     assert places == {tmp_path / "parts" / "rows.tmp"}
@@ -126,7 +130,8 @@ def test_scaling_in_blocks_is_that_of_the_whole(monkeypatch: pytest.MonkeyPatch,
     kept = Store.of([frame], survey, kinds_of(survey, names, []), tmp_path / "rows")
     stored = StoredRows(kept, kept.learn(np.arange(300)), np.arange(300))
     whole = _rows.Scaling.of(stored[:])
-    monkeypatch.setattr(_rows, "ENTRIES", 7 * stored.shape[1])
+    monkeypatch.setattr(store, "ENTRIES", 0)
+    monkeypatch.setattr(store, "AT_ONCE", 23)
     blocks = _rows.Scaling.of(stored)
     np.testing.assert_allclose(blocks.mean, whole.mean, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(blocks.scale, whole.scale, rtol=1e-9)
@@ -155,6 +160,17 @@ def test_a_baseline_gets_no_more_rows_than_it_has_room_for(monkeypatch: pytest.M
     fitted = fit_baseline("logistic", get_measure("ap"), (x[:800], y[:800]), (x[800:], y[800:]), 0)
     assert fitted.sampled == 200
     assert fitted.validation > 0.3
+
+
+def test_a_quantity_as_target_is_refused_before_all_of_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("directloss.tabular.target.TOO_MANY", 50)
+    monkeypatch.setattr(reading, "BATCH_ROWS", 37)
+    data = write(tmp_path, "t.parquet", rows().assign(outcome=np.arange(300) / 7))
+    result = call("fit", data, "--target", "outcome", "--metric", "ap", "--out", tmp_path / "run")
+    assert "a column with 7" in result.output  # 74 of 300, and one for gaps
+    assert "If it is a quantity, make it yes or no first" in result.output
 
 
 def test_a_large_table_needs_no_more_validation_rows_than_enough() -> None:
