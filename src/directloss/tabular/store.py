@@ -119,7 +119,9 @@ class Store:
         )
 
     def _learn_words(self, name: str, which: npt.NDArray[np.int64]) -> CategoryColumn:
-        rows = sum(np.bincount(some[:, 0], minlength=WORDS + 1) for some in self.blocks(which, name))
+        rows = np.zeros(WORDS + 1, dtype=np.int64)
+        for some in self.blocks(which, name):
+            rows += np.bincount(some[:, 0], minlength=WORDS + 1)
         counts = {word: int(rows[number]) for word, number in self.words[name].items()}
         return learn_categories(name, counts, self.numeric[name])
 
