@@ -10,11 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, Field
 
 from directloss._checks import check_choice, fail
-from directloss_repro.files import stable_hash
-from directloss_repro.methods import FAMILIES, Method, parse_method
-from directloss_repro.records import Params
-from directloss_repro.seeding import SEARCH_SEED as SEARCH_SEED
-from directloss_repro.validation import (
+from directloss_repro.fields import (
     AboveZero,
     Count,
     CountOrZero,
@@ -27,6 +23,10 @@ from directloss_repro.validation import (
     Whole,
     parse,
 )
+from directloss_repro.files import stable_hash
+from directloss_repro.methods import FAMILIES, Method, parse_method
+from directloss_repro.records import Params
+from directloss_repro.seeding import SEARCH_SEED as SEARCH_SEED
 
 AT_ONCE = 500
 """How many images a network measures at once."""
@@ -270,9 +270,3 @@ class EpochConfig(Config):
 
 GROWING = ("methods", "noise", "classes", "seeds")
 """What a resumed run may have more of: each run's result does not depend on them."""
-
-
-def check_below(argument: str, value: int, other: str, limit: int) -> None:
-    """Two numbers of which one must be smaller, so that something is left over."""
-    if value >= limit:
-        fail(argument, f"must be less than {other}, {limit}", value)

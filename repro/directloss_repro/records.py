@@ -26,9 +26,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, model_validator
 
 from directloss._checks import fail
+from directloss_repro.fields import Number, Whole, Word, parse
 from directloss_repro.files import stable_hash
 from directloss_repro.folder import RECORDS, RUN_FILE, read_info
-from directloss_repro.validation import Number, Whole, Word, parse
 
 SCHEMA = 2
 WITHOUT_DIGEST = 1

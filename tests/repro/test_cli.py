@@ -22,7 +22,7 @@ from directloss_repro.methods import parse_method
 from directloss_repro.progress import Display, Heartbeat, Standing, span
 from directloss_repro.records import Record, RecordFile, RunSpec
 from directloss_repro.runner import Training, campaign_of
-from directloss_repro.session import Request
+from directloss_repro.reproduce import Request
 from rich.console import Console
 from typer.testing import CliRunner, Result
 

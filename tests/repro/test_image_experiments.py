@@ -21,7 +21,7 @@ from directloss_repro.experiments import Source, get_experiment
 from directloss_repro.methods import parse_method
 from directloss_repro.records import RunSpec, load_run
 from directloss_repro.runner import Training, make_schedule
-from directloss_repro.session import CHECKPOINTS, Request, carry_out, check_request
+from directloss_repro.reproduce import CHECKPOINTS, Request, carry_out, check_request
 from rich.console import Console
 
 from directloss import DirectLossError

@@ -12,7 +12,7 @@ import pytest
 import torch
 from directloss_repro.data import Part, image_classes
 from directloss_repro.data.cifar import read_cifar
-from directloss_repro.data.image_classes import (
+from directloss_repro.data.labelled_images import (
     crop_and_flip,
     read_classes,
     recognise,

@@ -10,7 +10,7 @@ import pytest
 from directloss_repro.experiments import describe
 from directloss_repro.records import Run, load_run
 from directloss_repro.reports.formatting import NOTHING, metrics_of
-from directloss_repro.reports.settings import chosen_table
+from directloss_repro.reports.hyperparameters import chosen_table
 from directloss_repro.reports.summary import notices
 from directloss_repro.reports.tables import (
     ALIKE,

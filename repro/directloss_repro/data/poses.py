@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from directloss._checks import fail
-from directloss_repro.data.images import read_image
+from directloss_repro.data.photographs import read_image
 from directloss_repro.data.split import Part, lazy
 
 Point = tuple[float, float]

@@ -1,7 +1,8 @@
 """Photographs with candidate boxes, and the features of the boxes: one convolution pass per photograph, then pooling.
 
-SPPnet (He et al. 2014) and Fast R-CNN (Girshick 2015) pool the features of a box from those of the whole photograph,
-so that a thousand boxes cost little more than one.
+The boxes come from selective search (Uijlings et al. 2013) in OpenCV's fast mode. Their features are pooled from those
+of the whole photograph, as in SPPnet (He et al. 2014) and Fast R-CNN (Girshick 2015), so that a thousand boxes cost
+little more than one.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -20,13 +22,12 @@ from torch import Tensor
 
 from directloss._checks import DirectLossError
 from directloss_repro.data.cache import Arrays, cache_name, cached, load
-from directloss_repro.data.images import Pixels, normalise, vision
-from directloss_repro.data.skipping import Skipped
+from directloss_repro.data.photographs import Pixels, normalise
 from directloss_repro.data.split import lazy
-from directloss_repro.data.voc import Annotation, Devkit
-from directloss_repro.detection.boxes import Boxes, as_boxes, nms, overlaps
-from directloss_repro.detection.evaluation import Detections, Truth
-from directloss_repro.detection.proposals import Search, propose
+from directloss_repro.data.voc import Annotation, Devkit, Skipped
+from directloss_repro.detection.average_precision import Detections
+from directloss_repro.detection.boxes import Boxes, Truth, as_boxes, nms, overlaps
+from directloss_repro.seeding import generator
 
 STRIDE, FIRST = 16, 15.5
 """AlexNet's fifth convolution sees every 16th pixel; its first one is centred 15.5 pixels from the edge."""
@@ -39,6 +40,41 @@ HELD = 4_000_000_000
 
 Embed = Callable[[Tensor], Tensor]
 """A normalised photograph ``(1, 3, h, w)`` to the features of its convolutions ``(1, c, h', w')``."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """Settings of selective search; the rest is OpenCV's fast mode."""
+
+    width: int = 500
+    """Images are scaled to this width for the search, as in R-CNN; 0 leaves them as they are."""
+    least: int = 20
+    """Shortest side of a box, in pixels of the image."""
+    most: int = 2500
+    """Of more boxes than this a random part is kept."""
+    base: int = 150
+    step: int = 150
+    sigma: float = 0.8
+
+
+def propose(pixels: Pixels, search: Search, name: str = "") -> Boxes:
+    """Boxes ``(n, 4)`` in which an object may lie, each once, in a fixed order."""
+    height, width = pixels.shape[:2]
+    scale = search.width / width if search.width else 1.0
+    scaled = cv2.resize(pixels, (max(1, round(width * scale)), max(1, round(height * scale))))
+    finder = cv2.ximgproc.segmentation.createSelectiveSearchSegmentation()
+    finder.setBaseImage(np.ascontiguousarray(scaled[:, :, ::-1]))
+    finder.switchToSelectiveSearchFast(search.base, search.step, search.sigma)
+    found = np.asarray(finder.process(), np.float64).reshape(-1, 4)
+    boxes = np.concatenate([found[:, :2], found[:, :2] + found[:, 2:]], axis=1) / scale
+    boxes = np.clip(boxes, 0, [width, height, width, height])
+    boxes = boxes[(boxes[:, 2:] - boxes[:, :2]).min(axis=1) >= min(search.least, width, height)]
+    # OpenCV orders them with the random numbers of the C library; sorted, they are the same in every run.
+    boxes = np.unique(boxes.round(2), axis=0)
+    if len(boxes) > search.most:
+        chosen = torch.randperm(len(boxes), generator=generator("proposals", name))[: search.most]
+        boxes = boxes[np.sort(chosen.numpy())]
+    return boxes
 
 
 @dataclass(frozen=True)
@@ -117,7 +153,7 @@ class Reader:
     def _compute(self, pixels: Pixels, objects: Boxes, name: str) -> Arrays:
         height, width = pixels.shape[:2]
         scale = max(self.size / max(height, width), LEAST / min(height, width))
-        resized = vision("cv2").resize(pixels, (round(width * scale), round(height * scale)))
+        resized = cv2.resize(pixels, (round(width * scale), round(height * scale)))
         boxes = np.concatenate([objects, propose(pixels, self.search, name)])
         with torch.no_grad():
             features = pool_boxes(self.embed(normalise(torch.from_numpy(resized)[None])), boxes * scale, self.cells)

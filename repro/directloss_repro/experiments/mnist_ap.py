@@ -25,12 +25,12 @@ from torch import nn
 
 from directloss_repro.config import EpochConfig, Grid
 from directloss_repro.data import Split
-from directloss_repro.data.image_classes import recognise, see_classes, zeros_against_rest
-from directloss_repro.data.seen import Seen
+from directloss_repro.data.labelled_images import identify, recognise, zeros_against_rest
 from directloss_repro.experiments.base import Experiment, Source
-from directloss_repro.models import TwoWay
-from directloss_repro.reports.description import UNI, Comparison, Description, Figure, Reference, alike
-from directloss_repro.validation import Count
+from directloss_repro.fields import Count
+from directloss_repro.files import DataIdentity
+from directloss_repro.models import Scorer
+from directloss_repro.reports import description as report
 
 
 class MnistConfig(EpochConfig):
@@ -43,15 +43,15 @@ class MnistConfig(EpochConfig):
 
 
 def _data(config: MnistConfig, source: Source) -> Split:
-    return zeros_against_rest(config.dataset, source.root or "", config.validation, config.points)
+    return zeros_against_rest(config.dataset, source.files.root or "", config.validation, config.points)
 
 
-def _look(config: MnistConfig, root: str) -> Seen:
-    return see_classes(config.dataset, root)
+def _check_data(config: MnistConfig, root: str) -> DataIdentity:
+    return identify(config.dataset, root)
 
 
 def _model(config: MnistConfig, inputs: int) -> nn.Module:
-    return TwoWay(inputs, config.hidden)
+    return Scorer(inputs, config.hidden, outputs=2)
 
 
 PAPER = MnistConfig(
@@ -73,24 +73,24 @@ PAPER = MnistConfig(
 
 QUICK = PAPER.but(epochs=3, points=6_000, train_measured=2_000, seeds=2)
 
-DESCRIPTION = Description(
+DESCRIPTION = report.Description(
     title="Zeros among other digits",
     question=(
         "One digit in ten is a zero; a network of two hidden layers ranks the images. "
         "Does training on average precision itself, by UniLoss or by direct loss, reach what cross-entropy reaches?"
     ),
-    paper=f"{UNI}, Sec. 4.2: AP 0.9988 (UniLoss), 0.9989 (cross-entropy)",
+    paper=f"{report.UNI}, Sec. 4.2: AP 0.9988 (UniLoss), 0.9989 (cross-entropy)",
     metrics=("test_ap", "val_ap", "train_ap", "test_accuracy"),
-    figures=(Figure("epochs", "ap"), Figure("curve", "test_ap"), Figure("methods", "test_ap")),
+    figures=(report.Figure("epochs", "ap"), report.Figure("curve", "test_ap"), report.Figure("methods", "test_ap")),
     claims=(
-        alike(
+        report.alike(
             "UniLoss and cross-entropy perform alike.",
             "Sec. 4.2",
-            Comparison("uniloss-ap", "x-ent", -0.01),
+            report.Comparison("uniloss-ap", "x-ent", -0.01),
             within=0.5,
         ),
     ),
-    reference=Reference("Paper, Sec. 4.2: MNIST", {"uniloss-ap": (99.88,), "x-ent": (99.89,)}, dataset="mnist"),
+    reference=report.Reference("Paper, Sec. 4.2: MNIST", {"uniloss-ap": (99.88,), "x-ent": (99.89,)}, dataset="mnist"),
 )
 
 MNIST_AP = Experiment(
@@ -100,7 +100,7 @@ MNIST_AP = Experiment(
     presets={"quick": QUICK, "paper": PAPER},
     data=_data,
     model=_model,
-    look=_look,
+    check_data=_check_data,
     recognise=recognise,
     description=DESCRIPTION,
 )

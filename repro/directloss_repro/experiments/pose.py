@@ -5,7 +5,7 @@ The paper: MPII, the joints of the head; images of 224 x 224; a single-stack hou
 to 10 as baseline; PCKh at half the head's length. 95.77 (UniLoss), 95.74 (the best width, 3), 91.31 (the worst, 0.1).
 
 ``small`` and ``quick`` are not on MPII, whose images are 12 GB, but on Leeds Sports Pose (extended): photographs of one
-person each with 14 joints, all of which are predicted. Which of the two lies at ``--data-root``, its files tell.
+person each with 14 joints, all of which are predicted. The experiment recognises the two by their files.
 
 What the paper leaves open, and what we chose:
 
@@ -38,13 +38,13 @@ from directloss_repro.config import EpochConfig, Grid
 from directloss_repro.data import Split
 from directloss_repro.data.keypoints import SHRINKS, first_items, highest_pixels, store_frames, turn_and_scale
 from directloss_repro.data.poses import POSES, as_part, find_poses, read_persons, recognise_poses
-from directloss_repro.data.seen import Seen, see_file
-from directloss_repro.experiments.base import Experiment, Source
+from directloss_repro.experiments.base import Experiment, Files, Source
+from directloss_repro.fields import Count, Whole
+from directloss_repro.files import DataIdentity, file_digest
 from directloss_repro.models import Hourglass
 from directloss_repro.records import Record
-from directloss_repro.reports.description import UNI, Claim, Comparison, Description, Figure, Reference, against, alike
+from directloss_repro.reports import description as report
 from directloss_repro.seeding import derive
-from directloss_repro.validation import Count, Whole
 
 SHARE = 0.5
 """The radius of a right prediction, of the head's length."""
@@ -76,7 +76,7 @@ class PoseConfig(EpochConfig):
 
 
 def _data(config: PoseConfig, source: Source) -> Split:
-    root = Path(source.root or "")
+    root = Path(source.files.root or "")
     persons = read_persons(config.dataset, _annotations(config, root))
     # In an order by image, drawn once: persons of one image stay together, so that no image is in two parts.
     ordered = sorted(persons, key=lambda person: derive(config.dataset, person.image))
@@ -85,9 +85,11 @@ def _data(config: PoseConfig, source: Source) -> Split:
     if bounds[1] >= len(ordered):
         fail("test + validation", f"must leave some of the {len(ordered)} persons for training", bounds[1])
     test, val, train = ordered[: bounds[0]], ordered[bounds[0] : bounds[1]], ordered[bounds[1] :]
-    train = train[: config.points or None]
-    parts = [as_part(part, root / "images", config.size, SHRINKS, SHARE) for part in (train, val, test)]
-    return Split(train=parts[0], val=parts[1], test=parts[2])
+    parts = [
+        as_part(part, root / "images", config.size, SHRINKS, SHARE)
+        for part in (train[: config.points or None], test, val)
+    ]
+    return Split(*parts)
 
 
 def _end_of_image(images: list[str], count: int) -> int:
@@ -100,14 +102,14 @@ def _end_of_image(images: list[str], count: int) -> int:
 def _annotations(config: PoseConfig, root: Path) -> Path:
     name, path = find_poses(root)
     if name != config.dataset:
-        fail("--dataset", "must name the data that lies at --data-root", f"{config.dataset}, and that is {name}")
+        fail("--dataset", "must be the data set at --data-root", f"{config.dataset}, and that one is {name}")
     return path
 
 
-def _look(config: PoseConfig, root: str) -> Seen:
+def _check_data(config: PoseConfig, root: str) -> DataIdentity:
     path = _annotations(config, Path(root))
     read_persons(config.dataset, path)
-    return see_file(path)
+    return DataIdentity(file_digest("--data-root", path))
 
 
 def _model(config: PoseConfig, inputs: int) -> nn.Module:
@@ -120,8 +122,8 @@ def _show(model: nn.Module, split: Split) -> dict[str, Any]:
     return {"points": highest_pixels(model(first_items(split.test).x))}
 
 
-def _draw(config: PoseConfig, source: Source, records: list[Record], folder: Path) -> None:
-    store_frames(folder, _data(config, source).test, POSES[config.dataset].bones)
+def _draw(config: PoseConfig, files: Files, records: list[Record], folder: Path) -> None:
+    store_frames(folder, _data(config, Source(0, files=files)).test, POSES[config.dataset].bones)
 
 
 WIDTHS = ("0.1", "0.5", "0.7", "1", "3", "5", "10")
@@ -183,46 +185,48 @@ QUICK = SMALL.but(
 )
 
 METRICS = ("test_pck", "val_pck", "train_pck")
-FRAMES = Figure("frames", "val_pck", first="uniloss-pckh")
+FRAMES = report.Figure("frames", "val_pck", first="uniloss-pckh")
 TABLE_1 = {"0.1": 91.31, "0.5": 95.13, "0.7": 93.06, "1": 95.71, "3": 95.74, "5": 94.99, "10": 92.25}
 """PCKh on MPII by squared error, for each width of the bumps."""
 
-DESCRIPTION = Description(
+DESCRIPTION = report.Description(
     title="Keypoints from heatmaps",
     question=(
         "An hourglass network says where keypoints are. Does UniLoss on PCK match the squared error against Gaussian "
         "bumps, without having a width to choose?"
     ),
-    paper=f"{UNI}, Sec. 4.3, Table 1: PCKh on MPII 95.77 (UniLoss), 91.31 to 95.74 (squared error, widths 0.1 to 10)",
+    paper=(
+        f"{report.UNI}, Sec. 4.3, Table 1: PCKh on MPII 95.77 (UniLoss), 91.31 to 95.74 (squared error, widths 0.1 to 10)"
+    ),
     metrics=METRICS,
     figures=(
-        Figure("methods", "test_pck", "UniLoss, Table 1"),
-        Figure("epochs", "pck", "UniLoss, Fig. 3", first="uniloss-pckh"),
+        report.Figure("methods", "test_pck", "UniLoss, Table 1"),
+        report.Figure("epochs", "pck", "UniLoss, Fig. 3", first="uniloss-pckh"),
         FRAMES,
     ),
     claims=(
-        alike(
+        report.alike(
             "UniLoss is comparable to squared error with the best width.",
             "Table 1",
-            Comparison("uniloss-pckh", "mse-3", 0.03),
+            report.Comparison("uniloss-pckh", "mse-3", 0.03),
             within=2.0,
             metric="test_pck",
         ),
-        Claim(
+        report.Claim(
             "Squared error depends on the width of the bumps: too narrow and too wide ones do worse.",
             "Sec. 4.3, Table 1",
-            (Comparison("mse-3", "mse-0.1", 4.43), Comparison("mse-3", "mse-10", 3.49)),
+            (report.Comparison("mse-3", "mse-0.1", 4.43), report.Comparison("mse-3", "mse-10", 3.49)),
             metric="test_pck",
         ),
-        Claim(
+        report.Claim(
             "The training result of UniLoss is a little lower over the whole training.",
             "Appendix B, Fig. 2 and 3",
-            against("mse-3", "uniloss-pckh"),
+            report.against("mse-3", "uniloss-pckh"),
             metric="train_pck",
             reading="Measured at the end of training, as the lead of the conventional loss.",
         ),
     ),
-    reference=Reference(
+    reference=report.Reference(
         "Paper, Table 1: MPII",
         {**{f"mse-{width}": (value,) for width, value in TABLE_1.items()}, "uniloss-pckh": (95.77,)},
         dataset="mpii",
@@ -236,7 +240,7 @@ POSE = Experiment(
     presets={"quick": QUICK, "small": SMALL, "paper": PAPER},
     data=_data,
     model=_model,
-    look=_look,
+    check_data=_check_data,
     recognise=recognise_poses,
     description=DESCRIPTION,
     metric="pck",

@@ -37,10 +37,10 @@ from directloss._checks import fail
 from directloss_repro.config import Config, Grid
 from directloss_repro.data import Part, Split
 from directloss_repro.experiments.base import Experiment, Source
+from directloss_repro.fields import AboveZero, Count
 from directloss_repro.models import Scorer
-from directloss_repro.reports.description import MAIN, OURS, Claim, Description, Figure, against
+from directloss_repro.reports import description as report
 from directloss_repro.seeding import generator
-from directloss_repro.validation import AboveZero, Count
 
 
 class RobustnessConfig(Config):
@@ -109,38 +109,38 @@ QUICK = PAPER.but(
 )
 """Four settings for each method, from the region where the search of the paper preset finds its best ones."""
 
-DESCRIPTION = Description(
+DESCRIPTION = report.Description(
     title="Robustness to flipped labels",
     question=(
         "Points inside and outside a sphere, with a growing share of the training labels flipped. "
         "Which loss keeps its average precision on clean test data?"
     ),
-    paper=f"{MAIN}, Sec. 4.1 and Fig. 3b",
+    paper=f"{report.MAIN}, Sec. 4.1 and Fig. 3b",
     metrics=("test_ap", "test_accuracy"),
     figures=(
-        Figure("noise", "test_ap", "ICML 2016, Fig. 3b"),
-        Figure("lead", "test_ap", first="pos-ap"),
-        Figure("noise", "test_accuracy"),
+        report.Figure("noise", "test_ap", "ICML 2016, Fig. 3b"),
+        report.Figure("lead", "test_ap", first="pos-ap"),
+        report.Figure("noise", "test_accuracy"),
     ),
     claims=(
-        Claim(
+        report.Claim(
             "pos-ap is more robust to label noise than hinge-ap.",
             "Sec. 4.1, Fig. 3b",
-            against("pos-ap", "hinge-ap"),
+            report.against("pos-ap", "hinge-ap"),
             place="noisy",
             reading="Measured as the difference of test AP, averaged over all levels with flipped labels.",
         ),
-        Claim(
+        report.Claim(
             "The hinge loss becomes a worse stand-in as labels get noisier.",
             "Sec. 4.1",
-            against("pos-ap", "hinge-ap"),
+            report.against("pos-ap", "hinge-ap"),
             place="growth",
             reading="Measured as the lead of pos-ap under noise minus its lead without noise.",
         ),
-        Claim(
+        report.Claim(
             "The library's default (direct-ap) is more robust to label noise than hinge-ap and cross-entropy.",
-            OURS,
-            against("direct-ap", "hinge-ap", "x-ent"),
+            report.OURS,
+            report.against("direct-ap", "hinge-ap", "x-ent"),
             place="noisy",
         ),
     ),

@@ -21,31 +21,42 @@ What the paper leaves open, and what we chose:
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from directloss._checks import fail
-from directloss_repro.config import Config, Grid, check_below
+from directloss_repro.config import Config, Grid
 from directloss_repro.data import Part, Split
 from directloss_repro.experiments.base import Experiment, Source
+from directloss_repro.fields import Count, Share
 from directloss_repro.methods import PAPER_METHODS
 from directloss_repro.models import Scorer
-from directloss_repro.reports.description import EARLY, MAIN, Claim, Description, Figure, against, leads
+from directloss_repro.reports import description as report
 from directloss_repro.seeding import generator
-from directloss_repro.validation import Count, Share
 
 
-class SyntheticConfig(Config):
-    """The teacher and its points."""
+class PointsConfig(Config):
+    """Points that are drawn for each seed."""
 
     points: Count = 20_000
     train_points: Count = 10_000
     dimensions: Count = 10
+
+    def check(self) -> None:
+        super().check()
+        if self.train_points >= self.points:
+            fail("train_points", f"must be less than points, {self.points}", self.train_points)
+
+
+class SyntheticConfig(PointsConfig):
+    """The teacher's labels."""
+
     positive_share: Share = 0.2
 
     def check(self) -> None:
         super().check()
-        check_below("train_points", self.train_points, "points", self.points)
         if not 0 < round(self.positive_share * self.points) < self.points:
             fail("positive_share", f"must leave points of both labels among {self.points}", self.positive_share)
 
@@ -92,11 +103,23 @@ def _model(config: SyntheticConfig, inputs: int) -> nn.Module:
     return Scorer(inputs, config.hidden)
 
 
+GRIDS: dict[str, Any] = {
+    "direct": Grid((0.003, 0.01, 0.03), (0.0, 0.0001), (0.1, 1.0, 10.0, "auto")),
+    "hinge": Grid((0.003, 0.01, 0.03), (0.0, 0.0001), (0.1, 1.0, 10.0, 100.0)),
+    "plain": Grid((0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.03, 0.05), (0.0, 0.00001, 0.0001)),
+}
+FEW: dict[str, Any] = {
+    "direct": Grid((0.01,), (0.0,), (0.1, 1.0, "auto")),
+    "hinge": Grid((0.01,), (0.0,), (1.0, 10.0, 100.0)),
+    "plain": Grid((0.003, 0.01, 0.03), (0.0,)),
+    "seeds": 3,
+    "search_seeds": 1,
+}
+"""The search of the ``quick`` presets."""
+
 PAPER = SyntheticConfig(
     methods=PAPER_METHODS,
-    direct=Grid((0.003, 0.01, 0.03), (0.0, 0.0001), (0.1, 1.0, 10.0, "auto")),
-    hinge=Grid((0.003, 0.01, 0.03), (0.0, 0.0001), (0.1, 1.0, 10.0, 100.0)),
-    plain=Grid((0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.03, 0.05), (0.0, 0.00001, 0.0001)),
+    **GRIDS,
     iterations=1_000,
     evaluate_every=40,
     seeds=10,
@@ -104,60 +127,52 @@ PAPER = SyntheticConfig(
     hidden=(10, 10, 10),
 )
 
-QUICK = PAPER.but(
-    direct=Grid((0.01,), (0.0,), (0.1, 1.0, "auto")),
-    hinge=Grid((0.01,), (0.0,), (1.0, 10.0, 100.0)),
-    plain=Grid((0.003, 0.01, 0.03), (0.0,)),
-    iterations=200,
-    evaluate_every=20,
-    seeds=3,
-    search_seeds=1,
-)
+QUICK = PAPER.but(**FEW, iterations=200, evaluate_every=20)
 
 _READING = "Measured as the lead of pos-ap; we ask for at least 2 points."
 
-DESCRIPTION = Description(
+DESCRIPTION = report.Description(
     title="Nine losses on synthetic ranking data",
     question=(
         "A random four-layer ReLU network ranks Gaussian points; the top 20 % are positive. "
         "Which loss trains a network of the same shape to the best average precision?"
     ),
-    paper=f"{MAIN}, Sec. 4.1 and Fig. 3a; {EARLY}, Fig. 3",
+    paper=f"{report.MAIN}, Sec. 4.1 and Fig. 3a; {report.EARLY}, Fig. 3",
     metrics=("test_ap", "test_accuracy", "train_ap"),
     figures=(
-        Figure("curve", "test_ap", "ICML 2016, Fig. 3a"),
-        Figure("curve", "test_accuracy", "2015 version, Fig. 3b"),
-        Figure("methods", "test_ap"),
+        report.Figure("curve", "test_ap", "ICML 2016, Fig. 3a"),
+        report.Figure("curve", "test_accuracy", "2015 version, Fig. 3b"),
+        report.Figure("methods", "test_ap"),
     ),
     claims=(
-        leads(
+        report.leads(
             "Positive direct loss on AP (pos-ap) beats every baseline by a large margin.",
             "Sec. 4.1",
-            against("pos-ap", "hinge-ap", "hinge-01", "per-ap", "per-01", "x-ent"),
+            report.against("pos-ap", "hinge-ap", "hinge-01", "per-ap", "per-01", "x-ent"),
             "The paper gives no number; we ask for at least 2 points.",
         ),
-        leads(
+        report.leads(
             "The negative update (neg-ap) cannot compete when the model is not linear.",
             "Sec. 4.1",
-            against("pos-ap", "neg-ap"),
+            report.against("pos-ap", "neg-ap"),
             _READING,
         ),
-        leads(
+        report.leads(
             "The perceptron updates do badly, because they ignore the task loss.",
             "Sec. 4.1",
-            against("pos-ap", "per-ap", "per-01"),
+            report.against("pos-ap", "per-ap", "per-01"),
             _READING,
         ),
-        leads(
+        report.leads(
             "Direct loss on the 0-1 loss does not work well.",
             "Sec. 4.1",
-            against("pos-ap", "pos-01", "neg-01"),
+            report.against("pos-ap", "pos-01", "neg-01"),
             _READING,
         ),
-        Claim(
+        report.Claim(
             "hinge-ap is slightly better than the methods built on the 0-1 loss.",
             "Sec. 4.1",
-            against("hinge-ap", "pos-01", "neg-01", "hinge-01", "per-01"),
+            report.against("hinge-ap", "pos-01", "neg-01", "hinge-01", "per-01"),
         ),
     ),
 )

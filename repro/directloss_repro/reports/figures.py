@@ -30,9 +30,9 @@ from directloss_repro.reports.formatting import (
     number,
     plus_minus,
 )
-from directloss_repro.reports.images import draw_frames
-from directloss_repro.reports.plotting import DASHED, INK, RC, Look, look, name_lines, short, standalone, to_png, to_svg
+from directloss_repro.reports.predictions import draw_frames
 from directloss_repro.reports.stats import Estimate, by_seed, difference, measured, percent
+from directloss_repro.reports.style import DASHED, INK, RC, Look, look, name_lines, short, standalone, to_png, to_svg
 
 STEPS = (1, 2, 2.5, 5, 10)
 Ends = dict[str, float]

@@ -21,9 +21,9 @@ from directloss_repro.reports.claims import PLACE_TEXT, Judgement, Verdict, is_f
 from directloss_repro.reports.description import Description
 from directloss_repro.reports.figures import Panel, draw_all
 from directloss_repro.reports.formatting import capital, config_of, duration, label, metrics_of, moment, value_text
-from directloss_repro.reports.images import read_drawings
-from directloss_repro.reports.plotting import colour_rules
-from directloss_repro.reports.settings import choice_note, choice_table, chosen_table
+from directloss_repro.reports.hyperparameters import choice_note, choice_table, chosen_table
+from directloss_repro.reports.predictions import read_drawings
+from directloss_repro.reports.style import colour_rules
 from directloss_repro.reports.summary import main_method, notices, summary
 from directloss_repro.reports.tables import Table, difference_table, plain, result_tables, to_markdown, to_rich
 

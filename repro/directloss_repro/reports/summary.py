@@ -12,7 +12,7 @@ from directloss_repro.records import Run, group_order, method_order
 from directloss_repro.reports.claims import PLACE_TEXT, Judgement, Verdict, is_first_look
 from directloss_repro.reports.description import OURS
 from directloss_repro.reports.formatting import config_of, decimals, label, number, seeds_text, span
-from directloss_repro.reports.settings import choices
+from directloss_repro.reports.hyperparameters import choices
 from directloss_repro.reports.stats import measured
 
 SHOWN = 3

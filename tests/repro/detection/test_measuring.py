@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 from directloss_repro.detection.boxes import as_boxes, nms, overlaps
-from directloss_repro.detection.evaluation import Detections, Truth, voc_ap
-from directloss_repro.detection.sampling import draw_sample, label_boxes
+from directloss_repro.detection.average_precision import Detections, Truth, voc_ap
+from directloss_repro.detection.boxes import draw_sample, label_boxes
 
 from directloss import DirectLossError
 from tests.repro.detection.slow import Guess, Real, Square, area_ap, eleven_point_ap, iou, suppress

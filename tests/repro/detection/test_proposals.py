@@ -9,7 +9,7 @@ import torch
 pytest.importorskip("cv2")
 
 from directloss_repro.detection.boxes import as_boxes, overlaps
-from directloss_repro.detection.proposals import Search, propose
+from directloss_repro.detection.regions import Search, propose
 
 
 def test_search_finds_objects_and_gives_the_same_boxes() -> None:

@@ -14,7 +14,7 @@ pytest.importorskip("cv2")
 
 from directloss_repro.checkpoint import Checkpoint
 from directloss_repro.data import Part
-from directloss_repro.data.images import normalise
+from directloss_repro.data.photographs import normalise
 from directloss_repro.data.split import lazy
 from directloss_repro.experiments import get_experiment
 from directloss_repro.experiments.voc_action import ActionConfig

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("cv2")
 
-from directloss_repro.data.skipping import Skipped
+from directloss_repro.data.voc import Skipped
 from directloss_repro.data.voc import (
     ACTIONS,
     Devkit,

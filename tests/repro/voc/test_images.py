@@ -10,7 +10,7 @@ import torch
 
 pytest.importorskip("cv2")
 
-from directloss_repro.data.images import MEAN_COLOUR, normalise, read_image, vision, warp
+from directloss_repro.data.photographs import MEAN_COLOUR, normalise, read_image, vision, warp
 from PIL import Image
 
 from directloss import DirectLossError

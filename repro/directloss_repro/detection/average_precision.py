@@ -1,8 +1,8 @@
 """Average precision as PASCAL VOC measures it.
 
-Detections of all images are sorted by score. One after the other is given to the object of its image that it overlaps
-most. If that overlap is at least 0.5 the detection is right, but only the first for each object: more are false
-positives. Detections of difficult objects count neither way, and difficult objects need not be found.
+Detections of all images are sorted by score. Each is assigned to the object of its image that it overlaps most. If the
+overlap is at least 0.5 the detection is right, but only the first of each object: further ones are false positives.
+Detections of difficult objects count neither way, and difficult objects need not be found.
 
 From 2010 on, AP is the area under the curve of precision over recall, made monotone from the right; before, the mean of
 that curve at recall 0, 0.1, ..., 1. Everingham et al. 2010, Sec. 4.2; VOC2012 development kit, Sec. 3.4.
@@ -17,17 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from directloss._checks import check_choice, fail
-from directloss_repro.detection.boxes import Boxes, overlaps
+from directloss_repro.detection.boxes import Boxes, Truth, overlaps
 
 RULES = ("area", "11-point")
-
-
-@dataclass(frozen=True)
-class Truth:
-    """The objects of one class in one image."""
-
-    boxes: Boxes
-    difficult: NDArray[np.bool_]
 
 
 @dataclass

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Any
 
+import cv2
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from directloss._checks import fail
@@ -31,29 +32,19 @@ CONTEXT = 16
 """R-CNN's input: boxes are warped to 227 x 227 pixels, of which 16 on each side show what is around the box."""
 
 
-def vision(module: str) -> Any:
-    """``cv2`` or ``PIL.Image``, or a message that says which extra is missing."""
-    try:
-        return __import__(module, fromlist=["_"])
-    except ImportError:
-        hint = 'Install it with: pip install "directloss[vision]".'
-        fail(f"the package {module.split('.')[0]}", "must be installed to work with images", "missing", hint)
-
-
 def read_image(path: Path) -> Pixels:
     """The pixels of a JPEG or PNG file in three colours. A file that is missing, broken or cut short is refused."""
-    image_module = vision("PIL.Image")
     if not path.is_file():
         fail(str(path), "must be an image file", "missing")
     try:
         # A warning about a huge image is an error here: nobody would read it in the middle of thousands of files.
         with warnings.catch_warnings():
-            warnings.simplefilter("error", image_module.DecompressionBombWarning)
-            with image_module.open(path) as image:
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path) as image:
                 return np.asarray(image.convert("RGB"))
-    except vision("PIL").UnidentifiedImageError:
+    except UnidentifiedImageError:
         fail(str(path), "must be a complete image", "not (no image format is recognised)")
-    except (OSError, ValueError, SyntaxError, image_module.DecompressionBombError, Warning) as error:
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError, Warning) as error:
         fail(str(path), "must be a complete image", f"not ({str(error).splitlines()[0] if str(error) else error!r})")
 
 
@@ -72,7 +63,6 @@ def warp(pixels: Pixels, box: Box, size: int = CROP, context: int = CONTEXT) -> 
     scale_x, scale_y = size / (right - left), size / (bottom - top)
     x0, x1 = _span((inside[0] - left) * scale_x, (inside[2] - left) * scale_x, size)
     y0, y1 = _span((inside[1] - top) * scale_y, (inside[3] - top) * scale_y, size)
-    cv2 = vision("cv2")
     piece = pixels[inside[1] : inside[3], inside[0] : inside[2]]
     result[y0:y1, x0:x1] = cv2.resize(piece, (x1 - x0, y1 - y0), interpolation=cv2.INTER_LINEAR)
     return result

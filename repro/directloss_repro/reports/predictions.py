@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from directloss._checks import fail
 from directloss_repro.records import Run
 from directloss_repro.reports.formatting import noise_text
-from directloss_repro.reports.plotting import INK
+from directloss_repro.reports.style import INK
 
 FILE = "frames.npz"
 COLUMNS = 3

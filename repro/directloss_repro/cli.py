@@ -1,19 +1,89 @@
-"""``directloss reproduce``: one of the papers' experiments, from data to report."""
+"""The papers' commands ``list``, ``reproduce`` and ``report``: importing this adds them to ``directloss``.
+
+Nothing slow is imported here: what a command needs, it imports when it is called, so that ``--help`` is quick.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from directloss._errors import fail
 from directloss.cli.app import app, resumable
-from directloss_repro.cli import completing
-from directloss_repro.cli.report import show_report
+from directloss_repro.experiments import FILES, PRESETS
 
 EXAMPLE = "Example: directloss reproduce robustness --methods pos-ap,x-ent --noise 0,0.2 --out runs/mine"
+METHODS = (
+    *("direct-ap", "pos-ap", "neg-ap", "pos-01", "neg-01", "hinge-ap", "hinge-01", "per-ap", "per-01", "x-ent"),
+    *("uniloss-ap", "uniloss-accuracy", "uniloss-pckh"),
+)
+"""What the shell completes ``--methods`` to; there are many more."""
+
+
+def completing(known: Iterable[str]) -> Callable[[str], list[str]]:
+    """Completion of one of the known names; after a comma, of another one."""
+
+    def complete(incomplete: str) -> list[str]:
+        *before, last = incomplete.split(",")
+        return [",".join([*before, name]) for name in known if name.startswith(last) and name not in before]
+
+    return complete
+
+
+@app.command("list")
+def show_list() -> None:
+    """List the experiments, the methods and the tasks, one line each."""
+    from rich.table import Table
+
+    from directloss import tasks
+    from directloss_repro.experiments import EXPERIMENTS
+    from directloss_repro.methods import SUMMARIES
+
+    console = Console(highlight=False)
+
+    def show(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
+        table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+        for place, column in enumerate(columns):
+            table.add_column(column, no_wrap=place == 0, style="cyan" if place == 0 else None)
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+        console.print()
+
+    show(
+        "Experiments (run one with: directloss reproduce NAME)",
+        ("name", "what it shows", "paper"),
+        ((one.name, one.summary, one.paper) for one in EXPERIMENTS.values()),
+    )
+    show("Methods (for --methods; TASK is 01 or a name below, as in pos-ap)", ("name", "what it is"), SUMMARIES.items())
+    show("Tasks (what a network can be trained on)", ("name", "what it is"), tasks.summaries().items())
+
+
+@app.command("report")
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The output folder of a run.", show_default=False)],
+) -> None:
+    """Draw tables, figures and report.html again from the records in DIR."""
+    show_report(folder, Console())
+
+
+def show_report(folder: Path, console: Console) -> None:
+    """Write the report, print its tables and its path."""
+    from directloss_repro.experiments import describe
+    from directloss_repro.records import load_run
+    from directloss_repro.reports.report import build, for_terminal, write
+
+    run = load_run(folder)
+    made = build(run, describe(run.experiment))
+    page = write(made)
+    console.print()
+    console.print(for_terminal(made))
+    console.print(f"Report: {page}", highlight=False, soft_wrap=True)
 
 
 @app.command("reproduce", epilog=EXAMPLE)
@@ -22,8 +92,8 @@ def reproduce(
         str,
         typer.Argument(
             metavar="NAME",
-            help=f"Which experiment: {', '.join(completing.NAMES)}.",
-            autocompletion=completing.names,
+            help=f"Which experiment: {', '.join(FILES)}.",
+            autocompletion=completing(FILES),
             show_default=False,
         ),
     ],
@@ -31,20 +101,20 @@ def reproduce(
         str | None,
         typer.Option(
             help="**quick** takes minutes, **paper** is the complete experiment; some have **small** in between.",
-            autocompletion=completing.presets,
+            autocompletion=completing(PRESETS),
             show_default="quick",
         ),
     ] = None,
     methods: Annotated[
         str | None,
         typer.Option(
-            help="Comma-separated, such as pos-ap,hinge-ap,x-ent; **all** for the papers' nine.",
-            autocompletion=completing.methods,
-            show_default="those of the figure",
+            help="Comma-separated, such as pos-ap,hinge-ap,x-ent; **all** for the nine of the papers.",
+            autocompletion=completing(METHODS),
+            show_default="from the preset",
         ),
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(help="How many final runs for each setting.", show_default="from the preset")
+        int | None, typer.Option(help="Number of final runs for each setting.", show_default="from the preset")
     ] = None,
     noise: Annotated[
         str | None,
@@ -66,7 +136,7 @@ def reproduce(
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Write curves and results for TensorBoard to OUT/tensorboard.")
     ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in the folder.")] = False,
     cluster: Annotated[
         str | None,
         typer.Option(
@@ -77,28 +147,19 @@ def reproduce(
     ] = None,
     data_root: Annotated[
         Path | None,
-        typer.Option(
-            help="The folder with the original files of the data set, for experiments on images.",
-            show_default="digits-noise: scikit-learn's digits",
-        ),
+        typer.Option(help="Folder with the original files of the data set.", show_default="drawn or bundled data"),
     ] = None,
     dataset: Annotated[
         str | None,
-        typer.Option(
-            help="Which data set lies there, such as fashion-mnist.",
-            show_default="told by its files",
-        ),
+        typer.Option(help="Name of the data set in that folder, such as fashion-mnist.", show_default="by its files"),
     ] = None,
     weights: Annotated[
         Path | None,
-        typer.Option(help="Weights that AlexNet starts from, a state dict of torchvision's.", show_default="none"),
+        typer.Option(help="Weights that AlexNet starts from: a state dict of torchvision's.", show_default="random"),
     ] = None,
     cache: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder for features and proposals, which are computed once; runs can share it.",
-            show_default="OUT/cache",
-        ),
+        typer.Option(help="Folder for features and proposals; several runs can share it.", show_default="OUT/cache"),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -110,12 +171,12 @@ def reproduce(
         ),
     ] = None,
 ) -> None:
-    """Reproduce an experiment: search, train, evaluate, draw figures, write a report.
+    """Run an experiment of the papers: search, train, evaluate, draw figures, write a report.
 
-    Every finished run is stored at once. After an interruption of any kind, the same command with **--resume** goes on.
+    Every finished run is stored at once. After an interruption, the same command with **--resume** continues.
     """
     from directloss_repro.methods import parse_methods
-    from directloss_repro.session import Request, carry_out, check_request
+    from directloss_repro.reproduce import Request, carry_out, check_request
 
     request = Request(
         name=name,
@@ -144,8 +205,6 @@ def reproduce(
 
 def parse_shares(text: str) -> tuple[float, ...]:
     """``0,0.2`` or ``0%,20%`` as shares."""
-    from directloss._checks import fail
-
     shares = []
     for word in text.replace(" ", ",").split(","):
         if not word:
@@ -159,8 +218,6 @@ def parse_shares(text: str) -> tuple[float, ...]:
 
 def parse_settings(pairs: list[str]) -> dict[str, Any]:
     """``iterations=100`` or ``direct.epsilon=[1.0,"auto"]``: the values are JSON, or else plain words."""
-    from directloss._checks import fail
-
     settings: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
