@@ -177,13 +177,11 @@ class Config(Frozen):
         """A copy with some numbers replaced; ``"direct.epsilon"`` reaches into a grid."""
         values = self.to_dict()
         for path, value in changes.items():
-            place: Any = values
-            *outer, last = path.split(".")
-            for name in outer:
-                place = place.get(name) if isinstance(place, dict) else None
+            grid, _, key = path.rpartition(".")
+            place = values.get(grid) if grid else values
             if not isinstance(place, dict):
                 fail("config key", "must be a known one", repr(path), f"Known: {', '.join(values)}.")
-            place[last] = value
+            place[key] = value
         return self.from_dict(values)
 
     def check_grown_from(self, old: Config, where: str) -> None:

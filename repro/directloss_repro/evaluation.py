@@ -7,7 +7,7 @@ learner has) and used unchanged on the test data, for every method alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
@@ -105,12 +105,8 @@ def scores_of(model: nn.Module, part: Part, batch: int | None = None) -> Tensor:
     return _finite(torch.cat([model(some.x) for some in _pieces(part, batch)]))
 
 
-def _pieces(part: Part, batch: int | None) -> Iterator[Part]:
-    if batch is None or batch >= len(part):
-        yield part if batch is None else part.take(torch.arange(len(part)))
-        return
-    for index in torch.split(torch.arange(len(part)), batch):
-        yield part.take(index)
+def _pieces(part: Part, batch: int | None) -> Iterable[Part]:
+    return [part] if batch is None else part.pieces(batch)
 
 
 def _finite(scores: Tensor) -> Tensor:

@@ -91,10 +91,8 @@ def cluster_workers(address: str) -> Iterator[Workers]:
 
     Dask starts a run again whose worker has died; a run that costs several workers is named.
     """
-    try:
-        import distributed
-    except ImportError:
-        fail("--cluster", "needs the package distributed", "not installed", "Run: pip install distributed")
+    import distributed  # slow to load
+
     connect: Any = distributed.Client
     try:
         client = connect(address, timeout=TIMEOUT, set_as_default=False)

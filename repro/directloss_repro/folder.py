@@ -6,24 +6,19 @@ import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from types import ModuleType
-from typing import IO, Any, Self
+from typing import Any, Self
+
+from filelock import FileLock, Timeout
 
 from directloss._checks import fail
 from directloss_repro.files import whole_file
-
-fcntl: ModuleType | None
-try:
-    import fcntl
-except ImportError:  # not on Windows; there two runs in one folder are not noticed
-    fcntl = None
 
 SCHEMA = 1
 RUN_FILE = "run.json"
 LOCK_FILE = ".lock"
 RECORDS = "records.jsonl"
-BEGINNINGS = (LOCK_FILE, RUN_FILE, f".{RUN_FILE}.part", "search.db", "search.db-journal", "cache")
-"""What a run writes before its first record: of use to the next run or harmless."""
+BEGINNINGS = (LOCK_FILE, RUN_FILE, f".{RUN_FILE}.part", "cache")
+"""What a run writes before its first record: useful to the next run or harmless."""
 
 
 def read_info(folder: Path) -> dict[str, Any] | None:
@@ -45,7 +40,7 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock: IO[str] | None = None
+        self._lock = FileLock(path / LOCK_FILE, timeout=0)
 
     def stored(self) -> dict[str, Any] | None:
         """What ``run.json`` says, or None without one."""
@@ -85,24 +80,19 @@ class Folder:
         return info
 
     def __enter__(self) -> Self:
-        """Make the folder and lock it for this process; the system opens the lock again when the process ends."""
+        """Make the folder and lock it for this process; the system releases the lock when the process ends."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = (self.path / LOCK_FILE).open("w", encoding="utf-8")
+            self._lock.acquire()
+        except Timeout:
+            fail("--out", "must not be in use by another run", str(self.path))
         except OSError as error:
             fail("--out", "must be a folder that can be made and written", f"{self.path} ({error.strerror})")
-        if fcntl is not None:
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                self._lock.close()
-                fail("--out", "must not be in use by another run", str(self.path))
         return self
 
     def __exit__(self, *problem: object) -> None:
         """Let others write."""
-        if self._lock is not None:
-            self._lock.close()
+        self._lock.release()
 
     def write(self, info: Mapping[str, Any]) -> None:
         """Replace ``run.json`` as a whole."""

@@ -1,17 +1,8 @@
-"""Method names, as the papers write them, and the loss and hyper-parameters that each stands for.
-
-    direct-TASK the library's default               direct loss under noise, after a warm-up by cross-entropy
-    pos-TASK    direct loss, away from worse        Song et al. 2016, Eq. (2) and (3), sign +1, no noise
-    neg-TASK    direct loss, towards better         the same, sign -1
-    both-TASK   direct loss, the mean of the two    a central difference, sign "both"
-    hinge-TASK  structured hinge                    hinge-ap is Yue et al. 2007
-    per-TASK    structured perceptron
-    x-ent       cross-entropy of the labels, 0 or 1, or of the classes
-    uniloss-METRIC  UniLoss                         Liu et al. 2020, on ap, accuracy or pckh
-    mse-WIDTH   squared error of heatmaps           against Gaussian bumps of that width around the keypoints
+"""Method names, as the papers write them, and the loss and hyper-parameters that each stands for: see `SUMMARIES`.
 
 TASK is any task of the library that ranks or labels one score per item: ``ap``, ``ndcg@10``, ``f1``, ``auc`` ...;
-``01`` is the papers' name for the task ``error``, the 0-1 loss of each item.
+``01`` is the papers' name for the task ``error``, the 0-1 loss of each item. ``pos-``, ``neg-`` and ``hinge-`` are Song
+et al. 2016, Eq. (2) and (3), without noise; ``hinge-ap`` is Yue et al. 2007; ``uniloss-`` is Liu et al. 2020.
 
 A method of an ablation has options behind colons, as in ``uniloss-ap:anchors=5`` or ``uniloss-ap:bits:spline``; what it
 does not name is as the experiment has it. All but ``batch`` are UniLoss's:

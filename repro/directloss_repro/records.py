@@ -218,14 +218,21 @@ class Contents:
 
 
 def read_records(path: Path) -> Contents:
-    """Every whole record of a file, plain or packed; every complaint names the line."""
-    data = _read_bytes(path)
-    end = data.rfind(b"\n") + 1
+    """Every whole record of a file, plain or packed; every error names the line."""
+    try:
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        end = data.rfind(b"\n") + 1
+        lines = data[:end].decode().split("\n")
+    except FileNotFoundError:
+        hint = "Run the experiment first, or give the folder that holds its records."
+        fail(str(path), "must exist", "missing", hint)
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        fail(str(path), "must be a readable file of records", f"not ({error})")
     notes: tuple[str, ...] = ()
     if end < len(data):
-        notes = (f"The last line of {path.name} is cut off (the run was killed while writing it) and was left out.",)
-    lines = enumerate(_decoded(data[:end], path).split("\n"), start=1)
-    return Contents(tuple(_record(line, f"{path} line {number}") for number, line in lines if line.strip()), end, notes)
+        notes = (f"The last line of {path.name} is cut off (the run was killed while writing it) and is left out.",)
+    found = (_record(line, f"{path} line {number}") for number, line in enumerate(lines, 1) if line.strip())
+    return Contents(tuple(found), end, notes)
 
 
 def _record(line: str, where: str) -> Record:
@@ -243,25 +250,6 @@ def _record(line: str, where: str) -> Record:
         rule = f"must be that of its content (run {values.get('key')})"
         fail(f"{where}: digest", rule, "another: the line was changed after it was written", REPAIR)
     return parse(Record, values, f"{where}:")
-
-
-def _read_bytes(path: Path) -> bytes:
-    try:
-        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except FileNotFoundError:
-        hint = "Run the experiment first, or give the folder that holds its records."
-        fail(str(path), "must exist", "missing", hint)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        fail(str(path), "must be a whole gzip file", f"not ({error})")
-    except OSError as error:
-        fail(str(path), "must be readable", f"not ({error.strerror})")
-
-
-def _decoded(data: bytes, path: Path) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        fail(str(path), "must be UTF-8 text", f"binary at byte {error.start}")
 
 
 def check_unpacked(folder: Path) -> None:

@@ -211,8 +211,7 @@ class _Chunks:
     size: int
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for index in torch.split(torch.arange(len(self.part)), self.size):
-            piece = self.part.take(index)
+        for piece in self.part.pieces(self.size):
             yield piece.x, piece.y
 
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from directloss._checks import fail
-from directloss_repro.data.cifar import CIFAR, holds_cifar, read_cifar
+from directloss_repro.data.cifar import CIFAR, find_cifar, read_cifar
 from directloss_repro.data.idx import holds_idx, read_images
 from directloss_repro.data.split import Part, Split
 from directloss_repro.files import DataIdentity
@@ -29,7 +29,7 @@ Bytes = tuple[NDArray[np.uint8], NDArray[np.uint8]]
 def recognise(root: str) -> str | None:
     """The name of the data set in a folder, by its files; None for files that are not those of a published one."""
     for name in CIFAR:
-        if holds_cifar(Path(root), name):
+        if find_cifar(Path(root), name):
             return name
     return PUBLISHED.get(_digest("mnist", root)) if holds_idx(Path(root)) else None
 

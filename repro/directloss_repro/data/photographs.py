@@ -1,4 +1,4 @@
-"""Photographs: reading them, cutting boxes out of them, and the numbers that a network sees.
+"""Photographs: reading them, cutting boxes out of them, what a network sees of them, and a cache of its features.
 
 Boxes are ``(left, top, right, bottom)`` in pixels, measured at the edges of pixels: the box of a whole image is
 ``(0, 0, width, height)``, and ``right - left`` is a width.
@@ -6,8 +6,14 @@ Boxes are ``(left, top, right, bottom)`` in pixels, measured at the edges of pix
 
 from __future__ import annotations
 
+import hashlib
+import json
 import warnings
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -17,10 +23,12 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from directloss._checks import fail
+from directloss_repro.files import whole_file
 
 Pixels = NDArray[np.uint8]
 """An image ``(height, width, 3)``, red first."""
 Box = tuple[float, float, float, float]
+Arrays = dict[str, NDArray[Any]]
 
 MEAN = (0.485, 0.456, 0.406)
 DEVIATION = (0.229, 0.224, 0.225)
@@ -100,3 +108,33 @@ def clip(box: Box, width: float, height: float) -> Box:
     """The part of a box inside an image; empty (right <= left or bottom <= top) if there is none."""
     left, top, right, bottom = box
     return max(left, 0.0), max(top, 0.0), min(right, width), min(bottom, height)
+
+
+# ---------------------------------------------------------------------- what is computed once for each photograph
+
+
+def cached(path: Path, compute: Callable[[], Arrays]) -> Arrays:
+    """The arrays in ``path``; where there are none, or damaged ones, those that ``compute`` returns, stored there."""
+    with suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return load(path)
+    arrays = compute()
+    with whole_file(path) as part, part.open("wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+    return arrays
+
+
+def load(path: Path) -> Arrays:
+    """The arrays of a stored file. It is a zip archive, whose checksums are verified as it is read."""
+    # Opened here: np.load leaves a broken file open.
+    with path.open("rb") as file:
+        return dict(np.load(file, allow_pickle=False))
+
+
+def cache_name(photograph: Path, *settings: object) -> str:
+    """A file name that differs for another photograph, other pixels and other settings."""
+    try:
+        digest = hashlib.blake2b(photograph.read_bytes(), digest_size=8)
+    except OSError as error:
+        fail(str(photograph), "must be a readable image", f"not ({error.strerror})", "Unpack the data set again.")
+    digest.update(json.dumps(settings).encode())
+    return f"{photograph.stem}-{digest.hexdigest()}.npz"

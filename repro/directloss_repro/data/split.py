@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -57,6 +57,11 @@ class Part:
     def first(self, count: int) -> Part:
         """The first items, without a copy."""
         return Part(self.x[:count], self.y[:count])
+
+    def pieces(self, size: int) -> Iterator[Part]:
+        """The items in order, at most ``size`` at a time."""
+        for index in torch.split(torch.arange(len(self)), size):
+            yield self.take(index)
 
 
 @dataclass(frozen=True)
@@ -131,14 +136,14 @@ def thirds_by_group(groups: Sequence[str], *seed: object) -> dict[str, Tensor]:
     place = {names[k]: rank for rank, k in enumerate(order.tolist())}
     ranks = torch.tensor([place[group] for group in groups])
     ordered = ranks.argsort(stable=True)
-    cuts = [_next_group(ranks[ordered], round(len(groups) * share / 3)) for share in (1, 2)]
+    cuts = [end_of_group(ranks[ordered].tolist(), round(len(groups) * share / 3)) for share in (1, 2)]
     parts = ordered[: cuts[0]], ordered[cuts[0] : cuts[1]], ordered[cuts[1] :]
     return {name: part.sort().values for name, part in zip(("train", "val", "test"), parts, strict=True)}
 
 
-def _next_group(ranks: Tensor, cut: int) -> int:
-    """The cut, moved to the end of the group that it falls into."""
-    while 0 < cut < len(ranks) and ranks[cut] == ranks[cut - 1]:
+def end_of_group(groups: Sequence[object], cut: int) -> int:
+    """The cut, moved to the end of the group that it falls into; members of a group are neighbours."""
+    while 0 < cut < len(groups) and groups[cut] == groups[cut - 1]:
         cut += 1
     return cut
 

@@ -21,11 +21,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from directloss._checks import DirectLossError
-from directloss_repro.data.cache import Arrays, cache_name, cached, load
-from directloss_repro.data.photographs import Pixels, normalise
+from directloss_repro.data.photographs import Arrays, Pixels, cache_name, cached, load, normalise
 from directloss_repro.data.split import lazy
 from directloss_repro.data.voc import Annotation, Devkit, Skipped
-from directloss_repro.detection.average_precision import Detections
+from directloss_repro.detection.average_precision import Detection
 from directloss_repro.detection.boxes import Boxes, Truth, as_boxes, nms, overlaps
 from directloss_repro.seeding import generator
 
@@ -210,13 +209,14 @@ def recall(of: str, testing: Sequence[Scene]) -> float:
     return float(np.concatenate(covered).mean())
 
 
-def suppressed(scenes: Sequence[Scene], scores: NDArray[Any], threshold: float = 0.3, keep: int = 100) -> Detections:
-    """What is left of the scores of all boxes of all scenes, one after the other: at most ``keep`` in each image."""
-    found = Detections()
-    start = 0
+def suppressed(
+    scenes: Sequence[Scene], scores: NDArray[Any], threshold: float = 0.3, keep: int = 100
+) -> list[Detection]:
+    """What non-maximum suppression leaves of all boxes of all scenes: at most ``keep`` in each image."""
+    found, start = [], 0
     for scene in scenes:
         mine = scores[start : start + len(scene.boxes)]
         start += len(scene.boxes)
-        kept = nms(scene.boxes, mine, threshold)[:keep]
-        found.add(scene.name, scene.boxes[kept], mine[kept])
+        for place in nms(scene.boxes, mine, threshold)[:keep]:
+            found.append(Detection(scene.name, tuple(scene.boxes[place].tolist()), float(mine[place])))
     return found

@@ -15,6 +15,7 @@ from directloss_repro.config import Config, EpochConfig
 from directloss_repro.data import Part, Split
 from directloss_repro.files import DataIdentity
 from directloss_repro.methods import parse_method
+from directloss_repro.models import Scorer
 from directloss_repro.records import Record
 from directloss_repro.reports.description import Description
 
@@ -64,6 +65,11 @@ class Judged:
     metrics: dict[str, float]
     shown: dict[str, Any] | None = None
     """Plain data for drawings, stored with the record."""
+
+
+def scorer(config: Config, inputs: int) -> nn.Module:
+    """A ReLU network with the hidden layers of the config."""
+    return Scorer(inputs, config.hidden)
 
 
 @dataclass(frozen=True)

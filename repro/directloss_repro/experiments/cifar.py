@@ -32,7 +32,6 @@ from directloss_repro.data import Split
 from directloss_repro.data.labelled_images import CLASSES, crop_and_flip, identify, recognise, split_classes
 from directloss_repro.experiments.base import Experiment, Source
 from directloss_repro.fields import Count, Flag
-from directloss_repro.files import DataIdentity
 from directloss_repro.models import ResNet20
 from directloss_repro.reports import description as report
 
@@ -51,10 +50,6 @@ class ClassesConfig(EpochConfig):
 
 def _data(config: ClassesConfig, source: Source) -> Split:
     return split_classes(config.dataset, source.files.root or "", config.validation, config.points)
-
-
-def _check_data(config: ClassesConfig, root: str) -> DataIdentity:
-    return identify(config.dataset, root)
 
 
 def _model(config: ClassesConfig, inputs: int) -> nn.Module:
@@ -151,7 +146,7 @@ CIFAR10 = Experiment(
     presets={"quick": QUICK, "small": SMALL, "paper": PAPER},
     data=_data,
     model=_model,
-    check_data=_check_data,
+    check_data=lambda config, root: identify(config.dataset, root),
     recognise=recognise,
     description=dataclasses.replace(_TEN, claims=(*_TEN.claims, _LOWER_IN_TRAINING)),
     metric="accuracy",

@@ -24,14 +24,13 @@ from functools import lru_cache
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from directloss._checks import fail
 from directloss_repro.config import Config, Grid
 from directloss_repro.data import Split, thirds
 from directloss_repro.experiments import voc_action
-from directloss_repro.experiments.base import Experiment, Source
-from directloss_repro.models import Scorer
+from directloss_repro.experiments.base import Experiment, Source, scorer
 from directloss_repro.reports import description as report
 
 
@@ -62,10 +61,6 @@ def _data(config: DigitsConfig, source: Source) -> Split:
     return thirds(x, (digits == int(source.label or 0)).long(), "digits", source.seed)
 
 
-def _model(config: DigitsConfig, inputs: int) -> nn.Module:
-    return Scorer(inputs, config.hidden)
-
-
 PAPER = DigitsConfig(
     methods=("x-ent", "hinge-ap", "pos-ap"),
     noise=(0.0, 0.1, 0.2, 0.3, 0.4),
@@ -90,27 +85,28 @@ QUICK = PAPER.but(
     seeds=3,
 )
 
-DESCRIPTION = report.Description(
-    title="Ten classes under label noise",
-    question=(
-        "One detector for each digit, with a growing share of the training labels flipped: "
-        "the protocol of the paper's action classification, on data that everybody has."
-    ),
-    paper=f"{report.MAIN}, Sec. 4.2, Table 1 and Fig. 4",
-    metrics=("test_ap",),
-    figures=(report.Figure("noise", "test_ap", "ICML 2016, Fig. 4"), report.Figure("lead", "test_ap", first="pos-ap")),
-    claims=voc_action.CLAIMS,
-    reference=report.Reference(
-        "Paper, Table 1: mean over 10 action classes of PASCAL VOC 2012", voc_action.MEANS, voc_action.NOISES
-    ),
-)
-
 DIGITS_NOISE = Experiment(
     name="digits-noise",
     summary="Each digit against the rest under label noise",
     paper="the form of ICML 2016, Table 1 and Fig. 4",
     presets={"quick": QUICK, "paper": PAPER},
     data=_data,
-    model=_model,
-    description=DESCRIPTION,
+    model=scorer,
+    description=report.Description(
+        title="Ten classes under label noise",
+        question=(
+            "One detector for each digit, with a growing share of the training labels flipped: "
+            "the protocol of the paper's action classification, on data that everybody has."
+        ),
+        paper=f"{report.MAIN}, Sec. 4.2, Table 1 and Fig. 4",
+        metrics=("test_ap",),
+        figures=(
+            report.Figure("noise", "test_ap", "ICML 2016, Fig. 4"),
+            report.Figure("lead", "test_ap", first="pos-ap"),
+        ),
+        claims=voc_action.CLAIMS,
+        reference=report.Reference(
+            "Paper, Table 1: mean over 10 action classes of PASCAL VOC 2012", voc_action.MEANS, voc_action.NOISES
+        ),
+    ),
 )

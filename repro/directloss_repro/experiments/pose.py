@@ -38,6 +38,7 @@ from directloss_repro.config import EpochConfig, Grid
 from directloss_repro.data import Split
 from directloss_repro.data.keypoints import SHRINKS, first_items, highest_pixels, store_frames, turn_and_scale
 from directloss_repro.data.poses import POSES, as_part, find_poses, read_persons, recognise_poses
+from directloss_repro.data.split import end_of_group
 from directloss_repro.experiments.base import Experiment, Files, Source
 from directloss_repro.fields import Count, Whole
 from directloss_repro.files import DataIdentity, file_digest
@@ -81,7 +82,7 @@ def _data(config: PoseConfig, source: Source) -> Split:
     # In an order by image, drawn once: persons of one image stay together, so that no image is in two parts.
     ordered = sorted(persons, key=lambda person: derive(config.dataset, person.image))
     images = [person.image for person in ordered]
-    bounds = [_end_of_image(images, count) for count in (config.test, config.test + config.validation)]
+    bounds = [end_of_group(images, count) for count in (config.test, config.test + config.validation)]
     if bounds[1] >= len(ordered):
         fail("test + validation", f"must leave some of the {len(ordered)} persons for training", bounds[1])
     test, val, train = ordered[: bounds[0]], ordered[bounds[0] : bounds[1]], ordered[bounds[1] :]
@@ -90,13 +91,6 @@ def _data(config: PoseConfig, source: Source) -> Split:
         for part in (train[: config.points or None], test, val)
     ]
     return Split(*parts)
-
-
-def _end_of_image(images: list[str], count: int) -> int:
-    """``count``, or the first place after it at which another image begins."""
-    while 0 < count < len(images) and images[count] == images[count - 1]:
-        count += 1
-    return count
 
 
 def _annotations(config: PoseConfig, root: Path) -> Path:
@@ -189,50 +183,6 @@ FRAMES = report.Figure("frames", "val_pck", first="uniloss-pckh")
 TABLE_1 = {"0.1": 91.31, "0.5": 95.13, "0.7": 93.06, "1": 95.71, "3": 95.74, "5": 94.99, "10": 92.25}
 """PCKh on MPII by squared error, for each width of the bumps."""
 
-DESCRIPTION = report.Description(
-    title="Keypoints from heatmaps",
-    question=(
-        "An hourglass network says where keypoints are. Does UniLoss on PCK match the squared error against Gaussian "
-        "bumps, without having a width to choose?"
-    ),
-    paper=(
-        f"{report.UNI}, Sec. 4.3, Table 1: PCKh on MPII 95.77 (UniLoss), 91.31 to 95.74 (squared error, widths 0.1 to 10)"
-    ),
-    metrics=METRICS,
-    figures=(
-        report.Figure("methods", "test_pck", "UniLoss, Table 1"),
-        report.Figure("epochs", "pck", "UniLoss, Fig. 3", first="uniloss-pckh"),
-        FRAMES,
-    ),
-    claims=(
-        report.alike(
-            "UniLoss is comparable to squared error with the best width.",
-            "Table 1",
-            report.Comparison("uniloss-pckh", "mse-3", 0.03),
-            within=2.0,
-            metric="test_pck",
-        ),
-        report.Claim(
-            "Squared error depends on the width of the bumps: too narrow and too wide ones do worse.",
-            "Sec. 4.3, Table 1",
-            (report.Comparison("mse-3", "mse-0.1", 4.43), report.Comparison("mse-3", "mse-10", 3.49)),
-            metric="test_pck",
-        ),
-        report.Claim(
-            "The training result of UniLoss is a little lower over the whole training.",
-            "Appendix B, Fig. 2 and 3",
-            report.against("mse-3", "uniloss-pckh"),
-            metric="train_pck",
-            reading="Measured at the end of training, as the lead of the conventional loss.",
-        ),
-    ),
-    reference=report.Reference(
-        "Paper, Table 1: MPII",
-        {**{f"mse-{width}": (value,) for width, value in TABLE_1.items()}, "uniloss-pckh": (95.77,)},
-        dataset="mpii",
-    ),
-)
-
 POSE = Experiment(
     name="pose",
     summary="Keypoints: UniLoss on PCKh against squared error of seven widths; needs --data-root",
@@ -242,7 +192,50 @@ POSE = Experiment(
     model=_model,
     check_data=_check_data,
     recognise=recognise_poses,
-    description=DESCRIPTION,
+    description=report.Description(
+        title="Keypoints from heatmaps",
+        question=(
+            "An hourglass network says where keypoints are. Does UniLoss on PCK match the squared error against "
+            "Gaussian bumps, without having a width to choose?"
+        ),
+        paper=(
+            f"{report.UNI}, Sec. 4.3, Table 1: PCKh on MPII 95.77 (UniLoss), 91.31 to 95.74 (squared error, widths 0.1 "
+            "to 10)"
+        ),
+        metrics=METRICS,
+        figures=(
+            report.Figure("methods", "test_pck", "UniLoss, Table 1"),
+            report.Figure("epochs", "pck", "UniLoss, Fig. 3", first="uniloss-pckh"),
+            FRAMES,
+        ),
+        claims=(
+            report.alike(
+                "UniLoss is comparable to squared error with the best width.",
+                "Table 1",
+                report.Comparison("uniloss-pckh", "mse-3", 0.03),
+                within=2.0,
+                metric="test_pck",
+            ),
+            report.Claim(
+                "Squared error depends on the width of the bumps: too narrow and too wide ones do worse.",
+                "Sec. 4.3, Table 1",
+                (report.Comparison("mse-3", "mse-0.1", 4.43), report.Comparison("mse-3", "mse-10", 3.49)),
+                metric="test_pck",
+            ),
+            report.Claim(
+                "The training result of UniLoss is a little lower over the whole training.",
+                "Appendix B, Fig. 2 and 3",
+                report.against("mse-3", "uniloss-pckh"),
+                metric="train_pck",
+                reading="Measured at the end of training, as the lead of the conventional loss.",
+            ),
+        ),
+        reference=report.Reference(
+            "Paper, Table 1: MPII",
+            {**{f"mse-{width}": (value,) for width, value in TABLE_1.items()}, "uniloss-pckh": (95.77,)},
+            dataset="mpii",
+        ),
+    ),
     metric="pck",
     augment=turn_and_scale,
     show=_show,

@@ -31,14 +31,12 @@ What the paper leaves open, and what we chose:
 from __future__ import annotations
 
 import torch
-from torch import nn
 
 from directloss._checks import fail
 from directloss_repro.config import Config, Grid
 from directloss_repro.data import Part, Split
-from directloss_repro.experiments.base import Experiment, Source
+from directloss_repro.experiments.base import Experiment, Source, scorer
 from directloss_repro.fields import AboveZero, Count
-from directloss_repro.models import Scorer
 from directloss_repro.reports import description as report
 from directloss_repro.seeding import generator
 
@@ -78,10 +76,6 @@ def _data(config: RobustnessConfig, source: Source) -> Split:
     )
 
 
-def _model(config: RobustnessConfig, inputs: int) -> nn.Module:
-    return Scorer(inputs, config.hidden)
-
-
 _DECAYS = (0.0, 0.003, 0.01, 0.03)
 
 PAPER = RobustnessConfig(
@@ -109,49 +103,47 @@ QUICK = PAPER.but(
 )
 """Four settings for each method, from the region where the search of the paper preset finds its best ones."""
 
-DESCRIPTION = report.Description(
-    title="Robustness to flipped labels",
-    question=(
-        "Points inside and outside a sphere, with a growing share of the training labels flipped. "
-        "Which loss keeps its average precision on clean test data?"
-    ),
-    paper=f"{report.MAIN}, Sec. 4.1 and Fig. 3b",
-    metrics=("test_ap", "test_accuracy"),
-    figures=(
-        report.Figure("noise", "test_ap", "ICML 2016, Fig. 3b"),
-        report.Figure("lead", "test_ap", first="pos-ap"),
-        report.Figure("noise", "test_accuracy"),
-    ),
-    claims=(
-        report.Claim(
-            "pos-ap is more robust to label noise than hinge-ap.",
-            "Sec. 4.1, Fig. 3b",
-            report.against("pos-ap", "hinge-ap"),
-            place="noisy",
-            reading="Measured as the difference of test AP, averaged over all levels with flipped labels.",
-        ),
-        report.Claim(
-            "The hinge loss becomes a worse stand-in as labels get noisier.",
-            "Sec. 4.1",
-            report.against("pos-ap", "hinge-ap"),
-            place="growth",
-            reading="Measured as the lead of pos-ap under noise minus its lead without noise.",
-        ),
-        report.Claim(
-            "The library's default (direct-ap) is more robust to label noise than hinge-ap and cross-entropy.",
-            report.OURS,
-            report.against("direct-ap", "hinge-ap", "x-ent"),
-            place="noisy",
-        ),
-    ),
-)
-
 ROBUSTNESS = Experiment(
     name="robustness",
     summary="Label noise: direct-ap and pos-ap against hinge-ap and cross-entropy on two shells",
     paper="ICML 2016, Fig. 3b",
     presets={"quick": QUICK, "paper": PAPER},
     data=_data,
-    model=_model,
-    description=DESCRIPTION,
+    model=scorer,
+    description=report.Description(
+        title="Robustness to flipped labels",
+        question=(
+            "Points inside and outside a sphere, with a growing share of the training labels flipped. "
+            "Which loss keeps its average precision on clean test data?"
+        ),
+        paper=f"{report.MAIN}, Sec. 4.1 and Fig. 3b",
+        metrics=("test_ap", "test_accuracy"),
+        figures=(
+            report.Figure("noise", "test_ap", "ICML 2016, Fig. 3b"),
+            report.Figure("lead", "test_ap", first="pos-ap"),
+            report.Figure("noise", "test_accuracy"),
+        ),
+        claims=(
+            report.Claim(
+                "pos-ap is more robust to label noise than hinge-ap.",
+                "Sec. 4.1, Fig. 3b",
+                report.against("pos-ap", "hinge-ap"),
+                place="noisy",
+                reading="Measured as the difference of test AP, averaged over all levels with flipped labels.",
+            ),
+            report.Claim(
+                "The hinge loss becomes a worse stand-in as labels get noisier.",
+                "Sec. 4.1",
+                report.against("pos-ap", "hinge-ap"),
+                place="growth",
+                reading="Measured as the lead of pos-ap under noise minus its lead without noise.",
+            ),
+            report.Claim(
+                "The library's default (direct-ap) is more robust to label noise than hinge-ap and cross-entropy.",
+                report.OURS,
+                report.against("direct-ap", "hinge-ap", "x-ent"),
+                place="noisy",
+            ),
+        ),
+    ),
 )

@@ -24,15 +24,14 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from directloss._checks import fail
 from directloss_repro.config import Config, Grid
 from directloss_repro.data import Part, Split
-from directloss_repro.experiments.base import Experiment, Source
+from directloss_repro.experiments.base import Experiment, Source, scorer
 from directloss_repro.fields import Count, Share
 from directloss_repro.methods import PAPER_METHODS
-from directloss_repro.models import Scorer
 from directloss_repro.reports import description as report
 from directloss_repro.seeding import generator
 
@@ -99,10 +98,6 @@ def _data(config: SyntheticConfig, source: Source) -> Split:
     return Split(everything.take(order[: config.train_points]), everything.take(order[config.train_points :]))
 
 
-def _model(config: SyntheticConfig, inputs: int) -> nn.Module:
-    return Scorer(inputs, config.hidden)
-
-
 GRIDS: dict[str, Any] = {
     "direct": Grid((0.003, 0.01, 0.03), (0.0, 0.0001), (0.1, 1.0, 10.0, "auto")),
     "hinge": Grid((0.003, 0.01, 0.03), (0.0, 0.0001), (0.1, 1.0, 10.0, 100.0)),
@@ -131,58 +126,56 @@ QUICK = PAPER.but(**FEW, iterations=200, evaluate_every=20)
 
 _READING = "Measured as the lead of pos-ap; we ask for at least 2 points."
 
-DESCRIPTION = report.Description(
-    title="Nine losses on synthetic ranking data",
-    question=(
-        "A random four-layer ReLU network ranks Gaussian points; the top 20 % are positive. "
-        "Which loss trains a network of the same shape to the best average precision?"
-    ),
-    paper=f"{report.MAIN}, Sec. 4.1 and Fig. 3a; {report.EARLY}, Fig. 3",
-    metrics=("test_ap", "test_accuracy", "train_ap"),
-    figures=(
-        report.Figure("curve", "test_ap", "ICML 2016, Fig. 3a"),
-        report.Figure("curve", "test_accuracy", "2015 version, Fig. 3b"),
-        report.Figure("methods", "test_ap"),
-    ),
-    claims=(
-        report.leads(
-            "Positive direct loss on AP (pos-ap) beats every baseline by a large margin.",
-            "Sec. 4.1",
-            report.against("pos-ap", "hinge-ap", "hinge-01", "per-ap", "per-01", "x-ent"),
-            "The paper gives no number; we ask for at least 2 points.",
-        ),
-        report.leads(
-            "The negative update (neg-ap) cannot compete when the model is not linear.",
-            "Sec. 4.1",
-            report.against("pos-ap", "neg-ap"),
-            _READING,
-        ),
-        report.leads(
-            "The perceptron updates do badly, because they ignore the task loss.",
-            "Sec. 4.1",
-            report.against("pos-ap", "per-ap", "per-01"),
-            _READING,
-        ),
-        report.leads(
-            "Direct loss on the 0-1 loss does not work well.",
-            "Sec. 4.1",
-            report.against("pos-ap", "pos-01", "neg-01"),
-            _READING,
-        ),
-        report.Claim(
-            "hinge-ap is slightly better than the methods built on the 0-1 loss.",
-            "Sec. 4.1",
-            report.against("hinge-ap", "pos-01", "neg-01", "hinge-01", "per-01"),
-        ),
-    ),
-)
-
 SYNTHETIC = Experiment(
     name="synthetic",
     summary="Nine losses learn the ranking of a random four-layer network",
     paper="ICML 2016, Fig. 3a; 2015 version, Fig. 3",
     presets={"quick": QUICK, "paper": PAPER},
     data=_data,
-    model=_model,
-    description=DESCRIPTION,
+    model=scorer,
+    description=report.Description(
+        title="Nine losses on synthetic ranking data",
+        question=(
+            "A random four-layer ReLU network ranks Gaussian points; the top 20 % are positive. "
+            "Which loss trains a network of the same shape to the best average precision?"
+        ),
+        paper=f"{report.MAIN}, Sec. 4.1 and Fig. 3a; {report.EARLY}, Fig. 3",
+        metrics=("test_ap", "test_accuracy", "train_ap"),
+        figures=(
+            report.Figure("curve", "test_ap", "ICML 2016, Fig. 3a"),
+            report.Figure("curve", "test_accuracy", "2015 version, Fig. 3b"),
+            report.Figure("methods", "test_ap"),
+        ),
+        claims=(
+            report.leads(
+                "Positive direct loss on AP (pos-ap) beats every baseline by a large margin.",
+                "Sec. 4.1",
+                report.against("pos-ap", "hinge-ap", "hinge-01", "per-ap", "per-01", "x-ent"),
+                "The paper gives no number; we ask for at least 2 points.",
+            ),
+            report.leads(
+                "The negative update (neg-ap) cannot compete when the model is not linear.",
+                "Sec. 4.1",
+                report.against("pos-ap", "neg-ap"),
+                _READING,
+            ),
+            report.leads(
+                "The perceptron updates do badly, because they ignore the task loss.",
+                "Sec. 4.1",
+                report.against("pos-ap", "per-ap", "per-01"),
+                _READING,
+            ),
+            report.leads(
+                "Direct loss on the 0-1 loss does not work well.",
+                "Sec. 4.1",
+                report.against("pos-ap", "pos-01", "neg-01"),
+                _READING,
+            ),
+            report.Claim(
+                "hinge-ap is slightly better than the methods built on the 0-1 loss.",
+                "Sec. 4.1",
+                report.against("hinge-ap", "pos-01", "neg-01", "hinge-01", "per-01"),
+            ),
+        ),
+    ),
 )

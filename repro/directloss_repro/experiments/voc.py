@@ -1,4 +1,4 @@
-"""What the two experiments on PASCAL VOC share: AlexNet's weights, the settings of a head, and which classes are used."""
+"""What the two experiments on PASCAL VOC share: AlexNet's weights, settings of a head, and which classes are used."""
 
 from __future__ import annotations
 

@@ -34,8 +34,7 @@ from torch import Tensor, nn
 from directloss._checks import fail
 from directloss_repro.config import Grid
 from directloss_repro.data import Part, Split
-from directloss_repro.data.cache import Arrays, cache_name, cached
-from directloss_repro.data.photographs import CONTEXT, CROP, normalise, warp
+from directloss_repro.data.photographs import CONTEXT, CROP, Arrays, cache_name, cached, normalise, warp
 from directloss_repro.data.split import check_both_labels, lazy, thirds_by_group
 from directloss_repro.data.voc import ACTIONS, UNKNOWN, Devkit, People, Person, Skipped, find_devkit, read_people
 from directloss_repro.experiments.base import Experiment, Files, Prepared, Progress, Source
@@ -314,22 +313,6 @@ CLAIMS = (
 )
 """What Sec. 4.2 says about Table 1; judged on VOC's actions and on digits alike."""
 
-DESCRIPTION = report.Description(
-    title="Actions in photographs under label noise",
-    question=(
-        "A network for each class ranks photographs, with a growing share of the training labels flipped. "
-        "Which loss keeps its average precision on clean test data?"
-    ),
-    paper=(
-        f"{report.MAIN}, Sec. 4.2, Table 1 and Fig. 4; {report.EARLY}, Table 1: mean AP without noise 66.7 "
-        "(direct loss), 64.8 (cross-entropy), 63.6 (hinge)"
-    ),
-    metrics=("test_ap", "test_accuracy"),
-    figures=(report.Figure("noise", "test_ap", "ICML 2016, Fig. 4"), report.Figure("lead", "test_ap", first="pos-ap")),
-    claims=CLAIMS,
-    reference=report.Reference("Paper, Table 1: ten action classes of PASCAL VOC 2012", MEANS, NOISES, PRINTED, "voc"),
-)
-
 VOC_ACTION = Experiment(
     name="voc-action",
     summary="Ten actions under label noise, full batch, AlexNet; needs --data-root",
@@ -338,7 +321,26 @@ VOC_ACTION = Experiment(
     data=_data,
     model=_model,
     check_data=_check_data,
-    description=DESCRIPTION,
+    description=report.Description(
+        title="Actions in photographs under label noise",
+        question=(
+            "A network for each class ranks photographs, with a growing share of the training labels flipped. "
+            "Which loss keeps its average precision on clean test data?"
+        ),
+        paper=(
+            f"{report.MAIN}, Sec. 4.2, Table 1 and Fig. 4; {report.EARLY}, Table 1: mean AP without noise 66.7 "
+            "(direct loss), 64.8 (cross-entropy), 63.6 (hinge)"
+        ),
+        metrics=("test_ap", "test_accuracy"),
+        figures=(
+            report.Figure("noise", "test_ap", "ICML 2016, Fig. 4"),
+            report.Figure("lead", "test_ap", first="pos-ap"),
+        ),
+        claims=CLAIMS,
+        reference=report.Reference(
+            "Paper, Table 1: ten action classes of PASCAL VOC 2012", MEANS, NOISES, PRINTED, "voc"
+        ),
+    ),
     check_weights=_check_weights,
     prepare=_prepare,
     load_weights=_load_weights,

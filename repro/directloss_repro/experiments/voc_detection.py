@@ -25,6 +25,7 @@ What the paper leaves open, and what we chose:
 
 from __future__ import annotations
 
+import itertools
 import json
 from functools import lru_cache
 from pathlib import Path
@@ -33,7 +34,7 @@ from typing import Annotated, ClassVar, NamedTuple
 import numpy as np
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from directloss._checks import DirectLossError, fail
 from directloss_repro.config import Grid
@@ -43,7 +44,7 @@ from directloss_repro.detection.average_precision import voc_ap
 from directloss_repro.detection.boxes import POSITIVE, draw_sample, label_boxes
 from directloss_repro.detection.drawing import draw_detections
 from directloss_repro.detection.regions import Reader, Scene, Search, features_of, recall, suppressed
-from directloss_repro.experiments.base import Experiment, Files, Judged, Prepared, Progress, Source
+from directloss_repro.experiments.base import Experiment, Files, Judged, Prepared, Progress, Source, scorer
 from directloss_repro.experiments.voc import (
     UNTRAINED,
     VocConfig,
@@ -53,7 +54,6 @@ from directloss_repro.experiments.voc import (
 )
 from directloss_repro.fields import AboveZero, Count, CountOrZero, Overlap, Whole
 from directloss_repro.files import whole_file
-from directloss_repro.models import Scorer
 from directloss_repro.records import Record
 from directloss_repro.reports import description as report
 from directloss_repro.seeding import generator
@@ -211,10 +211,6 @@ def _check_class(config: DetectionConfig, photographs: _Photographs, of: str) ->
                 raise DirectLossError(f"{few} ({name}, seed {seed}).")
 
 
-def _model(config: DetectionConfig, inputs: int) -> nn.Module:
-    return Scorer(inputs, config.hidden)
-
-
 # ---------------------------------------------------------------------- after training
 
 
@@ -232,8 +228,8 @@ def _judge(config: DetectionConfig, source: Source, scores: Tensor, threshold: f
         return Judged(metrics)
     shown = {}
     for name in _drawn(config, testing):
-        best = sorted((item for item in found.of(name) if item[1] > threshold), key=lambda item: -item[1])
-        shown[name] = [[*(round(edge, 1) for edge in box), round(score, 4)] for box, score in best[:MOST_DRAWN]]
+        best = sorted((one for one in found if one.image == name and one.score > threshold), key=lambda one: -one.score)
+        shown[name] = [[*(round(edge, 1) for edge in one.box), round(one.score, 4)] for one in best[:MOST_DRAWN]]
     return Judged(metrics, shown)
 
 
@@ -251,27 +247,22 @@ def _draw(config: DetectionConfig, files: Files, records: list[Record], folder: 
     for record in records:
         for name, boxes in record.shown.items():
             drawn.setdefault((name, record.noise or 0.0, record.method), {})[str(record.group)] = boxes
-    scenes = {scene.name: scene for scene in photographs.testing}
     listed = []
-    for (name, noise, method), found in sorted(drawn.items(), key=lambda item: _place(config, item[0])):
-        if name in scenes:
-            file = f"{name}-{method}-{round(100 * noise)}.jpg"
+    scenes = sorted(photographs.testing, key=lambda scene: scene.name)
+    for scene, noise, method in itertools.product(scenes, config.noise, config.methods):
+        if found := drawn.get((scene.name, noise, method)):
+            file = f"{scene.name}-{method}-{round(100 * noise)}.jpg"
             classes = [of for of in config.classes if of in found]
             draw_detections(
-                photographs.devkit.image(name),
+                photographs.devkit.image(scene.name),
                 {of: [((box[0], box[1], box[2], box[3]), box[4]) for box in found[of]] for of in classes},
-                {of: scenes[name].truth(of) for of in classes},
+                {of: scene.truth(of) for of in classes},
                 folder / DRAWINGS / file,
             )
-            listed.append({"file": file, "image": name, "method": method, "noise": noise})
+            listed.append({"file": file, "image": scene.name, "method": method, "noise": noise})
     if listed:
         with whole_file(folder / DRAWINGS / "index.json") as part:
             part.write_text(json.dumps(listed, indent=1) + "\n", encoding="utf-8")
-
-
-def _place(config: DetectionConfig, key: tuple[str, float, str]) -> tuple[str, float, int]:
-    name, noise, method = key
-    return name, noise, config.methods.index(method) if method in config.methods else len(config.methods)
 
 
 _DECAY = (1e-7,)
@@ -355,52 +346,51 @@ PRINTED = {
 }
 MEANS = PRINTED.pop("mean")
 
-DESCRIPTION = report.Description(
-    title="Objects in photographs",
-    question=(
-        "Selective search proposes boxes, a network for each class scores them, and the loss is the average precision "
-        "of a minibatch. Which loss gives the best detections, with true labels and with a fifth of them flipped?"
-    ),
-    paper=(
-        f"{report.MAIN}, Sec. 4.3 and Table 2; {report.EARLY}, Table 2, with the same rows of direct loss and "
-        "cross-entropy, and 47.0 for one softmax network for all classes"
-    ),
-    metrics=("test_ap", "test_ap_11_point"),
-    figures=(report.Figure("noise", "test_ap"), report.Figure("lead", "test_ap", first="pos-ap")),
-    claims=(
-        report.Claim(
-            "Direct loss beats the hinge loss and cross-entropy.",
-            "Sec. 4.3, Table 2",
-            (report.Comparison("pos-ap", "hinge-ap", 0.9), report.Comparison("pos-ap", "x-ent", 2.9)),
-            place="clean",
-        ),
-        report.leads(
-            "With 20 % label noise, hinge-AP barely learns anything, and pos-AP loses little.",
-            "Sec. 4.3, Table 2",
-            (report.Comparison("pos-ap", "hinge-ap", 40.3),),
-            "We ask for a lead of at least 10 points of AP.",
-            by=10.0,
-            place="noisy",
-        ),
-    ),
-    reference=report.Reference(
-        "Paper, Table 2: twenty classes of PASCAL VOC 2012; cross-entropy with noise is not printed",
-        MEANS,
-        (0.0, 0.2),
-        PRINTED,
-        "voc",
-    ),
-)
-
 VOC_DETECTION = Experiment(
     name="voc-detection",
     summary="Objects by selective search and AlexNet, AP of minibatches as loss; needs --data-root",
     paper="ICML 2016, Table 2; 2015 version, Table 2",
     presets={"quick": QUICK, "small": SMALL, "paper": PAPER},
     data=_data,
-    model=_model,
+    model=scorer,
     check_data=_check_data,
-    description=DESCRIPTION,
+    description=report.Description(
+        title="Objects in photographs",
+        question=(
+            "Selective search proposes boxes, a network for each class scores them, and the loss is the average "
+            "precision of a minibatch. Which loss gives the best detections, with true labels and with a fifth of them "
+            "flipped?"
+        ),
+        paper=(
+            f"{report.MAIN}, Sec. 4.3 and Table 2; {report.EARLY}, Table 2, with the same rows of direct loss and "
+            "cross-entropy, and 47.0 for one softmax network for all classes"
+        ),
+        metrics=("test_ap", "test_ap_11_point"),
+        figures=(report.Figure("noise", "test_ap"), report.Figure("lead", "test_ap", first="pos-ap")),
+        claims=(
+            report.Claim(
+                "Direct loss beats the hinge loss and cross-entropy.",
+                "Sec. 4.3, Table 2",
+                (report.Comparison("pos-ap", "hinge-ap", 0.9), report.Comparison("pos-ap", "x-ent", 2.9)),
+                place="clean",
+            ),
+            report.leads(
+                "With 20 % label noise, hinge-AP barely learns anything, and pos-AP loses little.",
+                "Sec. 4.3, Table 2",
+                (report.Comparison("pos-ap", "hinge-ap", 40.3),),
+                "We ask for a lead of at least 10 points of AP.",
+                by=10.0,
+                place="noisy",
+            ),
+        ),
+        reference=report.Reference(
+            "Paper, Table 2: twenty classes of PASCAL VOC 2012; cross-entropy with noise is not printed",
+            MEANS,
+            (0.0, 0.2),
+            PRINTED,
+            "voc",
+        ),
+    ),
     check_weights=check_convolutions,
     prepare=_prepare,
     judge=_judge,

@@ -82,28 +82,20 @@ def classifier(width: int = 4096, dropout: float = 0.5) -> nn.Sequential:
 def load_weights(model: AlexNet, path: Path, only: str = "") -> tuple[str, ...]:
     """Load a state dict of torchvision's AlexNet, or its convolutions alone; return the layers that were loaded.
 
-    The last layer of a network of 1,000 classes is left out, as ours has one output. ``only`` is how the names of
-    layers begin that are loaded. Nothing but tensors is read from the file: a pickle that would run code is refused.
+    The last layer of a network of 1,000 classes is left out, as ours has one output. ``only`` is how the names of the
+    layers to load begin. Nothing but tensors is read from the file: a pickle that would run code is refused.
     """
-    found = _read(path)
-    own = model.state_dict()
-    wanted = {
-        name: tensor
-        for name, tensor in found.items()
-        if name in own and name.startswith(only) and not _other_head(name, tensor, own)
-    }
+    found, own = _read(path), model.state_dict()
     foreign = [name for name in found if name not in own]
-    if foreign or not wanted:
-        keys = ", ".join(foreign[:4] or list(found)[:4]) or "nothing"
-        fail(
-            str(path),
-            "must be a state dict of torchvision's AlexNet",
-            f"one with {keys}",
-            "Keys begin with features.0.",
-        )
-    missing = [name for name in own if name.startswith("features.") and name not in wanted]
+    if foreign or not found:
+        keys = ", ".join(foreign[:4]) or "nothing"
+        rule = "must be a state dict of torchvision's AlexNet"
+        fail(str(path), rule, f"one with {keys}", "Keys begin with features.0.")
+    missing = [name for name in own if name.startswith("features.") and name not in found]
     if missing:
         fail(str(path), "must have all five convolution layers", f"without {', '.join(missing)}")
+    other_head = [name for name in found if name.startswith(HEAD) and found[name].shape != own[name].shape]
+    wanted = {name: found[name] for name in found if name.startswith(only) and name not in other_head}
     for name, tensor in wanted.items():
         if tensor.shape != own[name].shape:
             rule = f"must have {name} of shape {tuple(own[name].shape)}"
@@ -112,10 +104,6 @@ def load_weights(model: AlexNet, path: Path, only: str = "") -> tuple[str, ...]:
             fail(str(path), f"must have finite numbers in {name}", "one with NaN or infinity")
     model.load_state_dict(wanted, strict=False)
     return tuple(dict.fromkeys(name.rsplit(".", 1)[0] for name in wanted))
-
-
-def _other_head(name: str, tensor: Tensor, own: Mapping[str, Tensor]) -> bool:
-    return name.startswith(HEAD) and tensor.shape != own[name].shape
 
 
 def _read(path: Path) -> dict[str, Tensor]:
