@@ -10,17 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from directloss_repro.data import Part, image_classes
+from directloss_repro.data import Part, labelled_images
 from directloss_repro.data.cifar import read_cifar
+from directloss_repro.data.keypoints import bumps, pixel_labels, turn_and_scale, visible
 from directloss_repro.data.labelled_images import (
     crop_and_flip,
-    read_classes,
+    identify,
     recognise,
-    see_classes,
     split_classes,
     zeros_against_rest,
 )
-from directloss_repro.data.keypoints import bumps, pixel_labels, turn_and_scale, visible
 from directloss_repro.data.poses import NECK, TOP, Person, as_part, find_poses, read_persons
 
 from directloss import DirectLossError
@@ -40,10 +39,9 @@ def test_cifar_is_read_as_it_was_written(tmp_path: Path, name: str, inner: bool,
     np.testing.assert_array_equal(np.concatenate([train[0], test[0]]), images)
     np.testing.assert_array_equal(np.concatenate([train[1], test[1]]), labels)
     assert len(test[1]) == 20
-    part, _ = read_classes(name, str(root))
-    assert part.x.shape == (len(train[1]), 3, 32, 32)
-    assert float(part.x[0, 2, 5, 7]) == pytest.approx(images[0, 2, 5, 7] / 255)
-    assert part.y.dtype == torch.long
+    split = split_classes(name, str(root), 4, 0)
+    assert split.train.x.shape == (len(train[1]) - 4, 3, 32, 32)
+    assert split.test.y.tolist() == test[1].tolist()
 
 
 def test_missing_files_are_named(tmp_path: Path) -> None:
@@ -126,7 +124,7 @@ def test_too_little_data(tmp_path: Path) -> None:
 
 def test_missing_fashion_mnist_says_where_it_is(tmp_path: Path) -> None:
     with pytest.raises(DirectLossError, match=r"four fashion-mnist files.*zalandoresearch/fashion-mnist"):
-        read_classes("fashion-mnist", str(tmp_path))
+        identify("fashion-mnist", str(tmp_path))
 
 
 def test_labels_of_another_data_set_are_noticed(tmp_path: Path) -> None:
@@ -134,23 +132,23 @@ def test_labels_of_another_data_set_are_noticed(tmp_path: Path) -> None:
     (tmp_path / "t10k-labels-idx1-ubyte.gz").unlink()
     (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(idx(np.arange(40)))
     with pytest.raises(DirectLossError, match="must have labels from 0 to 9, but it is a file with label 39"):
-        read_classes("mnist", str(tmp_path))
+        identify("mnist", str(tmp_path))
 
 
 def test_data_is_known_by_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     packed, other = write_idx(tmp_path / "packed"), write_idx(tmp_path / "other", train=121)
-    first = see_classes("mnist", str(packed))
+    first = identify("mnist", str(packed))
     assert first.published is None
     for path in list(packed.iterdir()):
         if path.suffix == ".gz":
             path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
             path.unlink()
-    assert see_classes("mnist", str(packed)) == first
-    assert see_classes("mnist", str(other)) != first
-    monkeypatch.setitem(image_classes.PUBLISHED, first.digest, "mnist")
-    assert see_classes("mnist", str(packed)).published == "mnist"
+    assert identify("mnist", str(packed)) == first
+    assert identify("mnist", str(other)) != first
+    monkeypatch.setitem(labelled_images.PUBLISHED, first.digest, "mnist")
+    assert identify("mnist", str(packed)).published == "mnist"
     with pytest.raises(DirectLossError, match=r"--data-root must hold the files of fashion-mnist.*with those of mnist"):
-        see_classes("fashion-mnist", str(packed))
+        identify("fashion-mnist", str(packed))
 
 
 def test_images_without_pixels_are_refused(tmp_path: Path) -> None:
@@ -159,7 +157,7 @@ def test_images_without_pixels_are_refused(tmp_path: Path) -> None:
     path.with_suffix(".gz").unlink()
     path.write_bytes(idx(np.zeros((40, 0, 28))))
     with pytest.raises(DirectLossError, match="must hold images with pixels"):
-        read_classes("mnist", str(tmp_path))
+        identify("mnist", str(tmp_path))
 
 
 def test_crops_are_shifts_of_at_most_four_and_flips(generator: torch.Generator) -> None:

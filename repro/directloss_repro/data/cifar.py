@@ -51,25 +51,24 @@ Images = NDArray[np.uint8]
 Labelled = tuple[Images, Images]
 
 
-def find_cifar(root: Path, name: str) -> list[Path]:
-    """The files of one of the versions, the test file last; empty if none is complete."""
+def find_cifar(root: Path, name: str) -> tuple[list[Path], list[str]]:
+    """The files of the version of which most are there, the test file last; and the names of those that are missing."""
     cifar = CIFAR[name]
-    for folder, suffix in zip(cifar.folders, (".bin", ""), strict=True):
-        for place in (root, root / folder):
-            files = [place / f"{file}{suffix}" for file in cifar.files]
-            if all(file.is_file() for file in files):
-                return files
-    return []
+    versions = zip(cifar.folders, (".bin", ""), strict=True)
+    places = [(place, suffix) for folder, suffix in versions for place in (root, root / folder)]
+    found = [[place / f"{file}{suffix}" for file in cifar.files] for place, suffix in places]
+    missing = [[file.name for file in files if not file.is_file()] for files in found]
+    best = min(range(len(found)), key=lambda k: len(missing[k]))
+    return found[best], missing[best]
 
 
 def read_cifar(root: Path, name: str) -> tuple[Labelled, Labelled]:
     """Training and test images ``(n, 3, 32, 32)`` with their (fine) labels ``(n,)``."""
-    cifar, files = CIFAR[name], find_cifar(root, name)
-    if not files:
+    files, missing = find_cifar(root, name)
+    if missing:
         hint = f"Download the binary or the Python version ({HOME}) and unpack it there."
-        rule = f"must be a folder with the files of {name}, with or without .bin: {', '.join(cifar.files)}"
-        fail("--data-root", rule, f"{root}, which does not have all of them", hint)
-    *train, test = [(_read_binary if file.suffix else _read_python)(file, cifar) for file in files]
+        fail("--data-root", f"must be a folder with the files of {name}", f"{root}, without {missing[0]}", hint)
+    *train, test = [(_read_binary if file.suffix else _read_python)(file, CIFAR[name]) for file in files]
     return _joined(train), test
 
 

@@ -47,7 +47,7 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
         fail(str(path), "must hold images with pixels", f"of shape {shape}")
     if len(data) - header != math.prod(shape):
         fail(str(path), f"must hold {math.prod(shape)} values for shape {shape}", f"{len(data) - header} values long")
-    return np.frombuffer(data, np.uint8, offset=header).reshape(shape)
+    return np.frombuffer(data, np.uint8, offset=header).reshape(shape).copy()
 
 
 HOMES = {

@@ -29,7 +29,7 @@ Bytes = tuple[NDArray[np.uint8], NDArray[np.uint8]]
 def recognise(root: str) -> str | None:
     """The name of the data set in a folder, by its files; None for files that are not those of a published one."""
     for name in CIFAR:
-        if find_cifar(Path(root), name):
+        if not find_cifar(Path(root), name)[1]:
             return name
     return PUBLISHED.get(_digest("mnist", root)) if holds_idx(Path(root)) else None
 

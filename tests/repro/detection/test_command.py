@@ -10,15 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-
-pytest.importorskip("cv2")
-
-from directloss_repro.data.voc import Skipped
-from directloss_repro.data.voc import OBJECTS, find_devkit
+from directloss_repro.data.voc import OBJECTS, Skipped, find_devkit
 from directloss_repro.detection import regions
 from directloss_repro.detection.boxes import as_boxes, nms
-from directloss_repro.detection.regions import Search
-from directloss_repro.detection.regions import Reader, features_of, pool_boxes, suppressed
+from directloss_repro.detection.regions import Reader, Search, features_of, pool_boxes, suppressed
 from directloss_repro.experiments import get_experiment
 from directloss_repro.experiments.base import Source
 from directloss_repro.experiments.voc_detection import DetectionConfig, chosen_photographs

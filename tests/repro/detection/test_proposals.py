@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
-
-pytest.importorskip("cv2")
-
 from directloss_repro.detection.boxes import as_boxes, overlaps
 from directloss_repro.detection.regions import Search, propose
 

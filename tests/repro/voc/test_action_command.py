@@ -8,10 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
-
-pytest.importorskip("cv2")
-
 from directloss_repro.checkpoint import Checkpoint
 from directloss_repro.data import Part
 from directloss_repro.data.photographs import normalise
@@ -21,6 +17,7 @@ from directloss_repro.experiments.voc_action import ActionConfig
 from directloss_repro.methods import parse_method
 from directloss_repro.models.alexnet import AlexNet
 from directloss_repro.training import Schedule, Trained, train
+from torch import nn
 
 from tests.repro.voc.commands import PERSONS, call, finish, info, lines, person
 from tests.repro.voc.devkits import Item, Scene, write_devkit
