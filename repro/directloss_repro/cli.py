@@ -15,13 +15,11 @@ from rich.console import Console
 
 from directloss._errors import fail
 from directloss.cli.app import app, resumable
+from directloss_repro import PAPER_METHODS
 from directloss_repro.experiments import FILES, PRESETS
 
 EXAMPLE = "Example: directloss reproduce robustness --methods pos-ap,x-ent --noise 0,0.2 --out runs/mine"
-METHODS = (
-    *("direct-ap", "pos-ap", "neg-ap", "pos-01", "neg-01", "hinge-ap", "hinge-01", "per-ap", "per-01", "x-ent"),
-    *("uniloss-ap", "uniloss-accuracy", "uniloss-pckh"),
-)
+METHODS = ("direct-ap", *PAPER_METHODS, "uniloss-ap", "uniloss-accuracy", "uniloss-pckh")
 """What the shell completes ``--methods`` to; there are many more."""
 
 

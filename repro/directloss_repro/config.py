@@ -26,7 +26,7 @@ from directloss_repro.fields import (
 from directloss_repro.files import stable_hash
 from directloss_repro.methods import FAMILIES, Method, parse_method
 from directloss_repro.records import Params
-from directloss_repro.seeding import SEARCH_SEED as SEARCH_SEED
+from directloss_repro.seeding import SEARCH_SEED
 
 AT_ONCE = 500
 """How many images a network measures at once."""
@@ -72,8 +72,18 @@ class Grid(Frozen):
         return len(self.points())
 
 
+def same_grids(*rates: float, decay: tuple[float, ...] = (0.0,)) -> dict[str, Any]:
+    """The same learning rates for every family of methods, for experiments that tune nothing else."""
+    return {
+        "direct": Grid(rates, decay, ("auto",)),
+        "hinge": Grid(rates, decay, (1.0,)),
+        "plain": Grid(rates, decay),
+        "uniloss": Grid(rates, decay),
+    }
+
+
 class Config(Frozen):
-    """What every experiment has to say; each adds the numbers of its own data.
+    """The settings of every experiment; each adds those of its own data.
 
     The three grids belong to the three families of methods: ``direct`` (pos- and neg-), ``hinge`` and ``plain`` (the
     perceptrons and cross-entropy, which have no epsilon). They must have the same number of points, because a method
@@ -103,7 +113,7 @@ class Config(Frozen):
     """For ``sgd`` only."""
 
     def check(self) -> None:
-        """Equal budgets, an epsilon where there is a use for it, and nothing twice."""
+        """Equal budgets, an epsilon for the methods that have one, and no duplicates."""
         grids = self.grids()
         sizes = {family: len(grid) for family, grid in grids.items()}
         if len(set(sizes.values())) != 1:
@@ -158,7 +168,7 @@ class Config(Frozen):
         return None
 
     def digest(self) -> str:
-        """A short name for everything that one run's result depends on, besides the run's own description."""
+        """A digest of all settings that the result of a single run depends on."""
         kept = {key: value for key, value in self.to_dict().items() if key not in (*GROWING, *FAMILIES, "search_seeds")}
         return stable_hash(kept)
 
@@ -185,7 +195,7 @@ class Config(Frozen):
         return self.from_dict(values)
 
     def check_grown_from(self, old: Config, where: str) -> None:
-        """A run may go on with more methods, seeds, noise levels or classes, but with no other number changed."""
+        """Raise unless only methods, seeds, noise levels or classes were added."""
         before, after = old.to_dict(), self.to_dict()
         for key in after:
             if key == "seeds":
@@ -199,15 +209,14 @@ class Config(Frozen):
                     f"config {key!r}",
                     f"must be what the run in {where} has, {json.dumps(before[key])}",
                     json.dumps(after[key]),
-                    "Leave the option out to go on with that run, or choose another folder with --out.",
+                    "Leave the option out to continue that run, or choose another folder with --out.",
                 )
 
 
 class EpochConfig(Config):
-    """An experiment that trains in minibatches: what it has to say besides.
+    """The settings of an experiment that trains in minibatches.
 
-    One more grid belongs to UniLoss. Where a paper fixes the learning rate, each grid has that one point, and there is
-    no search.
+    UniLoss has a grid of its own. Where a paper fixes the learning rate, each grid has one point: there is no search.
     """
 
     uniloss: Grid
@@ -217,7 +226,7 @@ class EpochConfig(Config):
     """In epochs."""
     hidden: tuple[Count, ...] = ()
     dataset: str
-    """Which of the experiment's data sets lies at ``--data-root``."""
+    """The data set at ``--data-root``."""
     epochs: Count
     batch_size: Count
     drops: tuple[Count, ...] = ()

@@ -39,7 +39,7 @@ def one_thread() -> None:
 
 @contextmanager
 def local_workers(count: int) -> Iterator[Workers]:
-    """So many processes of this machine; with one, runs are done in this process.
+    """``count`` processes of this machine; with one, runs are done in this process.
 
     Processes end with this one, however it ends, and when the block is left by an error: they hold the reading end of
     a pipe whose other end is ours. `ProcessPoolExecutor` alone would leave them behind, or wait for hours of training.
@@ -103,5 +103,5 @@ def cluster_workers(address: str) -> Iterator[Workers]:
         try:
             yield Workers(executor, lambda: len(client.nthreads()))
         except distributed.KilledWorker as error:
-            hint = "Was their memory full? What is finished is stored; go on with --resume."
+            hint = "Was their memory full? Finished runs are stored; continue with --resume."
             fail("a run", "must leave its worker alive", f"one that several workers died of ({error.task})", hint)

@@ -1,4 +1,4 @@
-"""The output folder of a run: what belongs to it, and who may write to it."""
+"""The output folder of a run: its files, and the lock of the one process that writes to it."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ class Folder:
         return info
 
     def check_new(self, experiment: str) -> None:
-        """A new run needs a folder of its own, or one in which a run of the experiment came to nothing."""
+        """Raise unless the folder is empty, or left by a run of the experiment that ended before its first record."""
         if self.path.exists() and not self.path.is_dir():
             fail("--out", "must be a folder", f"the file {self.path}")
         if self.path.is_dir() and any(entry.name != LOCK_FILE for entry in self.path.iterdir()):
-            if self._came_to_nothing(experiment):
+            if self._has_no_record(experiment):
                 return
-            hint = "Add --resume to go on with the run in it, or choose another folder."
+            hint = "Add --resume to continue the run in it, or choose another folder."
             fail("--out", "must be a new or empty folder", f"{self.path}, which is not empty", hint)
 
-    def _came_to_nothing(self, experiment: str) -> bool:
+    def _has_no_record(self, experiment: str) -> bool:
         """Whether all that is here was left by a run that ended before its first record, say with a wrong number."""
         kept = [entry for entry in self.path.iterdir() if entry.name not in BEGINNINGS]
         if any(entry.name != RECORDS or entry.stat().st_size for entry in kept):

@@ -19,7 +19,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -28,12 +29,13 @@ from torch import Tensor
 from directloss import metrics
 from directloss._checks import check_choice, fail, near
 from directloss._registry import get
+from directloss._uniloss.anchors import Anchoring
+from directloss._uniloss.byhand import by_hand
+from directloss._uniloss.loss import UniLoss
 from directloss.direct import DirectLoss, direct_loss
 from directloss.surrogates import hinge_loss, perceptron_loss
+from directloss_repro import PAPER_METHODS
 from directloss_repro.data.keypoints import bumps, pixel_labels, visible
-
-if TYPE_CHECKING:
-    from directloss._uniloss.anchors import Anchoring
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -51,8 +53,6 @@ UNILOSS = {"ap": "ap", "accuracy": "accuracy", "pckh": "pck"}
 """Metrics of UniLoss with a refactoring by hand, and what experiments that are judged by them call them."""
 CLASS_TASKS = ("accuracy",)
 """Tasks of direct loss and its relatives that take scores of classes."""
-PAPER_METHODS = ("pos-ap", "neg-ap", "pos-01", "neg-01", "hinge-ap", "hinge-01", "per-ap", "per-01", "x-ent")
-"""The nine methods of the papers' figures."""
 
 NUMBERS, FLAGS = ("anchors", "batch"), ("spline", "bits", "nearest", "random", "control", "automatic")
 """Options of methods: with a number, and without. Names have them in this order."""
@@ -81,8 +81,8 @@ class Method:
     """A named way to train a scorer.
 
     Example:
-        >>> parse_method("pos-ap").family, parse_method("per-01").hyper_parameters
-        ('direct', ('learning_rate', 'weight_decay'))
+        >>> parse_method("pos-ap").family, parse_method("per-01").family
+        ('direct', 'plain')
     """
 
     name: str
@@ -101,34 +101,6 @@ class Method:
         """Which grid of the config it is tuned on."""
         return PREFIXES.get(self.kind, "plain")
 
-    @property
-    def hyper_parameters(self) -> tuple[str, ...]:
-        """What is tuned."""
-        shared = ("learning_rate", "weight_decay")
-        return (*shared, "epsilon") if FAMILIES[self.family] else shared
-
-    def loss(self, scores: Tensor, target: Tensor, params: Mapping[str, float | str]) -> Tensor:
-        """The loss of one batch; the caller vouches for finite scores.
-
-        Scores ``(n,)`` with labels 0 or 1 ``(n,)``, or scores ``(n, c)`` with classes ``(n,)``, or heatmaps
-        ``(n, joints, h, w)`` with keypoints as `directloss_repro.data.keypoints` describes them.
-        """
-        if self.kind == "x-ent":
-            if scores.dim() > target.dim():
-                return F.cross_entropy(scores, target)
-            return F.binary_cross_entropy_with_logits(scores, target.to(scores.dtype))
-        if self.kind in ("uniloss", "direct"):
-            return self.loss_fn(params)(scores, target)
-        if self.kind == "mse":
-            return _squared_error(scores, target, float(self.task))
-        if self.kind == "per":
-            return perceptron_loss(scores, target, self.task, check_values=False)
-        epsilon = params.get("epsilon", DEFAULT_EPSILON[self.family])
-        if self.kind == "hinge":
-            return hinge_loss(scores, target, self.task, epsilon=epsilon, check_values=False)
-        sign = SIGNS[self.kind]
-        return direct_loss(scores, target, self.task, epsilon=epsilon, sign=sign, noise=0, check_values=False)
-
     def loss_fn(
         self,
         params: Mapping[str, float | str],
@@ -137,21 +109,32 @@ class Method:
         interpolation: str = "inverse-distance",
         fraction: float = 1.0,
         generator: torch.Generator | None = None,
-        warm_up: int = 0,
     ) -> Loss:
-        """The loss as a function of scores and target.
+        """The loss as a function of finite scores and target; all keywords but ``generator`` are UniLoss's.
 
-        ``generator`` and ``warm_up`` are for losses that draw and that warm up, the other keywords for UniLoss alone.
+        Scores ``(n,)`` with labels 0 or 1 ``(n,)``, or scores ``(n, c)`` with classes ``(n,)``, or heatmaps
+        ``(n, joints, h, w)`` with keypoints as `directloss_repro.data.keypoints` describes them.
         """
+        if self.kind == "x-ent":
+            return _cross_entropy
+        if self.kind == "mse":
+            return partial(_squared_error, width=float(self.task))
+        if self.kind == "per":
+            return partial(perceptron_loss, task=self.task, check_values=False)
         if self.kind == "direct":
-            return DirectLoss(self.task, warm_up=warm_up, generator=generator, check_values=False)
-        if self.kind != "uniloss":
-            return lambda scores, target: self.loss(scores, target, params)
-        from directloss._uniloss.loss import UniLoss  # here, because no other method needs it
+            return DirectLoss(self.task, warm_up=0, generator=generator, check_values=False)
+        if self.kind == "uniloss":
+            return self._uniloss(self.option("anchors", anchors), interpolation, fraction, generator)
+        epsilon = params.get("epsilon", DEFAULT_EPSILON[self.family])
+        shared: dict[str, Any] = {"task": self.task, "epsilon": epsilon, "check_values": False}
+        if self.kind == "hinge":
+            return partial(hinge_loss, **shared)
+        return partial(direct_loss, **shared, sign=SIGNS[self.kind], noise=0)
 
+    def _uniloss(self, anchors: int, interpolation: str, fraction: float, generator: torch.Generator | None) -> Loss:
         relaxed = UniLoss(
             FOUND[self.task] if self.option("automatic") else self.task,
-            anchors=self._anchoring(self.option("anchors", anchors)),
+            anchors=self._anchoring(anchors),
             interpolation="distance-spline" if self.option("spline") else interpolation,
             fraction=fraction,
             generator=generator,
@@ -161,9 +144,6 @@ class Method:
         return lambda heatmaps, target: relaxed(heatmaps, pixel_labels(target, heatmaps.shape[-2:]))
 
     def _anchoring(self, number: int) -> Anchoring:
-        from directloss._uniloss.anchors import Anchoring
-        from directloss._uniloss.byhand import by_hand
-
         return Anchoring(
             *((0, 0, 3 * number) if self.option("random") else (number, number, number)),
             space="bits" if self.option("bits") else "scores",
@@ -198,6 +178,13 @@ class Method:
             }
             what = {"ap": "one score per item", "accuracy": "scores of classes", "pck": "heatmaps"}[metric]
             fail(argument, f"must name what can train on {what}", repr(self.name), f"These can: {known[metric]}.")
+
+
+def _cross_entropy(scores: Tensor, target: Tensor) -> Tensor:
+    """Of classes, or of labels 0 or 1."""
+    if scores.dim() > target.dim():
+        return F.cross_entropy(scores, target)
+    return F.binary_cross_entropy_with_logits(scores, target.to(scores.dtype))
 
 
 def _squared_error(heatmaps: Tensor, target: Tensor, width: float) -> Tensor:

@@ -1,4 +1,4 @@
-"""What the terminal shows while an experiment runs: a bar and a line now and then; in a file, the lines alone."""
+"""What the terminal shows while an experiment runs: a bar and occasional lines; in a file, the lines alone."""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shlex
 import time
 from collections.abc import Iterator, Mapping
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from joblib import cpu_count
 from rich.console import Console
 
 from directloss._checks import check_count, fail
@@ -121,7 +121,7 @@ class Session:
 def check_request(request: Request) -> Session:
     """Check everything that can be checked before the first run, and write nothing."""
     experiment = get_experiment(request.name)
-    workers = check_count("--workers", request.workers if request.workers is not None else cores())
+    workers = check_count("--workers", request.workers if request.workers is not None else cpu_count())
     folder = Folder(request.folder)
     if request.resume:
         info, config = _resumed(experiment, request, folder)
@@ -175,12 +175,6 @@ def _resumed(experiment: Experiment, request: Request, folder: Folder) -> tuple[
     config = stored.changed(request.changes(experiment))
     config.check_grown_from(stored, str(folder.path))
     return (info if config == stored else {**info, "command": request.command(preset)}), config
-
-
-def cores() -> int:
-    """How many processors this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 def carry_out(session: Session, console: Console) -> None:

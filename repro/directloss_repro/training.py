@@ -130,7 +130,7 @@ def train(
         watch: measures the model.
         augment: changes each batch at random.
         draws: generators that ``loss`` draws from, by name; their states are part of a checkpoint.
-        checkpoint: where the state is stored now and then, and read from at the start.
+        checkpoint: where the state is stored every minute, and read from at the start.
         keep_by: a number that ``watch`` measures; the weights where it is highest are kept.
         report: called with each point of the curve.
     """
@@ -216,7 +216,7 @@ class _Chunks:
 
 
 def make_optimizer(model: nn.Module, schedule: Schedule) -> torch.optim.Optimizer:
-    """Adam, AdamW, RMSProp or SGD with momentum; fused where there is such a version.
+    """Adam, AdamW, RMSProp or SGD with momentum, fused if PyTorch has a fused version.
 
     A step of these small networks is mostly overhead. Momentum is for SGD alone.
     """

@@ -155,7 +155,7 @@ def test_packed_records_are_refused_before_anything_is_written(finished: tuple[P
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     result = call("reproduce", "robustness", "--out", folder, "--resume", "--workers", 1)
     assert result.exit_code == 2
-    assert "must be unpacked before the run can go on" in result.output
+    assert "must be unpacked before the run can continue" in result.output
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 

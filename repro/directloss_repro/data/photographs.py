@@ -114,7 +114,7 @@ def clip(box: Box, width: float, height: float) -> Box:
 
 
 def cached(path: Path, compute: Callable[[], Arrays]) -> Arrays:
-    """The arrays in ``path``; where there are none, or damaged ones, those that ``compute`` returns, stored there."""
+    """The arrays in ``path``. If it is missing or damaged, they are computed and stored there."""
     with suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         return load(path)
     arrays = compute()

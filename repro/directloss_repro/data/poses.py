@@ -7,7 +7,7 @@ MPII: ``mpii_human_pose_v1_u12_1.mat`` holds ``RELEASE`` with, for each image, i
 training set (``img_train``), and rectangles of persons: the head box ``x1 y1 x2 y2``, ``scale`` (height / 200 pixels),
 ``objpos`` and ``annopoints``, joints with an id. Only training images have joints.
 
-Images are read when they are asked for.
+Images are read when they are indexed.
 """
 
 from __future__ import annotations

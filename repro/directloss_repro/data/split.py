@@ -1,4 +1,4 @@
-"""Data in parts: train, test and, where there is one, validation; and what is done to them."""
+"""Data in parts (train, test, and sometimes validation), and how parts are split and labels flipped."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ STRIDE, FIRST = 16, 15.5
 LEAST = 63
 """The shorter side of the smallest photograph that leaves something after the convolutions."""
 POINTS = 3
-"""The feature of a cell is the largest of so many by so many points in it."""
+"""The feature of a cell is the largest of 3 x 3 points in it."""
 HELD = 4_000_000_000
 """Features of more bytes are read from the cache when they are needed."""
 
@@ -107,7 +107,7 @@ class Reader:
     size: int
     """The longer side of what the network sees."""
     cells: int
-    """Boxes are divided into so many by so many cells."""
+    """Cells of a box in each direction."""
     embed: Embed
     network: str
     """A name for the network and its weights."""
@@ -137,7 +137,7 @@ class Reader:
         return found
 
     def _scene(self, name: str, with_objects: bool) -> Scene | DirectLossError:
-        """Errors are returned, so that the other photographs go on."""
+        """Errors are returned, so that work on the other photographs continues."""
         try:
             annotation, path = self.devkit.annotation(name), self.devkit.image_path(name)
             objects = as_boxes([thing.box for thing in annotation.usable])

@@ -27,7 +27,7 @@ from typing import Any
 
 from torch import nn
 
-from directloss_repro.config import Grid
+from directloss_repro.config import Grid, same_grids
 from directloss_repro.experiments import cifar, mnist_ap, pose
 from directloss_repro.experiments.base import Experiment
 from directloss_repro.fields import Count
@@ -41,7 +41,7 @@ class ShrunkConfig(cifar.ClassesConfig):
     """As `cifar10` has it, and how much smaller the network sees the images."""
 
     shrink: Count = 1
-    """So many pixels in each direction become one, their mean; augmentation comes before."""
+    """Images are averaged over squares of this side before the network sees them, after augmentation."""
 
 
 def _shrunk(config: cifar.ClassesConfig, **changes: Any) -> ShrunkConfig:
@@ -275,7 +275,7 @@ ABLATION_POSE = dataclasses.replace(
     ),
     presets={
         "quick": pose.QUICK.but(methods=_POSE),
-        "small": pose.SMALL.but(methods=_POSE, **pose.grids(0.0025), evaluate_every=20),
+        "small": pose.SMALL.but(methods=_POSE, **same_grids(0.0025), evaluate_every=20),
         "paper": pose.PAPER.but(methods=_POSE),
     },
 )

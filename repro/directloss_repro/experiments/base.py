@@ -123,7 +123,7 @@ class Experiment:
         return type(self.presets["quick"]).from_dict(values)
 
     def check(self, config: Config, root: str | None) -> DataIdentity | None:
-        """Raise if a method does not fit the metric or data is missing; which data it is, where that can be told."""
+        """Raise if a method does not fit the metric or data is missing; return the identity of the data, if known."""
         for name in config.methods:
             method = parse_method(name)
             method.check_fits(self.metric)

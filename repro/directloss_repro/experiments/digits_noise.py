@@ -4,18 +4,14 @@ The paper's table: ten classes of PASCAL VOC actions, each ranked against the re
 hinge-AP and pos-AP; the data in equal thirds for training, validation and test; learning rate, regularisation weight
 and epsilon chosen on the validation third; the whole training third as one batch; 300 iterations; AP of each class.
 
-Here the classes are the ten digits that come with scikit-learn (1,797 images of 8 x 8): the same table on data that
-everybody has.
+Here the classes are the ten digits of scikit-learn, 1,797 images of 8 x 8: the same protocol on data that everybody
+has. ``voc-action`` has the paper's own data.
 
-What the paper leaves open, and what we chose:
-
-- Labels are flipped in the training and in the validation third, and the test third is clean: whoever has noisy labels
-  to train on has noisy labels to validate on. (The caption of Table 1 speaks of noise in the test data, its text of
-  flipping labels at random; AP against flipped test labels would mix the scorer's errors with the measurement's.)
-- The share is of all labels. With one positive in ten, 10 % noise makes every second positive label a false one: the
-  levels are much harsher than they sound, in the paper as here.
-- The network is a perceptron with one hidden layer of 64 units, in place of the pretrained AlexNet.
-- Adam, as in `robustness`. Hyper-parameters are chosen for each class, noise level and method, as in the paper.
+- Labels are flipped in the training and in the validation third; the test third is clean. (The caption of Table 1
+  speaks of noise in the test data, its text of flipping labels at random.)
+- The share is of all labels. With one positive in ten, 10 % noise makes every second positive label a false one.
+- A perceptron with one hidden layer of 64 units in place of AlexNet. Adam, as in `robustness`.
+- Settings are chosen for each class, noise level and method, as in the paper.
 """
 
 from __future__ import annotations

@@ -6,12 +6,10 @@ standard normal, positive where the coordinates sum to more than 0; 10,000 train
 
 What the paper leaves open, and what we chose:
 
-- The flips are said of the data set as a whole, so here they are in training **and** test labels, the exact share in
-  each. The best AP on the noisy data is therefore that of the true direction under flipped labels, well below 1.
-- w . x has no bias, and neither has ours. AP does not see one, and the true boundary goes through the origin.
-- w starts from PyTorch's default initialisation, a new one for each seed along with new points.
-- Adam, full batch; grids on training AP; the same number of settings for each method; as in `synthetic`.
-- Iterations: 300 in the ``paper`` preset. The number is not stated.
+- The paper flips labels of the data set as a whole, so here the exact share is flipped in training **and** test labels.
+  The best AP on the noisy data is therefore well below 1.
+- w . x has no bias. It starts from PyTorch's default initialisation, new for each seed along with new points.
+- Adam, full batch, 300 iterations (``paper``); grids on training AP, as in `synthetic`.
 """
 
 from __future__ import annotations
@@ -22,10 +20,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from directloss_repro import PAPER_METHODS
 from directloss_repro.data import Part, Split
 from directloss_repro.experiments.base import Experiment, Source
 from directloss_repro.experiments.synthetic import FEW, GRIDS, PointsConfig
-from directloss_repro.methods import PAPER_METHODS
 from directloss_repro.models import Scorer
 from directloss_repro.reports import description as report
 from directloss_repro.seeding import generator

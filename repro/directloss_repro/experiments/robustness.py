@@ -6,26 +6,22 @@ results on an independent test set. The figure compares pos-AP with hinge-AP.
 
 What the paper leaves open, and what we chose:
 
-- N(0, 10) is read as a standard deviation of 10: the squared norm then straddles the two thresholds. With a variance
-  of 10 its mean would be 100 and there would be no positives at all. Points between the thresholds are left out
-  (about 15 %), so about 845 remain, a third of them positive.
-- Inputs are divided by 10, so that the network sees standard normal data; the thresholds apply before that.
-- Labels are flipped in the training set only, exactly the stated share. The test set is clean: with flipped test labels
-  a perfect scorer would lose AP as well, and the figure could not tell robustness from noise in the measurement.
-- The test set has 5,000 points before the thresholds. Its size is not stated; a large one measures more sharply.
-- Hidden width is 32 (three hidden layers, so four layers as in `synthetic`): the width is not stated.
-- Adam, full batch. The paper mentions "momentum-based gradient updates" and no numbers. The gradients of the losses
-  differ in size by orders of magnitude (the direct gradient by 1 / epsilon), so with plain SGD one grid of learning
-  rates would not be a fair grid for all; Adam is indifferent to the scale of a loss.
-- Settings are chosen on a third of the noisy training data, held out while choosing (``--select val``); the final
-  runs train on all of it. The paper tunes on the training set (``--select train``), which rewards the setting that
-  memorises flipped labels best: many settings reach a training AP of 1, and the choice among them is blind. Whichever
-  it is, it is the same for all methods, and no clean label is ever used.
-- Few settings and ten search seeds, because held-out AP under heavy noise is a rough guide: with 40 % of its labels
-  flipped it varies by 0.07 from seed to seed, more than good settings differ from one another.
-- Every number is that of the last of 500 iterations; there is no early stopping. Neither number is stated.
-- The hinge has no ``epsilon="auto"`` in its grid, since a margin that follows the scores is no margin; it has one more
-  number instead. Weight decays end at 0.03, where cross-entropy no longer learns anything.
+- N(0, 10) has a standard deviation of 10: with a variance of 10 there would be no positives. Points between the
+  thresholds (15 %) are left out, so about 845 remain, a third of them positive. Inputs are divided by 10.
+- Exactly the stated share of the training labels is flipped. Test labels are clean, because a perfect scorer, too,
+  would lose AP on flipped ones. The test set has 5,000 points before the thresholds.
+- Three hidden layers of width 32, so four layers as in `synthetic`.
+- Adam, full batch. The paper mentions "momentum-based gradient updates". The gradients of the losses differ in size by
+  orders of magnitude (the direct gradient by 1 / epsilon), and Adam does not depend on the scale of a loss; with plain
+  SGD one grid of learning rates would not be fair.
+- Settings are chosen on a third of the noisy training data, held out while choosing (``--select val``); final runs
+  train on all of it. The paper tunes on the training set (``--select train``), which rewards memorised flips: many
+  settings reach a training AP of 1. No clean label is ever used.
+- Few settings and ten search seeds: held-out AP with 40 % flipped labels varies by 0.07 from seed to seed, more than
+  good settings differ.
+- Every number is that of the last of 500 iterations; there is no early stopping.
+- The hinge has no ``epsilon="auto"``, since a margin that follows the scores is no margin; it has one more number
+  instead. Weight decays end at 0.03, where cross-entropy no longer learns.
 """
 
 from __future__ import annotations

@@ -6,16 +6,13 @@ from random initial weights; the parameters of each method are chosen by grid se
 
 What the paper leaves open, and what we chose:
 
-- Four layers are four weight matrices, 10-10-10-10-1: the width of the hidden layers is that of the input, since no
-  other number is given. ReLU stands between layers and not after the last, where it would make half of the scores tie.
-- "Parameters" includes the biases of the teacher. A teacher that is constant on so many points that the cut at 20 %
-  falls among equal scores is drawn again.
-- Each seed draws a new teacher, new points, a new split and new initial weights (PyTorch's default initialisation), so
-  that intervals speak about the experiment and not about one teacher.
-- Adam, full batch, for the reason given in `robustness`: the losses' gradients differ in size by orders of magnitude.
-- Number of iterations: 1,000 in the ``paper`` preset. The number is not stated.
-- Grids: learning rate and weight decay for all methods, epsilon for those that have one; the same number of settings
-  for each method, measured on training AP at the last iteration.
+- Four weight matrices, 10-10-10-10-1: no width is given, so the hidden layers are as wide as the input. There is no
+  ReLU after the last layer, where it would make half of the scores tie.
+- The teacher's biases are N(0, 1), too. A teacher for which the cut at 20 % falls among equal scores is drawn again.
+- Each seed draws a new teacher, new points, a new split and new initial weights (PyTorch's default), so that intervals
+  speak about the experiment and not about one teacher.
+- Adam, full batch, 1,000 iterations (``paper``); see `robustness` for the reason.
+- Each method has the same number of settings, measured on training AP at the last iteration.
 - Accuracy uses the threshold that is best on the training data; see `directloss_repro.evaluation`.
 """
 
@@ -27,11 +24,11 @@ import torch
 from torch import Tensor
 
 from directloss._checks import fail
+from directloss_repro import PAPER_METHODS
 from directloss_repro.config import Config, Grid
 from directloss_repro.data import Part, Split
 from directloss_repro.experiments.base import Experiment, Source, scorer
 from directloss_repro.fields import Count, Share
-from directloss_repro.methods import PAPER_METHODS
 from directloss_repro.reports import description as report
 from directloss_repro.seeding import generator
 

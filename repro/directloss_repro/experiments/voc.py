@@ -33,7 +33,7 @@ class VocConfig(Config):
     hidden: tuple[Count, ...] = ()
     """Hidden layers of the head on frozen convolutions."""
     pool: CountOrZero = 0
-    """Features of a crop or box are pooled into so many cells on each side; 0 for all that the convolutions give."""
+    """Cells in each direction that the features of a crop or box are pooled into; 0 for no pooling."""
     weights: str = ""
     """The digest of the file of weights; ``--weights`` sets it."""
     batch_size: CountOrZero = 0

@@ -102,9 +102,7 @@ class _Inputs(NamedTuple):
 
 def _read(config: ActionConfig, files: Files, progress: Progress = lambda stage, done, total: None) -> _Inputs:
     """Read from the cache or computed now, photograph by photograph."""
-    if files.root is None or files.cache is None:
-        fail("files", "must name the folder of the data and a cache", "without one of them")
-    listed, skipped, rows, used = _listed(files.root), Skipped(), [], 0
+    listed, skipped, rows, used = _listed(files.root or ""), Skipped(), [], 0
     place, embed = torch.full((len(listed.people),), -1), _Crops(config, files.weights)
     stage = "features of persons" if config.layers == "head" else "crops of persons"
     by_image = itertools.groupby(enumerate(listed.people.persons), lambda item: item[1].image)
@@ -113,7 +111,7 @@ def _read(config: ActionConfig, files: Files, progress: Progress = lambda stage,
         boxed = list(persons.values())
         with skipped.catching():
             path = listed.devkit.image_path(boxed[0].image)
-            file = Path(files.cache) / "action" / cache_name(path, embed.name, [person.box for person in boxed])
+            file = Path(files.cache or "") / "action" / cache_name(path, embed.name, [person.box for person in boxed])
             found = cached(file, lambda boxed=boxed: embed(listed.devkit, boxed))["rows"]  # type: ignore[misc]
             place[list(persons)] = torch.arange(used, used + len(found))
             rows.append(found)

@@ -7,7 +7,7 @@ batch_size=2048``); learning rate 0.1 (hinge-AP: 1), weight decay 1e-7, epsilon 
 
 What the paper leaves open, and what we chose:
 
-- Not left open, but changed: the convolutions are frozen and see each photograph once; features of boxes are pooled
+- Changed: the convolutions are frozen and see each photograph once; features of boxes are pooled
   from it, as in SPPnet, which trains only the layers above as well. The paper warps each box and trains all layers.
 - Samples as in R-CNN: boxes that overlap an object of the class by half or more are positive, the objects themselves
   included; three negatives for each positive, drawn from the seed; boxes on difficult objects train nothing.
@@ -36,7 +36,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from directloss._checks import DirectLossError, fail
+from directloss._checks import DirectLossError
 from directloss_repro.config import Grid
 from directloss_repro.data import Part, Split
 from directloss_repro.data.voc import OBJECTS, Devkit, Skipped, find_devkit
@@ -71,7 +71,7 @@ class DetectionConfig(VocConfig):
     train_set: str = "train"
     test_set: str = "val"
     photographs: CountOrZero = 0
-    """So many of each set, half of which have an object of the classes; 0 for all."""
+    """Photographs of each set, half of which have an object of the classes; 0 for all."""
     pool: Count = 6
     size: Annotated[Whole, Field(ge=63, le=10_000)] = 600
     """The longer side of the photographs that the network sees."""
@@ -84,7 +84,7 @@ class DetectionConfig(VocConfig):
     search_least: Count = 20
     """Shortest side of a box, in pixels of the photograph."""
     search_most: Count = 2_500
-    """Of more boxes than this a random part is kept."""
+    """If the search finds more boxes, a random part is kept."""
     suppression: Overlap = 0.3
     keep: Count = 100
     """Detections of a class in a photograph, after suppression."""
@@ -105,12 +105,10 @@ def _read(
     config: DetectionConfig, files: Files, workers: int = 1, progress: Progress = lambda stage, done, total: None
 ) -> _Photographs:
     """All photographs with their boxes; what is not in the cache is computed now."""
-    if files.root is None or files.cache is None:
-        fail("files", "must name the folder of the devkit and a cache", "without one of them")
-    devkit, skipped = find_devkit(Path(files.root)), Skipped()
+    devkit, skipped = find_devkit(Path(files.root or "")), Skipped()
     search = Search(config.search_width, config.search_least, config.search_most)
     convolutions, name = convolutions_from(files.weights), f"alexnet-{config.weights or 'random'}"
-    reader = Reader(devkit, search, config.size, config.pool, convolutions, name, Path(files.cache))
+    reader = Reader(devkit, search, config.size, config.pool, convolutions, name, Path(files.cache or ""))
 
     def scenes(part: str) -> list[Scene]:
         stage = f"boxes and features of {part!r}"

@@ -16,16 +16,13 @@ from torch import Tensor, nn
 
 from directloss._checks import fail
 
-SIZES = (224, 227)
-"""Sides of the images that it is made for: torchvision's and the original's. The pooling makes any of both 6 x 6."""
-FEATURES = 256 * 6 * 6
 HEAD = "classifier.6."
 
 
 class AlexNet(nn.Module):
-    """Images ``(b, 3, 227, 227)``, normalised as ImageNet's, to scores ``(b,)``.
+    """Images ``(b, 3, 227, 227)``, or of torchvision's size 224, normalised as ImageNet's, to scores ``(b,)``.
 
-    ``width`` is that of the two hidden layers, 4,096 in the paper; the weights of others do not fit narrower ones.
+    ``width`` is that of the two hidden layers, 4,096 in the paper. Published weights fit this width only.
 
     Example:
         >>> AlexNet(width=8)(torch.zeros(2, 3, 227, 227)).shape
@@ -34,49 +31,24 @@ class AlexNet(nn.Module):
 
     def __init__(self, width: int = 4096, dropout: float = 0.5) -> None:
         super().__init__()
-        self.features = convolutions()
+        self.features = nn.Sequential(
+            *(nn.Conv2d(3, 64, 11, stride=4, padding=2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2)),
+            *(nn.Conv2d(64, 192, 5, padding=2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2)),
+            *(nn.Conv2d(192, 384, 3, padding=1), nn.ReLU(inplace=True)),
+            *(nn.Conv2d(384, 256, 3, padding=1), nn.ReLU(inplace=True)),
+            *(nn.Conv2d(256, 256, 3, padding=1), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2)),
+        )
         self.avgpool = nn.AdaptiveAvgPool2d((6, 6))
-        self.classifier = classifier(width, dropout)
+        self.classifier = nn.Sequential(
+            *(nn.Dropout(dropout), nn.Linear(256 * 6 * 6, width), nn.ReLU(inplace=True)),
+            *(nn.Dropout(dropout), nn.Linear(width, width), nn.ReLU(inplace=True)),
+            nn.Linear(width, 1),
+        )
 
     def forward(self, images: Tensor) -> Tensor:
         """One score per image."""
-        if images.dim() != 4 or images.shape[1] != 3 or min(images.shape[2:]) < 63:
-            rule = "must have shape (b, 3, 227, 227) or (b, 3, 224, 224), at the least 63 pixels wide and high"
-            fail("images", rule, f"of shape {tuple(images.shape)}")
         scores: Tensor = self.classifier(self.avgpool(self.features(images)).flatten(1)).squeeze(-1)
         return scores
-
-
-def convolutions() -> nn.Sequential:
-    """The five convolution layers: images ``(b, 3, h, w)`` to ``(b, 256, h', w')``."""
-    return nn.Sequential(
-        nn.Conv2d(3, 64, 11, stride=4, padding=2),
-        nn.ReLU(inplace=True),
-        nn.MaxPool2d(3, 2),
-        nn.Conv2d(64, 192, 5, padding=2),
-        nn.ReLU(inplace=True),
-        nn.MaxPool2d(3, 2),
-        nn.Conv2d(192, 384, 3, padding=1),
-        nn.ReLU(inplace=True),
-        nn.Conv2d(384, 256, 3, padding=1),
-        nn.ReLU(inplace=True),
-        nn.Conv2d(256, 256, 3, padding=1),
-        nn.ReLU(inplace=True),
-        nn.MaxPool2d(3, 2),
-    )
-
-
-def classifier(width: int = 4096, dropout: float = 0.5) -> nn.Sequential:
-    """The three fully connected layers: ``(b, 9216)`` to ``(b, 1)``."""
-    return nn.Sequential(
-        nn.Dropout(dropout),
-        nn.Linear(FEATURES, width),
-        nn.ReLU(inplace=True),
-        nn.Dropout(dropout),
-        nn.Linear(width, width),
-        nn.ReLU(inplace=True),
-        nn.Linear(width, 1),
-    )
 
 
 def load_weights(model: AlexNet, path: Path, only: str = "") -> tuple[str, ...]:

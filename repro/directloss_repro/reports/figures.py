@@ -23,7 +23,6 @@ from directloss_repro.reports.formatting import (
     MINUS,
     axis,
     capital,
-    config_of,
     decimals,
     label,
     noise_text,
@@ -41,7 +40,7 @@ Ends = dict[str, float]
 
 @dataclass(frozen=True)
 class Words:
-    """What a figure says besides the picture."""
+    """Title, caption and alternative text of a figure."""
 
     title: str
     caption: str
@@ -49,13 +48,10 @@ class Words:
 
 
 @dataclass(frozen=True)
-class Panel:
+class Panel(Words):
     """A drawn figure: an element for the page, and the same as files."""
 
     name: str
-    title: str
-    caption: str
-    alt: str
     inline: str
     svg: bytes
     png: bytes
@@ -67,10 +63,8 @@ def draw_all(run: Run, description: Description, metrics: Sequence[str]) -> list
     for figure in description.figures or _usual(run, metrics):
         # For ids and files: letters that are safe in both, because metrics are named in records.
         name = re.sub(r"[^a-z0-9]+", "-", f"{figure.kind}-{figure.metric}".lower()).strip("-")[:60]
-        others = (f"{name}-{count}" for count in itertools.count(2))
-        taken = {panel.name for panel in panels}
-        free = next(one for one in itertools.chain([name], others) if one not in taken)
-        panels += [panel] if (panel := draw(run, figure, free)) else []
+        again = sum(panel.name.startswith(name) for panel in panels)
+        panels += [panel] if (panel := draw(run, figure, f"{name}-{again + 1}" if again else name)) else []
     return panels
 
 
@@ -90,7 +84,7 @@ def draw(run: Run, figure: Figure, name: str) -> Panel | None:
             return None
         caption = f"{words.caption} Compare with {figure.paper}." if figure.paper else words.caption
         inline = to_svg(canvas, name, words.title, words.alt)
-        return Panel(name, words.title, caption, words.alt, inline, standalone(inline), to_png(canvas))
+        return Panel(words.title, caption, words.alt, name, inline, standalone(inline), to_png(canvas))
 
 
 # ---------------------------------------------------------------------- over label noise
@@ -265,7 +259,7 @@ def rivals(run: Run, first: str, metric: str) -> list[str]:
 
 def _setting(run: Run, key: str) -> float:
     """A number of the run's settings; 0 where there is none."""
-    found = config_of(run).get(key)
+    found = run.config.get(key)
     return found if isinstance(found, int | float) else 0
 
 

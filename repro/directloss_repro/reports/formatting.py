@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -117,12 +117,6 @@ def value_text(value: Any) -> str:
     if isinstance(value, dict):
         return "; ".join(f"{key}: {value_text(part)}" for key, part in value.items())
     return str(value)
-
-
-def config_of(run: Run) -> Mapping[str, Any]:
-    """The settings of a run; empty where they are not known."""
-    config = run.info.get("config")
-    return config if isinstance(config, dict) else {}
 
 
 def metrics_of(run: Run, wanted: tuple[str, ...]) -> tuple[str, ...]:

@@ -17,7 +17,6 @@ from typing import TypeGuard
 from directloss_repro.records import Record, Run
 from directloss_repro.reports.formatting import (
     NOTHING,
-    config_of,
     decimals,
     duration,
     label,
@@ -68,7 +67,7 @@ def _chosen_by(run: Run, main: str) -> str:
     """The metric that settings were chosen by, as the config says or else as the search has it."""
     name = main.removeprefix("test_")
     held_out = any(f"val_{name}" in record.metrics for record in run.search)
-    return f"{config_of(run).get('select_on') or ('val' if held_out else 'train')}_{name}"
+    return f"{run.config.get('select_on') or ('val' if held_out else 'train')}_{name}"
 
 
 def _choice(

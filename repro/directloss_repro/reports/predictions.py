@@ -33,7 +33,7 @@ from directloss_repro.reports.style import INK
 
 FILE = "frames.npz"
 COLUMNS = 3
-"""So many images side by side are still readable."""
+"""Images side by side that are still readable."""
 TRUE, RIGHT, WRONG, DARK = "#fdfdfd", "#5ad1ff", "#ffb000", "#101010"
 """Colours on photographs, which do not follow the page. No two kinds of mark have the same shape either."""
 

@@ -20,7 +20,7 @@ from directloss_repro.records import Run
 from directloss_repro.reports.claims import PLACE_TEXT, Judgement, Verdict, is_first_look, judge_all, rule_text
 from directloss_repro.reports.description import Description
 from directloss_repro.reports.figures import Panel, draw_all
-from directloss_repro.reports.formatting import capital, config_of, duration, label, metrics_of, moment, value_text
+from directloss_repro.reports.formatting import capital, duration, label, metrics_of, moment, value_text
 from directloss_repro.reports.hyperparameters import choice_note, choice_table, chosen_table
 from directloss_repro.reports.predictions import read_drawings
 from directloss_repro.reports.style import colour_rules
@@ -134,7 +134,7 @@ def render(report: Report) -> str:
     return environment.get_template("report.html.j2").render(
         report=report,
         drawings=read_drawings(report.run.folder),
-        settings={str(key): value_text(value) for key, value in config_of(report.run).items()},
+        settings={str(key): value_text(value) for key, value in report.run.config.items()},
         facts=_facts(report.run),
         light=light,
         dark=dark,

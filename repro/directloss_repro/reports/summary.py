@@ -11,7 +11,7 @@ from directloss_repro.folder import RUN_FILE
 from directloss_repro.records import Run, group_order, method_order
 from directloss_repro.reports.claims import PLACE_TEXT, Judgement, Verdict, is_first_look
 from directloss_repro.reports.description import OURS
-from directloss_repro.reports.formatting import config_of, decimals, label, number, seeds_text, span
+from directloss_repro.reports.formatting import decimals, label, number, seeds_text, span
 from directloss_repro.reports.hyperparameters import choices
 from directloss_repro.reports.stats import measured
 
@@ -50,7 +50,7 @@ def _best(run: Run, metric: str) -> tuple[str, float]:
 
 def _first_look(run: Run, judgements: Sequence[Judgement]) -> str:
     """Why a run does not judge the claims, and which one does."""
-    config, chosen = config_of(run), choices(run, judgements[0].claim.metric)
+    config, chosen = run.config, choices(run, judgements[0].claim.metric)
     few = [seeds_text(len(run.seeds))]
     few += [f"{one.settings} settings of each method on {seeds_text(one.lead.n)} in the search" for one in chosen[:1]]
     few += [f"{config[unit]} {unit}" for unit in ("epochs", "iterations") if config.get(unit)]
@@ -95,7 +95,7 @@ def notices(run: Run, metric: str | None) -> list[str]:
         found.append("This run has not finished. The numbers below are those of the runs that have.")
     if not run.final:
         return [*found, "No final run is stored yet, so there is nothing to compare."]
-    found += [*_told(run), *_missing(run)]
+    found += [*_reported(run), *_missing(run)]
     if len(run.seeds) == 1:
         found.append("There is one seed only, so nothing can be said about chance: claims stay undecided.")
     if len(run.methods) == 1:
@@ -114,7 +114,7 @@ def _counted(methods: Iterable[str]) -> str:
     return ", ".join(f"{method} {count}" for method, count in sorted(Counter(methods).items()))
 
 
-def _told(run: Run) -> list[str]:
+def _reported(run: Run) -> list[str]:
     """What the run itself said: notes, classes and files that could not be used."""
     found = [f"This class could not be used: {name}." for name in _words(run.info.get("left_out"))]
     skipped = _words(run.info.get("skipped"))
@@ -130,7 +130,7 @@ def _words(value: Any) -> list[str]:
 
 def _missing(run: Run) -> list[str]:
     """Which final runs are not there, judged by the settings if they list them and else by what the others have."""
-    config = config_of(run)
+    config = run.config
     methods = sorted({*run.methods, *_words(config.get("methods"))}, key=method_order)
     seeds = {*run.seeds, *(range(count) if isinstance(count := config.get("seeds"), int) else ())}
     listed = config.get("noise")

@@ -20,7 +20,6 @@ from directloss_repro.reports.formatting import (
     NOTHING,
     axis,
     capital,
-    config_of,
     decimals,
     label,
     noise_text,
@@ -219,7 +218,7 @@ def _paper_cell(
 def _reference_notes(run: Run, reference: Reference | None) -> tuple[str, ...]:
     if reference is None:
         return ()
-    config, seen = config_of(run), run.info.get("data")
+    config, seen = run.config, run.info.get("data")
     if not reference.dataset or config.get("dataset") != reference.dataset:
         how = "other data than ours, so compare the course, not the height"
     elif isinstance(seen, dict) and seen.get("published") is None:
