@@ -69,7 +69,3 @@ class Checkpoint:
     def refuse(self, rule: str, value: str) -> NoReturn:
         """Say what is wrong with the file and what to do."""
         fail(str(self.path), rule, value, "Delete the file, and this run starts from its beginning.")
-
-    def remove(self) -> None:
-        """The run is recorded; nothing has to be kept."""
-        self.path.unlink(missing_ok=True)

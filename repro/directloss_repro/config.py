@@ -59,13 +59,9 @@ class Grid(Frozen):
         if not self.learning_rate or not self.weight_decay:
             fail("grid", "must have at least one learning rate and one weight decay", repr(self))
 
-    def space(self) -> dict[str, tuple[float | str, ...]]:
-        """Name of each hyper-parameter with its values."""
-        return {name: values for name, values in self if values}
-
     def points(self) -> list[Params]:
         """Every combination, in a fixed order."""
-        space = self.space()
+        space = {name: values for name, values in self if values}
         return [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())]
 
     def __len__(self) -> int:

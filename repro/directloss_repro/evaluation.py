@@ -1,8 +1,7 @@
 """What is measured: average precision, the accuracy of classes, or the share of keypoints that are found (PCK).
 
-With AP comes the accuracy at the threshold that is best on the training data. A scorer trained to rank has no natural
-threshold, so accuracy needs one. It is chosen on the training labels (flipped ones included, since that is what the
-learner has) and used unchanged on the test data, for every method alike.
+With AP comes the accuracy at the threshold that is best on the training labels (flipped ones included, since that is
+what the learner has), for every method alike: a scorer trained to rank has no threshold of its own.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ does not name is as the experiment has it. All but ``batch`` are UniLoss's:
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -254,11 +254,7 @@ def _option(word: str, method: Method) -> tuple[str, int]:
 
 
 def _width(text: str) -> str:
-    try:
-        good = 0 < float(text) < math.inf
-    except ValueError:
-        good = False
-    if not good:
+    if not re.fullmatch(r"\d*\.?\d+", text) or float(text) == 0:
         fail("the width of mse-", "must be a positive number of pixels", repr(text))
     return text
 

@@ -113,7 +113,7 @@ class Display(_Bars):
         self.title, self.total, self._judged_by = title, campaign.total, campaign.judged_by
         self.done = self.found = len(found)
         self.clock = time.monotonic()
-        self._running: dict[tuple[object, ...], str] = {}
+        self._running: list[str] = []
         self._search: dict[tuple[str, float | None], dict[str | None, float]] = defaultdict(dict)
         self._task = self._bars.add_task(title, total=self.total, completed=self.done, left="")
         for record in found:
@@ -125,15 +125,15 @@ class Display(_Bars):
 
     def running(self) -> str:
         """The runs that have begun and not finished."""
-        return f"[{self.done}/{self.total}] running: {'; '.join(list(self._running.values())) or 'nothing'}"
+        return f"[{self.done}/{self.total}] running: {'; '.join(self._running) or 'nothing'}"
 
     def began(self, spec: RunSpec) -> None:
         """A run has begun."""
-        self._running[_place(spec)] = in_words(spec)
+        self._running.append(in_words(spec))
 
     def finished(self, record: Record) -> None:
         """A run has finished."""
-        self._running.pop(_place(record), None)
+        self._running = [run for run in self._running if run != in_words(record)]
         self.done += 1
         if self.done == self.found + 1:
             self.clock = time.monotonic()
@@ -171,10 +171,6 @@ class Display(_Bars):
         if record.stage == "search" and value is not None:
             found = self._search[record.method, record.noise]
             found[record.group] = max(value, found.get(record.group, -math.inf))
-
-
-def _place(run: RunSpec | Record) -> tuple[object, ...]:
-    return run.stage, run.method, run.noise, run.group, run.seed, str(run.params)
 
 
 def first_few(reasons: Sequence[str], what: str) -> list[str]:

@@ -16,7 +16,7 @@ import platform
 import re
 import subprocess
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -122,11 +122,6 @@ class Record(BaseModel):
                 rule = f"must have as many values of {name!r} as iterations, {steps}"
                 raise ValueError(f"curve {rule}, but it has {len(points)}.")
         return self
-
-    @property
-    def diverged(self) -> bool:
-        """Whether training stopped because a score was no longer finite."""
-        return self.diverged_at is not None
 
     @property
     def place(self) -> tuple[str, int, float | None, str | None]:
@@ -354,17 +349,9 @@ def load_run(folder: Path) -> Run:
     notes = list(stored.notes)
     if not info:
         notes.append(f"The folder has no {RUN_FILE}: command, settings and duration are unknown.")
-    final, repeated = _last_of_each(record for record in stored.records if record.stage == "final")
-    if repeated:
+    finals = [record for record in stored.records if record.stage == "final"]
+    final = tuple({record.place: record for record in finals}.values())
+    if repeated := len(finals) - len(final):
         notes.append(f"{repeated} finished runs are stored more than once; the last one counts.")
     search = tuple(record for record in stored.records if record.stage == "search")
     return Run(folder, experiment, final, search, info, tuple(notes), path.name)
-
-
-def _last_of_each(records: Iterable[Record]) -> tuple[tuple[Record, ...], int]:
-    kept: dict[tuple[object, ...], Record] = {}
-    repeated = 0
-    for record in records:
-        repeated += record.place in kept
-        kept[record.place] = record
-    return tuple(kept.values()), repeated

@@ -190,8 +190,7 @@ def carry_out(session: Session, console: Console) -> None:
         with Display(console, title, campaign, campaign.found(records)) as display:
 
             def finished(record: Record) -> None:
-                for path in checkpoints.glob(f"{record.key}*.pt"):
-                    path.unlink(missing_ok=True)
+                (checkpoints / f"{record.key}.pt").unlink(missing_ok=True)
                 display.finished(record)
 
             campaign.run(session.open_workers, records, Listener(display.began, finished, display.note))

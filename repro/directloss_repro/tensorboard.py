@@ -1,7 +1,7 @@
 """TensorBoard: the curve of each run while it trains, and its settings and results at the end.
 
-Every run has a folder of its own under ``OUT/tensorboard``. A run that continues from a checkpoint replaces what was
-written after that checkpoint, so that every step is there once.
+Every run has a folder under ``OUT/tensorboard``. A run that continues from a checkpoint replaces what was written after
+it, so that every step is there once.
 """
 
 from __future__ import annotations

@@ -142,9 +142,12 @@ def train(
 
     def note(iteration: int) -> None:
         """Add a point to the curve."""
-        numbers = _measure(model, watch)
+        model.eval()
+        with torch.no_grad():
+            numbers = watch(model)
         done.note(iteration, numbers)
-        _keep(model, done, keep_by)
+        if keep_by is not None and numbers[keep_by] > max(done.curve[keep_by][:-1], default=-math.inf):
+            done.kept = {name: value.detach().clone() for name, value in model.state_dict().items()}
         if report is not None:
             report(iteration, numbers)
 
@@ -176,12 +179,6 @@ def train(
             optimizer.step()
         note(schedule.iterations)
     return done
-
-
-def _keep(model: nn.Module, done: Trained, by: str | None) -> None:
-    """A copy of the weights, if the last point of the curve is higher than all before it."""
-    if by is not None and done.curve[by][-1] > max(done.curve[by][:-1], default=-math.inf):
-        done.kept = {name: value.detach().clone() for name, value in model.state_dict().items()}
 
 
 class _NotFiniteError(Exception):
@@ -265,12 +262,6 @@ class _State:
             return int(state["iteration"])
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             checkpoint.refuse("must fit the network and the optimizer of this run", f"another's ({error!r:.80})")
-
-
-def _measure(model: nn.Module, watch: Watch) -> dict[str, float]:
-    model.eval()
-    with torch.no_grad():
-        return watch(model)
 
 
 def _batches(data: Part, schedule: Schedule, start: int = 0) -> Iterator[Part]:

@@ -18,7 +18,7 @@ from directloss_repro.config import EpochConfig
 from directloss_repro.data import Part, Split
 from directloss_repro.evaluation import measure
 from directloss_repro.experiments import get_experiment
-from directloss_repro.experiments.base import Source
+from directloss_repro.experiments.base import Files, Source
 from directloss_repro.methods import parse_method
 from directloss_repro.records import RunSpec, load_run
 from directloss_repro.reproduce import CHECKPOINTS, Request, carry_out, check_request
@@ -122,7 +122,7 @@ def test_presets_are_those_of_the_paper() -> None:
 
 def test_mpii_keeps_images_together(tmp_path: Path) -> None:
     _, config, root = tiny("pose itself", tmp_path)
-    split = get_experiment("pose").data(config, Source(0, None, root))
+    split = get_experiment("pose").data(config, Source(0, files=Files(root)))
     pixels = [{float(image[0, 8, 8]) for image in part.x[torch.arange(len(part))]} for part in split.parts().values()]
     assert sum(len(part) for part in pixels) == len(set().union(*pixels)) == 8  # every image has another grey
 

@@ -13,14 +13,8 @@ import torch
 from directloss_repro.data import Part, labelled_images
 from directloss_repro.data.cifar import read_cifar
 from directloss_repro.data.keypoints import bumps, pixel_labels, turn_and_scale, visible
-from directloss_repro.data.labelled_images import (
-    crop_and_flip,
-    identify,
-    recognise,
-    split_classes,
-    zeros_against_rest,
-)
-from directloss_repro.data.poses import NECK, TOP, Person, as_part, find_poses, read_persons
+from directloss_repro.data.labelled_images import crop_and_flip, identify, recognise, split_classes, zeros_against_rest
+from directloss_repro.data.poses import NECK, TOP, Person, as_part, find_poses, read_persons, recognise_poses
 
 from directloss import DirectLossError
 from tests.repro.image_files import idx, write_cifar, write_idx, write_leeds, write_mpii
@@ -231,9 +225,8 @@ def test_keypoints_that_leave_the_image_become_unknown(generator: torch.Generato
 
 def test_leeds_is_read_as_it_was_written(tmp_path: Path) -> None:
     joints = write_leeds(tmp_path)
-    name, path = find_poses(tmp_path)
-    persons = read_persons(name, path)
-    assert name == "leeds"
+    assert recognise_poses(str(tmp_path)) == "leeds"
+    persons = read_persons("leeds", find_poses(tmp_path, "leeds"))
     assert [person.image for person in persons] == [f"im{k:05d}.jpg" for k in range(1, 12)]  # the last has no neck
     first = persons[0]
     assert first.head == 12
@@ -253,7 +246,7 @@ def test_leeds_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 def test_mpii_is_read_as_it_was_written(tmp_path: Path) -> None:
     write_mpii(tmp_path)
-    persons = read_persons(*find_poses(tmp_path))
+    persons = read_persons("mpii", find_poses(tmp_path, "mpii"))
     assert [person.image for person in persons] == [f"{k:09d}.jpg" for k in range(10) if k % 5 != 4]
     first = persons[1]
     assert (first.corner, first.side) == ((17.5, 5.0), 125)  # around (80, 67.5)
@@ -280,11 +273,13 @@ def test_the_square_of_a_person_far_outside_is_empty(tmp_path: Path) -> None:
 
 def test_what_is_missing_of_poses_is_named(tmp_path: Path) -> None:
     with pytest.raises(DirectLossError, match=r"joints\.mat \(leeds\) or mpii_human.*human-pose\.mpi-inf\.mpg\.de"):
-        find_poses(tmp_path)
+        find_poses(tmp_path, "mpii")
     write_mpii(tmp_path)
+    with pytest.raises(DirectLossError, match="--dataset must be the data set at --data-root, but it is leeds"):
+        find_poses(tmp_path, "leeds")
     (tmp_path / "images").rename(tmp_path / "other")
     with pytest.raises(DirectLossError, match="must have the images in a folder 'images'"):
-        find_poses(tmp_path)
+        find_poses(tmp_path, "mpii")
 
 
 @pytest.mark.parametrize("name", ["leeds", "mpii"])
@@ -292,7 +287,7 @@ def test_damaged_annotations(tmp_path: Path, name: str) -> None:
     from scipy.io import savemat
 
     (write_leeds if name == "leeds" else write_mpii)(tmp_path)
-    path = find_poses(tmp_path)[1]
+    path = find_poses(tmp_path, name)
     for content in (b"", b"MATLAB", path.read_bytes()[:300]):
         path.write_bytes(content)
         read_persons.cache_clear()

@@ -43,14 +43,11 @@ Embed = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Search:
-    """Settings of selective search; the rest is OpenCV's fast mode."""
+    """Settings of selective search, as R-CNN has them; the last three are OpenCV's fast mode."""
 
     width: int = 500
-    """Images are scaled to this width for the search, as in R-CNN; 0 leaves them as they are."""
     least: int = 20
-    """Shortest side of a box, in pixels of the image."""
     most: int = 2500
-    """Of more boxes than this a random part is kept."""
     base: int = 150
     step: int = 150
     sigma: float = 0.8

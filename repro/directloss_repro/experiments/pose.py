@@ -78,7 +78,7 @@ class PoseConfig(EpochConfig):
 
 def _data(config: PoseConfig, source: Source) -> Split:
     root = Path(source.files.root or "")
-    persons = read_persons(config.dataset, _annotations(config, root))
+    persons = read_persons(config.dataset, find_poses(root, config.dataset))
     # In an order by image, drawn once: persons of one image stay together, so that no image is in two parts.
     ordered = sorted(persons, key=lambda person: derive(config.dataset, person.image))
     images = [person.image for person in ordered]
@@ -93,15 +93,8 @@ def _data(config: PoseConfig, source: Source) -> Split:
     return Split(*parts)
 
 
-def _annotations(config: PoseConfig, root: Path) -> Path:
-    name, path = find_poses(root)
-    if name != config.dataset:
-        fail("--dataset", "must be the data set at --data-root", f"{config.dataset}, and that one is {name}")
-    return path
-
-
 def _check_data(config: PoseConfig, root: str) -> DataIdentity:
-    path = _annotations(config, Path(root))
+    path = find_poses(Path(root), config.dataset)
     read_persons(config.dataset, path)
     return DataIdentity(file_digest("--data-root", path))
 

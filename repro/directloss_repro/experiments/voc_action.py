@@ -8,13 +8,11 @@ the validation third; cross-entropy, hinge-AP and pos-AP at 0 to 40 % flipped la
 What the paper leaves open, and what we chose:
 
 - Persons of one photograph stay in one third; each seed draws other thirds.
-- Labels are flipped in the training and in the validation third, the exact share of all labels; the test third is
-  clean. (The caption of Table 1 speaks of noise in the test data, its text of flipping labels at random.)
-- Adam, as in `digits-noise` and for the same reason: the sizes of the losses' gradients differ by orders of magnitude.
-- The full batch goes through the network in chunks, twice; the gradient is that of one pass over the whole batch.
+- The exact share of all labels is flipped in the training and validation thirds; the test third is clean. (The caption
+  of Table 1 speaks of noise in the test data, its text of flipping labels at random.)
+- Adam, as in `robustness`. The full batch goes through the network in chunks, twice; the gradient is the same.
 - ``small`` is for two cores: the convolutions are frozen, their features, averaged over 2 x 2 cells, are stored, and a
-  head with one hidden layer of 16 units learns for 100 iterations; six settings a method, chosen for each class and
-  noise level.
+  head with one hidden layer of 16 units learns for 100 iterations; six settings for each method, class and noise level.
 """
 
 from __future__ import annotations
@@ -37,15 +35,8 @@ from directloss_repro.data import Part, Split
 from directloss_repro.data.photographs import CONTEXT, CROP, Arrays, cache_name, cached, normalise, warp
 from directloss_repro.data.split import check_both_labels, lazy, thirds_by_group
 from directloss_repro.data.voc import ACTIONS, UNKNOWN, Devkit, People, Person, Skipped, find_devkit, read_people
+from directloss_repro.experiments import voc
 from directloss_repro.experiments.base import Experiment, Files, Prepared, Progress, Source
-from directloss_repro.experiments.voc import (
-    HALF_TRAINED,
-    UNTRAINED,
-    VocConfig,
-    check_convolutions,
-    convolutions_from,
-    usable_classes,
-)
 from directloss_repro.fields import Count, CountOrZero, Whole
 from directloss_repro.models import Scorer
 from directloss_repro.models.alexnet import AlexNet, load_weights
@@ -55,7 +46,7 @@ SMALLEST = 63
 """The side of the smallest crop that leaves something after AlexNet's convolutions and poolings."""
 
 
-class ActionConfig(VocConfig):
+class ActionConfig(voc.VocConfig):
     """How persons are cut out, and what is trained."""
 
     layers: Literal["all", "head"] = "all"
@@ -128,7 +119,7 @@ class _Crops:
         self.config = config
         kind = f"features{config.pool or ''}-{config.weights or 'random'}" if config.layers == "head" else "crops"
         self.name = f"{kind}-{config.size}-{config.context}"
-        self.convolutions = convolutions_from(weights)
+        self.convolutions = voc.convolutions_from(weights)
 
     def __call__(self, devkit: Devkit, persons: list[Person]) -> Arrays:
         config, name = self.config, persons[0].image
@@ -186,25 +177,25 @@ def _prepare(config: ActionConfig, files: Files, workers: int, progress: Progres
             for name, (_, target) in _parts(Source(seed, label, files, stage), inputs.place).items():
                 check_both_labels(Part(target, target), f"{name} (seed {seed})")
 
-    return Prepared(usable_classes(config, check, skipped), tuple(skipped.reasons), _notes(config, files.weights))
+    return Prepared(voc.usable_classes(config, check, skipped), tuple(skipped.reasons), _notes(config, files.weights))
 
 
 def _notes(config: ActionConfig, weights: str | None) -> tuple[str, ...]:
     """What a reader must know about where training started."""
     if weights is None:
-        return (UNTRAINED,)
+        return (voc.UNTRAINED,)
     if config.layers == "head":
         return ()
     loaded = load_weights(AlexNet(config.width), Path(weights))
     missing = [name for name in ("classifier.1", "classifier.4") if name not in loaded]
-    return (HALF_TRAINED.format(missing=", ".join(missing)),) if missing else ()
+    return (voc.HALF_TRAINED.format(missing=", ".join(missing)),) if missing else ()
 
 
 def _check_weights(config: ActionConfig, weights: str) -> None:
     if config.layers == "all":
         load_weights(AlexNet(config.width), Path(weights))
     else:
-        check_convolutions(config, weights)
+        voc.check_convolutions(config, weights)
 
 
 def _model(config: ActionConfig, inputs: int) -> nn.Module:

@@ -2,25 +2,22 @@
 
 The paper: PASCAL VOC2012, trained on "train" and judged on "val"; about 2,000 boxes for each image by selective search
 in fast mode; the rest as in R-CNN, without box regression; AlexNet with one output, started from ImageNet's weights,
-one network for each of the 20 classes; minibatches of 512 boxes (2,048 are said to be better: ``--set
-batch_size=2048``); learning rate 0.1 (hinge-AP: 1), weight decay 1e-7, epsilon 0.1; and the same with 20 % noise.
+one network for each of the 20 classes; minibatches of 512 boxes; learning rate 0.1 (hinge-AP: 1), weight decay 1e-7,
+epsilon 0.1; and the same with 20 % noise.
 
 What the paper leaves open, and what we chose:
 
-- Changed: the convolutions are frozen and see each photograph once; features of boxes are pooled
-  from it, as in SPPnet, which trains only the layers above as well. The paper warps each box and trains all layers.
-- Samples as in R-CNN: boxes that overlap an object of the class by half or more are positive, the objects themselves
-  included; three negatives for each positive, drawn from the seed; boxes on difficult objects train nothing.
-- Noise is the exact share of flipped labels in that sample. Objects in test images are as they are.
-- 1,000 steps of plain SGD; neither number nor momentum is stated. Cross-entropy has the learning rate of pos-AP.
-- AP is the area under the curve, VOC's rule from 2010 on; that of the 11-point rule is recorded beside it.
-- Seeds differ in samples, flipped labels, order of batches and first weights of the last layers. The images are the
-  same, so that intervals say how much training varies, not how much photographs do.
+- Changed: the convolutions are frozen and see each photograph once; features of boxes are pooled from it, as in SPPnet.
+  The paper warps each box and trains all layers.
+- Samples as in R-CNN: boxes that overlap an object by half or more are positive, the objects included; three negatives
+  for each positive; boxes on difficult objects train nothing. Noise flips the exact share of labels of the sample.
+- 1,000 steps of plain SGD without momentum. Cross-entropy has the learning rate of pos-AP.
+- AP is the area under the curve, VOC's rule since 2010; that of the 11-point rule is recorded beside it.
+- Seeds differ in samples, flipped labels, batches and first weights, not in images.
 - ``small`` is for two cores: four classes; 1,000 photographs of "train" and 1,000 of "val", half of which have an
   object of these classes (in all of "val" objects are rarer, and AP is lower); a search at a width of 300 pixels;
-  ten negatives for each positive; features of 2 x 2 cells and one hidden layer of 32 units; Adam, 200 steps at most.
-  Settings and the number of steps are chosen by the AP of boxes, noisy labels and all, in a third of the training
-  photographs that is held out.
+  ten negatives for each positive; features of 2 x 2 cells and one hidden layer of 32 units; Adam, at most 200 steps.
+  Settings and steps are chosen by the AP of boxes, noisy labels included, in a held-out third of the photographs.
 """
 
 from __future__ import annotations
@@ -45,13 +42,7 @@ from directloss_repro.detection.boxes import POSITIVE, draw_sample, label_boxes
 from directloss_repro.detection.drawing import draw_detections
 from directloss_repro.detection.regions import Reader, Scene, Search, features_of, recall, suppressed
 from directloss_repro.experiments.base import Experiment, Files, Judged, Prepared, Progress, Source, scorer
-from directloss_repro.experiments.voc import (
-    UNTRAINED,
-    VocConfig,
-    check_convolutions,
-    convolutions_from,
-    usable_classes,
-)
+from directloss_repro.experiments.voc import UNTRAINED, VocConfig, check_convolutions, convolutions_from, usable_classes
 from directloss_repro.fields import AboveZero, Count, CountOrZero, Overlap, Whole
 from directloss_repro.files import whole_file
 from directloss_repro.records import Record

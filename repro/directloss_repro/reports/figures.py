@@ -19,16 +19,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from directloss_repro.records import Run
 from directloss_repro.reports.description import Description, Figure
-from directloss_repro.reports.formatting import (
-    MINUS,
-    axis,
-    capital,
-    decimals,
-    label,
-    noise_text,
-    number,
-    plus_minus,
-)
+from directloss_repro.reports.formatting import MINUS, axis, capital, decimals, label, noise_text, number, plus_minus
 from directloss_repro.reports.predictions import draw_frames
 from directloss_repro.reports.stats import Estimate, by_seed, difference, measured, percent
 from directloss_repro.reports.style import DASHED, INK, RC, Look, look, name_lines, short, standalone, to_png, to_svg

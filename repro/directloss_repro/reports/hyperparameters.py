@@ -1,9 +1,8 @@
 """Which settings were chosen, and how firm the choice is.
 
-The intervals of a report are over final runs, all with the chosen setting. They hold for that setting; that another
-search might have chosen another one, they do not show. The records of the search do: on each search seed the chosen
-setting is compared with every other one, and a setting whose paired difference has a 95 % interval that contains zero
-cannot be told from it. The chosen one was the best of many, so its lead is, if anything, too large.
+The intervals of a report are over final runs, so they hold for the chosen setting alone. The records of the search tell
+how sure the choice is: a setting whose paired difference to the chosen one, on the same search seeds, has a 95 %
+interval that contains zero may be as good. The chosen one was the best of many, so its lead is, if anything, too large.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The fixed style of all figures: how a method looks, and SVG that follows the page.
 
-Colour stands for the kind of update (the library's default, positive, negative, both, hinge, perceptron,
-cross-entropy), the dash for the loss it is built on (solid for AP, dashed for 0-1), and every method has its own
-marker, so that no two depend on colour alone. The colours follow Okabe and Ito's palette, which stays apart under the
-common kinds of colour blindness, darkened or lightened until each has a contrast of at least 3:1 with the page.
+Colour stands for the kind of update, the dash for the loss it is built on (solid for AP, dashed for 0-1), and every
+method has its own marker, so that no two differ in colour alone. The colours follow Okabe and Ito's palette, which
+suits colour-blind readers, changed until each has a contrast of at least 3:1 with the page.
 """
 
 from __future__ import annotations

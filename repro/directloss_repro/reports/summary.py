@@ -100,7 +100,7 @@ def notices(run: Run, metric: str | None) -> list[str]:
         found.append("There is one seed only, so nothing can be said about chance: claims stay undecided.")
     if len(run.methods) == 1:
         found.append(f"There is one method only ({run.methods[0]}), so there is nothing to compare it with.")
-    if stopped := _counted(record.method for record in run.final if record.diverged):
+    if stopped := _counted(record.method for record in run.final if record.diverged_at is not None):
         found.append(
             f"Final runs in which training diverged and stopped early, counted as they were measured: {stopped}."
         )
@@ -130,18 +130,11 @@ def _words(value: Any) -> list[str]:
 
 def _missing(run: Run) -> list[str]:
     """Which final runs are not there, judged by the settings if they list them and else by what the others have."""
-    config = run.config
+    config, left_out = run.config, set(_words(run.info.get("left_out")))
     methods = sorted({*run.methods, *_words(config.get("methods"))}, key=method_order)
-    seeds = {*run.seeds, *(range(count) if isinstance(count := config.get("seeds"), int) else ())}
-    listed = config.get("noise")
-    noises = {
-        *run.noises,
-        *(float(n) for n in (listed if isinstance(listed, list) else ()) if isinstance(n, int | float)),
-    }
+    seeds, noises = {*run.seeds, *range(config.get("seeds", 0))}, {*run.noises, *config.get("noise", ())}
     # A run with classes has no runs without one, so the settings can only add to it.
-    planned = set(_words(config.get("classes")) if run.groups != (None,) else ()) - set(
-        _words(run.info.get("left_out"))
-    )
+    planned = set(_words(config.get("classes")) if run.groups != (None,) else ()) - left_out
     wanted = set(product(methods, seeds, noises, sorted({*run.groups, *planned}, key=group_order)))
     missing = Counter(place[0] for place in wanted - {record.place for record in run.final})
     if not missing:
