@@ -152,11 +152,6 @@ class Method:
             control=bool(self.option("control")),
         )
 
-    def check_full_batch(self, argument: str = "methods") -> None:
-        """An option that names the size of batches would mean nothing where training takes all data at once."""
-        if self.option("batch"):
-            fail(argument, "must have no option 'batch' here, where the size of batches is fixed", repr(self.name))
-
     def check_fits(self, metric: str, argument: str = "method") -> None:
         """Whether it can train an experiment that is judged by ``metric``: ``ap``, ``accuracy`` or ``pck``.
 

@@ -269,7 +269,7 @@ def test_numbers_of_a_diverged_training_are_no_numbers(tmp_path: Path) -> None:
     line = changed(metrics={"test_ap": float("nan"), "train_ap": None, "test_accuracy": 0.5}, diverged_at=7)
     run = load_run(write_run(tmp_path, [line], run_info("synthetic")))
     assert run.final[0].metrics == {"test_accuracy": 0.5}
-    assert run.final[0].diverged
+    assert run.final[0].diverged_at is not None
 
 
 # ---------------------------------------------------------------------- folders

@@ -28,9 +28,7 @@ class Lazy:
 
 
 def lazy(index: Tensor, shape: tuple[int, ...], read: Callable[[Tensor], Tensor]) -> Tensor:
-    """Items ``(n, *shape)`` that do not fit into memory: what stands for a tensor where it is indexed or has a shape.
-
-    ``read`` takes the numbers of items; ``index`` says which of them there are, and in which order.
+    """Items ``(n, *shape)`` that do not fit into memory. ``read`` takes item numbers; ``index`` lists them in order.
 
     Examples:
         >>> items = lazy(torch.arange(1000), (2,), lambda index: torch.stack([index, -index], 1))

@@ -127,8 +127,9 @@ class Experiment:
         for name in config.methods:
             method = parse_method(name)
             method.check_fits(self.metric)
-            if not isinstance(config, EpochConfig):
-                method.check_full_batch()
+            if method.option("batch") and not isinstance(config, EpochConfig):
+                rule = "must have no option 'batch' here, where the size of batches is fixed"
+                fail("methods", rule, repr(name))
         if self.check_data is None:
             if root is not None:
                 fail("--data-root", f"must be left out: {self.name!r} needs no files", root)

@@ -47,8 +47,7 @@ from directloss_repro.records import Record
 from directloss_repro.reports import description as report
 from directloss_repro.seeding import derive
 
-SHARE = 0.5
-"""The radius of a right prediction, of the head's length."""
+SHARE = 0.5  # of the head's length: the radius of a right prediction
 
 
 class PoseConfig(EpochConfig):
