@@ -1,4 +1,4 @@
-"""Checkpoints of a training that takes long: written whole or not at all, read with suspicion.
+"""Checkpoints of a long training: written whole or not at all, and checked when they are read.
 
 The file is one line that names the format, one line with the SHA-256 of the rest, and what `torch.save` writes. It is
 read with ``weights_only=True``, so that a file from elsewhere cannot run code.

@@ -18,7 +18,6 @@ from directloss.cli.app import app, resumable
 from directloss_repro import PAPER_METHODS
 from directloss_repro.experiments import FILES, PRESETS
 
-EXAMPLE = "Example: directloss reproduce robustness --methods pos-ap,x-ent --noise 0,0.2 --out runs/mine"
 METHODS = ("direct-ap", *PAPER_METHODS, "uniloss-ap", "uniloss-accuracy", "uniloss-pckh")
 """What the shell completes ``--methods`` to; there are many more."""
 
@@ -54,9 +53,9 @@ def show_list() -> None:
         console.print()
 
     show(
-        "Experiments (run one with: directloss reproduce NAME)",
+        "Experiments (run one with: directloss reproduce NAME; * needs --data-root)",
         ("name", "what it shows", "paper"),
-        ((one.name, one.summary, one.paper) for one in EXPERIMENTS.values()),
+        ((one.name + (" *" if one.check_data else ""), one.summary, one.paper) for one in EXPERIMENTS.values()),
     )
     show("Methods (for --methods; TASK is 01 or a name below, as in pos-ap)", ("name", "what it is"), SUMMARIES.items())
     show("Tasks (what a network can be trained on)", ("name", "what it is"), tasks.summaries().items())
@@ -84,7 +83,7 @@ def show_report(folder: Path, console: Console) -> None:
     console.print(f"Report: {page}", highlight=False, soft_wrap=True)
 
 
-@app.command("reproduce", epilog=EXAMPLE)
+@app.command("reproduce", epilog="Example: directloss reproduce robustness --methods pos-ap,x-ent --noise 0,0.2")
 def reproduce(
     name: Annotated[
         str,

@@ -41,8 +41,8 @@ def one_thread() -> None:
 def local_workers(count: int) -> Iterator[Workers]:
     """``count`` processes of this machine; with one, runs are done in this process.
 
-    Processes end with this one, however it ends, and when the block is left by an error: they hold the reading end of
-    a pipe whose other end is ours. `ProcessPoolExecutor` alone would leave them behind, or wait for hours of training.
+    Processes end with this one, however it ends: they hold the reading end of a pipe whose other end is ours.
+    `ProcessPoolExecutor` alone would leave them behind, or wait for hours of training.
     """
     if count == 1:
         yield Workers(InProcess())

@@ -16,7 +16,7 @@ from directloss_repro.campaign import Campaign, Cell, in_words
 from directloss_repro.records import Record, RunSpec
 from directloss_repro.reports.formatting import duration
 
-LINES = 50
+LINES = 20
 """About how many lines the runs of a whole experiment print."""
 SILENCE = 30.0
 """Seconds without a line after which a line says what is running."""

@@ -105,10 +105,7 @@ def first_items(part: Part, count: int = SHOWN) -> Part:
 
 
 def store_frames(folder: Path, part: Part, bones: tuple[tuple[int, int], ...]) -> None:
-    """Write the first images, whose pixels are from -0.5 to 0.5, with their keypoints; the file appears whole.
-
-    ``bones`` are the pairs of keypoints that are drawn connected.
-    """
+    """Write the first images, with pixels from -0.5 to 0.5, their keypoints, and which of these are connected."""
     few = first_items(part)
     images = ((few.x + 0.5).clamp(0, 1) * 255).round().to(torch.uint8).permute(0, 2, 3, 1).numpy()
     buffer = io.BytesIO()

@@ -184,7 +184,7 @@ def _on_cifar(name: str, summary: str, methods: tuple[str, ...], description: re
 ABLATION_AP = dataclasses.replace(
     mnist_ap.MNIST_AP,
     name="ablation-ap",
-    summary="UniLoss on AP: anchors, interpolation, values, who finds the pairs; needs --data-root",
+    summary="UniLoss on AP: anchors, interpolation, values, who finds the pairs",
     paper="UniLoss, Sec. 4.5 and Table 4",
     description=report.Description(
         title="What matters in UniLoss: average precision",
@@ -204,7 +204,7 @@ ABLATION_AP = dataclasses.replace(
 
 ABLATION_ACCURACY = _on_cifar(
     "ablation-accuracy",
-    "UniLoss on accuracy: the same questions; needs --data-root",
+    "UniLoss on accuracy: the same questions",
     _ACCURACY,
     report.Description(
         title="What matters in UniLoss: accuracy",
@@ -221,7 +221,7 @@ ABLATION_ACCURACY = _on_cifar(
 
 ABLATION_BATCH = _on_cifar(
     "ablation-batch",
-    "UniLoss on accuracy with batches of 8 to 1,024; needs --data-root",
+    "UniLoss on accuracy with batches of 8 to 1,024",
     _BATCH,
     report.Description(
         title="UniLoss with small and large batches",
@@ -254,7 +254,7 @@ ABLATION_BATCH = _on_cifar(
 ABLATION_POSE = dataclasses.replace(
     pose.POSE,
     name="ablation-pose",
-    summary="UniLoss on PCK with fewer anchors and with constant values; needs --data-root",
+    summary="UniLoss on PCK with fewer anchors and with constant values",
     paper="UniLoss, Sec. 4.5 and Table 4",
     description=report.Description(
         title="What matters in UniLoss: keypoints",

@@ -133,7 +133,7 @@ _LOWER_IN_TRAINING = report.Claim(
 
 CIFAR10 = Experiment(
     name="cifar10",
-    summary="Ten classes of images: accuracy by UniLoss and cross-entropy; needs --data-root",
+    summary="Ten classes of images: accuracy by UniLoss and cross-entropy",
     paper="UniLoss, Sec. 4.4, Tables 2 and 3, Fig. 2",
     presets={"quick": QUICK, "small": SMALL, "paper": PAPER},
     data=_data,
@@ -150,7 +150,7 @@ _HUNDRED: dict[str, Any] = {"dataset": "cifar100", "fraction": 0.2, "stretch": 5
 CIFAR100 = dataclasses.replace(
     CIFAR10,
     name="cifar100",
-    summary="A hundred classes, a fifth of the comparisons in each step; needs --data-root",
+    summary="A hundred classes, a fifth of the comparisons in each step",
     paper="UniLoss, Sec. 4.4 and Table 2",
     presets={
         "quick": QUICK.but(**{**_HUNDRED, "stretch": 2}),

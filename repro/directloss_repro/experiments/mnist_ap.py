@@ -65,7 +65,7 @@ QUICK = PAPER.but(epochs=3, points=6_000, train_measured=2_000, seeds=2)
 
 MNIST_AP = Experiment(
     name="mnist-ap",
-    summary="Zeros among other digits: UniLoss, direct loss and cross-entropy; needs --data-root",
+    summary="Zeros among other digits: UniLoss, direct loss and cross-entropy",
     paper="UniLoss, Sec. 4.2 and Table 4",
     presets={"quick": QUICK, "paper": PAPER},
     data=_data,

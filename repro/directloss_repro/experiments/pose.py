@@ -167,7 +167,7 @@ TABLE_1 = {"0.1": 91.31, "0.5": 95.13, "0.7": 93.06, "1": 95.71, "3": 95.74, "5"
 
 POSE = Experiment(
     name="pose",
-    summary="Keypoints: UniLoss on PCKh against squared error of seven widths; needs --data-root",
+    summary="Keypoints: UniLoss on PCKh against squared error of seven widths",
     paper="UniLoss, Sec. 4.3, Tables 1 and 4, Fig. 3",
     presets={"quick": QUICK, "small": SMALL, "paper": PAPER},
     data=_data,

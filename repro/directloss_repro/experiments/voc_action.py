@@ -304,7 +304,7 @@ CLAIMS = (
 
 VOC_ACTION = Experiment(
     name="voc-action",
-    summary="Ten actions under label noise, full batch, AlexNet; needs --data-root",
+    summary="Ten actions under label noise, full batch, AlexNet",
     paper="ICML 2016, Table 1 and Fig. 4; 2015 version, Table 1",
     presets={"quick": QUICK, "small": SMALL, "paper": PAPER},
     data=_data,

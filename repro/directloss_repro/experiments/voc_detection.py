@@ -337,7 +337,7 @@ MEANS = PRINTED.pop("mean")
 
 VOC_DETECTION = Experiment(
     name="voc-detection",
-    summary="Objects by selective search and AlexNet, AP of minibatches as loss; needs --data-root",
+    summary="Objects by selective search and AlexNet, AP of minibatches as loss",
     paper="ICML 2016, Table 2; 2015 version, Table 2",
     presets={"quick": QUICK, "small": SMALL, "paper": PAPER},
     data=_data,

@@ -49,9 +49,13 @@ class Panel(Words):
 
 
 def draw_all(run: Run, description: Description, metrics: Sequence[str]) -> list[Panel]:
-    """Every figure of the experiment for which the records hold the data."""
+    """The figures of the experiment for which the records hold the data; the usual ones if there are none."""
+    return _drawn(run, description.figures) or _drawn(run, _usual(run, metrics))
+
+
+def _drawn(run: Run, figures: Iterable[Figure]) -> list[Panel]:
     panels: list[Panel] = []
-    for figure in description.figures or _usual(run, metrics):
+    for figure in figures:
         # For ids and files: letters that are safe in both, because metrics are named in records.
         name = re.sub(r"[^a-z0-9]+", "-", f"{figure.kind}-{figure.metric}".lower()).strip("-")[:60]
         again = sum(panel.name.startswith(name) for panel in panels)

@@ -1,12 +1,10 @@
-"""Pictures that a run has left in its folder: keypoints on test images, and detections.
+"""Pictures of test images that a run has left in its folder: keypoints, and detections.
 
-Keypoints: ``frames.npz`` has ``images`` ``(k, h, w, 3)`` of bytes and ``keypoints`` ``(k, joints, 3)`` with x, y and
-the radius of a right prediction (0 for an unknown keypoint), in pixels of heatmaps that are smaller by the factor
-``shrinks``; and ``bones``, pairs of joints that are drawn connected. Records have the predictions of their network as
-``shown.points``, in the same pixels.
+``frames.npz``: ``images`` ``(k, h, w, 3)`` of bytes; ``keypoints`` ``(k, joints, 3)`` with x, y and the radius of a right
+prediction (0 if unknown), in pixels of heatmaps that are smaller by the factor ``shrinks``; ``bones``, pairs of joints
+that are drawn connected. Records have the predictions as ``shown.points``, in the same pixels.
 
-Detections: ``drawings/index.json`` has one object for each picture: ``file`` (a JPEG in the same folder), ``image``,
-``method`` and ``noise``.
+``drawings/index.json``: for each picture ``file`` (a JPEG in the same folder), ``image``, ``method`` and ``noise``.
 """
 
 from __future__ import annotations
