@@ -1,6 +1,6 @@
 """Pictures of test images that a run has left in its folder: keypoints, and detections.
 
-``frames.npz``: ``images`` ``(k, h, w, 3)`` of bytes; ``keypoints`` ``(k, joints, 3)`` with x, y and the radius of a right
+``frames.npz``: ``images`` ``(k, h, w, 3)`` of bytes; ``keypoints`` ``(k, joints, 3)``: x, y and the radius of a right
 prediction (0 if unknown), in pixels of heatmaps that are smaller by the factor ``shrinks``; ``bones``, pairs of joints
 that are drawn connected. Records have the predictions as ``shown.points``, in the same pixels.
 
