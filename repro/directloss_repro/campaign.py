@@ -52,7 +52,7 @@ class Outcome:
 
 
 Train = Callable[[Cell, Params, int], Outcome]
-"""Cell, settings and seed to numbers; something that can be sent to another process."""
+"""From cell, settings and seed to a result; must be picklable."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ SILENT = Listener()
 
 
 class LostWorkerError(Exception):
-    """The executor broke; the message names the runs that were under way."""
+    """The executor broke; the message names the runs that were running."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Campaign:
     # ------------------------------------------------------------------ the work
 
     def run(self, open_workers: OpenWorkers, records: RecordFile, listener: Listener = SILENT) -> None:
-        """Do every run that is not recorded yet. Workers that were lost are replaced once, or after any progress."""
+        """Do every run that is not recorded yet. Dead workers are replaced, unless there was no progress in between."""
         before = -1
         while True:
             try:

@@ -19,7 +19,7 @@ from directloss_repro.files import whole_file
 
 FORMAT = b"directloss checkpoint 1\n"
 EVERY = 60.0
-"""Seconds between two checkpoints: at most so much work is lost."""
+"""Seconds between two checkpoints, the most work that can be lost."""
 
 State = dict[str, Any]
 
@@ -67,5 +67,5 @@ class Checkpoint:
         return state
 
     def refuse(self, rule: str, value: str) -> NoReturn:
-        """Say what is wrong with the file and what to do."""
+        """Raise with the fault of the file and the remedy."""
         fail(str(self.path), rule, value, "Delete the file, and this run starts from its beginning.")

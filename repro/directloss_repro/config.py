@@ -55,7 +55,7 @@ class Grid(Frozen):
         BaseModel.__init__(self, learning_rate=learning_rate, weight_decay=weight_decay, epsilon=epsilon, **unknown)
 
     def check(self) -> None:
-        """A grid has a point."""
+        """Raise if the grid is empty."""
         if not self.learning_rate or not self.weight_decay:
             fail("grid", "must have at least one learning rate and one weight decay", repr(self))
 
@@ -233,7 +233,7 @@ class EpochConfig(Config):
     points: CountOrZero = 0
     """How many items of the training data are used; 0 for all."""
     train_measured: CountOrZero = 0
-    """How many training items are measured on the way; 0 for all."""
+    """How many training items are measured for the curve; 0 for all."""
     anchors: Count = 16
     """UniLoss: of each of its three types."""
     interpolation: Literal["inverse-distance", "distance-spline"] = "inverse-distance"
@@ -272,4 +272,4 @@ class EpochConfig(Config):
 
 
 GROWING = ("methods", "noise", "classes", "seeds")
-"""What a resumed run may have more of: each run's result does not depend on them."""
+"""What a resumed run may extend: the result of a single run does not depend on them."""

@@ -73,7 +73,7 @@ def measure(
 
 
 Weighted = tuple[float, int]
-"""A mean and over how many it was taken."""
+"""A mean and the number of its items."""
 
 
 def _class_accuracy(scores: Tensor, target: Tensor) -> Weighted:
@@ -100,7 +100,7 @@ def _mean(model: nn.Module, part: Part, value: Callable[[Tensor, Tensor], Weight
 
 @torch.no_grad()
 def scores_of(model: nn.Module, part: Part, batch: int | None = None) -> Tensor:
-    """The scores of all items, ``batch`` at once; all alike where one of them is not finite."""
+    """The scores of all items, ``batch`` at once; all zero if one of them is not finite."""
     return _finite(torch.cat([model(some.x) for some in _pieces(part, batch)]))
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from directloss._checks import fail
 
 TIMEOUT = 10.0
-"""Seconds in which the scheduler of a cluster has to answer."""
+"""Seconds that the scheduler of a cluster has to answer."""
 
 
 @dataclass(frozen=True)

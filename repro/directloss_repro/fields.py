@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, Valid
 from directloss._checks import DirectLossError, check_epsilon, fail, near
 
 LARGEST = 1_000_000_000
-"""No whole number of a config is meant to be larger."""
+"""The largest whole number of a config."""
 
 Whole = Annotated[int, Strict()]
 Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
@@ -51,11 +51,11 @@ WORDS = {
     "less_than": "must be below {lt:g}",
     "less_than_equal": "must be at most {le:.10g}",
 }
-"""Rules that pydantic words for Python programmers."""
+"""Our wording of pydantic's rules."""
 
 
 class Frozen(BaseModel):
-    """A model that cannot be changed and has no key but its own."""
+    """An immutable model that refuses unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

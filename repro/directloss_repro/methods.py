@@ -50,9 +50,9 @@ PREFIXES = {
     "uniloss": "uniloss",
 }
 UNILOSS = {"ap": "ap", "accuracy": "accuracy", "pckh": "pck"}
-"""Metrics of UniLoss with a refactoring by hand, and what experiments that are judged by them call them."""
+"""Metrics of UniLoss with a refactoring by hand, and their names in `directloss_repro.evaluation`."""
 CLASS_TASKS = ("accuracy",)
-"""Tasks of direct loss and its relatives that take scores of classes."""
+"""Tasks that take scores of classes."""
 
 NUMBERS, FLAGS = ("anchors", "batch"), ("spline", "bits", "nearest", "random", "control", "automatic")
 """Options of methods: with a number, and without. Names have them in this order."""
@@ -93,7 +93,7 @@ class Method:
     """Numbers of an ablation; 1 for an option that has none."""
 
     def option(self, name: str, otherwise: int = 0) -> int:
-        """The number of an option, or what holds without it."""
+        """The number of an option, or a default."""
         return dict(self.options).get(name, otherwise)
 
     @property

@@ -234,7 +234,7 @@ def check_unpacked(folder: Path) -> None:
 
 
 class RecordFile:
-    """The records of an output folder, in memory by key, and on disk as they come."""
+    """The records of an output folder: in memory by key, and appended to its file."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / RECORDS

@@ -50,7 +50,7 @@ Labelled = tuple[Images, Images]
 
 
 def find_cifar(root: Path, name: str) -> tuple[list[Path], list[str]]:
-    """The files of the version of which most are there, the test file last; and the names of those that are missing."""
+    """The files of the most complete version, the test file last; and the names of its missing files."""
     cifar = CIFAR[name]
     versions = zip(cifar.folders, (".bin", ""), strict=True)
     places = [(place, suffix) for folder, suffix in versions for place in (root, root / folder)]

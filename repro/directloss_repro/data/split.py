@@ -103,7 +103,7 @@ def with_noise(split: Split, share: float, parts: Iterable[str], *seed: object) 
 
 
 def hold_out(split: Split, share: float, *seed: object) -> Split:
-    """Take ``share`` of the training part away as validation part, flipped labels and all."""
+    """Move ``share`` of the training part, flipped labels included, to a validation part."""
     order = torch.randperm(len(split.train), generator=generator("hold out", *seed))
     count = round(share * len(split.train))
     return dataclasses.replace(split, train=split.train.take(order[count:]), val=split.train.take(order[:count]))
@@ -147,7 +147,7 @@ def end_of_group(groups: Sequence[object], cut: int) -> int:
 
 
 def check_both_labels(part: Part, name: str) -> None:
-    """A ranking needs something relevant and something irrelevant."""
+    """Raise if a part has only one label: a ranking needs both."""
     positives = int(part.y.sum())
     if not 0 < positives < len(part):
         fail(f"the {name} data", "must have items of both labels", f"{positives} positives among {len(part)} items")

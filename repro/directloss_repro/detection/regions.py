@@ -97,7 +97,7 @@ class Scene:
 
 @dataclass(frozen=True)
 class Reader:
-    """Where photographs lie, how they are searched for boxes and seen by the network, and where all this is kept."""
+    """Searches photographs for boxes, computes their features, and keeps both in a cache."""
 
     devkit: Devkit
     search: Search
@@ -118,7 +118,7 @@ class Reader:
         workers: int = 1,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> list[Scene]:
-        """The photographs that can be used, searched and embedded now or before."""
+        """The usable photographs; what is not in the cache is computed now."""
         found = []
         # Threads will do: selective search and convolutions both leave Python's lock to others.
         with ThreadPoolExecutor(max(1, workers)) as pool:
@@ -174,7 +174,7 @@ def pool_boxes(features: Tensor, boxes: Boxes, cells: int) -> Tensor:
 
 
 def features_of(scenes: Sequence[Scene]) -> Tensor:
-    """The features of all boxes of all scenes, one after the other ``(n, d)``: in memory where they fit."""
+    """The features of all boxes of all scenes, concatenated ``(n, d)``; in memory if they fit."""
     counts = torch.tensor([len(scene.boxes) for scene in scenes])
     width = scenes[0].features().shape[1]
     rows = torch.arange(int(counts.sum()))

@@ -13,9 +13,9 @@ BLOCKS = 3
 
 
 class Block(nn.Module):
-    """Two 3 x 3 convolutions and a way around them.
+    """Two 3 x 3 convolutions and a skip connection.
 
-    Where the size halves and the channels double, the way around takes every second pixel and adds channels of zeros
+    Where the size halves and the channels double, the skip connection takes every second pixel and adds channels of zeros
     (option A of the paper): it has no weights.
     """
 

@@ -64,7 +64,7 @@ def _drawn(run: Run, figures: Iterable[Figure]) -> list[Panel]:
 
 
 def _usual(run: Run, metrics: Sequence[str]) -> tuple[Figure, ...]:
-    """The figures of an experiment that asks for none: over noise if there are levels, else curves and a summary."""
+    """The figures of an experiment that declares none: over noise if there are levels, else curves and a summary."""
     if len(run.noises) > 1:
         return tuple(Figure("noise", one) for one in metrics)
     return (*(Figure("curve", one) for one in metrics), *(Figure("methods", one) for one in metrics[:1]))
@@ -144,7 +144,7 @@ def _lines_over_noise(
 
 
 def _arms(estimates: Iterable[Estimate], bounds: tuple[float, float] = (0.0, 100.0)) -> np.ndarray:
-    """How far the intervals reach below and above their means, within what the quantity can be."""
+    """Lengths of the intervals below and above their means, clipped to the possible range."""
     rows = [(e.mean - max(e.low, bounds[0]), min(e.high, bounds[1]) - e.mean) for e in estimates]
     arms: np.ndarray = np.nan_to_num(np.transpose(rows))
     return arms.clip(min=0)
@@ -301,7 +301,7 @@ def _draw_curves(
 
 
 def _show_the_end(axes: Axes, curves: Sequence[Curve]) -> float | None:
-    """Limits that show the means well and the bands as far as they leave room; where the axis starts if it cuts off.
+    """Set limits that show the means well; return where the axis starts if it cuts off the first iterations.
 
     Where all lines end close together the axis shows that end, because the steep start would hide every difference.
     """
@@ -378,7 +378,7 @@ def _frames(run: Run, figure: Figure, canvas: Canvas) -> Words | None:
 
 
 def _keep_in_range(axes: Axes) -> None:
-    """No room above 100 % or below 0: there is nothing there."""
+    """Keep the axis within 0 and 100 %."""
     low, high = axes.get_ylim()
     least, most = max(low, 0.0), min(high, 100.0)
     room = 0.01 * (most - least)
@@ -393,13 +393,13 @@ def _ticks(axes: Axes) -> None:
 
 
 def _seeds(run: Run) -> str:
-    """What a line and its band are."""
+    """What a line and its band show."""
     count = len(run.seeds)
     return "one seed, so no intervals" if count == 1 else f"mean of {count} seeds with the 95 % interval"
 
 
 def _listed(ends: Ends) -> str:
-    """The ends of lines as words."""
+    """The values at the ends of lines, as text."""
     return ", ".join(f"{name} {number(value)}" for name, value in ends.items())
 
 

@@ -12,7 +12,7 @@ from directloss_repro.reports.stats import Estimate
 
 MINUS = "\u2212"
 NOTHING = "\u2013"
-"""What stands where there is no number."""
+"""Stands for a missing number."""
 _UPPER = {"ap", "auc", "pck", "pckh", "map"}
 
 
@@ -54,7 +54,7 @@ def span(e: Estimate, places: int) -> str:
 
 
 def plus_minus(e: Estimate, places: int) -> str:
-    """What stands behind a mean: ``± 1.2``, or nothing for one seed."""
+    """The text after a mean: ``± 1.2``, or nothing for one seed."""
     return f"± {number(e.half, places)}" if e.has_interval else ""
 
 

@@ -42,7 +42,7 @@ class Choice:
     lead: Estimate
     settings: int
     alike: int
-    """How many other settings cannot be told from the chosen one."""
+    """How many other settings may be as good as the chosen one."""
 
     @property
     def word(self) -> str:

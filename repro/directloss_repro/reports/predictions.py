@@ -91,7 +91,7 @@ def draw_frames(run: Run, methods: list[str], canvas: Canvas) -> str:
 
 
 def _points(run: Run, method: str, frames: Frames | None) -> NDArray[np.float64] | None:
-    """The predictions of the first seed that left some."""
+    """The predictions of the first seed that has some."""
     shown = {r.seed: r.shown["points"] for r in run.final if r.method == method and "points" in r.shown}
     if frames is None or not shown:
         return None

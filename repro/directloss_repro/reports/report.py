@@ -47,7 +47,7 @@ class Report:
 
     @cached_property
     def panels(self) -> tuple[Panel, ...]:
-        """The figures, drawn when somebody asks for them."""
+        """The figures, drawn on first use."""
         return tuple(draw_all(self.run, self.description, self.metrics) if self.metrics else ())
 
 
@@ -143,7 +143,7 @@ def render(report: Report) -> str:
 
 
 def _facts(run: Run) -> dict[str, str]:
-    """Who, when, how long, with what: only what is known."""
+    """Experiment, preset, times and versions, as far as they are known."""
     started, finished = moment(run.info.get("started")), moment(run.info.get("finished"))
     everything = (*run.search, *run.final)
     versions: dict[str, set[str | None]] = defaultdict(set)  # more than one is worth knowing

@@ -115,7 +115,7 @@ def _counted(methods: Iterable[str]) -> str:
 
 
 def _reported(run: Run) -> list[str]:
-    """What the run itself said: notes, classes and files that could not be used."""
+    """The run's own notes: classes and files that could not be used."""
     found = [f"This class could not be used: {name}." for name in _words(run.info.get("left_out"))]
     skipped = _words(run.info.get("skipped"))
     if skipped:
@@ -129,7 +129,7 @@ def _words(value: Any) -> list[str]:
 
 
 def _missing(run: Run) -> list[str]:
-    """Which final runs are not there, judged by the settings if they list them and else by what the others have."""
+    """Which final runs are missing, by the settings or else by what other methods have."""
     config, left_out = run.config, set(_words(run.info.get("left_out")))
     methods = sorted({*run.methods, *_words(config.get("methods"))}, key=method_order)
     seeds, noises = {*run.seeds, *range(config.get("seeds", 0))}, {*run.noises, *config.get("noise", ())}

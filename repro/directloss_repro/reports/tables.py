@@ -38,7 +38,7 @@ ALIKE_TEXT = (
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: its text, what stands small behind it, and a mark ("best", "alike", "clear", "paper" or "")."""
+    """One cell: its text, small text after it, and a mark ("best", "alike", "clear", "paper" or "")."""
 
     text: str
     small: str = ""
@@ -47,7 +47,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A column and the group it stands under ("" for none)."""
+    """A column and the heading of its group ("" for none)."""
 
     label: str
     group: str = ""
