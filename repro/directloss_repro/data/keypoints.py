@@ -1,4 +1,4 @@
-"""Keypoints ``(..., joints, 3)``, each ``(x, y, radius)`` in pixels of the heatmap: targets, augmentation, and pictures.
+"""Keypoints ``(..., joints, 3)``, each ``(x, y, radius)`` in pixels of the heatmap: targets, augmentation, pictures.
 
 A prediction within ``radius`` of ``(x, y)`` is right. A keypoint whose place is not known has radius 0.
 """

@@ -1,8 +1,8 @@
 """One stack of the hourglass network: Newell, Yang, Deng, Stacked Hourglass Networks (ECCV 2016), Sec. 3.
 
-The image shrinks to a quarter, then an hourglass goes down by halves and up again, with a skip connection at each size, and
-ends in one heatmap for each joint. ``width`` is the number of channels, 256 in the paper; ``depth`` is how often the
-hourglass halves, 4 in the paper.
+The image shrinks to a quarter, then an hourglass goes down by halves and up again, with a skip connection at each size,
+and ends in one heatmap for each joint. ``width`` is the number of channels, 256 in the paper; ``depth`` is how often
+the hourglass halves, 4 in the paper.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ BLOCKS = 3
 class Block(nn.Module):
     """Two 3 x 3 convolutions and a skip connection.
 
-    Where the size halves and the channels double, the skip connection takes every second pixel and adds channels of zeros
-    (option A of the paper): it has no weights.
+    Where the size halves and the channels double, the skip connection takes every second pixel and adds channels of
+    zeros (option A of the paper): it has no weights.
     """
 
     def __init__(self, inputs: int, outputs: int) -> None:
