@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_all_start_methods, get_context
 from multiprocessing.connection import Connection
 from typing import Any
 
 from directloss._checks import fail
 
+START = "forkserver" if "forkserver" in get_all_start_methods() else "spawn"
 TIMEOUT = 10.0
 """Seconds that the scheduler of a cluster has to answer."""
 
@@ -47,7 +48,9 @@ def local_workers(count: int) -> Iterator[Workers]:
     if count == 1:
         yield Workers(InProcess())
         return
-    context = get_context("spawn")
+    context: Any = get_context(START)
+    if START == "forkserver":  # one process imports torch, and the workers are its copies
+        context.set_forkserver_preload(["directloss_repro.runner"])
     theirs, ours = context.Pipe(duplex=False)
     pool = ProcessPoolExecutor(count, mp_context=context, initializer=_begin, initargs=(theirs,))
     try:
