@@ -64,6 +64,11 @@ def test_cells_hold_mean_and_half_width(tmp_path: Path) -> None:
     assert (cell.text, cell.small) == (f"{sum(ap) / 10:.1f}", f"± {(high - low) / 2:.1f}")
 
 
+def test_a_single_method_is_neither_best_nor_alike(tmp_path: Path) -> None:
+    run = load_run(make_run(tmp_path, "synthetic", seeds=3, methods=["x-ent"]))
+    assert tables_of(run)[0].rows[0][1].mark == ""
+
+
 def test_table_of_classes_has_the_form_of_table_1(tmp_path: Path) -> None:
     run = load_run(make_run(tmp_path, "digits-noise", seeds=2))
     table = tables_of(run)[-1]

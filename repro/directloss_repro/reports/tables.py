@@ -155,8 +155,8 @@ def _column(
     cells = dict.fromkeys(run.methods, Cell(NOTHING))
     for method, e in present.items():
         cell = Cell(number(e.mean, places), "" if brief else plus_minus(e, places))
-        if e.mean == present[best].mean and len(present) > 1:
-            cell = replace(cell, mark="best")
+        if e.mean == present[best].mean:
+            cell = replace(cell, mark="best" if len(present) > 1 else "")
         elif (gap := difference(run, best, method, metric, noise, group)) and gap.has_zero:
             cell = replace(cell, mark="alike")
         cells[method] = cell
