@@ -72,7 +72,7 @@ class _Run:
         self.searching = spec.stage == "search"
         self.chosen_by = f"val_{experiment.metric}"
         self.source = Source(spec.seed, spec.group, training.files, spec.stage)
-        self.split = split = prepared(spec.experiment, self.config, spec.noise, self.source)
+        self.split = split = split_of(spec.experiment, self.config, spec.noise, self.source)
         self.model = seeded(
             lambda: experiment.model(self.config, split.train.x.shape[1]), "weights", spec.experiment, spec.seed
         )
@@ -136,7 +136,7 @@ class _Run:
 
 
 @lru_cache(maxsize=8)
-def prepared(name: str, config: Config, noise: float, source: Source) -> Split:
+def split_of(name: str, config: Config, noise: float, source: Source) -> Split:
     """The data of a run: drawn or read, labels flipped, and a part held out where the search needs one."""
     experiment = get_experiment(name)
     split = experiment.data(config, source)

@@ -21,7 +21,7 @@ from directloss_repro.executors import cluster_workers, local_workers
 from directloss_repro.experiments import EXPERIMENTS
 from directloss_repro.experiments.base import Source
 from directloss_repro.records import Record, RecordFile
-from directloss_repro.runner import Training, campaign_of, prepared
+from directloss_repro.runner import Training, campaign_of, split_of
 from typer.testing import CliRunner
 
 from directloss import DirectLossError
@@ -263,14 +263,14 @@ def test_a_run_depends_on_its_description_alone() -> None:
     training, cell = Training("robustness", CONFIG), Cell(None, "pos-ap", 0.2)
     first = training(cell, params, 0)
     training(cell, params, 1)
-    prepared.cache_clear()
+    split_of.cache_clear()
     assert training(cell, params, 0) == first
 
 
 def test_selection_on_held_out_data() -> None:
     config = CONFIG.changed({"select_on": "val"})
-    split = prepared("robustness", config, 0.2, Source(0, stage="search"))
-    everything = prepared("robustness", config, 0.2, Source(0, stage="final"))
+    split = split_of("robustness", config, 0.2, Source(0, stage="search"))
+    everything = split_of("robustness", config, 0.2, Source(0, stage="final"))
     assert split.val is not None
     assert everything.val is None
     assert len(split.val) + len(split.train) == len(everything.train)
@@ -279,11 +279,11 @@ def test_selection_on_held_out_data() -> None:
 
 def test_labels_are_flipped_in_training_data_only() -> None:
     clean = EXPERIMENTS["robustness"].config("quick")
-    noisy = prepared("robustness", clean, 0.2, Source(0))
-    without = prepared("robustness", clean, 0.0, Source(0))
+    noisy = split_of("robustness", clean, 0.2, Source(0))
+    without = split_of("robustness", clean, 0.0, Source(0))
     assert int((noisy.train.y != without.train.y).sum()) == round(0.2 * len(without.train))
     assert bool((noisy.test.y == without.test.y).all())
-    both = prepared("linear-noisy", EXPERIMENTS["linear-noisy"].config("quick"), 0.2, Source(0))
+    both = split_of("linear-noisy", EXPERIMENTS["linear-noisy"].config("quick"), 0.2, Source(0))
     for part in both.parts().values():
         assert int((part.y != (part.x.sum(1) > 0)).sum()) == 2_000
 

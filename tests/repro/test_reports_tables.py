@@ -14,8 +14,8 @@ from directloss_repro.reports.hyperparameters import chosen_table
 from directloss_repro.reports.summary import notices
 from directloss_repro.reports.tables import (
     ALIKE,
-    Cell,
     Column,
+    Entry,
     Table,
     difference_table,
     result_tables,
@@ -149,7 +149,7 @@ EVIL = "<b>x</b> | [link](u) `c` *s* &amp;\nnew"
 
 
 def test_markdown_cannot_be_broken_by_text() -> None:
-    text = to_markdown(Table(EVIL, (Column(EVIL),), ((Cell(EVIL, EVIL),),), (EVIL,)))
+    text = to_markdown(Table(EVIL, (Column(EVIL),), ((Entry(EVIL, EVIL),),), (EVIL,)))
     assert "<b>" not in text
     assert all(line.count(" | ") == 0 for line in text.splitlines() if line.startswith("|"))
     assert "\\| \\[link\\](u) \\`c\\` \\*s\\* &amp;amp; new" in text
@@ -157,7 +157,9 @@ def test_markdown_cannot_be_broken_by_text() -> None:
 
 def test_terminal_shows_text_as_it_is() -> None:
     out = io.StringIO()
-    Console(file=out, width=100).print(to_rich(Table("[bold]t", (Column("[red]c"),), ((Cell("[b]1", mark="alike"),),))))
+    Console(file=out, width=100).print(
+        to_rich(Table("[bold]t", (Column("[red]c"),), ((Entry("[b]1", mark="alike"),),)))
+    )
     assert "[bold]t" in out.getvalue()
     assert "[red]c" in out.getvalue()
     assert f"{ALIKE} [b]1" in out.getvalue()

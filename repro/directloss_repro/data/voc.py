@@ -273,7 +273,7 @@ def find_devkit(root: Path) -> Devkit:
 
 
 @dataclass(frozen=True)
-class Person:
+class PersonBox:
     """One box of one image."""
 
     image: str
@@ -285,7 +285,7 @@ class Person:
 class People:
     """Persons, ordered by image, and their labels ``(n, actions)``: 1, -1, or 0 where it is not known."""
 
-    persons: tuple[Person, ...]
+    persons: tuple[PersonBox, ...]
     labels: Tensor
 
     def __len__(self) -> int:
@@ -322,7 +322,7 @@ def read_people(devkit: Devkit, skipped: Skipped) -> People:
     return People(tuple(persons), torch.tensor(rows))
 
 
-def _person(annotation: Annotation, image: str, number: int) -> Person:
+def _person(annotation: Annotation, image: str, number: int) -> PersonBox:
     path, things = str(annotation.path), annotation.things
     if number > len(things):
         fail(path, f"must have the object {number} that the list of actions names", f"one with {len(things)} objects")
@@ -331,4 +331,4 @@ def _person(annotation: Annotation, image: str, number: int) -> Person:
         fail(path, f"must have a person as object {number}, as the list of actions says", f"a {thing.name}")
     if thing.fault:
         fail(path, f"must have a usable box of object {number}", f"one that {thing.fault}")
-    return Person(image, number, thing.box)
+    return PersonBox(image, number, thing.box)

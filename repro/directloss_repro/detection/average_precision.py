@@ -39,7 +39,7 @@ def voc_ap(found: Sequence[Detection], truth: Mapping[str, Truth], rule: str = "
         fail("truth", "must have at least one object that is not difficult", "without one", "AP is not defined then.")
     if not np.isfinite([one.score for one in found]).all():
         fail("scores", "must be finite", "NaN or infinite somewhere")
-    hits = judge(found, truth, overlap)
+    hits = right_ones(found, truth, overlap)
     right = np.cumsum(hits)
     precision = right / np.arange(1, len(hits) + 1)
     ceiling = np.maximum.accumulate(precision[::-1])[::-1]  # the best precision at this recall or more
@@ -51,7 +51,7 @@ def voc_ap(found: Sequence[Detection], truth: Mapping[str, Truth], rule: str = "
     return float(sum(ceiling[places[0]] for places in reached if len(places)) / 11)
 
 
-def judge(found: Sequence[Detection], truth: Mapping[str, Truth], overlap: float = 0.5) -> NDArray[np.bool_]:
+def right_ones(found: Sequence[Detection], truth: Mapping[str, Truth], overlap: float = 0.5) -> NDArray[np.bool_]:
     """Right or wrong for each detection, best score first; those of difficult objects are left out."""
     taken = {image: np.zeros(len(objects.boxes), bool) for image, objects in truth.items()}
     hits = []

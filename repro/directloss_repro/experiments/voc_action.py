@@ -34,7 +34,7 @@ from directloss_repro.config import Grid
 from directloss_repro.data import Part, Split
 from directloss_repro.data.photographs import CONTEXT, CROP, Arrays, cache_name, cached, normalise, warp
 from directloss_repro.data.split import check_both_labels, lazy, thirds_by_group
-from directloss_repro.data.voc import ACTIONS, UNKNOWN, Devkit, People, Person, Skipped, find_devkit, read_people
+from directloss_repro.data.voc import ACTIONS, UNKNOWN, Devkit, People, PersonBox, Skipped, find_devkit, read_people
 from directloss_repro.experiments import voc
 from directloss_repro.experiments.base import Experiment, Files, Prepared, Progress, Source
 from directloss_repro.fields import Count, CountOrZero, Whole
@@ -121,7 +121,7 @@ class _Crops:
         self.name = f"{kind}-{config.size}-{config.context}"
         self.convolutions = voc.convolutions_from(weights)
 
-    def __call__(self, devkit: Devkit, persons: list[Person]) -> Arrays:
+    def __call__(self, devkit: Devkit, persons: list[PersonBox]) -> Arrays:
         config, name = self.config, persons[0].image
         pixels = devkit.image(name, devkit.annotation(name))
         crops = np.stack([warp(pixels, person.box, config.size, config.context) for person in persons])

@@ -10,9 +10,6 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-SHRINKS = 4
-"""Heatmaps have a quarter of the image's height and width."""
-
 
 class Residual(nn.Module):
     """The bottleneck block with normalisation first: 1 x 1, 3 x 3, 1 x 1, and a skip connection."""
