@@ -106,7 +106,7 @@ def fit(
     def say(line: str) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
-    plan = make_plan(request)
+    plan = make_plan(request, say)
     introduce(plan, say)
     begin(plan)
     with resumable(request.command(resume=True)):
