@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -123,7 +123,8 @@ class Store:
         for some in self.blocks(which, name):
             rows += np.bincount(some[:, 0], minlength=WORDS + 1)
         counts = {word: int(rows[number]) for word, number in self.words[name].items()}
-        return learn_categories(name, counts, self.numeric[name])
+        column = learn_categories(name, counts, self.numeric[name])
+        return replace(column, others=column.others or bool(rows[WORDS]))
 
     def _numbers(self, name: str, which: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         return np.concatenate(list(self.blocks(which, name))).astype(np.float64)
