@@ -193,6 +193,8 @@ class _Part:
     @cached_property
     def strata(self) -> Tensor:
         """Numbers for groups of equal targets."""
+        if self.target.ndim == 1 or self.target.shape[1] == 1:
+            return self.target.reshape(-1)  # `torch.unique` of rows takes 200 bytes for each of them
         numbers: Tensor = torch.unique(self.target, dim=0, return_inverse=True)[1]
         return numbers
 

@@ -27,7 +27,7 @@ IN_MEMORY = 2**28
 """Bytes from which on the rows are in a file."""
 AT_ONCE = 2**18
 """Rows that are looked at in one go to learn from them."""
-RESIDENT = 2**29
+RESIDENT = 2**28
 """Bytes of the file that may stay in memory, about, before the system is told that they are not needed."""
 NEARBY = 2**16
 """Bytes that the system maps around a byte that is asked for."""
