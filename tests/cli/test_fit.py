@@ -22,8 +22,9 @@ from typer.testing import Result
 
 import directloss
 from directloss import metrics
+from directloss.tabular.planning import Request, make_plan
 from directloss.tabular.report import verdict
-from directloss.tabular.session import Request, carry_out, make_plan
+from directloss.tabular.session import carry_out
 from tests.tabular.tables import FAST, call, rows, write
 
 ASK = ["--target", "outcome", "--metric", "ap"]

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from directloss.integrations import _rows
-from directloss.tabular import comparison, reading, store
+from directloss.tabular import comparison, planning, reading, store
 from directloss.tabular.baselines import ROOM, fit_baseline, sample
 from directloss.tabular.columns import CATEGORY, DATE, NUMBER, Survey, kinds_of, suspicions
+from directloss.tabular.encoding import CategoryColumn
 from directloss.tabular.measures import get_measure
 from directloss.tabular.search import TRIED, Problem
 from directloss.tabular.split import ENOUGH, split_rows
@@ -44,11 +46,12 @@ def small_pieces(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(store, "IN_MEMORY", 0)
     patch.setattr(store, "AT_ONCE", 23)
     patch.setattr(store, "RESIDENT", 1_000)
+    patch.setattr(planning, "QUIET", 0)
 
 
-@pytest.mark.parametrize("size", [1, 7, 299])
-def test_a_survey_in_batches_finds_what_one_of_the_whole_does(size: int) -> None:
-    frame = odd_rows()
+@pytest.mark.parametrize(("count", "size"), [(30, 1), (300, 37), (300, 299)])
+def test_a_survey_in_batches_finds_what_one_of_the_whole_does(count: int, size: int) -> None:
+    frame = odd_rows(count)
     whole = Survey.of([frame], list(frame.columns))
     parts = Survey.of([frame[k : k + size] for k in range(0, len(frame), size)], list(frame.columns))
     names = [name for name in frame.columns if name != "outcome"]
@@ -73,11 +76,19 @@ def test_a_fit_in_small_pieces_is_the_same_fit(tmp_path: Path, name: str, monkey
     assert call("fit", data, *words, "--out", tmp_path / "whole").exit_code == 0
     places: set[Path | None] = set()
     take = Store.take
+
+    def spied(self: Store, *which: Any) -> Any:
+        places.add(self.path)
+        return take(self, *which)
+
     with monkeypatch.context() as patch:
         small_pieces(patch)
-        patch.setattr(Store, "take", lambda self, which: places.add(self.path) or take(self, which))
+        patch.setattr(Store, "take", spied)
         result = call("fit", data, *words, "--out", tmp_path / "parts")
         assert result.exit_code == 0, result.output
+        assert f"Reading {name}: 300 rows\nt" in result.output
+        assert "Storing rows: 300 rows (100%)\n" in result.output
+        assert "Training the network of x-ent: epoch 8, validation " in result.output
         predicted = call("predict", tmp_path / "parts" / "model.json", data, "--out", tmp_path / "p.csv")
         assert predicted.exit_code == 0, predicted.output
     assert places == {tmp_path / "parts" / "rows.tmp"}
@@ -115,7 +126,7 @@ def test_words_beyond_what_can_be_numbered_are_rare(tmp_path: Path, monkeypatch:
     kinds = {"word": CATEGORY}
     kept = Store.of([frame], Survey.of([frame], ["word"]), kinds, tmp_path / "rows")
     encoder = kept.learn(np.arange(43))
-    assert encoder.columns[0].categories == ("a", "b")
+    assert encoder.columns == (CategoryColumn("word", ("a", "b"), others=True),)
     np.testing.assert_array_equal(StoredRows(kept, encoder, np.arange(43))[:], encoder.encode(frame))
 
 
@@ -126,7 +137,8 @@ def test_scaling_in_blocks_is_that_of_the_whole(monkeypatch: pytest.MonkeyPatch,
     kept = Store.of([frame], survey, kinds_of(survey, names, []), tmp_path / "rows")
     stored = StoredRows(kept, kept.learn(np.arange(300)), np.arange(300))
     whole = _rows.Scaling.of(stored[:])
-    monkeypatch.setattr(_rows, "ENTRIES", 7 * stored.shape[1])
+    monkeypatch.setattr(store, "ENTRIES", 0)
+    monkeypatch.setattr(store, "AT_ONCE", 23)
     blocks = _rows.Scaling.of(stored)
     np.testing.assert_allclose(blocks.mean, whole.mean, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(blocks.scale, whole.scale, rtol=1e-9)
@@ -155,6 +167,17 @@ def test_a_baseline_gets_no_more_rows_than_it_has_room_for(monkeypatch: pytest.M
     fitted = fit_baseline("logistic", get_measure("ap"), (x[:800], y[:800]), (x[800:], y[800:]), 0)
     assert fitted.sampled == 200
     assert fitted.validation > 0.3
+
+
+def test_a_quantity_as_target_is_refused_before_all_of_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("directloss.tabular.target.TOO_MANY", 50)
+    monkeypatch.setattr(reading, "BATCH_ROWS", 37)
+    data = write(tmp_path, "t.parquet", rows().assign(outcome=np.arange(300) / 7))
+    result = call("fit", data, "--target", "outcome", "--metric", "ap", "--out", tmp_path / "run")
+    assert "a column with 7" in result.output  # 74 of 300, and one for gaps
+    assert "If it is a quantity, make it yes or no first" in result.output
 
 
 def test_a_large_table_needs_no_more_validation_rows_than_enough() -> None:

@@ -79,8 +79,9 @@ def fit(
     cross-entropy on the test rows, and writes a model, a report, and the predictions for the test rows.
     """
     # Here, because these imports take seconds, which the help need not wait for.
+    from directloss.tabular.planning import Request, introduce, make_plan
     from directloss.tabular.report import markdown, results_table, verdict, write_report
-    from directloss.tabular.session import MODEL, Request, begin, carry_out, introduce, make_plan
+    from directloss.tabular.session import MODEL, begin, carry_out
 
     request = Request(
         data=data,

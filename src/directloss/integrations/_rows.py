@@ -43,6 +43,10 @@ class Table(Protocol):
     @property
     def shape(self) -> tuple[int, int]: ...
 
+    @property
+    def moments(self) -> tuple[Array, Array]:
+        """Mean and deviation of each column."""
+
     def __len__(self) -> int: ...
 
     def __getitem__(self, which: Any, /) -> Array: ...
@@ -68,10 +72,11 @@ class Scaling:
     def of(cls, table: Any) -> Scaling:
         """The scaling of an array, a sparse matrix or a `Table`."""
         if isinstance(table, Table):
-            mean, deviation, missing = _joined(table)
+            mean, deviation = table.moments
+            missing = np.zeros(len(mean))
         else:
             blocks = _column_blocks(table) if sparse.issparse(table) else iter([table.astype(np.float64, copy=False)])
-            mean, deviation, missing = (np.concatenate(part) for part in zip(*map(_statistics, blocks), strict=True))
+            mean, deviation, missing = (np.concatenate(part) for part in zip(*map(statistics, blocks), strict=True))
         gaps = np.flatnonzero(missing)
         share = missing[gaps]
         mean = np.concatenate([mean, share])
@@ -99,7 +104,7 @@ class Scaling:
         return LazyRows(table.tocsr(), self) if sparse.issparse(table) else self(table)
 
 
-def _statistics(block: npt.NDArray[np.float64]) -> tuple[Array, Array, Array]:
+def statistics(block: npt.NDArray[np.float64]) -> tuple[Array, Array, Array]:
     """Mean, deviation and share of missing numbers of each column."""
     missing = np.isnan(block)
     known = np.maximum((~missing).sum(0), 1)
@@ -108,22 +113,6 @@ def _statistics(block: npt.NDArray[np.float64]) -> tuple[Array, Array, Array]:
     # Divided first: numbers near the largest float would overflow when they are squared.
     largest = np.maximum(np.abs(away).max(0), np.finfo(np.float64).tiny)
     return mean, largest * (away / largest).std(0), missing.mean(0)
-
-
-def _joined(table: Table) -> tuple[Array, Array, Array]:
-    """`_statistics` of all rows, from those of blocks of rows (Chan, Golub and LeVeque, 1983)."""
-    size = max(1, ENTRIES // max(1, table.shape[1]))
-    if len(table) <= size:
-        return _statistics(table[:])
-    count, mean, squares = 0, np.zeros(table.shape[1]), np.zeros(table.shape[1])
-    for start in range(0, len(table), size):
-        block = table[start : start + size]
-        more, (own, deviation, _) = len(block), _statistics(block)
-        away = own - mean
-        mean = mean + away * (more / (count + more))
-        squares = squares + more * deviation**2 + away**2 * (count * more / (count + more))
-        count += more
-    return mean, np.sqrt(squares / count), np.zeros(table.shape[1])
 
 
 def _column_blocks(table: Any) -> Iterator[npt.NDArray[np.float64]]:

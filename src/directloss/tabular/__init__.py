@@ -11,7 +11,8 @@ search      settings of the networks, tried by optuna
 baselines   what a practitioner would use instead
 comparison  intervals on the test rows, and who wins
 model       a trained model, and its file
-session     all of it, from the request to the finished folder
+planning    from the request to a plan, which has been checked
+session     from the plan to the finished folder
 report      the page and the tables
 files       files that are written as a whole or not at all
 """

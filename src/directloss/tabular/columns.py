@@ -168,12 +168,10 @@ class Column:
 
     def add(self, column: pd.Series[Any]) -> None:
         """Look at one more batch."""
-        kind = _type(column, self.name)
-        gaps = int(column.isna().sum())
+        kind, gaps = _type(column, self.name), int(column.isna().sum())
         self.type = self.type or kind
-        codes, values = values_of(column) if kind != "numbers" else (np.zeros(0, np.intp), np.zeros(0, object))
         if kind == "words":
-            self._add_words(codes, values)
+            self._add_words(*values_of(column))
         elif kind == "numbers":
             self._add_numbers(column.to_numpy(dtype=np.float64, na_value=np.nan), 1)
         self.whole &= gaps == 0 and (kind == "words" or pd.api.types.is_integer_dtype(column.dtype))

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from directloss._checks import fail
+from directloss.integrations._rows import statistics
 from directloss.tabular.columns import CATEGORY, DATE, LARGEST, NUMBER, PARTS, numbers_of, words_of
 
 RARE = 5
@@ -130,6 +131,20 @@ class Encoder:
         for column, own in zip(self.columns, values, strict=True):
             column.spread(own, out[:, end : (end := end + column.width)])
         return out
+
+    def moments(self, values: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Mean and deviation of the columns of ``spread(values)``; those of zeros and ones are counted."""
+        found = []
+        for column, own in zip(self.columns, values, strict=True):
+            if isinstance(column, CategoryColumn):
+                share = np.bincount(own[own >= 0], minlength=column.width) / len(own)
+                found.append((share, np.sqrt(share * (1 - share))))
+            else:
+                block = np.zeros((len(own), column.width))
+                column.spread(own, block)
+                found.append(statistics(block)[:2])
+        mean, deviation = (np.concatenate(part) for part in zip(*found, strict=True))
+        return mean, deviation
 
     def scaled(
         self, values: Sequence[npt.NDArray[Any]], mean: npt.NDArray[np.float64], scale: npt.NDArray[np.float64]

@@ -116,7 +116,7 @@ class Model:
             found[start : start + size] = self.network(inputs).squeeze(1).numpy() - self.cut
         return found
 
-    def check(self, frame: pd.DataFrame, sparse: bool = False) -> tuple[pd.DataFrame, dict[str, int]]:
+    def check(self, frame: Any, sparse: bool = False) -> tuple[pd.DataFrame, dict[str, int]]:
         """The columns of training, and the rows with a gap in those without gaps in training.
 
         ``sparse`` says that columns which are not mentioned are zero.

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from directloss.integrations._rows import ENTRIES, statistics
 from directloss.tabular.columns import CATEGORY, DATE, PARTS, Survey, numbers_of, words_of
 from directloss.tabular.encoding import MISSING, CategoryColumn, Encoder, learn_categories, learn_numbers
 
@@ -38,7 +39,6 @@ Array = npt.NDArray[Any]
 class Store:
     """Every row as one record, with a field for each column."""
 
-    names: tuple[str, ...]
     kinds: dict[str, str]
     numeric: dict[str, bool]
     layout: list[tuple[str, str, tuple[int]]]
@@ -54,7 +54,7 @@ class Store:
         layout = [(name, *_field(survey, name, kind)) for name, kind in kinds.items()]
         large = path is not None and survey.rows * np.dtype(layout).itemsize > IN_MEMORY
         numeric = {name: survey.columns[name].numeric for name in kinds}
-        store = cls(tuple(kinds), dict(kinds), numeric, layout, path if large else None)
+        store = cls(dict(kinds), numeric, layout, path if large else None)
         store.words = {name: {MISSING: 0} for name, kind in kinds.items() if kind == CATEGORY}
         records = (store._records(batch) for batch in batches)
         if store.path is None:
@@ -87,10 +87,10 @@ class Store:
             self._rows = np.memmap(str(self.path), dtype=self.layout, mode="r")
         return self._rows
 
-    def take(self, which: Any) -> Array:
-        """Some records."""
+    def take(self, which: Any, name: str | None = None) -> Array:
+        """Some records, or one field of them."""
         rows = self.rows
-        taken = np.asarray(rows[which])
+        taken = np.asarray(rows[which] if name is None else rows[name][which])
         if self.path is not None:
             self._touched += len(taken) * (rows.itemsize if isinstance(which, slice) else NEARBY)
             if self._touched > RESIDENT:
@@ -102,31 +102,31 @@ class Store:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_rows": None if self.path is not None else self._rows}
 
-    def blocks(self, which: npt.NDArray[np.int64]) -> Iterator[Array]:
-        """The records of these rows, some at a time."""
+    def blocks(self, which: npt.NDArray[np.int64], name: str) -> Iterator[Array]:
+        """A field of these rows, some at a time."""
         for start in range(0, len(which), AT_ONCE):
-            yield self.take(which[start : start + AT_ONCE])
+            yield self.take(which[start : start + AT_ONCE], name)
 
     def learn(self, which: npt.NDArray[np.int64], with_gaps: Sequence[str] = ()) -> Encoder:
         """Statistics of these rows. ``with_gaps`` are the columns whose missing numbers are marked."""
-        counts = {name: np.zeros(WORDS + 1, dtype=np.int64) for name in self.words}
-        for some in self.blocks(which):
-            for name, count in counts.items():
-                count += np.bincount(some[name][:, 0], minlength=WORDS + 1)
         return Encoder(
             tuple(
-                self._categories(name, counts[name])
+                self._learn_words(name, which)
                 if kind == CATEGORY
                 else learn_numbers(name, kind, self._numbers(name, which), name in with_gaps)
                 for name, kind in self.kinds.items()
             )
         )
 
-    def _categories(self, name: str, counts: npt.NDArray[np.int64]) -> CategoryColumn:
-        return learn_categories(name, {w: int(counts[k]) for w, k in self.words[name].items()}, self.numeric[name])
+    def _learn_words(self, name: str, which: npt.NDArray[np.int64]) -> CategoryColumn:
+        rows = np.zeros(WORDS + 1, dtype=np.int64)
+        for some in self.blocks(which, name):
+            rows += np.bincount(some[:, 0], minlength=WORDS + 1)
+        counts = {word: int(rows[number]) for word, number in self.words[name].items()}
+        return learn_categories(name, counts, self.numeric[name])
 
     def _numbers(self, name: str, which: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        return np.concatenate([some[name] for some in self.blocks(which)]).astype(np.float64)
+        return np.concatenate(list(self.blocks(which, name))).astype(np.float64)
 
 
 def _field(survey: Survey, name: str, kind: str) -> tuple[str, tuple[int]]:
@@ -170,6 +170,21 @@ class StoredRows:
 
     def __getitem__(self, which: Any) -> npt.NDArray[np.float64]:
         return self.encoder.spread(self._read(which))
+
+    @cached_property
+    def moments(self) -> tuple[Array, Array]:
+        """Mean and deviation of each column; of many rows block by block (Chan, Golub and LeVeque, 1983)."""
+        if len(self) * self.shape[1] <= ENTRIES:
+            return statistics(self[:])[:2]
+        done, mean, squares = 0, np.zeros(self.shape[1]), np.zeros(self.shape[1])
+        for start in range(0, len(self), AT_ONCE):
+            values = self._read(slice(start, start + AT_ONCE))
+            more, (own, deviation) = len(values[0]), self.encoder.moments(values)
+            away = own - mean
+            mean += away * (more / (done + more))
+            squares += more * deviation**2 + away**2 * (done * more / (done + more))
+            done += more
+        return mean, np.sqrt(squares / done)
 
     def scaled(self, which: Any, mean: Array, scale: Array) -> npt.NDArray[np.float32]:
         """``(self[which] - mean) / scale``, in a fraction of the time."""

@@ -18,6 +18,8 @@ LEAST = 5
 """Rows of each label that are needed: some for training, validation and test each."""
 CLASSES = 20
 """More different values than these are a quantity rather than classes."""
+TOO_MANY = 100_000
+"""With more of them the rest of the file need not be read."""
 USUAL_POSITIVES = {frozenset(("0", "1")): "1", frozenset(("False", "True")): "True", frozenset(("-1", "1")): "1"}
 """Pairs of labels that say themselves which one is positive."""
 
@@ -60,6 +62,12 @@ class Labels:
         places = np.empty(len(self.words), dtype=np.int64)
         places[[self.words[word] for word in sorted(self.words)]] = np.arange(len(self.words))
         return places[self.rows]
+
+
+def check_few(name: str, labels: Labels) -> None:
+    """Stop at once where the target is a quantity, before its values fill the memory."""
+    if len(labels.words) > TOO_MANY:
+        _wrong_number(name, Counter(list(labels.words)))
 
 
 def find_target(table: Table, name: str | None) -> str:
