@@ -42,8 +42,8 @@ class Solved(NamedTuple):
     loss: Tensor
     """Task loss L(y, y_w) of each problem, shape ``b``."""
     gradient: Tensor | None
-    """``sign / epsilon * (dF(y_direct) - dF(y_w))``, a mean over signs and draws, in the shape of the scores; float32 or
-    better."""
+    """``sign / epsilon * (dF(y_direct) - dF(y_w))``, a mean over signs and draws, in the shape of the scores; float32
+    or better."""
     counted: Tensor | None = None
     """As `Task.counted`."""
 

@@ -69,6 +69,8 @@ def test_compiled_flips_are_those_of_the_search(name: str, dtype: torch.dtype, g
     )
     for tied, padded in product((False, True), repeat=2):
         scores, target, epsilon = batch(generator, tied, padded)
+        if tied:  # scores of 0, which cost nothing to flip, where there is nothing to gain
+            target[0] = target[0].where(target[0] < 0, 1)
         for way in ways:
             found = []
             for backend in ("compiled", "tensor"):

@@ -322,12 +322,14 @@ def _labels(target: Tensor, padding: bool) -> np.ndarray[Any, np.dtype[np.int8]]
     if target.dtype == torch.bfloat16:
         target = target.float()
     given = target.numpy()
-    if given.dtype == np.bool_:
-        return given.astype(np.int8)
-    with np.errstate(invalid="ignore"):
+    if given.dtype.kind == "f":
+        with np.errstate(invalid="ignore"):  # NaN, which equals nothing
+            labels = given.astype(np.int8)
+    else:
         labels = given.astype(np.int8)
-    known = (labels == given).all() and labels.min() >= (-1 if padding else 0) and labels.max() <= 1
-    return labels if known else None
+    # As unsigned numbers -1 is the largest of all, so that one look at the maximum is enough.
+    top = (labels + np.int8(1)).view(np.uint8).max() - 1 if padding else labels.view(np.uint8).max()
+    return labels if top <= 1 and (labels == given).all() else None
 
 
 @lru_cache(maxsize=16)

@@ -143,26 +143,33 @@ def take_best(sizes, items, numbers, starts, values, sign, sloping, unit, factor
 
     One more step gains the slope of the line and costs more than the step before: a binary search finds the last one
     that is worth it. Of equally good outputs the cheapest is taken. A flipped positive adds ``-factor``, a negative
-    ``factor``, whatever the sign. ``sizes`` and ``values`` are overwritten.
+    ``factor``, whatever the sign. ``sizes``, ``numbers`` and ``values`` are overwritten.
 
     Shapes: sizes and items (r, 2, n), values (2, lines), unit and factor (b,), totals (2, n + 1), slope (b, n).
     """
     for row in range(len(numbers)):
-        problem, x = row % len(unit), numbers[row, POSITIVE]
+        problem, x, y = row % len(unit), numbers[row, POSITIVE], numbers[row, NEGATIVE]
         a, b = sizes[row, POSITIVE], sizes[row, NEGATIVE]
+        zero = starts[row] + (x if sloping else 0)  # the line of the plain decisions, which is its first step
+        # No set of flips may cost more than all of them could gain.
+        limit = sign * (values[1, zero + y - (x if sloping else 0)] - values[0, zero])
         for side in range(2):
-            totals[side, 0] = 0.0
+            totals[side, 0], able = 0.0, 0
             for k in range(numbers[row, side]):
                 sizes[row, side, k] /= -unit[problem]
                 totals[side, k + 1] = totals[side, k] + sizes[row, side, k]
-        best = -np.inf
-        for line in range(starts[row], starts[row + 1]):
-            gap = line - starts[row] - (x if sloping else 0)
+                if totals[side, k + 1] < limit:
+                    able = k + 1
+            numbers[row, side] = able
+        most_a, most_b = numbers[row, POSITIVE], numbers[row, NEGATIVE]
+        begin, end, best = zero - (most_a if sloping else 0), zero + most_b + 1, -np.inf
+        for line in range(begin, end):
+            gap = line - zero
             first = -gap if gap < 0 else 0
-            last = x if not sloping or x < numbers[row, NEGATIVE] - gap else numbers[row, NEGATIVE] - gap
-            base, span, low = sign * values[0, line], last - first, 0
+            span = (x if not sloping or x < y - gap else y - gap) - first
+            base = sign * values[0, line]
             rise = sign * values[1, line] - base
-            high = span
+            low, high = 0, (most_a if not sloping or most_a < most_b - gap else most_b - gap) - first
             while low < high:
                 middle = (low + high + 1) // 2
                 price = a[first + middle - 1]
@@ -180,10 +187,10 @@ def take_best(sizes, items, numbers, starts, values, sign, sloping, unit, factor
                 best = value
             values[0, line], values[1, line] = value, i
         cheapest, flipped, other = np.inf, 0, 0
-        for line in range(starts[row], starts[row + 1]):
+        for line in range(begin, end):
             if values[0, line] >= best - 4 * ROUNDING:
                 i = int(values[1, line])
-                j = line - starts[row] - (x if sloping else 0) + (i if sloping else 0)
+                j = line - zero + (i if sloping else 0)
                 cost = totals[POSITIVE, i] + totals[NEGATIVE, j]
                 if cost < cheapest:
                     cheapest, flipped, other = cost, i, j
