@@ -198,7 +198,7 @@ def test_recipe_keeps_the_best_rounds(library: str, metric: str) -> None:
     data = data_of(library, x, y)
     params = LEAVES if library == "lightgbm" else DEPTH
     made = train(params, data, metric, validation=data_of(library, held, wanted, data), first=15, then=25, patience=10)
-    value = Evaluation(metric)(wanted, raw(made.booster, held))[1]
+    value = Evaluation(metric)(wanted, raw(made.booster, held) - made.threshold)[1]
     assert value == pytest.approx(max(made.curve), abs=1e-5)  # XGBoost's scores are float32
     count = made.booster.current_iteration() if library == "lightgbm" else made.booster.num_boosted_rounds()
     assert 1 <= made.first <= made.rounds == count
@@ -225,6 +225,30 @@ def test_rounds_on_the_metric_help_on_wrong_labels() -> None:
         ]
         gains.append(values[0] - values[1])
     assert np.mean(gains) > 0.005
+
+
+@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
+def test_a_metric_of_decisions_takes_over_at_its_threshold(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F1 wants more yeses than cross-entropy gives at 0, and starts where its best threshold is."""
+    seen = []
+    was = Objective.__call__
+
+    def call(self: Objective, *batch: Any) -> Any:
+        seen.append(self.threshold)
+        return was(self, *batch)
+
+    monkeypatch.setattr(Objective, "__call__", call)
+    x, y = toy(800, wrong=0.1)
+    rare = y * (np.arange(800) % 3 == 0)
+    params = LEAVES if library == "lightgbm" else DEPTH
+    made = train(params, data_of(library, x, rare), "f1", first=10, then=2)
+    start = raw(train(params, data_of(library, x, rare), "f1", first=10, then=0).booster, x)
+    best = Batch(start, rare, None, None).best_cut(Objective("f1").task)[0]
+    assert seen == pytest.approx([best, best], abs=1e-5)  # XGBoost's scores are float32
+    assert best < -0.2
+    found = Evaluation("f1")(rare, raw(made.booster, x) - made.threshold)[1]
+    assert found == pytest.approx(Evaluation("f1", tuned=True)(rare, raw(made.booster, x))[1], abs=1e-5)
+    assert train(params, data_of(library, x, rare), "ap", first=1, then=1).threshold == 0
 
 
 @pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
