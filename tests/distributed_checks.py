@@ -138,6 +138,8 @@ def loss(kind: type[nn.Module], *args: Any, **kwargs: Any) -> Callable[..., nn.M
     ("f1", direct("f1"), LABELS),
     ("error", direct("error"), LABELS, draw(11) > 0.3, draw(11)),
     ("accuracy", direct("accuracy"), OF_CLASSES, draw(11) > 0.3, draw(11)),
+    ("classes by the mean F1", drawn(dl.AveragedLoss, "f1", warm_up=0), OF_CLASSES),
+    ("classes by weight", drawn(dl.AveragedLoss, "f1", average="weighted", warm_up=0), OF_CLASSES),
     ("hinge", loss(dl.HingeLoss, "ap"), LABELS),
     ("hinge of lists", loss(dl.HingeLoss, "ndcg@3", epsilon="auto"), LISTS),
     ("perceptron", loss(dl.PerceptronLoss, "ap"), LABELS),
