@@ -8,8 +8,8 @@ rounds, with a patience of 30. The learning rate is 0.1; trees have 15 leaves (L
 
 Tables are samples: 10,000 rows of Census-Income, 6,000 images of Fashion-MNIST (shirts among clothes), of which half
 train, a quarter chooses the rounds and a quarter tests, and the 86 queries of the MSLR sample. Ranking objectives get
-a table as one list and look at its first 500 places: with the 30 that are their default, they lost up to 30 points of
-AP. MSLR has its queries, and the default.
+a table as one list and look at its first 500 places (XGBoost, where they cost more, 200): with the 30 that are their
+default, they lost up to 30 points of AP. MSLR has its queries, and the default.
 
 With noise, 20 % of the labels are wrong in the training and in the validation part; test labels are clean. For F1
 everyone decides at the threshold that is best on the validation part.
@@ -59,14 +59,14 @@ METHODS = {
 """Library and objective."""
 DEEP = {
     "lambdarank": {"lambdarank_truncation_level": 500},
-    "rank:map": {"lambdarank_pair_method": "topk", "lambdarank_num_pair_per_sample": 500},
+    "rank:map": {"lambdarank_pair_method": "topk", "lambdarank_num_pair_per_sample": 200},
 }
 """For lists of thousands."""
 OF_YES_OR_NO = ("direct", "binary", "direct, xgboost", "binary:logistic")
 COLUMNS = {
     "Fashion-MNIST, 6 / ap": (*OF_YES_OR_NO, "lambdarank", "rank_xendcg", "rank:map"),
-    "census-income / ap": (*OF_YES_OR_NO, "lambdarank", "rank_xendcg", "rank:map"),
     "MSLR / ndcg@10": ("direct", "lambdarank", "direct, xgboost", "rank:ndcg", "rank_xendcg"),
+    "census-income / ap": (*OF_YES_OR_NO, "lambdarank", "rank_xendcg", "rank:map"),
     "census-income / f1": OF_YES_OR_NO,
 }
 STARTS = {
@@ -74,6 +74,11 @@ STARTS = {
     "MSLR": {"direct": "lambdarank", "direct, xgboost": "rank:ndcg"},
 }
 """What each starts from."""
+
+
+def noises(column: str) -> tuple[float, ...]:
+    """Wrong labels in the validation part move the threshold of F1 so far that all methods fail alike."""
+    return NOISES[:1] if column.endswith("f1") else NOISES
 
 
 class Rows(NamedTuple):
@@ -166,9 +171,7 @@ def raw(library: str, booster: Any, x: np.ndarray) -> np.ndarray:
 
 
 def study(arguments: argparse.Namespace) -> Campaign:
-    cells = tuple(
-        Cell(c, method, noise) for noise in reversed(NOISES) for c, methods in COLUMNS.items() for method in methods
-    )
+    cells = tuple(Cell(c, m, noise) for c, methods in COLUMNS.items() for noise in noises(c) for m in methods)
     return Campaign("boosting", "1", cells, _rate, Trainer(arguments.data_root), _by_validation, arguments.seeds)
 
 
@@ -185,7 +188,7 @@ def show(records: list[Record]) -> str:
     return "\n\n".join(
         f"**{column}, {noise:.0%} wrong labels**\n\n{table(HEAD, _lines(records, column, noise))}"
         for column in COLUMNS
-        for noise in NOISES
+        for noise in noises(column)
     )
 
 
