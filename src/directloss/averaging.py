@@ -26,9 +26,9 @@ class AveragedLoss(LossModule):
     ``(n, 1, h, w)``, takes masks ``(n, h, w)`` of 0 and 1.
 
     Where the target holds numbers of classes, the class with the highest score is predicted, and the value is that of
-    this prediction. A class that the target does not show is left out of ``"macro"``, and out of ``"samples_macro"`` for
-    that sample: it has nothing to find, and a pixel too many already counts against the class that it is taken from. In
-    labels of 0 and 1, each score above 0 is a yes, and every label counts.
+    this prediction. A class that the target does not show is left out of ``"macro"``, and for that sample out of
+    ``"samples_macro"``: a pixel that it takes already counts against the class it is taken from. In labels of 0 and 1,
+    each score above 0 is a yes, and every label counts.
 
     Args:
         task: name of a metric of two classes (``"f1"``, ``"iou"``, ``"dice"``, ``"mcc"``, ``"ap"`` ...), or a task.

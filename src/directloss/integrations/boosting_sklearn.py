@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from directloss.integrations._needs import needed
+
+needed("sklearn", __name__, "scikit-learn")
+
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -16,7 +20,6 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from directloss._checks import check_choice, fail
 from directloss.integrations._cut import best_cut
 from directloss.integrations._lists import Lists
-from directloss.integrations._needs import needed
 from directloss.integrations.boosting import LIBRARIES, NOISE, Batch, Evaluation, decides, item_task, train
 from directloss.task import Task
 

@@ -5,6 +5,10 @@ They work in pipelines, cross-validation, grid search and pickles.
 
 from __future__ import annotations
 
+from directloss.integrations._needs import needed
+
+needed("sklearn", __name__, "scikit-learn")
+
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
