@@ -277,6 +277,22 @@ def test_classifier(library: str) -> None:
     assert np.array_equal(again.decision_function(x), made.decision_function(x))
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+def test_probabilities_are_calibrated(classes: int) -> None:
+    """Among new rows that get about the same probability, about that share is of the class."""
+    (x, y), (new, truth) = toy(3000), toy(3000, seed=1)
+    if classes == 3:
+        y, truth = y + (x[:, 3] > 0.5), truth + (new[:, 3] > 0.5)
+    metric = "f1" if classes == 2 else "accuracy"
+    made = BoostedClassifier(metric, first=30, then=20, params=LEAVES, random_state=0).fit(x, y)
+    shares = made.predict_proba(new)
+    assert shares.shape == (3000, classes)
+    assert shares.sum(1) == pytest.approx(1)
+    for low, high in ((0.1, 0.4), (0.4, 0.7), (0.7, 1.0)):
+        some = (shares[:, 1] > low) & (shares[:, 1] <= high)
+        assert shares[some, 1].mean() == pytest.approx((truth[some] == 1).mean(), abs=0.1)  # of about 200 rows
+
+
 def test_classifier_of_three_classes_with_missing_values_in_a_search() -> None:
     x, _ = toy(300)
     y = x[:, :3].argmax(1)
