@@ -59,7 +59,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "full_batch": {"_checks", "_gradient"},
     "memory": {"_checks", "_dynamo", "_gradient"},
     "doctor": {"__init__", "kernels"},
-    "averaging": {"_checks", "direct", "task"},
+    "averaging": {"_checks", "_loss", "direct", "distributed", "task"},
     "retrieval": {"_checks", "_dynamo", "_loss", "_registry", "direct", "distributed", "task"},
 }  # fmt: skip
 LIBRARY = set(MAY_IMPORT)

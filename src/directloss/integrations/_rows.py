@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -14,7 +15,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.preprocessing import OneHotEncoder
 from torch import Tensor
 
-from directloss._checks import fail
+from directloss._checks import DirectLossError, fail
 
 Array = npt.NDArray[Any]
 RARE = 5
@@ -159,6 +160,19 @@ def learn_categories(table: Any, chosen: Any) -> ColumnTransformer | None:
         fail("X", "must be a dense table where categorical_features is given", "a sparse one")
     encoder = OneHotEncoder(handle_unknown="infrequent_if_exist", min_frequency=RARE, max_categories=MOST)
     return ColumnTransformer([("categories", encoder, places)], remainder="passthrough").fit(table)
+
+
+@contextmanager
+def naming_columns_of_words(table: Any) -> Iterator[None]:
+    """If a data frame turns out to hold words, say which columns do, and what to do about them."""
+    try:
+        yield
+    except ValueError as error:
+        words = [name for name in getattr(table, "columns", ()) if any(isinstance(v, str) for v in table[name])]
+        if not words or isinstance(error, DirectLossError):
+            raise
+        hint = f'Convert them with X.astype("category"), or pass categorical_features={words}.'
+        fail("X", "must hold numbers, or columns of the type category", f"with words in {words}", hint)
 
 
 def _category_places(table: Any, chosen: Any) -> list[int]:

@@ -5,6 +5,10 @@ They work in pipelines, cross-validation, grid search and pickles.
 
 from __future__ import annotations
 
+from directloss.integrations._needs import needed
+
+needed("sklearn", __name__, "scikit-learn")
+
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,7 +48,7 @@ from directloss.integrations._fitting import (
     start_at_base_rate,
 )
 from directloss.integrations._lists import Lists
-from directloss.integrations._rows import Rows, Scaling, Table, learn_categories
+from directloss.integrations._rows import Rows, Scaling, Table, learn_categories, naming_columns_of_words
 from directloss.task import Task
 from directloss.tasks import NDCG, Accuracy, CountTask, Error, GradedNDCG
 
@@ -83,7 +87,8 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         if reset:
             self._categories = learn_categories(X, self.categorical_features)
         if self._categories is None:
-            return validate_data(self, X, y, reset=reset, **ROWS, **checks)
+            with naming_columns_of_words(X):
+                return validate_data(self, X, y, reset=reset, **ROWS, **checks)
         validate_data(self, X, reset=reset, skip_check_array=True)
         rows = self._categories.transform(X)
         return check_array(rows, **ROWS) if isinstance(y, str) else check_X_y(rows, y, **ROWS, **checks)

@@ -97,11 +97,12 @@ class _Programme:
         from scipy.sparse import csr_array, issparse
 
         try:
-            self.matrix = csr_array(matrix if issparse(matrix) else np.asarray(matrix, dtype=float))
+            given = matrix if issparse(matrix) else np.asarray(matrix, dtype=float)
         except (TypeError, ValueError) as error:
             fail("matrix", "must have shape (constraints, parts)", f"a {type(matrix).__name__}: {error}")
-        if self.matrix.ndim != 2:
-            fail("matrix", "must have shape (constraints, parts)", f"of shape {self.matrix.shape}")
+        if given.ndim != 2:  # of a vector, scipy before 1.13 makes a row
+            fail("matrix", "must have shape (constraints, parts)", f"of shape {given.shape}")
+        self.matrix = csr_array(given)
         rows, self.parts = self.matrix.shape
         self.lower = _filled("lower", -np.inf if lower is None else lower, rows)
         self.upper = _filled("upper", np.inf if upper is None else upper, rows)
