@@ -157,11 +157,12 @@ def test_a_perfect_prediction_is_left_alone() -> None:
     assert not scores.grad.any()  # type: ignore[union-attr]
 
 
-def test_the_warm_up_is_the_squared_error_of_the_costs() -> None:
-    predicted, true = torch.randn(4, 3, 3, requires_grad=True), torch.randn(4, 3, 3)
-    dl.DirectLoss(Matching())(-predicted, true).backward()
-    (wanted,) = torch.autograd.grad(torch.nn.functional.mse_loss(predicted, true), predicted)
-    torch.testing.assert_close(predicted.grad, wanted)
+def test_the_warm_up_of_costs_is_a_hinge_in_any_unit() -> None:
+    scores, costs = torch.randn(4, 3, 3, requires_grad=True), 100 * torch.randn(4, 3, 3)
+    dl.DirectLoss(Matching())(scores, costs).backward()
+    margin = scores.detach().flatten(1).std(-1, correction=0) / costs.flatten(1).std(-1, correction=0)
+    hinge = dl.hinge_loss(scores, costs, Matching(), epsilon=margin)
+    torch.testing.assert_close(scores.grad, torch.autograd.grad(hinge, scores)[0])
 
 
 def test_the_warm_up_of_marks_is_a_hinge() -> None:
@@ -183,7 +184,9 @@ def test_a_linear_model_learns_with_all_settings_left_alone() -> None:
         torch.manual_seed(1)
         model = torch.nn.Linear(4, 15)
         optimizer = torch.optim.Adam(model.parameters(), 0.03)
-        loss_fn = dl.DirectLoss(task, warm_up=10_000 if method == "squared error" else "auto")
+        loss_fn = (
+            dl.DirectLoss(task) if method == "direct" else lambda s, costs: torch.nn.functional.mse_loss(-s, costs)
+        )
         for step in range(600):
             rows = torch.arange(32) + 32 * (step % 12)
             optimizer.zero_grad()

@@ -240,7 +240,7 @@ class SolverTask(Decomposable):
         fail("solver(scores)", rule, f"of shape {tuple(answer.shape)}{where}", hint)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_solved": OrderedDict(), "_least": OrderedDict()}
+        return {**self.__dict__, "_solved": OrderedDict(), "_best": OrderedDict()}
 
     def __repr__(self) -> str:
         dims = "" if self.event_dims == 1 else f", event_dims={self.event_dims}"
