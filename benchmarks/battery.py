@@ -5,7 +5,7 @@
 FOLDER holds ``DE.csv``, ``NP.csv`` and ``PJM.csv``, six years of hourly prices of Germany, Scandinavia and the east of
 the United States with forecasts of load and generation, as Lago et al. (Applied Energy 2021) publish them
 (https://zenodo.org/records/4624805). A battery holds four hours of its power. In each hour of a day it charges,
-discharges or waits; it begins and ends empty, and loses 10 % on the way in and on the way out. A day's schedule is a
+discharges or waits; it begins and ends empty, and loses 5 % on the way in and on the way out. A day's schedule is a
 path through the levels of charge. Regret is the profit that is lost against the best schedule, as a share of that.
 
 A linear model predicts the 24 prices of a day from the forecasts of that day, the prices of one, two and seven days
@@ -33,7 +33,7 @@ from benchmarks.decisions import METHODS, Problem, outcome, regret_table
 from benchmarks.study import from_command_line
 
 MARKETS = ("DE", "NP", "PJM")
-HOURS, LEVELS, KEPT = 24, 4, 0.9
+HOURS, LEVELS, KEPT = 24, 4, 0.95
 TRAIN, VAL, TEST, PERIODS = 730, 90, 180, 5
 RATES = (0.003, 0.01, 0.03)
 

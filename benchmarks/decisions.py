@@ -5,8 +5,8 @@
 A column is a problem of PyEPO's generators with 5 features (10 for tours): shortest paths on a 5 x 5 grid with costs of
 degree 1, 2, 4 and 6 in the features, knapsacks of 32 items in 2 and 3 dimensions with capacity 20, and tours of 20
 nodes, both of degree 4. "noise" is PyEPO's ``noise_width``. Training sets have 100 or 1,000 points; 200 more choose,
-1,000 test (tours: 100 and 200). Every method trains the same linear model with Adam, 600 steps on batches of 32 (tours:
-16), at three learning rates. The rate with the best validation regret in a search run is used for fresh seeds, each
+1,000 test (tours: 50 and 100). Every method trains the same linear model with Adam, 600 steps on batches of 32 (tours:
+8), at three learning rates. The rate with the best validation regret in a search run is used for fresh seeds, each
 with data of its own; in every run the weights with the best validation regret of ten looks are tested.
 
 All methods call the same exact solvers, ours. The losses are PyEPO's own SPO+, PFYL (one sample, sigma 1, as in the
@@ -70,7 +70,7 @@ def drawn(name: str, noise: float, size: int, seed: int) -> Problem:
     from pyepo.model.utils import _get_grid_arcs
 
     kind, detail = name.split()
-    batch, val, tests = (16, 100, 200) if kind == "tour" else (32, 200, 1000)
+    batch, val, tests = (8, 50, 100) if kind == "tour" else (32, 200, 1000)
     count, number = size + val + tests, int(detail)
     task: Any
     if kind == "path":

@@ -208,7 +208,24 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: SpanningTree([(0, 5)], 3), "edges must hold node numbers from 0 to 2"),
     (lambda: Tour(2), "num_nodes must be a whole number of at least 3"),
     (lambda: IntegerProgram([1, 2]), "matrix must have shape (constraints, parts)"),
-    (lambda: IntegerProgram([[1, 2]], upper=[1, 2]), "upper must be a number or one for each of 1"),
+    (
+        lambda: IntegerProgram([[1, 2]], upper=[1, 2]),
+        "upper must be a number or one for each of 1, but it is of shape (2,)",
+    ),
+    (lambda: IntegerProgram([[1, 2]], upper="all"), "upper must be a number or one for each of 1, but it is a str"),
+    (
+        lambda: IntegerProgram([[1, 2]], lower=float("nan")),
+        "lower must be a number or one for each of 1, but it is NaN",
+    ),
+    (lambda: IntegerProgram([[1, float("inf")]]), "matrix must be finite"),
+    (
+        lambda: IntegerProgram([[1, 2]], lower=3, upper=2),
+        "lower must not be above upper, or nothing is feasible, but it is 3",
+    ),
+    (
+        lambda: IntegerProgram([[1, 2]], least=[0, 2]),
+        "least must not be above most, or nothing is feasible, but it is 2 and 1 at 1",
+    ),
     (lambda: Tour(4, loss="off-path"), "loss must be one of"),
 ]
 
