@@ -44,7 +44,7 @@ def days(root: Path, market: str) -> tuple[Tensor, Tensor]:
     table = pd.read_csv(root / f"{market}.csv", index_col=0, parse_dates=True)
     by_day = torch.from_numpy(table.to_numpy()).float().reshape(-1, HOURS, table.shape[1])
     price, forecasts = by_day[..., 0], by_day[..., 1:].flatten(1)
-    weekday = nn.functional.one_hot(torch.tensor(table.index[::HOURS].dayofweek.to_numpy()).long()).float()
+    weekday = nn.functional.one_hot(torch.tensor(table.index[::HOURS].day_of_week.to_numpy()).long()).float()
     before = [price[7 - lag : len(price) - lag] for lag in (1, 2, 7)]
     return torch.cat([forecasts[7:], *before, weekday[7:]], 1), price[7:]
 

@@ -231,6 +231,12 @@ def regret_table(records: list[Record], rows: dict[tuple[str, ...], tuple[str, f
         for words, (group, noise) in rows.items()
     }
     whole = {words: by_method for words, by_method in found.items() if all(by_method.values())}
+    seeds = {words: min(map(len, by_method.values())) for words, by_method in whole.items()}
+    most = max(seeds.values(), default=0)
+    whole = {
+        (words[0] if seeds[words] == most else f"{words[0]} ({seeds[words]} seeds)", *words[1:]): by_method
+        for words, by_method in whole.items()
+    }
     return table([*["problem", "noise"][: len(next(iter(rows)))], *METHODS], _rows(whole))
 
 
