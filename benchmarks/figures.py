@@ -8,7 +8,6 @@ Each figure is one SVG file that follows the reader's light or dark mode.
 from __future__ import annotations
 
 import argparse
-import gzip
 import io
 import json
 import re
@@ -16,15 +15,16 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 import torch
+from directloss_repro.records import Record, load_run
+from directloss_repro.reports.stats import percent
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from scipy.stats import t as student
 
 import directloss as dl
 from directloss import plot
@@ -87,21 +87,18 @@ TIMED = {
     "LibAUC APLoss (package)": "libauc-ap",
 }
 """Row of the performance page -> the method whose colour it has; the other rows are left out."""
-Record = dict[str, Any]
 
 
-def finals(name: str) -> list[Record]:
+def finals(name: str) -> tuple[Record, ...]:
     """The records of the final runs in ``results/NAME``."""
-    plain, packed = RESULTS / name / "records.jsonl", RESULTS / name / "records.jsonl.gz"
-    with gzip.open(packed, "rt") if packed.exists() else plain.open() as lines:
-        return [record for line in lines if (record := json.loads(line))["stage"] == "final"]
+    return load_run(RESULTS / name).final
 
 
 def lead_over_cross_entropy(
-    records: list[Record], metric: str, panels: dict[str, Callable[[Record], bool]], width: int = 2
+    records: Sequence[Record], metric: str, panels: dict[str, Callable[[Record], bool]], width: int = 2
 ) -> Figure:
     """One dot for each data set and method: test AP minus that of cross-entropy, in points; the bar is the median."""
-    methods = [name for name in dict.fromkeys(record["method"] for record in records) if name != BASE]
+    methods = [name for name in dict.fromkeys(record.method for record in records) if name != BASE]
     methods.sort(key=lambda name: list(METHODS).index(_family(name)))
     rows = -(-len(panels) // width)
     figure = Figure((WIDTH, rows * (0.24 * len(methods) + 0.5) + 0.3), layout="constrained")
@@ -116,7 +113,7 @@ def _leads(place: Axes, title: str, methods: Sequence[str], metric: str, records
     """One panel of `lead_over_cross_entropy`."""
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
     for record in records:
-        found[record["method"], record["class"]].append(100 * record["metrics"][metric])
+        found[record.method, str(record.group)].append(100 * record.metrics[metric])
     for row, method in enumerate(methods):
         leads = np.array([mean(found[method, n]) - mean(found[BASE, n]) for (of, n) in list(found) if of == method])
         beyond = np.abs(leads) > FARTHEST
@@ -158,21 +155,21 @@ def point() -> Figure:
         for noise, labels in ((0.0, "clean labels"), (0.2, "20 % wrong labels"))
     }
     records = [
-        {**record, "method": SHORT[record["method"]]}
+        record.model_copy(update={"method": SHORT[record.method]})
         for record in finals("defaults")
-        if record["class"].endswith(" / ap") and record["method"] in SHORT
+        if str(record.group).endswith(" / ap") and record.method in SHORT
     ]
     return lead_over_cross_entropy(records, "test", panels)
 
 
 def _belongs(record: Record, model: str, noise: float) -> bool:
-    return f" / {model} / " in record["class"] and record["noise"] == noise
+    return f" / {model} / " in str(record.group) and record.noise == noise
 
 
 def peers() -> Figure:
     """The study of the losses for AP, one hidden layer."""
     noises = {"clean labels": 0.0, "20 % wrong labels": 0.2}
-    panels = {title: lambda record, noise=noise: record["noise"] == noise for title, noise in noises.items()}
+    panels = {title: lambda record, noise=noise: record.noise == noise for title, noise in noises.items()}
     return lead_over_cross_entropy(finals("peers"), "test_ap", panels)
 
 
@@ -227,23 +224,18 @@ def robustness() -> Figure:
     place = figure.subplots()
     found: dict[tuple[str, float], list[float]] = defaultdict(list)
     for record in finals("robustness"):
-        found[record["method"], record["noise"]].append(100 * record["metrics"]["test_ap"])
+        found[record.method, record.noise or 0.0].append(record.metrics["test_ap"])
     for shift, method in zip((-0.4, 0, 0.4), ("pos-ap", "hinge-ap", BASE), strict=True):
         levels = sorted(noise for (of, noise) in found if of == method)
-        middle = [mean(found[method, noise]) for noise in levels]
-        half = [_half_interval(found[method, noise]) for noise in levels]
+        means = [percent(found[method, noise]) for noise in levels]
         x = [100 * noise + shift for noise in levels]
+        middle, half = [e.mean for e in means], [e.half for e in means]
         place.errorbar(x, middle, half, color=METHODS[method][0], marker="o", capsize=3, linewidth=2, label=method)
     place.set(xlabel="wrong training labels, %", ylabel="test AP, %")
     place.set_xticks([0, 10, 20, 30, 40])
     place.grid(axis="y")
     place.legend(loc="lower left")
     return figure
-
-
-def _half_interval(values: list[float]) -> float:
-    """Half of the two-sided 95 % Student t interval of the mean."""
-    return float(student.ppf(0.975, len(values) - 1)) * stdev(values) / len(values) ** 0.5
 
 
 def speed() -> Figure:

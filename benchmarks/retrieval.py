@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from pytorch_metric_learning import losses
 from torch import Tensor, nn
 
 import directloss as dl
-from benchmarks.study import from_command_line, gap_cell, mean_cell, table, values
+from benchmarks.study import from_command_line, gap_cell, mean_cell, rates, table, values
 from directloss.retrieval import cosine
 
 STEPS, LOOKS, CLASSES, EACH = 400, 8, 5, 5
@@ -66,29 +66,24 @@ def map_at_r(embeddings: Tensor, labels: Tensor) -> tuple[float, float]:
     return float(((precision * hits * first_r).sum(1) / relevant).mean()), float(hits[:, 0].double().mean())
 
 
-class Trainer:
-    """One training; it knows where the files are, and can be sent to another process."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-
-    def __call__(self, cell: Cell, params: dict[str, Any], seed: int) -> Outcome:
-        whole, draw = images(self.root, str(cell.group)), generator("retrieval", seed)
-        order = torch.randperm(10, generator=draw)
-        of_class = [(whole.y == label).nonzero().squeeze(1) for label in order]
-        val, test = (torch.cat([c[:PER_CLASS] for c in part]) for part in (of_class[5:7], of_class[7:]))
-        network = seeded(lambda: nn.Sequential(nn.Linear(196, 64), nn.ReLU(), nn.Linear(64, 16)), "retrieval", seed)
-        loss_fn, best = METHODS[cell.method](seed), {"val": -1.0}
-        optimizer = torch.optim.Adam(network.parameters(), params["learning_rate"])
-        labels = torch.arange(CLASSES).repeat_interleave(EACH)
-        for step in range(1, STEPS + 1):
-            rows = torch.cat([c[torch.randint(len(c), (EACH,), generator=draw)] for c in of_class[:CLASSES]])
-            optimizer.zero_grad()
-            loss_fn(network(whole.x[rows]), labels).backward()
-            optimizer.step()
-            if step % (STEPS // LOOKS) == 0:
-                best = max(best, _looked(network, whole, val, test), key=lambda look: look["val"])
-        return Outcome(best)
+def train_cell(root: Path, cell: Cell, params: dict[str, Any], seed: int) -> Outcome:
+    """One training."""
+    whole, draw = images(root, str(cell.group)), generator("retrieval", seed)
+    order = torch.randperm(10, generator=draw)
+    of_class = [(whole.y == label).nonzero().squeeze(1) for label in order]
+    val, test = (torch.cat([c[:PER_CLASS] for c in part]) for part in (of_class[5:7], of_class[7:]))
+    network = seeded(lambda: nn.Sequential(nn.Linear(196, 64), nn.ReLU(), nn.Linear(64, 16)), "retrieval", seed)
+    loss_fn, best = METHODS[cell.method](seed), {"val": -1.0}
+    optimizer = torch.optim.Adam(network.parameters(), params["learning_rate"])
+    labels = torch.arange(CLASSES).repeat_interleave(EACH)
+    for step in range(1, STEPS + 1):
+        rows = torch.cat([c[torch.randint(len(c), (EACH,), generator=draw)] for c in of_class[:CLASSES]])
+        optimizer.zero_grad()
+        loss_fn(network(whole.x[rows]), labels).backward()
+        optimizer.step()
+        if step % (STEPS // LOOKS) == 0:
+            best = max(best, _looked(network, whole, val, test), key=lambda look: look["val"])
+    return Outcome(best)
 
 
 @torch.no_grad()
@@ -100,15 +95,8 @@ def _looked(network: nn.Module, whole: Part, val: Tensor, test: Tensor) -> dict[
 
 def study(arguments: argparse.Namespace) -> Campaign:
     cells = tuple(Cell(name, method) for name in DATA for method in METHODS)
-    return Campaign("retrieval", "1", cells, _rates, Trainer(arguments.data_root), _by_validation, arguments.seeds)
-
-
-def _rates(cell: Cell) -> list[dict[str, Any]]:
-    return [{"learning_rate": rate} for rate in RATES]
-
-
-def _by_validation(cell: Cell) -> str:
-    return "val"
+    trainer = partial(train_cell, arguments.data_root)
+    return Campaign("retrieval", "1", cells, rates(*RATES), trainer, lambda cell: "val", arguments.seeds)
 
 
 def show(records: list[Record]) -> str:

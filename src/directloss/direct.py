@@ -27,7 +27,7 @@ from directloss._problem import Dim, Problem, prepare, result_type
 from directloss.distributed import Gather
 from directloss.kernels import way
 from directloss.noise import Noise, check_noise
-from directloss.task import Draws, Solve, Solved, Task
+from directloss.task import Solve, Task
 
 WARM_UP = 300
 """How many first training steps of a `DirectLoss` follow the likelihood, which makes progress from any start."""
@@ -124,14 +124,8 @@ def _loss(
     if isinstance(noise, str) and (own := problem.task.noise_scale(problem.scores.detach())) is not None:
         # One draw: a solver costs more than a sort, and epsilon reaches five times as far as the noise.
         source = source._replace(scale=own, samples=source.samples or 1)
-    if way(scores.device, lambda: problem.task.advised_way(items_of(problem), signs)) == "dense":
-        found = _in_few_operations(problem, given, signs, source, warm)
-    elif source.silent and not warm and torch.is_grad_enabled() and scores.requires_grad:
-        found = _in_one_pass(problem, given, signs)
-    else:
-        found = _solve(problem, 1.0, signs, gradient=False)
-        if torch.is_grad_enabled() and (scores.requires_grad or found.learns):
-            found = _with_gradient(found, problem, given, signs, source, warm)
+    dense = way(scores.device, lambda: problem.task.advised_way(items_of(problem), signs)) == "dense"
+    found = _at_once(problem, given, signs, source, warm, dense) or _in_turn(problem, given, signs, source, warm)
     return problem.reduce(_attached(problem, found), reduction, found.counted, warn=check_values)
 
 
@@ -140,56 +134,58 @@ def items_of(problem: Problem) -> int:
     return problem.scores.shape[-1] if problem.task.event_dims == 1 else 1
 
 
-def _in_few_operations(
-    problem: Problem, given: float | Tensor | None, signs: tuple[int, ...], source: Noise, warm: bool
-) -> Found:
-    """Losses and gradients as accelerators like them; see `Task.dense`."""
-    problem.check()
+def _at_once(
+    problem: Problem, given: float | Tensor | None, signs: tuple[int, ...], source: Noise, warm: bool, dense: bool
+) -> Found | None:
+    """Losses and gradients from a task that computes them together, on accelerators in its dense form; else None."""
     task, scores, target = problem.task, problem.scores, problem.target
+    solve, fixed = (task.dense if dense else task.fused), scores.detach()
+    if getattr(solve, "__func__", None) is Task.fused:
+        return None
     moves = torch.is_grad_enabled() and scores.requires_grad
-    likelihood = task.likelihood(scores, target) if warm and moves else None
-    noisy = source.perturb(scores.detach(), task.density) if moves and likelihood is None else None
-    automatic = given is None and not source.silent
-    step: float | Tensor = 1.0 if given is None else given
-    if automatic:
-        step = epsilons.REACH * source.scale
-    elif noisy is not None and given is None:
-        step = epsilons.automatic(problem, 0.0)
-    solved = task.dense(scores.detach(), target, Draws(noisy, step, automatic, signs, problem.padded))
-    if solved is None:
-        raise TypeError(f"{task!r} advises a dense form that it does not have")
-    return Found(solved.loss.to(result_type(scores)), solved.counted, solved.gradient, likelihood)
-
-
-def _in_one_pass(problem: Problem, given: float | Tensor | None, signs: tuple[int, ...]) -> Found:
-    """Losses and gradients of the scores as they are."""
-    asked = problem.check_values
-    if given is None:  # and epsilon looks at the target
+    how = Solve(1.0, signs, gradient=False, padded=problem.padded, check_values=problem.check_values)
+    if dense:
         problem.check()
-        problem = problem._replace(check_values=False)
-    found = _solve(problem, epsilons.automatic(problem, 0.0) if given is None else given, signs, gradient=True)
-    if asked:
+    if warm or not moves:
+        solved = solve(fixed, target, how)
+        if solved is None:
+            return None
+        clean = Found(solved.loss.to(result_type(scores)), solved.counted)
+        likelihood = task.likelihood(scores, target) if moves else None
+        if not moves or likelihood is not None:
+            return clean._replace(gap=likelihood)
+        how = how._replace(check_values=False)
+    noisy = None if source.silent and not dense else source.perturb(fixed, task.density)
+    step: float | Tensor = epsilons.reach(problem, source.scale) if given is None else given
+    solved = solve(fixed, target, how._replace(epsilon=step, gradient=True, noisy=noisy, automatic=given is None))
+    if solved is None:
+        return None
+    found = Found(solved.loss.to(result_type(scores)), solved.counted, solved.gradient)
+    if source.silent and problem.check_values:
         _warn_of_standstill(problem, found, signs)
     return found
 
 
-def _with_gradient(
-    clean: Found,
-    problem: Problem,
-    given: float | Tensor | None,
-    signs: tuple[int, ...],
-    source: Noise,
-    warm: bool,
+def _in_turn(
+    problem: Problem, given: float | Tensor | None, signs: tuple[int, ...], source: Noise, warm: bool
 ) -> Found:
-    """Losses that are known, of input that has been checked, with the mean of the gradients over perturbed scores."""
+    """Losses and gradients through the five methods of a task."""
+    problem.check()
+    silent = source.silent and not warm and torch.is_grad_enabled() and problem.scores.requires_grad
+    if silent:
+        step = epsilons.automatic(problem, 0.0) if given is None else given
+        return _theorem(problem, step, signs, gradient=True, value=True)
+    clean = _theorem(problem, 1.0, signs, gradient=False, value=True)
+    if not torch.is_grad_enabled() or not (problem.scores.requires_grad or clean.learns):
+        return clean
     likelihood = problem.task.likelihood(problem.scores, problem.target) if warm else None
     if likelihood is not None and likelihood.requires_grad:
         problem.check_one_each(likelihood, "task.likelihood")
         return clean._replace(gap=likelihood)
     step = epsilons.automatic(problem, source.scale) if given is None else given
     draws = problem.repeated(source.perturb(problem.scores, problem.task.density))
-    noisy = _solve(draws, step, signs, gradient=True, value=False)
-    return clean._replace(slope=_mean(noisy.slope), gap=_mean(noisy.gap))
+    noisy = _theorem(draws, step, signs, gradient=True, value=False)
+    return clean._replace(gap=None if noisy.gap is None else noisy.gap.mean(0))
 
 
 class Found(NamedTuple):
@@ -204,36 +200,6 @@ class Found(NamedTuple):
     """Else a number per problem whose gradient it is."""
     learns: bool = False
     """Whether F has parameters of its own, so that there is a gradient although the scores have none."""
-
-
-def _solve(
-    problem: Problem, epsilon: float | Tensor, signs: tuple[int, ...], gradient: bool, value: bool = True
-) -> Found:
-    """Both inferences, in the task's own fast way or through its five methods; without ``value`` the losses mean
-    nothing.
-    """
-    solved = _fused(problem, epsilon, signs if gradient else signs[:1], gradient)
-    if solved is not None:
-        return Found(solved.loss, solved.counted, solved.gradient)
-    problem.check()
-    return _theorem(problem, epsilon, signs, gradient, value)
-
-
-def _fused(problem: Problem, epsilon: float | Tensor, signs: tuple[int, ...], gradient: bool) -> Solved | None:
-    """Losses and gradients as the task itself knows them, if it does; the mean of both signs."""
-    task, scores, target = problem.task, problem.scores.detach(), problem.target
-    solved = task.fused(scores, target, Solve(epsilon, signs[0], gradient, problem.check_values))
-    if solved is None or solved.gradient is None or len(signs) == 1:
-        return solved
-    other = task.fused(scores, target, Solve(epsilon, signs[1], gradient=True, check_values=False))
-    if other is None or other.gradient is None:
-        return None
-    return Solved(solved.loss, solved.gradient / 2 + other.gradient / 2, solved.counted)
-
-
-def _mean(draws: Tensor | None) -> Tensor | None:
-    """Over the draws, where there are any."""
-    return None if draws is None else draws[0] if len(draws) == 1 else draws.mean(0)
 
 
 def _theorem(problem: Problem, epsilon: float | Tensor, signs: tuple[int, ...], gradient: bool, value: bool) -> Found:
@@ -302,7 +268,9 @@ def mean_metric(
     """The metric of a task, a mean over the problems that count; NaN if none does."""
     options = {"reduction": "none", "mask": mask, "dim": dim, "weight": None, "check_values": True}
     problem = prepare(scores.detach(), target, task, **options)  # type: ignore[arg-type]
-    found = _solve(problem, 1.0, (1,), gradient=False)
+    with torch.no_grad():
+        source = check_noise(0, 1, None)
+        found = _at_once(problem, 1.0, (1,), source, False, False) or _in_turn(problem, 1.0, (1,), source, False)
     values = problem.task.value(found.losses, problem.target)
     shown = torch.ones_like(values, dtype=torch.bool) if problem.shown is None else problem.shown
     return float(values[shown if found.counted is None else shown & found.counted].double().mean())

@@ -6,6 +6,7 @@ Shapes in docstrings: ``b`` for any leading batch dimensions (one problem each),
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -17,29 +18,22 @@ Output = Any
 
 
 class Solve(NamedTuple):
-    """What the engine asks of a task that computes loss and gradient together."""
+    """What the engine asks of a task that computes losses and gradients together."""
 
     epsilon: float | Tensor
     """A number, or one per problem, shape ``b``."""
-    sign: int
-    gradient: bool
-    """Whether the gradient is needed, or the loss alone."""
-    check_values: bool
-    """Whether scores and labels have not been checked yet."""
-
-
-class Draws(NamedTuple):
-    """What the engine asks of a task's dense form."""
-
-    noisy: Tensor | None
-    """Perturbed scores ``(draws, *scores.shape)``, or None if only the losses are needed."""
-    epsilon: float | Tensor
-    """A number, or one per problem, shape ``b``."""
-    automatic: bool
-    """Whether epsilon is yet to be multiplied by the task's `unit_epsilon`."""
     signs: tuple[int, ...]
-    padded: bool
+    """+1, -1, or both: the gradient is the mean."""
+    gradient: bool
+    """Whether the gradient is needed, or the losses alone."""
+    noisy: Tensor | None = None
+    """Perturbed scores ``(draws, *scores.shape)``, whose mean gradient is asked for; None for that of the scores."""
+    automatic: bool = False
+    """Whether epsilon is yet to be multiplied by the task's `unit_epsilon`."""
+    padded: bool = False
     """Whether some items may be padding."""
+    check_values: bool = False
+    """Whether scores and labels have not been checked yet."""
 
 
 class Solved(NamedTuple):
@@ -48,7 +42,8 @@ class Solved(NamedTuple):
     loss: Tensor
     """Task loss L(y, y_w) of each problem, shape ``b``."""
     gradient: Tensor | None
-    """``sign / epsilon * (dF(y_direct) - dF(y_w))`` in the shape of the scores, float32 or better."""
+    """``sign / epsilon * (dF(y_direct) - dF(y_w))``, a mean over signs and draws, in the shape of the scores; float32
+    or better."""
     counted: Tensor | None = None
     """As `Task.counted`."""
 
@@ -154,7 +149,7 @@ class Task(ABC):
         return None
 
     def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved | None:
-        """Checks, loss and gradient together, for tasks that do it faster than through the five methods."""
+        """Checks, losses and gradient together, for tasks that do it faster than through the five methods."""
         return None
 
     def advised_way(self, items: int, signs: tuple[int, ...]) -> str | None:
@@ -163,11 +158,28 @@ class Task(ABC):
         """
         return None
 
-    def dense(self, scores: Tensor, target: Tensor, draws: Draws) -> Solved | None:
-        """Losses of the scores, and the mean gradient of the draws, in few operations and without a synchronisation;
-        values are not checked.
+    def dense(self, scores: Tensor, target: Tensor, how: Solve) -> Solved | None:
+        """As `fused`, in few operations and without a synchronisation; values are not checked.
+
+        Where the gradient is asked for there are draws, if only the scores themselves.
         """
         return None
+
+
+def averaged(
+    slope: Callable[[Tensor, Tensor, float | Tensor, int], Tensor],
+    scores: Tensor,
+    target: Tensor,
+    how: Solve,
+    step: float | Tensor,
+) -> Tensor:
+    """The mean over signs and draws of ``slope(scores, target, epsilon, sign)``."""
+    rows, labels = scores, target
+    if how.noisy is not None:
+        rows, labels = how.noisy, target.expand(len(how.noisy), *target.shape)
+    found = [slope(rows, labels, step, sign) for sign in how.signs]
+    both = found[0] if len(found) == 1 else found[0] / 2 + found[1] / 2
+    return both if how.noisy is None else both.mean(0)
 
 
 METHODS = ("predict", "augmented", "truth", "loss", "score")

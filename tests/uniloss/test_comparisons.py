@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -126,8 +127,8 @@ def test_lists_of_equal_size_are_the_same_either_way() -> None:
     assert one is not None
     assert other is not None
     for first, second in zip(one, other, strict=True):
-        assert torch.equal(first, second)
-    t, up, down = one.place(torch.arange(12))
+        assert first.tolist() == second.tolist()
+    t, up, down = one.place(np.arange(12))
     assert torch.equal(SCORES[one.relevant[up]] - SCORES[one.irrelevant[down]], block.values(SCORES))
     assert t.tolist() == [0] * 6 + [1] * 6
     assert layout(_differences()) is None
@@ -136,7 +137,7 @@ def test_lists_of_equal_size_are_the_same_either_way() -> None:
 def test_scores_are_found_in_their_lists() -> None:
     found = layout(RAGGED)
     assert found is not None
-    t, up, down = found.find(torch.tensor([9, 3, 0, 1, 6, 5]), 10)
+    t, up, down = found.find(np.array([9, 3, 0, 1, 6, 5]), 10)
     assert t.tolist() == [0, 0, 1, 0, 1, 0]
     assert up.tolist() == [0, 1, 2, -1, -1, -1]
     assert down.tolist() == [-1, -1, -1, 0, 3, -1]

@@ -104,6 +104,34 @@ def test_compiled_loops_equal_the_general_way(metric: object, seed: int) -> None
 
 
 @pytest.mark.parametrize("name", ["ap", "accuracy", "pckh"])
+def test_steps_after_the_first_read_the_labels_alone(name: str) -> None:
+    """The first step checks the best scores; later ones do not even build them."""
+    found = []
+    for way in ("compiled", "tensor"):
+        loss_fn = UniLoss(name, generator=_seeded())
+        with kernels.use(way):
+            for seed in range(3):
+                scores, target = problem(name, seed)
+                leaf = scores.clone().requires_grad_()
+                loss = loss_fn(leaf, target)
+                found.append((loss.detach(), *torch.autograd.grad(loss, leaf)))
+    torch.testing.assert_close(found[:3], found[3:], rtol=1e-12, atol=1e-14)
+    bound, labels = loss_fn.refactored.bind(scores, target), loss_fn.refactored.lists(scores, target)
+    assert bound is not None
+    lists = compiled.of_labels(labels.numpy())
+    assert lists is not None
+    for part, same in zip(lists, compiled.of_problem(bound), strict=True):
+        assert part.tolist() == same.tolist()
+
+
+@pytest.mark.parametrize("scale", [300.0, 1e4, 1e200])
+def test_compiled_loops_know_scores_that_are_far_apart(scale: float) -> None:
+    """Where the exponential of a single score is no number, or the sigmoid of a difference is 0 or 1."""
+    scores, target = problem("ap", 3)
+    _both_ways(scores.where(torch.arange(len(scores)) % 3 > 0, scores * scale), target, "ap")
+
+
+@pytest.mark.parametrize("name", ["ap", "accuracy", "pckh"])
 @pytest.mark.parametrize("unit", ["comparison", "score"])
 @pytest.mark.parametrize("control", [False, True])
 def test_compiled_loops_know_both_units_and_controls(name: str, unit: str, control: bool) -> None:

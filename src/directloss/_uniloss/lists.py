@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -52,44 +53,45 @@ class Ragged(Differences):
 
 
 class Layout(NamedTuple):
-    """Lists as `directloss.kernels.pairs` reads them."""
+    """Lists as `directloss.kernels.pairs` reads them: all arrays of integers."""
 
-    relevant: Tensor
-    irrelevant: Tensor
-    ups: Tensor
+    relevant: Any
+    irrelevant: Any
+    ups: Any
     """Where the relevant scores of each list begin, and the end of the last: ``(lists + 1,)``."""
-    downs: Tensor
-    starts: Tensor
+    downs: Any
+    starts: Any
 
-    def place(self, pairs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def place(self, pairs: Any) -> tuple[Any, Any, Any]:
         """List, relevant score and irrelevant score of some pairs."""
-        t = torch.searchsorted(self.starts, pairs, right=True) - 1
-        rest, width = pairs - self.starts[t], (self.downs[1:] - self.downs[:-1])[t]
+        t = np.searchsorted(self.starts, pairs, side="right") - 1
+        rest, width = pairs - self.starts[t], self.downs[t + 1] - self.downs[t]
         return t, self.ups[t] + rest // width, self.downs[t] + rest % width
 
-    def find(self, items: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    def find(self, items: Any, count: int) -> tuple[Any, Any, Any]:
         """List, relevant score and irrelevant score of some of ``count`` scores; -1 for what a score is not.
 
         A score that is in no list is said to be in the first one, as neither.
         """
         found = []
         for members in (self.relevant, self.irrelevant):
-            place = torch.full((count,), -1)
-            place[members] = torch.arange(len(members))
+            place = np.full(count, -1)
+            place[members] = np.arange(len(members))
             found.append(place[items])
         up, down = found
-        lists = [torch.searchsorted(bounds, at, right=True) - 1 for bounds, at in ((self.ups, up), (self.downs, down))]
-        return torch.where(up >= 0, lists[0], lists[1]).clamp(min=0), up, down
+        lists = [np.searchsorted(bounds, at, side="right") - 1 for bounds, at in ((self.ups, up), (self.downs, down))]
+        return np.where(up >= 0, lists[0], lists[1]).clip(min=0), up, down
 
 
 def layout(pairs: Comparisons) -> Layout | None:
     """The layout of pairs in lists; None for comparisons of another form."""
     if type(pairs) is Pairs:
         lists, p, n = pairs.shape
-        steps = torch.arange(lists + 1)
-        return Layout(pairs.relevant.flatten(), pairs.irrelevant.flatten(), p * steps, n * steps, p * n * steps)
+        steps = np.arange(lists + 1)
+        up, down = (part.flatten().numpy() for part in (pairs.relevant, pairs.irrelevant))
+        return Layout(up, down, p * steps, n * steps, p * n * steps)
     if type(pairs) is Ragged:
         sizes = torch.cat([pairs.sizes, pairs.sizes.prod(-1, keepdim=True)], -1)
         ups, downs, starts = torch.nn.functional.pad(sizes.cumsum(0), (0, 0, 1, 0)).T.contiguous()
-        return Layout(pairs.relevant, pairs.irrelevant, ups, downs, starts)
+        return Layout(*(part.numpy() for part in (pairs.relevant, pairs.irrelevant, ups, downs, starts)))
     return None

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from directloss import kernels
 from directloss._checks import (
     check_choice,
     check_count,
@@ -24,12 +25,13 @@ from directloss._checks import (
     fail,
     warn_once,
 )
-from directloss._gradient import first_only, keep, refuse_second_of, through_operator, with_value
+from directloss._gradient import deferred, first_only, keep, refuse_second_of, through_operator, with_value
 from directloss._loss import LossModule, are_tensors, named_places, names_first
 from directloss._problem import UNRANKED, Dim, arrange, blank, reduce, result_type, weigh
 from directloss._uniloss import compiled
 from directloss._uniloss.anchors import Anchoring, Anchors, all_equal, as_anchoring, sample
 from directloss._uniloss.automatic import Automatic
+from directloss._uniloss.byhand import PairRefactoring
 from directloss._uniloss.comparisons import General
 from directloss._uniloss.interpolation import Interpolation, InverseDistance, as_interpolation
 from directloss._uniloss.names import by_name
@@ -226,14 +228,16 @@ class UniLoss(LossModule):
         return self.generator if self.generator is not None else torch.default_generator
 
     def _batch_loss(self, batch: Batch, scores: Tensor) -> Tensor:
-        nothing = scores.flatten()[:0].sum(dtype=result_type(scores))  # with a gradient of zeros
         found = [
-            self._loss(*problem) if shown else nothing
-            for problem, shown in zip(batch.problems, batch.shown, strict=True)
+            self._loss(*problem) if shown else None for problem, shown in zip(batch.problems, batch.shown, strict=True)
         ]
-        counts = [loss is not None for loss in found]
-        counted = None if all(counts) else torch.tensor(counts, device=scores.device).reshape(batch.shape)
-        losses = [nothing if loss is None else loss.to(nothing.dtype) for loss in found]
+        counted, kind = None, result_type(scores)
+        if any(loss is None for loss in found):
+            nothing = scores.flatten()[:0].sum(dtype=kind)  # with a gradient of zeros
+            counts = [loss is not None or not shown for loss, shown in zip(found, batch.shown, strict=True)]
+            counted = None if all(counts) else torch.tensor(counts, device=scores.device).reshape(batch.shape)
+            found = [nothing if loss is None else loss for loss in found]
+        losses = [loss.to(kind) for loss in found if loss is not None]
         joined = (torch.stack(losses) if len(losses) > 1 else losses[0]).reshape(batch.shape)
         return reduce(joined, self.reduction, batch.weight, counted, self.refactored, WITHOUT_LOSS)
 
@@ -303,30 +307,62 @@ class UniLoss(LossModule):
 
     def _loss(self, scores: Tensor, target: Tensor) -> Tensor | None:
         """The loss of one problem; None if it has none."""
-        found = self._interpolated(scores, target)
-        if found is None or bool(torch.isnan(found[1])):
-            return None
-        loss, true = (1 - value if self.maximize else value.clone() for value in found)
-        return loss if self.value == "interpolated" else with_value(loss, true)
-
-    def _interpolated(self, scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor] | None:
-        """The interpolated metric and the true one; None where there is nothing to compare."""
-        problem = self._bind(scores, target)
+        quick, problem = self._in_loops(scores, target)
+        if quick is not None:
+            return self._as_loss(quick, scores)
         if problem is None:
             return None
-        usual = self.fraction == 1 and self.best_scores is None
-        if usual and compiled.applies(problem, problem.comparisons, self.anchoring, self.interpolation):
-            assert isinstance(self.interpolation, InverseDistance)
-            generator = self._source(scores)
-            before = generator.get_state()
-            found = compiled.interpolate(problem, self.anchoring, self.interpolation, generator)
-            if found is not None:
-                return found
-            generator.set_state(before)
         if problem.scores.requires_grad:
             problem = replace(problem, scores=first_only(problem.scores))
         relaxed = self._relaxed(problem)
-        return None if relaxed is None else (relaxed.value, relaxed.metric)
+        if relaxed is None:
+            return None
+        found = (relaxed.value, relaxed.metric)
+        loss, true = (1 - value if self.maximize else value.clone() for value in found)
+        return loss if self.value == "interpolated" else with_value(loss, true)
+
+    def _as_loss(self, found: compiled.Interpolated, scores: Tensor) -> Tensor | None:
+        """The loss of a problem that was interpolated in compiled loops."""
+        if math.isnan(found.now):
+            return None
+        metric = found.value if self.value == "interpolated" else found.now
+
+        def slope() -> Tensor:
+            slope = found.gradient().reshape(scores.shape)
+            return -slope if self.maximize else slope
+
+        return deferred(torch.tensor(1 - metric if self.maximize else metric, dtype=scores.dtype), scores, slope)
+
+    def _in_loops(self, scores: Tensor, target: Tensor) -> tuple[compiled.Interpolated | None, Bound | None]:
+        """What the compiled loops make of a problem, if they know its anchors; else the problem, if it is one."""
+        problem, lists, counting = None, None, None
+        refactored, how, between = self.refactored, self.anchoring, self.interpolation
+        if self.fraction < 1 or self.best_scores is not None or not compiled.usual(how, between):
+            return None, self._bind(scores, target)
+        by_hand = isinstance(refactored, PairRefactoring) and self._best_is_known and kernels.compiles(scores)
+        if isinstance(refactored, PairRefactoring) and by_hand:
+            lists, counting = compiled.of_labels(refactored.lists(scores, target).numpy()), refactored.counting
+            if lists is None:
+                return None, None
+        else:
+            problem = self._bind(scores, target)
+            if problem is None or not compiled.applies(problem, problem.comparisons, how, between):
+                return None, problem
+            lists, counting = compiled.of_problem(problem), problem.counting
+
+        def bind() -> Bound:
+            bound = self._bind(scores, target) if problem is None else problem
+            assert bound is not None
+            return bound
+
+        assert isinstance(between, InverseDistance)
+        generator = self._source(scores)
+        before = generator.get_state()
+        found = compiled.interpolate(scores.flatten(), lists, counting, bind, how, between, generator)
+        if found is None:
+            generator.set_state(before)
+            return None, bind()
+        return found, None
 
     def _bind(self, scores: Tensor, target: Tensor) -> Bound | None:
         problem = self.refactored.bind(scores, target) if scores.numel() else None

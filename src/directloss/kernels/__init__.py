@@ -33,7 +33,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache, partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -42,12 +42,14 @@ from torch import Tensor
 from directloss._checks import IGNORE, check_choice, check_finite, check_labels
 from directloss._dynamo import outside_graphs
 
+if TYPE_CHECKING:
+    from directloss.kernels import compiled
+
 BINARY = 'Relevance is binary here: of labels -1 and 1 take target > 0; for grades there is "graded_ndcg".'
 LABELS = (0, 1, IGNORE)
 WAYS = ("auto", "compiled", "dense", "host", "tensor")
 GRAIN = 1 << 14
 """As many items as take half a millisecond, for which a thread is worth starting."""
-NOT_ASKED = np.zeros((0, 1), dtype=np.int64)
 _chosen: ContextVar[str] = ContextVar("backend", default="auto")
 
 
@@ -154,19 +156,27 @@ def compiles(scores: Tensor) -> bool:
     return scores.device.type == "cpu" and _chosen.get() != "tensor"
 
 
+class Asked(NamedTuple):
+    """What is asked of a backend; see `solve_rankings`."""
+
+    weights: PositionWeights
+    epsilon: float | Tensor = 1.0
+    automatic: bool = False
+    signs: tuple[int, ...] = (1,)
+    gradient: bool = False
+    noisy: Tensor | None = None
+    above: str = ""
+    check_values: bool = True
+    padding: bool = True
+
+    @property
+    def labels(self) -> tuple[int, ...]:
+        """The labels that are allowed."""
+        return LABELS if self.padding else LABELS[:2]
+
+
 @outside_graphs
-def solve_rankings(
-    scores: Tensor,
-    target: Tensor,
-    weights: PositionWeights,
-    *,
-    epsilon: float | Tensor = 1.0,
-    sign: int = +1,
-    gradient: bool = False,
-    above: str = "",
-    check_values: bool = True,
-    padding: bool = True,
-) -> Rankings:
+def solve_rankings(scores: Tensor, target: Tensor, weights: PositionWeights, **options: Any) -> Rankings:
     """Predicted and augmented rankings of a batch.
 
     Args:
@@ -174,20 +184,25 @@ def solve_rankings(
         target: any number type, shape ``(b, n)``: 1 relevant, 0 irrelevant, -1 padding.
         weights: the metric's position weights, for lists of n items.
         epsilon: a number, or one for each problem; a shape that broadcasts to ``b``.
-        sign: +1 or -1.
+        automatic: whether epsilon is in units of ``2 z / (P N peak)``.
+        signs: +1, -1, or both, of which the gradient is the mean.
         gradient: whether to return the direct gradient, in the type of the loss.
-        above: which counts to return: "predicted", "augmented", or none.
+        noisy: perturbed scores ``(draws, *b, n)``, of which the gradient is the mean; the loss is that of the scores.
+        above: which counts to return: "predicted", "augmented" (for the first sign), or none.
         check_values: whether to look for NaN and wrong labels.
         padding: whether the label -1 is allowed.
     """
+    asked = Asked(weights, **options)
     if _chosen.get() == "tensor":
-        return _solve_tensor(scores, target, weights, epsilon, sign, gradient, above, check_values, padding)
-    options = (sign, gradient, above, check_values, padding)
+        return _solve_tensor(scores, target, asked)
     if scores.device.type == "cpu":
-        return _solve_compiled(scores, target, weights, epsilon, *options)
-    tables = weights.tables.cpu().double()
-    steps = epsilon.cpu() if isinstance(epsilon, Tensor) else epsilon
-    solved = _solve_compiled(scores.cpu(), target.cpu(), weights._replace(tables=tables), steps, *options)
+        return _solve_compiled(scores, target, asked)
+    here = asked._replace(
+        weights=weights._replace(tables=weights.tables.cpu().double()),
+        epsilon=asked.epsilon.cpu() if isinstance(asked.epsilon, Tensor) else asked.epsilon,
+        noisy=None if asked.noisy is None else asked.noisy.cpu(),
+    )
+    solved = _solve_compiled(scores.cpu(), target.cpu(), here)
     parts: Any = (part.to(scores.device) if isinstance(part, Tensor) else part for part in solved)
     return Rankings(*parts)
 
@@ -209,62 +224,119 @@ def bounded(gradient: Tensor, kind: torch.dtype) -> Tensor:
     return gradient.clamp(-most, most).to(kind)
 
 
-def _solve_compiled(
-    scores: Tensor, target: Tensor, weights: PositionWeights, epsilon: float | Tensor, sign: int,
-    gradient: bool, above: str, check_values: bool, padding: bool,
-) -> Rankings:  # fmt: skip
+def _solve_compiled(scores: Tensor, target: Tensor, asked: Asked) -> Rankings:
+    labels = _labels(target, asked.padding)
+    if labels is None:
+        if asked.check_values:
+            check_labels(target, asked.labels, BINARY)
+        labels = binary_labels(target)
+    own = asked.gradient and asked.noisy is None
+    lists, missing = _filled(scores, labels, asked, asked.signs[0], own, asked.above)
+    if missing < 0:  # a score is not finite
+        if asked.check_values:
+            check_finite(torch.where(target >= 0, scores, 0.0))
+        return _solve_compiled(_known(scores), target, asked)
+    slope = None
+    if own:
+        found = [lists.gradient, *(_gradient(scores, labels, asked, sign) for sign in asked.signs[1:])]
+        slope = found[0] if len(found) == 1 else found[0] / 2 + found[1] / 2
+    elif asked.noisy is not None:
+        found = [_gradient(asked.noisy, labels, asked, sign) for sign in asked.signs]
+        slope = np.add.reduce(
+            (found[0] if len(found) == 1 else found[0] / 2 + found[1] / 2).reshape(-1, scores.numel())
+        )
+    shape = scores.shape
+    predicted, augmented = (
+        None if part is None else torch.from_numpy(part).reshape(shape)
+        for part in (lists.above_predicted, lists.above_augmented)
+    )
+    return Rankings(
+        torch.from_numpy(lists.loss).reshape(shape[:-1]),
+        torch.from_numpy(lists.numbers).reshape(*shape[:-1], 2),
+        missing == 0,
+        None if slope is None else torch.from_numpy(slope).reshape(shape),
+        predicted,
+        augmented,
+    )
+
+
+def _gradient(scores: Tensor, labels: Any, asked: Asked, sign: int) -> Any:
+    """The gradients of all lists, each divided by the number of draws."""
+    lists, missing = _filled(scores, labels, asked, sign, gradient=True)
+    return _filled(_known(scores), labels, asked, sign, gradient=True)[0].gradient if missing < 0 else lists.gradient
+
+
+def _known(scores: Tensor) -> Tensor:
+    """Scores that are finite."""
+    return torch.nan_to_num(scores, nan=largest(scores.dtype))
+
+
+def _filled(
+    scores: Tensor, labels: Any, asked: Asked, sign: int, gradient: bool, above: str = ""
+) -> tuple[compiled.Lists, int]:
+    """Solved lists, and how many of them lack relevant or irrelevant items; -1 if a score is not finite."""
     # Imported here because numba takes longer to import than all the rest; only the first ranking pays for it.
     from directloss.kernels import compiled
 
-    wide = scores.dtype == torch.float64
-    if not wide:
-        scores = scores.float()
-    # Reshaping is left to numpy from here on: it costs a fraction of what it costs on tensors.
-    values = scores.contiguous().numpy()
-    shape, n = values.shape, values.shape[-1]
-    once = target
-    while once.dim() > 1 and once.stride(0) == 0:  # the same labels for all draws of noise: read them once
-        once = once[0]
-    labels = np.empty(once.shape, dtype=np.int8)
-    strange = compiled.read_labels(_countable(once).numpy().reshape(-1), labels.reshape(-1), padding) >= 0
-    if strange and check_values:
-        check_labels(target, LABELS if padding else LABELS[:2], BINARY)
-    # One for each problem is repeated over leading dimensions, as in broadcasting.
+    weights, epsilon, n = asked.weights, asked.epsilon, scores.shape[-1]
+    values = (scores if scores.dtype == torch.float64 else scores.float()).contiguous().numpy().reshape(-1, n)
+    tables = weights.tables.numpy()
+    # One epsilon for each problem is repeated over leading dimensions, as in broadcasting.
     steps = epsilon.double().reshape(-1).numpy() if isinstance(epsilon, Tensor) else np.array([float(epsilon)])
-    loss = np.empty(shape[:-1], dtype=values.dtype)
-    counts = np.empty((*shape[:-1], 2), dtype=np.int64)
-    grad = np.empty(shape if gradient else (0, n), dtype=values.dtype)
-    above_w = np.zeros(shape, dtype=np.int64) if above == "predicted" else NOT_ASKED
-    above_d = np.zeros(shape, dtype=np.int64) if above == "augmented" else NOT_ASKED
-    problems = loss.size
-    augments = gradient or above == "augmented"
-    missing = _in_threads(problems, problems * n, partial(
-        compiled.solver(wide, n, bool(augments or above), augments and not weights.monotone(sign)),
-        values.view(np.uint64 if wide else np.uint32).reshape(-1, n),
+    lists = compiled.Lists(
+        values,
         labels.reshape(-1, n),
         compiled.Weights(
-            weights.tables.numpy(), weights.base, weights.stride, weights.alpha, weights.beta, weights.first,
-            weights.cutoff, weights.max_fpr, weights.convex,
+            tables[:1], tables[1:2], _row_weights(weights.alpha, weights.beta, weights.first, tables.shape[1]),
+            tables[2], tables[3], weights.base, weights.stride, weights.max_fpr,
         ),
-        compiled.Step(steps, sign, LEAST, largest(scores.dtype)),
-        compiled.Results(
-            loss.reshape(-1), counts.reshape(-1, 2), grad.reshape(-1, n), above_w.reshape(-1, n), above_d.reshape(-1, n)
+        compiled.Search(
+            sign, weights.monotone(sign), weights.cutoff, 1 if weights.first else weights.cutoff or n,
+            weights.convex and weights.stride == 1,
         ),
-    ))  # fmt: skip
-    if missing < 0:  # a score is not finite
-        if check_values:
-            check_finite(torch.where(target >= 0, scores, 0.0))
-        most = largest(scores.dtype)
-        known = torch.nan_to_num(scores, nan=most)
-        return _solve_compiled(known, target, weights, epsilon, sign, gradient, above, check_values, padding)
-    return Rankings(
-        torch.from_numpy(loss),
-        torch.from_numpy(counts),
-        missing == 0,
-        torch.from_numpy(grad) if gradient else None,
-        torch.from_numpy(above_w) if above == "predicted" else None,
-        torch.from_numpy(above_d) if above == "augmented" else None,
-    )
+        compiled.Step(
+            steps, sign, weights.peak if asked.automatic else 0.0, 1 if asked.noisy is None else len(asked.noisy),
+            LEAST, float(np.finfo(values.dtype).max),
+        ),
+        np.empty(len(values), values.dtype),
+        np.empty((len(values), 2), np.int64),
+        np.zeros(values.shape, values.dtype) if gradient else None,
+        np.zeros(values.shape, np.int64) if above == "predicted" else None,
+        np.zeros(values.shape, np.int64) if above == "augmented" else None,
+    )  # fmt: skip
+    return lists, _in_threads(len(values), values.size, partial(compiled.solve, lists))
+
+
+def binary_labels(target: Tensor) -> np.ndarray[Any, np.dtype[np.int8]]:
+    """Labels 0 and 1 in one byte each; all others are padding."""
+    labels = _labels(target, padding=True)
+    if labels is None:
+        return torch.where((target == 0) | (target == 1), target, IGNORE).to(torch.int8).numpy()
+    return labels
+
+
+def _labels(target: Tensor, padding: bool) -> np.ndarray[Any, np.dtype[np.int8]] | None:
+    """Labels in one byte each, or None if some are not 0 or 1 (or -1, where padding is allowed)."""
+    while target.dim() > 1 and target.stride(0) == 0:  # the same labels for all draws of noise: read them once
+        target = target[0]
+    if target.dtype == torch.bfloat16:
+        target = target.float()
+    given = target.numpy()
+    if given.dtype.kind == "f":
+        with np.errstate(invalid="ignore"):  # NaN, which equals nothing
+            labels = given.astype(np.int8)
+    else:
+        labels = given.astype(np.int8)
+    # As unsigned numbers -1 is the largest of all, so that one look at the maximum is enough.
+    top = (labels + np.int8(1)).view(np.uint8).max() - 1 if padding else labels.view(np.uint8).max()
+    return labels if top <= 1 and (labels == given).all() else None
+
+
+@lru_cache(maxsize=16)
+def _row_weights(alpha: float, beta: float, first: bool, size: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """u_i from i = 0, which does not exist."""
+    i = np.arange(size, dtype=np.float64)
+    return (i == 1).astype(np.float64) if first else alpha + beta * i
 
 
 def _in_threads(problems: int, items: int, solve: Callable[[int, int], int]) -> int:
@@ -283,38 +355,31 @@ def _in_threads(problems: int, items: int, solve: Callable[[int, int], int]) -> 
     return -1 if min(found) < 0 else sum(found)
 
 
-def _countable(target: Tensor) -> Tensor:
-    """Labels in one of the few types that the compiled reader is built for."""
-    if target.dtype == torch.bool:
-        return target.view(torch.int8) if target.is_contiguous() else target.to(torch.int8)
-    if target.dtype in (torch.int8, torch.int64, torch.float32):
-        return target
-    return target.to(torch.int64 if not target.is_floating_point() else torch.float32)
-
-
-def _solve_tensor(
-    scores: Tensor, target: Tensor, weights: PositionWeights, epsilon: float | Tensor, sign: int,
-    gradient: bool, above: str, check_values: bool, padding: bool,
-) -> Rankings:  # fmt: skip
+def _solve_tensor(scores: Tensor, target: Tensor, asked: Asked) -> Rankings:
     from directloss.kernels import tensor
 
-    if check_values:
-        check_labels(target, LABELS if padding else LABELS[:2], BINARY)
+    weights = asked.weights
+    if asked.check_values:
+        check_labels(target, asked.labels, BINARY)
         check_finite(torch.where(target >= 0, scores, 0.0))
     batch, shape = scores.shape[:-1], scores.shape
-    scores, target = scores.reshape(-1, shape[-1]), target.reshape(-1, shape[-1])
-    predicted = tensor.predict(scores, target)
+    rows, labels = scores.reshape(-1, shape[-1]), target.reshape(-1, shape[-1])
+    predicted = tensor.predict(rows, labels)
     relevant, irrelevant = predicted.relevant, predicted.irrelevant
     loss = tensor.position_loss(predicted.n_w, relevant, irrelevant, weights)
     loss = loss.to(torch.promote_types(scores.dtype, torch.float32)).reshape(batch)
     counts = torch.stack((relevant, irrelevant), 1).reshape(*batch, 2)
-    complete = bool((counts > 0).all())
-    above_w = predicted.above.reshape(shape) if above == "predicted" else None
-    if not gradient and above != "augmented":
-        return Rankings(loss, counts, complete, None, above_w)
-    steps = torch.as_tensor(epsilon, dtype=torch.float64, device=scores.device).expand(batch).reshape(-1)
-    direct = tensor.augment(predicted, weights, steps, sign)
-    unit = -2.0 * sign / (steps * (relevant * irrelevant).clamp(min=1)).clamp(min=LEAST)
-    slope = unit[:, None] * (direct - predicted.above) + 0.0  # and not -0.0
-    grad = bounded(slope, loss.dtype).reshape(shape) if gradient else None
-    return Rankings(loss, counts, complete, grad, above_w, direct.reshape(shape) if above == "augmented" else None)
+    steps = torch.as_tensor(asked.epsilon, dtype=torch.float64, device=scores.device).expand(batch).reshape(-1)
+    if asked.automatic:
+        steps = steps * tensor.unit_epsilon(weights, relevant, irrelevant)
+    slope, direct = None, None
+    if asked.above == "augmented":
+        direct = tensor.augment(predicted, weights, steps, asked.signs[0]).reshape(shape)
+    if asked.gradient:
+        draws = rows[None] if asked.noisy is None else asked.noisy.reshape(-1, *rows.shape)
+        found = [
+            tensor.gradient(one, labels, weights, steps, sign, loss.dtype) for one in draws for sign in asked.signs
+        ]
+        slope = (torch.stack(found) / len(found)).sum(0).reshape(shape)
+    above = predicted.above.reshape(shape) if asked.above == "predicted" else None
+    return Rankings(loss, counts, bool((counts > 0).all()), slope, above, direct)

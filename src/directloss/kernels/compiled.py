@@ -1,12 +1,27 @@
 """Rankings on the CPU, compiled by numba. Same results as `tensor`; the package's docstring has the formulas.
 
-One problem is solved at a time, from the raw scores to the gradient, in O(n) memory. Compiled code is cached on disk.
+A block of lists goes through one small kernel after the other:
+
+    order         sorts the items of each list (`refine` finishes the order of float64 scores)
+    split         parts them by side and counts who stands above whom as predicted; `spread_ties` corrects the counts
+                  of equal scores
+    judge         the loss, and the scales of what follows
+    lower_each    the augmented ranking for sign +1, where the best positions can be found one by one;
+                  `raise_each` is the same for sign -1
+    windows, choose_in_order     the augmented ranking where they cannot
+    fill_other_side              one side's counts from the other's
+    slopes, scatter              the gradient, or the counts themselves, in the order of the input
+
+Numba spends most of its time on what a kernel refers to: helpers, new arrays, ``min`` and ``max``. So the kernels have
+none of these, and a first call compiles those that it needs and no others. They are stored on disk, each in a file of
+its own, so that processes that compile at the same time cannot mix them up.
+
+Shapes: ``r`` lists of ``n`` items in a block, arrays of both sides ``(r, 2, n)``. An item's side is 0 if it is relevant
+and 1 if it is not; its place is ``item << 1 | side``.
 """
 
 from __future__ import annotations
 
-import math
-import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,7 +29,7 @@ import numpy as np
 from numba import njit
 
 # Nothing here divides by zero, and without the check for it loops are faster.
-OPTIONS = {"nogil": True, "error_model": "numpy"}
+OPTIONS = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 
 _njit: Any = njit  # its types know only some of its options
 
@@ -22,7 +37,8 @@ _njit: Any = njit  # its types know only some of its options
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile; keep the result on disk, unless there is no place to write to.
 
-    All kernels stand in one file, because numba drops a cached result only when the file of that function changes.
+    A kernel and the helpers that it calls stand in one file, because numba drops a stored result only when the file of
+    that function changes.
     """
     try:
         compiled: Callable[..., Any] = _njit(cache=True, **OPTIONS)(function)
@@ -35,7 +51,7 @@ def helper(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """Compile for other kernels only, whose stored result holds it: it cannot be called from Python, and has no entry
     of its own on disk, which halves the time of compiling it.
     """
-    inner: Callable[..., Any] = _njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **OPTIONS, **options)(function)
+    inner: Callable[..., Any] = _njit(no_cpython_wrapper=True, **OPTIONS, **options)(function)
     return inner
 
 
@@ -44,662 +60,557 @@ def reordering(function: Callable[..., Any]) -> Callable[..., Any]:
     return helper(function, fastmath={"reassoc", "nsz"})
 
 
-class Weights(NamedTuple):
-    """`directloss.kernels.PositionWeights` as the kernels read it."""
+RELEVANT, IRRELEVANT = 0, 1
+SCALE, WIDTH, UNIT = 0, 1, 2
+"""Columns of the factors of a list: what its scores are multiplied by, what an exchange may cost at most, and what a
+change of the counts is multiplied by in the gradient."""
+BLOCK = 1 << 14
+"""As many items as fit into a processor's cache with all that is computed of them."""
+SHORT = 2048
+"""Lists of so many items are sorted by digits of 8 bits, longer ones by digits of 11."""
+MOVES = 8
+"""How far `refine` may move an item on average; beyond that numpy sorts."""
+MOST = 1000
+"""The largest power of two that scores are scaled by, or its inverse."""
+SAFE = 1 + 1e-6
+"""How much more than needed an exchange has to cost to be out of reach, because of rounding."""
 
-    tables: Any
+
+class Weights(NamedTuple):
+    """`directloss.kernels.PositionWeights` as the kernels read it: ``m_i(n) = u[i] * worth[:, base + stride * i + n]``.
+
+    With a ``max_fpr`` the tables are made for each block by `weights_of`.
+    """
+
+    worth: Any
+    """``(1, size)``, or one row for each list of the block."""
+    drop: Any
+    """How much less each is worth than the one before; as ``worth``."""
+    u: Any
+    z: Any
+    best: Any
     base: int
     stride: int
-    alpha: float
-    beta: float
-    first: bool
-    cutoff: int
     max_fpr: float
+
+
+def weights_of(weights: Weights, numbers: Any, n: int) -> Weights:
+    """The weights of lists with these numbers of items on each side."""
+    if weights.max_fpr == 0:
+        return weights
+    inside = weights.max_fpr * numbers[:, IRRELEVANT:] - np.arange(n + 2)
+    # An irrelevant item is behind those before it, and takes one from each relevant item, unless less is left.
+    drop = np.concatenate((inside[:, :1], inside[:, :-1]), 1).clip(0, 1)
+    return weights._replace(worth=inside.clip(0), drop=drop)
+
+
+class Search(NamedTuple):
+    """How the augmented ranking is found."""
+
+    sign: int
+    one_by_one: bool
+    """Whether the best positions can be found one by one."""
+    cutoff: int
+    """Behind how many irrelevant items nothing more can be lost; 0 for none."""
+    earning: int
+    """How many relevant items can gain by moving up."""
     convex: bool
+    """Whether ``m_i`` is convex, and a function of the rank."""
 
 
 class Step(NamedTuple):
-    """What is asked of the augmented inference."""
+    """How far the augmented ranking looks, and what becomes of it in the gradient."""
 
     epsilon: Any
-    """One dimension; it is repeated over the problems."""
+    """One dimension; repeated over the lists."""
     sign: int
+    peak: float
+    """If not 0, epsilon is in units of ``2 z / (P N peak)``."""
+    draws: int
+    """What gradients are divided by."""
     least: float
     """`directloss.kernels.LEAST`."""
     largest: float
     """The largest gradient; what is larger is cut to it."""
 
 
-class Results(NamedTuple):
-    """Arrays to fill, one row for each problem; those without rows are not asked for."""
+class Lists(NamedTuple):
+    """What is given, of lists ``(b, n)``, and the arrays to fill: None for what is not asked for."""
 
+    scores: Any
+    """float32 or float64."""
+    labels: Any
+    """int8, ``(any, n)``: 1 relevant, 0 irrelevant, -1 padding; repeated over the lists."""
+    weights: Weights
+    search: Search
+    step: Step
     loss: Any
-    counts: Any
-    """Numbers of relevant and irrelevant items."""
+    numbers: Any
+    """How many items are on each side, ``(b, 2)``."""
     gradient: Any
+    """Zeros at first, as the next two: padding has no part in them."""
     above_predicted: Any
     above_augmented: Any
 
-
-class Sides(NamedTuple):
-    """The relevant and the irrelevant items of one list, both sorted; scratch that is as long as the list."""
-
-    a: Any
-    b: Any
-    item_a: Any
-    item_b: Any
-    n: Any
-    """Irrelevant items above each relevant one, as predicted."""
-    p: Any
+    @property
+    def augments(self) -> bool:
+        """Whether the augmented ranking is asked for."""
+        return self.gradient is not None or self.above_augmented is not None
 
 
-RADIX = 256
-LOW31, LOW32, SIGN32 = np.uint64(0x7FFFFFFF), np.uint64(0xFFFFFFFF), np.uint64(0x80000000)
-LOW, HIGH = (0, 1) if sys.byteorder == "little" else (1, 0)
-"""Where the halves of a 64-bit word are, seen as two of 32."""
-SAFE = 1 + 1e-6
-"""How much more than needed an exchange has to cost to be out of reach, because of rounding."""
-SHORT = 2048
-"""Lists of so many items are sorted by their values, longer ones by their digits."""
+def solve(lists: Lists, first: int, last: int) -> int:
+    """Fill the arrays for the lists from ``first`` to before ``last``.
+
+    Returns how many of them lack relevant or irrelevant items, or -1 if a score is not finite.
+    """
+    n = lists.scores.shape[1]
+    together = max(1, min(last - first, BLOCK // n))
+    values, factors = np.empty((together, 2, n)), np.ones((together, 3))
+    items, predicted = np.empty((together, 2, n), np.int32), np.empty((together, 2, n), np.int32)
+    augmented = np.empty((together, 2, n), np.int32) if lists.augments else predicted
+    for start in range(first, last, together):
+        some = slice(start, min(start + together, last))
+        numbers = lists.numbers[some]
+        places, sizes = _ordered(lists.scores[some], lists.labels, start)
+        if places is None:
+            return -1
+        scaled = _scaled(lists, some, factors)
+        if split(lists.scores[some], scaled, places, sizes, values, items, predicted, numbers):
+            spread_ties(values, predicted, numbers)
+        weights = weights_of(lists.weights, numbers, n)
+        judge(predicted, numbers, weights, lists.step, start, factors, lists.loss)
+        if lists.above_predicted is not None:
+            scatter(predicted, items, numbers, lists.above_predicted[some])
+        if lists.augments:
+            _augment(lists.search, weights, values, predicted, numbers, factors, augmented)
+        if lists.above_augmented is not None:
+            scatter(augmented, items, numbers, lists.above_augmented[some])
+        if lists.gradient is not None:
+            step = lists.step
+            slopes(predicted, augmented, items, numbers, factors, step.draws, step.largest, lists.gradient[some])
+    return int(np.count_nonzero((lists.numbers[first:last] == 0).any(1)))
+
+
+def _augment(
+    search: Search, weights: Weights, values: Any, predicted: Any, numbers: Any, factors: Any, augmented: Any
+) -> None:
+    """Fill ``augmented`` with the counts of the augmented ranking."""
+    if search.one_by_one and search.sign > 0:
+        lower_each(values, predicted, numbers, factors, weights.drop, weights.u, weights.stride, augmented)
+    elif search.one_by_one:
+        raise_each(values, predicted, numbers, factors, augmented)
+    else:
+        _choose(search, weights, values, predicted, numbers, factors, augmented)
+    fill_other_side(augmented, numbers, IRRELEVANT if search.one_by_one else RELEVANT)
+
+
+def _choose(
+    search: Search, weights: Weights, values: Any, predicted: Any, numbers: Any, factors: Any, augmented: Any
+) -> None:
+    """The relevant side of the augmented ranking, by a table of choices."""
+    r, n = len(numbers), values.shape[2]
+    ends, extent = np.empty((r, n), np.int64), np.empty((r, 2), np.int64)
+    windows(values, predicted, numbers, factors, weights, search, ends, extent)
+    bits, starts, best = np.empty(extent[:, 1].max(), np.int64), np.empty(n + 1, np.int64), np.empty(n + 2)
+    choose_in_order(
+        values, predicted, numbers, factors, weights, search.sign, ends, extent, bits, starts, best, augmented
+    )
 
 
 # ---------------------------------------------------------------------------------------------- sorting
 
 
-@helper
-def _radix_pass(keys, payload, keys_out, payload_out, size, shift):
-    """One stable counting pass over 8 bits; False (and nothing moved) when all keys agree in them."""
-    counts = np.zeros(RADIX, dtype=np.int64)
-    eight, mask = np.uint64(shift), np.uint64(RADIX - 1)
-    for k in range(size):
-        counts[(keys[k] >> eight) & mask] += 1
-    if counts[(keys[0] >> eight) & mask] == size:
-        return False
-    place = 0
-    for digit in range(RADIX):
-        here = counts[digit]
-        counts[digit] = place
-        place += here
-    for k in range(size):
-        digit = (keys[k] >> eight) & mask
-        keys_out[counts[digit]] = keys[k]
-        payload_out[counts[digit]] = payload[k]
-        counts[digit] += 1
+def order_by_side(scores: Any, labels: Any) -> tuple[Any, Any, Any]:
+    """Finite scores of each side, descending, ``(r, 2, n)`` in float64; their items; how many there are, ``(r, 2)``."""
+    r, n = scores.shape
+    places, sizes = _ordered(scores, labels, 0)
+    values, numbers = np.empty((r, 2, n)), np.empty((r, 2), np.int64)
+    items, above = np.empty((r, 2, n), np.int32), np.empty((r, 2, n), np.int32)
+    split(scores, scores, places, sizes, values, items, above, numbers)
+    return values, items, numbers
+
+
+def _ordered(scores: Any, labels: Any, first: int) -> tuple[Any, Any]:
+    """The places of the real items of some lists, the first of which has number ``first``, by descending scores, and
+    how many there are; None if a score is not finite.
+    """
+    n = scores.shape[1]
+    wide = scores.dtype == np.float64
+    rounded = _rounded(scores) if wide else scores
+    places, sizes = np.empty(scores.shape, np.int32), np.empty(len(scores), np.int64)
+    counts = np.empty((4, 256) if n <= SHORT else (3, 2048), np.int32)
+    words = np.empty((2, n), np.int64)
+    if not order(rounded.view(np.int32), labels, first, places, sizes, words, counts):
+        return None, None
+    if wide and not refine(scores, places, sizes, MOVES):
+        for row in range(len(scores)):
+            mine = labels[(first + row) % len(labels)]
+            item = np.argsort(np.where(mine >= 0, -scores[row], np.inf), kind="stable")[: sizes[row]]
+            places[row, : sizes[row]] = item << 1 | 1 - mine[item]
+    return places, sizes
+
+
+def _rounded(scores: Any) -> Any:
+    """Float64 scores in float32, finite where they are."""
+    most = np.finfo(np.float32).max
+    return np.where(np.isfinite(scores), scores.clip(-most, most), np.nan).astype(np.float32)
+
+
+def _scaled(lists: Lists, some: slice, factors: Any) -> Any:
+    """Scores that may be subtracted and summed in float64. Those of float64 are multiplied by a power of two, for a
+    range of about 1, or by 0 if all are equal; the powers go to ``factors``.
+    """
+    scores = lists.scores[some]
+    if scores.dtype == np.float32:
+        return scores
+    real = lists.labels[np.arange(some.start, some.stop) % len(lists.labels)] >= 0
+    top, bottom = np.where(real, scores, -np.inf).max(1), np.where(real, scores, np.inf).min(1)
+    reach = 0.5 * top - 0.5 * bottom
+    scale = np.where(reach > 0, np.ldexp(1.0, -np.frexp(reach)[1].clip(-MOST, MOST)), 0.0)
+    factors[: len(scores), SCALE] = scale
+    return np.where(real, scores, 0.0) * scale[:, None]
+
+
+@kernel
+def order(bits, labels, first, places, sizes, words, counts):
+    """Sort the real items of float32 scores by their bits, falling: a stable radix sort. False if one is not finite.
+
+    Shapes: bits (r, n) as int32, labels (any, n), places (r, n), sizes (r,), words (2, n), counts (passes, buckets).
+    """
+    passes, buckets = counts.shape
+    mask, digits = buckets - 1, 8 if passes == 4 else 11
+    for row in range(len(sizes)):
+        for turn in range(passes):
+            for bucket in range(buckets):
+                counts[turn, bucket] = 0
+        size, mine = 0, (first + row) % len(labels)
+        for item in range(labels.shape[1]):
+            label = labels[mine, item]
+            if label >= 0:
+                key = np.int64(bits[row, item])
+                if key & 0x7F800000 == 0x7F800000:
+                    return False
+                if key < 0:  # of negative numbers those with the smaller bits are the larger ones
+                    key ^= 0x7FFFFFFF
+                    if key == -1:  # -0.0, which equals 0.0
+                        key += 1
+                key = 0x7FFFFFFF - key
+                word = key << 32 | item << 1 | 1 - label
+                words[0, size] = word
+                size += 1
+                for turn in range(passes):
+                    counts[turn, (word >> (32 + turn * digits)) & mask] += 1
+        here = 0
+        for turn in range(passes):
+            shift = 32 + turn * digits
+            if counts[turn, (words[here, 0] >> shift) & mask] < size:  # else all agree in this digit
+                start = 0
+                for bucket in range(buckets):
+                    number = counts[turn, bucket]
+                    counts[turn, bucket] = start
+                    start += number
+                for k in range(size):
+                    word = words[here, k]
+                    digit = (word >> shift) & mask
+                    words[1 - here, counts[turn, digit]] = word
+                    counts[turn, digit] += 1
+                here = 1 - here
+        for k in range(size):
+            places[row, k] = words[here, k]
+        sizes[row] = size
     return True
 
 
-@helper
-def _sort_pairs(keys, payload, keys_spare, payload_spare, size):
-    """Sort by 64-bit keys (float64 scores), payload along. Returns the two arrays that hold the result."""
-    for shift in range(0, 64, 8):
-        if _radix_pass(keys, payload, keys_spare, payload_spare, size, shift):
-            keys, keys_spare = keys_spare, keys
-            payload, payload_spare = payload_spare, payload
-    return keys, payload
-
-
-@helper
-def _sort_words(words, spare, size, first):
-    """Sort unsigned integers by the 32 bits from bit ``first`` on, three stable passes of 11 bits or four of 8."""
-    shift = np.uint64(first)
-    if size == 0:
-        return words
-    digits = 11 if size > SHORT else 8
-    buckets = 1 << digits
-    mask = np.uint64(buckets - 1)
-    passes = 3 if digits == 11 else 4
-    counts = np.zeros((passes, buckets), dtype=np.int32)
-    for k in range(size):
-        key = np.uint64(words[k]) >> shift
-        for p in range(passes):
-            counts[p, key & mask] += 1
-            key >>= np.uint64(digits)
-    for p in range(passes):
-        row = counts[p]
-        if row[(np.uint64(words[0]) >> shift) & mask] < size:
-            place = 0
-            for bucket in range(buckets):
-                here = row[bucket]
-                row[bucket] = place
-                place += here
-            for k in range(size):
-                word = words[k]
-                digit = (np.uint64(word) >> shift) & mask
-                spare[row[digit]] = word
-                row[digit] += 1
-            words, spare = spare, words
-        shift += np.uint64(digits)
-    return words
-
-
-@helper
-def _key32(raw):
-    """The bits of a finite float32 as an integer that falls where the number rises."""
-    if raw == SIGN32:  # -0.0 equals 0.0
-        raw = np.uint64(0)
-    return raw if raw & SIGN32 else (raw ^ LOW32) & LOW31
-
-
-@helper
-def _finite32(raw):
-    return raw & np.uint64(0x7F800000) != np.uint64(0x7F800000)
-
-
-@helper
-def _sorted32(bits, target, words, spare):
-    """Valid items in descending order of float32 scores, as words of the score's bits and item << 1 | label, so that
-    nothing has to be gathered after the sort. Returns how many, -1 if a score is not finite; and the words.
-    """
-    size = np.int64(0)  # a plain 0 is a type of its own, for which all that follows is compiled once more
-    for item in range(target.shape[0]):
-        label = target[item]
-        if label >= 0:
-            raw = np.uint64(bits[item])
-            if not _finite32(raw):
-                return -1, words
-            words[size] = _key32(raw) << np.uint64(32) | np.uint64(item << 1 | label)
-            size += 1
-    if size <= SHORT:
-        _turn(words, size)
-        if _sorted_by_value(words, spare, size):
-            return size, spare
-        _turn(words, size)
-    ordered = _sort_words(words, spare, size, 32)
-    _turn(ordered, size)
-    return size, ordered
-
-
-@helper
-def _turn(words, size):
-    """Keys in the upper halves become the bits of floats, or these become keys."""
-    for k in range(size):
-        key = words[k] >> np.uint64(32)
-        if not key & SIGN32:
-            words[k] ^= LOW31 << np.uint64(32)
-
-
-@helper
-def _sorted_by_value(words, ordered, size):
-    """Sort words with a float32 in the upper half, falling: into as many equal bins as there are words, then by
-    insertion. Returns False if too many fall into the same bin.
-    """
-    values = words.view(np.float32)[HIGH::2]
-    low, high = values[0], values[0]
-    for k in range(1, size):
-        low, high = min(low, values[k]), max(high, values[k])
-    bins = 16
-    while bins < size:
-        bins *= 2
-    top = np.float64(high)
-    scale = (bins - 1) / (top - low) if high > low else 0.0
-    starts = np.zeros(bins + 1, dtype=np.int32)
-    bin_of = np.empty(size, dtype=np.int32)
-    for k in range(size):
-        bin_of[k] = (top - values[k]) * scale
-        starts[bin_of[k] + 1] += 1
-    for here in range(bins):
-        starts[here + 1] += starts[here]
-    for k in range(size):
-        ordered[starts[bin_of[k]]] = words[k]
-        starts[bin_of[k]] += 1
-    values = ordered.view(np.float32)[HIGH::2]
-    left = 8 * size
-    for k in range(1, size):
-        value = values[k]
-        if values[k - 1] < value:
-            word, place = ordered[k], k
-            while place > 0 and values[place - 1] < value:
-                ordered[place] = ordered[place - 1]
-                place -= 1
-            ordered[place] = word
-            left -= k - place
+@kernel
+def refine(scores, places, sizes, moves):
+    """Finish by insertion an order that is right but for the rounding of scores. False if that takes too long."""
+    for row in range(len(sizes)):
+        left = moves * sizes[row]
+        for k in range(1, sizes[row]):
+            place, at = places[row, k], k
+            value = scores[row, place >> 1]
+            while at > 0 and scores[row, places[row, at - 1] >> 1] < value:
+                places[row, at] = places[row, at - 1]
+                at -= 1
+            places[row, at] = place
+            left -= k - at
             if left < 0:
                 return False
     return True
 
 
-@helper
-def _sorted64(bits, target, keys, spare):
-    """As `_sorted32`, for float64 scores: how many, and the scores and payloads in order."""
-    size = np.int64(0)
-    payload, payload_spare = np.empty(len(keys), dtype=np.int64), np.empty(len(keys), dtype=np.int64)
-    top = np.uint64(1) << np.uint64(63)
-    exponent = np.uint64(0x7FF) << np.uint64(52)
-    for item in range(target.shape[0]):
-        label = target[item]
-        if label >= 0:
-            raw = bits[item]
-            if raw & exponent == exponent:
-                return -1, keys, payload
-            if raw == top:
-                raw = np.uint64(0)
-            keys[size] = raw if raw & top else (~raw) & ~top
-            payload[size] = item << 1 | label
-            size += 1
-    if size == 0:
-        return 0, keys, payload
-    ordered, carried = _sort_pairs(keys, payload, spare, payload_spare, size)
-    for k in range(size):
-        key = ordered[k]
-        ordered[k] = key if key & top else (~key) & ~top
-    return size, ordered, carried
+# ---------------------------------------------------------------------------------------------- the prediction
 
 
-@helper
-def _counted32(bits, target, words, spare, n):
-    """As `_sorted32` and `_split`, where only n is asked for: each class is sorted alone, by keys of 32 bits, and no
-    item need be remembered. Returns P and N, or -1 if a score is not finite.
+@kernel
+def split(scores, scaled, places, sizes, values, items, predicted, numbers):
+    """Part sorted lists by side: scaled scores, items, and how many of the other side stand above each.
+
+    Returns how many scores are equal to the one before. Where there are any, the counts are not right yet.
+
+    Shapes: scores, scaled and places (r, n), sizes (r,), numbers (r, 2), the others (r, 2, n).
     """
-    keys, keys_spare = words.view(np.uint32), spare.view(np.uint32)
-    width = target.shape[0]
-    P, N = np.int64(0), np.int64(0)
-    for item in range(width):
-        label = target[item]
-        if label >= 0:
-            raw = np.uint64(bits[item])
-            if not _finite32(raw):
-                return -1, -1
-            key = _key32(raw)
-            if label:
-                keys[P] = key
-                P += 1
-            else:
-                keys[width + N] = key
+    ties = 0
+    for row in range(len(sizes)):
+        P, N, before = 0, 0, np.inf
+        for k in range(sizes[row]):
+            item = places[row, k] >> 1
+            score, value = scores[row, item], scaled[row, item]
+            if score == before:
+                ties += 1
+            before = score
+            if places[row, k] & 1:
+                values[row, IRRELEVANT, N], items[row, IRRELEVANT, N], predicted[row, IRRELEVANT, N] = value, item, P
                 N += 1
-    a = _sort_words(keys[:width], keys_spare[:width], P, 0)
-    b = _sort_words(keys[width:], keys_spare[width:], N, 0)
-    i, j = 0, 0
-    while i < P:
-        key, start, above = a[i], i, 0
-        while j < N and b[j] < key:
-            j += 1
-        while i < P and a[i] == key:
-            i += 1
-        while j + above < N and b[j + above] == key:
-            above += 1
-        for k in range(i - start):
-            n[start + k] = j + ((k + 1) * above + i - start - 1) // (i - start)
-        j += above
-    return P, N
-
-
-@helper
-def _split(values, payload, size, sides):
-    """Split the sorted list into relevant and irrelevant items and count who stands above whom.
-
-    Among equal scores the k-th of r tied relevant items stands behind ceil(k q / r) of the q tied irrelevant ones.
-    Returns their numbers P and N, and the power of two that scales the range of the scores to about 1, or 0 if all
-    are equal; without items, P is their number ``size``, 0 or less.
-    """
-    if size <= 0:
-        return size, 0, 0.0
-    reach = 0.5 * values[0] - 0.5 * values[size - 1]
-    scale = 2.0 ** -min(max(math.frexp(reach)[1], -1000), 1000) if reach > 0 else 0.0
-    P, N, start = 0, 0, 0
-    while start < size:
-        value, end, r, q = values[start], start, 0, 0
-        place = value * scale
-        while end < size and values[end] == value:
-            if payload[end] & 1:
-                sides.a[P + r], sides.item_a[P + r] = place, payload[end] >> 1
-                r += 1
             else:
-                sides.b[N + q], sides.item_b[N + q] = place, payload[end] >> 1
+                values[row, RELEVANT, P], items[row, RELEVANT, P], predicted[row, RELEVANT, P] = value, item, N
+                P += 1
+        numbers[row, RELEVANT], numbers[row, IRRELEVANT] = P, N
+    return ties
+
+
+@kernel
+def spread_ties(values, predicted, numbers):
+    """Correct the counts: the k-th of r relevant items stands behind ceil(k q / r) of the q equal irrelevant ones."""
+    for row in range(len(numbers)):
+        P, N, i, j = numbers[row, RELEVANT], numbers[row, IRRELEVANT], 0, 0
+        while i < P and j < N:
+            value, r, q = values[row, RELEVANT, i], 0, 0
+            if value > values[row, IRRELEVANT, j]:
+                i += 1
+                continue
+            while i + r < P and values[row, RELEVANT, i + r] == values[row, IRRELEVANT, j]:
+                r += 1
+            if r == 0:
+                j += 1
+                continue
+            while j + q < N and values[row, IRRELEVANT, j + q] == value:
                 q += 1
-            end += 1
-        for k in range(r):  # a division is slow
-            sides.n[P + k] = N + ((k + 1) * q + r - 1) // r if q else N
-        for k in range(q):
-            sides.p[N + k] = P + (k * r) // q if r else P
-        P, N, start = P + r, N + q, end
-    return P, N, scale
+            for k in range(r):
+                predicted[row, RELEVANT, i + k] = j + ((k + 1) * q + r - 1) // r
+            for k in range(q):
+                predicted[row, IRRELEVANT, j + k] = i + k * r // q
+            i, j = i + r, j + q
 
 
-# ---------------------------------------------------------------------------------------------- augmented inference
+@kernel
+def judge(predicted, numbers, weights, step, first, factors, loss):
+    """``best - 1/z sum_i m_i(n_i)``, 0 where nothing is relevant; and the factors of each list."""
+    worth, _, u, zs, best, base, stride, max_fpr = weights
+    epsilons, sign, peak, _, least, _ = step
+    for row in range(len(numbers)):
+        P, N, mine = numbers[row, RELEVANT], numbers[row, IRRELEVANT], row % len(worth)
+        z, total = zs[P], 0.0
+        if max_fpr > 0 and N > 0:
+            z *= max_fpr * N
+        for i in range(P):
+            total += u[i + 1] * worth[mine, base + stride * (i + 1) + predicted[row, RELEVANT, i]]
+        loss[first + row] = best[P] - total / z if P > 0 else 0.0
+        epsilon, pairs = epsilons[(first + row) % len(epsilons)], P * N
+        if peak > 0:
+            epsilon *= 2.0 * z / ((pairs if pairs > 0 else 1) * peak)
+        scale, size = factors[row, SCALE], epsilon * pairs
+        width = (scale * epsilon) * (pairs / (2.0 * z)) if scale > 0 else 1.0
+        factors[row, WIDTH] = least if width < least else 1 / least if width > 1 / least else width
+        factors[row, UNIT] = -2.0 * sign / (size if size > least else least)
 
 
-@helper
-def _weight(weights, i):
-    """u_i."""
-    if weights.first:
-        return 1.0 if i == 1 else 0.0
-    return weights.alpha + weights.beta * i
+# ---------------------------------------------------------------------------------------------- one by one
 
 
-@helper
-def _positions_first(sides, P, N, p, weights, width, sign):
+@kernel
+def lower_each(values, predicted, numbers, factors, drop, u, stride, above):
     """The best p_j of each irrelevant item alone, from coarse to fine: O(P log N + N) exchanges are looked at.
 
-    Each item starts at the bound next to its predicted place and moves away from it, past one relevant item at a time.
+    Each item starts at the bound next to its predicted place and moves up, past one relevant item at a time.
     """
-    a, b, p_w, drop = sides.a, sides.b, sides.p, weights.tables[1]
-    alpha, beta = width * weights.alpha, width * weights.beta
-    step = 1
-    while 2 * step <= N:
-        step *= 2
-    while step >= 1:
-        for j in range(step, N + 1, 2 * step):
-            low = p[j - 1 - step] if j > step else 0
-            high = p[j - 1 + step] if j + step <= N else P
-            score = b[j - 1]
-            total, best = 0.0, 0.0
-            if sign < 0:  # only where all gains are equal
-                low = max(low, p_w[j - 1])
-                at = low
-                for i in range(low + 1, high + 1):
-                    total += width - (score - a[i - 1])
+    for row in range(len(numbers)):
+        a, b, p_w, p = (
+            values[row, RELEVANT],
+            values[row, IRRELEVANT],
+            predicted[row, IRRELEVANT],
+            above[row, IRRELEVANT],
+        )
+        N, width, mine = numbers[row, IRRELEVANT], factors[row, WIDTH], row % len(drop)
+        step = 1
+        while 2 * step <= N:
+            step *= 2
+        while step > 0:
+            for j in range(step - 1, N, 2 * step):
+                low, at = 0, p_w[j]
+                if j >= step:
+                    low = p[j - step]
+                if j + step < N and p[j + step] < at:
+                    at = p[j + step]
+                total, best, i = 0.0, 0.0, at
+                while i > low:
+                    total += width * u[i] * drop[mine, stride * i + j + 1] - (a[i - 1] - b[j])
+                    i -= 1
                     if total > best:
                         best, at = total, i
-                p[j - 1] = at
-                continue
-            high = min(high, p_w[j - 1])
-            at = high
-            if weights.stride == 0:
-                gain = width * min(max(weights.max_fpr * N - (j - 1), 0.0), 1.0)
-                for i in range(high, low, -1):
-                    total += gain - (a[i - 1] - score)
-                    if total > best:
-                        best, at = total, i - 1
-            elif weights.first:
-                for i in range(high, low, -1):
-                    total += (width * drop[1 + j] if i == 1 else 0.0) - (a[i - 1] - score)
-                    if total > best:
-                        best, at = total, i - 1
-            else:
-                for i in range(high, low, -1):
-                    total += (alpha + beta * i) * drop[i + j] - (a[i - 1] - score)
-                    if total > best:
-                        best, at = total, i - 1
-            p[j - 1] = at
-        step //= 2
+                p[j] = at
+            step //= 2
 
 
-@helper
-def _within_reach(sides, rows, weights, width):
-    """The least n_i of each row that an optimum for sign -1 can have, where ``m_i`` is convex; they ascend.
+@kernel
+def raise_each(values, predicted, numbers, factors, above):
+    """As `lower_each` for sign -1, where all exchanges gain the same: each irrelevant item moves down."""
+    for row in range(len(numbers)):
+        a, b, p_w, p = (
+            values[row, RELEVANT],
+            values[row, IRRELEVANT],
+            predicted[row, IRRELEVANT],
+            above[row, IRRELEVANT],
+        )
+        N, width = numbers[row, IRRELEVANT], factors[row, WIDTH]
+        step = 1
+        while 2 * step <= N:
+            step *= 2
+        while step > 0:
+            for j in range(step - 1, N, 2 * step):
+                at, high = p_w[j], numbers[row, RELEVANT]
+                if j >= step and p[j - step] > at:
+                    at = p[j - step]
+                if j + step < N:
+                    high = p[j + step]
+                total, best, i = 0.0, 0.0, at
+                while i < high:
+                    total += width - (b[j] - a[i])
+                    i += 1
+                    if total > best:
+                        best, at = total, i
+                p[j] = at
+            step //= 2
 
-    Say that row i and some rows after it stand behind less than c. If they all stood behind c instead, each step would
-    save ``b_c - a_i`` or more, and lose no more than the steepest mean slope, ``width * (m_i(0) - m_i(c)) / c``, which
-    falls with i. So wherever the first exceeds the second, no optimum is below c.
+
+@kernel
+def fill_other_side(above, numbers, known):
+    """n_i = #{j : p_j < i} and p_j = #{i : n_i < j}: the counts of one side from those of the other."""
+    for row in range(len(numbers)):
+        k = 0
+        for place in range(numbers[row, 1 - known]):
+            while k < numbers[row, known] and above[row, known, k] <= place:
+                k += 1
+            above[row, 1 - known, place] = k
+
+
+# ---------------------------------------------------------------------------------------------- in order
+
+
+@kernel
+def windows(values, predicted, numbers, factors, weights, search, ends, extent):
+    """Which cells an optimum can have: for each relevant item those from its predicted n_i to its end.
+
+    Fills ``extent`` with the number of rows that can change and of the words that one bit for each cell takes. Ends
+    are as far as anything can be gained or lost; for sign -1 and convex ``m_i`` they are nearer. Say that row i and
+    some rows after it stand behind less than c. If they all stood behind c instead, each step would save ``b_c - a_i``
+    or more, and lose no more than the steepest mean slope, ``width * (m_i(0) - m_i(c)) / c``, which falls with i. So
+    wherever the first exceeds the second, no optimum is below c.
     """
-    a, b, n_w, table = sides.a, sides.b, sides.n, weights.tables[0]
-    ends = np.empty(rows, dtype=np.int64)
-    least = 0
-    for i in range(rows):
-        gain, place = SAFE * width * _weight(weights, i + 1), weights.base + weights.stride * (i + 1)
-        c = n_w[i]
-        while c > least and c * (b[c - 1] - a[i]) < gain * (table[place] - table[place + c]):
-            c -= 1
-        ends[i] = c
-        least = c
-    return ends
+    worth, _, u, _, _, base, stride, _ = weights
+    sign, _, cutoff, earning, convex = search
+    for row in range(len(numbers)):
+        P, N = numbers[row, RELEVANT], numbers[row, IRRELEVANT]
+        rows, far = P if N > 0 else 0, 0
+        if sign < 0:  # only rows that still earn something can gain by moving up, and they move up only
+            rows = rows if rows < earning else earning
+        else:  # beyond `far` nothing more can be lost, so rows that stand there already stay
+            far = cutoff if 0 < cutoff < N else N
+            while rows > 0 and predicted[row, RELEVANT, rows - 1] >= far:
+                rows -= 1
+        words, least = 0, 0
+        for i in range(rows):
+            start = predicted[row, RELEVANT, i]
+            end = far
+            if sign < 0 and convex:
+                gain, place, end = SAFE * factors[row, WIDTH] * u[i + 1], base + stride * (i + 1), start
+                while end > least:
+                    cost = end * (values[row, IRRELEVANT, end - 1] - values[row, RELEVANT, i])
+                    if cost >= gain * (worth[0, place] - worth[0, place + end]):
+                        break
+                    end -= 1
+                least = end
+            ends[row, i] = end
+            words += (end - start if sign > 0 else start - end) // 64 + 1
+        extent[row, 0], extent[row, 1] = rows, words
 
 
-@helper
-def _table_of_choices(sides, rows, ends, n, weights, table, width, sign):
-    """The best n_i of the first rows in order, by a table of one bit per cell: from the predicted n_i to its end.
+@kernel
+def choose_in_order(
+    values, predicted, numbers, factors, weights, sign, ends, extent, bits, starts, best, above
+):  # fmt: skip
+    """The best n_i in order, by a table of one bit per cell.
 
     Rows come in the order in which their windows shrink: downwards for sign +1, upwards for sign -1.
+
+    Shapes: bits (words,), starts (n + 1,), best (n + 2,), the others as in `windows`.
     """
-    a, b, n_w = sides.a, sides.b, sides.n
-    start = np.empty(rows + 1, dtype=np.int64)
-    start[0] = 0
-    for row in range(rows):
-        i = row if sign > 0 else rows - 1 - row
-        start[row + 1] = start[row] + abs(ends[i] - n_w[i]) // 64 + 1
-    bits = np.empty(start[rows], dtype=np.uint64)
-    best = np.zeros(max(ends[rows - 1], n_w[rows - 1]) + 1)
+    worth, _, u, _, _, base, stride, _ = weights
     shift = 0 if sign > 0 else -1
-    end, top = ends[rows - 1], 0.0
-    for row in range(rows):
-        i = row if sign > 0 else rows - 1 - row
-        score, m = a[i], n_w[i]
-        # Where the row before had no cells, its best is that of its end.
-        best[ends[i] : min(m + 1, end)] = top
-        end = ends[i]
-        gain = width * _weight(weights, i + 1)
-        offset = weights.base + weights.stride * (i + 1)
-        here = table[offset + m]
-        cost = 0.0
-        top = -np.inf
-        left = abs(end - m) + 1
-        for word_at in range(start[row], start[row + 1]):
-            word = np.uint64(0)
-            flag = np.uint64(1)
-            for _ in range(min(64, left)):
-                value = best[m] + (gain * (sign * (here - table[offset + m])) - cost)
-                if value > top:
-                    top = value
-                    word |= flag
-                best[m] = top
-                flag <<= np.uint64(1)
-                cost += sign * (score - b[m + shift])  # of the next cell; behind the last one it is not used
-                m += sign
-            bits[word_at] = word
-            left -= 64
-    m = end
-    for row in range(rows - 1, -1, -1):
-        i = row if sign > 0 else rows - 1 - row
-        m = m if sign > 0 else max(m, ends[i])
-        k = abs(m - n_w[i])
-        while not (bits[start[row] + k // 64] >> np.uint64(k % 64)) & np.uint64(1):
-            k -= 1
-        m = n_w[i] + sign * k
-        n[i] = m
-
-
-@helper
-def _above_relevant(p, n, P, N):
-    """n_i = #{j : p_j < i}."""
-    j = 0
-    for i in range(P):
-        while j < N and p[j] < i + 1:
-            j += 1
-        n[i] = j
-
-
-@helper
-def _above_irrelevant(n, p, P, N):
-    """p_j = #{i : n_i < j}."""
-    i = 0
-    for j in range(N):
-        while i < P and n[i] < j + 1:
-            i += 1
-        p[j] = i
-
-
-@helper
-def _augment(sides, P, N, n, p, weights, table, width, step, in_order):
-    """Fill n and p with the loss-augmented ranking."""
-    if in_order is None:
-        _positions_first(sides, P, N, p, weights, width, step.sign)
-        _above_relevant(p, n, P, N)
-        return
-    _copy(sides.n, n, P)
-    cutoff = weights.cutoff
-    if step.sign < 0:  # only rows that still earn something can gain by moving up, and they move up only
-        rows = 1 if weights.first else (min(P, cutoff) if cutoff > 0 else P)
-        far = 0
-    else:  # beyond `far` nothing more can be lost, so rows that stand there already stay
-        far = min(cutoff, N) if cutoff > 0 else N
-        rows = 0
-        while rows < P and sides.n[rows] < far:
-            rows += 1
-    if rows > 0:
-        if step.sign < 0 and weights.convex and weights.stride == 1:
-            ends = _within_reach(sides, rows, weights, width)
-        else:
-            ends = np.empty(rows, dtype=np.int64)
-            for i in range(rows):
-                ends[i] = far
-        _table_of_choices(sides, rows, ends, n, weights, table, width, step.sign)
-    _above_irrelevant(n, p, P, N)
-
-
-# ---------------------------------------------------------------------------------------------- whole problems
-
-
-@helper
-def _false_positive_table(max_fpr, N):
-    """m(n) = max(0, max_fpr N - n)."""
-    table = np.empty(N + 2)
-    for n in range(N + 2):
-        table[n] = max(0.0, max_fpr * N - n)
-    return table
-
-
-@kernel
-def read_labels(target, labels, padding):
-    """Copy labels into int8. Returns a place where one is not 0 or 1 (or -1, where padding is allowed), or -1; such a
-    label counts as padding.
-    """
-    strange = -1
-    for k in range(target.shape[0]):
-        value = target[k]
-        if value == 0:
-            labels[k] = 0
-        elif value == 1:
-            labels[k] = 1
-        else:
-            labels[k] = -1
-            if not (padding and value == -1):
-                strange = k
-    return strange
-
-
-@helper
-def _copy(source, target, size):
-    """As ``target[:size] = source[:size]``, which numba compiles with an error message for each shape."""
-    for k in range(size):
-        target[k] = source[k]
-
-
-@helper
-def _scatter(row, item_a, item_b, n, p, P, N):
-    """Counts in the order of the input."""
-    for i in range(P):
-        row[item_a[i]] = n[i]
-    for j in range(N):
-        row[item_b[j]] = p[j]
-
-
-@helper
-def _solve(bits, target, weights, step, results, double, counting, in_order, first, last):
-    """The problems from ``first`` to before ``last`` of a batch: the loss of each, its numbers of relevant and
-    irrelevant items, and, as asked, gradient and counts. Returns how many of them lack relevant or irrelevant items, or
-    -1 if a score is not finite.
-
-    Args:
-        bits: float32 or float64 scores as unsigned integers, (b, n).
-        target: labels as int8, (any, n); they are repeated over the problems.
-        weights: `Weights`.
-        step: `Step`.
-        results: `Results`.
-        double: True if the scores are float64, else None, as for the next two: numba leaves out branches that a None
-            excludes.
-        counting: True if only loss and counts are asked for, of lists of float32 scores that are not `SHORT`.
-        in_order: True if the best positions cannot be found one by one.
-    """
-    missing = 0
-    width = target.shape[1]
-    gradient, above_w, above_d = results.gradient, results.above_predicted, results.above_augmented
-    augment = gradient.shape[0] > 0 or above_d.shape[0] > 0
-    wide = width if counting is None else 0
-    words, spare = np.empty(width, dtype=np.uint64), np.empty(width, dtype=np.uint64)
-    sides = Sides(
-        np.empty(wide), np.empty(wide), np.empty(wide, dtype=np.int32), np.empty(wide, dtype=np.int32),
-        np.empty(width, dtype=np.int32), np.empty(wide, dtype=np.int32),
-    )  # fmt: skip
-    n, p = np.empty(wide, dtype=np.int32), np.empty(wide, dtype=np.int32)
-    for row in range(first, last):
-        labels = target[row % target.shape[0]]
-        if gradient.shape[0] > 0:
-            gradient[row] = 0.0
-        scale = 0.0
-        if double is not None:
-            size, scores, payload = _sorted64(bits[row], labels, words, spare)
-            P, N, scale = _split(scores.view(np.float64), payload, size, sides)
-        elif counting is None:
-            size, packed = _sorted32(bits[row], labels, words, spare)
-            P, N, scale = _split(packed.view(np.float32)[HIGH::2], packed.view(np.uint32)[LOW::2], size, sides)
-        else:
-            P, N = _counted32(bits[row], labels, words, spare, sides.n)
-        if P < 0:
-            return -1
-        results.counts[row, 0], results.counts[row, 1] = P, N
-        missing += P == 0 or N == 0
-        table, z = weights.tables[0], weights.tables[2, P]
-        if weights.max_fpr > 0:
-            table = _false_positive_table(weights.max_fpr, N)
-            z *= weights.max_fpr * max(N, 1)
-        total = 0.0
+    for problem in range(len(numbers)):
+        P, N, width = numbers[problem, RELEVANT], numbers[problem, IRRELEVANT], factors[problem, WIDTH]
+        a, b, n_w = values[problem, RELEVANT], values[problem, IRRELEVANT], predicted[problem, RELEVANT]
+        table, chosen = worth[problem % len(worth)], above[problem, RELEVANT]
         for i in range(P):
-            total += _weight(weights, i + 1) * table[weights.base + weights.stride * (i + 1) + sides.n[i]]
-        results.loss[row] = weights.tables[3, P] - total / z if P > 0 else 0.0
-        if above_w.shape[0] > 0:
-            _scatter(above_w[row], sides.item_a, sides.item_b, sides.n, sides.p, P, N)
-        if counting is not None or not augment:
-            continue
-        epsilon = step.epsilon[row % step.epsilon.shape[0]]
-        if P > 0 and N > 0:
-            reach = (scale * epsilon) * (P * N / (2.0 * z)) if scale > 0 else 1.0
-            _augment(sides, P, N, n, p, weights, table, min(max(reach, step.least), 1 / step.least), step, in_order)
-        else:
-            _copy(sides.n, n, P)
-            _copy(sides.p, p, N)
-        if above_d.shape[0] > 0:
-            _scatter(above_d[row], sides.item_a, sides.item_b, n, p, P, N)
-        if gradient.shape[0] > 0 and P > 0 and N > 0:
-            unit = -2.0 * step.sign / max(epsilon * (P * N), step.least)
-            for i in range(P):
-                slope = unit * (n[i] - sides.n[i]) + 0.0  # and not -0.0
-                gradient[row, sides.item_a[i]] = min(max(slope, -step.largest), step.largest)
-            for j in range(N):
-                slope = unit * (p[j] - sides.p[j]) + 0.0
-                gradient[row, sides.item_b[j]] = min(max(slope, -step.largest), step.largest)
-    return missing
+            chosen[i] = n_w[i]
+        for n in range(N + 2):
+            best[n] = 0.0
+        rows = extent[problem, 0]
+        starts[0] = 0
+        top, end = 0.0, ends[problem, rows - 1] if rows > 0 else 0
+        for row in range(rows):
+            i = row if sign > 0 else rows - 1 - row
+            m, score, gain, offset = n_w[i], a[i], width * u[i + 1], base + stride * (i + 1)
+            # Where the row before had no cells, its best is that of its end.
+            for n in range(ends[problem, i], m + 1 if m + 1 < end else end):
+                best[n] = top
+            end = ends[problem, i]
+            left = (end - m if sign > 0 else m - end) + 1
+            starts[row + 1] = starts[row] + (left + 63) // 64
+            here, cost, top = table[offset + m], 0.0, -np.inf
+            for at in range(starts[row], starts[row + 1]):
+                word, flag = 0, 1
+                for _ in range(left if left < 64 else 64):
+                    value = best[m] + (gain * (sign * (here - table[offset + m])) - cost)
+                    if value > top:
+                        top = value
+                        word |= flag
+                    best[m] = top
+                    flag <<= 1
+                    cost += sign * (score - b[m + shift])  # of the next cell; behind the last one it is not used
+                    m += sign
+                bits[at] = word
+                left -= 64
+        m = end
+        for row in range(rows - 1, -1, -1):
+            i = row if sign > 0 else rows - 1 - row
+            if sign < 0 and ends[problem, i] > m:
+                m = ends[problem, i]
+            k = m - n_w[i] if sign > 0 else n_w[i] - m
+            while not (bits[starts[row] + k // 64] >> (k % 64)) & 1:
+                k -= 1
+            m = n_w[i] + sign * k
+            chosen[i] = m
 
 
-# One kernel for each kind of problem: the first call compiles what it needs and no more. Each has a name, and so a file
-# in the cache, of its own: processes that compile different ones at the same time cannot mix them up.
-
-
-@kernel
-def count(bits, target, weights, step, results, first, last):
-    """Loss and counts alone."""
-    return _solve(bits, target, weights, step, results, None, True, None, first, last)
-
-
-@kernel
-def solve(bits, target, weights, step, results, first, last):
-    """All that is asked for, of float32 scores; the best positions are found one by one."""
-    return _solve(bits, target, weights, step, results, None, None, None, first, last)
-
-
-@kernel
-def solve_in_order(bits, target, weights, step, results, first, last):
-    """As `solve`, where positions are found by a table of choices."""
-    return _solve(bits, target, weights, step, results, None, None, True, first, last)
+# ---------------------------------------------------------------------------------------------- in the input's order
 
 
 @kernel
-def solve64(bits, target, weights, step, results, first, last):
-    """As `solve`, of float64 scores."""
-    return _solve(bits, target, weights, step, results, True, None, None, first, last)
+def slopes(predicted, augmented, items, numbers, factors, draws, largest, gradient):
+    """``sign / epsilon * (dF(y_direct) - dF(y_w)) / draws``; what is not finite in the type of the scores is cut."""
+    for row in range(len(numbers)):
+        for side in range(2):
+            for k in range(numbers[row, side]):
+                slope = factors[row, UNIT] * (augmented[row, side, k] - predicted[row, side, k]) + 0.0  # and not -0.0
+                slope = largest if slope > largest else -largest if slope < -largest else slope
+                gradient[row, items[row, side, k]] = slope / draws
 
 
 @kernel
-def solve64_in_order(bits, target, weights, step, results, first, last):
-    """As `solve_in_order`, of float64 scores."""
-    return _solve(bits, target, weights, step, results, True, None, True, first, last)
-
-
-def solver(wide: bool, items: int, asked: bool, in_order: bool) -> Callable[..., int]:
-    """The kernel for lists of this many items, by whether the scores are float64 (``wide``), more than loss and counts
-    is asked for, and positions have to be found in order.
-    """
-    if wide:
-        return solve64_in_order if in_order else solve64
-    if items > SHORT and not asked:
-        return count
-    return solve_in_order if in_order else solve
+def scatter(above, items, numbers, counts):
+    """For each item how many of the other side stand above it."""
+    for row in range(len(numbers)):
+        for side in range(2):
+            for k in range(numbers[row, side]):
+                counts[row, items[row, side, k]] = above[row, side, k]

@@ -20,6 +20,8 @@ import numpy as np
 
 from directloss.kernels.compiled import helper, kernel, reordering
 
+FAR = 350.0
+"""A distance of scores whose exponential, squared, is still a number."""
 AVERAGE_PRECISION, HIT, ELSEWHERE = 0, 1, 2
 """How lost comparisons make a list's value: its average precision; whether some relevant score loses none; or it is
 measured elsewhere, and zero here. A tie counts as lost, which is not what the metrics make of it.
@@ -39,30 +41,51 @@ def _value(lost, width, rule, counts):
         return 0.0
     for i in range(p):
         counts[lost[i]] += 1
-    total, place = 0.0, 0
-    for n in range(width + 1):
+    total, place, n = 0.0, 0, 0
+    while place < p:
         for _ in range(counts[n]):
             place += 1
             total += place / (place + n)
         counts[n] = 0
+        n += 1
     return total / p
 
 
 @reordering
-def _gain(mine, his, row):
-    """What the ones of a random row add to its squared distance."""
-    total = 0.0
-    for j in range(len(his)):
-        total += 1.0 - 2.0 * row[j] if mine > his[j] else 0.0
-    return total
+def _relax_row(mine, inverse, rivals, powers, row):
+    """Fill a row with ``sigmoid(mine - rivals)``. Returns the sums of its squares, of those of its distance from 1 and
+    from the present bits, and how many rivals are not beaten, and equal.
+    """
+    square, to_best, to_now, below, ties = 0.0, 0.0, 0.0, 0, 0
+    for j in range(len(rivals)):
+        s = 1.0 / (1.0 + inverse * powers[j])
+        rest = 1.0 - s
+        e = s if s < rest else rest
+        row[j] = s
+        square += s * s
+        to_best += rest * rest
+        to_now += e * e
+        below += mine <= rivals[j]
+        ties += mine == rivals[j]
+    return square, to_best, to_now, below, ties
 
 
 @reordering
-def _beaten(mine, his):
-    total = 0
+def _compared(mine, his, row):
+    """How many of his are beaten, and the sum of the row over them."""
+    beaten, total = 0, 0.0
     for j in range(len(his)):
-        total += mine > his[j]
-    return total
+        won = mine > his[j]
+        beaten += won
+        total += row[j] if won else 0.0
+    return beaten, total
+
+
+@helper
+def _powers(scores, centre, powers):
+    """``exp(scores - centre)``, or the largest power that is a number."""
+    for j in range(len(scores)):
+        powers[j] = np.exp(min(scores[j] - centre, 2 * FAR))
 
 
 @helper
@@ -100,29 +123,30 @@ def relax(a, b, ups, downs, starts, good, moves, moved, random_a, random_b, rule
     ones = np.zeros(bad)
     values_bad = np.zeros(bad)
     lost_bad = np.zeros((bad, most), dtype=np.int64)
-    counts = np.zeros(widest + 1, dtype=np.int64)
+    counts, powers = np.zeros(widest + 1, dtype=np.int64), np.empty(widest)
     for t in range(lists):
         rivals = b[downs[t] : downs[t + 1]]
         p, n = ups[t + 1] - ups[t], len(rivals)
+        relevant = a[ups[t] : ups[t + 1]]
+        low, high = min(relevant.min(), rivals.min()), max(relevant.max(), rivals.max())
+        # Where the scores are not too far apart, exp(b - a) is a product of exponentials of single scores.
+        near, centre = high - low < 2 * FAR, 0.5 * low + 0.5 * high
+        if near:
+            _powers(rivals, centre, powers)
         for i in range(p):
-            mine = a[ups[t] + i]
+            mine = relevant[i]
             row = u[starts[t] + i * n : starts[t] + (i + 1) * n]
-            below = 0
-            for j in range(n):
-                c = mine - rivals[j]
-                s = 1.0 / (1.0 + np.exp(-c))
-                row[j] = s
-                square += s * s
-                to_best += (1.0 - s) * (1.0 - s)
-                e = min(s, 1.0 - s)
-                to_now += e * e
-                below += c <= 0
-                ties += c == 0
-            lost[ups[t] + i] = below
+            if not near:
+                centre = mine
+                _powers(rivals, centre, powers)
+            sums = _relax_row(mine, np.exp(centre - mine), rivals, powers, row)
+            square, to_best, to_now = square + sums[0], to_best + sums[1], to_now + sums[2]
+            lost[ups[t] + i] = sums[3]
+            ties += sums[4]
             for k in range(bad):
-                high, his = random_a[k, ups[t] + i], random_b[k, downs[t] : downs[t + 1]]
-                ones[k] += _gain(high, his, row)
-                lost_bad[k, i] = n - _beaten(high, his)
+                beaten, total = _compared(random_a[k, ups[t] + i], random_b[k, downs[t] : downs[t + 1]], row)
+                ones[k] += beaten - 2.0 * total
+                lost_bad[k, i] = n - beaten
         values_now[t] = _value(lost[ups[t] : ups[t + 1]], n, rule, counts)
         for k in range(bad):
             values_bad[k] += _value(lost_bad[k, :p], n, rule, counts)
@@ -139,7 +163,7 @@ def relax(a, b, ups, downs, starts, good, moves, moved, random_a, random_b, rule
         one_lost[0] = 1
         values[k] = (lists - 1 + _value(one_lost, downs[t + 1] - downs[t], rule, counts)) / lists
     for m in range(len(moves)):
-        t, i, j = moves[m]
+        t = moves[m, 0]
         lost_now = scratch[: ups[t + 1] - ups[t]]
         for place in range(len(lost_now)):  # which compiles faster than a slice
             lost_now[place] = lost[ups[t] + place]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from directloss.kernels import LEAST, PositionWeights
+from directloss.kernels import LEAST, PositionWeights, bounded
 
 
 class Predicted(NamedTuple):
@@ -119,6 +119,23 @@ def normaliser(weights: PositionWeights, relevant: Tensor, irrelevant: Tensor) -
     """z of each problem, shape (b,)."""
     z = torch.take(weights.z, relevant)  # and not weights.z[relevant], which waits for a single number
     return z * (weights.max_fpr * irrelevant.clamp(min=1).double()) if weights.max_fpr else z
+
+
+def unit_epsilon(weights: PositionWeights, relevant: Tensor, irrelevant: Tensor) -> Tensor:
+    """``2 z / (P N peak)`` of each problem, shape (b,): the unit of the automatic epsilon."""
+    pairs = (relevant * irrelevant).clamp(min=1)
+    return 2 * normaliser(weights, relevant, irrelevant) / (pairs * weights.peak)
+
+
+def gradient(
+    scores: Tensor, target: Tensor, weights: PositionWeights, epsilon: Tensor, sign: int, kind: torch.dtype
+) -> Tensor:
+    """``sign / epsilon * (dF(y_direct) - dF(y_w))`` of lists (b, n), epsilon of shape (b,); in the type ``kind``."""
+    predicted = predict(scores, target)
+    change = augment(predicted, weights, epsilon, sign) - predicted.above
+    pairs = (predicted.relevant * predicted.irrelevant).clamp(min=1)
+    unit = -2.0 * sign / (epsilon * pairs).clamp(min=LEAST)
+    return bounded(unit[:, None] * change + 0.0, kind)  # and not -0.0
 
 
 def position_loss(n: Tensor, relevant: Tensor, irrelevant: Tensor, weights: PositionWeights) -> Tensor:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from directloss._checks import check_finite, check_labels, check_same_shape, warn_of_probabilities
+from directloss.kernels import binary_labels, compiles
 from directloss.metrics.confusion import count
-from directloss.task import Draws, Solve, Solved, Task
+from directloss.task import Solve, Solved, Task, averaged
 from directloss.tasks import _lines
 from directloss.tasks._flips import best_flips, decide
 from directloss.tasks._likelihood import binary_cross_entropy
+
+LINES = ("predicted", "false positives")
 
 
 class Selection(NamedTuple):
@@ -111,25 +114,52 @@ class CountTask(Task):
 
     def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:
         self.check(scores, target, how.check_values)
-        plain, shape = decide(scores, target), scores.shape[:-1]
-        losses = self.loss_of_counts(*plain.counts).to(torch.promote_types(scores.dtype, torch.float32)).reshape(shape)
-        items = plain.counts.items
+        if self.line in LINES and compiles(scores):
+            return self._compiled(scores, target, how)
+        counts = count(scores > 0, target == 1, target == 0)
+        losses = self.loss_of_counts(*counts).to(torch.promote_types(scores.dtype, torch.float32))
         slope = None
         if how.gradient:
-            steps = self._steps(how.epsilon, scores)
-            change = best_flips(plain, self.loss_of_counts, steps, how.sign, line=self.line, monotone=self.monotone)
-            # A finite factor: an epsilon so small that its inverse overflows must not make 0 * infinity.
-            factor = (1 / (steps * items.clamp(min=1))).clamp(max=torch.finfo(change.dtype).max).to(change.dtype)
-            slope = (change * factor[:, None]).to(losses.dtype).reshape(scores.shape)
-            slope = slope if how.sign > 0 else 0 - slope  # and not -slope, which would make zeros -0.0
-        return Solved(losses, slope, (items > 0).reshape(shape))
+            step = how.epsilon * self.unit_epsilon(scores, target) if how.automatic else how.epsilon
+            slope = averaged(self._slope, scores, target, how, step)
+        return Solved(losses, slope, counts.items > 0)
+
+    def _compiled(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:
+        from directloss.kernels import flips  # numba takes long to import
+
+        shape, kind = scores.shape, torch.promote_types(scores.dtype, torch.float32)
+        rows, labels = scores.to(kind).numpy().reshape(-1, shape[-1]), binary_labels(target).reshape(-1, shape[-1])
+        draws = None if not how.gradient else rows[None] if how.noisy is None else how.noisy.to(kind).numpy()
+        asked = flips.Asked(
+            self._array_loss, self.line == "predicted",
+            how.epsilon.double().reshape(-1).numpy() if isinstance(how.epsilon, Tensor) else float(how.epsilon),
+            how.automatic, how.signs,
+        )  # fmt: skip
+        losses, slope = flips.solve(rows, labels, None if draws is None else draws.reshape(-1, *rows.shape), asked)
+        return Solved(
+            torch.from_numpy(losses).to(kind).reshape(shape[:-1]),
+            None if slope is None else torch.from_numpy(slope).to(kind).reshape(shape),
+            torch.from_numpy((labels >= 0).any(1)).reshape(shape[:-1]),
+        )
+
+    def _array_loss(self, counts: Any) -> Any:
+        return self.loss_of_counts(*torch.from_numpy(counts)).numpy()
+
+    def _slope(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
+        plain, steps = decide(scores, target), self._steps(epsilon, scores)
+        change = best_flips(plain, self.loss_of_counts, steps, sign, line=self.line, monotone=self.monotone)
+        # A finite factor: an epsilon so small that its inverse overflows must not make 0 * infinity.
+        most = torch.finfo(change.dtype).max
+        factor = (1 / (steps * plain.counts.items.clamp(min=1))).clamp(max=most).to(change.dtype)
+        slope = (change * factor[:, None]).reshape(scores.shape)
+        return slope if sign > 0 else 0 - slope  # and not -slope, which would make zeros -0.0
 
     def advised_way(self, items: int, signs: tuple[int, ...]) -> str | None:
         """Dense where the metric is linear along lines."""
-        return "dense" if self.line in ("predicted", "false positives") and items <= _lines.LONGEST else "host"
+        return "dense" if self.line in LINES and items <= _lines.LONGEST else "host"
 
-    def dense(self, scores: Tensor, target: Tensor, draws: Draws) -> Solved:
-        return _lines.solve(scores, target, lambda *counts: 1 - self.metric(*counts), str(self.line), draws)
+    def dense(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:
+        return _lines.solve(scores, target, lambda *counts: 1 - self.metric(*counts), str(self.line), how)
 
     @staticmethod
     def _steps(epsilon: float | Tensor, scores: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from directloss.task import Draws, Solved
+from directloss.task import Solve, Solved
 from directloss.tasks._search import Loss
 
 CELLS = 1 << 25
@@ -28,9 +28,9 @@ ROUNDING = 16
 """Differences of losses smaller than so many times the precision of the type are none."""
 
 
-def solve(scores: Tensor, target: Tensor, loss: Loss, line: str, draws: Draws) -> Solved:
+def solve(scores: Tensor, target: Tensor, loss: Loss, line: str, how: Solve) -> Solved:
     """Losses of the scores ``(b, n)``, and the mean gradient of the draws ``(draws, b, n)``, if there are any."""
-    noisy, ones = draws.noisy, (1,) * target.dim()
+    noisy, ones = how.noisy, (1,) * target.dim()
     both = torch.arange(2, device=target.device)
     members = target == both.reshape(2, *ones)
     lists = scores.unsqueeze(0) if noisy is None else torch.cat((scores.to(noisy.dtype).unsqueeze(0), noisy))
@@ -38,11 +38,11 @@ def solve(scores: Tensor, target: Tensor, loss: Loss, line: str, draws: Draws) -
     yes = (members.unsqueeze(1) & chosen).sum(-1, dtype=kind)
     size = members.sum(-1, dtype=kind)
     no = size.unsqueeze(1) - yes
-    counted = size.sum(0) > 0 if draws.padded else None
+    counted = size.sum(0) > 0 if how.padded else None
     if noisy is None:
         return Solved(_loss(loss, yes[:, 0], no[:, 0]), None, counted)
     # With sign +1 right decisions are flipped: a yes of the positives, a no of the negatives. With sign -1 wrong ones.
-    signs = both if len(draws.signs) == 2 else both[:1] if draws.signs[0] > 0 else both[1:]
+    signs = both if len(how.signs) == 2 else both[:1] if how.signs[0] > 0 else both[1:]
     wanted = both.reshape(2, 1, 1, *ones) != signs.reshape(-1, 1, *ones)
     able = members[:, None, None] & (chosen[1:] == wanted)
     price, places = torch.where(able, noisy.abs(), torch.inf).sort(dim=-1, stable=True)
@@ -63,13 +63,13 @@ def solve(scores: Tensor, target: Tensor, loss: Loss, line: str, draws: Draws) -
     values = _loss(loss, *(torch.cat([one.reshape(2, -1) for one in parts], 1) for parts in (parts_yes, parts_no)))
     count = first_yes[0].numel()
     clean, known, values = values[:count], values[count : 4 * count], values[4 * count :]
-    unit = _unit(draws, known.reshape(3, *size.shape[1:]), size)
+    unit = _unit(how, known.reshape(3, *size.shape[1:]), size)
     # No flip is free, so that the plain decisions stay unless something is better.
     price = (price * unit.unsqueeze(-1)).clamp_(min=SMALLEST)
     number = _flips(values.reshape(moved.shape[1:]) * way[0], ends, lines, price, sloping)
     done = lines[-n - 1 : -1] < number
     flips = done.scatter(-1, places, done).sum((1, 2))
-    slope = (flips[0] - flips[1]) * (unit / (len(draws.signs) * len(noisy))).unsqueeze(-1)
+    slope = (flips[0] - flips[1]) * (unit / (len(how.signs) * len(noisy))).unsqueeze(-1)
     return Solved(clean.reshape(size.shape[1:]), slope, counted)
 
 
@@ -83,14 +83,14 @@ def _one_mistake(both: Tensor) -> Tensor:
     return both.unsqueeze(1) == torch.arange(3, device=both.device)
 
 
-def _unit(draws: Draws, known: Tensor, size: Tensor) -> Tensor:
+def _unit(how: Solve, known: Tensor, size: Tensor) -> Tensor:
     """``1 / (items * epsilon)``, the price of a score of 1, shape ``b``."""
     items = size.sum(0).clamp(min=1)
-    if not draws.automatic:
-        return 1 / (items * draws.epsilon).to(items.dtype).clamp(SMALLEST, 1 / SMALLEST)
+    if not how.automatic:
+        return 1 / (items * how.epsilon).to(items.dtype).clamp(SMALLEST, 1 / SMALLEST)
     # As CountTask.unit_epsilon, in which the items cancel.
     stake = known.amax(0) - known[2]
-    return torch.where(stake > 0, stake, 1 / items) / draws.epsilon
+    return torch.where(stake > 0, stake, 1 / items) / how.epsilon
 
 
 def _ends(moves: Tensor, lines: Tensor, sloping: bool) -> Tensor:

@@ -13,7 +13,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits as cross_entrop
 from directloss._checks import IGNORE
 from directloss.kernels import LEAST, bounded, weighted
 from directloss.metrics.ranking import PartialAUCMetric
-from directloss.task import Solve, Solved
+from directloss.task import Solve, Solved, averaged
 from directloss.tasks._likelihood import wide
 from directloss.tasks.ranking import Ranking, RankingTask
 
@@ -87,15 +87,23 @@ class WeightedAUC(AUC):
     def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:
         self.check(scores, target, how.check_values)
         items = weighted.weigh(scores, target, self.weight)
-        predicted = weighted.predicted_above(items)
-        kind = torch.promote_types(scores.dtype, torch.float32)
-        losses, slope = weighted.pair_loss(items, predicted).to(kind), None
+        losses = weighted.pair_loss(items, weighted.predicted_above(items)).to(
+            torch.promote_types(scores.dtype, torch.float32)
+        )
+        slope = None
         if how.gradient:
-            steps = torch.as_tensor(how.epsilon, dtype=torch.float64, device=scores.device)[..., None]
-            direct = weighted.augmented_above(items, steps[..., 0], how.sign)
-            change = weighted.slope_between(items, direct, predicted) + 0.0  # and not -0.0
-            slope = bounded(how.sign / steps.clamp(min=LEAST) * change, kind)
+            step = how.epsilon * self.unit_epsilon(scores, target) if how.automatic else how.epsilon
+            slope = averaged(self._slope, scores, target, how, step)
         return Solved(losses, slope, self.counted(target))
+
+    def _slope(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
+        items = weighted.weigh(scores, target, self.weight)
+        steps = torch.as_tensor(epsilon, dtype=torch.float64, device=scores.device)
+        direct = weighted.augmented_above(items, steps, sign)
+        change = weighted.slope_between(items, direct, weighted.predicted_above(items)) + 0.0  # and not -0.0
+        return bounded(
+            sign / steps[..., None].clamp(min=LEAST) * change, torch.promote_types(scores.dtype, torch.float32)
+        )
 
     def __repr__(self) -> str:
         return "AUC() with weights of items"

@@ -17,7 +17,7 @@ from directloss.metrics.graded import (
     share_places,
     shared_discounts,
 )
-from directloss.task import Solve, Solved, Task
+from directloss.task import Solve, Solved, Task, averaged
 from directloss.tasks._likelihood import binary_cross_entropy
 
 
@@ -135,18 +135,20 @@ class GradedNDCG(Task):
 
     def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:
         self.check(scores, target, how.check_values)
-        relative = relative_gains(target, self.gain)
-        over = 1 / ideal(relative, self.k)[..., None]
-        real = target >= 0
-        kind = torch.promote_types(scores.dtype, torch.float32)
-        here = shared_discounts(scores, real, self.k) * over
-        loss = _shortfall(here, relative).to(kind)
-        if not how.gradient:
-            return Solved(loss, None, self.counted(target))
-        there = shared_discounts(self._moved(scores, relative, how.epsilon, how.sign), real, self.k) * over
-        steps = torch.as_tensor(how.epsilon, dtype=torch.float64, device=scores.device)[..., None]
-        slope = bounded((there - here) * how.sign / steps.clamp(min=LEAST), kind)
+        loss = self.loss(self._ranking(scores, target), target).to(torch.promote_types(scores.dtype, torch.float32))
+        slope = None
+        if how.gradient:
+            step = how.epsilon * self.unit_epsilon(scores, target) if how.automatic else how.epsilon
+            slope = averaged(self._slope, scores, target, how, step)
         return Solved(loss, slope, self.counted(target))
+
+    def _slope(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
+        relative = relative_gains(target, self.gain)
+        real, over = target >= 0, 1 / ideal(relative, self.k)[..., None]
+        here = shared_discounts(scores, real, self.k) * over
+        there = shared_discounts(self._moved(scores, relative, epsilon, sign), real, self.k) * over
+        steps = torch.as_tensor(epsilon, dtype=torch.float64, device=scores.device)[..., None]
+        return bounded((there - here) * sign / steps.clamp(min=LEAST), torch.promote_types(scores.dtype, torch.float32))
 
     def advised_way(self, items: int, signs: tuple[int, ...]) -> str | None:
         return "host"

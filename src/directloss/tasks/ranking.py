@@ -16,7 +16,7 @@ from torch import Tensor
 
 from directloss._checks import check_finite, check_labels, check_same_shape, fail
 from directloss.kernels import BINARY, dense, solve_rankings
-from directloss.kernels.tensor import normaliser, position_loss
+from directloss.kernels.tensor import position_loss, unit_epsilon
 from directloss.metrics.ranking import (
     AveragePrecisionMetric,
     CustomMetric,
@@ -29,7 +29,7 @@ from directloss.metrics.ranking import (
     ReciprocalRankMetric,
     counts,
 )
-from directloss.task import Draws, Solve, Solved, Task
+from directloss.task import Solve, Solved, Task
 from directloss.tasks._likelihood import binary_cross_entropy
 
 
@@ -79,7 +79,7 @@ class RankingTask(Task):
     def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Ranking:
         weights = self.metric.weights(target)
         solved = solve_rankings(
-            scores.detach(), target, weights, epsilon=epsilon, sign=sign, above="augmented", check_values=False
+            scores.detach(), target, weights, epsilon=epsilon, signs=(sign,), above="augmented", check_values=False
         )
         return _ranking(solved.above_augmented, target)
 
@@ -122,9 +122,7 @@ class RankingTask(Task):
         """``2 z / (P N peak)``: an exchange of two neighbours changes F by ``2 / (P N)`` for each unit that their
         scores differ, and the metric by ``peak / z`` at the most. For AP this is ``4 / N``.
         """
-        weights, (relevant, irrelevant) = self.metric.weights(target), counts(target)
-        pairs = (relevant * irrelevant).clamp(min=1)
-        return 2 * normaliser(weights, relevant, irrelevant) / (pairs * weights.peak)
+        return unit_epsilon(self.metric.weights(target), *counts(target))
 
     def likelihood(self, scores: Tensor, target: Tensor) -> Tensor:
         return binary_cross_entropy(scores, target)
@@ -133,8 +131,8 @@ class RankingTask(Task):
         check_same_shape(target, scores)
         # Padding is labelled only after the values have been checked, so what is still to be checked has none.
         solved = solve_rankings(
-            scores, target, self.metric.weights(target), epsilon=how.epsilon, sign=how.sign,
-            gradient=how.gradient, check_values=how.check_values, padding=not how.check_values,
+            scores, target, self.metric.weights(target), epsilon=how.epsilon, automatic=how.automatic, signs=how.signs,
+            gradient=how.gradient, noisy=how.noisy, check_values=how.check_values, padding=not how.check_values,
         )  # fmt: skip
         return Solved(solved.loss, solved.gradient, None if solved.complete else (solved.counts > 0).all(-1))
 
@@ -143,9 +141,9 @@ class RankingTask(Task):
             return "host"
         return "dense" if self.metric.weights(torch.empty(items, dtype=torch.bool)).convex else "host"
 
-    def dense(self, scores: Tensor, target: Tensor, draws: Draws) -> Solved:
+    def dense(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:
         weights = self.metric.weights(target)
-        solved = dense.solve(scores, draws.noisy, target, weights, draws.epsilon, draws.automatic)
+        solved = dense.solve(scores, how.noisy, target, weights, how.epsilon, how.automatic)
         return Solved(solved.loss, solved.gradient, solved.counted)
 
     def __repr__(self) -> str:

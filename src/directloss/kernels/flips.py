@@ -1,0 +1,200 @@
+"""The best flips of yes-or-no decisions on the CPU, compiled by numba; `directloss.tasks._flips` has the problem.
+
+Flipping the i cheapest positives and the j cheapest negatives gains ``sign * L(i, j)`` and costs ``X_i + Y_j``. L is
+linear along lines, each with a first and a last step: at a fixed number of predicted positives (``j - i`` fixed) or of
+false positives (``j`` fixed). So all that has to be known of L are its values at the two ends of every line, for which
+the metric itself is called once, with the ends of all lines of all problems, draws and signs.
+
+Sides as in `compiled`: 0 for the positives, 1 for the negatives. A row is one problem of one draw, for one sign.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from directloss.kernels.compiled import kernel, order_by_side
+
+POSITIVE, NEGATIVE = 0, 1
+ROUNDING = 1e-14
+"""As `directloss.tasks._search.ROUNDING`."""
+
+
+class Asked(NamedTuple):
+    """What is asked of a batch of problems."""
+
+    loss: Callable[[Any], Any]
+    """L of an array of counts ``(4, ...)``: true and false positives, false and true negatives."""
+    sloping: bool
+    """Whether ``j - i`` is fixed on a line; else ``j`` is."""
+    epsilon: Any
+    """One dimension; repeated over the problems."""
+    automatic: bool
+    """Whether epsilon is yet to be multiplied by `units`."""
+    signs: tuple[int, ...]
+
+
+class Flips(NamedTuple):
+    """What can be flipped in some rows, cheapest first."""
+
+    sign: int
+    sizes: Any
+    """``-|score|``, descending, shape (r, 2, n)."""
+    items: Any
+    numbers: Any
+    """How many of each side, shape (r, 2)."""
+    starts: Any
+    """Where the lines of each row begin, shape (r + 1,)."""
+
+
+def solve(scores: Any, labels: Any, draws: Any, asked: Asked) -> tuple[Any, Any]:
+    """Losses of scores ``(b, n)``, and the mean gradient over ``draws`` ``(d, b, n)`` and signs; None without draws.
+
+    Labels, ``(b, n)`` as int8, are 1, 0, or -1 for padding.
+    """
+    positive, negative = labels == 1, labels == 0
+    P, N = positive.sum(1), negative.sum(1)
+    now = confusion(scores > 0, positive, negative, P, N)
+    if draws is None:
+        return asked.loss(now), None
+    d, b, n = draws.shape
+    chosen = draws > 0
+    counts = confusion(chosen, positive, negative, P, N).reshape(4, -1)
+    flips = [_flips(draws, chosen, positive, negative, sign, asked.sloping) for sign in asked.signs]
+    ends = [np.empty((4, 2, one.starts[-1])) for one in flips]
+    for one, end in zip(flips, ends, strict=True):
+        line_ends(one.numbers, one.starts, counts, one.sign, asked.sloping, end)
+    # One call for everything: a call of the metric takes many operations.
+    parts = [now, mistakes(P, N).reshape(4, -1), *(end.reshape(4, -1) for end in ends)]
+    values = asked.loss(np.concatenate(parts, 1))
+    losses, known, values = np.split(values, (b, 4 * b))
+    steps = np.broadcast_to(asked.epsilon, b) * (units(known.reshape(3, b), P + N) if asked.automatic else 1.0)
+    slope, totals = np.zeros((b, n)), np.empty((2, n + 1))
+    most = np.finfo(draws.dtype).max
+    with np.errstate(divide="ignore", over="ignore"):
+        unit = steps * np.maximum(P + N, 1)
+        factor = np.minimum(1 / unit, most) / (d * len(flips))
+    for one in flips:
+        size = 2 * one.starts[-1]
+        value, values = values[:size].reshape(2, -1), values[size:]
+        take_best(
+            one.sizes, one.items, one.numbers, one.starts, value, one.sign, asked.sloping, unit, factor, totals, slope
+        )
+    return losses, slope
+
+
+def confusion(chosen: Any, positive: Any, negative: Any, P: Any, N: Any) -> Any:
+    """True and false positives, false and true negatives, shape (4, ...), in float64."""
+    tp, fp = (chosen & positive).sum(-1), (chosen & negative).sum(-1)
+    return np.stack((tp, fp, P - tp, N - fp)).astype(np.float64)
+
+
+def mistakes(P: Any, N: Any) -> Any:
+    """The confusion matrices of one miss, of one false alarm, and of no mistake; shape (4, 3, b)."""
+    miss, alarm = np.minimum(P, 1), np.minimum(N, 1)
+    none = np.zeros_like(P)
+    return np.stack(((P - miss, P, P), (none, alarm, none), (miss, none, none), (N, N - alarm, N))).astype(np.float64)
+
+
+def units(known: Any, items: Any) -> Any:
+    """As `directloss.tasks.CountTask.unit_epsilon`, from the losses of `mistakes`."""
+    stake = items * (np.maximum(known[0], known[1]) - known[2])
+    return 1 / np.where(stake > 0, stake, 1.0)
+
+
+def _flips(draws: Any, chosen: Any, positive: Any, negative: Any, sign: int, sloping: bool) -> Flips:
+    """Right decisions for sign +1: a yes of the positives, a no of the negatives. Wrong ones for sign -1."""
+    n = draws.shape[-1]
+    yes = chosen if sign > 0 else ~chosen
+    able = np.where(positive & yes, np.int8(1), np.where(negative & ~yes, np.int8(0), np.int8(-1)))
+    sizes, items, numbers = order_by_side(-np.abs(draws).reshape(-1, n), able.reshape(-1, n))
+    lines = numbers[:, NEGATIVE] + 1 + (numbers[:, POSITIVE] if sloping else 0)
+    starts = np.zeros(len(lines) + 1, np.int64)
+    np.cumsum(lines, out=starts[1:])
+    return Flips(sign, sizes, items, numbers, starts)
+
+
+@kernel
+def line_ends(numbers, starts, counts, sign, sloping, ends):
+    """The confusion matrices at the first and at the last step of every line.
+
+    Shapes: numbers (r, 2), starts (r + 1,), counts (4, r), ends (4, 2, lines).
+    """
+    for row in range(len(numbers)):
+        x, y = numbers[row, POSITIVE], numbers[row, NEGATIVE]
+        for line in range(starts[row], starts[row + 1]):
+            gap = line - starts[row] - (x if sloping else 0)
+            for end in range(2):
+                i = -gap if gap < 0 else 0
+                if end == 1:
+                    i = x if not sloping or x < y - gap else y - gap
+                j = i + gap if sloping else gap
+                ends[0, end, line] = counts[0, row] - sign * i
+                ends[1, end, line] = counts[1, row] + sign * j
+                ends[2, end, line] = counts[2, row] + sign * i
+                ends[3, end, line] = counts[3, row] - sign * j
+
+
+@kernel
+def take_best(sizes, items, numbers, starts, values, sign, sloping, unit, factor, totals, slope):
+    """Find the best step of every line and the best of these, and add its flips to the gradient.
+
+    One more step gains the slope of the line and costs more than the step before: a binary search finds the last one
+    that is worth it. Of equally good outputs the cheapest is taken. A flipped positive adds ``-factor``, a negative
+    ``factor``, whatever the sign. ``sizes``, ``numbers`` and ``values`` are overwritten.
+
+    Shapes: sizes and items (r, 2, n), values (2, lines), unit and factor (b,), totals (2, n + 1), slope (b, n).
+    """
+    for row in range(len(numbers)):
+        problem, x, y = row % len(unit), numbers[row, POSITIVE], numbers[row, NEGATIVE]
+        a, b = sizes[row, POSITIVE], sizes[row, NEGATIVE]
+        zero = starts[row] + (x if sloping else 0)  # the line of the plain decisions, which is its first step
+        # No set of flips may cost more than all of them could gain.
+        limit = sign * (values[1, zero + y - (x if sloping else 0)] - values[0, zero])
+        for side in range(2):
+            totals[side, 0], able = 0.0, 0
+            for k in range(numbers[row, side]):
+                sizes[row, side, k] /= -unit[problem]
+                totals[side, k + 1] = totals[side, k] + sizes[row, side, k]
+                if totals[side, k + 1] < limit:
+                    able = k + 1
+            numbers[row, side] = able
+        most_a, most_b = numbers[row, POSITIVE], numbers[row, NEGATIVE]
+        begin, end, best = zero - (most_a if sloping else 0), zero + most_b + 1, -np.inf
+        for line in range(begin, end):
+            gap = line - zero
+            first = -gap if gap < 0 else 0
+            span = (x if not sloping or x < y - gap else y - gap) - first
+            base = sign * values[0, line]
+            rise = sign * values[1, line] - base
+            low, high = 0, (most_a if not sloping or most_a < most_b - gap else most_b - gap) - first
+            while low < high:
+                middle = (low + high + 1) // 2
+                price = a[first + middle - 1]
+                if sloping:
+                    price += b[first + gap + middle - 1]
+                if price * span < rise - ROUNDING:
+                    low = middle
+                else:
+                    high = middle - 1
+            i = first + low
+            value = base - (totals[POSITIVE, i] + totals[NEGATIVE, i + gap if sloping else gap])
+            if low > 0:
+                value += rise * low / span
+            if value > best:
+                best = value
+            values[0, line], values[1, line] = value, i
+        cheapest, flipped, other = np.inf, 0, 0
+        for line in range(begin, end):
+            if values[0, line] >= best - 4 * ROUNDING:
+                i = int(values[1, line])
+                j = line - zero + (i if sloping else 0)
+                cost = totals[POSITIVE, i] + totals[NEGATIVE, j]
+                if cost < cheapest:
+                    cheapest, flipped, other = cost, i, j
+        for k in range(flipped):
+            slope[problem, items[row, POSITIVE, k]] -= factor[problem]
+        for k in range(other):
+            slope[problem, items[row, NEGATIVE, k]] += factor[problem]
