@@ -173,6 +173,51 @@ def peers() -> Figure:
     return lead_over_cross_entropy(finals("peers"), "test_ap", panels)
 
 
+DECIDING = {
+    "direct": "direct-ap",
+    "SPO+": "hinge-ap",
+    "PFYL": "uniloss-ap",
+    "PG": "smooth-ap",
+    "DBB": "blackbox-ap",
+    "squared error": "x-ent",
+}
+"""Method of the study of decisions -> the method whose colour it has."""
+MOST = 3.0
+"""Times the best regret; what is beyond is drawn at the border, as a triangle."""
+
+
+def regrets() -> Figure:
+    """Regret over that of the best method, a dot for each problem; the bar is the median."""
+    found: dict[tuple[str, str, float], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for record in finals("decisions"):
+        name, size = record["class"].split(" / ")
+        found[size, name, record["noise"]][record["method"]].append(-record["metrics"]["test"])
+    figure = Figure((WIDTH, 2.3), layout="constrained")
+    for place, size in zip(figure.subplots(1, 2, sharex=True, sharey=True), ("100", "1000"), strict=True):
+        rows = [by_method for (of, *_), by_method in found.items() if of == size and len(by_method) == len(DECIDING)]
+        _ratios(place, rows)
+        place.set_title(f"{int(size):,} training points", fontweight="bold")
+    figure.supxlabel("normalised regret, times the best of the problem", fontsize=9.5)
+    return figure
+
+
+def _ratios(place: Axes, rows: list[dict[str, list[float]]]) -> None:
+    """One panel of `regrets`."""
+    for level, (method, like) in enumerate(DECIDING.items()):
+        ratios = np.array([mean(row[method]) / min(mean(numbers) for numbers in row.values()) for row in rows])
+        look = {"color": METHODS[like][0], "alpha": 0.65}
+        near = ratios <= MOST
+        place.scatter(ratios[near], np.full(near.sum(), level), s=34, linewidths=0, **look)
+        if not near.all():
+            place.plot(MOST, level, marker=">", markersize=6, **look)
+        place.plot([min(np.median(ratios), MOST)] * 2, [level - 0.3, level + 0.3], color=look["color"], linewidth=2.5)
+    place.grid(axis="x")
+    place.set_yticks(range(len(DECIDING)), list(DECIDING))
+    place.set(xlim=(0.95, MOST + 0.05), ylim=(len(DECIDING) - 0.5, -0.5))
+    place.tick_params("y", length=0)
+    place.spines["left"].set_visible(False)
+
+
 def robustness() -> Figure:
     """Test AP over the share of wrong training labels, with 95 % intervals over seeds."""
     figure = Figure((WIDTH, 3.4), layout="constrained")
@@ -304,6 +349,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "point": point,
     "robustness": robustness,
     "peers": peers,
+    "regrets": regrets,
     "speed": speed,
     "interpolation": interpolation,
     "noise": noise,

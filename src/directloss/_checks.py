@@ -65,7 +65,7 @@ def check_finite(scores: Tensor, argument: str = "scores") -> None:
             argument,
             "must be finite",
             f"{value} at index {first} ({int((~finite).sum())} of {scores.numel()} values are NaN or infinite)",
-            "Lower the learning rate, or look for a division by zero in the model.",
+            "Lower the learning rate, or look for a division by zero in the model." if argument == "scores" else "",
         )
 
 
