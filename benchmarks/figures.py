@@ -190,8 +190,8 @@ def regrets() -> Figure:
     """Regret over that of the best method, a dot for each problem; the bar is the median."""
     found: dict[tuple[str, str, float], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for record in finals("decisions"):
-        name, size = record["class"].split(" / ")
-        found[size, name, record["noise"]][record["method"]].append(-record["metrics"]["test"])
+        name, size = str(record.group).split(" / ")
+        found[size, name, record.noise][record.method].append(-record.metrics["test"])
     figure = Figure((WIDTH, 2.3), layout="constrained")
     for place, size in zip(figure.subplots(1, 2, sharex=True, sharey=True), ("100", "1000"), strict=True):
         rows = [by_method for (of, *_), by_method in found.items() if of == size and len(by_method) == len(DECIDING)]
