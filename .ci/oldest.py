@@ -10,12 +10,11 @@ import sys
 import tomllib
 from pathlib import Path
 
-TESTS = ("hypothesis", "pytest", "pytest-timeout", "scikit-learn", "torchmetrics", "setuptools<80")
-"""PyTorch before 2.5 takes setuptools for granted."""
+TESTS = ("hypothesis", "pytest", "pytest-timeout", "scikit-learn", "torchmetrics")
 
 
 def oldest(requirement: str) -> str:
-    """``torch>=2.4,<3`` as ``torch==2.4.*``."""
+    """``torch>=2.8,<3`` as ``torch==2.8.*``."""
     found = re.match(r"([\w-]+)>=([\d.]+)", requirement)
     if found is None:
         sys.exit(f"{requirement!r} has no oldest version: write it as name>=version")

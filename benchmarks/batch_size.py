@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -28,8 +29,9 @@ from torch import Tensor
 
 import directloss as dl
 from benchmarks import tables
-from benchmarks.peers_study import Loss, loss_of, network, skipping_batches_without_positives
-from benchmarks.study import from_command_line, mean_cell, table, values
+from benchmarks.peers import Loss, skipping_empty
+from benchmarks.peers_study import Looking, loss_of, network
+from benchmarks.study import from_command_line, mean_cell, rates, table, values
 
 SIZES = (64, 256, 1024, 4096)
 EPOCHS = 3
@@ -66,47 +68,26 @@ def make_loss(method: str, rows: int, seed: int) -> Loss:
     return lambda scores, told: loss_fn(*memory(scores, told[:, 0]))
 
 
-class Trainer:
+def train_cell(root: Path, cell: Cell, params: dict[str, Any], seed: int) -> Outcome:
     """One training."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-
-    def __call__(self, cell: Cell, params: dict[str, Any], seed: int) -> Outcome:
-        part, val, test = parts(self.root, seed)
-        size = int(cell.group)
-        seen = Seen(skipping_batches_without_positives(make_loss(cell.method, len(part), seed)))
-        told = torch.stack((part.y, torch.arange(len(part))), 1)
-        model = seeded(lambda: network(part.x.shape[1]), "batch size", seed)
-        steps = EPOCHS * steps_per_epoch(len(part), size)
-        schedule = Schedule(steps, params["learning_rate"], batch_size=size, seed=seed)
-        trained = train(
-            model,
-            seen,
-            Part(part.x, told),
-            schedule,
-            lambda network: {
-                f"{name}_ap": float(dl.metrics.average_precision(torch.nan_to_num(network(some.x)), some.y))
-                for name, some in {"train": part, "val": val, "test": test}.items()
-            },
-        )
-        last = seen.values[-max(1, steps // 10) :]
-        bias = {"bias": 1 - mean(last) - trained.last["train_ap"]} if cell.method.startswith("pos-ap") else {}
-        return Outcome({**trained.last, **bias}, trained.diverged_at)
-
-
-def settings(cell: Cell) -> list[dict[str, Any]]:
-    return [{"learning_rate": rate} for rate in RATES]
-
-
-def _by_validation(cell: Cell) -> str:
-    return "val_ap"
+    part, val, test = parts(root, seed)
+    size = int(cell.group)
+    seen = Seen(skipping_empty(make_loss(cell.method, len(part), seed)))
+    told = torch.stack((part.y, torch.arange(len(part))), 1)
+    model = seeded(lambda: network(part.x.shape[1]), "batch size", seed)
+    steps = EPOCHS * steps_per_epoch(len(part), size)
+    schedule = Schedule(steps, params["learning_rate"], batch_size=size, seed=seed)
+    looking = Looking({"train_ap": part, "val_ap": val, "test_ap": test})
+    trained = train(model, seen, Part(part.x, told), schedule, looking)
+    last = seen.values[-max(1, steps // 10) :]
+    bias = {"bias": 1 - mean(last) - trained.last["train_ap"]} if cell.method.startswith("pos-ap") else {}
+    return Outcome({**trained.last, **bias}, trained.diverged_at)
 
 
 def study(arguments: argparse.Namespace) -> Campaign:
     cells = tuple(Cell(str(size), method) for size in SIZES for method in METHODS)
-    trainer = Trainer(arguments.data_root)
-    return Campaign("batch-size", "1", cells, settings, trainer, _by_validation, arguments.seeds)
+    trainer = partial(train_cell, arguments.data_root)
+    return Campaign("batch-size", "1", cells, rates(*RATES), trainer, lambda cell: "val_ap", arguments.seeds)
 
 
 def show(records: list[Record]) -> str:

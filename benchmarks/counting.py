@@ -14,7 +14,8 @@ import torch
 
 import directloss as dl
 from benchmarks.accelerator import DEVICE, Accelerator, Record
-from benchmarks.peers import available
+from benchmarks.peers import available, cross_entropy
+from benchmarks.study import table
 from benchmarks.timing import Loss, imbalanced
 
 SHAPES = [(512,), (4096,), (256, 200)]
@@ -30,7 +31,7 @@ def direct(task: str, **options: object) -> Loss:
 def rows() -> dict[str, Loss]:
     """Row -> loss."""
     ours = {
-        "cross-entropy": lambda s, t: torch.nn.functional.binary_cross_entropy_with_logits(s, t.to(s.dtype)),
+        "cross-entropy": cross_entropy,
         "direct loss, AP": direct("ap"),
         "direct loss, NDCG": direct("ndcg"),
         "direct loss, AUC": direct("auc"),
@@ -68,14 +69,14 @@ def cell(make: Callable[[], Record]) -> str:
 def show(losses: dict[str, Loss]) -> str:
     """The table in Markdown."""
     titles = [f"n = {shape[0]:,}" if len(shape) == 1 else "{} lists of {}".format(*shape) for shape in SHAPES]
-    lines = ["| operations / synchronisations / bytes copied | " + " | ".join(titles) + " |", "|---" * 4 + "|"]
+    rows = []
     for name, loss in losses.items():
         cells = []
         for shape in SHAPES:
             one_list = len(shape) > 1 and name in PEERS
             cells.append("-" if one_list else cell(lambda loss=loss, shape=shape: count(loss, shape)))
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        rows.append([name, *cells])
+    return table(["operations / synchronisations / bytes copied", *titles], rows)
 
 
 def main() -> None:

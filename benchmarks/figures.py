@@ -8,7 +8,6 @@ Each figure is one SVG file that follows the reader's light or dark mode.
 from __future__ import annotations
 
 import argparse
-import gzip
 import io
 import json
 import re
@@ -16,15 +15,16 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 import torch
+from directloss_repro.records import Record, load_run
+from directloss_repro.reports.stats import percent
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from scipy.stats import t as student
 
 import directloss as dl
 from directloss import plot
@@ -87,21 +87,18 @@ TIMED = {
     "LibAUC APLoss (package)": "libauc-ap",
 }
 """Row of the performance page -> the method whose colour it has; the other rows are left out."""
-Record = dict[str, Any]
 
 
-def finals(name: str) -> list[Record]:
+def finals(name: str) -> tuple[Record, ...]:
     """The records of the final runs in ``results/NAME``."""
-    plain, packed = RESULTS / name / "records.jsonl", RESULTS / name / "records.jsonl.gz"
-    with gzip.open(packed, "rt") if packed.exists() else plain.open() as lines:
-        return [record for line in lines if (record := json.loads(line))["stage"] == "final"]
+    return load_run(RESULTS / name).final
 
 
 def lead_over_cross_entropy(
-    records: list[Record], metric: str, panels: dict[str, Callable[[Record], bool]], width: int = 2
+    records: Sequence[Record], metric: str, panels: dict[str, Callable[[Record], bool]], width: int = 2
 ) -> Figure:
     """One dot for each data set and method: test AP minus that of cross-entropy, in points; the bar is the median."""
-    methods = [name for name in dict.fromkeys(record["method"] for record in records) if name != BASE]
+    methods = [name for name in dict.fromkeys(record.method for record in records) if name != BASE]
     methods.sort(key=lambda name: list(METHODS).index(_family(name)))
     rows = -(-len(panels) // width)
     figure = Figure((WIDTH, rows * (0.24 * len(methods) + 0.5) + 0.3), layout="constrained")
@@ -116,7 +113,7 @@ def _leads(place: Axes, title: str, methods: Sequence[str], metric: str, records
     """One panel of `lead_over_cross_entropy`."""
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
     for record in records:
-        found[record["method"], record["class"]].append(100 * record["metrics"][metric])
+        found[record.method, str(record.group)].append(100 * record.metrics[metric])
     for row, method in enumerate(methods):
         leads = np.array([mean(found[method, n]) - mean(found[BASE, n]) for (of, n) in list(found) if of == method])
         beyond = np.abs(leads) > FARTHEST
@@ -158,22 +155,67 @@ def point() -> Figure:
         for noise, labels in ((0.0, "clean labels"), (0.2, "20 % wrong labels"))
     }
     records = [
-        {**record, "method": SHORT[record["method"]]}
+        record.model_copy(update={"method": SHORT[record.method]})
         for record in finals("defaults")
-        if record["class"].endswith(" / ap") and record["method"] in SHORT
+        if str(record.group).endswith(" / ap") and record.method in SHORT
     ]
     return lead_over_cross_entropy(records, "test", panels)
 
 
 def _belongs(record: Record, model: str, noise: float) -> bool:
-    return f" / {model} / " in record["class"] and record["noise"] == noise
+    return f" / {model} / " in str(record.group) and record.noise == noise
 
 
 def peers() -> Figure:
     """The study of the losses for AP, one hidden layer."""
     noises = {"clean labels": 0.0, "20 % wrong labels": 0.2}
-    panels = {title: lambda record, noise=noise: record["noise"] == noise for title, noise in noises.items()}
+    panels = {title: lambda record, noise=noise: record.noise == noise for title, noise in noises.items()}
     return lead_over_cross_entropy(finals("peers"), "test_ap", panels)
+
+
+DECIDING = {
+    "direct": "direct-ap",
+    "SPO+": "hinge-ap",
+    "PFYL": "uniloss-ap",
+    "PG": "smooth-ap",
+    "DBB": "blackbox-ap",
+    "squared error": "x-ent",
+}
+"""Method of the study of decisions -> the method whose colour it has."""
+MOST = 3.0
+"""Times the best regret; what is beyond is drawn at the border, as a triangle."""
+
+
+def regrets() -> Figure:
+    """Regret over that of the best method, a dot for each problem; the bar is the median."""
+    found: dict[tuple[str, str, float], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for record in finals("decisions"):
+        name, size = str(record.group).split(" / ")
+        found[size, name, record.noise][record.method].append(-record.metrics["test"])
+    figure = Figure((WIDTH, 2.3), layout="constrained")
+    for place, size in zip(figure.subplots(1, 2, sharex=True, sharey=True), ("100", "1000"), strict=True):
+        rows = [by_method for (of, *_), by_method in found.items() if of == size and len(by_method) == len(DECIDING)]
+        _ratios(place, rows)
+        place.set_title(f"{int(size):,} training points", fontweight="bold")
+    figure.supxlabel("normalised regret, times the best of the problem", fontsize=9.5)
+    return figure
+
+
+def _ratios(place: Axes, rows: list[dict[str, list[float]]]) -> None:
+    """One panel of `regrets`."""
+    for level, (method, like) in enumerate(DECIDING.items()):
+        ratios = np.array([mean(row[method]) / min(mean(numbers) for numbers in row.values()) for row in rows])
+        look = {"color": METHODS[like][0], "alpha": 0.65}
+        near = ratios <= MOST
+        place.scatter(ratios[near], np.full(near.sum(), level), s=34, linewidths=0, **look)
+        if not near.all():
+            place.plot(MOST, level, marker=">", markersize=6, **look)
+        place.plot([min(np.median(ratios), MOST)] * 2, [level - 0.3, level + 0.3], color=look["color"], linewidth=2.5)
+    place.grid(axis="x")
+    place.set_yticks(range(len(DECIDING)), list(DECIDING))
+    place.set(xlim=(0.95, MOST + 0.05), ylim=(len(DECIDING) - 0.5, -0.5))
+    place.tick_params("y", length=0)
+    place.spines["left"].set_visible(False)
 
 
 def robustness() -> Figure:
@@ -182,23 +224,18 @@ def robustness() -> Figure:
     place = figure.subplots()
     found: dict[tuple[str, float], list[float]] = defaultdict(list)
     for record in finals("robustness"):
-        found[record["method"], record["noise"]].append(100 * record["metrics"]["test_ap"])
+        found[record.method, record.noise or 0.0].append(record.metrics["test_ap"])
     for shift, method in zip((-0.4, 0, 0.4), ("pos-ap", "hinge-ap", BASE), strict=True):
         levels = sorted(noise for (of, noise) in found if of == method)
-        middle = [mean(found[method, noise]) for noise in levels]
-        half = [_half_interval(found[method, noise]) for noise in levels]
+        means = [percent(found[method, noise]) for noise in levels]
         x = [100 * noise + shift for noise in levels]
+        middle, half = [e.mean for e in means], [e.half for e in means]
         place.errorbar(x, middle, half, color=METHODS[method][0], marker="o", capsize=3, linewidth=2, label=method)
     place.set(xlabel="wrong training labels, %", ylabel="test AP, %")
     place.set_xticks([0, 10, 20, 30, 40])
     place.grid(axis="y")
     place.legend(loc="lower left")
     return figure
-
-
-def _half_interval(values: list[float]) -> float:
-    """Half of the two-sided 95 % Student t interval of the mean."""
-    return float(student.ppf(0.975, len(values) - 1)) * stdev(values) / len(values) ** 0.5
 
 
 def speed() -> Figure:
@@ -312,6 +349,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "point": point,
     "robustness": robustness,
     "peers": peers,
+    "regrets": regrets,
     "speed": speed,
     "interpolation": interpolation,
     "noise": noise,

@@ -1,10 +1,10 @@
-"""How well does each interpolation know the metric? The analysis of UniLoss's Table 5, with a figure.
+"""How well does each interpolation know the metric? The analysis of UniLoss's Table 5.
 
     python -m benchmarks.interpolation [--seeds 5] [--out results/interpolation]
 
 A network is trained on scikit-learn's digits with UniLoss; every tenth batch's scores are kept. From the configuration
 of each, binaries are flipped at random, up to half of them, and the interpolated metric is compared with the true one:
-root mean square error, and Spearman's rank correlation. Writes ``quality.json`` and ``quality.png`` and ``.svg``.
+root mean square error, and Spearman's rank correlation. Writes ``quality.json``; `benchmarks.figures` draws it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ import argparse
 import json
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import torch
+from directloss_repro.files import write_all
 from directloss_repro.reports.stats import estimate
 from directloss_repro.seeding import generator, seeded
 from torch import Tensor, nn
 
 import directloss as dl
-from benchmarks.uniloss_study import BATCH, digits
+from benchmarks.study import table
+from benchmarks.tables import digits
+from benchmarks.uniloss_study import BATCH
 from directloss._uniloss.analysis import DISTANCES
 from directloss.relaxation import DistanceSpline, Interpolation, InverseDistance, interpolation_quality
 
@@ -29,7 +31,6 @@ SURFACES: dict[str, Interpolation] = {
     "inverse distance, power 4": InverseDistance(4.0),
     "distance spline": DistanceSpline(),
 }
-COLOURS = ("#3d444d", "#d55e00", "#0072b2")
 METRICS = {"accuracy": 10, "ap": 1}
 NAMES = {0.0: "0", 1 / 512: "1/512", 1 / 128: "1/128", 1 / 32: "1/32", 1 / 8: "1/8", 1 / 2: "1/2"}
 
@@ -79,33 +80,13 @@ def means(table: list[list[float]]) -> list[str]:
 
 
 def show(found: dict[str, dict[str, dict[str, list[list[float]]]]]) -> str:
-    lines = ["| metric | interpolation | | " + " | ".join(NAMES[d] for d in DISTANCES) + " |", "|---" * 9 + "|"]
-    for metric, surfaces in found.items():
-        for name, kinds in surfaces.items():
-            for kind, table in kinds.items():
-                lines.append(f"| {metric} | {name} | {kind} | " + " | ".join(means(table)) + " |")
-    return "\n".join(lines)
-
-
-def draw(found: dict[str, dict[str, dict[str, list[list[float]]]]], out: Path) -> None:
-    figure, axes = plt.subplots(2, 2, figsize=(9, 6), sharex=True, layout="constrained")
-    for column, (metric, surfaces) in enumerate(found.items()):
-        for row, kind in enumerate(("error", "correlation")):
-            place = axes[row, column]
-            for colour, (name, kinds) in zip(COLOURS, surfaces.items(), strict=True):
-                columns = [estimate(list(values)) for values in zip(*kinds[kind], strict=True)]
-                middle = torch.tensor([value.mean for value in columns])
-                half = torch.tensor([value.half for value in columns])
-                place.plot(range(len(DISTANCES)), middle, color=colour, marker="o", markersize=4, label=name)
-                place.fill_between(range(len(DISTANCES)), middle - half, middle + half, color=colour, alpha=0.2)
-            place.set_xticks(range(len(DISTANCES)), [NAMES[d] for d in DISTANCES])
-            place.spines[["top", "right"]].set_visible(False)
-            place.set_ylabel("error of the metric" if kind == "error" else "rank correlation")
-        axes[0, column].set_title(metric)
-        axes[1, column].set_xlabel("share of binaries that differ from the present ones")
-    axes[0, 0].legend(frameon=False)
-    for kind in ("png", "svg"):
-        figure.savefig(out / f"quality.{kind}", dpi=150)
+    rows = [
+        [metric, name, kind, *means(numbers)]
+        for metric, surfaces in found.items()
+        for name, kinds in surfaces.items()
+        for kind, numbers in kinds.items()
+    ]
+    return table(["metric", "interpolation", "", *(NAMES[d] for d in DISTANCES)], rows)
 
 
 def main() -> None:
@@ -114,13 +95,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/interpolation"))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    arguments.out.mkdir(parents=True, exist_ok=True)
     stored = arguments.out / "quality.json"
     found = json.loads(stored.read_text()) if stored.exists() else study(arguments.seeds)
-    temporary = stored.with_suffix(".tmp")
-    temporary.write_text(json.dumps(found))
-    temporary.replace(stored)
-    draw(found, arguments.out)
+    write_all({stored: json.dumps(found).encode()})
     print(show(found))
 
 

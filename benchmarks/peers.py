@@ -1,7 +1,7 @@
-"""Average precision as a loss, as others do it: from their packages where installed, else from the published formula.
+"""The losses we compare with: cross-entropy, focal loss, and AP as others do it.
 
-Each entry takes scores and labels of one list and returns a loss to differentiate. Formulas are written afresh here
-from the papers, in the form that their authors' code computes them.
+Each takes scores and labels of one list. Peers come from their packages where installed, else from the published
+formula, written afresh here in the form that their authors' code computes it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,34 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numba import njit
 from torch import Tensor
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def cross_entropy(scores: Tensor, target: Tensor) -> Tensor:
+    """Of classes, or of labels 0 or 1."""
+    if scores.dim() > target.dim():
+        return F.cross_entropy(scores, target)
+    return F.binary_cross_entropy_with_logits(scores, target.to(scores.dtype))
+
+
+def focal(scores: Tensor, target: Tensor, gamma: float) -> Tensor:
+    """Lin et al. 2017: cross-entropy, with less weight on what is right already."""
+    plain = F.binary_cross_entropy_with_logits(scores, target.to(scores.dtype), reduction="none")
+    return ((1 - torch.exp(-plain)) ** gamma * plain).mean()
+
+
+def skipping_empty(loss: Loss) -> Loss:
+    """Zero for a batch without a positive, by whose number several peers divide. The first column has the labels."""
+
+    def skipping(scores: Tensor, told: Tensor) -> Tensor:
+        labels = told if told.dim() == 1 else told[:, 0]
+        return loss(scores, told) if bool(labels.any()) else 0 * scores.sum()
+
+    return skipping
 
 
 def smooth_ap(scores: Tensor, target: Tensor, temperature: float = 0.01) -> Tensor:

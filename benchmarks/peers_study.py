@@ -25,35 +25,22 @@ from statistics import mean, median
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from directloss_repro.campaign import Campaign, Cell, Outcome
 from directloss_repro.data import Part
 from directloss_repro.records import Record
 from directloss_repro.seeding import generator, seeded
 from directloss_repro.training import Schedule, train
-from torch import Tensor, nn
+from torch import nn
 
 import directloss as dl
 from benchmarks import tables
-from benchmarks.peers import blackbox_ap, smooth_ap, torchsort_ap
+from benchmarks.peers import Loss, blackbox_ap, cross_entropy, focal, skipping_empty, smooth_ap, torchsort_ap
 from benchmarks.study import from_command_line, mean_cell, table, values
 
 STEPS, BATCH, HIDDEN, LOOKS = 600, 256, 64, 10
 RATES = (0.001, 0.003, 0.01, 0.03)
 NOISES = (0.0, 0.2)
 DECAY = ("weight_decay", (0.0, 0.001))
-Loss = Callable[[Tensor, Tensor], Tensor]
-"""Scores and, in two columns, labels and the numbers of the rows."""
-
-
-def focal(scores: Tensor, target: Tensor, gamma: float) -> Tensor:
-    """Lin et al. 2017: cross-entropy, with less weight on what is right already."""
-    plain = F.binary_cross_entropy_with_logits(scores, target.to(scores.dtype), reduction="none")
-    return ((1 - torch.exp(-plain)) ** gamma * plain).mean()
-
-
-def cross_entropy(scores: Tensor, target: Tensor) -> Tensor:
-    return F.binary_cross_entropy_with_logits(scores, target.to(scores.dtype))
 
 
 OWN: dict[str, tuple[str, tuple[float, float]]] = {
@@ -97,11 +84,6 @@ def _libauc(gamma: float, rows: int) -> Loss:
     return lambda scores, told: inner(torch.sigmoid(scores), told[:, 0], told[:, 1])
 
 
-def skipping_batches_without_positives(loss: Loss) -> Loss:
-    """Several peers divide by the number of positives."""
-    return lambda scores, told: loss(scores, told) if bool(told[:, 0].any()) else 0 * scores.sum()
-
-
 def columns(root: Path) -> dict[str, Callable[[], tables.Table]]:
     return {
         **{name: partial(tables.keel, name) for name in tables.KEEL},
@@ -111,32 +93,27 @@ def columns(root: Path) -> dict[str, Callable[[], tables.Table]]:
     }
 
 
-class Trainer:
-    """One training; it knows where the files are, and can be sent to another process."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-
-    def __call__(self, cell: Cell, params: dict[str, Any], seed: int) -> Outcome:
-        part, val, test = tables.split(columns(self.root)[cell.group](), seed, cell.noise)
-        told = torch.stack((part.y, torch.arange(len(part))), 1)
-        name, _ = OWN[cell.method]
-        loss = skipping_batches_without_positives(loss_of(cell.method, params[name], len(part), seed))
-        model = seeded(lambda: network(part.x.shape[1]), "peers", seed)
-        schedule = Schedule(
-            STEPS,
-            params["learning_rate"],
-            weight_decay=params["weight_decay"] if name == "weight_decay" else 0.0,
-            evaluate_every=STEPS // LOOKS,
-            batch_size=BATCH,
-            seed=seed,
-        )
-        looking = Looking({"val_ap": val, "test_ap": test})
-        began = time.perf_counter()
-        trained = train(model, loss, Part(part.x, told), schedule, looking)
-        step = (time.perf_counter() - began - looking.seconds) / STEPS
-        best = {name: value for name, value in trained.best("val_ap").items() if name != "iteration"}
-        return Outcome({**best, "milliseconds": 1000 * step}, trained.diverged_at)
+def train_cell(root: Path, cell: Cell, params: dict[str, Any], seed: int) -> Outcome:
+    """One training."""
+    part, val, test = tables.split(columns(root)[cell.group](), seed, cell.noise)
+    told = torch.stack((part.y, torch.arange(len(part))), 1)
+    name, _ = OWN[cell.method]
+    loss = skipping_empty(loss_of(cell.method, params[name], len(part), seed))
+    model = seeded(lambda: network(part.x.shape[1]), "peers", seed)
+    schedule = Schedule(
+        STEPS,
+        params["learning_rate"],
+        weight_decay=params["weight_decay"] if name == "weight_decay" else 0.0,
+        evaluate_every=STEPS // LOOKS,
+        batch_size=BATCH,
+        seed=seed,
+    )
+    looking = Looking({"val_ap": val, "test_ap": test})
+    began = time.perf_counter()
+    trained = train(model, loss, Part(part.x, told), schedule, looking)
+    step = (time.perf_counter() - began - looking.seconds) / STEPS
+    best = {name: value for name, value in trained.best("val_ap").items() if name != "iteration"}
+    return Outcome({**best, "milliseconds": 1000 * step}, trained.diverged_at)
 
 
 class Looking:
@@ -147,14 +124,11 @@ class Looking:
 
     def __call__(self, model: nn.Module) -> dict[str, float]:
         began = time.perf_counter()
-        found = {n: float(dl.metrics.average_precision(_finite(model(p.x)), p.y)) for n, p in self.parts.items()}
+        found = {
+            n: float(dl.metrics.average_precision(torch.nan_to_num(model(p.x)), p.y)) for n, p in self.parts.items()
+        }
         self.seconds += time.perf_counter() - began
         return found
-
-
-def _finite(scores: Tensor) -> Tensor:
-    """Scores of a network that has diverged rank as they may."""
-    return torch.nan_to_num(scores)
 
 
 def network(inputs: int) -> nn.Module:
@@ -166,14 +140,10 @@ def settings(cell: Cell) -> list[dict[str, Any]]:
     return [{"learning_rate": rate, name: own} for rate in RATES for own in choices]
 
 
-def _by_validation(cell: Cell) -> str:
-    return "val_ap"
-
-
 def study(arguments: argparse.Namespace) -> Campaign:
     cells = tuple(Cell(c, m, noise) for noise in NOISES for c in columns(arguments.data_root) for m in METHODS)
-    trainer = Trainer(arguments.data_root)
-    return Campaign("peers", "1", cells, settings, trainer, _by_validation, arguments.seeds, search_seeds=2)
+    trainer = partial(train_cell, arguments.data_root)
+    return Campaign("peers", "1", cells, settings, trainer, lambda cell: "val_ap", arguments.seeds, search_seeds=2)
 
 
 def show(records: list[Record]) -> str:

@@ -15,10 +15,10 @@ import sys
 from functools import partial
 
 import torch
-from torch import Tensor
 
 import directloss as dl
-from benchmarks.peers import available
+from benchmarks.peers import available, cross_entropy
+from benchmarks.study import table as markdown
 from benchmarks.timing import Loss, imbalanced, seconds, step
 
 NEGATIVE_LONGEST = 100_000
@@ -42,10 +42,6 @@ def ours() -> dict[str, tuple[Loss, int]]:
         "direct loss, +1": (lambda s, t: paper(s, t, sign=+1), 10**9),
         "direct loss, -1": (lambda s, t: paper(s, t, sign=-1), NEGATIVE_LONGEST),
     }
-
-
-def cross_entropy(scores: Tensor, target: Tensor) -> Tensor:
-    return torch.nn.functional.binary_cross_entropy_with_logits(scores, target.to(scores.dtype))
 
 
 def measure(sizes: list[int], peers: bool) -> dict[str, dict[int, tuple[float, float, float]]]:
@@ -75,12 +71,12 @@ def short(number: float) -> str:
 
 def show(table: dict[str, dict[int, tuple[float, float, float]]], sizes: list[int]) -> str:
     """The table in Markdown."""
-    lines = ["| forward + backward, ms (x sort / x BCE) | " + " | ".join(f"n = {n:,}" for n in sizes) + " |"]
-    lines.append("|---" * (len(sizes) + 1) + "|")
-    for name, row in table.items():
-        cells = ["{} ({} / {})".format(*map(short, (1e3 * row[n][0], *row[n][1:]))) if n in row else "-" for n in sizes]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    rows = [[name, *(_cell(row[n]) if n in row else "-" for n in sizes)] for name, row in table.items()]
+    return markdown(["forward + backward, ms (x sort / x BCE)", *(f"n = {n:,}" for n in sizes)], rows)
+
+
+def _cell(times: tuple[float, float, float]) -> str:
+    return "{} ({} / {})".format(*map(short, (1e3 * times[0], *times[1:])))
 
 
 def verdicts(table: dict[str, dict[int, tuple[float, float, float]]]) -> list[str]:

@@ -14,7 +14,7 @@ from directloss_repro.campaign import Campaign, Cell, Listener
 from directloss_repro.executors import cluster_workers, local_workers
 from directloss_repro.folder import Folder
 from directloss_repro.progress import Display
-from directloss_repro.records import Record, RecordFile
+from directloss_repro.records import Params, Record, RecordFile
 from directloss_repro.reports.stats import estimate
 from rich.console import Console
 
@@ -39,6 +39,11 @@ def from_command_line(doc: str | None, make: Make, show: Show, *, seeds: int, ou
         with Display(Console(), campaign.name, campaign, campaign.found(records)) as display:
             campaign.run(workers, records, Listener(display.began, display.finished, display.note))
     print(show(list(records.by_key.values())))
+
+
+def rates(*values: float) -> Callable[[Cell], list[Params]]:
+    """The same learning rates for every cell."""
+    return lambda cell: [{"learning_rate": value} for value in values]
 
 
 def values(records: Iterable[Record], cell: Cell, name: str) -> list[float]:

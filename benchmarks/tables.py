@@ -51,16 +51,16 @@ def keel(name: str) -> Table:
 
 
 @lru_cache
-def digit(which: int) -> Table:
-    data = load_digits()
-    return torch.from_numpy(data.data).float() / 16, torch.from_numpy(data.target == which).long()
-
-
-@lru_cache
 def digits() -> Table:
-    """All ten classes."""
+    """The digits of scikit-learn, all ten classes."""
     data = load_digits()
     return torch.from_numpy(data.data).float() / 16, torch.from_numpy(data.target).long()
+
+
+def digit(which: int) -> Table:
+    """One digit against the rest."""
+    x, y = digits()
+    return x, (y == which).long()
 
 
 @lru_cache
@@ -104,10 +104,10 @@ def _encoded(rows: pd.DataFrame) -> Tensor:
     return torch.from_numpy((wide[:, spread > 0] - wide.mean(0)[spread > 0]) / spread[spread > 0])
 
 
-def split(table: Table, seed: int, noise: float = 0.0) -> tuple[Part, Part, Part]:
+def split(table: Table, seed: int, noise: float = 0.0, name: str = "table") -> tuple[Part, Part, Part]:
     """Half for training, a quarter each for validation and test, each class divided alike; test labels stay clean."""
     x, y = table
-    order = torch.randperm(len(y), generator=generator("table", seed))
+    order = torch.randperm(len(y), generator=generator(name, seed))
     order = order[torch.argsort(y[order], stable=True)]
     place = torch.arange(len(y)) % 4
     train, val, test = (order[chosen] for chosen in (place < 2, place == 2, place == 3))

@@ -13,10 +13,11 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 from torchmetrics.functional import classification, retrieval
 
 import directloss as dl
+from benchmarks.peers import cross_entropy
+from benchmarks.study import table
 from benchmarks.timing import imbalanced, seconds, step
 
 Metric = Callable[[Tensor, Tensor], Tensor]
@@ -55,23 +56,17 @@ ROWS: list[tuple[str, str | Metric, tuple[Tensor, Tensor], float | None]] = [
 ]
 
 
-def cross_entropy(scores: Tensor, target: Tensor) -> Tensor:
-    if scores.dim() > 1:
-        return F.cross_entropy(scores, target)
-    return F.binary_cross_entropy_with_logits(scores, target.to(scores.dtype))
-
-
 def measure() -> str:
     """The table in Markdown."""
-    lines = ["| UniLoss of | ms | x cross-entropy | 48 plain calls, ms | goal |", "|---|---|---|---|---|"]
+    rows = []
     for name, metric, (scores, target), most in ROWS:
         entropy = seconds(step(cross_entropy, scores, target))
         took = seconds(step(dl.UniLoss(metric), scores, target))
         plain = "" if isinstance(metric, str) else f"{48e3 * seconds(lambda m=metric, s=scores, t=target: m(s, t)):.1f}"
         ratio = took / entropy
         goal = "" if most is None else f"{most:.0f}x: {'met' if ratio <= most else 'NOT MET'}"
-        lines.append(f"| {name} | {1e3 * took:.2f} | {ratio:.0f} | {plain} | {goal} |")
-    return "\n".join(lines)
+        rows.append([name, f"{1e3 * took:.2f}", f"{ratio:.0f}", plain, goal])
+    return table(["UniLoss of", "ms", "x cross-entropy", "48 plain calls, ms", "goal"], rows)
 
 
 def memory(n: int = 10_000) -> str:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,13 +31,14 @@ from directloss_repro.data import Part
 from directloss_repro.records import Record
 from directloss_repro.seeding import generator, seeded
 from directloss_repro.training import Schedule, train
-from sklearn.datasets import load_breast_cancer, load_digits
+from sklearn.datasets import load_breast_cancer
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torchmetrics.functional import classification, retrieval
 
 import directloss as dl
-from benchmarks.study import from_command_line, gap_cell, mean_cell, table, values
+from benchmarks import tables
+from benchmarks.peers import cross_entropy
+from benchmarks.study import from_command_line, gap_cell, mean_cell, rates, table, values
 
 Metric = Callable[[Tensor, Tensor], Tensor]
 LEARNING_RATES = (0.001, 0.003, 0.01, 0.03)
@@ -60,22 +61,16 @@ class Column:
     thresholded: bool = False
 
 
-@lru_cache
-def digits() -> tuple[Tensor, Tensor]:
-    data = load_digits()
-    return torch.from_numpy(data.data).float() / 16, torch.from_numpy(data.target).long()
-
-
 def digits_with_rare_classes() -> tuple[Tensor, Tensor]:
     """Classes 5 to 9 keep one image in eight."""
-    x, y = digits()
+    x, y = tables.digits()
     kept = (y < 5) | (torch.rand(len(y), generator=generator("rare classes")) < 1 / 8)
     return x[kept], y[kept]
 
 
 def one_digit(digit: int, share: float = 1.0) -> tuple[Tensor, Tensor]:
     """One digit against the rest, perhaps with only a share of its images."""
-    x, y = digits()
+    x, y = tables.digits()
     kept = (y != digit) | (torch.rand(len(y), generator=generator("rare digit")) < share)
     return x[kept], (y[kept] == digit).long()
 
@@ -102,7 +97,7 @@ F4 = _binary(classification.binary_fbeta_score, beta=4.0)
 NDCG = _binary(retrieval.retrieval_normalized_dcg, top_k=10)
 
 COLUMNS: dict[str, Column] = {
-    "accuracy, digits": Column(digits, dl.metrics.accuracy, "accuracy", "accuracy", sign=-1, classes=10),
+    "accuracy, digits": Column(tables.digits, dl.metrics.accuracy, "accuracy", "accuracy", sign=-1, classes=10),
     "macro-F1, digits, 5-9 rare": Column(digits_with_rare_classes, MACRO_F1, MACRO_F1, classes=10),
     "AP, digit 0": Column(partial(one_digit, 0), dl.metrics.average_precision, "ap", "ap"),
     "AP, digit 8, rare": Column(partial(one_digit, 8, 0.25), dl.metrics.average_precision, "ap", "ap"),
@@ -123,22 +118,11 @@ RIVALS = ("x-ent", "control")
 
 def loss_of(column: Column, method: str, seed: int) -> Callable[[Tensor, Tensor], Tensor]:
     if method == "x-ent":
-        if column.classes > 1:
-            return F.cross_entropy
-        return lambda scores, target: F.binary_cross_entropy_with_logits(scores, target.to(scores.dtype))
+        return cross_entropy
     if method in ("direct", "both"):
         return dl.DirectLoss(column.task, sign="both" if method == "both" else column.sign, noise=0, warm_up=0)
     anchors = dl.Anchoring(control=method == "control")
     return dl.UniLoss(column.uniloss, anchors=anchors, generator=generator("anchors", seed))
-
-
-def split(column: Column, seed: int) -> tuple[Part, Part, Part]:
-    """Half for training, a quarter each for validation and test; each class is divided alike."""
-    x, y = column.data()
-    order = torch.randperm(len(y), generator=generator("study", seed))
-    order = order[torch.argsort(y[order], stable=True)]
-    place = torch.arange(len(y)) % 4
-    return tuple(Part(x[chosen], y[chosen]) for chosen in (order[place < 2], order[place == 2], order[place == 3]))
 
 
 def measured(model: nn.Module, column: Column, val: Part, test: Part) -> dict[str, float]:
@@ -156,7 +140,7 @@ def measured(model: nn.Module, column: Column, val: Part, test: Part) -> dict[st
 def train_cell(cell: Cell, params: dict[str, Any], seed: int) -> Outcome:
     """One training."""
     column = COLUMNS[cell.group]
-    part, val, test = split(column, seed)
+    part, val, test = tables.split(column.data(), seed, name="study")
     outputs = column.classes
 
     def build() -> nn.Module:
@@ -178,18 +162,14 @@ def cells() -> Iterator[Cell]:
                 yield Cell(name, method)
 
 
-def rates(cell: Cell) -> list[dict[str, Any]]:
-    return [{"learning_rate": rate} for rate in LEARNING_RATES]
-
-
 def judged_by(cell: Cell) -> str:
     """Settings are chosen at the tuned threshold, where there is one."""
     return "val_tuned" if COLUMNS[cell.group].thresholded else "val_metric"
 
 
 def study(arguments: argparse.Namespace) -> Campaign:
-    seeds = arguments.seeds
-    return Campaign("uniloss-study", VERSION, tuple(cells()), rates, train_cell, judged_by, seeds, SEARCH_SEEDS)
+    seeds, settings = arguments.seeds, rates(*LEARNING_RATES)
+    return Campaign("uniloss-study", VERSION, tuple(cells()), settings, train_cell, judged_by, seeds, SEARCH_SEEDS)
 
 
 def show(records: list[Record]) -> str:

@@ -37,7 +37,7 @@ def main() -> None:
     (x, costs), (new_x, new_costs) = draw(500, mix, generator), draw(500, mix, generator)
     methods = {
         "squared error": lambda scores, target: nn.functional.mse_loss(-scores, target),
-        "direct loss": dl.DirectLoss(task, generator=generator),  # its first 300 steps are squared error
+        "direct loss": dl.DirectLoss(task, generator=generator),  # nothing to set
     }
     curves: dict[str, list[float]] = {}
     models: dict[str, nn.Module] = {}

@@ -16,7 +16,7 @@ import torch
 
 import directloss as dl
 
-torch.manual_seed(0)
+_ = torch.manual_seed(0)
 
 # %% [markdown]
 # Eight items, three of them relevant. Average precision (AP) asks for the relevant ones at the top.

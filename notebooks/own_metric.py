@@ -17,7 +17,7 @@ import torch
 
 import directloss as dl
 
-torch.manual_seed(0)
+_ = torch.manual_seed(0)
 
 # %% [markdown]
 # ## The metric

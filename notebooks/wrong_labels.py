@@ -89,7 +89,8 @@ scores = found["wrong"]["direct loss"]
 half = len(scores) // 2
 platt = LogisticRegression().fit(scores[:half, None].numpy(), y_test[:half].numpy())
 calibrated = torch.as_tensor(platt.predict_proba(scores[half:, None].numpy())[:, 1])
-ax = dl.plot.reliability({"raw": torch.sigmoid(scores[half:]), "calibrated": calibrated}, y_test[half:], bins=5)
+shares = {"raw": torch.sigmoid(scores[half:]), "calibrated": calibrated}
+ax = dl.plot.reliability(shares, y_test[half:], bins=5)
 
 # %% [markdown]
 # One digit and one draw of wrong labels are an illustration. The [results](../results.md) compare losses on many data

@@ -116,6 +116,7 @@ def drawn(kind: Callable[..., nn.Module], *args: Any, **kwargs: Any) -> Callable
 
 uniloss = functools.partial(drawn, dl.UniLoss)
 direct = functools.partial(drawn, dl.DirectLoss, warm_up=0)
+retrieval = functools.partial(drawn, dl.RetrievalLoss, warm_up=0, scale=2.0)
 
 
 def loss(kind: type[nn.Module], *args: Any, **kwargs: Any) -> Callable[..., nn.Module]:
@@ -137,9 +138,13 @@ def loss(kind: type[nn.Module], *args: Any, **kwargs: Any) -> Callable[..., nn.M
     ("f1", direct("f1"), LABELS),
     ("error", direct("error"), LABELS, draw(11) > 0.3, draw(11)),
     ("accuracy", direct("accuracy"), OF_CLASSES, draw(11) > 0.3, draw(11)),
+    ("classes by the mean F1", drawn(dl.AveragedLoss, "f1", warm_up=0), OF_CLASSES),
+    ("classes by weight", drawn(dl.AveragedLoss, "f1", average="weighted", warm_up=0), OF_CLASSES),
     ("hinge", loss(dl.HingeLoss, "ap"), LABELS),
     ("hinge of lists", loss(dl.HingeLoss, "ndcg@3", epsilon="auto"), LISTS),
     ("perceptron", loss(dl.PerceptronLoss, "ap"), LABELS),
+    ("retrieval", retrieval("ap"), OF_CLASSES),
+    ("retrieval in its warm-up", retrieval("recall@2", warm_up=1), OF_CLASSES),
     ("uniloss ap", uniloss("ap"), LABELS),
     ("uniloss ap, interpolated", uniloss("ap", value="interpolated"), LABELS),
     ("uniloss ap with a mask", uniloss("ap"), LABELS, draw(11) > 0.3),
@@ -186,15 +191,18 @@ def equals_one_process_under_fsdp() -> None:
     assert_same(whole, gradients(alone))
 
 
-@check()
-def equals_one_process_over_some_steps() -> None:
-    """Weights stay together, step after step, with batches of other sizes and new noise."""
-    x, alone, model = inputs(11), network(1), DistributedDataParallel(network(1))
-    make = direct("ap", warm_up=1)
+@check(
+    ("ap", direct("ap", warm_up=1), LABELS),
+    ("retrieval with memory", retrieval("ap", warm_up=1, memory=13), OF_CLASSES),
+)
+def equals_one_process_over_some_steps(make: Callable[..., nn.Module], y: Tensor) -> None:
+    """Weights stay together, step after step, with batches of other sizes, new noise and the same memory."""
+    outputs = 3 if y is OF_CLASSES else 1
+    x, alone, model = inputs(11), network(outputs), DistributedDataParallel(network(outputs))
     for train, loss_fn in ((alone, make()), (model, make(gather=True))):
         optimizer = torch.optim.SGD(train.parameters(), 0.1)
         for kept in (11, 9, 7):
-            mine = (x[:kept], LABELS[:kept]) if train is alone else (my_part(x[:kept]), my_part(LABELS[:kept]))
+            mine = (x[:kept], y[:kept]) if train is alone else (my_part(x[:kept]), my_part(y[:kept]))
             optimizer.zero_grad()
             loss_fn(scores_of(train, mine[0]), mine[1]).backward()
             optimizer.step()

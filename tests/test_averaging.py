@@ -90,6 +90,21 @@ def test_the_mean_iou_of_images() -> None:
             assert float(found[image, one]) == pytest.approx(1 - int((a & b).sum()) / int((a | b).sum()))
 
 
+def test_classes_that_are_not_there_do_not_count() -> None:
+    """Of three classes the first image shows two, and a pixel of the third is predicted; the second shows all."""
+    scores, classes = drawn(2, 3, 2, 5)
+    classes[0] = torch.tensor([[0, 1, 1, 0, 1], [0, 0, 1, 1, 0]])
+    scores[0, 2, 0, 0] = 9
+    chosen = scores.argmax(1)
+    iou = [[jaccard_score(classes[i].flatten() == c, chosen[i].flatten() == c) for c in range(3)] for i in range(2)]
+    each = dl.AveragedLoss("iou", average="samples_macro")(scores, classes)
+    assert float(each) == pytest.approx(1 - sum(iou[0][:2] + iou[1]) / 5, abs=1e-6)
+    macro = dl.AveragedLoss("iou", average="macro")(scores[:1], classes[:1])
+    assert float(macro) == pytest.approx(1 - sum(iou[0][:2]) / 2, abs=1e-6)
+    empty = dl.AveragedLoss("iou", average="macro")(torch.ones(2, 1, 3, 3), torch.zeros(2, 3, 3, dtype=torch.long))
+    assert float(empty) == 1  # one score for each pixel: an empty mask counts
+
+
 def test_margins_decide_as_the_highest_score_does() -> None:
     scores, _ = drawn(7, 5, 3)
     wanted = torch.nn.functional.one_hot(scores.argmax(1), 5).movedim(-1, 1).bool()

@@ -80,6 +80,11 @@ WRONG_FOR_ALL: list[tuple[dict[str, Any], str, str]] = [
     # target
     ({"target": LABELS[:, :2]}, "target", "must have the shape of scores, (2, 3), but it is of shape (2, 2)"),
     ({"target": LABELS[0]}, "target", "must have the shape of scores, (2, 3), but it is of shape (3,)"),
+    (
+        {"scores": torch.zeros(2, 1, 4, 4), "target": torch.zeros(2, 4, 4)},
+        "target",
+        "but it is of shape (2, 4, 4). Scores (n, c, ...) with a target (n, ...) are for dl.AveragedLoss.",
+    ),
     ({"target": changed(LABELS, 2)}, "target", "must hold only 0 or 1, but it is 2 at index [1, 2]"),
     ({"target": changed(LABELS.double(), 0.5)}, "target", "must hold only 0 or 1, but it is 0.5 at index [1, 2]"),
     ({"target": changed(LABELS, -1)}, "target", "must hold only 0 or 1, but it is -1 at index [1, 2]"),

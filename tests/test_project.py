@@ -46,8 +46,14 @@ def test_readme_is_short() -> None:
 
 
 def test_version_is_told_everywhere() -> None:
-    assert f"## [{dl.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
-    assert f"version: {dl.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    changelog, citation = ((ROOT / name).read_text() for name in ("CHANGELOG.md", "CITATION.cff"))
+    if ".dev" in dl.__version__:  # the citation is of the last release
+        assert "## [Unreleased]" in changelog
+        released = re.findall(r"^## \[(\d.*?)\]", changelog, re.MULTILINE)[0]
+    else:
+        released = dl.__version__
+        assert f"## [{released}]" in changelog
+    assert f"version: {released}\n" in citation
 
 
 # Home directories and the like. Written in pieces, so that this file does not find itself.

@@ -1,12 +1,12 @@
-"""A table to fill: every cell gets the same number of settings, chosen on validation data, and then fresh seeds.
+"""A table to fill: every cell gets the same number of settings, one is chosen on validation data, then fresh seeds.
 
 A cell is one method at one noise level on one column of the table (a class, a data set). Its search trains every
 setting on the search seeds; the setting with the best mean of the validation number is trained on the final seeds.
 Where there is one setting only, there is no search.
 
-The records say what is done, and nothing else does: a campaign that was stopped goes on with what has no record yet.
-Runs are independent and may be done by any `concurrent.futures.Executor`; what each gives depends on its description
-alone, so that neither the number of workers nor an interruption changes the table.
+The records alone say what is done: a resumed campaign does the runs that have no record yet. Runs are independent and
+may be done by any `concurrent.futures.Executor`. The result of each depends on its description alone, so that neither
+the number of workers nor an interruption changes the table.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Cell:
     """A place in the table."""
 
     group: str | None
-    """The column: a class, a data set with its metric; None where there is one only."""
+    """The column: a class, or a data set with its metric; None if there is one only."""
     method: str
     noise: float = 0.0
     """The share of flipped labels."""
@@ -40,7 +40,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a training measured."""
+    """The result of a run."""
 
     metrics: Mapping[str, float]
     diverged_at: int | None = None
@@ -48,16 +48,16 @@ class Outcome:
     shown: Mapping[str, Any] = field(default_factory=dict)
     """Plain data for drawings."""
     seconds_before: float = 0.0
-    """What was spent on it before an interruption."""
+    """Time spent before an interruption."""
 
 
 Train = Callable[[Cell, Params, int], Outcome]
-"""Cell, settings and seed to numbers; something that can be sent to another process."""
+"""From cell, settings and seed to a result; must be picklable."""
 
 
 @dataclass(frozen=True)
 class Listener:
-    """Who is told about runs."""
+    """Called as runs begin and finish."""
 
     began: Callable[[RunSpec], None] = lambda spec: None
     finished: Callable[[Record], None] = lambda record: None
@@ -68,7 +68,7 @@ SILENT = Listener()
 
 
 class LostWorkerError(Exception):
-    """The executor broke; the message names the runs that were under way."""
+    """The executor broke; the message names the runs that were running."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Campaign:
         return settings[max(range(len(settings)), key=mean)]
 
     def found(self, records: RecordFile) -> list[Record]:
-        """The records that belong to it; a folder may hold those of methods that were given up."""
+        """The records that belong to it; a folder may hold others, of methods that were dropped."""
         specs = []
         for cell in self.cells:
             searches = self.searches(cell)
@@ -140,7 +140,7 @@ class Campaign:
     # ------------------------------------------------------------------ the work
 
     def run(self, open_workers: OpenWorkers, records: RecordFile, listener: Listener = SILENT) -> None:
-        """Do every run that is not recorded yet. Workers that were lost are replaced once, or after any progress."""
+        """Do every run that is not recorded yet. Dead workers are replaced, unless there was no progress in between."""
         before = -1
         while True:
             try:
@@ -149,8 +149,8 @@ class Campaign:
             except LostWorkerError as lost:
                 if len(records) == before:
                     raise DirectLossError(
-                        f"A worker process died twice during {lost}. Was the memory full? What is finished is stored; "
-                        "go on with --resume and fewer --workers."
+                        f"A worker process died twice during {lost}. Was the memory full? Finished runs are stored; "
+                        "continue with --resume and fewer --workers."
                     ) from None
                 before = len(records)
                 listener.note(f"A worker process died during {lost}; starting these runs again.")
@@ -179,7 +179,7 @@ class Campaign:
                     cell = Cell(spec.group, spec.method, spec.noise)
                     waiting[cell] -= spec.stage == "search"
                     if spec.stage == "search" and not waiting[cell]:
-                        # At the front: cells are finished one after the other, and there is something to look at.
+                        # At the front, so that cells finish one by one and a report has something to show early.
                         queue.extendleft(reversed(self._missing(self.finals(cell, records), records)))
         except (BrokenExecutor, CancelledError):
             raise LostWorkerError("; ".join(in_words(spec) for spec in under_way.values())) from None

@@ -1,4 +1,4 @@
-"""Checkpoints of a training that takes long: written whole or not at all, read with suspicion.
+"""Checkpoints of a long training: written whole or not at all, and checked when they are read.
 
 The file is one line that names the format, one line with the SHA-256 of the rest, and what `torch.save` writes. It is
 read with ``weights_only=True``, so that a file from elsewhere cannot run code.
@@ -19,7 +19,7 @@ from directloss_repro.files import whole_file
 
 FORMAT = b"directloss checkpoint 1\n"
 EVERY = 60.0
-"""Seconds between two checkpoints: at most so much work is lost."""
+"""Seconds between two checkpoints, the most work that can be lost."""
 
 State = dict[str, Any]
 
@@ -67,9 +67,5 @@ class Checkpoint:
         return state
 
     def refuse(self, rule: str, value: str) -> NoReturn:
-        """Say what is wrong with the file and what to do."""
+        """Raise with the fault of the file and the remedy."""
         fail(str(self.path), rule, value, "Delete the file, and this run starts from its beginning.")
-
-    def remove(self) -> None:
-        """The run is recorded; nothing has to be kept."""
-        self.path.unlink(missing_ok=True)

@@ -10,11 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, Field
 
 from directloss._checks import check_choice, fail
-from directloss_repro.files import stable_hash
-from directloss_repro.methods import FAMILIES, Method, parse_method
-from directloss_repro.records import Params
-from directloss_repro.seeding import SEARCH_SEED as SEARCH_SEED
-from directloss_repro.validation import (
+from directloss_repro.fields import (
     AboveZero,
     Count,
     CountOrZero,
@@ -27,6 +23,10 @@ from directloss_repro.validation import (
     Whole,
     parse,
 )
+from directloss_repro.files import stable_hash
+from directloss_repro.methods import FAMILIES, Method, parse_method
+from directloss_repro.records import Params
+from directloss_repro.seeding import SEARCH_SEED
 
 AT_ONCE = 500
 """How many images a network measures at once."""
@@ -55,25 +55,31 @@ class Grid(Frozen):
         BaseModel.__init__(self, learning_rate=learning_rate, weight_decay=weight_decay, epsilon=epsilon, **unknown)
 
     def check(self) -> None:
-        """A grid has a point."""
+        """Raise if the grid is empty."""
         if not self.learning_rate or not self.weight_decay:
             fail("grid", "must have at least one learning rate and one weight decay", repr(self))
 
-    def space(self) -> dict[str, tuple[float | str, ...]]:
-        """Name of each hyper-parameter with its values."""
-        return {name: values for name, values in self if values}
-
     def points(self) -> list[Params]:
         """Every combination, in a fixed order."""
-        space = self.space()
+        space = {name: values for name, values in self if values}
         return [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())]
 
     def __len__(self) -> int:
         return len(self.points())
 
 
+def same_grids(*rates: float, decay: tuple[float, ...] = (0.0,)) -> dict[str, Any]:
+    """The same learning rates for every family of methods, for experiments that tune nothing else."""
+    return {
+        "direct": Grid(rates, decay, ("auto",)),
+        "hinge": Grid(rates, decay, (1.0,)),
+        "plain": Grid(rates, decay),
+        "uniloss": Grid(rates, decay),
+    }
+
+
 class Config(Frozen):
-    """What every experiment has to say; each adds the numbers of its own data.
+    """The settings of every experiment; each adds those of its own data.
 
     The three grids belong to the three families of methods: ``direct`` (pos- and neg-), ``hinge`` and ``plain`` (the
     perceptrons and cross-entropy, which have no epsilon). They must have the same number of points, because a method
@@ -103,7 +109,7 @@ class Config(Frozen):
     """For ``sgd`` only."""
 
     def check(self) -> None:
-        """Equal budgets, an epsilon where there is a use for it, and nothing twice."""
+        """Equal budgets, an epsilon for the methods that have one, and no duplicates."""
         grids = self.grids()
         sizes = {family: len(grid) for family, grid in grids.items()}
         if len(set(sizes.values())) != 1:
@@ -158,7 +164,7 @@ class Config(Frozen):
         return None
 
     def digest(self) -> str:
-        """A short name for everything that one run's result depends on, besides the run's own description."""
+        """A digest of all settings that the result of a single run depends on."""
         kept = {key: value for key, value in self.to_dict().items() if key not in (*GROWING, *FAMILIES, "search_seeds")}
         return stable_hash(kept)
 
@@ -177,17 +183,15 @@ class Config(Frozen):
         """A copy with some numbers replaced; ``"direct.epsilon"`` reaches into a grid."""
         values = self.to_dict()
         for path, value in changes.items():
-            place: Any = values
-            *outer, last = path.split(".")
-            for name in outer:
-                place = place.get(name) if isinstance(place, dict) else None
+            grid, _, key = path.rpartition(".")
+            place = values.get(grid) if grid else values
             if not isinstance(place, dict):
                 fail("config key", "must be a known one", repr(path), f"Known: {', '.join(values)}.")
-            place[last] = value
+            place[key] = value
         return self.from_dict(values)
 
     def check_grown_from(self, old: Config, where: str) -> None:
-        """A run may go on with more methods, seeds, noise levels or classes, but with no other number changed."""
+        """Raise unless only methods, seeds, noise levels or classes were added."""
         before, after = old.to_dict(), self.to_dict()
         for key in after:
             if key == "seeds":
@@ -201,15 +205,14 @@ class Config(Frozen):
                     f"config {key!r}",
                     f"must be what the run in {where} has, {json.dumps(before[key])}",
                     json.dumps(after[key]),
-                    "Leave the option out to go on with that run, or choose another folder with --out.",
+                    "Leave the option out to continue that run, or choose another folder with --out.",
                 )
 
 
 class EpochConfig(Config):
-    """An experiment that trains in minibatches: what it has to say besides.
+    """The settings of an experiment that trains in minibatches.
 
-    One more grid belongs to UniLoss. Where a paper fixes the learning rate, each grid has that one point, and there is
-    no search.
+    UniLoss has a grid of its own. Where a paper fixes the learning rate, each grid has one point: there is no search.
     """
 
     uniloss: Grid
@@ -219,7 +222,7 @@ class EpochConfig(Config):
     """In epochs."""
     hidden: tuple[Count, ...] = ()
     dataset: str
-    """Which of the experiment's data sets lies at ``--data-root``."""
+    """The data set at ``--data-root``."""
     epochs: Count
     batch_size: Count
     drops: tuple[Count, ...] = ()
@@ -230,7 +233,7 @@ class EpochConfig(Config):
     points: CountOrZero = 0
     """How many items of the training data are used; 0 for all."""
     train_measured: CountOrZero = 0
-    """How many training items are measured on the way; 0 for all."""
+    """How many training items are measured for the curve; 0 for all."""
     anchors: Count = 16
     """UniLoss: of each of its three types."""
     interpolation: Literal["inverse-distance", "distance-spline"] = "inverse-distance"
@@ -269,10 +272,4 @@ class EpochConfig(Config):
 
 
 GROWING = ("methods", "noise", "classes", "seeds")
-"""What a resumed run may have more of: each run's result does not depend on them."""
-
-
-def check_below(argument: str, value: int, other: str, limit: int) -> None:
-    """Two numbers of which one must be smaller, so that something is left over."""
-    if value >= limit:
-        fail(argument, f"must be less than {other}, {limit}", value)
+"""What a resumed run may extend: the result of a single run does not depend on them."""

@@ -1,13 +1,12 @@
 """What is measured: average precision, the accuracy of classes, or the share of keypoints that are found (PCK).
 
-With AP comes the accuracy at the threshold that is best on the training data. A scorer trained to rank has no natural
-threshold, so accuracy needs one. It is chosen on the training labels (flipped ones included, since that is what the
-learner has) and used unchanged on the test data, for every method alike.
+With AP comes the accuracy at the threshold that is best on the training labels (flipped ones included, since that is
+what the learner has), for every method alike: a scorer trained to rank has no threshold of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
@@ -74,7 +73,7 @@ def measure(
 
 
 Weighted = tuple[float, int]
-"""A mean and over how many it was taken."""
+"""A mean and the number of its items."""
 
 
 def _class_accuracy(scores: Tensor, target: Tensor) -> Weighted:
@@ -101,16 +100,12 @@ def _mean(model: nn.Module, part: Part, value: Callable[[Tensor, Tensor], Weight
 
 @torch.no_grad()
 def scores_of(model: nn.Module, part: Part, batch: int | None = None) -> Tensor:
-    """The scores of all items, ``batch`` at once; all alike where one of them is not finite."""
+    """The scores of all items, ``batch`` at once; all zero if one of them is not finite."""
     return _finite(torch.cat([model(some.x) for some in _pieces(part, batch)]))
 
 
-def _pieces(part: Part, batch: int | None) -> Iterator[Part]:
-    if batch is None or batch >= len(part):
-        yield part if batch is None else part.take(torch.arange(len(part)))
-        return
-    for index in torch.split(torch.arange(len(part)), batch):
-        yield part.take(index)
+def _pieces(part: Part, batch: int | None) -> Iterable[Part]:
+    return [part] if batch is None else part.pieces(batch)
 
 
 def _finite(scores: Tensor) -> Tensor:

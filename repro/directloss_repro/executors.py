@@ -9,14 +9,15 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_all_start_methods, get_context
 from multiprocessing.connection import Connection
 from typing import Any
 
 from directloss._checks import fail
 
+START = "forkserver" if "forkserver" in get_all_start_methods() else "spawn"
 TIMEOUT = 10.0
-"""Seconds in which the scheduler of a cluster has to answer."""
+"""Seconds that the scheduler of a cluster has to answer."""
 
 
 @dataclass(frozen=True)
@@ -39,15 +40,17 @@ def one_thread() -> None:
 
 @contextmanager
 def local_workers(count: int) -> Iterator[Workers]:
-    """So many processes of this machine; with one, runs are done in this process.
+    """``count`` processes of this machine; with one, runs are done in this process.
 
-    Processes end with this one, however it ends, and when the block is left by an error: they hold the reading end of
-    a pipe whose other end is ours. `ProcessPoolExecutor` alone would leave them behind, or wait for hours of training.
+    Processes end with this one, however it ends: they hold the reading end of a pipe whose other end is ours.
+    `ProcessPoolExecutor` alone would leave them behind, or wait for hours of training.
     """
     if count == 1:
         yield Workers(InProcess())
         return
-    context = get_context("spawn")
+    context: Any = get_context(START)
+    if START == "forkserver":  # one process imports torch, and the workers are its copies
+        context.set_forkserver_preload(["directloss_repro.runner"])
     theirs, ours = context.Pipe(duplex=False)
     pool = ProcessPoolExecutor(count, mp_context=context, initializer=_begin, initargs=(theirs,))
     try:
@@ -91,10 +94,8 @@ def cluster_workers(address: str) -> Iterator[Workers]:
 
     Dask starts a run again whose worker has died; a run that costs several workers is named.
     """
-    try:
-        import distributed
-    except ImportError:
-        fail("--cluster", "needs the package distributed", "not installed", "Run: pip install distributed")
+    import distributed  # slow to load
+
     connect: Any = distributed.Client
     try:
         client = connect(address, timeout=TIMEOUT, set_as_default=False)
@@ -105,5 +106,5 @@ def cluster_workers(address: str) -> Iterator[Workers]:
         try:
             yield Workers(executor, lambda: len(client.nthreads()))
         except distributed.KilledWorker as error:
-            hint = "Was their memory full? What is finished is stored; go on with --resume."
+            hint = "Was their memory full? Finished runs are stored; continue with --resume."
             fail("a run", "must leave its worker alive", f"one that several workers died of ({error.task})", hint)

@@ -1,4 +1,4 @@
-"""The output folder of a run: what belongs to it, and who may write to it."""
+"""The output folder of a run: its files, and the lock of the one process that writes to it."""
 
 from __future__ import annotations
 
@@ -6,24 +6,19 @@ import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from types import ModuleType
-from typing import IO, Any, Self
+from typing import Any, Self
+
+from filelock import FileLock, Timeout
 
 from directloss._checks import fail
 from directloss_repro.files import whole_file
-
-fcntl: ModuleType | None
-try:
-    import fcntl
-except ImportError:  # not on Windows; there two runs in one folder are not noticed
-    fcntl = None
 
 SCHEMA = 1
 RUN_FILE = "run.json"
 LOCK_FILE = ".lock"
 RECORDS = "records.jsonl"
-BEGINNINGS = (LOCK_FILE, RUN_FILE, f".{RUN_FILE}.part", "search.db", "search.db-journal", "cache")
-"""What a run writes before its first record: of use to the next run or harmless."""
+BEGINNINGS = (LOCK_FILE, RUN_FILE, f".{RUN_FILE}.part", "cache")
+"""What a run writes before its first record: useful to the next run or harmless."""
 
 
 def read_info(folder: Path) -> dict[str, Any] | None:
@@ -45,7 +40,7 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock: IO[str] | None = None
+        self._lock = FileLock(path / LOCK_FILE, timeout=0)
 
     def stored(self) -> dict[str, Any] | None:
         """What ``run.json`` says, or None without one."""
@@ -56,16 +51,16 @@ class Folder:
         return info
 
     def check_new(self, experiment: str) -> None:
-        """A new run needs a folder of its own, or one in which a run of the experiment came to nothing."""
+        """Raise unless the folder is empty, or left by a run of the experiment that ended before its first record."""
         if self.path.exists() and not self.path.is_dir():
             fail("--out", "must be a folder", f"the file {self.path}")
         if self.path.is_dir() and any(entry.name != LOCK_FILE for entry in self.path.iterdir()):
-            if self._came_to_nothing(experiment):
+            if self._has_no_record(experiment):
                 return
-            hint = "Add --resume to go on with the run in it, or choose another folder."
+            hint = "Add --resume to continue the run in it, or choose another folder."
             fail("--out", "must be a new or empty folder", f"{self.path}, which is not empty", hint)
 
-    def _came_to_nothing(self, experiment: str) -> bool:
+    def _has_no_record(self, experiment: str) -> bool:
         """Whether all that is here was left by a run that ended before its first record, say with a wrong number."""
         kept = [entry for entry in self.path.iterdir() if entry.name not in BEGINNINGS]
         if any(entry.name != RECORDS or entry.stat().st_size for entry in kept):
@@ -85,24 +80,19 @@ class Folder:
         return info
 
     def __enter__(self) -> Self:
-        """Make the folder and lock it for this process; the system opens the lock again when the process ends."""
+        """Make the folder and lock it for this process; the system releases the lock when the process ends."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = (self.path / LOCK_FILE).open("w", encoding="utf-8")
+            self._lock.acquire()
+        except Timeout:
+            fail("--out", "must not be in use by another run", str(self.path))
         except OSError as error:
             fail("--out", "must be a folder that can be made and written", f"{self.path} ({error.strerror})")
-        if fcntl is not None:
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                self._lock.close()
-                fail("--out", "must not be in use by another run", str(self.path))
         return self
 
     def __exit__(self, *problem: object) -> None:
         """Let others write."""
-        if self._lock is not None:
-            self._lock.close()
+        self._lock.release()
 
     def write(self, info: Mapping[str, Any]) -> None:
         """Replace ``run.json`` as a whole."""

@@ -1,17 +1,8 @@
-"""Method names, as the papers write them, and the loss and hyper-parameters that each stands for.
-
-    direct-TASK the library's default               direct loss under noise, after a warm-up by cross-entropy
-    pos-TASK    direct loss, away from worse        Song et al. 2016, Eq. (2) and (3), sign +1, no noise
-    neg-TASK    direct loss, towards better         the same, sign -1
-    both-TASK   direct loss, the mean of the two    a central difference, sign "both"
-    hinge-TASK  structured hinge                    hinge-ap is Yue et al. 2007
-    per-TASK    structured perceptron
-    x-ent       cross-entropy of the labels, 0 or 1, or of the classes
-    uniloss-METRIC  UniLoss                         Liu et al. 2020, on ap, accuracy or pckh
-    mse-WIDTH   squared error of heatmaps           against Gaussian bumps of that width around the keypoints
+"""Method names, as the papers write them, and the loss and hyper-parameters that each stands for: see `SUMMARIES`.
 
 TASK is any task of the library that ranks or labels one score per item: ``ap``, ``ndcg@10``, ``f1``, ``auc`` ...;
-``01`` is the papers' name for the task ``error``, the 0-1 loss of each item.
+``01`` is the papers' name for the task ``error``, the 0-1 loss of each item. ``pos-``, ``neg-`` and ``hinge-`` are Song
+et al. 2016, Eq. (2) and (3), without noise; ``hinge-ap`` is Yue et al. 2007; ``uniloss-`` is Liu et al. 2020.
 
 A method of an ablation has options behind colons, as in ``uniloss-ap:anchors=5`` or ``uniloss-ap:bits:spline``; what it
 does not name is as the experiment has it. All but ``batch`` are UniLoss's:
@@ -25,10 +16,11 @@ does not name is as the experiment has it. All but ``batch`` are UniLoss's:
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -37,12 +29,13 @@ from torch import Tensor
 from directloss import metrics
 from directloss._checks import check_choice, fail, near
 from directloss._registry import get
+from directloss._uniloss.anchors import Anchoring
+from directloss._uniloss.byhand import by_hand
+from directloss._uniloss.loss import UniLoss
 from directloss.direct import DirectLoss, direct_loss
 from directloss.surrogates import hinge_loss, perceptron_loss
+from directloss_repro import PAPER_METHODS
 from directloss_repro.data.keypoints import bumps, pixel_labels, visible
-
-if TYPE_CHECKING:
-    from directloss._uniloss.anchors import Anchoring
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -57,11 +50,9 @@ PREFIXES = {
     "uniloss": "uniloss",
 }
 UNILOSS = {"ap": "ap", "accuracy": "accuracy", "pckh": "pck"}
-"""Metrics of UniLoss with a refactoring by hand, and what experiments that are judged by them call them."""
+"""Metrics of UniLoss with a refactoring by hand, and their names in `directloss_repro.evaluation`."""
 CLASS_TASKS = ("accuracy",)
-"""Tasks of direct loss and its relatives that take scores of classes."""
-PAPER_METHODS = ("pos-ap", "neg-ap", "pos-01", "neg-01", "hinge-ap", "hinge-01", "per-ap", "per-01", "x-ent")
-"""The nine methods of the papers' figures."""
+"""Tasks that take scores of classes."""
 
 NUMBERS, FLAGS = ("anchors", "batch"), ("spline", "bits", "nearest", "random", "control", "automatic")
 """Options of methods: with a number, and without. Names have them in this order."""
@@ -90,8 +81,8 @@ class Method:
     """A named way to train a scorer.
 
     Example:
-        >>> parse_method("pos-ap").family, parse_method("per-01").hyper_parameters
-        ('direct', ('learning_rate', 'weight_decay'))
+        >>> parse_method("pos-ap").family, parse_method("per-01").family
+        ('direct', 'plain')
     """
 
     name: str
@@ -102,41 +93,13 @@ class Method:
     """Numbers of an ablation; 1 for an option that has none."""
 
     def option(self, name: str, otherwise: int = 0) -> int:
-        """The number of an option, or what holds without it."""
+        """The number of an option, or a default."""
         return dict(self.options).get(name, otherwise)
 
     @property
     def family(self) -> str:
         """Which grid of the config it is tuned on."""
         return PREFIXES.get(self.kind, "plain")
-
-    @property
-    def hyper_parameters(self) -> tuple[str, ...]:
-        """What is tuned."""
-        shared = ("learning_rate", "weight_decay")
-        return (*shared, "epsilon") if FAMILIES[self.family] else shared
-
-    def loss(self, scores: Tensor, target: Tensor, params: Mapping[str, float | str]) -> Tensor:
-        """The loss of one batch; the caller vouches for finite scores.
-
-        Scores ``(n,)`` with labels 0 or 1 ``(n,)``, or scores ``(n, c)`` with classes ``(n,)``, or heatmaps
-        ``(n, joints, h, w)`` with keypoints as `directloss_repro.data.keypoints` describes them.
-        """
-        if self.kind == "x-ent":
-            if scores.dim() > target.dim():
-                return F.cross_entropy(scores, target)
-            return F.binary_cross_entropy_with_logits(scores, target.to(scores.dtype))
-        if self.kind in ("uniloss", "direct"):
-            return self.loss_fn(params)(scores, target)
-        if self.kind == "mse":
-            return _squared_error(scores, target, float(self.task))
-        if self.kind == "per":
-            return perceptron_loss(scores, target, self.task, check_values=False)
-        epsilon = params.get("epsilon", DEFAULT_EPSILON[self.family])
-        if self.kind == "hinge":
-            return hinge_loss(scores, target, self.task, epsilon=epsilon, check_values=False)
-        sign = SIGNS[self.kind]
-        return direct_loss(scores, target, self.task, epsilon=epsilon, sign=sign, noise=0, check_values=False)
 
     def loss_fn(
         self,
@@ -146,21 +109,32 @@ class Method:
         interpolation: str = "inverse-distance",
         fraction: float = 1.0,
         generator: torch.Generator | None = None,
-        warm_up: int = 0,
     ) -> Loss:
-        """The loss as a function of scores and target.
+        """The loss as a function of finite scores and target; all keywords but ``generator`` are UniLoss's.
 
-        ``generator`` and ``warm_up`` are for losses that draw and that warm up, the other keywords for UniLoss alone.
+        Scores ``(n,)`` with labels 0 or 1 ``(n,)``, or scores ``(n, c)`` with classes ``(n,)``, or heatmaps
+        ``(n, joints, h, w)`` with keypoints as `directloss_repro.data.keypoints` describes them.
         """
+        if self.kind == "x-ent":
+            return _cross_entropy
+        if self.kind == "mse":
+            return partial(_squared_error, width=float(self.task))
+        if self.kind == "per":
+            return partial(perceptron_loss, task=self.task, check_values=False)
         if self.kind == "direct":
-            return DirectLoss(self.task, warm_up=warm_up, generator=generator, check_values=False)
-        if self.kind != "uniloss":
-            return lambda scores, target: self.loss(scores, target, params)
-        from directloss._uniloss.loss import UniLoss  # here, because no other method needs it
+            return DirectLoss(self.task, warm_up=0, generator=generator, check_values=False)
+        if self.kind == "uniloss":
+            return self._uniloss(self.option("anchors", anchors), interpolation, fraction, generator)
+        epsilon = params.get("epsilon", DEFAULT_EPSILON[self.family])
+        shared: dict[str, Any] = {"task": self.task, "epsilon": epsilon, "check_values": False}
+        if self.kind == "hinge":
+            return partial(hinge_loss, **shared)
+        return partial(direct_loss, **shared, sign=SIGNS[self.kind], noise=0)
 
+    def _uniloss(self, anchors: int, interpolation: str, fraction: float, generator: torch.Generator | None) -> Loss:
         relaxed = UniLoss(
             FOUND[self.task] if self.option("automatic") else self.task,
-            anchors=self._anchoring(self.option("anchors", anchors)),
+            anchors=self._anchoring(anchors),
             interpolation="distance-spline" if self.option("spline") else interpolation,
             fraction=fraction,
             generator=generator,
@@ -170,9 +144,6 @@ class Method:
         return lambda heatmaps, target: relaxed(heatmaps, pixel_labels(target, heatmaps.shape[-2:]))
 
     def _anchoring(self, number: int) -> Anchoring:
-        from directloss._uniloss.anchors import Anchoring
-        from directloss._uniloss.byhand import by_hand
-
         return Anchoring(
             *((0, 0, 3 * number) if self.option("random") else (number, number, number)),
             space="bits" if self.option("bits") else "scores",
@@ -180,11 +151,6 @@ class Method:
             unit=by_hand(self.task).unit,
             control=bool(self.option("control")),
         )
-
-    def check_full_batch(self, argument: str = "methods") -> None:
-        """An option that names the size of batches would mean nothing where training takes all data at once."""
-        if self.option("batch"):
-            fail(argument, "must have no option 'batch' here, where the size of batches is fixed", repr(self.name))
 
     def check_fits(self, metric: str, argument: str = "method") -> None:
         """Whether it can train an experiment that is judged by ``metric``: ``ap``, ``accuracy`` or ``pck``.
@@ -207,6 +173,13 @@ class Method:
             }
             what = {"ap": "one score per item", "accuracy": "scores of classes", "pck": "heatmaps"}[metric]
             fail(argument, f"must name what can train on {what}", repr(self.name), f"These can: {known[metric]}.")
+
+
+def _cross_entropy(scores: Tensor, target: Tensor) -> Tensor:
+    """Of classes, or of labels 0 or 1."""
+    if scores.dim() > target.dim():
+        return F.cross_entropy(scores, target)
+    return F.binary_cross_entropy_with_logits(scores, target.to(scores.dtype))
 
 
 def _squared_error(heatmaps: Tensor, target: Tensor, width: float) -> Tensor:
@@ -276,11 +249,7 @@ def _option(word: str, method: Method) -> tuple[str, int]:
 
 
 def _width(text: str) -> str:
-    try:
-        good = 0 < float(text) < math.inf
-    except ValueError:
-        good = False
-    if not good:
+    if not re.fullmatch(r"\d*\.?\d+", text) or float(text) == 0:
         fail("the width of mse-", "must be a positive number of pixels", repr(text))
     return text
 

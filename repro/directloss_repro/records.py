@@ -1,9 +1,8 @@
-"""Records: one JSON object for each finished run, one line each. This is the one schema and the one reader of them.
+"""Records: one JSON object per line for each finished run. This is their one schema and their one reader.
 
-A line goes to disk in one write followed by fsync. A process killed in the middle of that write leaves at most a torn
-last line, without its newline, which the next reader drops and reports. Each line carries a digest of its content, so
-that a number changed afterwards is found. Lines of schema 1, which have none, are read as they are. Records that are
-kept for long may be packed: ``gzip records.jsonl``.
+A line is written at once and followed by fsync. A process killed in the middle leaves at most a torn last line, without
+its newline, which the next reader drops and reports. Each line carries a digest of its content, so that a later change
+is found. Lines of schema 1, which have none, are read as they are. ``gzip records.jsonl`` packs them for keeping.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import platform
 import re
 import subprocess
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -26,16 +25,17 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, model_validator
 
 from directloss._checks import fail
+from directloss_repro import PAPER_METHODS
+from directloss_repro.fields import Number, Whole, Word, parse
 from directloss_repro.files import stable_hash
 from directloss_repro.folder import RECORDS, RUN_FILE, read_info
-from directloss_repro.validation import Number, Whole, Word, parse
 
 SCHEMA = 2
 WITHOUT_DIGEST = 1
-"""The schema of records that were written before they had digests."""
+"""The schema of older records, which have no digest."""
 REPAIR = "Remove the line, then run the experiment again with --resume."
 
-METHODS = ("direct-ap", "pos-ap", "neg-ap", "pos-01", "neg-01", "hinge-ap", "hinge-01", "per-ap", "per-01", "x-ent")
+METHODS = ("direct-ap", *PAPER_METHODS)
 """The order of methods in tables; others follow by name."""
 
 Params = dict[str, Any]
@@ -44,7 +44,7 @@ Params = dict[str, Any]
 
 @dataclass(frozen=True)
 class RunSpec:
-    """What identifies a run, besides the numbers of the config."""
+    """What identifies a run within a config."""
 
     experiment: str
     stage: str
@@ -53,7 +53,7 @@ class RunSpec:
     seed: int
     noise: float
     group: str | None
-    """The class that is ranked against the rest, or another column of a table; None where there is one problem."""
+    """The class that is ranked against the rest, or another column of a table; None for a single problem."""
     params: Params
 
     def key(self, version: str) -> str:
@@ -67,14 +67,11 @@ class RunSpec:
 
 
 def _measured(metrics: Any) -> Any:
-    """Only what was measured: a diverged training leaves NaN, infinity or null where there is no number."""
+    """Finite metrics only: a diverged training leaves NaN, infinity or null."""
     if not isinstance(metrics, dict):
         return metrics
-    return {name: value for name, value in metrics.items() if not (value is None or _is_endless(value))}
-
-
-def _is_endless(value: object) -> bool:
-    return isinstance(value, float) and not math.isfinite(value)
+    lost = {name for name, value in metrics.items() if isinstance(value, float) and not math.isfinite(value)}
+    return {name: value for name, value in metrics.items() if value is not None and name not in lost}
 
 
 def _points(curve: Any) -> Any:
@@ -127,11 +124,6 @@ class Record(BaseModel):
         return self
 
     @property
-    def diverged(self) -> bool:
-        """Whether training stopped because a score was no longer finite."""
-        return self.diverged_at is not None
-
-    @property
     def place(self) -> tuple[str, int, float | None, str | None]:
         """Which cell of the experiment this training fills."""
         return self.method, self.seed, self.noise, self.group
@@ -143,28 +135,10 @@ class Record(BaseModel):
         return (json.dumps({**values, "digest": stable_hash(values)}, separators=(",", ":")) + "\n").encode()
 
 
-def make_record(
-    spec: RunSpec,
-    version: str,
-    *,
-    metrics: Mapping[str, float],
-    seconds: float,
-    curve: Mapping[str, list[float]] | None = None,
-    diverged_at: int | None = None,
-    shown: Mapping[str, Any] | None = None,
-) -> Record:
-    """The record of a run that has just finished."""
-    return Record(
-        key=spec.key(version),
-        **asdict(spec),
-        metrics=dict(metrics),
-        curve=dict(curve or {}),  # type: ignore[arg-type]
-        diverged_at=diverged_at,
-        seconds=round(seconds, 3),
-        versions=versions(),
-        commit=commit(),
-        shown=dict(shown or {}),
-    )
+def make_record(spec: RunSpec, version: str, *, metrics: Mapping[str, float], seconds: float, **others: Any) -> Record:
+    """The record of a run that has just finished; ``others`` are fields of `Record`."""
+    known = {"key": spec.key(version), **asdict(spec), "versions": versions(), "commit": commit()}
+    return Record(**known, metrics=dict(metrics), seconds=round(seconds, 3), **others)
 
 
 @lru_cache(maxsize=1)
@@ -214,18 +188,25 @@ class Contents:
     whole: int
     """Bytes up to the end of the last whole line."""
     notes: tuple[str, ...] = ()
-    """What a reader should know about the state of the file."""
+    """Warnings about the state of the file."""
 
 
 def read_records(path: Path) -> Contents:
-    """Every whole record of a file, plain or packed; every complaint names the line."""
-    data = _read_bytes(path)
-    end = data.rfind(b"\n") + 1
+    """Every whole record of a file, plain or packed; every error names the line."""
+    try:
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        end = data.rfind(b"\n") + 1
+        lines = data[:end].decode().split("\n")
+    except FileNotFoundError:
+        hint = "Run the experiment first, or give the folder that holds its records."
+        fail(str(path), "must exist", "missing", hint)
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        fail(str(path), "must be a readable file of records", f"not ({error})")
     notes: tuple[str, ...] = ()
     if end < len(data):
-        notes = (f"The last line of {path.name} is cut off (the run was killed while writing it) and was left out.",)
-    lines = enumerate(_decoded(data[:end], path).split("\n"), start=1)
-    return Contents(tuple(_record(line, f"{path} line {number}") for number, line in lines if line.strip()), end, notes)
+        notes = (f"The last line of {path.name} is cut off (the run was killed while writing it) and is left out.",)
+    found = (_record(line, f"{path} line {number}") for number, line in enumerate(lines, 1) if line.strip())
+    return Contents(tuple(found), end, notes)
 
 
 def _record(line: str, where: str) -> Record:
@@ -245,34 +226,15 @@ def _record(line: str, where: str) -> Record:
     return parse(Record, values, f"{where}:")
 
 
-def _read_bytes(path: Path) -> bytes:
-    try:
-        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except FileNotFoundError:
-        hint = "Run the experiment first, or give the folder that holds its records."
-        fail(str(path), "must exist", "missing", hint)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        fail(str(path), "must be a whole gzip file", f"not ({error})")
-    except OSError as error:
-        fail(str(path), "must be readable", f"not ({error.strerror})")
-
-
-def _decoded(data: bytes, path: Path) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        fail(str(path), "must be UTF-8 text", f"binary at byte {error.start}")
-
-
 def check_unpacked(folder: Path) -> None:
-    """Packed records can be read, but nothing can be added to them."""
+    """Raise for packed records: they can be read, but nothing can be added."""
     packed = folder / f"{RECORDS}.gz"
     if packed.is_file() and not (folder / RECORDS).is_file():
-        fail(str(packed), "must be unpacked before the run can go on", "packed", f"Run: gunzip {packed}")
+        fail(str(packed), "must be unpacked before the run can continue", "packed", f"Run: gunzip {packed}")
 
 
 class RecordFile:
-    """The records of an output folder, in memory by key, and on disk as they come."""
+    """The records of an output folder: in memory by key, and appended to its file."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / RECORDS
@@ -290,7 +252,7 @@ class RecordFile:
         return len(self.by_key)
 
     def append(self, record: Record) -> None:
-        """Write one record; a key that is there already is not written again."""
+        """Write one record, unless its key is stored already."""
         if record.key in self.by_key:
             return
         line = record.line()
@@ -314,7 +276,7 @@ class RecordFile:
 
 @dataclass(frozen=True)
 class Run:
-    """All that is known about one output folder."""
+    """The content of one output folder."""
 
     folder: Path
     experiment: str
@@ -323,9 +285,15 @@ class Run:
     info: Mapping[str, Any]
     """What ``run.json`` says."""
     notes: tuple[str, ...] = field(default=())
-    """What a reader should know about the state of the files."""
+    """Warnings about the state of the files."""
     records: str = RECORDS
     """The name of the file that the records are in."""
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The settings; empty if they are unknown."""
+        found = self.info.get("config")
+        return found if isinstance(found, dict) else {}
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -364,7 +332,7 @@ def group_order(group: str | None) -> tuple[int, float, str]:
 
 
 def load_run(folder: Path) -> Run:
-    """Read and check a folder; every complaint names the file and the line."""
+    """Read and check a folder; every error names the file and the line."""
     packed, plain = folder / f"{RECORDS}.gz", folder / RECORDS
     path = packed if packed.is_file() and not plain.is_file() else plain
     stored = read_records(path)
@@ -380,18 +348,10 @@ def load_run(folder: Path) -> Run:
         fail(str(folder / RUN_FILE), rule, repr(info["experiment"]))
     notes = list(stored.notes)
     if not info:
-        notes.append(f"There is no {RUN_FILE} in the folder; the command, the settings and the duration are not known.")
-    final, repeated = _last_of_each(record for record in stored.records if record.stage == "final")
-    if repeated:
+        notes.append(f"The folder has no {RUN_FILE}: command, settings and duration are unknown.")
+    finals = [record for record in stored.records if record.stage == "final"]
+    final = tuple({record.place: record for record in finals}.values())
+    if repeated := len(finals) - len(final):
         notes.append(f"{repeated} finished runs are stored more than once; the last one counts.")
     search = tuple(record for record in stored.records if record.stage == "search")
     return Run(folder, experiment, final, search, info, tuple(notes), path.name)
-
-
-def _last_of_each(records: Iterable[Record]) -> tuple[tuple[Record, ...], int]:
-    kept: dict[tuple[object, ...], Record] = {}
-    repeated = 0
-    for record in records:
-        repeated += record.place in kept
-        kept[record.place] = record
-    return tuple(kept.values()), repeated

@@ -1,9 +1,9 @@
-"""An experiment of the papers as a campaign: one run, from its description to what it measured."""
+"""One run of an experiment, from its description to what it measured; and the campaign of all its runs."""
 
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
@@ -16,32 +16,16 @@ from directloss_repro.config import Config, EpochConfig
 from directloss_repro.data import Part, Split, hold_out
 from directloss_repro.data.split import check_both_labels, with_noise
 from directloss_repro.evaluation import best_threshold, measure, scores_of
-from directloss_repro.experiments import Source, get_experiment
-from directloss_repro.experiments.base import Judged
+from directloss_repro.experiments import get_experiment
+from directloss_repro.experiments.base import Files, Judged, Source
 from directloss_repro.methods import Method, parse_method
 from directloss_repro.records import Params, RunSpec
 from directloss_repro.seeding import generator, seeded, stage_of
-from directloss_repro.tensorboard import board_of
+from directloss_repro.tensorboard import Board
 from directloss_repro.training import Schedule, Trained, steps_per_epoch, train
 
 HELD_OUT = 1 / 3
-"""Share of the training data that is held out for ``select_on="val"`` where the data brings no validation part."""
-
-
-@dataclass(frozen=True)
-class Paths:
-    """Where files are; other places change no number."""
-
-    data: str | None = None
-    """The original files of the data set."""
-    weights: str | None = None
-    """The file of weights to start from."""
-    cache: str | None = None
-    """The folder of what all runs share."""
-    checkpoints: str | None = None
-    """The folder for the state of runs that take long."""
-    board: str | None = None
-    """The folder for TensorBoard."""
+"""Share of the training data that is held out for ``select_on="val"`` where the data has no validation part."""
 
 
 @dataclass(frozen=True)
@@ -50,19 +34,21 @@ class Training:
 
     experiment: str
     config: Config
-    paths: Paths = Paths()
+    files: Files = field(default_factory=Files)
+    checkpoints: str | None = None
+    """The folder for the state of long runs."""
+    board: str | None = None
+    """The folder for TensorBoard."""
 
     def __call__(self, cell: Cell, params: Params, seed: int) -> Outcome:
         """Train and measure. The result depends on experiment, config and arguments alone."""
-        return _OneRun(
-            self, RunSpec(self.experiment, stage_of(seed), cell.method, seed, cell.noise, cell.group, params)
-        )()
+        return _Run(self, RunSpec(self.experiment, stage_of(seed), cell.method, seed, cell.noise, cell.group, params))()
 
 
 def campaign_of(training: Training) -> Campaign:
     """The campaign of an experiment.
 
-    Noise levels are outermost and methods innermost: what is compared is done at about the same time.
+    Noise levels are outermost and methods innermost: what is compared is trained at about the same time.
     """
     config, metric = training.config, get_experiment(training.experiment).metric
     return Campaign(
@@ -77,42 +63,40 @@ def campaign_of(training: Training) -> Campaign:
     )
 
 
-class _OneRun:
+class _Run:
     """A run with its data, its network and its loss."""
 
     def __init__(self, training: Training, spec: RunSpec) -> None:
-        self.spec, self.config, self.paths = spec, training.config, training.paths
-        self.key = spec.key(self.config.digest())
+        self.spec, self.config = spec, training.config
         self.experiment = experiment = get_experiment(spec.experiment)
         self.searching = spec.stage == "search"
         self.chosen_by = f"val_{experiment.metric}"
-        self.source = Source(
-            spec.seed, spec.group, self.paths.data, self.paths.weights, self.paths.cache, stage=spec.stage
-        )
-        self.split = split = prepared(spec.experiment, self.config, spec.noise, self.source)
+        self.source = Source(spec.seed, spec.group, training.files, spec.stage)
+        self.split = split = split_of(spec.experiment, self.config, spec.noise, self.source)
         self.model = seeded(
             lambda: experiment.model(self.config, split.train.x.shape[1]), "weights", spec.experiment, spec.seed
         )
-        if experiment.start is not None:
-            experiment.start(self.config, self.source, self.model)
+        if experiment.load_weights is not None:
+            experiment.load_weights(training.files, self.model)
         self.method = parse_method(spec.method)
         self.draw = generator("anchors", spec.experiment, spec.seed)
         self.loss = self.method.loss_fn(spec.params, **self.config.relaxation, generator=self.draw)
+        key = spec.key(self.config.digest())
+        self.checkpoint = None if training.checkpoints is None else Checkpoint(Path(training.checkpoints), key)
+        self.board = None if training.board is None else Board(Path(training.board), spec, key)
 
     def __call__(self) -> Outcome:
         trained = self._trained()
         judged = Judged({}) if self.searching else self._judged()
         numbers = trained.best(self.chosen_by) if self.config.keeps_best else trained.last
-        return Outcome(
-            {**numbers, **judged.metrics},
-            trained.diverged_at,
-            {} if self.searching else trained.curve,
-            judged.shown or {},
-            trained.seconds_before,
-        )
+        metrics = {**numbers, **judged.metrics}
+        if self.board is not None:
+            self.board.finish(metrics)
+        curve = {} if self.searching else trained.curve
+        return Outcome(metrics, trained.diverged_at, curve, judged.shown or {}, trained.seconds_before)
 
     def _judged(self) -> Judged:
-        """What the experiment itself makes of test data, and what it wants to show of the first seed."""
+        """The experiment's own measures of test data, and what the report draws of the first seed."""
         experiment, split, judged = self.experiment, self.split, Judged({})
         if experiment.judge is not None:
             threshold = best_threshold(self._scores(split.train), split.train.y)
@@ -122,40 +106,37 @@ class _OneRun:
         return judged
 
     def _trained(self) -> Trained:
-        spec, experiment, config = self.spec, self.experiment, self.config
-        schedule = make_schedule(spec, config, self.method, len(self.split.train))
+        experiment, config = self.experiment, self.config
+        schedule = make_schedule(self.spec, config, self.method, len(self.split.train))
         if isinstance(self.loss, DirectLoss):  # half of a training whose length is known
             self.loss.warm_up = schedule.iterations // 2
-        # A search run never looks at test data, not even to report it.
+        # A search run never sees test data, not even to report it.
         parts = ("train", "val") if self.searching or experiment.judge is not None else ("train", "val", "test")
-        shown = _measured(self.split, config.measured)
+        split = self.split
+        if 0 < config.measured < len(split.train):  # of large training data a part is enough to measure
+            split = dataclasses.replace(split, train=split.train.first(config.measured))
         trained = train(
             self.model,
             self.loss,
             self.split.train,
             schedule,
-            lambda network: measure(network, shown, parts, metric=experiment.metric, batch=config.at_once),
+            lambda network: measure(network, split, parts, metric=experiment.metric, batch=config.at_once),
             augment=experiment.augment,
             draws={"anchors": self.draw},
-            checkpoint=self._checkpoint(),
+            checkpoint=self.checkpoint,
             keep_by=self.chosen_by if config.keeps_best and experiment.judge is not None else None,
-            board=board_of(self.paths.board, spec, self.key, schedule.iterations),
+            report=self.board,
         )
         if trained.kept is not None:
             self.model.load_state_dict(trained.kept)
         return trained
-
-    def _checkpoint(self) -> Checkpoint | None:
-        """Where the state is stored now and then."""
-        folder = self.paths.checkpoints
-        return None if folder is None else Checkpoint(Path(folder), self.key)
 
     def _scores(self, part: Part) -> Tensor:
         return scores_of(self.model, part, self.config.at_once)
 
 
 @lru_cache(maxsize=8)
-def prepared(name: str, config: Config, noise: float, source: Source) -> Split:
+def split_of(name: str, config: Config, noise: float, source: Source) -> Split:
     """The data of a run: drawn or read, labels flipped, and a part held out where the search needs one."""
     experiment = get_experiment(name)
     split = experiment.data(config, source)
@@ -193,9 +174,3 @@ def make_schedule(spec: RunSpec, config: Config, method: Method, items: int) -> 
         factor=config.factor,
         one_cycle=config.one_cycle,
     )
-
-
-def _measured(split: Split, count: int) -> Split:
-    """Of large training data a part is enough to measure."""
-    few = 0 < count < len(split.train)
-    return dataclasses.replace(split, train=split.train.first(count)) if few else split

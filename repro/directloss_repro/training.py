@@ -1,8 +1,8 @@
 """The one training loop.
 
-It can be stopped at any moment and goes on from its last checkpoint to the same weights and the same curve, bit for
-bit: whatever a step depends on is either a function of the iteration (order of the batches, learning rate) or stored
-(weights, optimizer, states of the random generators).
+It can be stopped at any moment. Resumed from its last checkpoint, it ends with the same weights and the same curve, bit
+for bit: whatever a step depends on is either a function of the iteration (order of the batches, learning rate) or
+stored (weights, optimizer, states of the random generators).
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -22,7 +21,6 @@ from directloss.full_batch import full_batch_step
 from directloss_repro.checkpoint import Checkpoint, State
 from directloss_repro.data import Part
 from directloss_repro.seeding import derive, generator
-from directloss_repro.tensorboard import Board
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Scores and labels of a batch to a scalar."""
@@ -30,6 +28,8 @@ Watch = Callable[[nn.Module], dict[str, float]]
 """Measures a model; called with gradients off."""
 Augment = Callable[[Part, torch.Generator], Part]
 """Changes a batch at random, with the generator that it is given."""
+Report = Callable[[int, dict[str, float]], None]
+"""Called with the iteration and what ``watch`` measured there."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Schedule:
 
 
 def steps_per_epoch(items: int, batch_size: int | None) -> int:
-    """How many batches of equal size an epoch has; what is left over is another rest in every epoch.
+    """How many batches of equal size an epoch has; the few items left over differ from epoch to epoch.
 
     Example:
         >>> steps_per_epoch(45_000, 128), steps_per_epoch(100, 128), steps_per_epoch(100, None)
@@ -81,15 +81,15 @@ def steps_per_epoch(items: int, batch_size: int | None) -> int:
 
 @dataclass
 class Trained:
-    """What came of it: ``curve["iteration"]`` and a list of the same length for each measured number."""
+    """The result of a training: ``curve["iteration"]`` and a list of the same length for each measured number."""
 
     curve: dict[str, list[float]] = field(default_factory=dict)
     diverged_at: int | None = None
     """The iteration at which a score or the loss was no longer finite; training stops there."""
     seconds_before: float = 0.0
-    """What earlier sessions spent on it, up to their last checkpoint."""
+    """Time spent before the checkpoint that the training was resumed from."""
     kept: State | None = None
-    """The weights where the number that ``train`` was told to keep them by was highest."""
+    """The weights where ``keep_by`` was highest."""
 
     def note(self, iteration: int, numbers: dict[str, float]) -> None:
         """Add one point to the curve."""
@@ -118,7 +118,7 @@ def train(
     draws: Mapping[str, torch.Generator] | None = None,
     checkpoint: Checkpoint | None = None,
     keep_by: str | None = None,
-    board: Board | None = None,
+    report: Report | None = None,
 ) -> Trained:
     """Train ``model`` in place and return the curve of what ``watch`` saw.
 
@@ -130,72 +130,63 @@ def train(
         watch: measures the model.
         augment: changes each batch at random.
         draws: generators that ``loss`` draws from, by name; their states are part of a checkpoint.
-        checkpoint: where to store the state now and then, and where to go on from.
+        checkpoint: where the state is stored every minute, and read from at the start.
         keep_by: a number that ``watch`` measures; the weights where it is highest are kept.
-        board: where TensorBoard sees loss and curve as they come.
+        report: called with each point of the curve.
     """
     optimizer = make_optimizer(model, schedule)
     changing = generator("augment", schedule.seed)
-    frozen = _Frozen(model, optimizer, {**(draws or {}), "augment": changing})
+    state = _State(model, optimizer, {**(draws or {}), "augment": changing})
     done = Trained()
     every = schedule.evaluate_every
+
+    def note(iteration: int) -> None:
+        """Add a point to the curve."""
+        model.eval()
+        with torch.no_grad():
+            numbers = watch(model)
+        done.note(iteration, numbers)
+        if keep_by is not None and numbers[keep_by] > max(done.curve[keep_by][:-1], default=-math.inf):
+            done.kept = {name: value.detach().clone() for name, value in model.state_dict().items()}
+        if report is not None:
+            report(iteration, numbers)
+
     # Dropout and the like draw from torch's own generator: it is seeded here, and left to others as it was.
-    with torch.random.fork_rng(devices=[]), nullcontext() if board is None else closing(board):
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive("training", schedule.seed))
-        start = frozen.thaw(checkpoint, done) if checkpoint is not None else 0
+        start = state.restore(checkpoint, done) if checkpoint is not None else 0
         if isinstance(loss, DirectLoss):
             loss.steps = start
         batches = _batches(data, schedule, start)
-        if board is not None:
-            board.begin(start)
         began = time.monotonic()
         for iteration in range(start, schedule.iterations):
             if checkpoint is not None and checkpoint.due():
-                if board is not None:
-                    board.flush()  # a run that goes on from here finds all that came before
                 seconds = done.seconds_before + time.monotonic() - began
-                checkpoint.save(frozen.state(iteration, done, seconds))
+                checkpoint.save(state.snapshot(iteration, done, seconds))
             if every and iteration % every == 0:
-                _note(iteration, model, watch, done, keep_by, board)
+                note(iteration)
             batch = next(batches) if augment is None else augment(next(batches), changing)
             model.train()
             optimizer.zero_grad(set_to_none=True)
             try:
-                value = _backward(model, batch, loss, schedule.chunk)
+                _backward(model, batch, loss, schedule.chunk)
             except _NotFiniteError:
                 done.diverged_at = iteration
                 break
-            if board is not None:
-                board.loss(iteration, value)
             if schedule.drops or schedule.one_cycle:
                 for group in optimizer.param_groups:
                     group["lr"] = schedule.rate(iteration)
             optimizer.step()
-        _note(schedule.iterations, model, watch, done, keep_by, board)
+        note(schedule.iterations)
     return done
-
-
-def _note(iteration: int, model: nn.Module, watch: Watch, done: Trained, by: str | None, board: Board | None) -> None:
-    """One more point of the curve."""
-    numbers = _measure(model, watch)
-    done.note(iteration, numbers)
-    _keep(model, done, by)
-    if board is not None:
-        board.numbers(iteration, numbers)
-
-
-def _keep(model: nn.Module, done: Trained, by: str | None) -> None:
-    """A copy of the weights, if the last point of the curve is higher than all before it."""
-    if by is not None and done.curve[by][-1] > max(done.curve[by][:-1], default=-math.inf):
-        done.kept = {name: value.detach().clone() for name, value in model.state_dict().items()}
 
 
 class _NotFiniteError(Exception):
     """A score is NaN or infinite."""
 
 
-def _backward(model: nn.Module, batch: Part, loss: Loss, chunk: int | None) -> Tensor:
-    """The gradient of the batch, in one piece or in chunks that are read twice; returned is the loss."""
+def _backward(model: nn.Module, batch: Part, loss: Loss, chunk: int | None) -> None:
+    """The gradient of the batch, in one piece or in chunks that are read twice."""
 
     def checked(scores: Tensor, target: Tensor) -> Tensor:
         # Checked here once, so that the losses need not look at the values again.
@@ -204,10 +195,9 @@ def _backward(model: nn.Module, batch: Part, loss: Loss, chunk: int | None) -> T
         return loss(scores, target)
 
     if chunk is None:
-        value = checked(model(batch.x), batch.y)
-        value.backward()  # type: ignore[no-untyped-call]
-        return value.detach()
-    return full_batch_step(model, _Chunks(batch, chunk), checked)
+        checked(model(batch.x), batch.y).backward()  # type: ignore[no-untyped-call]
+    else:
+        full_batch_step(model, _Chunks(batch, chunk), checked)
 
 
 @dataclass(frozen=True)
@@ -218,13 +208,12 @@ class _Chunks:
     size: int
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for index in torch.split(torch.arange(len(self.part)), self.size):
-            piece = self.part.take(index)
+        for piece in self.part.pieces(self.size):
             yield piece.x, piece.y
 
 
 def make_optimizer(model: nn.Module, schedule: Schedule) -> torch.optim.Optimizer:
-    """Adam, AdamW, RMSProp or SGD with momentum; fused where there is such a version.
+    """Adam, AdamW, RMSProp or SGD with momentum, fused if PyTorch has a fused version.
 
     A step of these small networks is mostly overhead. Momentum is for SGD alone.
     """
@@ -237,7 +226,7 @@ def make_optimizer(model: nn.Module, schedule: Schedule) -> torch.optim.Optimize
     return kind(model.parameters(), rate, weight_decay=decay, fused=True)
 
 
-class _Frozen:
+class _State:
     """Everything that changes during training, to and from a checkpoint."""
 
     def __init__(
@@ -245,7 +234,7 @@ class _Frozen:
     ) -> None:
         self.model, self.optimizer, self.draws = model, optimizer, draws
 
-    def state(self, iteration: int, done: Trained, seconds: float) -> State:
+    def snapshot(self, iteration: int, done: Trained, seconds: float) -> State:
         return {
             "iteration": iteration,
             "model": self.model.state_dict(),
@@ -257,8 +246,8 @@ class _Frozen:
             "kept": done.kept,
         }
 
-    def thaw(self, checkpoint: Checkpoint, done: Trained) -> int:
-        """Take over what was stored, if there is something, and return the iteration to go on with."""
+    def restore(self, checkpoint: Checkpoint, done: Trained) -> int:
+        """Load the checkpoint, if there is one, and return the iteration to continue with."""
         state = checkpoint.load()
         if state is None:
             return 0
@@ -273,12 +262,6 @@ class _Frozen:
             return int(state["iteration"])
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             checkpoint.refuse("must fit the network and the optimizer of this run", f"another's ({error!r:.80})")
-
-
-def _measure(model: nn.Module, watch: Watch) -> dict[str, float]:
-    model.eval()
-    with torch.no_grad():
-        return watch(model)
 
 
 def _batches(data: Part, schedule: Schedule, start: int = 0) -> Iterator[Part]:

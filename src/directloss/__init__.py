@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from directloss.tabular.model import Model
     from directloss.task import Task
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 __all__ = [
     "Anchoring",

@@ -65,7 +65,7 @@ def check_finite(scores: Tensor, argument: str = "scores") -> None:
             argument,
             "must be finite",
             f"{value} at index {first} ({int((~finite).sum())} of {scores.numel()} values are NaN or infinite)",
-            "Lower the learning rate, or look for a division by zero in the model.",
+            "Lower the learning rate, or look for a division by zero in the model." if argument == "scores" else "",
         )
 
 
@@ -73,7 +73,9 @@ def check_same_shape(target: object, scores: Tensor) -> Tensor:
     """One label for each score."""
     target = check_tensor("target", target)
     if target.shape != scores.shape:
-        fail("target", f"must have the shape of scores, {tuple(scores.shape)}", f"of shape {tuple(target.shape)}")
+        by_class = scores.dim() > 1 and target.shape == scores.shape[:1] + scores.shape[2:]
+        hint = "Scores (n, c, ...) with a target (n, ...) are for dl.AveragedLoss." if by_class else ""
+        fail("target", f"must have the shape of scores, {tuple(scores.shape)}", f"of shape {tuple(target.shape)}", hint)
     return target
 
 

@@ -6,17 +6,19 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from directloss._checks import check_choice, check_mask, check_scores, check_tensor, fail
+from directloss._loss import LossModule, TaskLoss
 from directloss.direct import DirectLoss
+from directloss.distributed import Gather
 from directloss.task import Task
 
 AVERAGES = ("macro", "micro", "weighted", "samples", "samples_macro")
 SHAPES = "scores (n, c, ...) take classes (n, ...), or a 0 or 1 for each score"
 
 
-class AveragedLoss(nn.Module):
+class AveragedLoss(LossModule):
     """A loss of two classes for each of several classes or labels, averaged by a name.
 
     Scores have shape ``(n, c, ...)``: n samples, c classes or labels, then pixels if there are any. The target holds
@@ -24,7 +26,9 @@ class AveragedLoss(nn.Module):
     ``(n, 1, h, w)``, takes masks ``(n, h, w)`` of 0 and 1.
 
     Where the target holds numbers of classes, the class with the highest score is predicted, and the value is that of
-    this prediction. In labels of 0 and 1, each score above 0 is a yes.
+    this prediction. A class that the target does not show is left out of ``"macro"``, and for that sample out of
+    ``"samples_macro"``: a pixel that it takes already counts against the class it is taken from. In labels of 0 and 1,
+    each score above 0 is a yes, and every label counts.
 
     Args:
         task: name of a metric of two classes (``"f1"``, ``"iou"``, ``"dice"``, ``"mcc"``, ``"ap"`` ...), or a task.
@@ -34,6 +38,7 @@ class AveragedLoss(nn.Module):
             each class of each sample, such as the mean IoU of images.
         ignore_index: a target that does not count, such as 255.
         loss: `DirectLoss`, `HingeLoss` or `PerceptronLoss`.
+        gather: True joins the samples of all processes, see `DirectLoss`.
         **options: of that loss.
 
     Examples:
@@ -51,31 +56,57 @@ class AveragedLoss(nn.Module):
         *,
         average: str = "macro",
         ignore_index: int | None = None,
-        loss: Callable[..., Any] = DirectLoss,
+        loss: Callable[..., TaskLoss] = DirectLoss,
+        gather: Gather = False,
         **options: Any,
     ) -> None:
-        super().__init__()
+        super().__init__(options.get("reduction", "mean"), None, options.get("check_values", True), gather)
         self.average: str = check_choice("average", average, AVERAGES)
         self.ignore_index = ignore_index
         if "dim" in options:
             fail("dim", "must be left out: average says which decisions belong together", repr(options["dim"]))
-        # Items first, so that gather=True joins the items of all processes.
-        self.loss = loss(task, dim=0 if average in ("macro", "weighted") else None, **options)
-        judged = self.loss.task
+        self.each = loss(task, dim=0 if average in ("macro", "weighted") else None, **options)
+        self.generator = self.each.generator
+        judged = self.each.task
         if (judged.event_dims, judged.target_dims) not in ((0, 0), (1, 1)):
             hint = "It takes classes as they are: use the loss without average."
             fail("task", "must be a metric of yes or no, such as f1, iou or ap", repr(judged), hint)
 
-    def forward(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(  # type: ignore[override]
+        self, scores: Tensor, target: Tensor, mask: Tensor | None = None
+    ) -> Tensor:
         """The loss of a batch; ``mask`` has the shape of the target."""
-        scores, wanted, shown = self._decisions(*_check_shapes(scores, target), mask)
+        if self.gather is False:
+            return self.loss(scores, target, mask, None)
+        return self._eager_loss(scores, target, mask, None)
+
+    def loss(
+        self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, **changed: Any
+    ) -> Tensor:
+        """The loss of a batch that lies on this process; the average is what says how much a class weighs."""
+        scores, target = _check_shapes(scores, target)
+        of_classes = target.dim() < scores.dim() and scores.shape[1] > 1
+        scores, wanted, shown = self._decisions(scores, target, mask)
         scores, wanted = self._problems(scores), self._problems(wanted)
         shown = None if shown is None else self._problems(shown)
-        weight = None
-        if self.average == "weighted":
-            weight = (wanted if shown is None else wanted * shown).sum(0).to(torch.float64)
-        value: Tensor = self.loss(scores, wanted, mask=shown, weight=weight)
+        share = self._weight(wanted if shown is None else wanted * shown, of_classes)
+        value: Tensor = self.each(scores, wanted, mask=shown, weight=share)
         return value
+
+    def joins_items(self, dims: int) -> bool:
+        return True
+
+    def places(self, dims: int) -> tuple[int, ...]:
+        return tuple(range(dims))
+
+    def _weight(self, wanted: Tensor, of_classes: bool) -> Tensor | None:
+        """How much each class, or each class of each sample, counts; None for all alike."""
+        if self.average == "weighted" or (self.average == "macro" and of_classes):
+            counts = wanted.sum(0).to(torch.float64)
+            return counts if self.average == "weighted" else (counts > 0).to(torch.float64)
+        if self.average == "samples_macro" and of_classes:
+            return wanted.any(-1).to(torch.float64)
+        return None
 
     def _decisions(self, scores: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         """Scores, labels of 0 and 1, and which of them count, all ``(n, c, ...)``."""
@@ -91,8 +122,8 @@ class AveragedLoss(nn.Module):
             shown = shown.unsqueeze(1).expand_as(scores)
         if scores.shape[1] == 1:
             return scores, target.unsqueeze(1), shown
-        decides = self.loss.task.density == "logistic"
-        wanted = _one_hot(target, scores.shape[1], self.loss.check_values)
+        decides = self.each.task.density == "logistic"
+        wanted = _one_hot(target, scores.shape[1], self.check_values)
         return margins(scores) if decides else scores, wanted, shown
 
     def _problems(self, values: Tensor) -> Tensor:

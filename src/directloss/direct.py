@@ -66,7 +66,8 @@ def direct_loss(
             ``"auto"`` is +1 for rankings and ``"both"`` for everything else.
         noise: the scale of the noise; ``"auto"`` is 1 for rankings and 0.5 for everything else, in logits, and a tenth
             of the scores' standard deviation for decisions by costs. 0 or None adds none.
-        samples: how many draws are averaged; ``"auto"`` makes 4,096 perturbed scores in all, at least one per score.
+        samples: how many draws are averaged; ``"auto"`` makes 4,096 perturbed scores in all, at least one per score,
+            and is 1 for decisions by costs.
         generator: the source of the noise; by default the global one of the scores' device.
         reduction: ``"mean"``, ``"sum"`` or ``"none"`` over the problems of the batch.
         mask: True for real entries, False for padding; in the shape of ``target``.
@@ -121,7 +122,8 @@ def _loss(
     signs = check_sign(sign, problem.task.advised_sign)
     given = check_epsilon(epsilon, problem.batch_shape, check_values)
     if isinstance(noise, str) and (own := problem.task.noise_scale(problem.scores.detach())) is not None:
-        source = source._replace(scale=own)
+        # One draw: a solver costs more than a sort, and epsilon reaches five times as far as the noise.
+        source = source._replace(scale=own, samples=source.samples or 1)
     dense = way(scores.device, lambda: problem.task.advised_way(items_of(problem), signs)) == "dense"
     found = _at_once(problem, given, signs, source, warm, dense) or _in_turn(problem, given, signs, source, warm)
     return problem.reduce(_attached(problem, found), reduction, found.counted, warn=check_values)

@@ -16,7 +16,9 @@ import directloss
 
 EXTRAS = {
     "fit": "the commands fit and predict",
-    "integrations": "scikit-learn, Lightning, skorch, Accelerate",
+    "boosting": "boosted trees",
+    "transformers": "Hugging Face Trainer",
+    "integrations": "scikit-learn, Lightning, skorch, Accelerate and the two before",
     "dev": "working on directloss itself",
 }
 """Those that are told of, and what they are for."""

@@ -8,7 +8,7 @@ gradient is averaged over draws of z: it is then that of the expected loss of a 
     ranking           Gumbel      Plackett-Luce                softmax over the list
     class             Gumbel      softmax                      cross-entropy
     yes or no         logistic    independent, sigmoid         binary cross-entropy
-    structured        Gumbel      perturb and maximise         squared error of costs, or hinge
+    structured        Gumbel      perturb and maximise         structured hinge
 """
 
 from __future__ import annotations

@@ -109,6 +109,8 @@ def test_doctor_says_that_all_is_well(capsys: pytest.CaptureFixture[str]) -> Non
         "compiled kernels: work",
         "tensor kernels: work",
         "extra fit",
+        "extra boosting",
+        "extra transformers",
         "threads: ",
     ):
         assert part in said

@@ -22,8 +22,9 @@ from typer.testing import Result
 
 import directloss
 from directloss import metrics
+from directloss.tabular.planning import Request, make_plan
 from directloss.tabular.report import verdict
-from directloss.tabular.session import Request, carry_out, make_plan
+from directloss.tabular.session import carry_out
 from tests.tabular.tables import FAST, call, rows, write
 
 ASK = ["--target", "outcome", "--metric", "ap"]
@@ -100,7 +101,7 @@ def test_the_first_sentence_says_who_wins(tmp_path: Path, winner: str, monkeypat
     y = plan.target.y[plan.parts["test"]]
 
     class Fake:
-        title, setting, validation = "HistGradientBoosting", {"depth": 3}, 0.5
+        title, setting, validation, sampled = "HistGradientBoosting", {"depth": 3}, 0.5, None
 
         def scores(self, encoded: np.ndarray) -> np.ndarray:
             if winner == "nobody":
@@ -128,12 +129,16 @@ def test_predict_gives_the_scores_of_fit_and_keeps_columns(finished: Finished, t
     assert f"300 rows scored by a network trained {trained}; it had the best validation AP" in result.output
     assert "A higher score speaks for 'yes'." in result.output
     table, fitted = pd.read_csv(tmp_path / "p.csv"), pd.read_csv(folder / "predictions.csv")
-    assert list(table.columns) == ["row", "id", "colour", "score"]
+    assert list(table.columns) == ["row", "id", "colour", "score", "probability"]
     assert table["id"][0] == "'=p0", "a formula is made harmless"
     new = table.set_index("row")["score"].loc[fitted["row"]]
     np.testing.assert_allclose(new, fitted[f"score {saved}"], rtol=1e-7)
     loaded = directloss.load(folder / "model.json")
     np.testing.assert_allclose(loaded.decision_function(pd.read_csv(data)), table["score"], rtol=1e-7)
+    np.testing.assert_allclose(loaded.predict_proba(pd.read_csv(data))[:, 1], table["probability"], rtol=1e-5)
+    ranked = table.sort_values("score")["probability"]
+    assert ranked.is_monotonic_increasing
+    assert 0 < ranked.min() < ranked.max() < 1
 
 
 def test_predict_overwrites_nothing_by_accident(finished: Finished, tmp_path: Path) -> None:
@@ -151,7 +156,7 @@ def test_predict_overwrites_nothing_by_accident(finished: Finished, tmp_path: Pa
     assert "--out must be a new file" in refused.output
     assert other.read_text() == "mine"
     assert call("predict", folder / "model.json", data, "--out", other, "--force").exit_code == 0
-    assert other.read_text().startswith("row,score")
+    assert other.read_text().startswith("row,score,probability")
 
 
 def test_predict_takes_other_orders_other_formats_and_no_target(
@@ -397,8 +402,25 @@ BAD: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
     "unknown categorical": (GOOD, [*ASK, "--categorical", "zip"], "--categorical must name columns of the data"),
     "unknown positive": (GOOD, [*ASK, "--positive", "maybe"], "--positive must be 'no' or 'yes'"),
     "one class": (table(outcome="yes"), ASK, "target 'outcome' must have two values, but it is 'yes' in every row"),
-    "three classes": (table(outcome=np.arange(60) % 3), ASK, "a column with 3: '0', '1', '2'"),
-    "continuous target": (table(outcome=np.arange(60) / 7), ASK, "a column with 60: "),
+    "three classes": (
+        table(outcome=np.arange(60) % 3),
+        ASK,
+        "must have two values, as fit has metrics of yes or no only, but it is a column with 3: '0', '1', '2'. Add "
+        "--positive VALUE to tell one value from all others. For all of them at once, use directloss.integrations",
+    ),
+    "continuous target": (table(outcome=np.arange(60) / 7), ASK, "If it is a quantity, make it yes or no first"),
+    "a table named txt": (
+        text("t.txt", "a,outcome\n1,yes\n"),
+        NPZ,
+        "If it is a table with a header line, name it .csv",
+    ),
+    "a sheet": (text("t.xlsx", b"PK"), ASK, "Save a table as .csv with a header line"),
+    "short line": (text("t.csv", "a,b,outcome\n1,2,3\n\n1,2\n"), ASK, "Line 4 has 2 fields, the header has 3."),
+    "not utf-8, far down": (
+        text("t.csv", b"a,outcome\n" + b"1,yes\n" * 9000 + b"\xff,no\n"),
+        ASK,
+        "DATA must be text in UTF-8, but it is",
+    ),
     "rare class": (table(outcome=(np.arange(60) < 3)), ASK, "must have at least 5 rows of each label"),
     "missing target": (table(outcome=[None, *["yes", "no"] * 29, "no"]), ASK, "missing in 1 of 60 rows"),
     "infinite": (

@@ -198,7 +198,7 @@ def test_recipe_keeps_the_best_rounds(library: str, metric: str) -> None:
     data = data_of(library, x, y)
     params = LEAVES if library == "lightgbm" else DEPTH
     made = train(params, data, metric, validation=data_of(library, held, wanted, data), first=15, then=25, patience=10)
-    value = Evaluation(metric)(wanted, raw(made.booster, held))[1]
+    value = Evaluation(metric)(wanted, raw(made.booster, held) - made.threshold)[1]
     assert value == pytest.approx(max(made.curve), abs=1e-5)  # XGBoost's scores are float32
     count = made.booster.current_iteration() if library == "lightgbm" else made.booster.num_boosted_rounds()
     assert 1 <= made.first <= made.rounds == count
@@ -228,6 +228,30 @@ def test_rounds_on_the_metric_help_on_wrong_labels() -> None:
 
 
 @pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
+def test_a_metric_of_decisions_takes_over_at_its_threshold(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F1 wants more yeses than cross-entropy gives at 0, and starts where its best threshold is."""
+    seen = []
+    was = Objective.__call__
+
+    def call(self: Objective, *batch: Any) -> Any:
+        seen.append(self.threshold)
+        return was(self, *batch)
+
+    monkeypatch.setattr(Objective, "__call__", call)
+    x, y = toy(800, wrong=0.1)
+    rare = y * (np.arange(800) % 3 == 0)
+    params = LEAVES if library == "lightgbm" else DEPTH
+    made = train(params, data_of(library, x, rare), "f1", first=10, then=2)
+    start = raw(train(params, data_of(library, x, rare), "f1", first=10, then=0).booster, x)
+    best = Batch(start, rare, None, None).best_cut(Objective("f1").task)[0]
+    assert seen == pytest.approx([best, best], abs=1e-5)  # XGBoost's scores are float32
+    assert best < -0.2
+    found = Evaluation("f1")(rare, raw(made.booster, x) - made.threshold)[1]
+    assert found == pytest.approx(Evaluation("f1", tuned=True)(rare, raw(made.booster, x))[1], abs=1e-5)
+    assert train(params, data_of(library, x, rare), "ap", first=1, then=1).threshold == 0
+
+
+@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
 def test_recipe_for_queries_with_grades(library: str) -> None:
     draw = np.random.default_rng(0)
     x, sizes = draw.normal(size=(200, 4)), np.full(20, 10)
@@ -251,6 +275,22 @@ def test_classifier(library: str) -> None:
     assert ((made.decision_function(x) > 0) == (made.predict(x) == "yes")).all()
     again = pickle.loads(pickle.dumps(clone(made).fit(x, names)))
     assert np.array_equal(again.decision_function(x), made.decision_function(x))
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_probabilities_are_calibrated(classes: int) -> None:
+    """Among new rows that get about the same probability, about that share is of the class."""
+    (x, y), (new, truth) = toy(3000), toy(3000, seed=1)
+    if classes == 3:
+        y, truth = y + (x[:, 3] > 0.5), truth + (new[:, 3] > 0.5)
+    metric = "f1" if classes == 2 else "accuracy"
+    made = BoostedClassifier(metric, first=30, then=20, params=LEAVES, random_state=0).fit(x, y)
+    shares = made.predict_proba(new)
+    assert shares.shape == (3000, classes)
+    assert shares.sum(1) == pytest.approx(1)
+    for low, high in ((0.1, 0.4), (0.4, 0.7), (0.7, 1.0)):
+        some = (shares[:, 1] > low) & (shares[:, 1] <= high)
+        assert shares[some, 1].mean() == pytest.approx((truth[some] == 1).mean(), abs=0.1)  # of about 200 rows
 
 
 def test_classifier_of_three_classes_with_missing_values_in_a_search() -> None:

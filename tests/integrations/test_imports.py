@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -35,3 +37,19 @@ def test_an_integration_loads_its_own() -> None:
 def test_an_integration_waits_for_its_library(name: str) -> None:
     """These know the library by what it hands them."""
     assert loaded_by(f"import directloss.integrations.{name}") == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "missing", "install"),
+    [
+        ("sklearn", "sklearn", "scikit-learn"),
+        ("boosting_sklearn", "sklearn", "scikit-learn"),
+        ("lightning", "lightning", "lightning"),
+    ],
+)
+def test_a_missing_library_is_one_line(name: str, missing: str, install: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = f"directloss.integrations.{name}"
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(ImportError, match=rf"^{re.escape(module)} needs {missing}: pip install {install}$"):
+        importlib.import_module(module)

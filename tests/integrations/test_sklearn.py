@@ -311,6 +311,13 @@ def test_categories_and_gaps_as_gradient_boosting_takes_them(chosen: Any) -> Non
     assert np.isfinite(fitted.decision_function(new)).all()
 
 
+def test_columns_of_words_are_named() -> None:
+    frame, y = people(40)
+    frame["town"] = frame["town"].astype(object)
+    with pytest.raises(dl.DirectLossError, match=r"X must hold numbers.* with words in \['town'\]. Convert them"):
+        DirectLossClassifier().fit(frame, y)
+
+
 @pytest.mark.parametrize("chosen", [[2], ["city"], [True], 0.5])
 def test_wrong_categories(chosen: Any) -> None:
     frame, y = people(40)

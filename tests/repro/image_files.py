@@ -33,10 +33,9 @@ def write_idx(folder: Path, train: int = 120, test: int = 40, side: int = 28) ->
 def write_cifar(folder: Path, name: str, per_file: int = 20, pickled: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """All images, training files first, and their fine labels; in the Python version if ``pickled``."""
     ten = name == "cifar10"
-    version = CIFAR[name].python if pickled else CIFAR[name].binary
-    inner = folder / version.folder
+    inner = folder / CIFAR[name].folders[pickled]
     inner.mkdir(parents=True, exist_ok=True)
-    files = (*version.train, *version.test)
+    files = [file if pickled else f"{file}.bin" for file in CIFAR[name].files]
     draw = np.random.default_rng(1)
     images = draw.integers(0, 256, (len(files) * per_file, 3, 32, 32)).astype(np.uint8)
     labels = draw.integers(0, CIFAR[name].classes, len(images)).astype(np.uint8)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +12,15 @@ import torch
 from directloss_repro.config import EpochConfig
 from directloss_repro.data.keypoints import FILE
 from directloss_repro.experiments import get_experiment
-from directloss_repro.experiments.ablations import ABLATIONS, SIZES
+from directloss_repro.experiments.ablations import SIZES
 from directloss_repro.methods import parse_method
 from directloss_repro.records import Record, RunSpec
 from directloss_repro.runner import make_schedule
 
 from directloss import DirectLossError
+from tests.repro.fake_records import ABLATIONS
 from tests.repro.image_files import write_idx, write_leeds
+from tests.repro.test_cli import call
 from tests.repro.tiny import run_once
 from tests.repro.tiny import stored as records_in
 
@@ -135,25 +134,13 @@ def test_the_first_seed_leaves_its_keypoints(tmp_path: Path) -> None:
 def test_the_command_stores_frames_and_a_resumed_one_again(tmp_path: Path) -> None:
     root, out = tmp_path / "data", tmp_path / "run"
     write_leeds(root)
-    words = [
-        sys.executable,
-        "-m",
-        "directloss",
-        "reproduce",
-        "ablation-pose",
-        "--out",
-        str(out),
-        "--workers",
-        "1",
-    ]
     options = ["--data-root", str(root), "--methods", "uniloss-pckh,uniloss-pckh:anchors=2", "--seeds", "1"]
     for key, value in POSE.items():
         options += ["--set", f"{key}={json.dumps(value)}"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
     def command(*more: str) -> None:
-        done = subprocess.run([*words, *more], env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        done = call("reproduce", "ablation-pose", "--out", out, "--workers", 1, *more)
+        assert done.exit_code == 0, done.output
 
     command(*options)
     picture = out / "figures" / "frames-val-pck.png"

@@ -101,9 +101,3 @@ def test_foreign_files(tmp_path: Path, capsys: pytest.CaptureFixture[str], store
         load_weights(AlexNet(width=4), path)
     assert "weights.pt" in str(caught.value)
     assert capsys.readouterr().out == ""
-
-
-@pytest.mark.parametrize("shape", [(2, 1, 227, 227), (3, 227, 227), (1, 3, 40, 227)])
-def test_wrong_images(shape: tuple[int, ...]) -> None:
-    with pytest.raises(DirectLossError, match="images must have shape"):
-        AlexNet(width=4)(torch.zeros(shape))

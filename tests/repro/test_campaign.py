@@ -12,14 +12,16 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import distributed
 import pytest
 from directloss_repro.campaign import Cell, Listener
 from directloss_repro.cli import app
 from directloss_repro.config import SEARCH_SEED
 from directloss_repro.executors import cluster_workers, local_workers
-from directloss_repro.experiments import EXPERIMENTS, Source
+from directloss_repro.experiments import EXPERIMENTS
+from directloss_repro.experiments.base import Source
 from directloss_repro.records import Record, RecordFile
-from directloss_repro.runner import Training, campaign_of, prepared
+from directloss_repro.runner import Training, campaign_of, split_of
 from typer.testing import CliRunner
 
 from directloss import DirectLossError
@@ -249,7 +251,7 @@ def test_more_seeds_and_methods_extend_a_run(whole: Path, tmp_path: Path) -> Non
 def test_classes_and_validation_thirds(tmp_path: Path) -> None:
     tiny = {key: SETTINGS[key] for key in ("iterations", "evaluate_every", "hidden", "direct", "hinge", "plain")}
     config = EXPERIMENTS["digits-noise"].config("quick")
-    config = config.changed({**tiny, "methods": ["x-ent"], "noise": [0.1], "seeds": 1, "points": 90})
+    config = config.changed({**tiny, "methods": ["x-ent"], "noise": [0.1], "seeds": 1})
     records = conduct(tmp_path, campaign_of(Training("digits-noise", config)))
     assert [record.group for record in records] == ["3", "3", "3", "8", "8", "8"]
     assert all({"train_ap", "val_ap"} == set(r.metrics) for r in records if r.stage == "search")
@@ -261,14 +263,14 @@ def test_a_run_depends_on_its_description_alone() -> None:
     training, cell = Training("robustness", CONFIG), Cell(None, "pos-ap", 0.2)
     first = training(cell, params, 0)
     training(cell, params, 1)
-    prepared.cache_clear()
+    split_of.cache_clear()
     assert training(cell, params, 0) == first
 
 
 def test_selection_on_held_out_data() -> None:
     config = CONFIG.changed({"select_on": "val"})
-    split = prepared("robustness", config, 0.2, Source(0, stage="search"))
-    everything = prepared("robustness", config, 0.2, Source(0, stage="final"))
+    split = split_of("robustness", config, 0.2, Source(0, stage="search"))
+    everything = split_of("robustness", config, 0.2, Source(0, stage="final"))
     assert split.val is not None
     assert everything.val is None
     assert len(split.val) + len(split.train) == len(everything.train)
@@ -277,11 +279,11 @@ def test_selection_on_held_out_data() -> None:
 
 def test_labels_are_flipped_in_training_data_only() -> None:
     clean = EXPERIMENTS["robustness"].config("quick")
-    noisy = prepared("robustness", clean, 0.2, Source(0))
-    without = prepared("robustness", clean, 0.0, Source(0))
+    noisy = split_of("robustness", clean, 0.2, Source(0))
+    without = split_of("robustness", clean, 0.0, Source(0))
     assert int((noisy.train.y != without.train.y).sum()) == round(0.2 * len(without.train))
     assert bool((noisy.test.y == without.test.y).all())
-    both = prepared("linear-noisy", EXPERIMENTS["linear-noisy"].config("quick"), 0.2, Source(0))
+    both = split_of("linear-noisy", EXPERIMENTS["linear-noisy"].config("quick"), 0.2, Source(0))
     for part in both.parts().values():
         assert int((part.y != (part.x.sum(1) > 0)).sum()) == 2_000
 
@@ -303,16 +305,11 @@ def test_killed_with_sigkill_and_resumed_equals_uninterrupted(whole: Path, tmp_p
     assert 5 <= done < RUNS
     with (folder / "records.jsonl").open("a") as file:
         file.write('{"schema":1,"key":"torn')
-    resumed = subprocess.run(
-        [*command, "reproduce", "robustness", "--out", str(folder), "--resume", "--workers", "2"],
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert resumed.returncode == 0, resumed.stderr
-    assert "The last line of records.jsonl is cut off" in resumed.stdout
-    assert f"{RUNS - done} of {RUNS} runs to do" in resumed.stdout
+    words = ["reproduce", "robustness", "--out", str(folder), "--resume", "--workers", "1"]
+    resumed = CliRunner(env={"COLUMNS": "200"}).invoke(app, words)
+    assert resumed.exit_code == 0, resumed.output
+    assert "The last line of records.jsonl is cut off" in resumed.output
+    assert f"{RUNS - done} of {RUNS} runs to do" in resumed.output
     assert stored(folder) == stored(whole)
     assert (folder / "report.html").is_file()
 
@@ -323,7 +320,6 @@ def test_killed_with_sigkill_and_resumed_equals_uninterrupted(whole: Path, tmp_p
 @pytest.fixture
 def cluster() -> Iterator[Any]:
     """A Dask cluster of two worker processes."""
-    distributed = pytest.importorskip("distributed")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Dask's own start and end
         with distributed.LocalCluster(

@@ -223,10 +223,3 @@ def test_a_write_that_fails_leaves_the_old_checkpoint(stored: Path, monkeypatch:
         run(stored.parent)
     assert stored.read_bytes() == before
     assert [path.name for path in stored.parent.iterdir()] == [stored.name]
-
-
-def test_removed_when_done(stored: Path) -> None:
-    Checkpoint(stored.parent, KEY).remove()
-    Checkpoint(stored.parent, KEY).remove()
-    assert not stored.exists()
-    assert Checkpoint(stored.parent, KEY).load() is None

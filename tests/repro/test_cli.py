@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 from directloss_repro import progress
 from directloss_repro.campaign import Campaign
-from directloss_repro.cli import app, completing
-from directloss_repro.experiments import EXPERIMENTS
+from directloss_repro.cli import METHODS, app
+from directloss_repro.experiments import EXPERIMENTS, PRESETS
 from directloss_repro.methods import parse_method
-from directloss_repro.progress import Display, Heartbeat, Standing, span
+from directloss_repro.progress import Display, Heartbeat
 from directloss_repro.records import Record, RecordFile, RunSpec
+from directloss_repro.reproduce import Request
 from directloss_repro.runner import Training, campaign_of
-from directloss_repro.session import Request
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
@@ -81,12 +81,12 @@ def test_the_shell_completes(line: str, offered: list[str]) -> None:
 
 
 def test_what_is_offered_is_what_there_is() -> None:
-    assert tuple(EXPERIMENTS) == completing.NAMES
-    assert set(completing.PRESETS) == {preset for one in EXPERIMENTS.values() for preset in one.presets}
-    assert [parse_method(name).name for name in completing.METHODS] == list(completing.METHODS)
+    assert [one.name for one in EXPERIMENTS.values()] == list(EXPERIMENTS)
+    assert set(PRESETS) == {preset for one in EXPERIMENTS.values() for preset in one.presets}
+    assert [parse_method(name).name for name in METHODS] == list(METHODS)
 
 
-SLOW = ("torch", "pandas", "matplotlib", "pydantic", "distributed", "sklearn", "directloss_repro.experiments")
+SLOW = ("torch", "pandas", "matplotlib", "pydantic", "distributed", "sklearn", "directloss_repro.experiments.base")
 
 
 def test_commands_import_nothing_slow() -> None:
@@ -155,7 +155,7 @@ def test_packed_records_are_refused_before_anything_is_written(finished: tuple[P
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     result = call("reproduce", "robustness", "--out", folder, "--resume", "--workers", 1)
     assert result.exit_code == 2
-    assert "must be unpacked before the run can go on" in result.output
+    assert "must be unpacked before the run can continue" in result.output
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
@@ -204,9 +204,10 @@ BAD: list[tuple[list[str], str]] = [
     ),
     (
         ["reproduce", "robustness", "--data-root", "."],
-        "--data-root must be left out: 'robustness' draws its data itself",
+        "--data-root must be left out: 'robustness' needs no files",
     ),
-    (["reproduce", "digits-noise", "--data-root", "nowhere"], "--data-root must be a folder with the four MNIST files"),
+    (["reproduce", "mnist-ap"], "--data-root must name the folder with the data of 'mnist-ap', but it is missing"),
+    (["reproduce", "mnist-ap", "--data-root", "nowhere"], "--data-root must be a folder with the four MNIST files"),
     (["reproduce", "robustness", "--resume"], "--resume needs an --out folder that holds a run"),
     (["reproduce", "robustness", "--cluster", "nonsense:1:2"], "--cluster must be the address of a Dask scheduler"),
     (["reproduce", "robustness", "--out", "/dev/null/run"], "--out must be a folder that can be made and written"),
@@ -328,19 +329,15 @@ def shown(seeds: int = 1) -> Campaign:
     return campaign_of(Training("robustness", config.changed({**changes, **grids})))
 
 
-def test_standing_keeps_the_best_of_each_class_and_level() -> None:
-    standing = Standing(shown())
+def test_the_best_of_each_class_and_level_is_kept() -> None:
+    display = Display(Console(file=io.StringIO()), "robustness", shown())
     for ap, label in ((0.5, "a"), (0.7, "a"), (0.6, "a"), (0.9, "b")):
-        standing.add(record("search", "pos-ap", ap, 0.2, label))
-    standing.add(record("final", "pos-ap", 0.6, 0.2))
-    standing.add(record("final", "pos-ap", 0.8, 0.2))
-    assert standing.best("pos-ap", 0.2) == "0.800"
-    assert standing.test("pos-ap", 0.2) == "0.700 (2)"
-    assert standing.best("pos-ap", 0.0) == "-"
-    assert standing.news(record("search", "pos-ap", 0.1, 0.2)) == "best train_ap: pos-ap 0.800"
+        display.finished(record("search", "pos-ap", ap, 0.2, label))
+    assert display.news(record("search", "pos-ap", 0.1, 0.2)) == "best train_ap: pos-ap 0.800"
+    assert display.news(record("search", "pos-ap", 0.1, 0.0)) == "best train_ap: "
 
 
-def test_a_terminal_gets_one_live_display() -> None:
+def test_a_terminal_gets_a_bar() -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=120, color_system=None)
     with Display(console, "robustness", shown(), [record("search", "pos-ap", 0.5)]) as display:
@@ -348,8 +345,8 @@ def test_a_terminal_gets_one_live_display() -> None:
         display.finished(record("final", "x-ent", 0.25, 0.2))
     last = screen.getvalue()
     assert "3/4" in last
-    assert "0.750" in last
-    assert "0.250 (1)" in last
+    assert "best train_ap: pos-ap 0.750" in last
+    assert "test_ap: 0.250" in last
     assert "left" in last
 
 
@@ -368,14 +365,14 @@ def test_elsewhere_there_are_plain_lines() -> None:
     assert lines[3].endswith("test_ap: 0.500")
 
 
-def test_after_half_a_minute_of_silence_it_says_what_is_under_way() -> None:
+def test_after_half_a_minute_of_silence_it_says_what_is_running() -> None:
     """In a file, too: whoever looks into it sees that the run is alive."""
     assert progress.SILENCE <= 30
     screen = io.StringIO()
     display = Display(Console(file=screen, width=40), "robustness", shown())
     display.began(RunSpec("x", "final", "pos-ap", 3, 0.2, None, {}))
-    display._beat()
-    assert screen.getvalue() == "[0/4] under way: final pos-ap, noise 0.2, seed 3\n"
+    display._heartbeat._beat()
+    assert screen.getvalue() == "[0/4] running: final pos-ap, noise 0.2, seed 3\n"
 
 
 def test_a_heart_beats_again_and_again() -> None:
@@ -394,7 +391,3 @@ def test_the_time_until_the_first_run_is_not_the_time_of_a_run() -> None:
     display.clock -= 200
     display.finished(record("search", "pos-ap", 0.65))
     assert display.time_left().startswith("about 33 min")
-
-
-def test_durations_in_words() -> None:
-    assert [span(s) for s in (0.4, 59.6, 3599, 7260)] == ["0 s", "1 min 00 s", "59 min 59 s", "2 h 01 min"]

@@ -12,8 +12,9 @@ import torch
 from directloss_repro.data import Part, Split, flip_labels, hold_out, thirds
 from directloss_repro.data.idx import read_idx, read_images
 from directloss_repro.data.split import check_both_labels, with_noise
-from directloss_repro.experiments import EXPERIMENTS, Source
-from directloss_repro.experiments.digits_noise import mnist, small_digits
+from directloss_repro.experiments import EXPERIMENTS
+from directloss_repro.experiments.base import Source
+from directloss_repro.experiments.digits_noise import small_digits
 from directloss_repro.experiments.linear import half_space
 from directloss_repro.experiments.robustness import shells
 from directloss_repro.experiments.synthetic import teacher
@@ -86,7 +87,7 @@ def test_both_labels_are_needed() -> None:
         check_both_labels(Part(torch.zeros(3, 1), torch.zeros(3)), "train")
 
 
-@pytest.mark.parametrize("name", [name for name, experiment in EXPERIMENTS.items() if not experiment.needs_root])
+@pytest.mark.parametrize("name", [name for name, experiment in EXPERIMENTS.items() if experiment.check_data is None])
 def test_experiments_draw_the_same_data_for_the_same_seed(name: str) -> None:
     experiment = EXPERIMENTS[name]
     config = experiment.config("quick")
@@ -132,35 +133,17 @@ def write_mnist(folder: Path, packed: bool = True) -> tuple[np.ndarray, np.ndarr
 @pytest.mark.parametrize("packed", [True, False])
 def test_idx_files_are_read_as_they_were_written(tmp_path: Path, packed: bool) -> None:
     images, labels = write_mnist(tmp_path, packed)
-    read, classes = read_images(tmp_path)
-    np.testing.assert_array_equal(read, images)
-    np.testing.assert_array_equal(classes, labels)
-
-
-def test_mnist_takes_the_place_of_digits(tmp_path: Path) -> None:
-    images, labels = write_mnist(tmp_path)
-    experiment = EXPERIMENTS["digits-noise"]
-    config = experiment.config("quick").changed({"images": "mnist", "points": 30})
-    split = experiment.data(config, Source(0, "3", str(tmp_path)))
-    assert [len(part) for part in split.parts().values()] == [10, 10, 10]
-    x, y = mnist(str(tmp_path))
-    assert x.shape == (50, 16)
-    assert float(x.max()) == images.max() / 255
-    assert y.tolist() == labels.tolist()
-
-
-def test_mnist_without_a_folder_is_refused() -> None:
-    experiment = EXPERIMENTS["digits-noise"]
-    config = experiment.config("quick").but(images="mnist")
-    with pytest.raises(DirectLossError, match="--data-root must name the folder with the MNIST files"):
-        experiment.data(config, Source(0, "3"))
+    for part, chosen in (("train", slice(0, 40)), ("test", slice(40, 50))):
+        read, classes = read_images(tmp_path, part)
+        np.testing.assert_array_equal(read, images[chosen])
+        np.testing.assert_array_equal(classes, labels[chosen])
 
 
 def test_missing_files_are_named(tmp_path: Path) -> None:
     write_mnist(tmp_path)
     (tmp_path / "t10k-labels-idx1-ubyte.gz").unlink()
     with pytest.raises(DirectLossError, match=r"lacks t10k-labels-idx1-ubyte\.gz\. They are the original files"):
-        read_images(tmp_path)
+        read_images(tmp_path, "train")
 
 
 GOOD = idx(np.zeros((2, 3)))
@@ -192,4 +175,4 @@ def test_labels_must_match_images(tmp_path: Path) -> None:
     write_mnist(tmp_path)
     (tmp_path / "train-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(np.zeros(3))))
     with pytest.raises(DirectLossError, match="must have a label for each of the 40 images, but it is 3 labels long"):
-        read_images(tmp_path)
+        read_images(tmp_path, "train")

@@ -17,15 +17,18 @@ from directloss_repro.campaign import Cell
 from directloss_repro.config import EpochConfig
 from directloss_repro.data import Part, Split
 from directloss_repro.evaluation import measure
-from directloss_repro.experiments import Source, get_experiment
+from directloss_repro.experiments import get_experiment
+from directloss_repro.experiments.base import Files, Source
 from directloss_repro.methods import parse_method
 from directloss_repro.records import RunSpec, load_run
+from directloss_repro.reproduce import CHECKPOINTS, Request, carry_out, check_request
 from directloss_repro.runner import Training, make_schedule
-from directloss_repro.session import CHECKPOINTS, Request, carry_out, check_request
 from rich.console import Console
+from typer.testing import Result
 
 from directloss import DirectLossError
 from tests.repro.image_files import write_cifar, write_idx, write_leeds, write_mpii
+from tests.repro.test_cli import call
 from tests.repro.tiny import run_once, stored
 
 ROOT = Path(__file__).parents[2]
@@ -119,7 +122,7 @@ def test_presets_are_those_of_the_paper() -> None:
 
 def test_mpii_keeps_images_together(tmp_path: Path) -> None:
     _, config, root = tiny("pose itself", tmp_path)
-    split = get_experiment("pose").data(config, Source(0, None, root))
+    split = get_experiment("pose").data(config, Source(0, files=Files(root)))
     pixels = [{float(image[0, 8, 8]) for image in part.x[torch.arange(len(part))]} for part in split.parts().values()]
     assert sum(len(part) for part in pixels) == len(set().union(*pixels)) == 8  # every image has another grey
 
@@ -216,29 +219,24 @@ def test_a_campaign_killed_in_the_middle_of_a_run_goes_on_from_its_checkpoint(tm
 
 def test_the_command_from_data_to_report_and_on(tmp_path: Path) -> None:
     root, out = write_idx(tmp_path / "data"), tmp_path / "run"
-    command = [sys.executable, "-m", "directloss", "reproduce", "cifar10"]
-    options = ["--dataset", "fashion-mnist", "--data-root", str(root), "--out", str(out), "--workers", "1"]
+    options = ["--dataset", "fashion-mnist", "--data-root", str(root), "--out", str(out)]
     for key, value in {**TINY, "width": 2}.items():
         options += ["--set", f"{key}={json.dumps(value)}"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
-    def run(*words: str) -> str:
-        done = subprocess.run([*command, *words], env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+    def run(*words: str) -> Result:
+        return call("reproduce", "cifar10", *words, "--workers", "1")
 
-    assert "test accuracy" in run(*options, "--methods", "x-ent", "--seeds", "2")
+    assert "test accuracy" in run(*options, "--methods", "x-ent", "--seeds", "2").output
     page, tables = (out / "report.html").read_text(), (out / "tables.md").read_text()
     assert "test accuracy (%)" in tables
     assert "test_ap" not in page
     assert (out / "figures" / "epochs-accuracy.svg").is_file()
-    run("--out", str(out), "--resume", "--seeds", "3", "--workers", "1")
+    assert run("--out", str(out), "--resume", "--seeds", "3").exit_code == 0
     assert len(stored(out)) == 3
     other = write_idx(tmp_path / "other", train=121)
-    words = [*command, "--out", str(out), "--resume", "--seeds", "4", "--data-root", str(other)]
-    refused = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
-    assert refused.returncode == 2
-    assert "must hold the data that the run began with" in " ".join(refused.stderr.split())
+    refused = run("--out", str(out), "--resume", "--seeds", "4", "--data-root", str(other))
+    assert refused.exit_code == 2
+    assert "must hold the data that the run began with" in " ".join(refused.output.split())
 
 
 BAD: list[tuple[str, dict[str, Any], str]] = [
@@ -260,7 +258,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("pose", {"methods": ("x-ent",)}, "must name what can train on heatmaps"),
     ("pose", {"settings": {"size": 66}}, "size must be a multiple of 4"),
     ("pose", {}, "--data-root must be a folder with joints.mat (leeds) or mpii_human_pose"),
-    ("robustness", {}, "--data-root must be left out: 'robustness' draws its data itself"),
+    ("robustness", {}, "--data-root must be left out: 'robustness' needs no files"),
     ("robustness", {"data_root": None, "dataset": "mnist"}, "config key must be a known one, but it is 'dataset'"),
     ("robustness", {"data_root": None, "methods": ("mse-1",)}, "must name what can train on one score per item"),
 ]  # fmt: skip

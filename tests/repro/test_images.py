@@ -10,18 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from directloss_repro.data import Part, image_classes
+from directloss_repro.data import Part, labelled_images
 from directloss_repro.data.cifar import read_cifar
-from directloss_repro.data.image_classes import (
-    crop_and_flip,
-    read_classes,
-    recognise,
-    see_classes,
-    split_classes,
-    zeros_against_rest,
-)
 from directloss_repro.data.keypoints import bumps, pixel_labels, turn_and_scale, visible
-from directloss_repro.data.poses import NECK, TOP, Person, as_part, find_poses, read_persons
+from directloss_repro.data.labelled_images import crop_and_flip, identify, recognise, split_classes, zeros_against_rest
+from directloss_repro.data.poses import NECK, TOP, Person, as_part, find_poses, read_persons, recognise_poses
 
 from directloss import DirectLossError
 from tests.repro.image_files import idx, write_cifar, write_idx, write_leeds, write_mpii
@@ -40,10 +33,9 @@ def test_cifar_is_read_as_it_was_written(tmp_path: Path, name: str, inner: bool,
     np.testing.assert_array_equal(np.concatenate([train[0], test[0]]), images)
     np.testing.assert_array_equal(np.concatenate([train[1], test[1]]), labels)
     assert len(test[1]) == 20
-    part, _ = read_classes(name, str(root))
-    assert part.x.shape == (len(train[1]), 3, 32, 32)
-    assert float(part.x[0, 2, 5, 7]) == pytest.approx(images[0, 2, 5, 7] / 255)
-    assert part.y.dtype == torch.long
+    split = split_classes(name, str(root), 4, 0)
+    assert split.train.x.shape == (len(train[1]) - 4, 3, 32, 32)
+    assert split.test.y.tolist() == test[1].tolist()
 
 
 def test_missing_files_are_named(tmp_path: Path) -> None:
@@ -126,7 +118,7 @@ def test_too_little_data(tmp_path: Path) -> None:
 
 def test_missing_fashion_mnist_says_where_it_is(tmp_path: Path) -> None:
     with pytest.raises(DirectLossError, match=r"four fashion-mnist files.*zalandoresearch/fashion-mnist"):
-        read_classes("fashion-mnist", str(tmp_path))
+        identify("fashion-mnist", str(tmp_path))
 
 
 def test_labels_of_another_data_set_are_noticed(tmp_path: Path) -> None:
@@ -134,23 +126,23 @@ def test_labels_of_another_data_set_are_noticed(tmp_path: Path) -> None:
     (tmp_path / "t10k-labels-idx1-ubyte.gz").unlink()
     (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(idx(np.arange(40)))
     with pytest.raises(DirectLossError, match="must have labels from 0 to 9, but it is a file with label 39"):
-        read_classes("mnist", str(tmp_path))
+        identify("mnist", str(tmp_path))
 
 
 def test_data_is_known_by_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     packed, other = write_idx(tmp_path / "packed"), write_idx(tmp_path / "other", train=121)
-    first = see_classes("mnist", str(packed))
+    first = identify("mnist", str(packed))
     assert first.published is None
     for path in list(packed.iterdir()):
         if path.suffix == ".gz":
             path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
             path.unlink()
-    assert see_classes("mnist", str(packed)) == first
-    assert see_classes("mnist", str(other)) != first
-    monkeypatch.setitem(image_classes.PUBLISHED, first.digest, "mnist")
-    assert see_classes("mnist", str(packed)).published == "mnist"
+    assert identify("mnist", str(packed)) == first
+    assert identify("mnist", str(other)) != first
+    monkeypatch.setitem(labelled_images.PUBLISHED, first.digest, "mnist")
+    assert identify("mnist", str(packed)).published == "mnist"
     with pytest.raises(DirectLossError, match=r"--data-root must hold the files of fashion-mnist.*with those of mnist"):
-        see_classes("fashion-mnist", str(packed))
+        identify("fashion-mnist", str(packed))
 
 
 def test_images_without_pixels_are_refused(tmp_path: Path) -> None:
@@ -159,7 +151,7 @@ def test_images_without_pixels_are_refused(tmp_path: Path) -> None:
     path.with_suffix(".gz").unlink()
     path.write_bytes(idx(np.zeros((40, 0, 28))))
     with pytest.raises(DirectLossError, match="must hold images with pixels"):
-        read_classes("mnist", str(tmp_path))
+        identify("mnist", str(tmp_path))
 
 
 def test_crops_are_shifts_of_at_most_four_and_flips(generator: torch.Generator) -> None:
@@ -233,9 +225,8 @@ def test_keypoints_that_leave_the_image_become_unknown(generator: torch.Generato
 
 def test_leeds_is_read_as_it_was_written(tmp_path: Path) -> None:
     joints = write_leeds(tmp_path)
-    name, path = find_poses(tmp_path)
-    persons = read_persons(name, path)
-    assert name == "leeds"
+    assert recognise_poses(str(tmp_path)) == "leeds"
+    persons = read_persons("leeds", find_poses(tmp_path, "leeds"))
     assert [person.image for person in persons] == [f"im{k:05d}.jpg" for k in range(1, 12)]  # the last has no neck
     first = persons[0]
     assert first.head == 12
@@ -255,7 +246,7 @@ def test_leeds_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 def test_mpii_is_read_as_it_was_written(tmp_path: Path) -> None:
     write_mpii(tmp_path)
-    persons = read_persons(*find_poses(tmp_path))
+    persons = read_persons("mpii", find_poses(tmp_path, "mpii"))
     assert [person.image for person in persons] == [f"{k:09d}.jpg" for k in range(10) if k % 5 != 4]
     first = persons[1]
     assert (first.corner, first.side) == ((17.5, 5.0), 125)  # around (80, 67.5)
@@ -282,11 +273,13 @@ def test_the_square_of_a_person_far_outside_is_empty(tmp_path: Path) -> None:
 
 def test_what_is_missing_of_poses_is_named(tmp_path: Path) -> None:
     with pytest.raises(DirectLossError, match=r"joints\.mat \(leeds\) or mpii_human.*human-pose\.mpi-inf\.mpg\.de"):
-        find_poses(tmp_path)
+        find_poses(tmp_path, "mpii")
     write_mpii(tmp_path)
+    with pytest.raises(DirectLossError, match="--dataset must be the data set at --data-root, but it is leeds"):
+        find_poses(tmp_path, "leeds")
     (tmp_path / "images").rename(tmp_path / "other")
     with pytest.raises(DirectLossError, match="must have the images in a folder 'images'"):
-        find_poses(tmp_path)
+        find_poses(tmp_path, "mpii")
 
 
 @pytest.mark.parametrize("name", ["leeds", "mpii"])
@@ -294,7 +287,7 @@ def test_damaged_annotations(tmp_path: Path, name: str) -> None:
     from scipy.io import savemat
 
     (write_leeds if name == "leeds" else write_mpii)(tmp_path)
-    path = find_poses(tmp_path)[1]
+    path = find_poses(tmp_path, name)
     for content in (b"", b"MATLAB", path.read_bytes()[:300]):
         path.write_bytes(content)
         read_persons.cache_clear()

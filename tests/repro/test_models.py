@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from directloss_repro.models import Hourglass, ResNet20, TwoWay
+from directloss_repro.models import Hourglass, ResNet20, Scorer
 from torch import nn
 
 
@@ -51,9 +51,9 @@ def test_one_stack_has_the_size_of_the_papers() -> None:
 
 
 def test_two_outputs_are_the_cross_entropy_of_two_classes(generator: torch.Generator) -> None:
-    model = TwoWay(6, (5, 4))
+    model = Scorer(6, (5, 4), outputs=2)
     x, y = torch.randn(7, 6, generator=generator), torch.randint(2, (7,), generator=generator)
     both = nn.functional.cross_entropy(model.layers(x), y)
     one = nn.functional.binary_cross_entropy_with_logits(model(x), y.float())
     torch.testing.assert_close(one, both)
-    assert weights(TwoWay(784, (500, 300))) == 785 * 500 + 501 * 300 + 301 * 2
+    assert weights(Scorer(784, (500, 300), outputs=2)) == 785 * 500 + 501 * 300 + 301 * 2

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from directloss_repro.data.cache import Arrays, cache_name, cached
+from directloss_repro.data.photographs import Arrays, cache_name, cached
 from directloss_repro.data.split import thirds_by_group
 
 from directloss import DirectLossError

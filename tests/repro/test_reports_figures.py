@@ -15,7 +15,7 @@ from directloss_repro.records import METHODS, load_run
 from directloss_repro.reports.description import Description, Figure
 from directloss_repro.reports.figures import KINDS, Panel, draw, draw_all
 from directloss_repro.reports.formatting import metrics_of
-from directloss_repro.reports.plotting import FAMILIES, INK, look, short
+from directloss_repro.reports.style import FAMILIES, INK, look, short
 from matplotlib.figure import Figure as Canvas
 from PIL import Image
 

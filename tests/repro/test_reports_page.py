@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from directloss_repro import files
 from directloss_repro.experiments import EXPERIMENTS
 from directloss_repro.reports.report import for_terminal
 from rich.console import Console
@@ -180,7 +179,7 @@ def test_no_final_numbers_at_all(tmp_path: Path) -> None:
     ]
     words = read(write_report(write_run(tmp_path, lines))).words
     assert "There is no result yet." in words
-    assert "There is no run.json in the folder" in words
+    assert "The folder has no run.json" in words
 
 
 def test_unknown_experiments_get_tables_without_verdicts(tmp_path: Path) -> None:
@@ -231,16 +230,16 @@ def test_a_full_disk_leaves_everything_as_it_was(tmp_path: Path, monkeypatch: py
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     write_run(folder, records("linear", 2, ["pos-ap", "neg-ap"]), run_info("linear"))
     before |= {path: path.read_bytes() for path in (folder / "records.jsonl", folder / "run.json")}
-    real, calls = files.os.fsync, []
+    real, calls = Path.write_bytes, []
 
-    def full(handle: int) -> None:
-        calls.append(handle)
+    def full(self: Path, content: bytes) -> int:
+        calls.append(self)
         if len(calls) == 4:
             raise OSError(errno.ENOSPC, "No space left on device")
-        real(handle)
+        return real(self, content)
 
-    monkeypatch.setattr(files.os, "fsync", full)
-    with pytest.raises(DirectLossError, match=r"could not be written: No space left on device\. Nothing was replaced"):
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(DirectLossError, match=r"cannot be written: No space left on device\. Nothing was replaced"):
         write_report(folder)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 

@@ -10,12 +10,12 @@ import pytest
 from directloss_repro.experiments import describe
 from directloss_repro.records import Run, load_run
 from directloss_repro.reports.formatting import NOTHING, metrics_of
-from directloss_repro.reports.settings import chosen_table
+from directloss_repro.reports.hyperparameters import chosen_table
 from directloss_repro.reports.summary import notices
 from directloss_repro.reports.tables import (
     ALIKE,
-    Cell,
     Column,
+    Entry,
     Table,
     difference_table,
     result_tables,
@@ -62,6 +62,11 @@ def test_cells_hold_mean_and_half_width(tmp_path: Path) -> None:
     ap = [100 * value for value in values(run, "x-ent")]
     low, high = stats.t.interval(0.95, 9, sum(ap) / 10, stats.sem(ap))
     assert (cell.text, cell.small) == (f"{sum(ap) / 10:.1f}", f"± {(high - low) / 2:.1f}")
+
+
+def test_a_single_method_is_neither_best_nor_alike(tmp_path: Path) -> None:
+    run = load_run(make_run(tmp_path, "synthetic", seeds=3, methods=["x-ent"]))
+    assert tables_of(run)[0].rows[0][1].mark == ""
 
 
 def test_table_of_classes_has_the_form_of_table_1(tmp_path: Path) -> None:
@@ -144,7 +149,7 @@ EVIL = "<b>x</b> | [link](u) `c` *s* &amp;\nnew"
 
 
 def test_markdown_cannot_be_broken_by_text() -> None:
-    text = to_markdown(Table(EVIL, (Column(EVIL),), ((Cell(EVIL, EVIL),),), (EVIL,)))
+    text = to_markdown(Table(EVIL, (Column(EVIL),), ((Entry(EVIL, EVIL),),), (EVIL,)))
     assert "<b>" not in text
     assert all(line.count(" | ") == 0 for line in text.splitlines() if line.startswith("|"))
     assert "\\| \\[link\\](u) \\`c\\` \\*s\\* &amp;amp; new" in text
@@ -152,7 +157,9 @@ def test_markdown_cannot_be_broken_by_text() -> None:
 
 def test_terminal_shows_text_as_it_is() -> None:
     out = io.StringIO()
-    Console(file=out, width=100).print(to_rich(Table("[bold]t", (Column("[red]c"),), ((Cell("[b]1", mark="alike"),),))))
+    Console(file=out, width=100).print(
+        to_rich(Table("[bold]t", (Column("[red]c"),), ((Entry("[b]1", mark="alike"),),)))
+    )
     assert "[bold]t" in out.getvalue()
     assert "[red]c" in out.getvalue()
     assert f"{ALIKE} [b]1" in out.getvalue()

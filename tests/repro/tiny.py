@@ -8,9 +8,10 @@ from typing import Any
 
 from directloss_repro.campaign import execute
 from directloss_repro.config import Config
+from directloss_repro.experiments.base import Files
 from directloss_repro.methods import parse_method
 from directloss_repro.records import Record, RunSpec
-from directloss_repro.runner import Paths, Training
+from directloss_repro.runner import Training
 from directloss_repro.seeding import stage_of
 
 RUNS = 16
@@ -45,4 +46,4 @@ def run_once(name: str, config: Config, method: str, root: str | None = None, se
     """One run with the first setting, in this process; without what differs between two runs of the same work."""
     params = config.grid(parse_method(method)).points()[0]
     spec = RunSpec(name, stage_of(seed), method, seed, 0.0, None, params)
-    return execute(Training(name, config, Paths(data=root)), spec, config.digest()).model_copy(update={"seconds": 0.0})
+    return execute(Training(name, config, Files(root)), spec, config.digest()).model_copy(update={"seconds": 0.0})

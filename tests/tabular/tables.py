@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ import pandas as pd
 from typer.testing import CliRunner, Result
 
 from directloss.cli import app
+from directloss.tabular.columns import Survey
+from directloss.tabular.encoding import Encoder
+from directloss.tabular.store import Store
 
 FAST = ["--trials", 2, "--epochs", 8, "--baselines", "logistic"]
 
@@ -56,3 +60,9 @@ def write(folder: Path, name: str, frame: pd.DataFrame | None = None) -> Path:
         text = "".join(lines).encode()
         path.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
     return path
+
+
+def learn_encoder(frame: pd.DataFrame, kinds: dict[str, str], with_gaps: Sequence[str] = ()) -> Encoder:
+    """The encoder of a whole table."""
+    store = Store.of([frame], Survey.of([frame], list(kinds)), kinds, None)
+    return store.learn(np.arange(len(frame)), with_gaps)

@@ -17,8 +17,8 @@ import torch
 import directloss as dl
 from directloss.integrations.sklearn import DirectLossClassifier
 from directloss.tabular.columns import CATEGORY, DATE, NUMBER
-from directloss.tabular.encoding import learn_encoder
 from directloss.tabular.model import Model, load_model
+from tests.tabular.tables import learn_encoder
 
 
 def frame() -> pd.DataFrame:
@@ -52,10 +52,21 @@ def test_a_model_file_gives_the_same_model(model: Model, stored: Path) -> None:
     assert json.loads(stored.read_text())["version"] == 2, "the whole file is JSON"
 
 
-def test_the_model_is_the_estimator(model: Model) -> None:
+def test_the_model_is_the_estimator(model: Model, stored: Path) -> None:
     encoded = model.encoder.encode(frame())
     trained = DirectLossClassifier("f1", model=(4,), epochs=4, random_state=0).fit(encoded, np.arange(60) % 2)
     np.testing.assert_allclose(model.scores(encoded), trained.decision_function(encoded), atol=1e-5)
+    for one in (model, load_model(stored)):
+        np.testing.assert_allclose(one.predict_proba(frame()), trained.predict_proba(encoded), atol=1e-5)
+
+
+def test_a_file_without_calibration_still_scores(stored: Path) -> None:
+    scores = load_model(stored).decision_function(frame())
+    stored.write_bytes(changed(stored, lambda content: content.pop("calibration")))
+    again = load_model(stored)
+    np.testing.assert_array_equal(again.decision_function(frame()), scores)
+    with pytest.raises(dl.DirectLossError, match=r"model must have been written with its calibration.*Train it again"):
+        again.predict_proba(frame())
 
 
 def test_every_flipped_bit_is_refused(stored: Path) -> None:
@@ -158,10 +169,14 @@ def test_rows_that_do_not_fit_are_refused(model: Model, name: str) -> None:
         model.predict(change(frame()))
 
 
+def test_an_array_is_no_frame(model: Model) -> None:
+    with pytest.raises(dl.DirectLossError, match=r"frame must be a pandas.DataFrame.*a ndarray. Columns: 'x', 'word'"):
+        model.predict(frame().to_numpy())  # type: ignore[arg-type]
+
+
 def test_gaps_and_columns_that_training_did_not_have_are_noted(model: Model) -> None:
     rows = frame().assign(x=[None] + [1.0] * 59, more=1)
-    checked, notes = model.check(rows)
-    assert len(notes) == 2
-    assert "'more'" in notes[0]
-    assert "x (1 row)" in notes[1]
+    checked, gaps = model.check(rows)
+    assert gaps == {"x": 1}
+    assert model.unused(list(rows.columns)) == ["more"]
     assert np.isfinite(model.decision_function(checked)).all()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from optuna.storages.journal._storage import JournalOperation
 from optuna.trial import TrialState
 
 from directloss import DirectLossError
 from directloss.tabular import search as module
-from directloss.tabular.search import Budget, Problem, Search
+from directloss.tabular.search import Budget, Problem, Search, open_storage
 
 
 def problem(seed: int = 0) -> Problem:
@@ -37,12 +40,74 @@ def test_an_interrupted_search_goes_on_as_it_would_have(tmp_path: Path, kind: st
 
     whole = run(at("whole"), 4)
     begun = run(at("part"), 2)
-    begun.studies["x-ent"].ask()  # was running when the process was killed
+    begun._ask("x-ent")  # was running when the process was killed
     assert told(run(at("part"), 4)) == told(whole)
     assert [len(whole.finished(loss)) for loss in whole.studies] == [4, 4]
     best = whole.best("direct-ap")
     again = problem().train_with("direct-ap", best.params)
     assert max(again.validation_curve_.values()) == best.value
+
+
+def kinds_of_lines(path: Path) -> dict[int, tuple[object, ...]]:
+    """What each line of a journal says, and of which study and trial."""
+    found: dict[int, tuple[object, ...]] = {}
+    trials: list[tuple[int, int]] = []
+    for number, line in enumerate(path.read_text().splitlines()):
+        log = json.loads(line)
+        if log["op_code"] == JournalOperation.CREATE_TRIAL:
+            trials.append((log["study_id"], sum(study == log["study_id"] for study, _ in trials)))
+        study, trial = trials[log["trial_id"]] if "trial_id" in log else (log.get("study_name"), None)
+        found[number] = (log["op_code"], study, trial, log.get("state"), next(iter(log.get("user_attr", {})), None))
+    return found
+
+
+@pytest.mark.parametrize("torn", [False, True], ids=["between two lines", "in a line"])
+def test_a_search_killed_anywhere_goes_on_as_it_would_have(
+    tmp_path: Path, torn: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, and in the middle of, the first line of each kind that each of the trials writes.
+
+    Instead of a training there is a formula: it is the course of the search that counts.
+    """
+
+    def curve(
+        _: Problem, loss: str, setting: module.Setting, report: Callable[[int, float], None], trial: bool
+    ) -> None:
+        assert trial
+        for epoch in range(1, 8):
+            report(
+                epoch, 1 - epoch * abs(setting["learning_rate"] - 0.03) - setting["weight_decay"] * (loss == "x-ent")
+            )
+
+    monkeypatch.setattr(Problem, "train_with", curve)
+    monkeypatch.setattr("os.fsync", lambda _: None)
+    whole = run(str(tmp_path / "whole"), 4)
+    places = {kind: number for number, kind in reversed(kinds_of_lines(tmp_path / "whole").items())}
+    assert len(places) > 30
+    assert len({trial.state for loss in whole.studies for trial in whole.finished(loss)}) == 2
+    lines = (tmp_path / "whole").read_text().splitlines(keepends=True)
+    for number in places.values():
+        path = tmp_path / f"part {number}"
+        path.write_text("".join(lines[:number]) + lines[number][: 9 * torn])
+        assert told(run(str(path), 4)) == told(whole), f"killed before line {number + 1}"
+
+
+def test_a_lock_that_a_kill_left_behind_is_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "STALE", 3)
+    monkeypatch.chdir(tmp_path)  # a relative path: the lock is a link
+    run("j", 1)
+    open_storage("j")._backend._lock.acquire()  # type: ignore[attr-defined]
+    assert told(run("j", 2)) == told(run(str(tmp_path / "whole"), 2))
+
+
+def test_those_who_share_a_search_try_different_settings(tmp_path: Path) -> None:
+    searches = [Search(problem(), "fit-test", str(tmp_path / "j"), owner) for owner in "ab"]
+    tried = [search._ask("x-ent").params for search in searches] + [searches[0]._ask("x-ent").params]
+    assert tried[0] == module.FIRST
+    assert len({json.dumps(setting) for setting in tried}) == 3
+    Search(problem(), "fit-test", str(tmp_path / "j"), "a")  # goes on after a kill: its own two are given up
+    states = [trial.state for trial in searches[0].studies["x-ent"].get_trials()]
+    assert states == [TrialState.FAIL, TrialState.RUNNING, TrialState.FAIL]
 
 
 def test_a_trial_that_is_worse_than_the_median_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +159,7 @@ def test_large_tables_are_trained_in_batches(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(module, "BATCH", 25)
     small = Problem(problem().train, problem().held, "ap", 0)
     setting = {"hidden": "linear", "learning_rate": 0.1, "weight_decay": 0.01}
-    estimator = small.estimator("direct-ap", setting)
+    estimator = small.estimator("direct-ap", setting, 100)
     assert (estimator.batch_size, estimator.epochs) == (25, 250)
     assert (
         max(Problem(small.train, small.held, "ap", 0, 8).train_with("x-ent", setting).validation_curve_.values()) > 0.5

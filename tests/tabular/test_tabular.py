@@ -14,49 +14,69 @@ from sklearn.preprocessing import OneHotEncoder
 
 from directloss import DirectLossError
 from directloss.tabular.baselines import BASELINES, Baseline, fit_baseline, parse_baselines
-from directloss.tabular.columns import CATEGORY, DATE, NUMBER, kinds_of, numbers_of, suspicions
+from directloss.tabular.columns import CATEGORY, DATE, NUMBER, Survey, kinds_of, numbers_of, suspicions
 from directloss.tabular.comparison import compare, draws
-from directloss.tabular.encoding import MOST, RARE, Encoder, learn_encoder
+from directloss.tabular.encoding import MOST, RARE, Encoder
 from directloss.tabular.files import csv_bytes, write_file
 from directloss.tabular.measures import OFFERED, get_measure
-from directloss.tabular.reading import Table, kind_of, read_table
+from directloss.tabular.reading import kind_of, open_table
 from directloss.tabular.split import split_groups, split_rows
-from directloss.tabular.target import read_target
-from tests.tabular.tables import rows, write
+from directloss.tabular.target import Labels, Target, read_target
+from tests.tabular.tables import learn_encoder, rows, write
 
 # ---------------------------------------------------------------------- reading
 
 
+def read(path: Path) -> pd.DataFrame:
+    """All rows of a file, with words as plain objects and numbers as numbers."""
+    frame = pd.concat([batch.astype(object) for batch in open_table(path).batches()])
+    survey = looked(frame)
+    for name, column in survey.columns.items():
+        if column.numeric:
+            frame[name] = numbers_of(frame[name], NUMBER)
+    return frame
+
+
+def looked(*batches: pd.DataFrame) -> Survey:
+    return Survey.of(batches, list(batches[0].columns))
+
+
+def target_of(frame: pd.DataFrame, name: str, positive: str | None) -> Target:
+    labels = Labels()
+    labels.add(frame[name])
+    return read_target(looked(frame).columns[name], labels, positive)
+
+
 @pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.csv.xz", "t.tsv", "t.parquet"])
 def test_tables_of_every_kind_hold_the_same(tmp_path: Path, name: str) -> None:
-    read = read_table(write(tmp_path, name)).data
-    assert list(read.columns) == list(rows().columns)
-    for column in read.columns:
-        assert read[column].tolist() == rows()[column].tolist()
+    found = read(write(tmp_path, name))
+    assert list(found.columns) == list(rows().columns)
+    for column in found.columns:
+        assert found[column].tolist() == rows()[column].tolist()
 
 
 @pytest.mark.parametrize("name", ["t.svm", "t.txt", "t.libsvm", "t.svm.gz", "t.npz"])
 def test_arrays_of_every_kind_hold_the_same(tmp_path: Path, name: str) -> None:
-    table = read_table(write(tmp_path, name))
-    features = [column for column in table.data.columns if column not in ("label", "y")]
+    table = read(write(tmp_path, name))
+    features = [column for column in table.columns if column not in ("label", "y")]
     assert features == (["x0", "x1", "x2"] if name == "t.npz" else ["f1", "f2", "f3"])
-    np.testing.assert_allclose(table.data[features], rows()[["a", "b", "noise"]])
-    labels = table.data["y" if name == "t.npz" else "label"]
+    np.testing.assert_allclose(table[features].astype(float), rows()[["a", "b", "noise"]])
+    labels = table["y" if name == "t.npz" else "label"]
     assert ((labels > 0) == (rows()["outcome"] == "yes")).all()
 
 
 def test_semicolons_and_a_byte_order_mark_are_understood(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("\ufeffa;b\n1;x\n2;y\n", encoding="utf-8")
-    frame = read_table(path).data
+    frame = read(path)
     assert list(frame.columns) == ["a", "b"]
     assert frame["b"].tolist() == ["x", "y"]
 
 
 def test_row_numbers_as_pandas_writes_them_are_left_out(tmp_path: Path) -> None:
     rows().to_csv(tmp_path / "t.csv")
-    table = read_table(tmp_path / "t.csv")
-    assert list(table.data.columns) == list(rows().columns)
+    table = open_table(tmp_path / "t.csv")
+    assert list(next(table.batches()).columns) == list(rows().columns)
     assert table.notes == ("The first column of t.csv has no name: it is taken for row numbers and left out.",)
 
 
@@ -71,7 +91,7 @@ def test_decimal_commas_are_numbers(tmp_path: Path, separator: str) -> None:
     lines = ["size;note;whole;odd", "1,5;a, b;3;1,0", "-2,25;c;4;2,0", ";d;5;n/a", "1e3;e, f;6;,5"]
     path = tmp_path / "rows.csv"
     path.write_text("\n".join(lines).replace(";", separator), encoding="utf-8")
-    frame = read_table(path).data
+    frame = read(path)
     np.testing.assert_array_equal(frame["size"], [1.5, -2.25, np.nan, 1000.0])
     assert frame["note"].tolist() == ["a, b", "c", "d", "e, f"]
     assert frame["whole"].tolist() == [3, 4, 5, 6]
@@ -81,9 +101,9 @@ def test_decimal_commas_are_numbers(tmp_path: Path, separator: str) -> None:
 def test_a_few_words_among_decimal_commas_are_named(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("a;b\n" + "".join(f"{k},5;{k % 2}\n" for k in range(30)) + "broken;1\n", encoding="utf-8")
-    frame = read_table(path).data
+    frame = read(path)
     with pytest.raises(DirectLossError, match=r"'a' must hold numbers throughout.*1 of 31 values are not: 'broken'"):
-        kinds_of(frame, ["a"], [])
+        kinds_of(looked(frame), ["a"], [])
 
 
 # ---------------------------------------------------------------------- target and columns
@@ -104,7 +124,7 @@ def test_a_few_words_among_decimal_commas_are_named(tmp_path: Path) -> None:
 )
 def test_which_label_is_positive(values: list[Any], asked: str | None, labels: tuple[str, str], positives: int) -> None:
     column = [values[0]] * 8 + [values[1]] * 6
-    target = read_target(Table(pd.DataFrame({"t": column, "x": 0}), "csv", Path("t.csv")), "t", asked)
+    target = target_of(pd.DataFrame({"t": column, "x": 0}), "t", asked)
     assert target.labels == labels
     assert target.y.sum() == positives
 
@@ -122,7 +142,8 @@ def test_what_is_suspicious_is_said() -> None:
             "day": ["31.12.2024", "1.2.2025", "3.4.2025"] * 10,
         }
     )
-    found = suspicions(frame, kinds_of(frame, list(frame.columns), ()))
+    survey = looked(frame)
+    found = suspicions(survey, kinds_of(survey, list(frame.columns), ()))
     assert [sentence.split("'")[1] for sentence in found] == ["mixed", "day", "constant", "number", "name", "b"]
     assert found[0] == "Column 'mixed' mixes words with 67% numbers; it is read as categories."
     assert found[-1] == "Column 'b' is the same as 'a'."
@@ -139,10 +160,10 @@ def test_kinds_of_columns() -> None:
             "time": pd.to_datetime(["2024-01-01", None, "2024-01-02"], utc=True),
         }
     )
-    kinds = kinds_of(frame, list(frame.columns), ())
+    kinds = kinds_of(looked(frame), list(frame.columns), ())
     wanted = (NUMBER, CATEGORY, NUMBER, NUMBER, DATE, DATE)
     assert tuple(kinds.values()) == wanted
-    assert kinds_of(frame, ["code"], ("code",)) == {"code": CATEGORY}
+    assert kinds_of(looked(frame), ["code"], ("code",)) == {"code": CATEGORY}
     np.testing.assert_array_equal(numbers_of(frame["huge"], NUMBER).ravel(), [1e25, 3, 4])
     parts = numbers_of(frame["day"], DATE)
     np.testing.assert_array_equal(parts[2], [20088, 12, 31, 1, 23.5])  # a Tuesday
@@ -150,13 +171,13 @@ def test_kinds_of_columns() -> None:
 
 
 def test_one_of_several_values_against_all_others() -> None:
-    table = Table(pd.DataFrame({"t": ["a", "b", "c"] * 10, "x": 0}), "csv", Path("t.csv"))
-    target = read_target(table, "t", "b")
+    table = pd.DataFrame({"t": ["a", "b", "c"] * 10, "x": 0})
+    target = target_of(table, "t", "b")
     assert (target.labels, target.y.sum()) == (("not b", "b"), 10)
     with pytest.raises(DirectLossError, match="Add --positive VALUE to tell one value from all others"):
-        read_target(table, "t", None)
+        target_of(table, "t", None)
     with pytest.raises(DirectLossError, match=r"--positive must be one of them, .* Values: a, b, c"):
-        read_target(table, "t", "zebra")
+        target_of(table, "t", "zebra")
 
 
 # ---------------------------------------------------------------------- encoding

@@ -157,11 +157,12 @@ def test_a_perfect_prediction_is_left_alone() -> None:
     assert not scores.grad.any()  # type: ignore[union-attr]
 
 
-def test_the_warm_up_is_the_squared_error_of_the_costs() -> None:
-    predicted, true = torch.randn(4, 3, 3, requires_grad=True), torch.randn(4, 3, 3)
-    dl.DirectLoss(Matching())(-predicted, true).backward()
-    (wanted,) = torch.autograd.grad(torch.nn.functional.mse_loss(predicted, true), predicted)
-    torch.testing.assert_close(predicted.grad, wanted)
+def test_the_warm_up_of_costs_is_a_hinge_in_any_unit() -> None:
+    scores, costs = torch.randn(4, 3, 3, requires_grad=True), 100 * torch.randn(4, 3, 3)
+    dl.DirectLoss(Matching())(scores, costs).backward()
+    margin = scores.detach().flatten(1).std(-1, correction=0) / costs.flatten(1).std(-1, correction=0)
+    hinge = dl.hinge_loss(scores, costs, Matching(), epsilon=margin)
+    torch.testing.assert_close(scores.grad, torch.autograd.grad(hinge, scores)[0])
 
 
 def test_the_warm_up_of_marks_is_a_hinge() -> None:
@@ -183,7 +184,9 @@ def test_a_linear_model_learns_with_all_settings_left_alone() -> None:
         torch.manual_seed(1)
         model = torch.nn.Linear(4, 15)
         optimizer = torch.optim.Adam(model.parameters(), 0.03)
-        loss_fn = dl.DirectLoss(task, warm_up=10_000 if method == "squared error" else "auto")
+        loss_fn = (
+            dl.DirectLoss(task) if method == "direct" else lambda s, costs: torch.nn.functional.mse_loss(-s, costs)
+        )
         for step in range(600):
             rows = torch.arange(32) + 32 * (step % 12)
             optimizer.zero_grad()
@@ -205,7 +208,24 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: SpanningTree([(0, 5)], 3), "edges must hold node numbers from 0 to 2"),
     (lambda: Tour(2), "num_nodes must be a whole number of at least 3"),
     (lambda: IntegerProgram([1, 2]), "matrix must have shape (constraints, parts)"),
-    (lambda: IntegerProgram([[1, 2]], upper=[1, 2]), "upper must be a number or one for each of 1"),
+    (
+        lambda: IntegerProgram([[1, 2]], upper=[1, 2]),
+        "upper must be a number or one for each of 1, but it is of shape (2,)",
+    ),
+    (lambda: IntegerProgram([[1, 2]], upper="all"), "upper must be a number or one for each of 1, but it is a str"),
+    (
+        lambda: IntegerProgram([[1, 2]], lower=float("nan")),
+        "lower must be a number or one for each of 1, but it is NaN",
+    ),
+    (lambda: IntegerProgram([[1, float("inf")]]), "matrix must be finite"),
+    (
+        lambda: IntegerProgram([[1, 2]], lower=3, upper=2),
+        "lower must not be above upper, or nothing is feasible, but it is 3",
+    ),
+    (
+        lambda: IntegerProgram([[1, 2]], least=[0, 2]),
+        "least must not be above most, or nothing is feasible, but it is 2 and 1 at 1",
+    ),
     (lambda: Tour(4, loss="off-path"), "loss must be one of"),
 ]
 

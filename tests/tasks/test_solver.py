@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 import directloss as dl
@@ -254,6 +255,30 @@ def test_wrong_calls(task: SolverTask, scores: Any, target: Any, options: dict[s
     with pytest.raises(dl.DirectLossError) as caught:
         dl.direct_loss(scores, target, task, **options)
     assert message in str(caught.value)
+
+
+def one_matching(scores: Tensor) -> Tensor:
+    """For one problem, a table, only."""
+    rows, columns = linear_sum_assignment(-scores.numpy())
+    output = torch.zeros_like(scores)
+    output[rows, columns] = 1.0
+    return output
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"event_dims": 2}, "It takes one problem at a time: pass batched=False."),
+        ({"batched": False}, "With event_dims=1 and batched=False it is given one problem of shape (3,)."),
+        ({"event_dims": 1}, "Is one problem larger than that? event_dims=1 may be too small."),
+    ],
+)
+def test_a_solver_that_raises_at_once_is_told_its_settings(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(dl.DirectLossError) as caught:
+        SolverTask(one_matching, loss="regret", **options).predict(torch.randn(2, 3, 3))
+    assert message in str(caught.value)
+    one = SolverTask(one_matching, loss="regret", event_dims=2, batched=False)
+    assert one.predict(torch.randn(2, 3, 3)).sum() == 6
 
 
 def test_hinge_asks_for_a_truth_that_it_cannot_guess() -> None:

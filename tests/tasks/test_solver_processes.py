@@ -5,8 +5,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -74,6 +77,36 @@ def test_failures_name_the_problem(solver: object, options: dict[str, float], me
         task.predict(BAD)
     assert message in str(caught.value)
     task.close()
+
+
+WAITS = """
+import sys, torch
+from directloss.tasks import SolverTask
+from tests.oracle.structured import kruskal
+
+if __name__ == "__main__":
+    task = SolverTask(kruskal, batched=False, loss="missed", processes=2)
+    task.predict(torch.ones(4, 5))
+    print(*task.workers._executor._processes, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no such signal")
+def test_processes_end_when_the_main_process_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "waits.py"
+    script.write_text(WAITS)
+    # The workers hold the other end of its output until they end.
+    main = subprocess.Popen(
+        [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(["src", "."])}, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert main.stdout is not None
+    workers = [int(number) for number in main.stdout.readline().split()]
+    main.kill()
+    rest, _ = main.communicate(timeout=60)
+    assert len(workers) == 2
+    assert not rest
 
 
 def test_what_cannot_be_sent_is_refused_when_built() -> None:

@@ -18,76 +18,56 @@ from numpy.typing import NDArray
 from directloss._checks import fail
 
 PIXELS = 3 * 32 * 32
-COARSE = 20
-"""Of CIFAR-100: how many groups its classes have."""
 HOME = "cs.toronto.edu/~kriz/cifar.html"
-
-
-class Version(NamedTuple):
-    """The files of one version of a data set."""
-
-    folder: str
-    train: tuple[str, ...]
-    test: tuple[str, ...]
-
-    def place(self, root: Path) -> Path:
-        """``root`` itself, or the folder inside it that the archive makes: where more of the files are."""
-        return max((root, root / self.folder), key=lambda place: -len(self.missing(place)))
-
-    def missing(self, place: Path) -> list[str]:
-        return [file for file in (*self.train, *self.test) if not (place / file).is_file()]
 
 
 class Cifar(NamedTuple):
     """One of the two data sets."""
 
-    binary: Version
-    python: Version
+    folders: tuple[str, str]
+    """What the archives of the binary and of the Python version unpack to."""
+    files: tuple[str, ...]
+    """The training files, then the test file; in the binary version with ``.bin``."""
     labels: bytes
-    """What the Python version calls them."""
+    """Their key in the Python version."""
     label_bytes: int
     classes: int
 
 
 CIFAR = {
     "cifar10": Cifar(
-        Version("cifar-10-batches-bin", tuple(f"data_batch_{k}.bin" for k in range(1, 6)), ("test_batch.bin",)),
-        Version("cifar-10-batches-py", tuple(f"data_batch_{k}" for k in range(1, 6)), ("test_batch",)),
+        ("cifar-10-batches-bin", "cifar-10-batches-py"),
+        (*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"),
         b"labels",
         1,
         10,
     ),
-    "cifar100": Cifar(
-        Version("cifar-100-binary", ("train.bin",), ("test.bin",)),
-        Version("cifar-100-python", ("train",), ("test",)),
-        b"fine_labels",
-        2,
-        100,
-    ),
+    "cifar100": Cifar(("cifar-100-binary", "cifar-100-python"), ("train", "test"), b"fine_labels", 2, 100),
 }
 
 Images = NDArray[np.uint8]
 Labelled = tuple[Images, Images]
 
 
-def holds_cifar(root: Path, name: str) -> bool:
-    """Whether a folder has all files of one of the versions."""
-    versions = (CIFAR[name].binary, CIFAR[name].python)
-    return any(not version.missing(version.place(root)) for version in versions)
-
-
-def read_cifar(root: Path, name: str) -> tuple[Labelled, Labelled]:  # noqa: RET503 (fail never returns)
-    """Training and test images ``(n, 3, 32, 32)`` with their (fine) labels ``(n,)``."""
+def find_cifar(root: Path, name: str) -> tuple[list[Path], list[str]]:
+    """The files of the most complete version, the test file last; and the names of its missing files."""
     cifar = CIFAR[name]
-    for version, read in ((cifar.binary, _read_binary), (cifar.python, _read_python)):
-        place = version.place(root)
-        if not version.missing(place):
-            train, test = ([read(place / file, cifar) for file in files] for files in (version.train, version.test))
-            return _joined(train), _joined(test)
-    begun = min((cifar.binary, cifar.python), key=lambda version: len(version.missing(version.place(root))))
-    missing = begun.missing(begun.place(root))[0]
-    hint = f"Download the binary or the Python version ({HOME}) and unpack it there."
-    fail("--data-root", f"must be a folder with the files of {name}", f"{root}, without {missing}", hint)
+    versions = zip(cifar.folders, (".bin", ""), strict=True)
+    places = [(place, suffix) for folder, suffix in versions for place in (root, root / folder)]
+    found = [[place / f"{file}{suffix}" for file in cifar.files] for place, suffix in places]
+    missing = [[file.name for file in files if not file.is_file()] for files in found]
+    best = min(range(len(found)), key=lambda k: len(missing[k]))
+    return found[best], missing[best]
+
+
+def read_cifar(root: Path, name: str) -> tuple[Labelled, Labelled]:
+    """Training and test images ``(n, 3, 32, 32)`` with their (fine) labels ``(n,)``."""
+    files, missing = find_cifar(root, name)
+    if missing:
+        hint = f"Download the binary or the Python version ({HOME}) and unpack it there."
+        fail("--data-root", f"must be a folder with the files of {name}", f"{root}, without {missing[0]}", hint)
+    *train, test = [(_read_binary if file.suffix else _read_python)(file, CIFAR[name]) for file in files]
+    return _joined(train), test
 
 
 def _joined(parts: list[Labelled]) -> Labelled:
@@ -101,8 +81,6 @@ def _read_binary(path: Path, cifar: Cifar) -> Labelled:
     if len(data) == 0 or len(data) % size:
         fail(str(path), f"must hold whole records of {size} bytes", f"{len(data)} bytes long", "Download it again.")
     records = data.reshape(-1, size)
-    if cifar.label_bytes > 1:
-        _check_labels(path, records[:, 0], COARSE, "coarse labels")
     labels = _check_labels(path, records[:, cifar.label_bytes - 1], cifar.classes)
     return records[:, cifar.label_bytes :].reshape(-1, 3, 32, 32), labels
 
@@ -134,9 +112,8 @@ class _Plain(pickle.Unpickler):
         raise pickle.UnpicklingError(f"it asks for {module}.{name}")
 
 
-def _check_labels(path: Path, labels: NDArray[Any], classes: int, what: str = "labels") -> NDArray[Any]:
+def _check_labels(path: Path, labels: NDArray[Any], classes: int) -> NDArray[Any]:
     if int(labels.max()) >= classes:
-        where = int((labels >= classes).argmax())
-        rule = f"must have {what} below {classes}"
-        fail(str(path), rule, f"a file with {labels[where]} in record {where}", "Is it the file of that name?")
+        value = f"a file with {labels.max()} in record {labels.argmax()}"
+        fail(str(path), f"must have labels below {classes}", value, "Is it the file of that name?")
     return labels

@@ -47,7 +47,7 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
         fail(str(path), "must hold images with pixels", f"of shape {shape}")
     if len(data) - header != math.prod(shape):
         fail(str(path), f"must hold {math.prod(shape)} values for shape {shape}", f"{len(data) - header} values long")
-    return np.frombuffer(data, np.uint8, offset=header).reshape(shape)
+    return np.frombuffer(data, np.uint8, offset=header).reshape(shape).copy()
 
 
 HOMES = {
@@ -56,11 +56,8 @@ HOMES = {
 }
 
 
-def read_images(root: Path, part: str = "both", name: str = "mnist") -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Images ``(n, height, width)`` and labels ``(n,)`` of a folder with the four files.
-
-    ``part`` is ``"train"``, ``"test"``, or ``"both"``, training files first.
-    """
+def read_images(root: Path, part: str, name: str = "mnist") -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Images ``(n, height, width)`` and labels ``(n,)`` of the ``train`` or ``test`` files of a folder."""
     missing = [file for pair in FILES.values() for file in pair if _find(root, file) is None]
     if missing:
         fail(
@@ -69,16 +66,14 @@ def read_images(root: Path, part: str = "both", name: str = "mnist") -> tuple[ND
             f"{root}, which lacks {', '.join(file + '.gz' for file in missing)}",
             HOMES[name],
         )
-    images, labels = [], []
-    for image_name, label_name in FILES.values() if part == "both" else [FILES[part]]:
-        images.append(read_idx(_find(root, image_name) or root, IMAGES))
-        labels.append(read_idx(_find(root, label_name) or root, LABELS))
-        if len(images[-1]) != len(labels[-1]):
-            rule = f"must have a label for each of the {len(images[-1])} images"
-            fail(label_name, rule, f"{len(labels[-1])} labels long")
-        if len(labels[-1]) and int(labels[-1].max()) > MOST:
-            fail(label_name, f"must have labels from 0 to {MOST}", f"a file with label {int(labels[-1].max())}")
-    return np.concatenate(images), np.concatenate(labels)
+    image_name, label_name = FILES[part]
+    images = read_idx(_find(root, image_name) or root, IMAGES)
+    labels = read_idx(_find(root, label_name) or root, LABELS)
+    if len(images) != len(labels):
+        fail(label_name, f"must have a label for each of the {len(images)} images", f"{len(labels)} labels long")
+    if len(labels) and int(labels.max()) > MOST:
+        fail(label_name, f"must have labels from 0 to {MOST}", f"a file with label {int(labels.max())}")
+    return images, labels
 
 
 def holds_idx(root: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Keypoints ``(..., joints, 3)``, each ``(x, y, radius)`` in pixels of the heatmap; made, moved, and shown.
+"""Keypoints ``(..., joints, 3)``, each ``(x, y, radius)`` in pixels of the heatmap: targets, augmentation, pictures.
 
 A prediction within ``radius`` of ``(x, y)`` is right. A keypoint whose place is not known has radius 0.
 """
@@ -26,10 +26,10 @@ SCALE, ANGLE = 0.25, 30.0
 SHRINKS = 4
 """Keypoints are in pixels of heatmaps, which are four times smaller than the images."""
 SHOWN = 3
-"""How many test images are shown: the first ones, whatever comes out."""
+"""How many test images are shown: always the first ones."""
 FILE = "frames.npz"
 REACH = 3.0
-"""Bumps end after so many widths, as in stacked hourglasses: a width of 1 makes a bump of 7 x 7 pixels."""
+"""Bumps are cut off after three widths, as in stacked hourglasses: 7 x 7 pixels for a width of 1."""
 
 
 def visible(target: Tensor) -> Tensor:
@@ -70,7 +70,7 @@ def bumps(target: Tensor, width: float, size: torch.Size | tuple[int, int]) -> T
 
 
 def turn_and_scale(batch: Part, draw: torch.Generator) -> Part:
-    """Each image by an angle and a factor of its own; keypoints that leave the image become unknown."""
+    """Rotate and scale each image at random; keypoints that leave the image become unknown."""
     n, side = len(batch), batch.x.shape[-1] // SHRINKS
     angle = (2 * torch.rand(n, generator=draw) - 1) * math.radians(ANGLE)
     # Sampling from a place `factor` times further out makes things smaller by that factor.
@@ -100,15 +100,12 @@ def highest_pixels(heatmaps: Tensor) -> list[Any]:
 
 
 def first_items(part: Part, count: int = SHOWN) -> Part:
-    """The first items, read if they have to be."""
+    """The first items, read from disk if they are lazy."""
     return part.take(torch.arange(min(count, len(part))))
 
 
 def store_frames(folder: Path, part: Part, bones: tuple[tuple[int, int], ...]) -> None:
-    """Write the first images, whose pixels are from -0.5 to 0.5, with their keypoints; the file appears whole.
-
-    ``bones`` are the pairs of keypoints that are drawn connected.
-    """
+    """Write the first images, with pixels from -0.5 to 0.5, their keypoints, and which of these are connected."""
     few = first_items(part)
     images = ((few.x + 0.5).clamp(0, 1) * 255).round().to(torch.uint8).permute(0, 2, 3, 1).numpy()
     buffer = io.BytesIO()

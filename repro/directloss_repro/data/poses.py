@@ -7,7 +7,7 @@ MPII: ``mpii_human_pose_v1_u12_1.mat`` holds ``RELEASE`` with, for each image, i
 training set (``img_train``), and rectangles of persons: the head box ``x1 y1 x2 y2``, ``scale`` (height / 200 pixels),
 ``objpos`` and ``annopoints``, joints with an id. Only training images have joints.
 
-Images are read when they are asked for.
+Images are read when they are indexed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from directloss._checks import fail
-from directloss_repro.data.images import read_image
+from directloss_repro.data.photographs import read_image
 from directloss_repro.data.split import Part, lazy
 
 Point = tuple[float, float]
@@ -59,25 +59,28 @@ class Poses:
 
 
 def recognise_poses(root: str) -> str | None:
-    """Which data set a folder holds, by its file of annotations."""
-    return next((name for name in POSES if _annotations(Path(root), name)), None)
+    """The data set in a folder, by its file of annotations."""
+    return next(iter(_annotations(Path(root))), None)
 
 
-def _annotations(root: Path, name: str) -> list[Path]:
-    """In ``root``, or in one folder below it."""
-    return sorted([*root.glob(POSES[name].file), *root.glob(f"*/{POSES[name].file}")])
+def _annotations(root: Path) -> dict[str, Path]:
+    """The files of annotations in ``root``, or in one folder below it."""
+    found = {name: sorted([*root.glob(poses.file), *root.glob(f"*/{poses.file}")]) for name, poses in POSES.items()}
+    return {name: paths[0] for name, paths in found.items() if paths}
 
 
-def find_poses(root: Path) -> tuple[str, Path]:
-    """Which data set ``root`` holds, and its file of annotations."""
-    name = recognise_poses(str(root))
-    if name is None:
+def find_poses(root: Path, name: str) -> Path:
+    """The file of annotations of a data set; its images must be beside it."""
+    found = _annotations(root)
+    if not found:
         wanted = " or ".join(f"{poses.file} ({name})" for name, poses in POSES.items())
         homes = " ".join(poses.home for poses in POSES.values())
         fail("--data-root", f"must be a folder with {wanted}", f"{root}, without either", homes)
+    if name not in found:
+        fail("--dataset", "must be the data set at --data-root", f"{name}, and that one is {next(iter(found))}")
     if not (root / "images").is_dir():
         fail("--data-root", "must have the images in a folder 'images'", f"{root}, without it", POSES[name].home)
-    return name, _annotations(root, name)[0]
+    return found[name]
 
 
 @lru_cache(maxsize=1)

@@ -1,9 +1,9 @@
-"""Data in parts: train, test and, where there is one, validation; and what is done to them."""
+"""Data in parts (train, test, and sometimes validation), and how parts are split and labels flipped."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -28,9 +28,7 @@ class Lazy:
 
 
 def lazy(index: Tensor, shape: tuple[int, ...], read: Callable[[Tensor], Tensor]) -> Tensor:
-    """Items ``(n, *shape)`` that do not fit into memory: what stands for a tensor where it is indexed or has a shape.
-
-    ``read`` takes the numbers of items; ``index`` says which of them there are, and in which order.
+    """Items ``(n, *shape)`` that do not fit into memory. ``read`` takes item numbers; ``index`` lists them in order.
 
     Examples:
         >>> items = lazy(torch.arange(1000), (2,), lambda index: torch.stack([index, -index], 1))
@@ -57,6 +55,11 @@ class Part:
     def first(self, count: int) -> Part:
         """The first items, without a copy."""
         return Part(self.x[:count], self.y[:count])
+
+    def pieces(self, size: int) -> Iterator[Part]:
+        """The items in order, at most ``size`` at a time."""
+        for index in torch.split(torch.arange(len(self)), size):
+            yield self.take(index)
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ def with_noise(split: Split, share: float, parts: Iterable[str], *seed: object) 
 
 
 def hold_out(split: Split, share: float, *seed: object) -> Split:
-    """Take ``share`` of the training part away as validation part, flipped labels and all."""
+    """Move ``share`` of the training part, flipped labels included, to a validation part."""
     order = torch.randperm(len(split.train), generator=generator("hold out", *seed))
     count = round(share * len(split.train))
     return dataclasses.replace(split, train=split.train.take(order[count:]), val=split.train.take(order[:count]))
@@ -131,20 +134,20 @@ def thirds_by_group(groups: Sequence[str], *seed: object) -> dict[str, Tensor]:
     place = {names[k]: rank for rank, k in enumerate(order.tolist())}
     ranks = torch.tensor([place[group] for group in groups])
     ordered = ranks.argsort(stable=True)
-    cuts = [_next_group(ranks[ordered], round(len(groups) * share / 3)) for share in (1, 2)]
+    cuts = [end_of_group(ranks[ordered].tolist(), round(len(groups) * share / 3)) for share in (1, 2)]
     parts = ordered[: cuts[0]], ordered[cuts[0] : cuts[1]], ordered[cuts[1] :]
     return {name: part.sort().values for name, part in zip(("train", "val", "test"), parts, strict=True)}
 
 
-def _next_group(ranks: Tensor, cut: int) -> int:
-    """The cut, moved to the end of the group that it falls into."""
-    while 0 < cut < len(ranks) and ranks[cut] == ranks[cut - 1]:
+def end_of_group(groups: Sequence[object], cut: int) -> int:
+    """The cut, moved to the end of the group that it falls into; members of a group are neighbours."""
+    while 0 < cut < len(groups) and groups[cut] == groups[cut - 1]:
         cut += 1
     return cut
 
 
 def check_both_labels(part: Part, name: str) -> None:
-    """A ranking needs something relevant and something irrelevant."""
+    """Raise if a part has only one label: a ranking needs both."""
     positives = int(part.y.sum())
     if not 0 < positives < len(part):
         fail(f"the {name} data", "must have items of both labels", f"{positives} positives among {len(part)} items")

@@ -1,4 +1,4 @@
-"""Boxes ``(n, 4)`` as left, top, right, bottom at the edges of pixels.
+"""Boxes ``(n, 4)`` as left, top, right, bottom at the edges of pixels: overlap, suppression, and training samples.
 
 VOC counts pixels from 1, includes the last and adds 1 to widths; measured at edges both give the same numbers.
 """
@@ -6,28 +6,32 @@ VOC counts pixels from 1, includes the last and adds 1 to widths; measured at ed
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from directloss._checks import fail
+from directloss_repro.seeding import generator
 
 Boxes = NDArray[np.float64]
+POSITIVE, NEGATIVE, IGNORED = 1, 0, -1
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The objects of one class in one image."""
+
+    boxes: Boxes
+    difficult: NDArray[np.bool_]
 
 
 def as_boxes(values: Sequence[Any] | NDArray[Any]) -> Boxes:
     """An array ``(n, 4)``, also for no box at all."""
-    boxes = np.asarray(values, np.float64).reshape(-1, 4) if len(values) == 0 else np.asarray(values, np.float64)
-    if boxes.ndim != 2 or boxes.shape[1] != 4:
-        fail("boxes", "must have shape (n, 4)", f"of shape {boxes.shape}")
-    return boxes
-
-
-def areas(boxes: Boxes) -> NDArray[np.float64]:
-    """Widths times heights; 0 for boxes without area."""
-    result: NDArray[np.float64] = np.clip(boxes[:, 2:] - boxes[:, :2], 0, None).prod(axis=1)
-    return result
+    return np.asarray(values, np.float64).reshape(len(values), 4)
 
 
 def overlaps(first: Boxes, second: Boxes) -> NDArray[np.float64]:
@@ -40,7 +44,8 @@ def overlaps(first: Boxes, second: Boxes) -> NDArray[np.float64]:
     corner = np.maximum(first[:, None, :2], second[None, :, :2])
     other = np.minimum(first[:, None, 2:], second[None, :, 2:])
     shared = np.clip(other - corner, 0, None).prod(axis=2)
-    union = areas(first)[:, None] + areas(second)[None, :] - shared
+    areas = [np.clip(boxes[:, 2:] - boxes[:, :2], 0, None).prod(axis=1) for boxes in (first, second)]
+    union = areas[0][:, None] + areas[1][None, :] - shared
     result: NDArray[np.float64] = np.divide(shared, union, out=np.zeros_like(shared), where=union > 0)
     return result
 
@@ -59,3 +64,43 @@ def nms(boxes: Boxes, scores: NDArray[Any], threshold: float = 0.3) -> NDArray[n
         kept.append(int(best))
         order = rest[overlaps(boxes[best : best + 1], boxes[rest])[0] <= threshold]
     return np.array(kept, np.int64)
+
+
+# ---------------------------------------------------------------------- training samples
+
+
+def label_boxes(boxes: Boxes, truth: Truth, overlap: float = 0.5) -> NDArray[np.int64]:
+    """1, 0 or -1 (ignored) for each box and one class, after R-CNN (Girshick et al. 2014, Sec. 2.3 and Appendix B).
+
+    Positive: overlap of at least 0.5 with an object of the class, the objects themselves included. Negative: less than
+    that with all of them. Boxes on difficult objects train nothing.
+    """
+    labels = np.full(len(boxes), NEGATIVE, np.int64)
+    if len(truth.boxes) == 0:
+        return labels
+    shared = overlaps(boxes, truth.boxes)
+    labels[shared.max(axis=1) >= overlap] = IGNORED
+    if not truth.difficult.all():
+        easy = shared[:, ~truth.difficult]
+        # A box that lies more on a difficult object than on any other is not taken as an example of either.
+        mine = easy.max(axis=1) >= shared.max(axis=1)
+        labels[(easy.max(axis=1) >= overlap) & mine] = POSITIVE
+    return labels
+
+
+def draw_sample(labels: Tensor, per_positive: float, most: int, *seed: object) -> tuple[Tensor, Tensor]:
+    """Indices and labels 0 or 1 of all positives and ``per_positive`` times as many negatives, ``most`` in all.
+
+    R-CNN takes three negatives for each positive.
+    """
+    positives, negatives = (labels == POSITIVE).nonzero()[:, 0], (labels == NEGATIVE).nonzero()[:, 0]
+    if len(positives) == 0 or len(negatives) == 0:
+        found = f"{len(positives)} positives and {len(negatives)} negatives"
+        fail("the boxes of a class", "must have positives and negatives", found)
+    draw = generator("detection sample", *seed)
+    wanted = min(len(positives), max(1, round(most / (1 + per_positive))))
+    positives = positives[torch.randperm(len(positives), generator=draw)[:wanted]]
+    wanted = min(len(negatives), max(1, round(len(positives) * per_positive)))
+    negatives = negatives[torch.randperm(len(negatives), generator=draw)[:wanted]]
+    chosen = torch.cat([positives, negatives])
+    return chosen, labels[chosen]

@@ -1,7 +1,8 @@
 """Photographs with candidate boxes, and the features of the boxes: one convolution pass per photograph, then pooling.
 
-SPPnet (He et al. 2014) and Fast R-CNN (Girshick 2015) pool the features of a box from those of the whole photograph,
-so that a thousand boxes cost little more than one.
+The boxes come from selective search (Uijlings et al. 2013) in OpenCV's fast mode. Their features are pooled from those
+of the whole photograph, as in SPPnet (He et al. 2014) and Fast R-CNN (Girshick 2015), so that a thousand boxes cost
+little more than one.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -19,26 +21,56 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from directloss._checks import DirectLossError
-from directloss_repro.data.cache import Arrays, cache_name, cached, load
-from directloss_repro.data.images import Pixels, normalise, vision
-from directloss_repro.data.skipping import Skipped
+from directloss_repro.data.photographs import Arrays, Pixels, cache_name, cached, load, normalise
 from directloss_repro.data.split import lazy
-from directloss_repro.data.voc import Annotation, Devkit
-from directloss_repro.detection.boxes import Boxes, as_boxes, nms, overlaps
-from directloss_repro.detection.evaluation import Detections, Truth
-from directloss_repro.detection.proposals import Search, propose
+from directloss_repro.data.voc import Annotation, Devkit, Skipped
+from directloss_repro.detection.average_precision import Detection
+from directloss_repro.detection.boxes import Boxes, Truth, as_boxes, nms, overlaps
+from directloss_repro.seeding import generator
 
 STRIDE, FIRST = 16, 15.5
 """AlexNet's fifth convolution sees every 16th pixel; its first one is centred 15.5 pixels from the edge."""
 LEAST = 63
 """The shorter side of the smallest photograph that leaves something after the convolutions."""
 POINTS = 3
-"""The feature of a cell is the largest of so many by so many points in it."""
+"""The feature of a cell is the largest of 3 x 3 points in it."""
 HELD = 4_000_000_000
 """Features of more bytes are read from the cache when they are needed."""
 
 Embed = Callable[[Tensor], Tensor]
 """A normalised photograph ``(1, 3, h, w)`` to the features of its convolutions ``(1, c, h', w')``."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """Settings of selective search, as R-CNN has them; the last three are OpenCV's fast mode."""
+
+    width: int = 500
+    least: int = 20
+    most: int = 2500
+    base: int = 150
+    step: int = 150
+    sigma: float = 0.8
+
+
+def propose(pixels: Pixels, search: Search, name: str = "") -> Boxes:
+    """Boxes ``(n, 4)`` in which an object may lie, each once, in a fixed order."""
+    height, width = pixels.shape[:2]
+    scale = search.width / width if search.width else 1.0
+    scaled = cv2.resize(pixels, (max(1, round(width * scale)), max(1, round(height * scale))))
+    finder = cv2.ximgproc.segmentation.createSelectiveSearchSegmentation()
+    finder.setBaseImage(np.ascontiguousarray(scaled[:, :, ::-1]))
+    finder.switchToSelectiveSearchFast(search.base, search.step, search.sigma)
+    found = np.asarray(finder.process(), np.float64).reshape(-1, 4)
+    boxes = np.concatenate([found[:, :2], found[:, :2] + found[:, 2:]], axis=1) / scale
+    boxes = np.clip(boxes, 0, [width, height, width, height])
+    boxes = boxes[(boxes[:, 2:] - boxes[:, :2]).min(axis=1) >= min(search.least, width, height)]
+    # OpenCV orders them with the random numbers of the C library; sorted, they are the same in every run.
+    boxes = np.unique(boxes.round(2), axis=0)
+    if len(boxes) > search.most:
+        chosen = torch.randperm(len(boxes), generator=generator("proposals", name))[: search.most]
+        boxes = boxes[np.sort(chosen.numpy())]
+    return boxes
 
 
 @dataclass(frozen=True)
@@ -65,14 +97,14 @@ class Scene:
 
 @dataclass(frozen=True)
 class Reader:
-    """Where photographs lie, how they are searched for boxes and seen by the network, and where all this is kept."""
+    """Searches photographs for boxes, computes their features, and keeps both in a cache."""
 
     devkit: Devkit
     search: Search
     size: int
     """The longer side of what the network sees."""
     cells: int
-    """Boxes are divided into so many by so many cells."""
+    """Cells of a box in each direction."""
     embed: Embed
     network: str
     """A name for the network and its weights."""
@@ -86,7 +118,7 @@ class Reader:
         workers: int = 1,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> list[Scene]:
-        """The photographs that can be used, searched and embedded now or before."""
+        """The usable photographs; what is not in the cache is computed now."""
         found = []
         # Threads will do: selective search and convolutions both leave Python's lock to others.
         with ThreadPoolExecutor(max(1, workers)) as pool:
@@ -102,7 +134,7 @@ class Reader:
         return found
 
     def _scene(self, name: str, with_objects: bool) -> Scene | DirectLossError:
-        """Errors are returned, so that the other photographs go on."""
+        """Errors are returned, so that work on the other photographs continues."""
         try:
             annotation, path = self.devkit.annotation(name), self.devkit.image_path(name)
             objects = as_boxes([thing.box for thing in annotation.usable])
@@ -117,7 +149,7 @@ class Reader:
     def _compute(self, pixels: Pixels, objects: Boxes, name: str) -> Arrays:
         height, width = pixels.shape[:2]
         scale = max(self.size / max(height, width), LEAST / min(height, width))
-        resized = vision("cv2").resize(pixels, (round(width * scale), round(height * scale)))
+        resized = cv2.resize(pixels, (round(width * scale), round(height * scale)))
         boxes = np.concatenate([objects, propose(pixels, self.search, name)])
         with torch.no_grad():
             features = pool_boxes(self.embed(normalise(torch.from_numpy(resized)[None])), boxes * scale, self.cells)
@@ -142,7 +174,7 @@ def pool_boxes(features: Tensor, boxes: Boxes, cells: int) -> Tensor:
 
 
 def features_of(scenes: Sequence[Scene]) -> Tensor:
-    """The features of all boxes of all scenes, one after the other ``(n, d)``: in memory where they fit."""
+    """The features of all boxes of all scenes, concatenated ``(n, d)``; in memory if they fit."""
     counts = torch.tensor([len(scene.boxes) for scene in scenes])
     width = scenes[0].features().shape[1]
     rows = torch.arange(int(counts.sum()))
@@ -174,13 +206,14 @@ def recall(of: str, testing: Sequence[Scene]) -> float:
     return float(np.concatenate(covered).mean())
 
 
-def suppressed(scenes: Sequence[Scene], scores: NDArray[Any], threshold: float = 0.3, keep: int = 100) -> Detections:
-    """What is left of the scores of all boxes of all scenes, one after the other: at most ``keep`` in each image."""
-    found = Detections()
-    start = 0
+def suppressed(
+    scenes: Sequence[Scene], scores: NDArray[Any], threshold: float = 0.3, keep: int = 100
+) -> list[Detection]:
+    """What non-maximum suppression leaves of all boxes of all scenes: at most ``keep`` in each image."""
+    found, start = [], 0
     for scene in scenes:
         mine = scores[start : start + len(scene.boxes)]
         start += len(scene.boxes)
-        kept = nms(scene.boxes, mine, threshold)[:keep]
-        found.add(scene.name, scene.boxes[kept], mine[kept])
+        for place in nms(scene.boxes, mine, threshold)[:keep]:
+            found.append(Detection(scene.name, tuple(scene.boxes[place].tolist()), float(mine[place])))
     return found

@@ -1,36 +1,62 @@
-"""The experiments by name. To add one: a file that declares it, and a line here."""
+"""The experiments by name. To add one: a file that declares it under its name in capitals, and a line here."""
 
 from __future__ import annotations
 
-from directloss._checks import fail, near
-from directloss_repro.experiments.ablations import ABLATIONS
-from directloss_repro.experiments.base import PRESETS, Experiment, Source
-from directloss_repro.experiments.classes import CIFAR10, CIFAR100
-from directloss_repro.experiments.digits_noise import DIGITS_NOISE
-from directloss_repro.experiments.linear import LINEAR, LINEAR_NOISY
-from directloss_repro.experiments.mnist_ap import MNIST_AP
-from directloss_repro.experiments.pose import POSE
-from directloss_repro.experiments.robustness import ROBUSTNESS
-from directloss_repro.experiments.synthetic import SYNTHETIC
-from directloss_repro.experiments.voc_action import VOC_ACTION
-from directloss_repro.experiments.voc_detection import VOC_DETECTION
-from directloss_repro.experiments.wrong_labels import WRONG_LABELS
-from directloss_repro.reports.description import Description
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-EXPERIMENTS: dict[str, Experiment] = {
-    experiment.name: experiment
-    for experiment in (
-        SYNTHETIC, ROBUSTNESS, LINEAR, LINEAR_NOISY, DIGITS_NOISE, WRONG_LABELS, MNIST_AP, CIFAR10,
-        CIFAR100, POSE, *ABLATIONS, VOC_ACTION, VOC_DETECTION,
-    )
-}  # fmt: skip
+from directloss._errors import fail, near
+
+if TYPE_CHECKING:
+    from directloss_repro.experiments.base import Experiment
+    from directloss_repro.reports.description import Description
+
+FILES = {
+    "synthetic": "synthetic",
+    "robustness": "robustness",
+    "linear": "linear",
+    "linear-noisy": "linear",
+    "digits-noise": "digits_noise",
+    "wrong-labels": "wrong_labels",
+    "mnist-ap": "mnist_ap",
+    "cifar10": "cifar",
+    "cifar100": "cifar",
+    "pose": "pose",
+    "ablation-ap": "ablations",
+    "ablation-accuracy": "ablations",
+    "ablation-batch": "ablations",
+    "ablation-pose": "ablations",
+    "voc-action": "voc_action",
+    "voc-detection": "voc_detection",
+}
+"""The experiments, in the order of the papers, and the files that declare them."""
+PRESETS = ("quick", "small", "paper")
+"""All of them; most experiments have ``quick`` and ``paper`` only."""
+
+
+class _Experiments(Mapping[str, "Experiment"]):
+    """Imports the file of an experiment when it is asked for: names alone cost nothing."""
+
+    def __getitem__(self, name: str) -> Experiment:
+        module = import_module(f"directloss_repro.experiments.{FILES[name]}")
+        found: Experiment = getattr(module, name.replace("-", "_").upper())
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(FILES)
+
+    def __len__(self) -> int:
+        return len(FILES)
+
+
+EXPERIMENTS: Mapping[str, Experiment] = _Experiments()
 
 
 def get_experiment(name: str) -> Experiment:
     """The experiment of a name."""
-    known = list(EXPERIMENTS)
-    if name not in EXPERIMENTS:
-        fail("experiment", "must be a known one", repr(name), near(name, known) or f"Known: {', '.join(known)}.")
+    if name not in FILES:
+        fail("experiment", "must be a known one", repr(name), near(name, list(FILES)) or f"Known: {', '.join(FILES)}.")
     return EXPERIMENTS[name]
 
 
@@ -43,7 +69,6 @@ def describe(name: str) -> Description:
         >>> describe("my-own").title
         'my-own'
     """
-    return EXPERIMENTS[name].description if name in EXPERIMENTS else Description(name)
+    from directloss_repro.reports.description import Description
 
-
-__all__ = ["EXPERIMENTS", "PRESETS", "Experiment", "Source", "describe", "get_experiment"]
+    return EXPERIMENTS[name].description if name in FILES else Description(name)

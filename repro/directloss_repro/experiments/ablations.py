@@ -7,8 +7,7 @@ constants in place of the metric's values; comparisons found in the metric's cod
 and direct loss on the same metric.
 
 Each of these is a method with options in its name, see `directloss_repro.methods`; everything else is as in
-``mnist-ap``,
-``cifar10`` and ``pose``.
+``mnist-ap``, ``cifar10`` and ``pose``.
 
 What the paper leaves open, and what we chose:
 
@@ -28,40 +27,29 @@ from typing import Any
 
 from torch import nn
 
-from directloss_repro.config import Grid
-from directloss_repro.experiments import classes, mnist_ap, pose
+from directloss_repro.config import Grid, same_grids
+from directloss_repro.experiments import cifar, mnist_ap, pose
 from directloss_repro.experiments.base import Experiment
-from directloss_repro.reports.description import (
-    OURS,
-    UNI,
-    Claim,
-    Comparison,
-    Description,
-    Figure,
-    Reference,
-    against,
-    alike,
-    leads,
-)
-from directloss_repro.validation import Count
+from directloss_repro.fields import Count
+from directloss_repro.reports import description as report
 
 OPTIONS = ("anchors=5", "anchors=10", "spline", "nearest", "bits", "random", "control", "automatic")
 SIZES = (8, 16, 32, 64, 128, 256, 512, 1024)
 
 
-class ShrunkConfig(classes.ClassesConfig):
+class ShrunkConfig(cifar.ClassesConfig):
     """As `cifar10` has it, and how much smaller the network sees the images."""
 
     shrink: Count = 1
-    """So many pixels in each direction become one, their mean; augmentation comes before."""
+    """Images are averaged over squares of this side before the network sees them, after augmentation."""
 
 
-def _shrunk(config: classes.ClassesConfig, **changes: Any) -> ShrunkConfig:
+def _shrunk(config: cifar.ClassesConfig, **changes: Any) -> ShrunkConfig:
     return ShrunkConfig(**{**dict(config), **changes})
 
 
 def _model(config: ShrunkConfig, inputs: int) -> nn.Module:
-    network = classes.CIFAR10.model(config, inputs)
+    network = cifar.CIFAR10.model(config, inputs)
     return network if config.shrink == 1 else nn.Sequential(nn.AvgPool2d(config.shrink), network)
 
 
@@ -75,15 +63,10 @@ _POSE = ("uniloss-pckh", *(f"uniloss-pckh:{option}" for option in ("anchors=5", 
 _BATCH = tuple("uniloss-accuracy" if size == 128 else f"uniloss-accuracy:batch={size}" for size in SIZES)
 
 _SMALL = _shrunk(
-    classes.SMALL,
-    plain=classes.PAPER.plain,
-    hinge=classes.PAPER.hinge,
-    direct=classes.PAPER.direct,
+    cifar.PAPER,
     uniloss=Grid((0.5,), (0.0001,)),
     points=8_000,
     width=8,
-    one_cycle=False,
-    bfloat16=False,
     validation=1_000,
     epochs=12,
     drops=(8, 10),
@@ -112,154 +95,106 @@ for _method, _table in TABLE_4.items():
     PRINTED |= _by_name(_method, "anchors", _table, 16)
 
 
-def _pair(first: str, second: str) -> Comparison:
-    return Comparison(first, second, round(PRINTED[first] - PRINTED[second], 2))
+def _pair(first: str, second: str) -> report.Comparison:
+    return report.Comparison(first, second, round(PRINTED[first] - PRINTED[second], 2))
 
 
-def _reference(title: str, method: str, dataset: str, **others: tuple[float]) -> Reference:
+def _reference(title: str, method: str, dataset: str, **others: tuple[float]) -> report.Reference:
     means = {name: (value,) for name, value in PRINTED.items() if name.startswith(method)}
-    return Reference(f"Paper, {title}", means | others, dataset=dataset)
+    return report.Reference(f"Paper, {title}", means | others, dataset=dataset)
 
 
-def _claims(method: str, metric: str, rival: str, within: float) -> tuple[Claim, ...]:
-    """What the paper says of anchors, and what it does not ask, the same for both metrics."""
+def _alike(says: str, method: str, *options: str, within: float, metric: str) -> report.Claim:
+    """A claim of ours: these options of a method change little."""
+    pairs = (report.Comparison(f"{method}:{option}", method) for option in options)
+    return report.alike(says, report.OURS, *pairs, within=within, metric=metric)
+
+
+def _claims(method: str, metric: str, rival: str, within: float) -> tuple[report.Claim, ...]:
+    """What the paper says about anchors, and what it does not ask, the same for both metrics."""
     return (
-        alike(
+        report.alike(
             "Fewer anchors do as well as 16 of each type.",
             "Sec. 4.5, Table 4",
             *(_pair(f"{method}:anchors={few}", method) for few in (5, 10)),
             within=within,
             metric=metric,
         ),
-        leads(
+        report.leads(
             "Random anchors alone cannot train the network.",
             "Sec. 3.4",
-            against(method, f"{method}:random"),
+            report.against(method, f"{method}:random"),
             "We ask for a lead of more than 10 points of the mix of good, nearby and random ones.",
             by=10.0,
             metric=metric,
         ),
-        alike(
+        _alike(
             "Comparisons that are found in the metric's code train as well as those written by hand.",
-            OURS,
-            Comparison(f"{method}:automatic", method),
-            within=within / 2,
-            metric=metric,
+            method, "automatic", within=within / 2, metric=metric,
         ),
-        alike(
-            "The distance spline does as well as inverse distances.",
-            OURS,
-            Comparison(f"{method}:spline", method),
-            within=within,
-            metric=metric,
+        _alike(
+            "The distance spline does as well as inverse distances.", method, "spline", within=within, metric=metric
         ),
-        alike(
+        _alike(
             "It does not matter around which optimum good anchors lie, nor whether all anchors are consistent.",
-            OURS,
-            Comparison(f"{method}:nearest", method),
-            Comparison(f"{method}:bits", method),
-            within=within,
-            metric=metric,
+            method, "nearest", "bits", within=within, metric=metric,
         ),
         _values_matter(method, metric),
-        alike(
+        report.alike(
             "UniLoss and direct loss on the same metric perform alike.",
-            OURS,
-            Comparison(method, rival),
+            report.OURS,
+            report.Comparison(method, rival),
             within=within,
             metric=metric,
         ),
-    )
+    )  # fmt: skip
 
 
-def _values_matter(method: str, metric: str) -> Claim:
-    return Claim(
+def _values_matter(method: str, metric: str) -> report.Claim:
+    return report.Claim(
         "The metric's values at the anchors matter: constants in their place do worse.",
-        OURS,
-        against(method, f"{method}:control"),
+        report.OURS,
+        report.against(method, f"{method}:control"),
         metric=metric,
         reading="The constants are 1 for good anchors, 0 for bad ones, and the present value for nearby ones.",
     )
 
 
-def _by_anchors(method: str, metric: str) -> tuple[Figure, ...]:
-    return (
-        Figure("methods", metric),
-        Figure("sizes", metric, "UniLoss, Table 4", "anchors", TABLE_4[method]),
+def _by_anchors(method: str, metric: str) -> tuple[report.Figure, ...]:
+    sizes = report.Figure("sizes", metric, "UniLoss, Table 4", "anchors", TABLE_4[method])
+    return report.Figure("methods", metric), sizes
+
+
+def _on_cifar(name: str, summary: str, methods: tuple[str, ...], description: report.Description) -> Experiment:
+    return dataclasses.replace(
+        cifar.CIFAR10,
+        name=name,
+        summary=summary,
+        model=_model,
+        paper=description.paper.replace(report.UNI, "UniLoss"),
+        description=description,
+        presets={
+            "quick": _shrunk(cifar.QUICK, methods=methods, shrink=2),
+            "small": _SMALL.but(methods=methods),
+            "paper": _shrunk(cifar.PAPER, methods=methods),
+        },
     )
 
-
-DESCRIPTION_AP = Description(
-    title="What matters in UniLoss: average precision",
-    question="Zeros among other digits: anchors, interpolation, the metric's values, and who found the pairs.",
-    paper=f"{UNI}, Sec. 4.5 and Table 4",
-    metrics=("test_ap", "val_ap", "train_ap"),
-    figures=_by_anchors("uniloss-ap", "test_ap"),
-    claims=_claims("uniloss-ap", "test_ap", "pos-ap", 0.5),
-    reference=_reference("Table 4: MNIST", "uniloss-ap", "mnist", **{"x-ent": (99.89,)}),
-)
-
-DESCRIPTION_ACCURACY = Description(
-    title="What matters in UniLoss: accuracy",
-    question="A ResNet-20 names what an image shows: anchors, interpolation, the metric's values, who found the pairs.",
-    paper=f"{UNI}, Sec. 4.5 and Table 4",
-    metrics=classes.METRICS,
-    figures=_by_anchors("uniloss-accuracy", "test_accuracy"),
-    claims=_claims("uniloss-accuracy", "test_accuracy", "both-accuracy", 2.0),
-    reference=_reference("Table 4: CIFAR-10", "uniloss-accuracy", "cifar10", **{"x-ent": (91.49,)}),
-)
-
-DESCRIPTION_BATCH = Description(
-    title="UniLoss with small and large batches",
-    question="A batch stands for the whole data set: how small may it be, and how large?",
-    paper=f"{UNI}, Sec. 4.5 and Table 3",
-    metrics=classes.METRICS,
-    figures=(
-        Figure("sizes", "test_accuracy", "UniLoss, Table 3", "batch", TABLE_3),
-        Figure("sizes", "train_accuracy", first="batch"),
-    ),
-    claims=(
-        Claim(
-            "Very small and very large batches do worse than batches of 128.",
-            "Sec. 4.5, Table 3",
-            tuple(_pair("uniloss-accuracy", f"uniloss-accuracy:batch={size}") for size in (8, 1024)),
-            metric="test_accuracy",
-        ),
-        alike(
-            "Batches that are not extreme do about as well as batches of 128.",
-            "Sec. 4.5, Table 3",
-            *(_pair(f"uniloss-accuracy:batch={size}", "uniloss-accuracy") for size in (32, 64, 256)),
-            within=2.0,
-            metric="test_accuracy",
-        ),
-    ),
-    reference=_reference("Table 3: CIFAR-10", "uniloss-accuracy", "cifar10"),
-)
-
-DESCRIPTION_POSE = Description(
-    title="What matters in UniLoss: keypoints",
-    question="Heatmaps have more comparisons than any other task here: how many anchors do they need?",
-    paper=f"{UNI}, Sec. 4.5 and Table 4",
-    metrics=pose.METRICS,
-    figures=(*_by_anchors("uniloss-pckh", "test_pck"), pose.FRAMES),
-    claims=(
-        Claim(
-            "Fewer anchors are slightly worse for keypoints.",
-            "Sec. 4.5, Table 4",
-            tuple(_pair("uniloss-pckh", f"uniloss-pckh:anchors={few}") for few in (5, 10)),
-            metric="test_pck",
-        ),
-        _values_matter("uniloss-pckh", "test_pck"),
-    ),
-    reference=_reference("Table 4: MPII", "uniloss-pckh", "mpii"),
-)
 
 ABLATION_AP = dataclasses.replace(
     mnist_ap.MNIST_AP,
     name="ablation-ap",
-    summary="UniLoss on AP: anchors, interpolation, values, who finds the pairs; needs --data-root",
+    summary="UniLoss on AP: anchors, interpolation, values, who finds the pairs",
     paper="UniLoss, Sec. 4.5 and Table 4",
-    description=DESCRIPTION_AP,
+    description=report.Description(
+        title="What matters in UniLoss: average precision",
+        question="Zeros among other digits: anchors, interpolation, the metric's values, and who found the pairs.",
+        paper=f"{report.UNI}, Sec. 4.5 and Table 4",
+        metrics=("test_ap", "val_ap", "train_ap"),
+        figures=_by_anchors("uniloss-ap", "test_ap"),
+        claims=_claims("uniloss-ap", "test_ap", "pos-ap", 0.5),
+        reference=_reference("Table 4: MNIST", "uniloss-ap", "mnist", **{"x-ent": (99.89,)}),
+    ),
     presets={
         "quick": mnist_ap.QUICK.but(methods=_AP),
         "small": mnist_ap.PAPER.but(methods=_AP, points=20_000, epochs=10, train_measured=5_000, evaluate_every=5),
@@ -267,45 +202,80 @@ ABLATION_AP = dataclasses.replace(
     },
 )
 
-ABLATION_ACCURACY = dataclasses.replace(
-    classes.CIFAR10,
-    name="ablation-accuracy",
-    summary="UniLoss on accuracy: the same questions; needs --data-root",
-    model=_model,
-    paper="UniLoss, Sec. 4.5 and Table 4",
-    description=DESCRIPTION_ACCURACY,
-    presets={
-        "quick": _shrunk(classes.QUICK, methods=_ACCURACY, shrink=2),
-        "small": _SMALL.but(methods=_ACCURACY),
-        "paper": _shrunk(classes.PAPER, methods=_ACCURACY),
-    },
+ABLATION_ACCURACY = _on_cifar(
+    "ablation-accuracy",
+    "UniLoss on accuracy: the same questions",
+    _ACCURACY,
+    report.Description(
+        title="What matters in UniLoss: accuracy",
+        question=(
+            "A ResNet-20 names what an image shows: anchors, interpolation, the metric's values, who found the pairs."
+        ),
+        paper=f"{report.UNI}, Sec. 4.5 and Table 4",
+        metrics=cifar.METRICS,
+        figures=_by_anchors("uniloss-accuracy", "test_accuracy"),
+        claims=_claims("uniloss-accuracy", "test_accuracy", "both-accuracy", 2.0),
+        reference=_reference("Table 4: CIFAR-10", "uniloss-accuracy", "cifar10", **{"x-ent": (91.49,)}),
+    ),
 )
 
-ABLATION_BATCH = dataclasses.replace(
-    classes.CIFAR10,
-    name="ablation-batch",
-    summary="UniLoss on accuracy with batches of 8 to 1,024; needs --data-root",
-    model=_model,
-    paper="UniLoss, Sec. 4.5 and Table 3",
-    description=DESCRIPTION_BATCH,
-    presets={
-        "quick": _shrunk(classes.QUICK, methods=_BATCH, shrink=2),
-        "small": _SMALL.but(methods=_BATCH),
-        "paper": _shrunk(classes.PAPER, methods=_BATCH),
-    },
+ABLATION_BATCH = _on_cifar(
+    "ablation-batch",
+    "UniLoss on accuracy with batches of 8 to 1,024",
+    _BATCH,
+    report.Description(
+        title="UniLoss with small and large batches",
+        question="A batch stands for the whole data set: how small may it be, and how large?",
+        paper=f"{report.UNI}, Sec. 4.5 and Table 3",
+        metrics=cifar.METRICS,
+        figures=(
+            report.Figure("sizes", "test_accuracy", "UniLoss, Table 3", "batch", TABLE_3),
+            report.Figure("sizes", "train_accuracy", first="batch"),
+        ),
+        claims=(
+            report.Claim(
+                "Very small and very large batches do worse than batches of 128.",
+                "Sec. 4.5, Table 3",
+                tuple(_pair("uniloss-accuracy", f"uniloss-accuracy:batch={size}") for size in (8, 1024)),
+                metric="test_accuracy",
+            ),
+            report.alike(
+                "Batches that are not extreme do about as well as batches of 128.",
+                "Sec. 4.5, Table 3",
+                *(_pair(f"uniloss-accuracy:batch={size}", "uniloss-accuracy") for size in (32, 64, 256)),
+                within=2.0,
+                metric="test_accuracy",
+            ),
+        ),
+        reference=_reference("Table 3: CIFAR-10", "uniloss-accuracy", "cifar10"),
+    ),
 )
 
 ABLATION_POSE = dataclasses.replace(
     pose.POSE,
     name="ablation-pose",
-    summary="UniLoss on PCK with fewer anchors and with constant values; needs --data-root",
+    summary="UniLoss on PCK with fewer anchors and with constant values",
     paper="UniLoss, Sec. 4.5 and Table 4",
-    description=DESCRIPTION_POSE,
+    description=report.Description(
+        title="What matters in UniLoss: keypoints",
+        question="Heatmaps have more comparisons than any other task here: how many anchors do they need?",
+        paper=f"{report.UNI}, Sec. 4.5 and Table 4",
+        metrics=pose.METRICS,
+        figures=(*_by_anchors("uniloss-pckh", "test_pck"), pose.FRAMES),
+        claims=(
+            report.Claim(
+                "Fewer anchors are slightly worse for keypoints.",
+                "Sec. 4.5, Table 4",
+                tuple(_pair("uniloss-pckh", f"uniloss-pckh:anchors={few}") for few in (5, 10)),
+                metric="test_pck",
+            ),
+            _values_matter("uniloss-pckh", "test_pck"),
+        ),
+        reference=_reference("Table 4: MPII", "uniloss-pckh", "mpii"),
+    ),
     presets={
         "quick": pose.QUICK.but(methods=_POSE),
-        "small": pose.SMALL.but(methods=_POSE, **pose.grids(0.0025), evaluate_every=20),
+        "small": pose.SMALL.but(methods=_POSE, **same_grids(0.0025), evaluate_every=20),
         "paper": pose.PAPER.but(methods=_POSE),
     },
 )
-
-ABLATIONS: tuple[Experiment, ...] = (ABLATION_AP, ABLATION_ACCURACY, ABLATION_BATCH, ABLATION_POSE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,35 +13,42 @@ from torch import Tensor, nn
 from directloss._checks import DirectLossError, check_choice, fail
 from directloss_repro.config import Config, EpochConfig
 from directloss_repro.data import Part, Split
-from directloss_repro.data.seen import Seen
+from directloss_repro.files import DataIdentity
 from directloss_repro.methods import parse_method
+from directloss_repro.models import Scorer
 from directloss_repro.records import Record
 from directloss_repro.reports.description import Description
 
-Say = Callable[[str, int, int], None]
-"""Told which stage of the preparation is under way, and how many of how many steps are done."""
+Progress = Callable[[str, int, int], None]
+"""Called with a stage of the preparation, and how many of how many steps of it are done."""
 
-PRESETS = ("quick", "paper")
+
+@dataclass(frozen=True)
+class Files:
+    """Where the files of an experiment are; another place changes no number."""
+
+    root: str | None = None
+    """The original files of the data set."""
+    weights: str | None = None
+    """The weights that a network starts from."""
+    cache: str | None = None
+    """The folder for what is computed from the data once."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Which data is asked for. All methods of a seed get the same."""
+    """Which data a run needs. All methods of a seed get the same."""
 
     seed: int
     label: str | None = None
-    root: str | None = None
-    weights: str | None = None
-    """A file of weights to start from."""
-    cache: str | None = None
-    """A folder for what is computed from the data once."""
+    files: Files = Files()
     stage: str = "final"
     """``search`` or ``final``."""
 
 
 @dataclass(frozen=True)
-class Ready:
-    """What came of the preparation."""
+class Prepared:
+    """The result of the preparation."""
 
     classes: tuple[str, ...]
     """The classes that can be trained and judged."""
@@ -53,20 +60,25 @@ class Ready:
 
 @dataclass(frozen=True)
 class Judged:
-    """What an experiment that judges its test data itself found."""
+    """The result of an experiment that judges its test data itself."""
 
     metrics: dict[str, float]
     shown: dict[str, Any] | None = None
-    """Plain data for drawings; it is stored with the record."""
+    """Plain data for drawings, stored with the record."""
+
+
+def scorer(config: Config, inputs: int) -> nn.Module:
+    """A ReLU network with the hidden layers of the config."""
+    return Scorer(inputs, config.hidden)
 
 
 @dataclass(frozen=True)
 class Experiment:
     """Data, model, methods, search space and evaluation of one figure or table.
 
-    ``data(config, source)`` gives clean labels; flipping them is left to the runner, so that noise means the same
-    everywhere. ``model(config, inputs)`` builds a scorer from torch's global generator, which the runner has seeded;
-    ``inputs`` is the second dimension of the data: its width, or its channels.
+    ``data(config, source)`` gives clean labels; the runner flips them, so that noise means the same everywhere.
+    ``model(config, inputs)`` builds a network from torch's global generator, which the runner has seeded; ``inputs`` is
+    the second dimension of the data: its width, or its channels. All other functions are optional.
     """
 
     name: str
@@ -81,32 +93,25 @@ class Experiment:
     """What it is judged by, one of `directloss_repro.evaluation`: records have ``{part}_{metric}``."""
     augment: Callable[[Part, torch.Generator], Part] | None = None
     """Changes each training batch at random."""
-    look: Callable[[Any, str], Seen | None] | None = None
-    """``look(config, root)`` complains about what is missing at ``--data-root``, and tells which data it is, where that
-    can be told; None where the data is drawn."""
+    check_data: Callable[[Any, str], DataIdentity | None] | None = None
+    """``check_data(config, root)`` raises if something is missing at ``--data-root``, and identifies the data where it
+    can; None where the data is drawn."""
     recognise: Callable[[str], str | None] | None = None
-    """Which data set lies at ``--data-root``, by its files; None where they do not tell. ``--dataset`` goes before."""
-    with_root: Mapping[str, Any] = field(default_factory=dict)
-    """What ``--data-root`` changes in the config, where there is data without it too."""
-    weights: Callable[[Any, str], object] | None = None
-    """``weights(config, path)`` complains about a file of weights that does not fit; None where there is none to start
-    from. With it the config has a key ``weights``, the file's content in short."""
-    ready: Callable[[Any, Source, int, Say], Ready] | None = None
-    """``ready(config, source, workers, say)`` computes what all runs share, before the first of them."""
-    start: Callable[[Any, Source, nn.Module], None] | None = None
+    """The name of the data set at ``--data-root``, by its files; None if they do not tell. ``--dataset`` overrides."""
+    check_weights: Callable[[Any, str], object] | None = None
+    """``check_weights(config, path)`` raises if a file of weights does not fit; None where ``--weights`` has no use.
+    With it the config has a key ``weights``, the digest of the file."""
+    prepare: Callable[[Any, Files, int, Progress], Prepared] | None = None
+    """``prepare(config, files, workers, progress)`` computes what all runs share, before the first of them."""
+    load_weights: Callable[[Files, nn.Module], None] | None = None
     """Loads weights into a new model."""
     judge: Callable[[Any, Source, Tensor, float], Judged] | None = None
-    """``judge(config, source, scores, threshold)`` measures the scores of all test items, where AP of labels will not
-    do. The threshold is the one with the fewest errors on the training data."""
+    """``judge(config, source, scores, threshold)`` measures the scores of all test items, where AP of labels is not
+    enough. The threshold is the one with the fewest errors on the training data."""
     show: Callable[[nn.Module, Split], dict[str, Any]] | None = None
-    """What a trained network of the first seed says about a few test items: plain data, stored with the record."""
-    draw: Callable[[Any, Source, list[Record], Path], None] | None = None
-    """``draw(config, source, records, folder)`` makes pictures of what final runs have left in ``shown``."""
-
-    @property
-    def needs_root(self) -> bool:
-        """Whether there is no data without ``--data-root``."""
-        return self.look is not None and not self.with_root
+    """What a trained network of the first seed predicts for a few test items: plain data, stored with the record."""
+    draw: Callable[[Any, Files, list[Record], Path], None] | None = None
+    """``draw(config, files, records, folder)`` makes pictures from the ``shown`` of final runs."""
 
     def config(self, preset: str) -> Config:
         """The numbers of a preset."""
@@ -117,29 +122,29 @@ class Experiment:
         """The config that was stored with a run."""
         return type(self.presets["quick"]).from_dict(values)
 
-    def check(self, config: Config, root: str | None) -> Seen | None:
-        """Methods that fit the metric, and data that is there; which data, where that can be told."""
+    def check(self, config: Config, root: str | None) -> DataIdentity | None:
+        """Raise if a method does not fit the metric or data is missing; return the identity of the data, if known."""
         for name in config.methods:
             method = parse_method(name)
             method.check_fits(self.metric)
-            if not isinstance(config, EpochConfig):
-                method.check_full_batch()
-        if root is None:
-            if self.needs_root:
-                rule = f"must name the folder with the data of {self.name!r}"
-                fail("--data-root", rule, "missing", self._datasets(config))
+            if method.option("batch") and not isinstance(config, EpochConfig):
+                rule = "must have no option 'batch' here, where the size of batches is fixed"
+                fail("methods", rule, repr(name))
+        if self.check_data is None:
+            if root is not None:
+                fail("--data-root", f"must be left out: {self.name!r} needs no files", root)
             return None
-        if self.look is None:
-            fail("--data-root", f"must be left out: {self.name!r} draws its data itself", root)
+        if root is None:
+            rule = f"must name the folder with the data of {self.name!r}"
+            fail("--data-root", rule, "missing", self._datasets(config))
         try:
-            return self.look(config, root)
+            return self.check_data(config, root)
         except DirectLossError as error:
             raise DirectLossError(f"{error} {self._datasets(config)}".rstrip()) from None
 
     def _datasets(self, config: Config) -> str:
         """Which data is expected, and how to ask for other data."""
-        known = getattr(config, "datasets", ())
-        if len(known) < 2:
+        if not isinstance(config, EpochConfig):
             return ""
-        others = ", ".join(name for name in known if name != getattr(config, "dataset", ""))
-        return f"Expected is --dataset {getattr(config, 'dataset', '')}; known besides: {others}."
+        others = ", ".join(name for name in config.datasets if name != config.dataset)
+        return f"Expected: --dataset {config.dataset}; also possible: {others}."

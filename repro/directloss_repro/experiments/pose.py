@@ -4,24 +4,24 @@ The paper: MPII, the joints of the head; images of 224 x 224; a single-stack hou
 0.00025 for 30 epochs, divided by 4 every 10 epochs until epoch 50; squared error against Gaussian bumps of widths 0.1
 to 10 as baseline; PCKh at half the head's length. 95.77 (UniLoss), 95.74 (the best width, 3), 91.31 (the worst, 0.1).
 
-``small`` and ``quick`` are not on MPII, whose images are 12 GB, but on Leeds Sports Pose (extended): photographs of one
-person each with 14 joints, all of which are predicted. Which of the two lies at ``--data-root``, its files tell.
+``small`` and ``quick`` use Leeds Sports Pose (extended) in place of MPII, whose images are 12 GB: photographs of one
+person each with 14 joints, all of which are predicted. The experiment recognises the two by their files.
 
 What the paper leaves open, and what we chose:
 
-- Not left open, but changed: anchors of UniLoss lie in score space, where each is the configuration of some scores. The
-  paper's way, bits flipped as they stand, is ``uniloss-pckh:bits``, which takes several times as long.
-- MPII: the head's joints are upper neck and head top; test persons are 3,000 of the training file's, since the
-  annotations of the test images are not public; 1,000 more are for validation.
+- Changed: anchors of UniLoss lie in score space, where each is the configuration of some scores. The paper's way, bits
+  flipped as they stand, is ``uniloss-pckh:bits``, which takes several times as long.
+- MPII: the head's joints are upper neck and head top. 3,000 persons of the training file are for test, since the
+  annotations of the test images are not public; 1,000 are for validation.
 - Leeds: the head's length is from neck to head top; persons without these two are left out. The square around a person
   is half as large again as what the visible joints take up.
 - The split is drawn once, the same for all seeds; no image is in two parts.
 - Batches of 6, as in the hourglass paper, and its augmentation: scale by 0.75 to 1.25, rotation by up to 30 degrees.
 - Bumps have height 1, stand on the nearest pixel, and end after three widths: for width 1 that is the stated 7 x 7.
 - Joints that are hidden or outside of the image count neither in training nor in PCKh.
-- ``small`` is for two cores: 2,000 persons for training, 500 for validation, 1,000 for test; images of 128 x 128
-  (heatmaps of 32 x 32), 32 channels in place of 256, three halvings in place of four; batches of 16, 20 epochs with
-  drops in the paper's proportion; each method takes the better of two learning rates by validation PCKh.
+- ``small`` is for two cores: 2,000 persons for training, 500 for validation, 1,000 for test; images of 128 x 128, 32
+  channels in place of 256, three halvings in place of four; batches of 16, 20 epochs with drops in the paper's
+  proportion; each method takes the better of two learning rates by validation PCKh.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from pydantic import Field
 from torch import nn
 
 from directloss._checks import fail
-from directloss_repro.config import EpochConfig, Grid
+from directloss_repro.config import EpochConfig, same_grids
 from directloss_repro.data import Split
 from directloss_repro.data.keypoints import SHRINKS, first_items, highest_pixels, store_frames, turn_and_scale
 from directloss_repro.data.poses import POSES, as_part, find_poses, read_persons, recognise_poses
-from directloss_repro.data.seen import Seen, see_file
-from directloss_repro.experiments.base import Experiment, Source
+from directloss_repro.data.split import end_of_group
+from directloss_repro.experiments.base import Experiment, Files, Source
+from directloss_repro.fields import Count, Whole
+from directloss_repro.files import DataIdentity, file_digest
 from directloss_repro.models import Hourglass
 from directloss_repro.records import Record
-from directloss_repro.reports.description import UNI, Claim, Comparison, Description, Figure, Reference, against, alike
+from directloss_repro.reports import description as report
 from directloss_repro.seeding import derive
-from directloss_repro.validation import Count, Whole
 
-SHARE = 0.5
-"""The radius of a right prediction, of the head's length."""
+SHARE = 0.5  # of the head's length: the radius of a right prediction
 
 
 class PoseConfig(EpochConfig):
@@ -76,38 +76,26 @@ class PoseConfig(EpochConfig):
 
 
 def _data(config: PoseConfig, source: Source) -> Split:
-    root = Path(source.root or "")
-    persons = read_persons(config.dataset, _annotations(config, root))
+    root = Path(source.files.root or "")
+    persons = read_persons(config.dataset, find_poses(root, config.dataset))
     # In an order by image, drawn once: persons of one image stay together, so that no image is in two parts.
     ordered = sorted(persons, key=lambda person: derive(config.dataset, person.image))
     images = [person.image for person in ordered]
-    bounds = [_end_of_image(images, count) for count in (config.test, config.test + config.validation)]
+    bounds = [end_of_group(images, count) for count in (config.test, config.test + config.validation)]
     if bounds[1] >= len(ordered):
         fail("test + validation", f"must leave some of the {len(ordered)} persons for training", bounds[1])
     test, val, train = ordered[: bounds[0]], ordered[bounds[0] : bounds[1]], ordered[bounds[1] :]
-    train = train[: config.points or None]
-    parts = [as_part(part, root / "images", config.size, SHRINKS, SHARE) for part in (train, val, test)]
-    return Split(train=parts[0], val=parts[1], test=parts[2])
+    parts = [
+        as_part(part, root / "images", config.size, SHRINKS, SHARE)
+        for part in (train[: config.points or None], test, val)
+    ]
+    return Split(*parts)
 
 
-def _end_of_image(images: list[str], count: int) -> int:
-    """``count``, or the first place after it at which another image begins."""
-    while 0 < count < len(images) and images[count] == images[count - 1]:
-        count += 1
-    return count
-
-
-def _annotations(config: PoseConfig, root: Path) -> Path:
-    name, path = find_poses(root)
-    if name != config.dataset:
-        fail("--dataset", "must name the data that lies at --data-root", f"{config.dataset}, and that is {name}")
-    return path
-
-
-def _look(config: PoseConfig, root: str) -> Seen:
-    path = _annotations(config, Path(root))
+def _check_data(config: PoseConfig, root: str) -> DataIdentity:
+    path = find_poses(Path(root), config.dataset)
     read_persons(config.dataset, path)
-    return see_file(path)
+    return DataIdentity(file_digest("--data-root", path))
 
 
 def _model(config: PoseConfig, inputs: int) -> nn.Module:
@@ -120,26 +108,16 @@ def _show(model: nn.Module, split: Split) -> dict[str, Any]:
     return {"points": highest_pixels(model(first_items(split.test).x))}
 
 
-def _draw(config: PoseConfig, source: Source, records: list[Record], folder: Path) -> None:
-    store_frames(folder, _data(config, source).test, POSES[config.dataset].bones)
+def _draw(config: PoseConfig, files: Files, records: list[Record], folder: Path) -> None:
+    store_frames(folder, _data(config, Source(0, files=files)).test, POSES[config.dataset].bones)
 
 
 WIDTHS = ("0.1", "0.5", "0.7", "1", "3", "5", "10")
 
 
-def grids(*rates: float) -> dict[str, Any]:
-    """The same learning rates for every family of methods."""
-    return {
-        "direct": Grid(rates, epsilon=("auto",)),
-        "hinge": Grid(rates, epsilon=(1.0,)),
-        "plain": Grid(rates),
-        "uniloss": Grid(rates),
-    }
-
-
 PAPER = PoseConfig(
     methods=(*(f"mse-{width}" for width in WIDTHS), "uniloss-pckh"),
-    **grids(0.00025),
+    **same_grids(0.00025),
     dataset="mpii",
     epochs=50,
     drops=(30, 40),
@@ -152,7 +130,7 @@ PAPER = PoseConfig(
 )
 
 SMALL = PAPER.but(
-    **grids(0.001, 0.0025),
+    **same_grids(0.001, 0.0025),
     dataset="leeds",
     size=128,
     width=32,
@@ -170,7 +148,7 @@ SMALL = PAPER.but(
 
 QUICK = SMALL.but(
     methods=("mse-1", "uniloss-pckh"),
-    **grids(0.0025),
+    **same_grids(0.0025),
     size=64,
     width=8,
     points=200,
@@ -183,62 +161,63 @@ QUICK = SMALL.but(
 )
 
 METRICS = ("test_pck", "val_pck", "train_pck")
-FRAMES = Figure("frames", "val_pck", first="uniloss-pckh")
+FRAMES = report.Figure("frames", "val_pck", first="uniloss-pckh")
 TABLE_1 = {"0.1": 91.31, "0.5": 95.13, "0.7": 93.06, "1": 95.71, "3": 95.74, "5": 94.99, "10": 92.25}
 """PCKh on MPII by squared error, for each width of the bumps."""
 
-DESCRIPTION = Description(
-    title="Keypoints from heatmaps",
-    question=(
-        "An hourglass network says where keypoints are. Does UniLoss on PCK match the squared error against Gaussian "
-        "bumps, without having a width to choose?"
-    ),
-    paper=f"{UNI}, Sec. 4.3, Table 1: PCKh on MPII 95.77 (UniLoss), 91.31 to 95.74 (squared error, widths 0.1 to 10)",
-    metrics=METRICS,
-    figures=(
-        Figure("methods", "test_pck", "UniLoss, Table 1"),
-        Figure("epochs", "pck", "UniLoss, Fig. 3", first="uniloss-pckh"),
-        FRAMES,
-    ),
-    claims=(
-        alike(
-            "UniLoss is comparable to squared error with the best width.",
-            "Table 1",
-            Comparison("uniloss-pckh", "mse-3", 0.03),
-            within=2.0,
-            metric="test_pck",
-        ),
-        Claim(
-            "Squared error depends on the width of the bumps: too narrow and too wide ones do worse.",
-            "Sec. 4.3, Table 1",
-            (Comparison("mse-3", "mse-0.1", 4.43), Comparison("mse-3", "mse-10", 3.49)),
-            metric="test_pck",
-        ),
-        Claim(
-            "The training result of UniLoss is a little lower over the whole training.",
-            "Appendix B, Fig. 2 and 3",
-            against("mse-3", "uniloss-pckh"),
-            metric="train_pck",
-            reading="Measured at the end of training, as the lead of the conventional loss.",
-        ),
-    ),
-    reference=Reference(
-        "Paper, Table 1: MPII",
-        {**{f"mse-{width}": (value,) for width, value in TABLE_1.items()}, "uniloss-pckh": (95.77,)},
-        dataset="mpii",
-    ),
-)
-
 POSE = Experiment(
     name="pose",
-    summary="Keypoints: UniLoss on PCKh against squared error of seven widths; needs --data-root",
+    summary="Keypoints: UniLoss on PCKh against squared error of seven widths",
     paper="UniLoss, Sec. 4.3, Tables 1 and 4, Fig. 3",
     presets={"quick": QUICK, "small": SMALL, "paper": PAPER},
     data=_data,
     model=_model,
-    look=_look,
+    check_data=_check_data,
     recognise=recognise_poses,
-    description=DESCRIPTION,
+    description=report.Description(
+        title="Keypoints from heatmaps",
+        question=(
+            "An hourglass network says where keypoints are. Does UniLoss on PCK match the squared error against "
+            "Gaussian bumps, without having a width to choose?"
+        ),
+        paper=(
+            f"{report.UNI}, Sec. 4.3, Table 1: PCKh on MPII 95.77 (UniLoss), 91.31 to 95.74 (squared error, widths 0.1 "
+            "to 10)"
+        ),
+        metrics=METRICS,
+        figures=(
+            report.Figure("methods", "test_pck", "UniLoss, Table 1"),
+            report.Figure("epochs", "pck", "UniLoss, Fig. 3", first="uniloss-pckh"),
+            FRAMES,
+        ),
+        claims=(
+            report.alike(
+                "UniLoss is comparable to squared error with the best width.",
+                "Table 1",
+                report.Comparison("uniloss-pckh", "mse-3", 0.03),
+                within=2.0,
+                metric="test_pck",
+            ),
+            report.Claim(
+                "Squared error depends on the width of the bumps: too narrow and too wide ones do worse.",
+                "Sec. 4.3, Table 1",
+                (report.Comparison("mse-3", "mse-0.1", 4.43), report.Comparison("mse-3", "mse-10", 3.49)),
+                metric="test_pck",
+            ),
+            report.Claim(
+                "The training result of UniLoss is a little lower over the whole training.",
+                "Appendix B, Fig. 2 and 3",
+                report.against("mse-3", "uniloss-pckh"),
+                metric="train_pck",
+                reading="Measured at the end of training, as the lead of the conventional loss.",
+            ),
+        ),
+        reference=report.Reference(
+            "Paper, Table 1: MPII",
+            {**{f"mse-{width}": (value,) for width, value in TABLE_1.items()}, "uniloss-pckh": (95.77,)},
+            dataset="mpii",
+        ),
+    ),
     metric="pck",
     augment=turn_and_scale,
     show=_show,

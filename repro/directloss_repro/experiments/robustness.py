@@ -6,41 +6,35 @@ results on an independent test set. The figure compares pos-AP with hinge-AP.
 
 What the paper leaves open, and what we chose:
 
-- N(0, 10) is read as a standard deviation of 10: the squared norm then straddles the two thresholds. With a variance
-  of 10 its mean would be 100 and there would be no positives at all. Points between the thresholds are left out
-  (about 15 %), so about 845 remain, a third of them positive.
-- Inputs are divided by 10, so that the network sees standard normal data; the thresholds apply before that.
-- Labels are flipped in the training set only, exactly the stated share. The test set is clean: with flipped test labels
-  a perfect scorer would lose AP as well, and the figure could not tell robustness from noise in the measurement.
-- The test set has 5,000 points before the thresholds. Its size is not stated; a large one measures more sharply.
-- Hidden width is 32 (three hidden layers, so four layers as in `synthetic`): the width is not stated.
-- Adam, full batch. The paper mentions "momentum-based gradient updates" and no numbers. The gradients of the losses
-  differ in size by orders of magnitude (the direct gradient by 1 / epsilon), so with plain SGD one grid of learning
-  rates would not be a fair grid for all; Adam is indifferent to the scale of a loss.
-- Settings are chosen on a third of the noisy training data, held out while choosing (``--select val``); the final
-  runs train on all of it. The paper tunes on the training set (``--select train``), which rewards the setting that
-  memorises flipped labels best: many settings reach a training AP of 1, and the choice among them is blind. Whichever
-  it is, it is the same for all methods, and no clean label is ever used.
-- Few settings and ten search seeds, because held-out AP under heavy noise is a rough guide: with 40 % of its labels
-  flipped it varies by 0.07 from seed to seed, more than good settings differ from one another.
-- Every number is that of the last of 500 iterations; there is no early stopping. Neither number is stated.
-- The hinge has no ``epsilon="auto"`` in its grid, since a margin that follows the scores is no margin; it has one more
-  number instead. Weight decays end at 0.03, where cross-entropy no longer learns anything.
+- N(0, 10) has a standard deviation of 10: with a variance of 10 there would be no positives. Points between the
+  thresholds (15 %) are left out, so about 845 remain, a third of them positive. Inputs are divided by 10.
+- Exactly the stated share of the training labels is flipped. Test labels are clean, because a perfect scorer, too,
+  would lose AP on flipped ones. The test set has 5,000 points before the thresholds.
+- Three hidden layers of width 32, so four layers as in `synthetic`.
+- Adam, full batch. The paper mentions "momentum-based gradient updates". The gradients of the losses differ in size by
+  orders of magnitude (the direct gradient by 1 / epsilon), and Adam does not depend on the scale of a loss; with plain
+  SGD one grid of learning rates would not be fair.
+- Settings are chosen on a third of the noisy training data, held out while choosing (``--select val``); final runs
+  train on all of it. The paper tunes on the training set (``--select train``), which rewards memorised flips: many
+  settings reach a training AP of 1. No clean label is ever used.
+- Few settings and ten search seeds: held-out AP with 40 % flipped labels varies by 0.07 from seed to seed, more than
+  good settings differ.
+- Every number is that of the last of 500 iterations; there is no early stopping.
+- The hinge has no ``epsilon="auto"``, since a margin that follows the scores is no margin; it has one more number
+  instead. Weight decays end at 0.03, where cross-entropy no longer learns.
 """
 
 from __future__ import annotations
 
 import torch
-from torch import nn
 
 from directloss._checks import fail
 from directloss_repro.config import Config, Grid
 from directloss_repro.data import Part, Split
-from directloss_repro.experiments.base import Experiment, Source
-from directloss_repro.models import Scorer
-from directloss_repro.reports.description import MAIN, OURS, Claim, Description, Figure, against
+from directloss_repro.experiments.base import Experiment, Source, scorer
+from directloss_repro.fields import AboveZero, Count
+from directloss_repro.reports import description as report
 from directloss_repro.seeding import generator
-from directloss_repro.validation import AboveZero, Count
 
 
 class RobustnessConfig(Config):
@@ -78,10 +72,6 @@ def _data(config: RobustnessConfig, source: Source) -> Split:
     )
 
 
-def _model(config: RobustnessConfig, inputs: int) -> nn.Module:
-    return Scorer(inputs, config.hidden)
-
-
 _DECAYS = (0.0, 0.003, 0.01, 0.03)
 
 PAPER = RobustnessConfig(
@@ -109,49 +99,47 @@ QUICK = PAPER.but(
 )
 """Four settings for each method, from the region where the search of the paper preset finds its best ones."""
 
-DESCRIPTION = Description(
-    title="Robustness to flipped labels",
-    question=(
-        "Points inside and outside a sphere, with a growing share of the training labels flipped. "
-        "Which loss keeps its average precision on clean test data?"
-    ),
-    paper=f"{MAIN}, Sec. 4.1 and Fig. 3b",
-    metrics=("test_ap", "test_accuracy"),
-    figures=(
-        Figure("noise", "test_ap", "ICML 2016, Fig. 3b"),
-        Figure("lead", "test_ap", first="pos-ap"),
-        Figure("noise", "test_accuracy"),
-    ),
-    claims=(
-        Claim(
-            "pos-ap is more robust to label noise than hinge-ap.",
-            "Sec. 4.1, Fig. 3b",
-            against("pos-ap", "hinge-ap"),
-            place="noisy",
-            reading="Measured as the difference of test AP, averaged over all levels with flipped labels.",
-        ),
-        Claim(
-            "The hinge loss becomes a worse stand-in as labels get noisier.",
-            "Sec. 4.1",
-            against("pos-ap", "hinge-ap"),
-            place="growth",
-            reading="Measured as the lead of pos-ap under noise minus its lead without noise.",
-        ),
-        Claim(
-            "The library's default (direct-ap) is more robust to label noise than hinge-ap and cross-entropy.",
-            OURS,
-            against("direct-ap", "hinge-ap", "x-ent"),
-            place="noisy",
-        ),
-    ),
-)
-
 ROBUSTNESS = Experiment(
     name="robustness",
     summary="Label noise: direct-ap and pos-ap against hinge-ap and cross-entropy on two shells",
     paper="ICML 2016, Fig. 3b",
     presets={"quick": QUICK, "paper": PAPER},
     data=_data,
-    model=_model,
-    description=DESCRIPTION,
+    model=scorer,
+    description=report.Description(
+        title="Robustness to flipped labels",
+        question=(
+            "Points inside and outside a sphere, with a growing share of the training labels flipped. "
+            "Which loss keeps its average precision on clean test data?"
+        ),
+        paper=f"{report.MAIN}, Sec. 4.1 and Fig. 3b",
+        metrics=("test_ap", "test_accuracy"),
+        figures=(
+            report.Figure("noise", "test_ap", "ICML 2016, Fig. 3b"),
+            report.Figure("lead", "test_ap", first="pos-ap"),
+            report.Figure("noise", "test_accuracy"),
+        ),
+        claims=(
+            report.Claim(
+                "pos-ap is more robust to label noise than hinge-ap.",
+                "Sec. 4.1, Fig. 3b",
+                report.against("pos-ap", "hinge-ap"),
+                place="noisy",
+                reading="Measured as the difference of test AP, averaged over all levels with flipped labels.",
+            ),
+            report.Claim(
+                "The hinge loss becomes a worse stand-in as labels get noisier.",
+                "Sec. 4.1",
+                report.against("pos-ap", "hinge-ap"),
+                place="growth",
+                reading="Measured as the lead of pos-ap under noise minus its lead without noise.",
+            ),
+            report.Claim(
+                "The library's default (direct-ap) is more robust to label noise than hinge-ap and cross-entropy.",
+                report.OURS,
+                report.against("direct-ap", "hinge-ap", "x-ent"),
+                place="noisy",
+            ),
+        ),
+    ),
 )

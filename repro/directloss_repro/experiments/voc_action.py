@@ -8,23 +8,19 @@ the validation third; cross-entropy, hinge-AP and pos-AP at 0 to 40 % flipped la
 What the paper leaves open, and what we chose:
 
 - Persons of one photograph stay in one third; each seed draws other thirds.
-- Labels are flipped in the training and in the validation third, the exact share of all labels; the test third is
-  clean. (The caption of Table 1 speaks of noise in the test data, its text of flipping labels at random.)
-- Adam, as in `digits-noise` and for the same reason: the sizes of the losses' gradients differ by orders of magnitude.
-- The full batch goes through the network in chunks, twice; the gradient is that of one pass over the whole batch.
+- The exact share of all labels is flipped in the training and validation thirds; the test third is clean. (The caption
+  of Table 1 speaks of noise in the test data, its text of flipping labels at random.)
+- Adam, as in `robustness`. The full batch goes through the network in chunks, twice; the gradient is the same.
 - ``small`` is for two cores: the convolutions are frozen, their features, averaged over 2 x 2 cells, are stored, and a
-  head with one hidden layer of 16 units learns for 100 iterations; six settings a method, chosen for each class and
-  noise level.
+  head with one hidden layer of 16 units learns for 100 iterations; six settings for each method, class and noise level.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -33,50 +29,28 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
-from directloss._checks import DirectLossError, fail
-from directloss_repro.config import SEARCH_SEED, Grid
+from directloss._checks import fail
+from directloss_repro.config import Grid
 from directloss_repro.data import Part, Split
-from directloss_repro.data.cache import Arrays, cache_name, cached
-from directloss_repro.data.images import CONTEXT, CROP, normalise, warp
-from directloss_repro.data.skipping import Skipped
+from directloss_repro.data.photographs import CONTEXT, CROP, Arrays, cache_name, cached, normalise, warp
 from directloss_repro.data.split import check_both_labels, lazy, thirds_by_group
-from directloss_repro.data.voc import ACTIONS, Devkit, People, find_devkit, read_people
-from directloss_repro.data.voc.action import UNKNOWN, Person
-from directloss_repro.experiments.base import Experiment, Ready, Say, Source
-from directloss_repro.experiments.photos import (
-    HALF_TRAINED,
-    UNTRAINED,
-    YEAR,
-    PhotoConfig,
-    check_convolutions,
-    convolutions_from,
-)
+from directloss_repro.data.voc import ACTIONS, UNKNOWN, Devkit, People, PersonBox, Skipped, find_devkit, read_people
+from directloss_repro.experiments import voc
+from directloss_repro.experiments.base import Experiment, Files, Prepared, Progress, Source
+from directloss_repro.fields import Count, CountOrZero, Whole
 from directloss_repro.models import Scorer
 from directloss_repro.models.alexnet import AlexNet, load_weights
-from directloss_repro.reports.description import (
-    EARLY,
-    LARGE,
-    MAIN,
-    Claim,
-    Comparison,
-    Description,
-    Figure,
-    Reference,
-    alike,
-    leads,
-    rows,
-)
-from directloss_repro.validation import Count, CountOrZero, Whole
+from directloss_repro.reports import description as report
 
 SMALLEST = 63
 """The side of the smallest crop that leaves something after AlexNet's convolutions and poolings."""
 
 
-class ActionConfig(PhotoConfig):
+class ActionConfig(voc.VocConfig):
     """How persons are cut out, and what is trained."""
 
     layers: Literal["all", "head"] = "all"
-    """All are trained; or the convolutions stay as they are, their features are stored, and a head learns."""
+    """``all``, or a ``head`` on features of frozen convolutions, which are computed once."""
     size: Annotated[Whole, Field(ge=SMALLEST, le=10_000)] = CROP
     """Side of the crops that the network sees."""
     context: CountOrZero = CONTEXT
@@ -92,9 +66,8 @@ class ActionConfig(PhotoConfig):
             fail("context", f"must leave room for the box in {self.size} pixels", self.context)
 
 
-@dataclass(frozen=True, eq=False)
-class _Listed:
-    """Who is in the lists."""
+class _Listed(NamedTuple):
+    """The persons of the lists."""
 
     devkit: Devkit
     people: People
@@ -103,39 +76,40 @@ class _Listed:
 
 @lru_cache(maxsize=1)
 def _listed(root: str) -> _Listed:
-    devkit, skipped = find_devkit(Path(root), YEAR), Skipped()
-    return _Listed(devkit, read_people(devkit, skipped=skipped), skipped)
+    devkit, skipped = find_devkit(Path(root)), Skipped()
+    return _Listed(devkit, read_people(devkit, skipped), skipped)
 
 
-@dataclass(frozen=True, eq=False)
-class _Stored:
-    """What the network sees of all persons: crops ``(n, s, s, 3)`` or features ``(n, d)``."""
+class _Inputs(NamedTuple):
+    """What the network sees of all persons."""
 
     rows: NDArray[Any]
-    good: Tensor
-    """The persons whose rows these are."""
-    skipped: Skipped
+    """Crops ``(n, s, s, 3)`` or features ``(n, d)``."""
+    place: Tensor
+    """The row of each person; -1 for those whose photograph cannot be used."""
+    reasons: list[str]
+    """Why it cannot."""
 
 
-def _store(config: ActionConfig, source: Source, say: Say = lambda stage, done, total: None) -> _Stored:
+def _read(config: ActionConfig, files: Files, progress: Progress = lambda stage, done, total: None) -> _Inputs:
     """Read from the cache or computed now, photograph by photograph."""
-    if source.root is None or source.cache is None:
-        fail("the source", "must name the folder of the data and a cache", "without one of them")
-    listed, skipped = _listed(source.root), Skipped()
-    embed = _Crops(config, source.weights)
-    rows, good = [], []
+    listed, skipped, rows, used = _listed(files.root or ""), Skipped(), [], 0
+    place, embed = torch.full((len(listed.people),), -1), _Crops(config, files.weights)
+    stage = "features of persons" if config.layers == "head" else "crops of persons"
     by_image = itertools.groupby(enumerate(listed.people.persons), lambda item: item[1].image)
-    images = [list(items) for _, items in by_image]
-    for done, items in enumerate(images, 1):
+    images = [dict(items) for _, items in by_image]
+    for done, persons in enumerate(images, 1):
+        boxed = list(persons.values())
         with skipped.catching():
-            persons = [person for _, person in items]
-            path = listed.devkit.image_path(persons[0].image)
-            file = Path(source.cache) / "action" / cache_name(path, embed.name, [person.box for person in persons])
-            rows.append(cached(file, lambda persons=persons: embed(listed.devkit, persons))["rows"])  # type: ignore[misc]
-            good += [number for number, _ in items]
-        say("features of persons" if config.layers == "head" else "crops of persons", done, len(images))
-    skipped.check_something_left(len(good), str(listed.devkit.path / "JPEGImages"))
-    return _Stored(np.concatenate(rows), torch.tensor(good), skipped)
+            path = listed.devkit.image_path(boxed[0].image)
+            file = Path(files.cache or "") / "action" / cache_name(path, embed.name, [person.box for person in boxed])
+            found = cached(file, lambda boxed=boxed: embed(listed.devkit, boxed))["rows"]  # type: ignore[misc]
+            place[list(persons)] = torch.arange(used, used + len(found))
+            rows.append(found)
+            used += len(found)
+        progress(stage, done, len(images))
+    skipped.check_something_left(len(rows), str(listed.devkit.path / "JPEGImages"))
+    return _Inputs(np.concatenate(rows), place, skipped.reasons)
 
 
 class _Crops:
@@ -145,9 +119,9 @@ class _Crops:
         self.config = config
         kind = f"features{config.pool or ''}-{config.weights or 'random'}" if config.layers == "head" else "crops"
         self.name = f"{kind}-{config.size}-{config.context}"
-        self.convolutions = convolutions_from(weights)
+        self.convolutions = voc.convolutions_from(weights)
 
-    def __call__(self, devkit: Devkit, persons: list[Person]) -> Arrays:
+    def __call__(self, devkit: Devkit, persons: list[PersonBox]) -> Arrays:
         config, name = self.config, persons[0].image
         pixels = devkit.image(name, devkit.annotation(name))
         crops = np.stack([warp(pixels, person.box, config.size, config.context) for person in persons])
@@ -160,32 +134,26 @@ class _Crops:
 
 
 @lru_cache(maxsize=1)
-def _stored(config: ActionConfig, files: Source) -> _Stored:
-    return _store(config, files)
+def _inputs(config: ActionConfig, files: Files) -> _Inputs:
+    return _read(config, files)
 
 
 def _data(config: ActionConfig, source: Source) -> Split:
-    # Every run has the same files, so they are looked up once.
-    stored = _stored(config, Source(0, None, source.root, source.weights, source.cache))
-    found = {}
-    for name, (place, target) in _parts(config, source, stored.good).items():
-        x = lazy(place, (3, config.size, config.size), lambda index: _pixels(stored.rows, index))
-        if config.layers == "head":
-            x = torch.from_numpy(stored.rows[place.numpy()])
-        found[name] = Part(x, target)
-    return Split(**found)
+    rows, place, _ = _inputs(config, source.files)
+    parts = _parts(source, place)
+    if config.layers == "head":
+        return Split(**{name: Part(torch.from_numpy(rows[at.numpy()]), y) for name, (at, y) in parts.items()})
+
+    def crops(index: Tensor) -> Tensor:
+        return normalise(torch.from_numpy(rows[index.numpy()]))
+
+    return Split(**{name: Part(lazy(at, (3, *rows.shape[1:3]), crops), y) for name, (at, y) in parts.items()})
 
 
-def _pixels(crops: NDArray[Any], index: Tensor) -> Tensor:
-    return normalise(torch.from_numpy(crops[index.numpy()]))
-
-
-def _parts(config: ActionConfig, source: Source, good: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+def _parts(source: Source, place: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
     """Rows and labels 0 or 1 of the three parts, for one class."""
-    people = _listed(source.root or "").people
-    column = people.labels[:, ACTIONS.index(source.label or config.classes[0])]
-    place = torch.full((len(people),), -1)
-    place[good] = torch.arange(len(good))
+    people = _listed(source.files.root or "").people
+    column = people.labels[:, ACTIONS.index(source.label or ACTIONS[0])]
     usable = (place >= 0) & (column != UNKNOWN)
     found = {}
     for name, index in thirds_by_group([person.image for person in people.persons], "voc", source.seed).items():
@@ -194,49 +162,40 @@ def _parts(config: ActionConfig, source: Source, good: Tensor) -> dict[str, tupl
     return found
 
 
-def _look(config: ActionConfig, root: str) -> None:
+def _check_data(config: ActionConfig, root: str) -> None:
     _listed(root)
 
 
-def _ready(config: ActionConfig, source: Source, workers: int, say: Say) -> Ready:
+def _prepare(config: ActionConfig, files: Files, workers: int, progress: Progress) -> Prepared:
     torch.set_num_threads(workers)
-    stored = _store(config, source, say)
-    listed = _listed(source.root or "").skipped
-    skipped = Skipped(reasons=[*listed.reasons, *listed.notes, *stored.skipped.reasons])
-    classes = []
-    for label in config.classes:
-        with skipped.catching():
-            _check_class(config, dataclasses.replace(source, label=label), stored.good)
-            classes.append(label)
-    skipped.check_something_left(len(classes), "the classes")
-    return Ready(tuple(classes), tuple(skipped.reasons), _notes(config, source.weights))
+    inputs, listed = _read(config, files, progress), _listed(files.root or "").skipped
+    skipped = Skipped([*listed.reasons, *listed.notes, *inputs.reasons])
 
-
-def _check_class(config: ActionConfig, source: Source, good: Tensor) -> None:
-    """Both labels in every part that some run will see; otherwise the class is left out before the first run."""
-    searched = range(SEARCH_SEED, SEARCH_SEED + config.search_seeds)
-    for seed in (*range(config.seeds), *searched):
-        for name, (_, target) in _parts(config, dataclasses.replace(source, seed=seed), good).items():
-            try:
+    def check(label: str) -> None:
+        """Both labels must be in every part that some run will see."""
+        for stage, seed in config.runs():
+            for name, (_, target) in _parts(Source(seed, label, files, stage), inputs.place).items():
                 check_both_labels(Part(target, target), f"{name} (seed {seed})")
-            except DirectLossError as error:
-                raise DirectLossError(f"The class {source.label!r} is left out: {error}") from None
+
+    return Prepared(voc.usable_classes(config, check, skipped), tuple(skipped.reasons), _notes(config, files.weights))
 
 
 def _notes(config: ActionConfig, weights: str | None) -> tuple[str, ...]:
     """What a reader must know about where training started."""
     if weights is None:
-        return (UNTRAINED,)
-    loaded = load_weights(AlexNet(config.width), Path(weights)) if config.layers == "all" else ("classifier.1",)
+        return (voc.UNTRAINED,)
+    if config.layers == "head":
+        return ()
+    loaded = load_weights(AlexNet(config.width), Path(weights))
     missing = [name for name in ("classifier.1", "classifier.4") if name not in loaded]
-    return (HALF_TRAINED.format(missing=", ".join(missing)),) if missing and config.layers == "all" else ()
+    return (voc.HALF_TRAINED.format(missing=", ".join(missing)),) if missing else ()
 
 
 def _check_weights(config: ActionConfig, weights: str) -> None:
     if config.layers == "all":
         load_weights(AlexNet(config.width), Path(weights))
     else:
-        check_convolutions(config, weights)
+        voc.check_convolutions(config, weights)
 
 
 def _model(config: ActionConfig, inputs: int) -> nn.Module:
@@ -244,10 +203,10 @@ def _model(config: ActionConfig, inputs: int) -> nn.Module:
     return AlexNet(config.width) if config.layers == "all" else Scorer(inputs, config.hidden)
 
 
-def _start(config: ActionConfig, source: Source, model: nn.Module) -> None:
+def _load_weights(files: Files, model: nn.Module) -> None:
     """Only the whole network has layers that a file of weights fits."""
-    if isinstance(model, AlexNet) and source.weights is not None:
-        load_weights(model, Path(source.weights))
+    if isinstance(model, AlexNet) and files.weights is not None:
+        load_weights(model, Path(files.weights))
 
 
 _DECAYS = (0.0, 0.001, 0.01)
@@ -292,7 +251,7 @@ QUICK = SMALL.but(
 )
 
 # For each noise level, from the left to the right of Table 1: x-ent, hinge-AP, pos-AP.
-TABLE_1 = rows("""
+TABLE_1 = report.rows("""
 jumping           76.6 77.0 77.3 68.7 64.0 74.0 51.6 44.9 65.1 42.3 42.4 36.3 22.8 27.2 52.0
 phoning           45.4 46.2 44.8 36.3 31.2 39.2 25.7 22.1 35.4 11.8 10.8 15.4  9.5 10.2 16.8
 playinginstrument 72.6 74.0 74.0 67.9 67.6 71.4 60.6 57.3 69.9 38.3 40.0 62.8 25.1 15.9 60.6
@@ -313,62 +272,65 @@ PRINTED = {
 MEANS = PRINTED.pop("mean")
 
 
-def _pair(second: str, *, noisy: bool) -> Comparison:
+def _pair(second: str, *, noisy: bool) -> report.Comparison:
     """pos-AP against another method in Table 1: the mean over the noisy levels, or without noise."""
     gaps = [ours - theirs for ours, theirs in zip(MEANS["pos-ap"], MEANS[second], strict=True)]
-    return Comparison("pos-ap", second, sum(gaps[1:]) / 4 if noisy else gaps[0])
+    return report.Comparison("pos-ap", second, sum(gaps[1:]) / 4 if noisy else gaps[0])
 
 
 CLAIMS = (
-    leads(
+    report.leads(
         "Under label noise, direct loss works much better than the hinge loss.",
         "Sec. 4.2, Table 1",
         (_pair("hinge-ap", noisy=True),),
         'We read "much better" as at least 2 points.',
         place="noisy",
     ),
-    Claim(
+    report.Claim(
         "Under label noise, direct loss works better than cross-entropy.",
         "Table 1",
         (_pair("x-ent", noisy=True),),
         place="noisy",
     ),
-    alike(
+    report.alike(
         "Without noise, direct loss and hinge loss perform alike.",
         "Sec. 4.2",
         _pair("hinge-ap", noisy=False),
-        within=LARGE,
+        within=report.LARGE,
         place="clean",
     ),
 )
 """What Sec. 4.2 says about Table 1; judged on VOC's actions and on digits alike."""
 
-DESCRIPTION = Description(
-    title="Actions in photographs under label noise",
-    question=(
-        "A network for each class ranks photographs, with a growing share of the training labels flipped. "
-        "Which loss keeps its average precision on clean test data?"
-    ),
-    paper=(
-        f"{MAIN}, Sec. 4.2, Table 1 and Fig. 4; {EARLY}, Table 1: mean AP without noise 66.7 (direct loss), "
-        "64.8 (cross-entropy), 63.6 (hinge)"
-    ),
-    metrics=("test_ap", "test_accuracy"),
-    figures=(Figure("noise", "test_ap", "ICML 2016, Fig. 4"), Figure("lead", "test_ap", first="pos-ap")),
-    claims=CLAIMS,
-    reference=Reference("Paper, Table 1: ten action classes of PASCAL VOC 2012", MEANS, NOISES, PRINTED, "voc"),
-)
-
 VOC_ACTION = Experiment(
     name="voc-action",
-    summary="Ten actions under label noise, full batch, AlexNet; needs --data-root",
+    summary="Ten actions under label noise, full batch, AlexNet",
     paper="ICML 2016, Table 1 and Fig. 4; 2015 version, Table 1",
     presets={"quick": QUICK, "small": SMALL, "paper": PAPER},
     data=_data,
     model=_model,
-    look=_look,
-    description=DESCRIPTION,
-    weights=_check_weights,
-    ready=_ready,
-    start=_start,
+    check_data=_check_data,
+    description=report.Description(
+        title="Actions in photographs under label noise",
+        question=(
+            "A network for each class ranks photographs, with a growing share of the training labels flipped. "
+            "Which loss keeps its average precision on clean test data?"
+        ),
+        paper=(
+            f"{report.MAIN}, Sec. 4.2, Table 1 and Fig. 4; {report.EARLY}, Table 1: mean AP without noise 66.7 "
+            "(direct loss), 64.8 (cross-entropy), 63.6 (hinge)"
+        ),
+        metrics=("test_ap", "test_accuracy"),
+        figures=(
+            report.Figure("noise", "test_ap", "ICML 2016, Fig. 4"),
+            report.Figure("lead", "test_ap", first="pos-ap"),
+        ),
+        claims=CLAIMS,
+        reference=report.Reference(
+            "Paper, Table 1: ten action classes of PASCAL VOC 2012", MEANS, NOISES, PRINTED, "voc"
+        ),
+    ),
+    check_weights=_check_weights,
+    prepare=_prepare,
+    load_weights=_load_weights,
 )

@@ -2,69 +2,52 @@
 
 The paper: PASCAL VOC2012, trained on "train" and judged on "val"; about 2,000 boxes for each image by selective search
 in fast mode; the rest as in R-CNN, without box regression; AlexNet with one output, started from ImageNet's weights,
-one network for each of the 20 classes; minibatches of 512 boxes (2,048 are said to be better: ``--set
-batch_size=2048``); learning rate 0.1 (hinge-AP: 1), weight decay 1e-7, epsilon 0.1; and the same with 20 % noise.
+one network for each of the 20 classes; minibatches of 512 boxes; learning rate 0.1 (hinge-AP: 1), weight decay 1e-7,
+epsilon 0.1; and the same with 20 % noise.
 
 What the paper leaves open, and what we chose:
 
-- Not left open, but changed: the convolutions are frozen and see each photograph once; features of boxes are pooled
-  from it, as in SPPnet, which trains only the layers above as well. The paper warps each box and trains all layers.
-- Samples as in R-CNN: boxes that overlap an object of the class by half or more are positive, the objects themselves
-  included; three negatives for each positive, drawn from the seed; boxes on difficult objects train nothing.
-- Noise is the exact share of flipped labels in that sample. Objects in test images are as they are.
-- 1,000 steps of plain SGD; neither number nor momentum is stated. Cross-entropy has the learning rate of pos-AP.
-- AP is the area under the curve, VOC's rule from 2010 on; that of the 11-point rule is recorded beside it.
-- Seeds differ in samples, flipped labels, order of batches and first weights of the last layers. The images are the
-  same, so that intervals say how much training varies, not how much photographs do.
+- Changed: the convolutions are frozen and see each photograph once; features of boxes are pooled from it, as in SPPnet.
+  The paper warps each box and trains all layers.
+- Samples as in R-CNN: boxes that overlap an object by half or more are positive, the objects included; three negatives
+  for each positive; boxes on difficult objects train nothing. Noise flips the exact share of labels of the sample.
+- 1,000 steps of plain SGD without momentum. Cross-entropy has the learning rate of pos-AP.
+- AP is the area under the curve, VOC's rule since 2010; that of the 11-point rule is recorded beside it.
+- Seeds differ in samples, flipped labels, batches and first weights, not in images.
 - ``small`` is for two cores: four classes; 1,000 photographs of "train" and 1,000 of "val", half of which have an
   object of these classes (in all of "val" objects are rarer, and AP is lower); a search at a width of 300 pixels;
-  ten negatives for each positive; features of 2 x 2 cells and one hidden layer of 32 units; Adam, 200 steps at most.
-  Settings and the number of steps are chosen by the AP of boxes, noisy labels and all, in a third of the training
-  photographs that is held out.
+  ten negatives for each positive; features of 2 x 2 cells and one hidden layer of 32 units; Adam, at most 200 steps.
+  Settings and steps are chosen by the AP of boxes, noisy labels included, in a held-out third of the photographs.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import itertools
 import json
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
-from directloss._checks import DirectLossError, fail
-from directloss_repro.config import SEARCH_SEED, Grid
+from directloss._checks import DirectLossError
+from directloss_repro.config import Grid
 from directloss_repro.data import Part, Split
-from directloss_repro.data.skipping import Skipped
-from directloss_repro.data.voc import OBJECTS, Devkit, find_devkit
+from directloss_repro.data.voc import OBJECTS, Devkit, Skipped, find_devkit
+from directloss_repro.detection.average_precision import voc_ap
+from directloss_repro.detection.boxes import POSITIVE, draw_sample, label_boxes
 from directloss_repro.detection.drawing import draw_detections
-from directloss_repro.detection.evaluation import voc_ap
-from directloss_repro.detection.proposals import Search
-from directloss_repro.detection.regions import Reader, Scene, features_of, recall, suppressed
-from directloss_repro.detection.sampling import POSITIVE, draw_sample, label_boxes
-from directloss_repro.experiments.base import Experiment, Judged, Ready, Say, Source
-from directloss_repro.experiments.photos import UNTRAINED, YEAR, PhotoConfig, check_convolutions, convolutions_from
+from directloss_repro.detection.regions import Reader, Scene, Search, features_of, recall, suppressed
+from directloss_repro.experiments.base import Experiment, Files, Judged, Prepared, Progress, Source, scorer
+from directloss_repro.experiments.voc import UNTRAINED, VocConfig, check_convolutions, convolutions_from, usable_classes
+from directloss_repro.fields import AboveZero, Count, CountOrZero, Overlap, Whole
 from directloss_repro.files import whole_file
-from directloss_repro.models import Scorer
 from directloss_repro.records import Record
-from directloss_repro.reports.description import (
-    EARLY,
-    MAIN,
-    Claim,
-    Comparison,
-    Description,
-    Figure,
-    Reference,
-    leads,
-    rows,
-)
+from directloss_repro.reports import description as report
 from directloss_repro.seeding import generator
-from directloss_repro.validation import AboveZero, Count, CountOrZero, Overlap, Whole
 
 HELD_OUT = 1 / 3
 """Share of the training photographs that is held out while settings are chosen."""
@@ -73,13 +56,13 @@ DRAWN, MOST_DRAWN = 4, 8
 DRAWINGS = "drawings"
 
 
-class DetectionConfig(PhotoConfig):
+class DetectionConfig(VocConfig):
     """Which photographs, which boxes, and how detections are judged."""
 
     train_set: str = "train"
     test_set: str = "val"
     photographs: CountOrZero = 0
-    """So many of each set, half of which have an object of the classes; 0 for all."""
+    """Photographs of each set, half of which have an object of the classes; 0 for all."""
     pool: Count = 6
     size: Annotated[Whole, Field(ge=63, le=10_000)] = 600
     """The longer side of the photographs that the network sees."""
@@ -92,7 +75,7 @@ class DetectionConfig(PhotoConfig):
     search_least: Count = 20
     """Shortest side of a box, in pixels of the photograph."""
     search_most: Count = 2_500
-    """Of more boxes than this a random part is kept."""
+    """If the search finds more boxes, a random part is kept."""
     suppression: Overlap = 0.3
     keep: Count = 100
     """Detections of a class in a photograph, after suppression."""
@@ -100,8 +83,7 @@ class DetectionConfig(PhotoConfig):
     known_classes: ClassVar[tuple[str, ...]] = OBJECTS
 
 
-@dataclass(frozen=True, eq=False)
-class _Photographs:
+class _Photographs(NamedTuple):
     """What all runs share."""
 
     devkit: Devkit
@@ -111,20 +93,18 @@ class _Photographs:
 
 
 def _read(
-    config: DetectionConfig, source: Source, workers: int = 1, say: Say = lambda stage, done, total: None
+    config: DetectionConfig, files: Files, workers: int = 1, progress: Progress = lambda stage, done, total: None
 ) -> _Photographs:
     """All photographs with their boxes; what is not in the cache is computed now."""
-    if source.root is None or source.cache is None:
-        fail("the source", "must name the folder of the devkit and a cache", "without one of them")
-    devkit, skipped = find_devkit(Path(source.root), YEAR), Skipped()
+    devkit, skipped = find_devkit(Path(files.root or "")), Skipped()
     search = Search(config.search_width, config.search_least, config.search_most)
-    convolutions, name = convolutions_from(source.weights), f"alexnet-{config.weights or 'random'}"
-    reader = Reader(devkit, search, config.size, config.pool, convolutions, name, Path(source.cache))
+    convolutions, name = convolutions_from(files.weights), f"alexnet-{config.weights or 'random'}"
+    reader = Reader(devkit, search, config.size, config.pool, convolutions, name, Path(files.cache or ""))
 
     def scenes(part: str) -> list[Scene]:
         stage = f"boxes and features of {part!r}"
         names, in_training = chosen_photographs(config, devkit, part), part == config.train_set
-        return reader.scenes(names, in_training, skipped, workers, lambda done, total: say(stage, done, total))
+        return reader.scenes(names, in_training, skipped, workers, lambda done, total: progress(stage, done, total))
 
     return _Photographs(devkit, scenes(config.train_set), scenes(config.test_set), skipped)
 
@@ -143,18 +123,13 @@ def chosen_photographs(config: DetectionConfig, devkit: Devkit, part: str) -> li
     return [name for place, name in enumerate(names) if place in kept]
 
 
-def _files(source: Source) -> Source:
-    """Every run has the same files, so they are looked up once."""
-    return Source(0, None, source.root, source.weights, source.cache)
-
-
 @lru_cache(maxsize=1)
-def _photographs(config: DetectionConfig, files: Source) -> _Photographs:
+def _photographs(config: DetectionConfig, files: Files) -> _Photographs:
     return _read(config, files)
 
 
 @lru_cache(maxsize=2)
-def _features(config: DetectionConfig, files: Source, testing: bool) -> Tensor:
+def _features(config: DetectionConfig, files: Files, testing: bool) -> Tensor:
     photographs = _photographs(config, files)
     return features_of(photographs.testing if testing else photographs.training)
 
@@ -164,16 +139,15 @@ def _features(config: DetectionConfig, files: Source, testing: bool) -> Tensor:
 
 def _data(config: DetectionConfig, source: Source) -> Split:
     """A sample of boxes to train a class on, one to choose by where that is needed, and all boxes of test images."""
-    photographs, of = _photographs(config, _files(source)), _class_of(config, source)
-    labels = _labels(photographs.training, of)
-    features = _features(config, _files(source), False)
+    photographs, of = _photographs(config, source.files), source.label or config.classes[0]
+    labels, features = _labels(photographs.training, of), _features(config, source.files, False)
     counts = torch.tensor([len(scene.boxes) for scene in photographs.training])
     parts = {}
-    for name, chosen in _division(config, len(counts), source).items():
+    for name, chosen in _division(config, len(counts), source.stage, source.seed).items():
         mine = torch.isin(torch.arange(len(counts)).repeat_interleave(counts), torch.tensor(chosen)).nonzero()[:, 0]
         places, target = draw_sample(labels[mine], config.per_positive, config.most, of, name, source.seed)
         parts[name] = Part(features[mine[places]], target)
-    test = Part(_features(config, _files(source), True), (_labels(photographs.testing, of) == POSITIVE).long())
+    test = Part(_features(config, source.files, True), (_labels(photographs.testing, of) == POSITIVE).long())
     return Split(train=parts["train"], val=parts.get("val"), test=test)
 
 
@@ -182,15 +156,11 @@ def _labels(scenes: list[Scene], of: str) -> Tensor:
     return torch.from_numpy(np.concatenate([label_boxes(scene.boxes, scene.truth(of)) for scene in scenes]))
 
 
-def _class_of(config: DetectionConfig, source: Source) -> str:
-    return source.label if source.label is not None else config.classes[0]
-
-
-def _division(config: DetectionConfig, count: int, source: Source) -> dict[str, list[int]]:
+def _division(config: DetectionConfig, count: int, stage: str, seed: int) -> dict[str, list[int]]:
     """All training images; or, where something is chosen, two thirds to train on and a third to choose by."""
-    if source.stage != "search" and not config.early:
+    if stage != "search" and not config.early:
         return {"train": list(range(count))}
-    order = torch.randperm(count, generator=generator("held-out images", source.seed)).tolist()
+    order = torch.randperm(count, generator=generator("held-out images", seed)).tolist()
     cut = max(1, round(count * HELD_OUT))
     return {"train": sorted(order[cut:]), "val": sorted(order[:cut])}
 
@@ -198,50 +168,36 @@ def _division(config: DetectionConfig, count: int, source: Source) -> dict[str, 
 # ---------------------------------------------------------------------- before the runs
 
 
-def _look(config: DetectionConfig, root: str) -> None:
-    """Whether the devkit has the lists that are needed."""
-    devkit = find_devkit(Path(root), YEAR)
+def _check_data(config: DetectionConfig, root: str) -> None:
+    """The devkit must have the lists that are needed."""
+    devkit = find_devkit(Path(root))
     for part in (config.train_set, config.test_set):
         devkit.image_set(part)
         for of in config.classes:
             devkit.image_labels(of, part)
 
 
-def _ready(config: DetectionConfig, source: Source, workers: int, say: Say) -> Ready:
+def _prepare(config: DetectionConfig, files: Files, workers: int, progress: Progress) -> Prepared:
     """Search all photographs for boxes, compute their features, and see which classes can be trained and judged."""
-    torch.set_num_threads(1)  # photographs go side by side
-    photographs = _read(config, source, workers, say)
-    skipped = Skipped(reasons=[*photographs.skipped.reasons, *photographs.skipped.notes])
-    classes = []
-    for of in config.classes:
-        with skipped.catching():
-            _check_class(config, source, photographs, of)
-            classes.append(of)
-    skipped.check_something_left(len(classes), "the classes")
-    return Ready(tuple(classes), tuple(skipped.reasons), () if source.weights else (UNTRAINED,))
+    torch.set_num_threads(1)  # photographs are processed in parallel
+    photographs = _read(config, files, workers, progress)
+    skipped = Skipped([*photographs.skipped.reasons, *photographs.skipped.notes])
+    classes = usable_classes(config, lambda of: _check_class(config, photographs, of), skipped)
+    return Prepared(classes, tuple(skipped.reasons), () if files.weights else (UNTRAINED,))
 
 
-def _check_class(config: DetectionConfig, source: Source, photographs: _Photographs, of: str) -> None:
-    """Something to learn from and something to find; otherwise the class is left out before the first run."""
+def _check_class(config: DetectionConfig, photographs: _Photographs, of: str) -> None:
+    """A class must have something to learn from and something to find."""
     if not any((~scene.truth(of).difficult).any() for scene in photographs.testing):
-        raise DirectLossError(f"The class {of!r} is left out: it has no object in the images of {config.test_set!r}.")
+        raise DirectLossError(f"it has no object in the images of {config.test_set!r}.")
     there = [bool((label_boxes(s.boxes, s.truth(of)) == POSITIVE).any()) for s in photographs.training]
     if not any(there):
-        raise DirectLossError(f"The class {of!r} is left out: it has no object in the images of {config.train_set!r}.")
-    searched = range(SEARCH_SEED, SEARCH_SEED + config.search_seeds) if len(config.direct) > 1 else ()
-    runs = [("final", seed) for seed in range(config.seeds)] + [("search", seed) for seed in searched]
-    for stage, seed in runs:
-        one = dataclasses.replace(source, seed=seed, stage=stage)
-        for name, chosen in _division(config, len(there), one).items():
+        raise DirectLossError(f"it has no object in the images of {config.train_set!r}.")
+    for stage, seed in config.runs():
+        for name, chosen in _division(config, len(there), stage, seed).items():
             if not any(there[place] for place in chosen):
-                raise DirectLossError(
-                    f"The class {of!r} is left out: it has too few objects in the images of {config.train_set!r} to "
-                    f"hold some out ({name}, seed {seed})."
-                )
-
-
-def _model(config: DetectionConfig, inputs: int) -> nn.Module:
-    return Scorer(inputs, config.hidden)
+                few = f"it has too few objects in the images of {config.train_set!r} to hold some out"
+                raise DirectLossError(f"{few} ({name}, seed {seed}).")
 
 
 # ---------------------------------------------------------------------- after training
@@ -249,7 +205,7 @@ def _model(config: DetectionConfig, inputs: int) -> nn.Module:
 
 def _judge(config: DetectionConfig, source: Source, scores: Tensor, threshold: float) -> Judged:
     """VOC's AP of the detections by both rules; for the first seed, what is drawn."""
-    testing, of = _photographs(config, _files(source)).testing, _class_of(config, source)
+    testing, of = _photographs(config, source.files).testing, source.label or config.classes[0]
     found = suppressed(testing, scores.double().numpy(), config.suppression, config.keep)
     truth = {scene.name: scene.truth(of) for scene in testing}
     metrics = {
@@ -261,8 +217,8 @@ def _judge(config: DetectionConfig, source: Source, scores: Tensor, threshold: f
         return Judged(metrics)
     shown = {}
     for name in _drawn(config, testing):
-        best = sorted((item for item in found.of(name) if item[1] > threshold), key=lambda item: -item[1])
-        shown[name] = [[*(round(edge, 1) for edge in box), round(score, 4)] for box, score in best[:MOST_DRAWN]]
+        best = sorted((one for one in found if one.image == name and one.score > threshold), key=lambda one: -one.score)
+        shown[name] = [[*(round(edge, 1) for edge in one.box), round(one.score, 4)] for one in best[:MOST_DRAWN]]
     return Judged(metrics, shown)
 
 
@@ -273,34 +229,29 @@ def _drawn(config: DetectionConfig, testing: list[Scene]) -> list[str]:
     return list(dict.fromkeys(turns))[:DRAWN]
 
 
-def _draw(config: DetectionConfig, source: Source, records: list[Record], folder: Path) -> None:
+def _draw(config: DetectionConfig, files: Files, records: list[Record], folder: Path) -> None:
     """Pictures of test photographs, one for each method and noise level, and a list of them for the report."""
-    photographs = _photographs(config, _files(source))
+    photographs = _photographs(config, files)
     drawn: dict[tuple[str, float, str], dict[str, list[list[float]]]] = {}
     for record in records:
         for name, boxes in record.shown.items():
             drawn.setdefault((name, record.noise or 0.0, record.method), {})[str(record.group)] = boxes
-    scenes = {scene.name: scene for scene in photographs.testing}
     listed = []
-    for (name, noise, method), found in sorted(drawn.items(), key=lambda item: _place(config, item[0])):
-        if name in scenes:
-            file = f"{name}-{method}-{round(100 * noise)}.jpg"
+    scenes = sorted(photographs.testing, key=lambda scene: scene.name)
+    for scene, noise, method in itertools.product(scenes, config.noise, config.methods):
+        if found := drawn.get((scene.name, noise, method)):
+            file = f"{scene.name}-{method}-{round(100 * noise)}.jpg"
             classes = [of for of in config.classes if of in found]
             draw_detections(
-                photographs.devkit.image(name),
+                photographs.devkit.image(scene.name),
                 {of: [((box[0], box[1], box[2], box[3]), box[4]) for box in found[of]] for of in classes},
+                {of: scene.truth(of) for of in classes},
                 folder / DRAWINGS / file,
-                {of: scenes[name].truth(of) for of in classes},
             )
-            listed.append({"file": file, "image": name, "method": method, "noise": noise})
+            listed.append({"file": file, "image": scene.name, "method": method, "noise": noise})
     if listed:
         with whole_file(folder / DRAWINGS / "index.json") as part:
             part.write_text(json.dumps(listed, indent=1) + "\n", encoding="utf-8")
-
-
-def _place(config: DetectionConfig, key: tuple[str, float, str]) -> tuple[str, float, int]:
-    name, noise, method = key
-    return name, noise, config.methods.index(method) if method in config.methods else len(config.methods)
 
 
 _DECAY = (1e-7,)
@@ -355,7 +306,7 @@ QUICK = SMALL.but(
 
 # A row for each class: x-ent, hinge-AP, pos-AP without noise; pos-AP with 20 %. There hinge-AP is 0.0 for all classes
 # and cross-entropy is not given.
-TABLE_2 = rows("""
+TABLE_2 = report.rows("""
 aeroplane   63.8 67.5 65.1 52.8
 bicycle     61.0 60.6 59.8 54.0
 bird        42.6 43.6 43.7 33.6
@@ -384,54 +335,53 @@ PRINTED = {
 }
 MEANS = PRINTED.pop("mean")
 
-DESCRIPTION = Description(
-    title="Objects in photographs",
-    question=(
-        "Selective search proposes boxes, a network for each class scores them, and the loss is the average precision "
-        "of a minibatch. Which loss gives the best detections, with true labels and with a fifth of them flipped?"
-    ),
-    paper=(
-        f"{MAIN}, Sec. 4.3 and Table 2; {EARLY}, Table 2, with the same rows of direct loss and cross-entropy, and "
-        "47.0 for one softmax network for all classes"
-    ),
-    metrics=("test_ap", "test_ap_11_point"),
-    figures=(Figure("noise", "test_ap"), Figure("lead", "test_ap", first="pos-ap")),
-    claims=(
-        Claim(
-            "Direct loss beats the hinge loss and cross-entropy.",
-            "Sec. 4.3, Table 2",
-            (Comparison("pos-ap", "hinge-ap", 0.9), Comparison("pos-ap", "x-ent", 2.9)),
-            place="clean",
-        ),
-        leads(
-            "With 20 % label noise, hinge-AP barely learns anything, and pos-AP loses little.",
-            "Sec. 4.3, Table 2",
-            (Comparison("pos-ap", "hinge-ap", 40.3),),
-            "We ask for a lead of at least 10 points of AP.",
-            by=10.0,
-            place="noisy",
-        ),
-    ),
-    reference=Reference(
-        "Paper, Table 2: twenty classes of PASCAL VOC 2012; cross-entropy with noise is not printed",
-        MEANS,
-        (0.0, 0.2),
-        PRINTED,
-        "voc",
-    ),
-)
-
 VOC_DETECTION = Experiment(
     name="voc-detection",
-    summary="Objects by selective search and AlexNet, AP of minibatches as loss; needs --data-root",
+    summary="Objects by selective search and AlexNet, AP of minibatches as loss",
     paper="ICML 2016, Table 2; 2015 version, Table 2",
     presets={"quick": QUICK, "small": SMALL, "paper": PAPER},
     data=_data,
-    model=_model,
-    look=_look,
-    description=DESCRIPTION,
-    weights=check_convolutions,
-    ready=_ready,
+    model=scorer,
+    check_data=_check_data,
+    description=report.Description(
+        title="Objects in photographs",
+        question=(
+            "Selective search proposes boxes, a network for each class scores them, and the loss is the average "
+            "precision of a minibatch. Which loss gives the best detections, with true labels and with a fifth of them "
+            "flipped?"
+        ),
+        paper=(
+            f"{report.MAIN}, Sec. 4.3 and Table 2; {report.EARLY}, Table 2, with the same rows of direct loss and "
+            "cross-entropy, and 47.0 for one softmax network for all classes"
+        ),
+        metrics=("test_ap", "test_ap_11_point"),
+        figures=(report.Figure("noise", "test_ap"), report.Figure("lead", "test_ap", first="pos-ap")),
+        claims=(
+            report.Claim(
+                "Direct loss beats the hinge loss and cross-entropy.",
+                "Sec. 4.3, Table 2",
+                (report.Comparison("pos-ap", "hinge-ap", 0.9), report.Comparison("pos-ap", "x-ent", 2.9)),
+                place="clean",
+            ),
+            report.leads(
+                "With 20 % label noise, hinge-AP barely learns anything, and pos-AP loses little.",
+                "Sec. 4.3, Table 2",
+                (report.Comparison("pos-ap", "hinge-ap", 40.3),),
+                "We ask for a lead of at least 10 points of AP.",
+                by=10.0,
+                place="noisy",
+            ),
+        ),
+        reference=report.Reference(
+            "Paper, Table 2: twenty classes of PASCAL VOC 2012; cross-entropy with noise is not printed",
+            MEANS,
+            (0.0, 0.2),
+            PRINTED,
+            "voc",
+        ),
+    ),
+    check_weights=check_convolutions,
+    prepare=_prepare,
     judge=_judge,
     draw=_draw,
 )

@@ -13,7 +13,7 @@ from __future__ import annotations
 from directloss_repro.config import Grid
 from directloss_repro.experiments.base import Experiment
 from directloss_repro.experiments.digits_noise import DIGITS_NOISE, PAPER
-from directloss_repro.reports.description import OURS, Claim, Description, Figure, against
+from directloss_repro.reports import description as report
 
 ALL = PAPER.but(
     methods=("direct-ap", "hinge-ap", "x-ent"),
@@ -32,25 +32,25 @@ WRONG_LABELS = Experiment(
     presets={"quick": QUICK, "paper": ALL},
     data=DIGITS_NOISE.data,
     model=DIGITS_NOISE.model,
-    description=Description(
+    description=report.Description(
         title="Ranking with wrong labels",
         question=(
             "A linear scorer ranks the images of one digit above all others, and a share of its training labels is "
             "wrong. Which loss keeps its average precision on clean test data?"
         ),
         metrics=("test_ap",),
-        figures=(Figure("noise", "test_ap"), Figure("lead", "test_ap", first="direct-ap")),
+        figures=(report.Figure("noise", "test_ap"), report.Figure("lead", "test_ap", first="direct-ap")),
         claims=(
-            Claim(
+            report.Claim(
                 "With wrong labels, the library's default ranks better than cross-entropy and than the hinge loss.",
-                OURS,
-                against("direct-ap", "x-ent", "hinge-ap"),
+                report.OURS,
+                report.against("direct-ap", "x-ent", "hinge-ap"),
                 place="noisy",
             ),
-            Claim(
+            report.Claim(
                 "With right labels, too, it ranks better than cross-entropy.",
-                OURS,
-                against("direct-ap", "x-ent"),
+                report.OURS,
+                report.against("direct-ap", "x-ent"),
                 place="clean",
             ),
         ),

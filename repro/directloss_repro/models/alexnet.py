@@ -6,7 +6,6 @@ package to ask for when forty lines will do.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,16 +15,13 @@ from torch import Tensor, nn
 
 from directloss._checks import fail
 
-SIZES = (224, 227)
-"""Sides of the images that it is made for: torchvision's and the original's. The pooling makes any of both 6 x 6."""
-FEATURES = 256 * 6 * 6
 HEAD = "classifier.6."
 
 
 class AlexNet(nn.Module):
-    """Images ``(b, 3, 227, 227)``, normalised as ImageNet's, to scores ``(b,)``.
+    """Images ``(b, 3, 227, 227)``, or of torchvision's size 224, normalised as ImageNet's, to scores ``(b,)``.
 
-    ``width`` is that of the two hidden layers, 4,096 in the paper; the weights of others do not fit narrower ones.
+    ``width`` is that of the two hidden layers, 4,096 in the paper. Published weights fit this width only.
 
     Example:
         >>> AlexNet(width=8)(torch.zeros(2, 3, 227, 227)).shape
@@ -34,76 +30,43 @@ class AlexNet(nn.Module):
 
     def __init__(self, width: int = 4096, dropout: float = 0.5) -> None:
         super().__init__()
-        self.features = convolutions()
+        self.features = nn.Sequential(
+            *(nn.Conv2d(3, 64, 11, stride=4, padding=2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2)),
+            *(nn.Conv2d(64, 192, 5, padding=2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2)),
+            *(nn.Conv2d(192, 384, 3, padding=1), nn.ReLU(inplace=True)),
+            *(nn.Conv2d(384, 256, 3, padding=1), nn.ReLU(inplace=True)),
+            *(nn.Conv2d(256, 256, 3, padding=1), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2)),
+        )
         self.avgpool = nn.AdaptiveAvgPool2d((6, 6))
-        self.classifier = classifier(width, dropout)
+        self.classifier = nn.Sequential(
+            *(nn.Dropout(dropout), nn.Linear(256 * 6 * 6, width), nn.ReLU(inplace=True)),
+            *(nn.Dropout(dropout), nn.Linear(width, width), nn.ReLU(inplace=True)),
+            nn.Linear(width, 1),
+        )
 
     def forward(self, images: Tensor) -> Tensor:
         """One score per image."""
-        if images.dim() != 4 or images.shape[1] != 3 or min(images.shape[2:]) < 63:
-            rule = "must have shape (b, 3, 227, 227) or (b, 3, 224, 224), at the least 63 pixels wide and high"
-            fail("images", rule, f"of shape {tuple(images.shape)}")
         scores: Tensor = self.classifier(self.avgpool(self.features(images)).flatten(1)).squeeze(-1)
         return scores
-
-
-def convolutions() -> nn.Sequential:
-    """The five convolution layers: images ``(b, 3, h, w)`` to ``(b, 256, h', w')``."""
-    return nn.Sequential(
-        nn.Conv2d(3, 64, 11, stride=4, padding=2),
-        nn.ReLU(inplace=True),
-        nn.MaxPool2d(3, 2),
-        nn.Conv2d(64, 192, 5, padding=2),
-        nn.ReLU(inplace=True),
-        nn.MaxPool2d(3, 2),
-        nn.Conv2d(192, 384, 3, padding=1),
-        nn.ReLU(inplace=True),
-        nn.Conv2d(384, 256, 3, padding=1),
-        nn.ReLU(inplace=True),
-        nn.Conv2d(256, 256, 3, padding=1),
-        nn.ReLU(inplace=True),
-        nn.MaxPool2d(3, 2),
-    )
-
-
-def classifier(width: int = 4096, dropout: float = 0.5) -> nn.Sequential:
-    """The three fully connected layers: ``(b, 9216)`` to ``(b, 1)``."""
-    return nn.Sequential(
-        nn.Dropout(dropout),
-        nn.Linear(FEATURES, width),
-        nn.ReLU(inplace=True),
-        nn.Dropout(dropout),
-        nn.Linear(width, width),
-        nn.ReLU(inplace=True),
-        nn.Linear(width, 1),
-    )
 
 
 def load_weights(model: AlexNet, path: Path, only: str = "") -> tuple[str, ...]:
     """Load a state dict of torchvision's AlexNet, or its convolutions alone; return the layers that were loaded.
 
-    The last layer of a network of 1,000 classes is left out, as ours has one output. ``only`` is how the names of
-    layers begin that are loaded. Nothing but tensors is read from the file: a pickle that would run code is refused.
+    The last layer of a network of 1,000 classes is left out, as ours has one output. ``only`` is how the names of the
+    layers to load begin. Nothing but tensors is read from the file: a pickle that would run code is refused.
     """
-    found = _read(path)
-    own = model.state_dict()
-    wanted = {
-        name: tensor
-        for name, tensor in found.items()
-        if name in own and name.startswith(only) and not _other_head(name, tensor, own)
-    }
+    found, own = _read(path), model.state_dict()
     foreign = [name for name in found if name not in own]
-    if foreign or not wanted:
-        keys = ", ".join(foreign[:4] or list(found)[:4]) or "nothing"
-        fail(
-            str(path),
-            "must be a state dict of torchvision's AlexNet",
-            f"one with {keys}",
-            "Keys begin with features.0.",
-        )
-    missing = [name for name in own if name.startswith("features.") and name not in wanted]
+    if foreign or not found:
+        keys = ", ".join(foreign[:4]) or "nothing"
+        rule = "must be a state dict of torchvision's AlexNet"
+        fail(str(path), rule, f"one with {keys}", "Keys begin with features.0.")
+    missing = [name for name in own if name.startswith("features.") and name not in found]
     if missing:
         fail(str(path), "must have all five convolution layers", f"without {', '.join(missing)}")
+    other_head = [name for name in found if name.startswith(HEAD) and found[name].shape != own[name].shape]
+    wanted = {name: found[name] for name in found if name.startswith(only) and name not in other_head}
     for name, tensor in wanted.items():
         if tensor.shape != own[name].shape:
             rule = f"must have {name} of shape {tuple(own[name].shape)}"
@@ -114,20 +77,15 @@ def load_weights(model: AlexNet, path: Path, only: str = "") -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.rsplit(".", 1)[0] for name in wanted))
 
 
-def _other_head(name: str, tensor: Tensor, own: Mapping[str, Tensor]) -> bool:
-    return name.startswith(HEAD) and tensor.shape != own[name].shape
-
-
 def _read(path: Path) -> dict[str, Tensor]:
     try:
         found: Any = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         fail(str(path), "must be a file of weights", "missing")
-    except (OSError, EOFError, RuntimeError, ValueError, KeyError, pickle.UnpicklingError) as error:
+    except Exception as error:  # the kinds of error differ between versions of torch
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        fail(
-            str(path), "must be a file of weights that torch.load reads with weights_only=True", f"not ({first[:120]})"
-        )
+        rule = "must be a file of weights that torch.load reads with weights_only=True"
+        fail(str(path), rule, f"not ({first[:120]})")
     if isinstance(found, Mapping) and isinstance(found.get("state_dict"), Mapping):
         found = found["state_dict"]
     if not isinstance(found, Mapping) or not all(isinstance(value, Tensor) for value in found.values()):

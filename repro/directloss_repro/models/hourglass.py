@@ -1,8 +1,8 @@
 """One stack of the hourglass network: Newell, Yang, Deng, Stacked Hourglass Networks (ECCV 2016), Sec. 3.
 
-The image shrinks to a quarter, then an hourglass goes down by halves and up again, with a way around at each size, and
-ends in one heatmap for each joint. ``width`` is the number of channels, 256 in the paper; ``depth`` is how often the
-hourglass halves, 4 in the paper.
+The image shrinks to a quarter, then an hourglass goes down by halves and up again, with a skip connection at each size,
+and ends in one heatmap for each joint. ``width`` is the number of channels, 256 in the paper; ``depth`` is how often
+the hourglass halves, 4 in the paper.
 """
 
 from __future__ import annotations
@@ -10,12 +10,9 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-SHRINKS = 4
-"""Heatmaps have a quarter of the image's height and width."""
-
 
 class Residual(nn.Module):
-    """The bottleneck block with normalisation first: 1 x 1, 3 x 3, 1 x 1, and a way around."""
+    """The bottleneck block with normalisation first: 1 x 1, 3 x 3, 1 x 1, and a skip connection."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -34,7 +31,7 @@ class Residual(nn.Module):
 
 
 class Glass(nn.Module):
-    """Halve, do the same inside, double again, and add what went around."""
+    """Halve, do the same inside, double again, and add the skip connection."""
 
     def __init__(self, width: int, depth: int) -> None:
         super().__init__()

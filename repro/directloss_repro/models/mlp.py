@@ -1,4 +1,4 @@
-"""The one network of the synthetic experiments."""
+"""The multilayer perceptron of the experiments without images."""
 
 from __future__ import annotations
 
@@ -9,50 +9,25 @@ from torch import Tensor, nn
 
 
 class Scorer(nn.Module):
-    """A ReLU network with one output; with no hidden layers, a linear scorer ``w . x``.
+    """A ReLU network; with no hidden layers, a linear scorer ``w . x``.
 
-    Inputs ``(n, d)``, scores ``(n,)``. ``bias`` belongs to the linear scorer only, whose paper has none.
+    Inputs ``(n, d)``, scores ``(n,)``. With two outputs the score is their difference, second minus first, of which the
+    cross-entropy of two classes is a function. ``bias=False`` is for the linear scorer, whose paper has none.
 
     Example:
-        >>> Scorer(10, (10, 10, 10)).depth
-        4
+        >>> import torch
+        >>> Scorer(784, (500, 300), outputs=2)(torch.zeros(3, 784)).shape
+        torch.Size([3])
     """
 
-    def __init__(self, inputs: int, hidden: Sequence[int], bias: bool = True) -> None:
+    def __init__(self, inputs: int, hidden: Sequence[int], outputs: int = 1, bias: bool = True) -> None:
         super().__init__()
-        widths = [inputs, *hidden, 1]
         layers: list[nn.Module] = []
-        for left, right in itertools.pairwise(widths):
+        for left, right in itertools.pairwise([inputs, *hidden, outputs]):
             layers += [nn.Linear(left, right, bias=bias), nn.ReLU()]
-        self.depth = len(widths) - 1
         self.layers = nn.Sequential(*layers[:-1])
 
     def forward(self, x: Tensor) -> Tensor:
         """One score per item."""
-        scores: Tensor = self.layers(x).squeeze(-1)
-        return scores
-
-
-class TwoWay(nn.Module):
-    """A ReLU network with two outputs, of which the score is the difference: second minus first.
-
-    The cross-entropy of two classes depends on that difference alone, and is the binary one of it.
-
-    Example:
-        >>> import torch
-        >>> TwoWay(784, (500, 300))(torch.zeros(3, 784)).shape
-        torch.Size([3])
-    """
-
-    def __init__(self, inputs: int, hidden: Sequence[int]) -> None:
-        super().__init__()
-        layers: list[nn.Module] = []
-        for left, right in itertools.pairwise([inputs, *hidden]):
-            layers += [nn.Linear(left, right), nn.ReLU()]
-        self.layers = nn.Sequential(*layers, nn.Linear([inputs, *hidden][-1], 2))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """One score per item."""
-        first, second = self.layers(x).unbind(-1)
-        scores: Tensor = second - first
-        return scores
+        scores: Tensor = self.layers(x)
+        return scores[..., 0] if scores.shape[-1] == 1 else scores[..., 1] - scores[..., 0]

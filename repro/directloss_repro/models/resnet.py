@@ -13,10 +13,10 @@ BLOCKS = 3
 
 
 class Block(nn.Module):
-    """Two 3 x 3 convolutions and a way around them.
+    """Two 3 x 3 convolutions and a skip connection.
 
-    Where the size halves and the channels double, the way around takes every second pixel and adds channels of zeros
-    (option A of the paper): it has no weights.
+    Where the size halves and the channels double, the skip connection takes every second pixel and adds channels of
+    zeros (option A of the paper): it has no weights.
     """
 
     def __init__(self, inputs: int, outputs: int) -> None:
@@ -49,7 +49,7 @@ class ResNet20(nn.Module):
 
     def __init__(self, channels: int, classes: int, width: int = 16, *, bfloat16: bool = False) -> None:
         super().__init__()
-        self.bfloat16 = bfloat16
+        self.in_bfloat16 = bfloat16
         self.first = nn.Conv2d(channels, width, 3, 1, 1, bias=False)
         self.norm = nn.BatchNorm2d(width)
         widths = [width] * (BLOCKS + 1) + [2 * width] * BLOCKS + [4 * width] * BLOCKS
@@ -63,7 +63,7 @@ class ResNet20(nn.Module):
         """One score for each class."""
         # Channels last is the layout that convolutions on a CPU are fastest in.
         x = x.contiguous(memory_format=torch.channels_last)
-        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.bfloat16):
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.in_bfloat16):
             y = self.blocks(F.relu(self.norm(self.first(x))))
             scores: Tensor = self.last(y.mean((-1, -2)))
         return scores.float()

@@ -15,7 +15,7 @@ from directloss_repro.reports.formatting import decimals, number, span
 from directloss_repro.reports.stats import LEVEL, Estimate, levels, paired, percent
 
 FIRST_LOOKS = ("quick",)
-"""Presets that are not meant to judge."""
+"""Presets that are too small for verdicts."""
 PLACE_TEXT = {
     "all": "",
     "clean": "without label noise",
@@ -95,7 +95,7 @@ def judge(claim: Claim, run: Run) -> Judgement:
 
 
 def is_first_look(run: Run) -> bool:
-    """Whether the run's preset is there to show how things work, with too few seeds and settings for a verdict."""
+    """Whether the run's preset is too small for verdicts."""
     return run.info.get("preset") in FIRST_LOOKS
 
 

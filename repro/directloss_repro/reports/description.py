@@ -76,11 +76,9 @@ def alike(says: str, source: str, *pairs: Comparison, within: float, **where: st
 @dataclass(frozen=True)
 class Figure:
     """One panel. ``kind`` is "curve" (over iterations), "noise" (over label noise), "methods" (one row for each
-    method) or "lead" (difference of the method ``first`` to the others, over label noise).
-
-    Of UniLoss's experiments: "epochs" (training and validation over epochs; the metric without the name of a part),
-    "sizes" (over the number of an option of methods, which is ``first``) or "frames" (keypoints on test images; the
-    method ``first`` and its best rival).
+    method), "lead" (of the method ``first``, over label noise), "epochs" (training and validation over epochs; the
+    metric without the name of a part), "sizes" (over the number of the option ``first`` of methods) or "frames"
+    (keypoints on test images; the method ``first`` and its best rival).
     """
 
     kind: str

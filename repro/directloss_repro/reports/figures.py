@@ -19,20 +19,10 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from directloss_repro.records import Run
 from directloss_repro.reports.description import Description, Figure
-from directloss_repro.reports.formatting import (
-    MINUS,
-    axis,
-    capital,
-    config_of,
-    decimals,
-    label,
-    noise_text,
-    number,
-    plus_minus,
-)
-from directloss_repro.reports.images import draw_frames
-from directloss_repro.reports.plotting import DASHED, INK, RC, Look, look, name_lines, short, standalone, to_png, to_svg
+from directloss_repro.reports.formatting import MINUS, axis, capital, decimals, label, noise_text, number, plus_minus
+from directloss_repro.reports.predictions import draw_frames
 from directloss_repro.reports.stats import Estimate, by_seed, difference, measured, percent
+from directloss_repro.reports.style import DASHED, INK, RC, Look, look, name_lines, short, standalone, to_png, to_svg
 
 STEPS = (1, 2, 2.5, 5, 10)
 Ends = dict[str, float]
@@ -41,7 +31,7 @@ Ends = dict[str, float]
 
 @dataclass(frozen=True)
 class Words:
-    """What a figure says besides the picture."""
+    """Title, caption and alternative text of a figure."""
 
     title: str
     caption: str
@@ -49,33 +39,32 @@ class Words:
 
 
 @dataclass(frozen=True)
-class Panel:
+class Panel(Words):
     """A drawn figure: an element for the page, and the same as files."""
 
     name: str
-    title: str
-    caption: str
-    alt: str
     inline: str
     svg: bytes
     png: bytes
 
 
 def draw_all(run: Run, description: Description, metrics: Sequence[str]) -> list[Panel]:
-    """Every figure of the experiment for which the records hold the data."""
+    """The figures of the experiment for which the records hold the data; the usual ones if there are none."""
+    return _drawn(run, description.figures) or _drawn(run, _usual(run, metrics))
+
+
+def _drawn(run: Run, figures: Iterable[Figure]) -> list[Panel]:
     panels: list[Panel] = []
-    for figure in description.figures or _usual(run, metrics):
+    for figure in figures:
         # For ids and files: letters that are safe in both, because metrics are named in records.
         name = re.sub(r"[^a-z0-9]+", "-", f"{figure.kind}-{figure.metric}".lower()).strip("-")[:60]
-        others = (f"{name}-{count}" for count in itertools.count(2))
-        taken = {panel.name for panel in panels}
-        free = next(one for one in itertools.chain([name], others) if one not in taken)
-        panels += [panel] if (panel := draw(run, figure, free)) else []
+        again = sum(panel.name.startswith(name) for panel in panels)
+        panels += [panel] if (panel := draw(run, figure, f"{name}-{again + 1}" if again else name)) else []
     return panels
 
 
 def _usual(run: Run, metrics: Sequence[str]) -> tuple[Figure, ...]:
-    """The figures of an experiment that asks for none: over noise if there are levels, else curves and a summary."""
+    """The figures of an experiment that declares none: over noise if there are levels, else curves and a summary."""
     if len(run.noises) > 1:
         return tuple(Figure("noise", one) for one in metrics)
     return (*(Figure("curve", one) for one in metrics), *(Figure("methods", one) for one in metrics[:1]))
@@ -90,7 +79,7 @@ def draw(run: Run, figure: Figure, name: str) -> Panel | None:
             return None
         caption = f"{words.caption} Compare with {figure.paper}." if figure.paper else words.caption
         inline = to_svg(canvas, name, words.title, words.alt)
-        return Panel(name, words.title, caption, words.alt, inline, standalone(inline), to_png(canvas))
+        return Panel(words.title, caption, words.alt, name, inline, standalone(inline), to_png(canvas))
 
 
 # ---------------------------------------------------------------------- over label noise
@@ -155,7 +144,7 @@ def _lines_over_noise(
 
 
 def _arms(estimates: Iterable[Estimate], bounds: tuple[float, float] = (0.0, 100.0)) -> np.ndarray:
-    """How far the intervals reach below and above their means, within what the quantity can be."""
+    """Lengths of the intervals below and above their means, clipped to the possible range."""
     rows = [(e.mean - max(e.low, bounds[0]), min(e.high, bounds[1]) - e.mean) for e in estimates]
     arms: np.ndarray = np.nan_to_num(np.transpose(rows))
     return arms.clip(min=0)
@@ -265,7 +254,7 @@ def rivals(run: Run, first: str, metric: str) -> list[str]:
 
 def _setting(run: Run, key: str) -> float:
     """A number of the run's settings; 0 where there is none."""
-    found = config_of(run).get(key)
+    found = run.config.get(key)
     return found if isinstance(found, int | float) else 0
 
 
@@ -312,7 +301,7 @@ def _draw_curves(
 
 
 def _show_the_end(axes: Axes, curves: Sequence[Curve]) -> float | None:
-    """Limits that show the means well and the bands as far as they leave room; where the axis starts if it cuts off.
+    """Set limits that show the means well; return where the axis starts if it cuts off the first iterations.
 
     Where all lines end close together the axis shows that end, because the steep start would hide every difference.
     """
@@ -389,7 +378,7 @@ def _frames(run: Run, figure: Figure, canvas: Canvas) -> Words | None:
 
 
 def _keep_in_range(axes: Axes) -> None:
-    """No room above 100 % or below 0: there is nothing there."""
+    """Keep the axis within 0 and 100 %."""
     low, high = axes.get_ylim()
     least, most = max(low, 0.0), min(high, 100.0)
     room = 0.01 * (most - least)
@@ -404,13 +393,13 @@ def _ticks(axes: Axes) -> None:
 
 
 def _seeds(run: Run) -> str:
-    """What a line and its band are."""
+    """What a line and its band show."""
     count = len(run.seeds)
     return "one seed, so no intervals" if count == 1 else f"mean of {count} seeds with the 95 % interval"
 
 
 def _listed(ends: Ends) -> str:
-    """The ends of lines as words."""
+    """The values at the ends of lines, as text."""
     return ", ".join(f"{name} {number(value)}" for name, value in ends.items())
 
 

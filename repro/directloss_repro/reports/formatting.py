@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,7 +12,7 @@ from directloss_repro.reports.stats import Estimate
 
 MINUS = "\u2212"
 NOTHING = "\u2013"
-"""What stands where there is no number."""
+"""Stands for a missing number."""
 _UPPER = {"ap", "auc", "pck", "pckh", "map"}
 
 
@@ -54,7 +54,7 @@ def span(e: Estimate, places: int) -> str:
 
 
 def plus_minus(e: Estimate, places: int) -> str:
-    """What stands behind a mean: ``± 1.2``, or nothing for one seed."""
+    """The text after a mean: ``± 1.2``, or nothing for one seed."""
     return f"± {number(e.half, places)}" if e.has_interval else ""
 
 
@@ -117,12 +117,6 @@ def value_text(value: Any) -> str:
     if isinstance(value, dict):
         return "; ".join(f"{key}: {value_text(part)}" for key, part in value.items())
     return str(value)
-
-
-def config_of(run: Run) -> Mapping[str, Any]:
-    """The settings of a run; empty where they are not known."""
-    config = run.info.get("config")
-    return config if isinstance(config, dict) else {}
 
 
 def metrics_of(run: Run, wanted: tuple[str, ...]) -> tuple[str, ...]:

@@ -20,10 +20,10 @@ from directloss_repro.records import Run
 from directloss_repro.reports.claims import PLACE_TEXT, Judgement, Verdict, is_first_look, judge_all, rule_text
 from directloss_repro.reports.description import Description
 from directloss_repro.reports.figures import Panel, draw_all
-from directloss_repro.reports.formatting import capital, config_of, duration, label, metrics_of, moment, value_text
-from directloss_repro.reports.images import read_drawings
-from directloss_repro.reports.plotting import colour_rules
-from directloss_repro.reports.settings import choice_note, choice_table, chosen_table
+from directloss_repro.reports.formatting import capital, duration, label, metrics_of, moment, value_text
+from directloss_repro.reports.hyperparameters import choice_note, choice_table, chosen_table
+from directloss_repro.reports.predictions import read_drawings
+from directloss_repro.reports.style import colour_rules
 from directloss_repro.reports.summary import main_method, notices, summary
 from directloss_repro.reports.tables import Table, difference_table, plain, result_tables, to_markdown, to_rich
 
@@ -47,7 +47,7 @@ class Report:
 
     @cached_property
     def panels(self) -> tuple[Panel, ...]:
-        """The figures, drawn when somebody asks for them."""
+        """The figures, drawn on first use."""
         return tuple(draw_all(self.run, self.description, self.metrics) if self.metrics else ())
 
 
@@ -134,7 +134,7 @@ def render(report: Report) -> str:
     return environment.get_template("report.html.j2").render(
         report=report,
         drawings=read_drawings(report.run.folder),
-        settings={str(key): value_text(value) for key, value in config_of(report.run).items()},
+        settings={str(key): value_text(value) for key, value in report.run.config.items()},
         facts=_facts(report.run),
         light=light,
         dark=dark,
@@ -143,7 +143,7 @@ def render(report: Report) -> str:
 
 
 def _facts(run: Run) -> dict[str, str]:
-    """Who, when, how long, with what: only what is known."""
+    """Experiment, preset, times and versions, as far as they are known."""
     started, finished = moment(run.info.get("started")), moment(run.info.get("finished"))
     everything = (*run.search, *run.final)
     versions: dict[str, set[str | None]] = defaultdict(set)  # more than one is worth knowing

@@ -1,11 +1,10 @@
 """Means and intervals over seeds, from the records of a run. Every metric is a share of 1 and is printed in per cent.
 
-One rule everywhere: the two-sided 95 % interval of Student's t over seeds, ``mean +- t(n - 1) * s / sqrt(n)``.
-With the few seeds of an experiment it keeps its level better than a bootstrap, which is too narrow for small n.
-Methods are compared on the same seeds, so the interval of a difference is that of the paired differences.
+One rule everywhere: the two-sided 95 % interval of Student's t over seeds, ``mean +- t(n - 1) * s / sqrt(n)``; a
+bootstrap is too narrow for so few seeds. Methods are compared on the same seeds, by paired differences.
 
-A problem with one model for each class counts once for each seed, as the mean over classes: the classes of one seed
-share their data and are not independent repetitions. A seed that lacks a class is left out.
+A problem with one model for each class counts once for each seed, as the mean over classes, because the classes of a
+seed share their data. A seed that lacks a class is left out.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from directloss_repro.folder import RUN_FILE
 from directloss_repro.records import Run, group_order, method_order
 from directloss_repro.reports.claims import PLACE_TEXT, Judgement, Verdict, is_first_look
 from directloss_repro.reports.description import OURS
-from directloss_repro.reports.formatting import config_of, decimals, label, number, seeds_text, span
-from directloss_repro.reports.settings import choices
+from directloss_repro.reports.formatting import decimals, label, number, seeds_text, span
+from directloss_repro.reports.hyperparameters import choices
 from directloss_repro.reports.stats import measured
 
 SHOWN = 3
@@ -50,7 +50,7 @@ def _best(run: Run, metric: str) -> tuple[str, float]:
 
 def _first_look(run: Run, judgements: Sequence[Judgement]) -> str:
     """Why a run does not judge the claims, and which one does."""
-    config, chosen = config_of(run), choices(run, judgements[0].claim.metric)
+    config, chosen = run.config, choices(run, judgements[0].claim.metric)
     few = [seeds_text(len(run.seeds))]
     few += [f"{one.settings} settings of each method on {seeds_text(one.lead.n)} in the search" for one in chosen[:1]]
     few += [f"{config[unit]} {unit}" for unit in ("epochs", "iterations") if config.get(unit)]
@@ -95,12 +95,12 @@ def notices(run: Run, metric: str | None) -> list[str]:
         found.append("This run has not finished. The numbers below are those of the runs that have.")
     if not run.final:
         return [*found, "No final run is stored yet, so there is nothing to compare."]
-    found += [*_told(run), *_missing(run)]
+    found += [*_reported(run), *_missing(run)]
     if len(run.seeds) == 1:
         found.append("There is one seed only, so nothing can be said about chance: claims stay undecided.")
     if len(run.methods) == 1:
         found.append(f"There is one method only ({run.methods[0]}), so there is nothing to compare it with.")
-    if stopped := _counted(record.method for record in run.final if record.diverged):
+    if stopped := _counted(record.method for record in run.final if record.diverged_at is not None):
         found.append(
             f"Final runs in which training diverged and stopped early, counted as they were measured: {stopped}."
         )
@@ -114,8 +114,8 @@ def _counted(methods: Iterable[str]) -> str:
     return ", ".join(f"{method} {count}" for method, count in sorted(Counter(methods).items()))
 
 
-def _told(run: Run) -> list[str]:
-    """What the run itself said: notes, classes and files that could not be used."""
+def _reported(run: Run) -> list[str]:
+    """The run's own notes: classes and files that could not be used."""
     found = [f"This class could not be used: {name}." for name in _words(run.info.get("left_out"))]
     skipped = _words(run.info.get("skipped"))
     if skipped:
@@ -129,19 +129,12 @@ def _words(value: Any) -> list[str]:
 
 
 def _missing(run: Run) -> list[str]:
-    """Which final runs are not there, judged by the settings if they list them and else by what the others have."""
-    config = config_of(run)
+    """Which final runs are missing, by the settings or else by what other methods have."""
+    config, left_out = run.config, set(_words(run.info.get("left_out")))
     methods = sorted({*run.methods, *_words(config.get("methods"))}, key=method_order)
-    seeds = {*run.seeds, *(range(count) if isinstance(count := config.get("seeds"), int) else ())}
-    listed = config.get("noise")
-    noises = {
-        *run.noises,
-        *(float(n) for n in (listed if isinstance(listed, list) else ()) if isinstance(n, int | float)),
-    }
+    seeds, noises = {*run.seeds, *range(config.get("seeds", 0))}, {*run.noises, *config.get("noise", ())}
     # A run with classes has no runs without one, so the settings can only add to it.
-    planned = set(_words(config.get("classes")) if run.groups != (None,) else ()) - set(
-        _words(run.info.get("left_out"))
-    )
+    planned = set(_words(config.get("classes")) if run.groups != (None,) else ()) - left_out
     wanted = set(product(methods, seeds, noises, sorted({*run.groups, *planned}, key=group_order)))
     missing = Counter(place[0] for place in wanted - {record.place for record in run.final})
     if not missing:

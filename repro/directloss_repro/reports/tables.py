@@ -20,7 +20,6 @@ from directloss_repro.reports.formatting import (
     NOTHING,
     axis,
     capital,
-    config_of,
     decimals,
     label,
     noise_text,
@@ -38,8 +37,8 @@ ALIKE_TEXT = (
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One cell: its text, what stands small behind it, and a mark ("best", "alike", "clear", "paper" or "")."""
+class Entry:
+    """A cell of a table: its text, small text after it, and a mark ("best", "alike", "clear", "paper" or "")."""
 
     text: str
     small: str = ""
@@ -48,14 +47,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A column and the group it stands under ("" for none)."""
+    """A column and the heading of its group ("" for none)."""
 
     label: str
     group: str = ""
     numeric: bool = True
 
 
-Row = tuple[Cell, ...]
+Row = tuple[Entry, ...]
 
 
 @dataclass(frozen=True)
@@ -95,11 +94,11 @@ def _over_metrics(run: Run, metrics: Sequence[str], reference: Reference | None)
     ranked = sorted(run.methods, key=lambda method: -found[method].mean if method in found else 0.0)
     rows = [
         (
-            Cell(method),
+            Entry(method),
             columns[0][method],
-            *([paper.get(method, Cell(NOTHING))] if paper else []),
+            *([paper.get(method, Entry(NOTHING))] if paper else []),
             *(column[method] for column in columns[1:]),
-            Cell(str(found[method].n if method in found else 0)),
+            Entry(str(found[method].n if method in found else 0)),
         )
         for method in ranked
     ]
@@ -113,9 +112,9 @@ def _over_metrics(run: Run, metrics: Sequence[str], reference: Reference | None)
 def _over_noise(run: Run, metric: str, reference: Reference | None) -> Table:
     """Rows are methods, columns are noise levels; the paper's numbers follow where it prints some."""
     columns = [_column(run, noise, metric) for noise in run.noises]
-    rows = [(Cell(method), *(column[method] for column in columns)) for method in run.methods]
+    rows = [(Entry(method), *(column[method] for column in columns)) for method in run.methods]
     for method in sorted(reference.means if reference else (), key=method_order):
-        rows.append((Cell(f"{method} (paper)"), *(_paper_cell(reference, method, noise) for noise in run.noises)))
+        rows.append((Entry(f"{method} (paper)"), *(_paper_cell(reference, method, noise) for noise in run.noises)))
     several = f", mean over {len(run.groups)} classes" if len(run.groups) > 1 else f", class {run.groups[0]}"
     classes = "" if run.groups == (None,) else several
     heads = (Column("method", numeric=False), *_noise_columns(run))
@@ -134,11 +133,11 @@ def _over_classes(run: Run, metric: str, reference: Reference | None) -> Table:
     rows: list[Row] = []
     for name in (*run.groups, None):
         columns = [_column(run, noise, metric, name, brief=True) for noise in run.noises]
-        rows.append((Cell(name or "mean"), *(column[method] for column in columns for method in run.methods)))
+        rows.append((Entry(name or "mean"), *(column[method] for column in columns for method in run.methods)))
         if paper and (name is None or name in paper.classes):
             places = [(method, noise) for noise in run.noises for method in run.methods]
             cells = (_paper_cell(paper, method, noise, name) for method, noise in places)
-            rows.append((Cell(f"{name or 'mean'} (paper)"), *cells))
+            rows.append((Entry(f"{name or 'mean'} (paper)"), *cells))
     heads = [Column(method, noise_text(noise)) for noise in run.noises for method in run.methods]
     notes = ("Means over seeds; best of each class and noise level in bold.", *_reference_notes(run, paper))
     notes += (ALIKE_TEXT,) if any(cell.mark == "alike" for row in rows for cell in row) else ()
@@ -147,24 +146,24 @@ def _over_classes(run: Run, metric: str, reference: Reference | None) -> Table:
 
 def _column(
     run: Run, noise: float | None, metric: str, group: str | None = None, brief: bool = False
-) -> dict[str, Cell]:
+) -> dict[str, Entry]:
     """One cell for each method, with the best marked; ``brief`` leaves the intervals out."""
     found = {method: measured(run, method, noise, metric, group) for method in run.methods}
     present = {method: e for method, e in found.items() if e is not None}
     places = 1 if brief else decimals(present.values())
     best = max(present, key=lambda method: present[method].mean, default="")
-    cells = dict.fromkeys(run.methods, Cell(NOTHING))
+    cells = dict.fromkeys(run.methods, Entry(NOTHING))
     for method, e in present.items():
-        cell = Cell(number(e.mean, places), "" if brief else plus_minus(e, places))
-        if e.mean == present[best].mean and len(present) > 1:
-            cell = replace(cell, mark="best")
+        cell = Entry(number(e.mean, places), "" if brief else plus_minus(e, places))
+        if e.mean == present[best].mean:
+            cell = replace(cell, mark="best" if len(present) > 1 else "")
         elif (gap := difference(run, best, method, metric, noise, group)) and gap.has_zero:
             cell = replace(cell, mark="alike")
         cells[method] = cell
     return cells
 
 
-def _notes(run: Run, columns: Iterable[dict[str, Cell]]) -> tuple[str, ...]:
+def _notes(run: Run, columns: Iterable[dict[str, Entry]]) -> tuple[str, ...]:
     if len(run.seeds) == 1:
         return ("One seed, so there are no intervals.",)
     first = f"Mean over seeds with a two-sided 95 % Student t interval ({len(run.seeds)} seeds); best in bold."
@@ -179,7 +178,7 @@ def difference_table(run: Run, metric: str, first: str) -> Table | None:
         return None
     found = {(other, n): difference(run, first, other, metric, n) for other in others for n in run.noises}
     places = decimals(found.values())
-    rows = [(Cell(other), *(_difference_cell(found[other, n], places) for n in run.noises)) for other in others]
+    rows = [(Entry(other), *(_difference_cell(found[other, n], places) for n in run.noises)) for other in others]
     heads = (Column("difference"),) if len(run.noises) == 1 else _noise_columns(run)
     notes = (
         "Mean of the differences on the same seeds, with its 95 % Student t interval in brackets.",
@@ -189,17 +188,17 @@ def difference_table(run: Run, metric: str, first: str) -> Table | None:
     return Table(title, (Column(f"{first} minus", numeric=False), *heads), tuple(rows), notes)
 
 
-def _difference_cell(e: Estimate | None, places: int) -> Cell:
+def _difference_cell(e: Estimate | None, places: int) -> Entry:
     if e is None:
-        return Cell(NOTHING)
+        return Entry(NOTHING)
     text = number(e.mean, places, signed=True)
-    return Cell(text, f"({span(e, places)})", "" if e.has_zero else "clear") if e.has_interval else Cell(text)
+    return Entry(text, f"({span(e, places)})", "" if e.has_zero else "clear") if e.has_interval else Entry(text)
 
 
 # ---------------------------------------------------------------------- the paper's numbers
 
 
-def _paper_column(run: Run, noise: float | None, reference: Reference | None) -> dict[str, Cell]:
+def _paper_column(run: Run, noise: float | None, reference: Reference | None) -> dict[str, Entry]:
     """What the paper prints for the methods of a run; empty where it prints none, or prints it for each class."""
     if reference is None or reference.classes or (noise or 0.0) not in reference.noises:
         return {}
@@ -208,18 +207,18 @@ def _paper_column(run: Run, noise: float | None, reference: Reference | None) ->
 
 def _paper_cell(
     reference: Reference | None, method: str, noise: float | None, name: str | None = None, places: int = 1
-) -> Cell:
+) -> Entry:
     value = None
     if reference and noise in reference.noises:
         numbers: Numbers = reference.means if name is None else reference.classes[name]
         value = numbers[method][reference.noises.index(noise)] if method in numbers else None
-    return Cell(NOTHING if value is None else number(value, places), mark="paper")
+    return Entry(NOTHING if value is None else number(value, places), mark="paper")
 
 
 def _reference_notes(run: Run, reference: Reference | None) -> tuple[str, ...]:
     if reference is None:
         return ()
-    config, seen = config_of(run), run.info.get("data")
+    config, seen = run.config, run.info.get("data")
     if not reference.dataset or config.get("dataset") != reference.dataset:
         how = "other data than ours, so compare the course, not the height"
     elif isinstance(seen, dict) and seen.get("published") is None:
@@ -238,7 +237,7 @@ def to_markdown(table: Table) -> str:
 
     Examples:
         >>> columns = (Column("method", numeric=False), Column("AP"))
-        >>> print(to_markdown(Table("T", columns, ((Cell("a"), Cell("1", mark="best")),))))
+        >>> print(to_markdown(Table("T", columns, ((Entry("a"), Entry("1", mark="best")),))))
         **T**
         <BLANKLINE>
         | method | AP |
@@ -257,7 +256,7 @@ def _head(column: Column, between: str) -> str:
     return f"{column.group}{between}{column.label}" if column.group.endswith("%") else column.label
 
 
-def _markdown_cell(cell: Cell) -> str:
+def _markdown_cell(cell: Entry) -> str:
     text = plain(cell.text)
     text = f"**{text}**" if cell.mark in ("best", "clear") else f"{ALIKE} {text}" if cell.mark == "alike" else text
     return f"{text} {plain(cell.small)}" if cell.small else text

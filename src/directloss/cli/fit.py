@@ -79,8 +79,9 @@ def fit(
     cross-entropy on the test rows, and writes a model, a report, and the predictions for the test rows.
     """
     # Here, because these imports take seconds, which the help need not wait for.
+    from directloss.tabular.planning import Request, introduce, make_plan
     from directloss.tabular.report import markdown, results_table, verdict, write_report
-    from directloss.tabular.session import MODEL, Request, begin, carry_out, introduce, make_plan
+    from directloss.tabular.session import MODEL, begin, carry_out
 
     request = Request(
         data=data,
@@ -106,7 +107,7 @@ def fit(
     def say(line: str) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
-    plan = make_plan(request)
+    plan = make_plan(request, say)
     introduce(plan, say)
     begin(plan)
     with resumable(request.command(resume=True)):

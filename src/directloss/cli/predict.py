@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +16,10 @@ from directloss.cli.app import app
 from directloss.cli.fit import KINDS, words
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from directloss.tabular.model import Model
+    from directloss.tabular.reading import Table
 
 EXAMPLE = "Example: directloss predict runs/fit-patients/model.json new.csv --keep id --out scores.csv"
 
@@ -31,31 +37,63 @@ def predict(
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it is there.")] = False,
 ) -> None:
     """Score new rows with a model that **fit** wrote; where the metric asks for decisions, decide as well."""
-    from directloss.tabular.columns import check_known
-    from directloss.tabular.files import csv_bytes, write_file
-    from directloss.tabular.model import load_model
-    from directloss.tabular.reading import read_table
+    from directloss.tabular.columns import check_known, listed
+    from directloss.tabular.files import write_file
+    from directloss.tabular.model import load_model, some_names
+    from directloss.tabular.reading import open_table
 
     path = out if out is not None else Path(f"{data.name.split('.')[0]}-predictions.csv")
     if path.resolve() in (data.resolve(), model.resolve()):
         fail("--out", "must be another file than the data and the model", path)
     if path.exists() and not force:
         fail("--out", "must be a new file", f"{path}, which is there already", "Add --force to overwrite it.")
-    loaded, table, kept = load_model(model), read_table(data), words(keep)
-    check_known("--keep", kept, table.data)
-    if clash := {"row", "score", "decision"} & set(kept):
+    loaded, table, kept = load_model(model), open_table(data), words(keep)
+    check_known("--keep", kept, table.names)
+    if clash := {"row", "score", "probability", "decision"} & set(kept):
         fail("--keep", "must name columns other than those that predict writes", repr(min(clash)))
-    frame, notes = loaded.check(table.data, table.sparse)
-    scores = loaded.scores(loaded.encoder.encode(frame))
-    columns: dict[str, list[Any]] = {"row": list(range(1, len(frame) + 1))}
-    columns |= {name: table.data[name].astype(object).where(table.data[name].notna(), "").tolist() for name in kept}
-    columns["score"] = [float(f"{value:.8g}") for value in scores]
-    if decides(loaded):
-        columns["decision"] = [loaded.labels[int(value > 0)] for value in scores]
-    write_file(path, csv_bytes(columns))
+    scoring = Scoring(loaded, table, kept)
+    write_file(path, scoring.lines())
+    notes = list(table.notes)
+    if extra := loaded.unused([name for name in table.names if name not in kept]):
+        notes.append(f"Not used, because training did not have them: {some_names(extra)}.")
+    if scoring.gaps:
+        notes.append(f"Filled with the median, though training had no gaps there: {listed(scoring.gaps)}.")
     console = Console()
-    for line in (*(f"Note: {note}" for note in notes), told(loaded, len(frame)), f"Predictions: {path}"):
+    for line in (*(f"Note: {note}" for note in notes), told(loaded, scoring.rows), f"Predictions: {path}"):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+@dataclass
+class Scoring:
+    """The rows of a table with their scores, one batch at a time."""
+
+    model: Model
+    table: Table
+    kept: Sequence[str]
+    rows: int = 0
+    gaps: Counter[str] = field(default_factory=Counter)
+    """Rows without a number, in columns without gaps in training."""
+
+    def lines(self) -> Iterator[bytes]:
+        """The CSV file."""
+        from directloss.tabular.files import csv_bytes
+
+        for batch in self.table.batches():
+            yield csv_bytes(self._columns(batch), head=not self.rows)
+            self.rows += len(batch)
+
+    def _columns(self, batch: pd.DataFrame) -> dict[str, list[Any]]:
+        frame, gaps = self.model.check(batch, self.table.sparse)
+        self.gaps.update(gaps)
+        scores = self.model.scores(self.model.encoder.encode(frame))
+        columns: dict[str, list[Any]] = {"row": list(range(self.rows + 1, self.rows + len(batch) + 1))}
+        columns |= {name: batch[name].astype(object).where(batch[name].notna(), "").tolist() for name in self.kept}
+        columns["score"] = [float(f"{value:.8g}") for value in scores]
+        if self.model.calibration is not None:
+            columns["probability"] = [float(f"{value:.6g}") for value in self.model.probabilities(scores)[:, 1]]
+        if decides(self.model):
+            columns["decision"] = [self.model.labels[int(value > 0)] for value in scores]
+        return columns
 
 
 def decides(model: Model) -> bool:
@@ -75,4 +113,8 @@ def told(model: Model, rows: int) -> str:
     chosen = f"it had the best validation {metric.title} of the networks that fit tried"
     means = f"A higher score speaks for {model.labels[1]!r}"
     cut = f", and a score above 0 decides for it: the threshold with the best validation {metric.title}"
-    return f"{rows} rows scored by a network trained {trained}; {chosen}. {means}{cut if metric.decides else ''}."
+    share = f" The probability of {model.labels[1]!r} is calibrated on the validation rows."
+    return (
+        f"{rows} rows scored by a network trained {trained}; {chosen}. {means}{cut if metric.decides else ''}."
+        f"{share if model.calibration is not None else ''}"
+    )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.preprocessing import OneHotEncoder
 from torch import Tensor
 
-from directloss._checks import fail
+from directloss._checks import DirectLossError, fail
 
 Array = npt.NDArray[Any]
 RARE = 5
@@ -36,6 +37,26 @@ class Rows(Protocol):
     def __getitem__(self, which: Any, /) -> Tensor: ...
 
 
+@runtime_checkable
+class Table(Protocol):
+    """Rows that are not in memory: it makes those that it is asked for, without missing numbers."""
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+
+    @property
+    def moments(self) -> tuple[Array, Array]:
+        """Mean and deviation of each column."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, which: Any, /) -> Array: ...
+
+    def scaled(self, which: Any, mean: Array, scale: Array, /) -> npt.NDArray[np.float32]: ...
+
+    def part(self, which: Any, /) -> Any: ...
+
+
 @dataclass(frozen=True)
 class Scaling:
     """Columns with mean 0 and deviation 1 on the training rows; a constant column becomes 0.
@@ -50,9 +71,13 @@ class Scaling:
 
     @classmethod
     def of(cls, table: Any) -> Scaling:
-        """The scaling of an array or a sparse matrix."""
-        blocks = _column_blocks(table) if sparse.issparse(table) else iter([table.astype(np.float64, copy=False)])
-        mean, deviation, missing = (np.concatenate(part) for part in zip(*map(_statistics, blocks), strict=True))
+        """The scaling of an array, a sparse matrix or a `Table`."""
+        if isinstance(table, Table):
+            mean, deviation = table.moments
+            missing = np.zeros(len(mean))
+        else:
+            blocks = _column_blocks(table) if sparse.issparse(table) else iter([table.astype(np.float64, copy=False)])
+            mean, deviation, missing = (np.concatenate(part) for part in zip(*map(statistics, blocks), strict=True))
         gaps = np.flatnonzero(missing)
         share = missing[gaps]
         mean = np.concatenate([mean, share])
@@ -74,11 +99,13 @@ class Scaling:
         return torch.from_numpy(scaled)
 
     def rows(self, table: Any) -> Rows:
-        """The rows of an array or of a sparse matrix, which stays sparse."""
-        return SparseRows(table.tocsr(), self) if sparse.issparse(table) else self(table)
+        """The rows of an array, or of a sparse matrix or `Table`, which stays what it is."""
+        if isinstance(table, Table):
+            return LazyRows(table, self)
+        return LazyRows(table.tocsr(), self) if sparse.issparse(table) else self(table)
 
 
-def _statistics(block: npt.NDArray[np.float64]) -> tuple[Array, Array, Array]:
+def statistics(block: npt.NDArray[np.float64]) -> tuple[Array, Array, Array]:
     """Mean, deviation and share of missing numbers of each column."""
     missing = np.isnan(block)
     known = np.maximum((~missing).sum(0), 1)
@@ -97,8 +124,8 @@ def _column_blocks(table: Any) -> Iterator[npt.NDArray[np.float64]]:
 
 
 @dataclass(frozen=True)
-class SparseRows:
-    """Rows of a sparse matrix, made dense and scaled when they are asked for; the numbers are those of a dense one."""
+class LazyRows:
+    """Rows of a sparse matrix or a `Table`, made dense and scaled when they are asked for, as if they were an array."""
 
     table: Any
     scaling: Scaling
@@ -112,7 +139,10 @@ class SparseRows:
         return int(self.table.shape[0])
 
     def __getitem__(self, which: Any) -> Tensor:
-        return self.scaling(self.table[which.numpy() if isinstance(which, Tensor) else which].toarray())
+        which = which.numpy() if isinstance(which, Tensor) else which
+        if isinstance(self.table, Table):
+            return torch.from_numpy(self.table.scaled(which, self.scaling.mean, self.scaling.scale))
+        return self.scaling(self.table[which].toarray())
 
 
 def learn_categories(table: Any, chosen: Any) -> ColumnTransformer | None:
@@ -130,6 +160,19 @@ def learn_categories(table: Any, chosen: Any) -> ColumnTransformer | None:
         fail("X", "must be a dense table where categorical_features is given", "a sparse one")
     encoder = OneHotEncoder(handle_unknown="infrequent_if_exist", min_frequency=RARE, max_categories=MOST)
     return ColumnTransformer([("categories", encoder, places)], remainder="passthrough").fit(table)
+
+
+@contextmanager
+def naming_columns_of_words(table: Any) -> Iterator[None]:
+    """If a data frame turns out to hold words, say which columns do, and what to do about them."""
+    try:
+        yield
+    except ValueError as error:
+        words = [name for name in getattr(table, "columns", ()) if any(isinstance(v, str) for v in table[name])]
+        if not words or isinstance(error, DirectLossError):
+            raise
+        hint = f'Convert them with X.astype("category"), or pass categorical_features={words}.'
+        fail("X", "must hold numbers, or columns of the type category", f"with words in {words}", hint)
 
 
 def _category_places(table: Any, chosen: Any) -> list[int]:

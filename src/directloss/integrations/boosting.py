@@ -89,6 +89,8 @@ class Objective:
         self.noise = check_positive("noise", noise, "The curvature comes from it.")
         self.samples, self.epsilon, self.sign = check_count("samples", samples), epsilon, sign
         self.seed = check_count("seed", seed, least=0)
+        self.threshold = 0.0
+        """A score above it is a yes, where the metric judges decisions."""
         self.calls = 0
         self._told: set[str] = set()
 
@@ -102,7 +104,7 @@ class Objective:
         return self._scaled(gradient)
 
     def _gradient(self, batch: Batch, generator: torch.Generator) -> Array:
-        scores = torch.from_numpy(batch.scores).double().requires_grad_()
+        scores = torch.from_numpy(batch.scores - self.threshold).double().requires_grad_()
         for part in batch.problems(self.task):
             loss = direct_loss(
                 part.pick(scores), part.target, part.task, mask=part.mask, weight=part.weight, epsilon=self.epsilon,
@@ -159,8 +161,8 @@ class Evaluation:
 
     def value(self, batch: Batch) -> float:
         """The mean over the problems that count, by weight; NaN if none does."""
-        if self.tuned and batch.scores.ndim == 1 and batch.sizes is None:
-            return best_cut(torch.from_numpy(batch.scores), torch.from_numpy(batch.labels), self.task)[1]
+        if self.tuned and batch.is_one_list:
+            return batch.best_cut(self.task)[1]
         total, mass = 0.0, 0.0
         with remembering(self._told), torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore", DirectLossWarning)  # the objective warns
@@ -212,6 +214,15 @@ class Batch(NamedTuple):
     labels: Array
     weight: Array | None
     sizes: Array | None
+
+    @property
+    def is_one_list(self) -> bool:
+        """One score for each row, and no groups."""
+        return self.scores.ndim == 1 and self.sizes is None
+
+    def best_cut(self, task: Task) -> tuple[float, float]:
+        """The best threshold of all rows for a metric of decisions, and the metric there."""
+        return best_cut(torch.from_numpy(self.scores), torch.from_numpy(self.labels), task)
 
     def problems(self, task: Task) -> Iterator[Part]:
         """The problems of the task, in a few tensors."""
@@ -318,6 +329,9 @@ class Boosted(NamedTuple):
     """How many rounds it has."""
     curve: list[float]
     """The metric on the validation data after each round that was tried; empty without such data."""
+    threshold: float
+    """A raw score above it is a yes, for metrics of decisions: the best on the validation data, without them on the
+    training data. 0 for rankings, groups and several classes."""
 
 
 def train(
@@ -335,7 +349,8 @@ def train(
     """Boost with the built-in objective, then with the metric; validation data choose the rounds of both.
 
     The metric takes over where the built-in objective was best, and the rounds that are best of all are kept, which may
-    be those of the built-in objective alone. Without validation data all rounds are kept.
+    be those of the built-in objective alone. Without validation data all rounds are kept. A metric of decisions takes
+    over at the threshold that is then best on the training data: cross-entropy does not put it at 0.
 
     Args:
         params: of the library; ``"objective"`` is the built-in one, by default ``binary`` (``binary:logistic``), or
@@ -346,7 +361,7 @@ def train(
         first: rounds with the built-in objective.
         then: rounds with the metric, at most.
         patience: rounds without progress on the validation data after which each of the two ends; None for all.
-        evaluation: what is measured on the validation data; ``Evaluation(metric)`` by default.
+        evaluation: what is measured on the validation data; ``Evaluation(metric, tuned=True)`` by default.
         settings: of `Objective`: ``noise``, ``samples``, ``seed`` ...
     """
     objective = Objective(metric, **settings)
@@ -359,11 +374,17 @@ def train(
         fail("validation", f"must be a data set of {library} like data", f"a {type(validation).__name__}")
     task = for_labels(objective.task, np.asarray(data.get_label()))
     model = (_LightGBM if library == "lightgbm" else _XGBoost)(params, data, validation, task)
-    watch = _Watch(evaluation or Evaluation(metric), patience)
+    watch = _Watch(evaluation or Evaluation(metric, tuned=True), patience)
     model.run(None, first, watch)
     chosen = model.rounds
+    objective.threshold = _threshold(model.scored(None), task)
     model.run(objective, then, watch)
-    return Boosted(model.booster, min(chosen, model.rounds), model.rounds, watch.curve)
+    cut = _threshold(model.scored(objective if then else None, held=validation is not None), task)
+    return Boosted(model.booster, min(chosen, model.rounds), model.rounds, watch.curve, cut)
+
+
+def _threshold(batch: Batch, task: Task) -> float:
+    return batch.best_cut(task)[0] if decides(task) and batch.is_one_list else 0.0
 
 
 class _Watch:
@@ -397,7 +418,7 @@ class _Library(ABC):
             self.rounds += 1
             if self.validation is None:
                 continue
-            watch.saw(watch.evaluation.value(self.held(objective)), self.rounds)
+            watch.saw(watch.evaluation.value(self.scored(objective, held=True)), self.rounds)
             if min(start + 1, self.rounds - watch.rounds) >= watch.patience:
                 break
         if self.validation is not None and 0 < watch.rounds < self.rounds:
@@ -409,8 +430,8 @@ class _Library(ABC):
         """Another round, with the built-in objective or with ours."""
 
     @abstractmethod
-    def held(self, objective: Objective | None) -> Batch:
-        """Raw scores and labels of the validation data."""
+    def scored(self, objective: Objective | None, held: bool = False) -> Batch:
+        """Raw scores and labels of the training or of the validation data, after rounds with this objective."""
 
     @abstractmethod
     def back_to(self, rounds: int) -> None:
@@ -428,14 +449,14 @@ class _LightGBM(_Library):
     def grow(self, objective: Objective | None) -> None:
         self.booster.update(fobj=objective)
 
-    def held(self, objective: Objective | None) -> Batch:
+    def scored(self, objective: Objective | None, held: bool = False) -> Batch:
         found: list[Batch] = []
 
         def look(predictions: Array, data: Any) -> tuple[str, float, bool]:
             found.append(_batch(predictions if objective is not None else self._raw(predictions), data, None, None))
             return "seen", 0.0, True
 
-        self.booster.eval_valid(look)
+        (self.booster.eval_valid if held else self.booster.eval_train)(look)
         return found[0]
 
     def _raw(self, predictions: Array) -> Array:
@@ -460,8 +481,9 @@ class _XGBoost(_Library):
     def grow(self, objective: Objective | None) -> None:
         self.booster.update(self.data, self.rounds, fobj=objective)
 
-    def held(self, objective: Objective | None) -> Batch:
-        return _batch(self.booster.predict(self.validation, output_margin=True), self.validation, None, None)
+    def scored(self, objective: Objective | None, held: bool = False) -> Batch:
+        data = self.validation if held else self.data
+        return _batch(self.booster.predict(data, output_margin=True), data, None, None)
 
     def back_to(self, rounds: int) -> None:
         self.booster = self.booster[:rounds]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from directloss.integrations._needs import needed
+
+needed("sklearn", __name__, "scikit-learn")
+
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -14,9 +18,9 @@ from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from directloss._checks import check_choice, fail
+from directloss.integrations._calibration import Calibration, two_columns
 from directloss.integrations._cut import best_cut
 from directloss.integrations._lists import Lists
-from directloss.integrations._needs import needed
 from directloss.integrations.boosting import LIBRARIES, NOISE, Batch, Evaluation, decides, item_task, train
 from directloss.task import Task
 
@@ -150,7 +154,9 @@ class BoostedClassifier(ClassifierMixin, _Boosted):  # type: ignore[misc]
         if count > 2:
             more = {"objective": "multiclass" if self.library == "lightgbm" else "multi:softprob", "num_class": count}
         self._boost(parts[0], parts[1], more, seed)
-        self._cut = 0.0 if count > 2 else self._threshold(self._scores(parts[1].X), parts[1].y, task)
+        held = self._scores(parts[1].X)
+        self._cut = 0.0 if count > 2 else self._threshold(held, parts[1].y, task)
+        self._calibration = Calibration.of(_columns(held - self._cut), parts[1].y, parts[1].weight, biased=count == 2)
         return self
 
     def _codes(self, y: Any) -> Array:
@@ -172,11 +178,23 @@ class BoostedClassifier(ClassifierMixin, _Boosted):  # type: ignore[misc]
         scores: Array = self._scores(X) - self._cut
         return scores
 
+    def predict_proba(self, X: Any) -> Array:
+        """The probability of each class, ``(n, classes)``, calibrated on the rows that chose the rounds.
+
+        Of two classes the more probable one need not be the one that `predict` chooses, which follows the metric.
+        """
+        return self._calibration(_columns(self.decision_function(X)))
+
     def predict(self, X: Any) -> Array:
         """The label of each row."""
         scores = self.decision_function(X)
         chosen: Array = self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(1)]
         return chosen
+
+
+def _columns(scores: Array) -> Array:
+    """Scores of each class."""
+    return two_columns(scores) if scores.ndim == 1 else scores.astype(np.float64)
 
 
 class BoostedRanker(_Boosted):

@@ -6,6 +6,10 @@ are collected, and the metric is computed once.
 
 from __future__ import annotations
 
+from directloss.integrations._needs import needed
+
+needed("lightning", __name__, "lightning")
+
 from collections.abc import Callable, Mapping
 from typing import Any
 

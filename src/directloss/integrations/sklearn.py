@@ -5,6 +5,10 @@ They work in pipelines, cross-validation, grid search and pickles.
 
 from __future__ import annotations
 
+from directloss.integrations._needs import needed
+
+needed("sklearn", __name__, "scikit-learn")
+
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,7 +48,7 @@ from directloss.integrations._fitting import (
     start_at_base_rate,
 )
 from directloss.integrations._lists import Lists
-from directloss.integrations._rows import Rows, Scaling, learn_categories
+from directloss.integrations._rows import Rows, Scaling, Table, learn_categories, naming_columns_of_words
 from directloss.task import Task
 from directloss.tasks import NDCG, Accuracy, CountTask, Error, GradedNDCG
 
@@ -78,13 +82,24 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
 
     def _read(self, X: Any, y: Any = "no_validation", *, reset: bool = False, **checks: Any) -> Any:
         """Checked rows, with categories as zeros and ones; and checked labels, if there are any."""
+        if isinstance(X, Table):
+            return self._read_table(X, y, reset)
         if reset:
             self._categories = learn_categories(X, self.categorical_features)
         if self._categories is None:
-            return validate_data(self, X, y, reset=reset, **ROWS, **checks)
+            with naming_columns_of_words(X):
+                return validate_data(self, X, y, reset=reset, **ROWS, **checks)
         validate_data(self, X, reset=reset, skip_check_array=True)
         rows = self._categories.transform(X)
         return check_array(rows, **ROWS) if isinstance(y, str) else check_X_y(rows, y, **ROWS, **checks)
+
+    def _read_table(self, X: Any, y: Any, reset: bool) -> Any:
+        """A `Table` is looked at row by row later; its shape is what can be checked now."""
+        if reset:
+            self._categories, self.n_features_in_ = None, X.shape[1]
+        if X.shape[1] != self.n_features_in_:
+            fail("X", f"must have {self.n_features_in_} columns, as in training", f"of shape {X.shape}")
+        return X if isinstance(y, str) else (X, np.asarray(y))
 
     def _prepare(self, rows: Any, outputs: int) -> tuple[Rows, bool]:
         """Scaled rows, and whether the network is a new one; with ``warm_start`` the present one goes on."""
@@ -178,11 +193,13 @@ class _Part:
 
     def take(self, which: Tensor) -> _Part:
         """Some of these rows."""
-        return _Part(self.rows[which.numpy()], self.target[which], self.weight[which], self.factor[which])
+        return _Part(_some(self.rows, which.numpy()), self.target[which], self.weight[which], self.factor[which])
 
     @cached_property
     def strata(self) -> Tensor:
         """Numbers for groups of equal targets."""
+        if self.target.ndim == 1 or self.target.shape[1] == 1:
+            return self.target.reshape(-1)  # `torch.unique` of rows takes 200 bytes for each of them
         numbers: Tensor = torch.unique(self.target, dim=0, return_inverse=True)[1]
         return numbers
 
@@ -281,7 +298,10 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         rows, y = self._read(X, y, reset=True, multi_output=True)
         weight = _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
         kept = weight > 0
-        whole = self._learn(rows[kept], _labels(y)[kept], weight[kept])
+        if kept.all():
+            whole = self._learn(rows, _labels(y), weight)
+        else:
+            whole = self._learn(_some(rows, kept), _labels(y)[kept], weight[kept])
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             if self.batch_size is not None or self.early_stopping or not whole.even:
                 warnings.simplefilter("ignore", DirectLossWarning)  # a batch without a rare class is normal
@@ -488,6 +508,10 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
         return tags
+
+
+def _some(rows: Any, which: Array) -> Any:
+    return rows.part(which) if isinstance(rows, Table) else rows[which]
 
 
 def _labels(y: Any) -> Array:

@@ -336,44 +336,52 @@ def _guess(cost: Any) -> Any:
 
 
 @kernel
-def _one_tree(cost: Any, price: Any, state: Any, above: Any, degree: Any, two: Any) -> Any:
-    """The cheapest 1-tree that has all edges that are in and none that is out, by Prim's algorithm; infinite if there
-    is none. ``above[v]`` is the other end of the edge of node v, ``two`` the neighbours of node 0.
+def _weighted(cost: Any, state: Any) -> Any:
+    """Costs under which a cheapest tree takes every edge that is in, and none that is out if there is another."""
+    nodes = len(cost)
+    weight = cost.copy()
+    huge = 1e6 * (1.0 + np.abs(cost).max())
+    for i in range(nodes):
+        for j in range(nodes):
+            if state[i, j] == OUT:
+                weight[i, j] = np.inf
+            elif state[i, j] == IN:
+                weight[i, j] -= huge
+    return weight
+
+
+@kernel
+def _one_tree(cost: Any, weight: Any, price: Any, above: Any, degree: Any, two: Any) -> Any:
+    """The cheapest 1-tree under ``weight`` and the prices of the nodes, by Prim's algorithm: its cost, infinite if
+    there is none. ``above[v]`` is the other end of the edge of node v, ``two`` the neighbours of node 0.
     """
     nodes = len(cost)
     near = np.full(nodes, np.inf)
-    inside = np.zeros(nodes, np.bool_)
+    rest = np.arange(2, nodes)
     degree[:] = 0
-    for v in range(2, nodes):
-        above[v] = 1
-    huge = 1e6 * (1.0 + np.abs(cost).max() + np.abs(price).max())
-    near[1] = 0.0
     v, total = 1, 0.0
-    inside[1] = True
-    for _ in range(nodes - 2):
-        for u in range(2, nodes):
-            if not inside[u] and state[u, v] != OUT:
-                there = cost[u, v] + price[u] + price[v] - (huge if state[u, v] == IN else 0.0)
-                if there < near[u]:
-                    near[u], above[u] = there, v
+    for left in range(nodes - 2, 0, -1):
         nearest, least = -1, np.inf
-        for u in range(2, nodes):
-            if not inside[u] and near[u] < least:
-                nearest, least = u, near[u]
+        for place in range(left):  # one pass: what v changes, and who is nearest then
+            u = rest[place]
+            there = weight[v, u] + price[u] + price[v]
+            if there < near[u]:
+                near[u], above[u] = there, v
+            if near[u] < least:
+                nearest, least = place, near[u]
         if nearest < 0:
             return np.inf
-        v = nearest
-        inside[v] = True
+        v = rest[nearest]
+        rest[nearest] = rest[left - 1]
         total += cost[v, above[v]] + price[v] + price[above[v]]
         degree[v] += 1
         degree[above[v]] += 1
     for time in range(2):
         nearest, least = -1, np.inf
         for u in range(1, nodes):
-            if state[0, u] != OUT and not (time and two[0] == u):
-                there = cost[0, u] + price[0] + price[u] - (huge if state[0, u] == IN else 0.0)
-                if there < least:
-                    nearest, least = u, there
+            there = weight[0, u] + price[u]
+            if there < least and not (time and two[0] == u):
+                nearest, least = u, there
         if nearest < 0:
             return np.inf
         two[time] = nearest
@@ -397,13 +405,14 @@ def _best_tour(cost: Any) -> Any:
     first = True
     while len(states):
         state, price = states.pop(), prices.pop()
+        weight = _weighted(cost, state)
         kept, highest = price.copy(), -np.inf
         still = np.zeros(nodes, np.int64)
         steps = ASCENTS if first else ASCENTS // 3
         reach = 1.0 if first else 0.5
         solved = False
         for _ in range(steps):
-            bound = _one_tree(cost, price, state, above, degree, two)
+            bound = _one_tree(cost, weight, price, above, degree, two)
             if bound > highest:
                 highest = bound
                 kept[:] = price
@@ -423,7 +432,7 @@ def _best_tour(cost: Any) -> Any:
             continue
         if not solved:  # back to the best prices, and branch there
             price = kept
-            _one_tree(cost, price, state, above, degree, two)
+            _one_tree(cost, weight, price, above, degree, two)
             solved = ((degree - 2) == 0).all()
         if solved:
             tour = _walked(above, two, nodes)

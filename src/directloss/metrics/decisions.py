@@ -12,7 +12,7 @@ def normalised_regret(chosen: Tensor, best: Tensor, costs: Tensor) -> Tensor:
     """What the decisions of a data set cost beyond the best ones, as a share of these: a scalar.
 
     ``sum_i |c_i . y_i - c_i . y*_i| / sum_i |c_i . y*_i|``; 0 for the best decisions. For values instead of costs it is
-    the share of the value that is lost.
+    the share of the value that is lost. Not finite if the best decisions cost nothing.
 
     Args:
         chosen: the decisions, 0/1 or counts, shape ``(problems, ...)``.

@@ -15,9 +15,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from directloss._checks import check_choice, fail
+from directloss.integrations._rows import ENTRIES
 from directloss.tabular.measures import Measure
 
 Array = npt.NDArray[Any]
+ROOM = 4 * 10**7
+"""Numbers, of eight bytes each, that a baseline is trained with at most; of longer tables it gets a sample of rows."""
 Setting = Mapping[str, Any]
 
 
@@ -77,8 +80,10 @@ class Fitted:
     validation: float
     estimator: Any
     cut: float
+    sampled: int | None = None
+    """How many rows it was trained with, if not with all."""
 
-    def scores(self, rows: Array) -> npt.NDArray[np.float64]:
+    def scores(self, rows: Any) -> npt.NDArray[np.float64]:
         """Above 0 for yes, as the networks' scores are."""
         return _scores(self.estimator, rows) - self.cut
 
@@ -99,22 +104,44 @@ def parse_baselines(text: str) -> tuple[str, ...]:
     return names
 
 
-def fit_baseline(
-    name: str, measure: Measure, train: tuple[Array, Array], held: tuple[Array, Array], seed: int
-) -> Fitted:
-    """Train with each setting and keep the one with the best metric on the validation rows, the first of equals."""
+def fit_baseline(name: str, measure: Measure, train: tuple[Any, Array], held: tuple[Any, Array], seed: int) -> Fitted:
+    """Train with each setting and keep the one with the best metric on the validation rows, the first of equals.
+
+    Rows are arrays, or `StoredRows`, of which no more than `ROOM` allows are made into an array.
+    """
     baseline, target = BASELINES[name], torch.from_numpy(held[1])
+    rows, y = train
+    kept, sampled = sample(y, rows.shape, seed), None
+    if len(kept) < len(y):
+        rows, y, sampled = rows[kept], y[kept], len(kept)
     found: list[Fitted] = []
     for setting in baseline.settings:
-        estimator = baseline.make(seed, setting).fit(*train)
+        estimator = baseline.make(seed, setting).fit(rows[:], y)
         scores = torch.from_numpy(_scores(estimator, held[0]))
         cut = measure.cut(scores, target)
         value = float(measure.value(scores - cut, target))
-        found.append(Fitted(baseline.title, setting, value, estimator, cut))
+        found.append(Fitted(baseline.title, setting, value, estimator, cut, sampled))
     return max(found, key=lambda one: one.validation)
 
 
-def _scores(estimator: Any, rows: Array) -> npt.NDArray[np.float64]:
+def sample(y: Array, shape: tuple[int, int], seed: int) -> npt.NDArray[np.int64]:
+    """Numbers of the rows that a baseline is trained with, the labels in the same shares."""
+    share = min(1.0, ROOM / (shape[0] * max(1, shape[1])))
+    if share == 1:
+        return np.arange(len(y))
+    draw = np.random.default_rng(seed)
+    own = [draw.permutation(np.flatnonzero(y == label)) for label in (0, 1)]
+    return np.sort(np.concatenate([rows[: max(1, int(share * len(rows)))] for rows in own]))
+
+
+def _scores(estimator: Any, rows: Any) -> npt.NDArray[np.float64]:
+    """Of all rows, some at a time."""
+    size = max(1, ENTRIES // max(1, rows.shape[1]))
+    parts = [_some_scores(estimator, rows[start : start + size]) for start in range(0, len(rows), size)]
+    return np.concatenate(parts)
+
+
+def _some_scores(estimator: Any, rows: Array) -> npt.NDArray[np.float64]:
     """Log-odds: probabilities near 1 are too close to each other to be ranked."""
     if hasattr(estimator, "decision_function"):
         return np.asarray(estimator.decision_function(rows), dtype=np.float64)

@@ -1,8 +1,10 @@
-"""What the columns hold, and what is wrong or suspicious about them."""
+"""What the columns hold, and what is wrong or suspicious about them, found out one batch of rows at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,116 +22,323 @@ LARGEST = 1e30
 """Larger numbers are marks for something else, and too large for the networks, which count in float32."""
 ID_ROWS, ID_SHARE = 20, 0.95
 """From so many rows on, a column with this share of different values looks like a name for each row."""
-ISO_DATE = r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}.*)?"
-OTHER_DATE = r"\d{1,4}[./-]\d{1,2}[./-]\d{1,4}( .*)?"
+COUNTED = 200_000
+"""In so many rows from the first on, different values are counted."""
+ISO_DATE = r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}.*)?"
+OTHER_DATE = r"\d{1,4}[./-]\d{1,2}[./-]\d{1,4}(?: .*)?"
+WHOLE = r"[+-]?\d+"
 PARTS = ("days", "month", "day", "weekday", "hour")
 """The numbers that a date becomes; days are counted from 1970."""
+YES_NO = {word: float(word.lower() == "true") for word in ("True", "TRUE", "true", "False", "FALSE", "false")}
+
+Floats = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.intp]
 
 
-def choose(frame: pd.DataFrame, target: str, drop: Sequence[str], group: str | None) -> list[str]:
-    """The columns to learn from, in the order of the file; those without any value are not among them."""
-    check_known("--drop", drop, frame)
-    check_known("--group", [group] if group is not None else [], frame)
-    for option, names in (("--drop", drop), ("--group", [group])):
-        if target in names:
-            fail(option, "must not name the target", repr(target))
-    others = [str(name) for name in frame.columns if name not in (target, group) and name not in drop]
-    left = [name for name in others if frame[name].notna().any()]
-    if not left:
-        fail("--drop", "must leave a column with values to learn from", ", ".join(drop) or "a table without one")
-    return left
+# ---------------------------------------------------------------------- values of a batch
 
 
-def check_known(option: str, names: Sequence[str], frame: pd.DataFrame) -> None:
-    """Every name is a column."""
-    known = [str(name) for name in frame.columns]
-    for name in names:
-        if name not in known:
-            fail(
-                option,
-                "must name columns of the data",
-                repr(name),
-                near(name, known) or f"Columns: {', '.join(known)}.",
-            )
+def text_of(value: Any) -> str:
+    """A label or a category as text; 1 and 1.0 are the same.
+
+    Examples:
+        >>> text_of(1.0), text_of(0.5), text_of(np.True_), text_of(" yes")
+        ('1', '0.5', 'True', 'yes')
+    """
+    if isinstance(value, bool | np.bool_):
+        return str(bool(value))
+    if isinstance(value, float | np.floating):
+        return str(int(value)) if float(value).is_integer() else repr(float(value))
+    return str(value).strip()
 
 
-def kinds_of(frame: pd.DataFrame, names: Sequence[str], categorical: Sequence[str]) -> dict[str, str]:
-    """``number``, ``category`` or ``date`` for each column."""
-    check_known("--categorical", categorical, frame)
-    return {name: CATEGORY if name in categorical else _kind(frame[name], name) for name in names}
+def number_text(word: str) -> str:
+    """A number that is written as text, as `text_of` writes it; what is no number stays.
+
+    Examples:
+        >>> number_text("01.50"), number_text("7"), number_text("TRUE"), number_text("x")
+        ('1.5', '7', 'True', 'x')
+    """
+    word = word.strip()
+    if word in YES_NO:
+        return str(bool(YES_NO[word]))
+    for read in (int, float):
+        try:
+            return text_of(read(word))
+        except (ValueError, OverflowError):
+            continue
+    return word
 
 
-def _kind(column: pd.Series[Any], name: str) -> str:
+def is_words(column: pd.Series[Any]) -> bool:
+    """Whether it is text, or Python objects that can be written as text, rather than numbers or times."""
     kind = column.dtype
-    if pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_complex_dtype(kind):
-        return NUMBER
-    if pd.api.types.is_datetime64_any_dtype(kind):
-        return DATE
-    words = isinstance(kind, pd.CategoricalDtype) or pd.api.types.is_string_dtype(kind) or kind == np.dtype(object)
-    if not words or any(isinstance(value, list | dict | np.ndarray | bytes) for value in column.head(100)):
-        hint = f"Leave it out with --drop {name}, or turn it into numbers first."
-        fail(f"column {name!r}", "must hold numbers, words or dates", f"of type {kind}", hint)
-    return _kind_of_words(column, name)
+    return isinstance(kind, pd.CategoricalDtype) or pd.api.types.is_string_dtype(kind) or kind == np.dtype(object)
 
 
-def _kind_of_words(column: pd.Series[Any], name: str) -> str:
-    """A column of numbers with a few words in it is a mistake in the file rather than categories."""
-    share = share_of_numbers(column)
-    if share == 1:  # such as whole numbers beyond 64 bits
-        return NUMBER
-    if share >= MOSTLY:
-        present = column.dropna()
-        odd = present[pd.to_numeric(present.astype(str), errors="coerce").isna()].astype(str)
-        shown = ", ".join(repr(str(value)) for value in odd.unique()[:3])
-        hint = f"Mend the values (an empty cell is a missing number), or add --categorical {name} or --drop {name}."
-        rows = f"{len(odd)} of {len(present)} values are not: {shown}"
-        fail(f"column {name!r}", "must hold numbers throughout", f"a column in which {rows}", hint)
-    if _matches(column, ISO_DATE) and not dates_of(column)[column.notna().to_numpy()].isna().any():
-        return DATE
-    return CATEGORY
+def values_of(column: pd.Series[Any]) -> tuple[Codes, npt.NDArray[np.object_]]:
+    """The number of each row's value, -1 for a missing one, and the values themselves."""
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return column.cat.codes.to_numpy().astype(np.intp), np.asarray(column.cat.categories, dtype=object)
+    codes, values = pd.factorize(column)
+    return codes, np.asarray(values, dtype=object)
 
 
-def share_of_numbers(column: pd.Series[Any]) -> float:
-    """Which share of the values that are there can be read as numbers."""
-    return float(pd.to_numeric(column.dropna().astype(str), errors="coerce").notna().mean())
+def words_of(column: pd.Series[Any], numeric: bool = False) -> tuple[Codes, list[str]]:
+    """As `values_of`, with texts; the same text can come twice. ``numeric``: 01.0 and 1 are the same."""
+    codes, values = values_of(column)
+    return codes, [number_text(value) if numeric and isinstance(value, str) else text_of(value) for value in values]
 
 
-def _matches(column: pd.Series[Any], pattern: str) -> bool:
-    return bool(column.dropna().astype("string").str.strip().str.fullmatch(pattern).all())
+def _read_numbers(values: npt.NDArray[np.object_]) -> Floats:
+    """Texts as numbers; NaN for those that are none."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    texts = [str(value) for value in values]
+    try:
+        # The fast way, which fails at the first that is no number.
+        return np.array(compute.cast(pa.array(texts, pa.string()), pa.float64()), dtype=np.float64)
+    except pa.ArrowInvalid:
+        return np.array(pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce"), dtype=np.float64)
 
 
 def dates_of(column: pd.Series[Any]) -> pd.DatetimeIndex:
     """Dates and times without time zone; what is none becomes missing."""
     if not pd.api.types.is_datetime64_any_dtype(column.dtype):
-        column = column.astype("string").str.strip()
-    return pd.DatetimeIndex(pd.to_datetime(column, format="ISO8601", utc=True, errors="coerce")).tz_localize(None)
+        codes, words = words_of(column)
+        found = pd.DatetimeIndex(_read_dates(words)).append(pd.DatetimeIndex([pd.NaT]))
+        return pd.DatetimeIndex(found[codes])  # -1 takes the last
+    return pd.DatetimeIndex(pd.to_datetime(column, utc=True)).tz_localize(None)
 
 
-def numbers_of(column: pd.Series[Any], kind: str) -> npt.NDArray[np.float64]:
+def _read_dates(words: Sequence[str]) -> pd.DatetimeIndex:
+    texts = pd.Series(words, dtype="string")
+    return pd.DatetimeIndex(pd.to_datetime(texts, format="ISO8601", utc=True, errors="coerce")).tz_localize(None)
+
+
+def numbers_of(column: pd.Series[Any], kind: str) -> Floats:
     """A column as numbers ``(n, k)``, with NaN for what is missing: k is 1, or one for each part of a date."""
     if kind == DATE:
         dates = dates_of(column)
         days = (dates - pd.Timestamp(0)) / pd.Timedelta(days=1)
         parts = (np.floor(days), dates.month, dates.day, dates.day_of_week, dates.hour + dates.minute / 60)
         return np.column_stack([np.asarray(part, dtype=np.float64) for part in parts])
-    if not pd.api.types.is_numeric_dtype(column.dtype):
-        column = pd.to_numeric(column.astype(object).where(column.notna(), None).map(_as_number))
-    return column.to_numpy(dtype=np.float64, na_value=np.nan)[:, None]
+    if not is_words(column):
+        return column.to_numpy(dtype=np.float64, na_value=np.nan)[:, None]
+    codes, values = values_of(column)
+    numbers = _read_numbers(values)
+    for place in np.flatnonzero(np.isnan(numbers)):
+        numbers[place] = YES_NO.get(str(values[place]).strip(), np.nan)
+    return np.append(numbers, np.nan)[codes][:, None]
 
 
-def _as_number(value: Any) -> float:
-    return np.nan if value is None else float(value)
+# ---------------------------------------------------------------------- a column over all batches
 
 
-def check_finite(frame: pd.DataFrame, kinds: Mapping[str, str]) -> None:
+@dataclass
+class Column:
+    """What is known about a column after some batches."""
+
+    name: str
+    rows: int = 0
+    gaps: int = 0
+    type: str = ""
+    """Of the values: numbers, dates or words."""
+    numbers: int = 0
+    """Values that can be read as numbers."""
+    infinite: int = 0
+    large: int = 0
+    odd: list[str] = field(default_factory=list)
+    """Some of those that cannot be read as numbers."""
+    iso_dates: bool = True
+    other_dates: bool = True
+    yes_no: bool = True
+    whole: bool = True
+    """No more than whole numbers, without gaps."""
+    counting: bool = True
+    """Each number is one more than the one before."""
+    in_float32: bool = True
+    """Whether every number can be stored in 32 bits without a loss."""
+    constant: bool = True
+    _first: Any = None
+    _last: float = np.nan
+    _marks: list[npt.NDArray[np.uint64]] = field(default_factory=list)
+    """Marks of the different values in the first rows, batch by batch."""
+
+    def add(self, column: pd.Series[Any]) -> None:
+        """Look at one more batch."""
+        kind, gaps = _type(column, self.name), int(column.isna().sum())
+        self.type = self.type or kind
+        if kind == "words":
+            self._add_words(*values_of(column))
+        elif kind == "numbers":
+            self._add_numbers(column.to_numpy(dtype=np.float64, na_value=np.nan), 1)
+        self.whole &= gaps == 0 and (kind == "words" or pd.api.types.is_integer_dtype(column.dtype))
+        self._count(column, gaps)
+        self.rows += len(column)
+        self.gaps += gaps
+
+    @property
+    def present(self) -> int:
+        """Rows with a value."""
+        return self.rows - self.gaps
+
+    @property
+    def share_of_numbers(self) -> float:
+        """Which share of the values that are there can be read as numbers."""
+        return self.numbers / max(1, self.present)
+
+    @property
+    def numeric(self) -> bool:
+        """Whether all that is there is numbers, or yes and no, however they are written."""
+        return self.type == "numbers" or (self.type == "words" and (self.numbers == self.present or self.yes_no))
+
+    @property
+    def different(self) -> int:
+        """Different values in the first rows."""
+        return len(np.unique(np.concatenate(self._marks))) if self._marks else 0
+
+    def _add_words(self, codes: Codes, values: npt.NDArray[np.object_]) -> None:
+        counts = np.bincount(codes[codes >= 0], minlength=len(values))
+        values, counts = values[counts > 0], counts[counts > 0]
+        numbers = _read_numbers(values)
+        known = ~np.isnan(numbers)
+        self.numbers += int(counts[known].sum())
+        self._add_numbers(numbers[known], counts[known])
+        if not known.all():
+            words = pd.Series([str(value).strip() for value in values[~known]], dtype="string")
+            self.odd += [word for word in words[: 3 - len(self.odd)] if word not in self.odd]
+            self.yes_no &= bool(words.isin(YES_NO).all())
+            self.iso_dates &= bool(words.str.fullmatch(ISO_DATE).all()) and not _read_dates(list(words)).isna().any()
+            self.other_dates &= bool(words.str.fullmatch(OTHER_DATE).all())
+            self.whole = False
+        if known.any():
+            self.yes_no = self.iso_dates = self.other_dates = False
+            self.whole &= bool(pd.Series(values[known], dtype=object).astype("string").str.fullmatch(WHOLE).all())
+
+    def _add_numbers(self, numbers: Floats, counts: Any) -> None:
+        size = np.abs(numbers)
+        self.infinite += int(((size == np.inf) * counts).sum())
+        self.large += int(((size >= LARGEST) * counts).sum())
+        with np.errstate(over="ignore"):
+            self.in_float32 &= bool((numbers.astype(np.float32) == numbers)[~np.isnan(numbers)].all())
+
+    def _count(self, column: pd.Series[Any], gaps: int) -> None:
+        """What takes the rows in their order: constant, counting, different values."""
+        present = column[column.notna()] if gaps else column
+        if self.constant:
+            values = list(present.unique())
+            first = self._first if self.rows else (values[0] if len(values) else None)
+            self._first = first
+            some_gaps, some_values = bool(gaps + self.gaps), bool(len(present) + self.present)
+            self.constant = all(value == first for value in values) and not (some_gaps and some_values)
+        if self.whole and self.counting:
+            numbers = np.append(self._last if self.rows else [], numbers_of(column, NUMBER).ravel())
+            self.counting = bool((np.diff(numbers) == 1).all())
+            self._last = float(numbers[-1])
+        if self.rows < COUNTED:
+            self._marks.append(np.unique(pd.util.hash_pandas_object(present[: COUNTED - self.rows], index=False)))
+
+
+def _type(column: pd.Series[Any], name: str) -> str:
+    kind = column.dtype
+    if pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_complex_dtype(kind):
+        return "numbers"
+    if pd.api.types.is_datetime64_any_dtype(kind):
+        return "dates"
+    if not is_words(column) or any(isinstance(value, list | dict | np.ndarray | bytes) for value in column.head(100)):
+        hint = f"Leave it out with --drop {name}, or turn it into numbers first."
+        fail(f"column {name!r}", "must hold numbers, words or dates", f"of type {kind}", hint)
+    return "words"
+
+
+@dataclass
+class Survey:
+    """What is known about a table after some of its batches."""
+
+    columns: dict[str, Column]
+    twins: dict[str, str] = field(default_factory=dict)
+    """Columns with the same content as an earlier one, so far."""
+
+    @classmethod
+    def of(cls, batches: Iterable[pd.DataFrame], names: Sequence[str]) -> Survey:
+        """Of all batches."""
+        survey = cls({name: Column(name) for name in names})
+        for batch in batches:
+            survey.add(batch)
+        return survey
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        return next(iter(self.columns.values())).rows
+
+    def add(self, batch: pd.DataFrame) -> None:
+        """Look at one more batch."""
+        first = not self.rows
+        for name, column in self.columns.items():
+            column.add(batch[name])
+        looked = self.columns if first else dict.fromkeys([*self.twins, *self.twins.values()])
+        marks = {name: _mark(batch[name]) for name in looked}
+        if first:
+            earlier: dict[bytes, str] = {}
+            self.twins = {name: found for name in marks if (found := earlier.setdefault(marks[name], name)) != name}
+        else:
+            self.twins = {name: other for name, other in self.twins.items() if marks[name] == marks[other]}
+
+
+def _mark(column: pd.Series[Any]) -> bytes:
+    return hashlib.blake2b(pd.util.hash_pandas_object(column, index=False).to_numpy().tobytes()).digest()
+
+
+# ---------------------------------------------------------------------- what follows from it
+
+
+def choose(survey: Survey, target: str, drop: Sequence[str], group: str | None) -> list[str]:
+    """The columns to learn from, in the order of the file; those without any value are not among them."""
+    others = [name for name in survey.columns if name not in (target, group) and name not in drop]
+    left = [name for name in others if survey.columns[name].present]
+    if not left:
+        fail("--drop", "must leave a column with values to learn from", ", ".join(drop) or "a table without one")
+    return left
+
+
+def check_known(option: str, names: Sequence[str], known: Sequence[str]) -> None:
+    """Every name is a column."""
+    for name in names:
+        if name not in known:
+            hint = near(name, known) or f"Columns: {', '.join(known)}."
+            fail(option, "must name columns of the data", repr(name), hint)
+
+
+def kinds_of(survey: Survey, names: Sequence[str], categorical: Sequence[str]) -> dict[str, str]:
+    """``number``, ``category`` or ``date`` for each column."""
+    return {name: CATEGORY if name in categorical else _kind(survey.columns[name]) for name in names}
+
+
+def _kind(column: Column) -> str:
+    """A column of numbers with a few words in it is a mistake in the file rather than categories."""
+    if column.numeric:
+        return NUMBER
+    if column.type == "dates":
+        return DATE
+    if column.share_of_numbers >= MOSTLY:
+        name, shown = column.name, ", ".join(repr(word) for word in column.odd)
+        hint = f"Mend the values (an empty cell is a missing number), or add --categorical {name} or --drop {name}."
+        rows = f"{column.present - column.numbers} of {column.present} values are not: {shown}"
+        fail(f"column {name!r}", "must hold numbers throughout", f"a column in which {rows}", hint)
+    return DATE if column.iso_dates else CATEGORY
+
+
+def check_finite(survey: Survey, kinds: Mapping[str, str]) -> None:
     """No infinite numbers, and none whose square would be."""
-    numbers = [name for name, kind in kinds.items() if kind == NUMBER]
-    values = {name: np.abs(numbers_of(frame[name], NUMBER)) for name in numbers}
-    for rule, odd, limit in (
-        ("finite numbers only", "infinite ones", np.inf),
-        (f"numbers of at most {LARGEST:.0e}", "larger ones", LARGEST),
+    numbers = [survey.columns[name] for name, kind in kinds.items() if kind == NUMBER]
+    for rule, odd, found in (
+        ("finite numbers only", "infinite ones", {column.name: column.infinite for column in numbers}),
+        (f"numbers of at most {LARGEST:.0e}", "larger ones", {column.name: column.large for column in numbers}),
     ):
-        found = {name: count for name in numbers if (count := int((values[name] >= limit).sum()))}
+        found = {name: count for name, count in found.items() if count}
         if found:
             fail("DATA", f"must have {rule}", f"a table with {odd} in {listed(found)}", "Replace these values.")
 
@@ -140,52 +349,38 @@ def listed(counts: Mapping[str, int], most: int = 10) -> str:
     return ", ".join(parts[:most]) + (f" and {len(parts) - most} more columns" if len(parts) > most else "")
 
 
-def suspicions(frame: pd.DataFrame, kinds: Mapping[str, str]) -> list[str]:
+def suspicions(survey: Survey, kinds: Mapping[str, str]) -> list[str]:
     """Sentences about columns that are of no use or too good to be true; nothing is changed."""
-    names = list(kinds)
+    columns = [survey.columns[name] for name in kinds]
+    words = [column for column in columns if kinds[column.name] == CATEGORY and column.type == "words"]
     found = [
-        f"Column {name!r} mixes words with {share:.0%} numbers; it is read as categories."
-        for name in names
-        if kinds[name] == CATEGORY
-        and not pd.api.types.is_numeric_dtype(frame[name].dtype)
-        and SOME <= (share := share_of_numbers(frame[name])) < 1
+        f"Column {column.name!r} mixes words with {column.share_of_numbers:.0%} numbers; it is read as categories."
+        for column in words
+        if SOME <= column.share_of_numbers < 1
     ]
     found += [
-        f"Column {name!r} looks like dates, but is read as categories: write them as 2024-12-31."
-        for name in names
-        if kinds[name] == CATEGORY and _matches(frame[name], OTHER_DATE)
+        f"Column {column.name!r} looks like dates, but is read as categories: write them as 2024-12-31."
+        for column in words
+        if column.other_dates
     ]
-    found += [f"Column {name!r} has the same value in every row." for name in names if _constant(frame[name])]
+    found += [f"Column {column.name!r} has the same value in every row." for column in columns if column.constant]
     found += [
-        f"Column {name!r} looks like a name or number of each row; if it is one, leave it out with --drop {name}."
-        for name in names
-        if _looks_like_id(frame[name], name, kinds[name])
+        f"Column {column.name!r} looks like a name or number of each row; if it is one, "
+        f"leave it out with --drop {column.name}."
+        for column in columns
+        if _looks_like_id(column, kinds[column.name])
     ]
-    return [*found, *_duplicates(frame, names)]
+    return found + [
+        f"Column {name!r} is the same as {other!r}."
+        for name, other in survey.twins.items()
+        if name in kinds and other in kinds and not survey.columns[name].constant
+    ]
 
 
-def _constant(column: pd.Series[Any]) -> bool:
-    return int(column.nunique(dropna=False)) == 1
-
-
-def _looks_like_id(column: pd.Series[Any], name: str, kind: str) -> bool:
-    if len(column) < ID_ROWS or column.nunique() < ID_SHARE * len(column):
+def _looks_like_id(column: Column, kind: str) -> bool:
+    if column.rows < ID_ROWS or column.different < ID_SHARE * min(column.rows, COUNTED):
         return False
     if kind == CATEGORY:
         return True
-    whole = pd.api.types.is_integer_dtype(column.dtype)
-    steps = whole and bool((column.diff().dropna() == 1).all())
-    return steps or (whole and name.lower().replace("_", " ").split()[-1:] in (["id"], ["index"], ["key"], ["nr"]))
-
-
-def _duplicates(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
-    """Columns with the same content as an earlier one."""
-    first: dict[int, list[str]] = {}
-    found = []
-    for name in names:
-        mark = hash(tuple(pd.util.hash_pandas_object(frame[name], index=False)))
-        same = next((other for other in first.get(mark, []) if frame[other].equals(frame[name])), None)
-        if same is not None and not _constant(frame[name]):
-            found.append(f"Column {name!r} is the same as {same!r}.")
-        first.setdefault(mark, []).append(name)
-    return found
+    words = column.name.lower().replace("_", " ").split()[-1:]
+    return column.whole and (column.counting or words in (["id"], ["index"], ["key"], ["nr"]))

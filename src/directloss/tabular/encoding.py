@@ -3,6 +3,9 @@
 What is learnt from the training rows (medians, categories) is a list of numbers and words that JSON can hold. The
 estimator scales the columns. Categories that are rare in training, and those that are new later, share one column; a
 missing category is a category of its own.
+
+Encoding has two steps. `Column.read` makes a compact table of a batch: a number, or the place of a category. That is
+what `directloss.tabular.store` keeps. `Column.spread` makes the columns of the network of it, for a few rows at a time.
 """
 
 from __future__ import annotations
@@ -16,8 +19,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from directloss._checks import fail
-from directloss.tabular.columns import CATEGORY, DATE, LARGEST, NUMBER, PARTS, numbers_of
-from directloss.tabular.target import text_of
+from directloss.integrations._rows import statistics
+from directloss.tabular.columns import CATEGORY, DATE, LARGEST, NUMBER, PARTS, numbers_of, words_of
 
 RARE = 5
 """A category with fewer training rows than this is joined with the other rare ones."""
@@ -48,12 +51,16 @@ class NumberColumn:
         told = "number" if self.kind == NUMBER else f"date, taken apart into {', '.join(PARTS)}"
         return told + ("; gaps are filled with the median and marked" if self.marks else "")
 
-    def encode(self, column: pd.Series[Any]) -> npt.NDArray[np.float64]:
-        """Shape ``(n, width)``."""
-        values = numbers_of(column, self.kind)
+    def read(self, column: pd.Series[Any]) -> npt.NDArray[np.float64]:
+        """The numbers ``(n, k)``, with NaN for gaps."""
+        return numbers_of(column, self.kind)
+
+    def spread(self, values: npt.NDArray[Any], out: npt.NDArray[np.float64]) -> None:
+        """Numbers ``(n, k)`` as columns ``(n, width)`` of ``out``."""
         missing = np.isnan(values[:, :1])
-        filled = np.where(missing, self.fill, np.where(np.abs(values) < SMALLEST, 0.0, values))
-        return np.column_stack([filled, missing]) if self.marks else filled
+        out[:, : len(self.fill)] = np.where(missing, self.fill, np.where(np.abs(values) < SMALLEST, 0.0, values))
+        if self.marks:
+            out[:, -1:] = missing
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,8 @@ class CategoryColumn:
     name: str
     categories: tuple[str, ...]
     others: bool
+    numeric: bool = False
+    """Whether its words are numbers, of which 1.0 and 1 are the same."""
 
     @property
     def width(self) -> int:
@@ -75,13 +84,21 @@ class CategoryColumn:
         joined = ", and one for rare and new ones" if self.others else ""
         return f"{len(self.categories)} categories, one column each{joined}"
 
-    def encode(self, column: pd.Series[Any]) -> npt.NDArray[np.float64]:
-        """Shape ``(n, width)``. A new category is one of the others, or nothing where training had none."""
+    def read(self, column: pd.Series[Any]) -> npt.NDArray[np.int64]:
+        """The place ``(n, 1)`` of each row's category."""
+        codes, words = words_of(column, self.numeric)
+        return self.places([*words, MISSING])[codes][:, None]  # -1 takes the last
+
+    def places(self, words: Sequence[str]) -> npt.NDArray[np.int64]:
+        """A new category is one of the others, or nothing, -1, where training had none."""
         place = {word: k for k, word in enumerate(self.categories)}
         others = len(self.categories) if self.others else -1
-        where = np.array([place.get(word, others) for word in category_texts(column)])
-        encoded: npt.NDArray[np.float64] = (where[:, None] == np.arange(self.width)).astype(np.float64)
-        return encoded
+        return np.array([place.get(word, others) for word in words], dtype=np.int64)
+
+    def spread(self, values: npt.NDArray[Any], out: npt.NDArray[np.float64]) -> None:
+        """Places ``(n, 1)`` as zeros and ones ``(n, width)`` in ``out``, which is zero."""
+        rows = np.flatnonzero(values[:, 0] >= 0)
+        out[rows, values[rows, 0]] = 1.0
 
 
 Column = NumberColumn | CategoryColumn
@@ -105,7 +122,47 @@ class Encoder:
 
     def encode(self, frame: pd.DataFrame) -> npt.NDArray[np.float64]:
         """The rows as numbers, shape ``(n, width)``."""
-        return np.concatenate([column.encode(frame[column.name]) for column in self.columns], axis=1)
+        return self.spread([column.read(frame[column.name]) for column in self.columns])
+
+    def spread(self, values: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
+        """What was read, as the network takes it."""
+        out = np.zeros((len(values[0]), self.width))
+        end = 0
+        for column, own in zip(self.columns, values, strict=True):
+            column.spread(own, out[:, end : (end := end + column.width)])
+        return out
+
+    def moments(self, values: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Mean and deviation of the columns of ``spread(values)``; those of zeros and ones are counted."""
+        found = []
+        for column, own in zip(self.columns, values, strict=True):
+            if isinstance(column, CategoryColumn):
+                share = np.bincount(own[own >= 0], minlength=column.width) / len(own)
+                found.append((share, np.sqrt(share * (1 - share))))
+            else:
+                block = np.zeros((len(own), column.width))
+                column.spread(own, block)
+                found.append(statistics(block)[:2])
+        mean, deviation = (np.concatenate(part) for part in zip(*found, strict=True))
+        return mean, deviation
+
+    def scaled(
+        self, values: Sequence[npt.NDArray[Any]], mean: npt.NDArray[np.float64], scale: npt.NDArray[np.float64]
+    ) -> npt.NDArray[np.float32]:
+        """``(spread(values) - mean) / scale``: of zeros and ones, two numbers for each column are all there is."""
+        zero, one = (((number - mean) / scale).astype(np.float32) for number in (0.0, 1.0))
+        out, end = np.tile(zero, (len(values[0]), 1)), 0
+        for column, own in zip(self.columns, values, strict=True):
+            start, end = end, end + column.width
+            if isinstance(column, CategoryColumn):
+                rows = np.flatnonzero(own[:, 0] >= 0)
+                places = start + own[rows, 0]
+                out[rows, places] = one[places]
+            else:
+                block = np.zeros((len(own), column.width))
+                column.spread(own, block)
+                out[:, start:end] = (block - mean[start:end]) / scale[start:end]
+        return out
 
     @property
     def story(self) -> dict[str, str]:
@@ -122,45 +179,23 @@ class Encoder:
         return cls(tuple(_column_from_dict(column) for column in columns))
 
 
-def category_texts(column: pd.Series[Any]) -> list[str]:
-    """Each value as text."""
-    missing = column.isna()
-    known = {value: text_of(value) for value in column[~missing].unique()}
-    return [MISSING if gone else known[value] for value, gone in zip(column, missing, strict=True)]
-
-
-def learn_encoder(frame: pd.DataFrame, kinds: Mapping[str, str], with_gaps: Sequence[str] = ()) -> Encoder:
-    """Statistics of the training rows. ``with_gaps`` are the columns whose missing numbers are marked."""
-    words = _learn_categories(frame, [name for name, kind in kinds.items() if kind == CATEGORY])
-    return Encoder(
-        tuple(
-            words[name] if kind == CATEGORY else _learn_numbers(frame[name], name, kind, name in with_gaps)
-            for name, kind in kinds.items()
-        )
-    )
-
-
-def _learn_numbers(column: pd.Series[Any], name: str, kind: str, marks: bool) -> NumberColumn:
-    values = numbers_of(column, kind)
+def learn_numbers(name: str, kind: str, values: npt.NDArray[np.float64], marks: bool) -> NumberColumn:
+    """The median of numbers ``(n, k)``."""
     known = values[~np.isnan(values[:, 0])]
     # A column without any value in these rows keeps its place and is filled with zero.
     fill = np.median(known, axis=0) if len(known) else np.zeros(values.shape[1])
     return NumberColumn(name, kind, tuple(float(value) for value in fill), marks)
 
 
-def _learn_categories(frame: pd.DataFrame, names: list[str]) -> dict[str, CategoryColumn]:
-    from sklearn.preprocessing import OneHotEncoder
-
-    if not names:
-        return {}
-    words = np.array([category_texts(frame[name]) for name in names], dtype=object).T
-    encoder = OneHotEncoder(handle_unknown="infrequent_if_exist", min_frequency=RARE, max_categories=MOST).fit(words)
-    learnt = {}
-    for name, all_words, rare in zip(names, encoder.categories_, encoder.infrequent_categories_, strict=True):
-        joined = set() if rare is None else set(rare)
-        kept = tuple(str(word) for word in all_words if word not in joined)
-        learnt[name] = CategoryColumn(name, kept, bool(joined))
-    return learnt
+def learn_categories(name: str, counts: Mapping[str, int], numeric: bool) -> CategoryColumn:
+    """The frequent ones, by how many rows each has: what `sklearn.preprocessing.OneHotEncoder` takes for frequent."""
+    words = sorted(word for word, count in counts.items() if count)
+    rows = np.array([counts[word] for word in words], dtype=np.int64)
+    frequent = rows >= RARE
+    if frequent.sum() + (not frequent.all()) > MOST:
+        frequent[np.argsort(rows, kind="stable")[: -(MOST - 1)]] = False
+    kept = tuple(word for word, often in zip(words, frequent, strict=True) if often)
+    return CategoryColumn(name, kept, not frequent.all(), numeric)
 
 
 # ---------------------------------------------------------------------- plain data
@@ -169,13 +204,15 @@ def _learn_categories(frame: pd.DataFrame, names: list[str]) -> dict[str, Catego
 def _column_to_dict(column: Column) -> dict[str, Any]:
     if isinstance(column, NumberColumn):
         return {"name": column.name, "kind": column.kind, "fill": list(column.fill), "marks": column.marks}
-    return {"name": column.name, "kind": CATEGORY, "categories": list(column.categories), "others": column.others}
+    words = {"categories": list(column.categories), "others": column.others, "numeric": column.numeric}
+    return {"name": column.name, "kind": CATEGORY, **words}
 
 
 def _column_from_dict(raw: Mapping[str, Any]) -> Column:
     name, kind = str(raw["name"]), raw["kind"]
     if kind == CATEGORY:
-        return CategoryColumn(name, tuple(str(word) for word in raw["categories"]), bool(raw["others"]))
+        words = tuple(str(word) for word in raw["categories"])
+        return CategoryColumn(name, words, bool(raw["others"]), bool(raw.get("numeric", False)))
     fill = tuple(float(value) for value in raw["fill"])
     if len(fill) != {NUMBER: 1, DATE: len(PARTS)}.get(kind) or not (np.abs(fill) <= LARGEST).all():
         fail(f"stored column {name!r}", f"must be a {NUMBER}, {DATE} or {CATEGORY} with finite numbers", str(dict(raw)))

@@ -13,13 +13,15 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """A cell that starts like this is a formula to a spreadsheet program."""
 
 
-def write_file(path: Path, content: bytes) -> None:
+def write_file(path: Path, content: bytes | Iterable[bytes]) -> None:
     """Replace a file at once; whoever reads it sees the old content or the new one."""
+    pieces = [content] if isinstance(content, bytes) else content
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with part.open("wb") as file:
-            file.write(content)
+            for piece in pieces:
+                file.write(piece)
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
@@ -27,8 +29,10 @@ def write_file(path: Path, content: bytes) -> None:
         part.unlink(missing_ok=True)
 
 
-def csv_bytes(columns: Mapping[str, Sequence[Any]]) -> bytes:
-    """A CSV file. Text that a spreadsheet program would run as a formula gets an apostrophe in front.
+def csv_bytes(columns: Mapping[str, Sequence[Any]], head: bool = True) -> bytes:
+    """A CSV file, or more lines of one.
+
+    Text that a spreadsheet program would run as a formula gets an apostrophe in front.
 
     Examples:
         >>> csv_bytes({"score": [-1.5], "name": ["=1+1"]})
@@ -36,7 +40,8 @@ def csv_bytes(columns: Mapping[str, Sequence[Any]]) -> bytes:
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_harmless(columns))
+    if head:
+        writer.writerow(_harmless(columns))
     writer.writerows(zip(*(_harmless(column) for column in columns.values()), strict=True))
     return text.getvalue().encode()
 

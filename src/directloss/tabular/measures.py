@@ -39,6 +39,12 @@ class Measure:
         return isinstance(self.task, Error | CountTask)
 
     @property
+    def of_first(self) -> bool:
+        """Whether it looks at the first k rows only."""
+        base, number = split_name("--metric", self.name)
+        return number is not None and base in (*FIRST, "ndcg")
+
+    @property
     def title(self) -> str:
         """As one writes it."""
         base, at, number = self.name.partition("@")

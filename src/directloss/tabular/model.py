@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +23,11 @@ import torch
 from torch import nn
 
 from directloss._checks import DirectLossError, fail, near
+from directloss.integrations._calibration import Calibration, two_columns
 from directloss.integrations._fitting import layers
+from directloss.integrations._rows import ENTRIES
 from directloss.integrations.sklearn import DirectLossClassifier
-from directloss.tabular.columns import CATEGORY, DATE, LARGEST, NUMBER, check_finite, dates_of, listed
+from directloss.tabular.columns import CATEGORY, DATE, LARGEST, NUMBER, Column, Survey, check_finite
 from directloss.tabular.encoding import CategoryColumn, Encoder, NumberColumn
 from directloss.tabular.files import write_file
 
@@ -34,8 +36,6 @@ LAYOUT = re.compile(
     rb'\{"format": "directloss model", "version": 2, "sha256": "([0-9a-f]{64})", "content": (.*)\}\n', re.DOTALL
 )
 ANY_VERSION = re.compile(rb'\{"format": "directloss model", "version": ([^,]{1,20}),')
-AT_ONCE = 65_536
-"""How many rows are scored at once."""
 FINEST = 1e-30
 """The smallest scale of a column: with it, and numbers up to `LARGEST`, scores in float64 stay finite."""
 OLD = "It was written by directloss 0.x: train it again with directloss fit, or predict with that version."
@@ -53,6 +53,8 @@ class Model:
     """In float64, so that a score does not depend on the rows that are scored together."""
     cut: float
     """Scores above it mean the second label."""
+    calibration: Calibration | None
+    """From scores to probabilities; a file that was written before there were any has none."""
     labels: tuple[str, str]
     metric: str
     method: str
@@ -76,6 +78,7 @@ class Model:
             hidden=hidden,
             network=_network(encoder.width, hidden, weights),
             cut=float(estimator._cut[0]),
+            calibration=estimator._calibrations[0],
             **about,
         )
 
@@ -93,36 +96,59 @@ class Model:
         labels: npt.NDArray[Any] = np.array(self.labels)[(self.decision_function(frame) > 0).astype(int)]
         return labels
 
-    @torch.no_grad()
-    def scores(self, rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """`decision_function` of encoded rows."""
-        inputs = torch.from_numpy((rows - self.mean) / self.scale)
-        scores = torch.cat([self.network(some) for some in torch.split(inputs, AT_ONCE)]).squeeze(1) - self.cut
-        return cast(npt.NDArray[np.float64], scores.numpy())
+    def predict_proba(self, frame: pd.DataFrame) -> npt.NDArray[np.float64]:
+        """The probability of the negative and of the positive label, ``(n, 2)``, calibrated on the validation rows."""
+        return self.probabilities(self.decision_function(frame))
 
-    def check(self, frame: pd.DataFrame, sparse: bool = False) -> tuple[pd.DataFrame, list[str]]:
-        """The columns of training, and notes; ``sparse`` says that columns which are not mentioned are zero."""
-        missing = [name for name in self.names if name not in frame.columns]
-        extra = [str(name) for name in frame.columns if name not in self.names and name != self.target]
+    def probabilities(self, scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """`predict_proba` of scores."""
+        if self.calibration is None:
+            fail("model", "must have been written with its calibration", "one without", "Train it again.")
+        return self.calibration(two_columns(scores))
+
+    @torch.no_grad()
+    def scores(self, rows: Any) -> npt.NDArray[np.float64]:
+        """`decision_function` of encoded rows, an array or `StoredRows`; some at a time."""
+        size = max(1, ENTRIES // max(1, rows.shape[1]))
+        found = np.empty(len(rows))
+        for start in range(0, len(rows), size):
+            inputs = torch.from_numpy((rows[start : start + size] - self.mean) / self.scale)
+            found[start : start + size] = self.network(inputs).squeeze(1).numpy() - self.cut
+        return found
+
+    def check(self, frame: Any, sparse: bool = False) -> tuple[pd.DataFrame, dict[str, int]]:
+        """The columns of training, and the rows with a gap in those without gaps in training.
+
+        ``sparse`` says that columns which are not mentioned are zero.
+        """
+        if not isinstance(frame, pd.DataFrame):
+            rule = "must be a pandas.DataFrame with the columns of training"
+            fail("frame", rule, f"a {type(frame).__name__}", f"Columns: {some_names(self.names)}.")
+        known = [str(name) for name in frame.columns]
+        missing, extra = [name for name in self.names if name not in known], self.unused(known)
         if self.sparse and sparse:
             if extra:
-                fail("DATA", "must have the columns of training only", f"a file that also has {_some(extra)}")
+                fail("DATA", "must have the columns of training only", f"a file that also has {some_names(extra)}")
             frame = frame.reindex(columns=list(self.names), fill_value=0.0)
         elif missing:
-            fail("DATA", "must have every column of training", f"without {_some(missing)}", near(missing[0], extra))
+            fail(
+                "DATA", "must have every column of training", f"without {some_names(missing)}", near(missing[0], extra)
+            )
+        survey = Survey.of([frame], self.names)
         kinds = {column.name: _kind(column) for column in self.encoder.columns}
         for name, kind in kinds.items():
-            _check_kind(frame[name], name, kind)
-        check_finite(frame, kinds)
+            _check_kind(survey.columns[name], kind)
+        check_finite(survey, kinds)
         gaps = {
-            column.name: int(frame[column.name].isna().sum())
+            column.name: count
             for column in self.encoder.columns
-            if isinstance(column, NumberColumn) and not column.marks and frame[column.name].isna().any()
+            if isinstance(column, NumberColumn) and not column.marks and (count := survey.columns[column.name].gaps)
         }
-        notes = [f"Not used, because training did not have them: {_some(extra)}."] if extra else []
-        if gaps:
-            notes.append(f"Filled with the median, though training had no gaps there: {listed(gaps)}.")
-        return frame, notes
+        return frame, gaps
+
+    def unused(self, names: Sequence[str]) -> list[str]:
+        """Columns that training did not have."""
+        return [name for name in names if name not in self.names and name != self.target]
 
     def save(self, path: Path) -> None:
         """Write the model file."""
@@ -132,6 +158,7 @@ class Model:
             "metric": self.metric,
             "method": self.method,
             "cut": self.cut,
+            "calibration": None if self.calibration is None else _plain(self.calibration),
             "sparse": self.sparse,
             "notes": self.notes,
             "columns": self.encoder.to_list(),
@@ -187,8 +214,8 @@ def _build(content: Mapping[str, Any]) -> Model:
         fail("scaling", f"must have means up to {LARGEST:g} and scales from {FINEST:g} on", "beyond")
     weights = {str(name): _unpacked(packed) for name, packed in content["weights"].items()}
     negative, positive = (str(label) for label in content["labels"])
-    if not np.isfinite(cut := float(content["cut"])):
-        fail("cut", "must be finite", cut)
+    if not abs(cut := float(content["cut"])) <= LARGEST:
+        fail("cut", f"must be a number up to {LARGEST:g}", cut)
     return Model(
         encoder=encoder,
         mean=mean,
@@ -196,6 +223,7 @@ def _build(content: Mapping[str, Any]) -> Model:
         hidden=hidden,
         network=_network(encoder.width, hidden, weights),
         cut=cut,
+        calibration=_calibration(content.get("calibration")),
         labels=(negative, positive),
         metric=str(content["metric"]),
         method=str(content["method"]),
@@ -203,6 +231,19 @@ def _build(content: Mapping[str, Any]) -> Model:
         sparse=bool(content["sparse"]),
         notes=dict(content["notes"]),
     )
+
+
+def _plain(calibration: Calibration) -> dict[str, Any]:
+    return {"slope": calibration.slope, "bias": calibration.bias.tolist()}
+
+
+def _calibration(raw: Mapping[str, Any] | None) -> Calibration | None:
+    if raw is None:
+        return None
+    slope, bias = float(raw["slope"]), np.array(raw["bias"], dtype=np.float64)
+    if not 0 < slope <= LARGEST or bias.shape != (2,) or not (np.abs(bias) <= LARGEST).all():
+        fail("calibration", f"must have a slope above 0 and two biases, up to {LARGEST:g}", str(dict(raw)))
+    return Calibration(slope, bias)
 
 
 def _network(columns: int, hidden: Sequence[int], weights: Mapping[str, torch.Tensor]) -> nn.Module:
@@ -233,19 +274,15 @@ def _kind(column: NumberColumn | CategoryColumn) -> str:
     return column.kind if isinstance(column, NumberColumn) else CATEGORY
 
 
-def _check_kind(column: pd.Series[Any], name: str, kind: str) -> None:
+def _check_kind(column: Column, kind: str) -> None:
     """Numbers where training had numbers, and dates where it had dates."""
-    present = column[column.notna()]
-    if kind == NUMBER and not pd.api.types.is_numeric_dtype(column.dtype):
-        odd = present[pd.to_numeric(present.astype(str), errors="coerce").isna().to_numpy()]
-    elif kind == DATE:
-        odd = present[dates_of(present).isna()]
-    else:
-        return
-    if len(odd):
-        fail(f"column {name!r}", f"must hold {kind}s, as in training", f"a column with {str(odd.iloc[0])!r}")
+    dates = column.type == "dates" or (column.type == "words" and column.iso_dates)
+    if column.present and not {NUMBER: column.numeric, DATE: dates, CATEGORY: True}[kind]:
+        found = f"a column with {column.odd[0]!r}" if column.odd else "a column of other values"
+        fail(f"column {column.name!r}", f"must hold {kind}s, as in training", found)
 
 
-def _some(names: Sequence[str], most: int = 8) -> str:
+def some_names(names: Sequence[str], most: int = 8) -> str:
+    """``'a', 'b' and 3 more``."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(repr(name) for name in names[:most]) + more

@@ -1,24 +1,29 @@
-"""Readers: a file to a table of columns. What a file cannot be read for is said in one sentence."""
+"""Readers: a file to batches of rows. What a file cannot be read for is said in one sentence.
+
+CSV and Parquet files are read one batch at a time and never held as a whole. In a batch, a column of text is a
+`pandas.Categorical`: whatever is to be found out about a value is found out once, not once for each row.
+"""
 
 from __future__ import annotations
 
 import csv
 import gzip
 import lzma
-import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from directloss._checks import fail
-from directloss.tabular.columns import MOSTLY
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 PACKINGS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 KINDS = {
@@ -38,15 +43,28 @@ NPZ = "Write it with numpy.savez(file, x=x, y=y): x of shape (rows, columns), y 
 INDEX = "(row)"
 """A first column without a name, which is how pandas writes row numbers."""
 LEFT = "it is taken for row numbers and left out."
+BATCH_BYTES = 2**24
+"""Of a CSV file that are read at once."""
+BATCH_ROWS = 2**16
+"""Of any other file."""
+GAPS = (
+    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
+    *("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
+)
+"""What stands for a missing value in CSV files, as pandas has it."""
+DECIMAL_COMMA = r"^[+-]?\d*,\d+([eE][+-]?\d+)?$"
 FIRST_TARGET = {"svmlight": "label", "npz": "y"}
 """The target's name where a format has a usual one."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """The rows of a file. ``kind`` is csv, parquet, npz or svmlight."""
+    """A file of rows. ``kind`` is csv, parquet, npz or svmlight."""
 
-    data: pd.DataFrame
+    names: list[str]
+    """Of the columns that can be used."""
+    open: Callable[[], Iterator[pd.DataFrame]]
+    """Reads the file from its beginning."""
     kind: str
     path: Path
     notes: tuple[str, ...] = ()
@@ -56,6 +74,23 @@ class Table:
     def sparse(self) -> bool:
         """Whether a column that is not mentioned is zero."""
         return self.kind == "svmlight"
+
+    def batches(self) -> Iterator[pd.DataFrame]:
+        """The rows, some at a time; there is at least one."""
+        with _plain_errors(self.path, self.kind):
+            count = 0
+            for batch in self.open():
+                count += len(batch)
+                if len(batch):
+                    yield batch[self.names]
+        if not count:
+            fail("DATA", "must have rows", f"without any, {self.path}")
+
+
+def in_batches(frame: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """The rows of a frame, some at a time."""
+    for start in range(0, len(frame), BATCH_ROWS):
+        yield frame.iloc[start : start + BATCH_ROWS]
 
 
 def kind_of(path: Path) -> str:
@@ -71,12 +106,13 @@ def kind_of(path: Path) -> str:
     kind = KINDS.get(last)
     if kind is None or (packed and kind not in ("csv", "svmlight")):
         known = ".csv, .tsv, .svm, .libsvm and .txt (these also with .gz or .xz), .parquet and .npz"
-        fail("DATA", f"must be a file of a known kind: {known}", str(path), "txt files are read as svmlight.")
+        hint = "Save a table as .csv with a header line, or as .parquet; .txt is read as svmlight."
+        fail("DATA", f"must be a file of a known kind: {known}", str(path), hint)
     return kind
 
 
-def read_table(path: Path) -> Table:
-    """Every column of a file."""
+def open_table(path: Path) -> Table:
+    """A file as a table; of CSV and Parquet files, the names of the columns are all that is read."""
     kind = kind_of(path)
     if not path.exists():
         fail("DATA", "must be a file that exists", str(path))
@@ -85,12 +121,11 @@ def read_table(path: Path) -> Table:
     if path.stat().st_size == 0:
         fail("DATA", "must have rows", f"an empty file, {path}")
     with _plain_errors(path, kind):
-        data = READERS[kind](path)
-    if len(data) == 0:
-        fail("DATA", "must have rows", f"without any, {path}")
-    if kind == "csv" and INDEX in data.columns and data.shape[1] > 1:
-        return Table(data.drop(columns=INDEX), kind, path, (f"The first column of {path.name} has no name: {LEFT}",))
-    return Table(data, kind, path)
+        names, batches = OPENERS[kind](path)
+    if kind == "csv" and INDEX in names and len(names) > 1:
+        note = f"The first column of {path.name} has no name: {LEFT}"
+        return Table([name for name in names if name != INDEX], batches, kind, path, (note,))
+    return Table(names, batches, kind, path)
 
 
 @contextmanager
@@ -98,31 +133,30 @@ def _plain_errors(path: Path, kind: str) -> Iterator[None]:
     """The many errors of many readers as one sentence. Errors of ours and of the disk pass through."""
     import pyarrow as pa
 
-    damage = (gzip.BadGzipFile, EOFError, lzma.LZMAError, zipfile.BadZipFile, pa.ArrowException)
+    damage = (gzip.BadGzipFile, EOFError, lzma.LZMAError, zipfile.BadZipFile, pa.ArrowException, csv.Error)
     try:
         yield
     except UnicodeDecodeError as error:
         fail("DATA", "must be text in UTF-8", f"{path}, which is not (at byte {error.start})", "Save it as UTF-8.")
-    except pd.errors.EmptyDataError:
-        fail("DATA", "must have rows", f"an empty file, {path}")
-    except (*damage, pd.errors.ParserError, pd.errors.ParserWarning) as error:
-        said = str(error).strip().splitlines()
-        hint = _longer_line(path) if kind == "csv" else ""
-        hint = hint or f"It said: {said[0] if said else type(error).__name__}"
+    except damage as error:
+        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        if "invalid UTF8 data" in said:
+            fail("DATA", "must be text in UTF-8", f"{path}, which is not", f"Save it as UTF-8. It said: {said}")
+        hint = (_odd_line(path) if kind == "csv" else "") or f"It said: {said}"
         fail("DATA", f"must be a whole {kind} file", f"{path}, which cannot be read", hint)
 
 
-def _longer_line(path: Path) -> str:
-    """Which line has more fields than the header; empty if none, or if the file cannot be read at all."""
+def _odd_line(path: Path) -> str:
+    """Which line has not as many fields as the header; empty if none, or if the file cannot be read at all."""
     try:
         with open_text(path) as file:
-            lines = csv.reader(file, delimiter=_separator(file.readline()))
+            names, separator, _ = _header(file)
             file.seek(0)
-            wanted = len(next(lines))
+            lines = csv.reader(file, delimiter=separator)
             for fields in lines:
-                if len(fields) > wanted:
-                    return f"Line {lines.line_num} has {len(fields)} fields, the header has {wanted}."
-    except (OSError, EOFError, lzma.LZMAError, csv.Error, UnicodeDecodeError, StopIteration):
+                if fields and len(fields) != len(names):
+                    return f"Line {lines.line_num} has {len(fields)} fields, the header has {len(names)}."
+    except (OSError, EOFError, lzma.LZMAError, csv.Error, UnicodeDecodeError):
         pass
     return ""
 
@@ -130,42 +164,69 @@ def _longer_line(path: Path) -> str:
 # ---------------------------------------------------------------------- CSV and Parquet
 
 
-def _read_csv(path: Path) -> pd.DataFrame:
+def _open_csv(path: Path) -> tuple[list[str], Callable[[], Iterator[pd.DataFrame]]]:
     with open_text(path) as file:
-        first = file.readline().rstrip("\r\n")
-    separator = _separator(first)
-    names = [name.strip() for name in next(csv.reader([first], delimiter=separator), [])]
+        names, separator, lines = _header(file)
     if names[:1] == [""] and INDEX not in names:
         names[0] = INDEX
     _check_names(names, path)
-    with warnings.catch_warnings():
-        # Lines that are longer than the header would lose their end with no more than a warning.
-        warnings.simplefilter("error", pd.errors.ParserWarning)
-        frame = pd.read_csv(path, sep=separator, index_col=False, low_memory=False, skipinitialspace=True)
-    frame.columns = pd.Index(names[: len(frame.columns)])
-    return frame if separator == "," else frame.apply(_with_decimal_points)
+    return names, lambda: _csv_batches(path, names, separator, lines)
 
 
-def _with_decimal_points(column: pd.Series[Any]) -> pd.Series[Any]:
-    """Numbers such as ``1,5`` as numbers, where the comma separates no columns and most of the column looks like them.
+def _header(file: IO[str]) -> tuple[list[str], str, int]:
+    """Names of the columns, what separates them, and how many lines they take."""
+    separator = _separator(file.readline())
+    file.seek(0)
+    reader = csv.reader(file, delimiter=separator)
+    return [name.strip() for name in next(reader, [])], separator, reader.line_num
 
-    What does not stays as it is, and a later check names it.
-    """
-    if pd.api.types.is_numeric_dtype(column.dtype) or not len(column):
-        return column
-    words = column.astype("string").str.strip()
-    numbers = words.str.fullmatch(r"[+-]?(\d+|\d*,\d+)([eE][+-]?\d+)?").fillna(False).astype(bool)
-    if not words[numbers].str.contains(",", regex=False).any() or numbers[words.notna()].mean() < MOSTLY:
-        return column
-    read = column.astype(object)
-    read[numbers] = words[numbers].str.replace(",", ".", regex=False).astype(float)
-    return pd.to_numeric(read) if bool(numbers[words.notna()].all()) else read
+
+def _csv_batches(path: Path, names: list[str], separator: str, lines: int) -> Iterator[pd.DataFrame]:
+    """By pyarrow's streaming reader, which unlike `pyarrow.dataset` opens every packing and does not read ahead."""
+    import pyarrow as pa
+    from pyarrow import csv as reader
+
+    words = pa.dictionary(pa.int32(), pa.string())
+    with open_bytes(path) as file:
+        batches = reader.open_csv(
+            file,
+            reader.ReadOptions(column_names=names, skip_rows=lines, block_size=BATCH_BYTES),
+            reader.ParseOptions(delimiter=separator, newlines_in_values=True),
+            reader.ConvertOptions(column_types=dict.fromkeys(names, words), null_values=[], strings_can_be_null=False),
+        )
+        for batch in batches:
+            columns = zip(names, batch.columns, strict=True)
+            yield pd.DataFrame({name: _cells(column, separator != ",") for name, column in columns}, copy=False)
+
+
+def _cells(column: pa.DictionaryArray, decimal_commas: bool) -> pd.Categorical:
+    """Words without blanks around them and without those that stand for nothing; ``1,5`` as ``1.5`` where asked for."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    words = compute.utf8_trim_whitespace(column.dictionary)
+    if decimal_commas:
+        points = compute.replace_substring(words, ",", ".")
+        words = compute.if_else(compute.match_substring_regex(words, DECIMAL_COMMA), points, words)
+    words = compute.if_else(compute.is_in(words, pa.array(GAPS)), None, words).dictionary_encode()
+    return _categorical(words.indices.take(column.indices), words.dictionary)
+
+
+def _categorical(codes: pa.Array, words: pa.Array) -> pd.Categorical:
+    categories = pd.Index(words.to_numpy(zero_copy_only=False), dtype=object)
+    return pd.Categorical.from_codes(codes.fill_null(-1).to_numpy(), categories, validate=False)
 
 
 def open_text(path: Path) -> IO[str]:
     """A text file, packed or not."""
     opener = PACKINGS.get(path.suffix.lower(), open)
     file: IO[str] = opener(path, "rt", encoding="utf-8-sig", newline="")
+    return file
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """Its bytes, unpacked."""
+    file: IO[bytes] = PACKINGS.get(path.suffix.lower(), open)(path, "rb")
     return file
 
 
@@ -185,20 +246,38 @@ def _check_names(names: list[str], path: Path) -> None:
         fail("DATA", "must have a header line that names each column", f"{path} without a name for column {place}")
 
 
-def _read_parquet(path: Path) -> pd.DataFrame:
-    import pyarrow.parquet as pq
+def _open_parquet(path: Path) -> tuple[list[str], Callable[[], Iterator[pd.DataFrame]]]:
+    from pyarrow import dataset
 
-    frame: pd.DataFrame = pq.read_table(path).to_pandas(ignore_metadata=True)
-    names = [str(name) for name in frame.columns]
+    data = dataset.dataset(path, format="parquet")
+    names = [str(name) for name in data.schema.names]
     _check_names(names, path)
-    frame.columns = pd.Index(names)
-    return frame
+
+    def batches() -> Iterator[pd.DataFrame]:
+        # Without reading ahead, which would hold many batches at once.
+        for batch in data.to_batches(batch_size=BATCH_ROWS, batch_readahead=1, fragment_readahead=1):
+            columns = zip(names, batch.columns, strict=True)
+            yield pd.DataFrame({name: _values(column) for name, column in columns}, copy=False)
+
+    return names, batches
+
+
+def _values(column: pa.Array) -> Any:
+    """Numbers, times, or categories; yes and no with gaps are numbers with gaps."""
+    import pyarrow as pa
+
+    if pa.types.is_boolean(column.type) and column.null_count:
+        return column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        words = column.dictionary_encode()
+        return _categorical(words.indices, words.dictionary)
+    return column.to_pandas()
 
 
 # ---------------------------------------------------------------------- arrays
 
 
-def _read_npz(path: Path) -> pd.DataFrame:
+def _open_npz(path: Path) -> tuple[list[str], Callable[[], Iterator[pd.DataFrame]]]:
     """The array x (or X) as columns x0, x1, ..., and each array of the same length as a column of its own."""
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -222,19 +301,18 @@ def _read_npz(path: Path) -> pd.DataFrame:
         if other in columns:
             fail(f"array {other!r}", "must have another name, which a column of x has already", f"named {other!r}")
         columns[other] = values
-    return pd.DataFrame(columns)
+    return list(columns), lambda: in_batches(pd.DataFrame(columns))
 
 
-def _read_svmlight(path: Path) -> pd.DataFrame:
+def _open_svmlight(path: Path) -> tuple[list[str], Callable[[], Iterator[pd.DataFrame]]]:
     """Columns label, f0, f1, ...; f0 only if it is used, since most files count from one."""
     from sklearn.datasets import load_svmlight_file
 
-    opener = PACKINGS.get(path.suffix.lower(), open)
     try:
-        with opener(path, "rb") as file:
+        with open_bytes(path) as file:
             x, y = load_svmlight_file(file, zero_based=True)
     except (ValueError, OverflowError) as error:
-        hint = f"It said: {str(error).splitlines()[0]}"
+        hint = f"It said: {str(error).splitlines()[0]}. If it is a table with a header line, name it .csv."
         fail("DATA", "must have lines of the form LABEL INDEX:NUMBER ...", f"{path}, which has not", hint)
     if x.shape[0] * x.shape[1] * 8 > DENSE_LIMIT:
         fail("DATA", f"must fit into {DENSE_LIMIT >> 30} GB as a table", f"{x.shape[0]} rows of {x.shape[1]} columns")
@@ -244,12 +322,12 @@ def _read_svmlight(path: Path) -> pd.DataFrame:
         dense, names = dense[:, 1:], names[1:]
     frame = pd.DataFrame(dense, columns=pd.Index(names))
     frame.insert(0, "label", y)
-    return frame
+    return list(frame.columns), lambda: in_batches(frame)
 
 
-READERS: dict[str, Callable[[Path], pd.DataFrame]] = {
-    "csv": _read_csv,
-    "parquet": _read_parquet,
-    "npz": _read_npz,
-    "svmlight": _read_svmlight,
+OPENERS: dict[str, Callable[[Path], tuple[list[str], Callable[[], Iterator[pd.DataFrame]]]]] = {
+    "csv": _open_csv,
+    "parquet": _open_parquet,
+    "npz": _open_npz,
+    "svmlight": _open_svmlight,
 }

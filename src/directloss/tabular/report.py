@@ -75,21 +75,26 @@ def verdict(outcome: Outcome) -> list[str]:
     rivals = [method for method in outcome.methods if not method.ours]
     told = [f"The saved network has a test {metric} of {number(ours.value)} ({interval(ours)})."]
     if rivals:
-        rival = max(rivals, key=lambda method: test[method.name].value)
+        rival = max(rivals, key=lambda method: (test[method.name].value, method.validation))
         told = _against(saved, rival, ours, test[rival.name], ahead[rival.name], metric)
     other = next(method for method in outcome.methods if method.ours and method.name != saved.name)
     gap = ahead[other.name] if other.name != "x-ent" else _turned(ahead[other.name])
-    shown = "The difference is shown" if gap.certain else "The difference could be chance"
-    told.append(
-        f"Training on {metric} instead of cross-entropy changes the network's test {metric} by {signed(gap.value)}. "
-        f"{shown} ({interval(gap)})."
-    )
+    told.append(_brought(gap, metric))
     told.append(
         f"{MODEL} holds the {saved.title}: its validation {metric}, {number(saved.validation)}, "
         f"{'is as high as' if saved.validation == other.validation else 'is higher than'} "
         f"that of the {other.title}, {number(other.validation)}. Test rows had no say in it."
     )
     return told
+
+
+def _brought(gap: Estimate, metric: str) -> str:
+    """What training on the metric changed."""
+    if gap.value == gap.low == gap.high == 0:
+        return f"Training on {metric} instead of cross-entropy changes nothing about the network's test {metric}."
+    shown = "The difference is shown" if gap.certain else "The difference could be chance"
+    changes = f"changes the network's test {metric} by {signed(gap.value)}"
+    return f"Training on {metric} instead of cross-entropy {changes}. {shown} ({interval(gap)})."
 
 
 def _against(saved: Method, rival: Method, ours: Estimate, theirs: Estimate, ahead: Estimate, metric: str) -> list[str]:
@@ -162,7 +167,7 @@ def split_table(outcome: Outcome) -> Section:
         "validation": "chooses settings, epochs and thresholds",
         "test": "judges, once",
     }
-    parts = {**plan.parts, "all": np.arange(len(plan.frame))}
+    parts = {**plan.parts, "all": np.arange(plan.survey.rows)}
     rows = [
         [part, f"{len(own):,}", f"{int(y.sum()):,}", f"{y.mean():.1%}", uses.get(part, "")]
         for part, own in parts.items()
@@ -174,8 +179,8 @@ def split_table(outcome: Outcome) -> Section:
 def columns_table(outcome: Outcome) -> Section:
     """What became of each column."""
     plan, story = outcome.plan, {**outcome.encoder.story, **outcome.plan.left_out}
-    names = [str(name) for name in plan.frame.columns if name != plan.target.name]
-    rows = [[name, story[name], f"{gaps:,}" if (gaps := int(plan.frame[name].isna().sum())) else ""] for name in names]
+    columns = [column for name, column in plan.survey.columns.items() if name != plan.target.name]
+    rows = [[column.name, story[column.name], f"{column.gaps:,}" if column.gaps else ""] for column in columns]
     return Section("Columns", ("column", "what became of it", "gaps"), rows)
 
 
@@ -187,11 +192,15 @@ def how(outcome: Outcome) -> list[str]:
     absent = [baseline.title for baseline in BASELINES.values() if not baseline.there]
     without = f" Not installed, so not compared: {', '.join(absent)}." if absent else ""
     drawn = "groups of test rows" if plan.groups is not None else "test rows"
+    sizes = [method.sampled for method in outcome.methods if method.sampled is not None]
+    room = f" They had a sample of {sizes[0]:,} training rows, as many as they get memory for." if sizes else ""
+    tried = " Each trial had a sample of the training rows, the network that won has all." if outcome.tried else ""
     return [
-        f"Networks: optuna tried settings on the validation rows, {trials} trials; poor ones were stopped early. "
+        f"Networks: optuna tried settings on the validation rows, {trials} trials; poor ones were stopped early."
+        f"{tried} "
         f"Training on {plan.measure.title} is cross-entropy in its first half and direct loss minimization in its "
         "second. The best epoch on the validation rows is kept.",
-        f"Baselines: a few settings each, chosen on the same validation rows.{cut}{kept}{without}",
+        f"Baselines: a few settings each, chosen on the same validation rows.{room}{cut}{kept}{without}",
         f"Intervals: a paired bootstrap over the {drawn}. They do not cover the chance of the split and of the "
         "training: another --seed shows that.",
         f"It took {outcome.seconds:.0f} seconds.",

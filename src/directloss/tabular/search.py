@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,11 +25,12 @@ import optuna
 import torch
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 from optuna.storages import BaseStorage, JournalStorage, get_storage
-from optuna.storages.journal import JournalFileBackend
+from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.trial import FrozenTrial, Trial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
 from directloss._checks import DirectLossError, fail
+from directloss.integrations._rows import Table
 from directloss.integrations.sklearn import DirectLossClassifier
 from directloss.tabular.measures import Measure
 
@@ -44,10 +46,17 @@ FIRST = {"hidden": "64", "learning_rate": 0.01, "weight_decay": 0.01}
 FREE = 3
 """So many trials run to their end before others are compared with them."""
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
-EPOCHS, LARGE, BATCH, STEPS = 200, 20_000, 2_048, 1_000
-"""More training rows than ``LARGE`` are trained in batches of ``BATCH``, for about ``STEPS`` steps."""
+OWNER = "fit"
+"""Under this name a trial says which fit it belongs to."""
+STALE = 10
+"""Seconds after which the lock of a journal is that of a dead process: it is held for one line."""
+EPOCHS, LARGE, BATCH, STEPS, FEWEST = 200, 20_000, 2_048, 1_000, 2
+"""More training rows than ``LARGE`` are trained in batches of ``BATCH``, for about ``STEPS`` steps, in epochs."""
+TRIED = BATCH * STEPS // 4
+"""Training rows of a trial. The network that is chosen is then trained with all of them."""
 
-Rows = tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]
+Rows = tuple[Any, npt.NDArray[np.int64]]
+"""Rows, as an array or as `StoredRows`, and their labels."""
 Setting = Mapping[str, Any]
 
 
@@ -66,10 +75,19 @@ class Problem:
         """The names of the losses that are compared: the metric's own, and cross-entropy."""
         return f"direct-{self.metric}", CROSS_ENTROPY
 
-    def estimator(self, loss: str, setting: Setting) -> DirectLossClassifier:
-        """The estimator of a setting; cross-entropy is its warm-up, and nothing else."""
-        batches = len(self.train[1]) // BATCH if len(self.train[1]) > LARGE else 0
-        epochs = self.epochs or (max(4, STEPS // batches) if batches else EPOCHS)
+    @cached_property
+    def sample(self) -> Rows:
+        """The training rows of a trial."""
+        rows, y = self.train
+        if len(y) <= TRIED:
+            return self.train
+        kept = np.sort(np.random.default_rng(self.seed).permutation(len(y))[:TRIED])
+        return (rows.part(kept) if isinstance(rows, Table) else rows[kept]), y[kept]
+
+    def estimator(self, loss: str, setting: Setting, rows: int) -> DirectLossClassifier:
+        """The estimator of a setting for so many rows; cross-entropy is its warm-up, and nothing else."""
+        batches = rows // BATCH if rows > LARGE else 0
+        epochs = self.epochs or (max(FEWEST, STEPS // batches) if batches else EPOCHS)
         return DirectLossClassifier(
             Measure(self.metric).task,
             model=HIDDEN[setting["hidden"]],
@@ -82,11 +100,12 @@ class Problem:
         )
 
     def train_with(
-        self, loss: str, setting: Setting, report: Callable[[int, float], None] | None = None
+        self, loss: str, setting: Setting, report: Callable[[int, float], None] | None = None, trial: bool = False
     ) -> DirectLossClassifier:
-        """Train with a setting; the same setting always gives the same network."""
+        """Train with a setting, or try it; the same setting always gives the same network."""
+        train = self.sample if trial else self.train
         with one_thread():
-            return self.estimator(loss, setting).fit(*self.train, eval_set=self.held, report=report)
+            return self.estimator(loss, setting, len(train[1])).fit(*train, eval_set=self.held, report=report)
 
 
 class Result(NamedTuple):
@@ -140,7 +159,23 @@ def plain_errors(address: str) -> Iterator[None]:
 
 def open_storage(address: str) -> BaseStorage:
     """A database of a URL, or else a journal file."""
-    return get_storage(address) if "://" in address else JournalStorage(JournalFileBackend(address))
+    if "://" in address:
+        return get_storage(address)
+    path = str(Path(address).resolve())  # the lock is a link, which would lead nowhere from another folder
+    lock = JournalFileSymlinkLock(path, STALE)
+    backend = JournalFileBackend(path, lock)
+    lock.acquire()
+    try:
+        cut_torn_line(Path(path))
+    finally:
+        lock.release()
+    return JournalStorage(backend)
+
+
+def cut_torn_line(path: Path) -> None:
+    """Take away a last line without an end, which a kill or a full disk left: the next one would be glued to it."""
+    with path.open("rb+") as file:
+        file.truncate(file.read().rfind(b"\n") + 1)
 
 
 def _pruner() -> optuna.pruners.BasePruner:
@@ -148,11 +183,14 @@ def _pruner() -> optuna.pruners.BasePruner:
 
 
 class Search:
-    """The studies of one fit, one for each loss."""
+    """The studies of one fit, one for each loss.
 
-    def __init__(self, problem: Problem, name: str, address: str) -> None:
+    ``owner`` stays the same when the fit goes on after a kill; every other fit that shares the storage has another.
+    """
+
+    def __init__(self, problem: Problem, name: str, address: str, owner: str = "") -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        self.problem, self.name, self.address = problem, name, address
+        self.problem, self.name, self.address, self.owner = problem, name, address, owner
         if "://" not in address:
             Path(address).parent.mkdir(parents=True, exist_ok=True)
         with plain_errors(address):
@@ -160,18 +198,26 @@ class Search:
             self.studies = {loss: self._study(storage, loss) for loss in problem.losses}
             for study in self.studies.values():
                 check_digests(study, address)
+                self._give_up_killed(study)
 
     def _study(self, storage: BaseStorage, loss: str) -> optuna.Study:
-        study = optuna.create_study(
+        return optuna.create_study(
             study_name=f"{self.name} {loss}",
             storage=storage,
             direction="maximize",
             pruner=_pruner(),
             load_if_exists=True,
         )
-        if not study.get_trials(deepcopy=False):
-            study.enqueue_trial(FIRST)
-        return study
+
+    def _give_up_killed(self, study: optuna.Study) -> None:
+        """What was under way in this fit when it was killed is tried again from its beginning."""
+        for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            if trial.user_attrs.get(OWNER) == self.owner:
+                study.tell(trial.number, state=TrialState.FAIL)
+
+    def _begun(self, loss: str) -> int:
+        """How many trials have ended or are under way, here or elsewhere."""
+        return len(self.studies[loss].get_trials(deepcopy=False, states=(*FINISHED, TrialState.RUNNING)))
 
     def finished(self, loss: str) -> list[FrozenTrial]:
         """The trials that have ended, stopped ones included."""
@@ -215,11 +261,18 @@ class Search:
         return None if late or (budget.trials is not None and counts[loss] >= budget.trials) else loss
 
     def _ask(self, loss: str) -> Trial:
-        # Seeded by what is known, so that a search which is interrupted goes on as it would have.
-        study = self.studies[loss]
-        seed = self.problem.seed * 10_007 + len(self.finished(loss))
-        study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=FREE)
-        return study.ask(SPACE)
+        # Seeded by what is known, so that a search which is interrupted goes on as it would have, and no two of those
+        # who share it try the same.
+        study, begun = self.studies[loss], self._begun(loss)
+        study.sampler = optuna.samplers.TPESampler(seed=self.problem.seed * 10_007 + begun, n_startup_trials=FREE)
+        # Through the queue, so that no trial is ever without its owner. One may be there from before a kill.
+        waiting = study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
+        if not any(trial.user_attrs.get(OWNER) == self.owner for trial in waiting):
+            study.enqueue_trial({} if begun else FIRST, {OWNER: self.owner})
+        trial = study.ask(SPACE)
+        if trial.user_attrs.get(OWNER) != self.owner:  # another fit was faster, and takes ours
+            trial.set_user_attr(OWNER, self.owner)
+        return trial
 
     def _tell(self, loss: str, trial: Trial, result: Result) -> FrozenTrial:
         study = self.studies[loss]
@@ -245,7 +298,7 @@ def run_trial(problem: Problem, study: optuna.Study, loss: str, trial_id: int, s
             raise optuna.TrialPruned
 
     try:
-        problem.train_with(loss, setting, report)
+        problem.train_with(loss, setting, report, trial=True)
     except optuna.TrialPruned:
         return Result(None, curve)
     except DirectLossError:  # the scores became infinite

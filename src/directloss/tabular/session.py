@@ -1,12 +1,10 @@
-"""From a request ("fit this, for that metric") to a finished folder: search, model, baselines, comparison, report."""
+"""From a plan to a finished folder: search, model, baselines, comparison, predictions."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,113 +12,24 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import torch
 
 import directloss
-from directloss._checks import check_count, fail
 from directloss.integrations.sklearn import DirectLossClassifier
-from directloss.tabular.baselines import BASELINES, Fitted, described, fit_baseline, parse_baselines
-from directloss.tabular.columns import CATEGORY, DATE, check_finite, choose, kinds_of, suspicions
+from directloss.tabular.baselines import BASELINES, Fitted, described, fit_baseline
 from directloss.tabular.comparison import Comparison, compare
-from directloss.tabular.encoding import Encoder, learn_encoder
+from directloss.tabular.encoding import Encoder
 from directloss.tabular.files import csv_bytes, write_file
-from directloss.tabular.measures import Measure, get_measure
+from directloss.tabular.measures import Measure
 from directloss.tabular.model import Model
-from directloss.tabular.reading import Table, read_table
-from directloss.tabular.search import CROSS_ENTROPY, Budget, Problem, Search
-from directloss.tabular.split import Rows, split_groups, split_rows
-from directloss.tabular.target import Target, find_target, read_target, texts
+from directloss.tabular.planning import RUN, Plan, Progress, Say
+from directloss.tabular.reading import BATCH_ROWS
+from directloss.tabular.search import CROSS_ENTROPY, Problem, Search, Setting
+from directloss.tabular.store import Store, StoredRows
 
-MODEL, PREDICTIONS, RUN, JOURNAL = "model.json", "predictions.csv", "run.json", "search.journal"
-TRIALS = 8
-Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Request:
-    """What the user asked for."""
-
-    data: Path
-    metric: str
-    target: str | None = None
-    positive: str | None = None
-    group: str | None = None
-    drop: tuple[str, ...] = ()
-    categorical: tuple[str, ...] = ()
-    test_share: float = 0.2
-    seed: int = 0
-    epochs: int | None = None
-    trials: int | None = None
-    minutes: float | None = None
-    baselines: str = "all"
-    storage: str | None = None
-    workers: int = 1
-    out: Path | None = None
-    resume: bool = False
-
-    @property
-    def folder(self) -> Path:
-        """Where the results go."""
-        return self.out or Path("runs") / f"fit-{self.data.name.split('.')[0]}"
-
-    @property
-    def address(self) -> str:
-        """Where the trials are kept."""
-        return self.storage or str(self.folder / JOURNAL)
-
-    @property
-    def budget(self) -> Budget:
-        """How long to search; minutes alone leave the number of trials open."""
-        return Budget(self.trials if self.trials or self.minutes else TRIALS, self.minutes)
-
-    def command(self, resume: bool = False) -> str:
-        """The command that asks for exactly this."""
-        words = ["directloss", "fit", str(self.data), "--metric", self.metric]
-        for name in ("target", "positive", "group", "drop", "categorical", "test_share", "seed", "epochs", "trials",
-                     "minutes", "baselines", "storage", "workers"):  # fmt: skip
-            value, usual = getattr(self, name), getattr(type(self), name)
-            if value != usual:
-                text = ",".join(value) if isinstance(value, tuple) else str(value)
-                words += [f"--{name.replace('_', '-')}", text]
-        return shlex.join([*words, "--out", str(self.folder), *(["--resume"] if resume else [])])
-
-    def check(self) -> None:
-        """The numbers of the request."""
-        for option, value in (("--trials", self.trials), ("--epochs", self.epochs), ("--workers", self.workers)):
-            if value is not None:
-                check_count(option, value)
-        if not 0.05 <= self.test_share <= 0.5:
-            fail("--test-share", "must be a share from 0.05 to 0.5", self.test_share)
-        if not 0 <= self.seed < 2**31:
-            fail("--seed", "must be a whole number from 0 to 2147483647", self.seed)
-        if self.minutes is not None and not 0 < self.minutes < float("inf"):
-            fail("--minutes", "must be a positive number", self.minutes)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A checked request with the rows that it is about; nothing has been written."""
-
-    request: Request
-    measure: Measure
-    target: Target
-    frame: pd.DataFrame
-    kinds: dict[str, str]
-    left_out: dict[str, str]
-    """Columns that are not learnt from, and why."""
-    parts: dict[str, Rows]
-    groups: list[str] | None
-    baselines: tuple[str, ...]
-    notes: list[str]
-    sparse: bool
-    config: dict[str, Any]
-    """Everything that a trial depends on."""
-
-    @property
-    def name(self) -> str:
-        """The name of the studies: only the same rows and settings share trials."""
-        return "fit-" + hashlib.sha256(json.dumps(self.config, sort_keys=True).encode()).hexdigest()[:16]
+MODEL, PREDICTIONS = "model.json", "predictions.csv"
+ROWS = "rows.tmp"
+"""Where the rows of a large table are while the fit is under way."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +43,8 @@ class Method:
     test: npt.NDArray[np.float64] = field(repr=False)
     """Scores of the test rows, above 0 for yes."""
     ours: bool = False
+    sampled: int | None = None
+    """Training rows, if it had not all of them."""
 
 
 @dataclass(frozen=True)
@@ -146,92 +57,9 @@ class Outcome:
     saved: str
     comparison: Comparison
     trials: dict[str, int]
+    tried: int | None
+    """Training rows of a trial, if it had not all of them."""
     seconds: float
-
-
-def make_plan(request: Request) -> Plan:
-    """Check everything that can be checked before the first trial, and write nothing."""
-    request.check()
-    measure = get_measure(request.metric)
-    baselines = parse_baselines(request.baselines)
-    _check_folder(request.folder, request.resume)
-    table = read_table(request.data)
-    target = read_target(table, find_target(table, request.target), request.positive)
-    names = choose(table.data, target.name, request.drop, request.group)
-    kinds = kinds_of(table.data, names, request.categorical)
-    check_finite(table.data, kinds)
-    groups = None if request.group is None else texts(table.data[request.group].astype("string").fillna(""))
-    if groups is None:
-        parts = split_rows(target.y, request.test_share, request.seed)
-    else:
-        parts = split_groups(target.y, groups, request.test_share, request.seed)
-    measure.check_rows({part: len(rows) for part, rows in parts.items()})
-    config = {
-        "sha256": hashlib.sha256(request.data.read_bytes()).hexdigest(),
-        "target": target.name,
-        "positive": target.labels[1],
-        "metric": measure.name,
-        **{key: getattr(request, key) for key in ("group", "test_share", "seed", "epochs")},
-        **{key: sorted(getattr(request, key)) for key in ("drop", "categorical")},
-    }
-    if request.resume:
-        _check_same(request.folder / RUN, config)
-    left_out = _left_out(table, request, target.name, names)
-    notes = [*table.notes, *suspicions(table.data, kinds)]
-    return Plan(
-        request, measure, target, table.data, kinds, left_out, parts, groups, baselines, notes, table.sparse, config
-    )
-
-
-def _left_out(table: Table, request: Request, target: str, names: list[str]) -> dict[str, str]:
-    why = dict.fromkeys(request.drop, "left out by --drop")
-    if request.group is not None:
-        why[request.group] = "group: its rows stay together"
-    others = [str(name) for name in table.data.columns if name != target and name not in names]
-    return {name: why.get(name, "left out: it has no values") for name in others}
-
-
-def _check_folder(folder: Path, resume: bool) -> None:
-    if folder.exists() and not folder.is_dir():
-        fail("--out", "must be a folder", f"the file {folder}")
-    if resume and not (folder / RUN).is_file():
-        fail("--resume", "needs an --out folder that holds a fit", f"{folder}, which holds none", "Leave it out.")
-    if not resume and folder.is_dir() and any(folder.iterdir()):
-        hint = "Add --resume to go on with the fit in it, or choose another folder."
-        fail("--out", "must be a new or empty folder", f"{folder}, which is not empty", hint)
-
-
-def _check_same(path: Path, config: dict[str, Any]) -> None:
-    """A fit goes on with the same rows and the same questions; only the budget may change."""
-    try:
-        stored = json.loads(path.read_text(encoding="utf-8"))["config"]
-        before = {key: stored[key] for key in config}
-    except (ValueError, LookupError, TypeError) as error:
-        hint = "Choose another --out to fit anew."
-        fail(str(path), "must describe a fit of this version", f"another file or damaged ({error!r:.60})", hint)
-    for key, value in config.items():
-        if value != before[key]:
-            name = "DATA" if key == "sha256" else f"--{key.replace('_', '-')}"
-            told = "another table" if key == "sha256" else json.dumps(value)
-            had = "began with" if key == "sha256" else f"has, {json.dumps(before[key])}"
-            fail(name, f"must be what the fit in {path.parent} {had}", told, "Choose another --out for another fit.")
-
-
-def introduce(plan: Plan, say: Say) -> None:
-    """What was found in the file, before the work begins."""
-    counts = {kind: list(plan.kinds.values()).count(kind) for kind in (CATEGORY, DATE)}
-    numbers = len(plan.kinds) - sum(counts.values())
-    dates = f", {counts[DATE]} of dates" if counts[DATE] else ""
-    say(
-        f"{plan.request.data.name}: {len(plan.frame)} rows, {len(plan.kinds)} columns "
-        f"({numbers} of numbers, {counts[CATEGORY]} of categories{dates})."
-    )
-    share, positive = plan.target.y.mean(), plan.target.labels[1]
-    say(f"Target {plan.target.name!r}: {positive!r} is positive ({plan.target.why}), {share:.1%} of the rows.")
-    sizes = [f"{len(rows)} {part} ({int(plan.target.y[rows].sum())} positive)" for part, rows in plan.parts.items()]
-    say(f"Split: {', '.join(sizes)} rows.")
-    for note in plan.notes:
-        say(f"Note: {note}")
 
 
 def begin(plan: Plan) -> None:
@@ -241,16 +69,36 @@ def begin(plan: Plan) -> None:
 
 def carry_out(plan: Plan, say: Say) -> Outcome:
     """Search, train, compare, and write model and predictions."""
-    began, measure, y = time.monotonic(), plan.measure, plan.target.y
-    rows = {part: plan.frame.iloc[own] for part, own in plan.parts.items()}
-    gaps = [name for name in plan.kinds if plan.frame[name].isna().any()]
-    encoder = learn_encoder(rows["training"], plan.kinds, gaps)
-    encoded = {part: (encoder.encode(own), y[plan.parts[part]]) for part, own in rows.items()}
+    path = plan.request.folder / ROWS
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        return _carry_out(plan, path, say)
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _encode(plan: Plan, path: Path, say: Say) -> tuple[Encoder, dict[str, tuple[StoredRows, npt.NDArray[np.int64]]]]:
+    """The second reading: the rows in compact form, and what to learn from them before a network can."""
+    progress = Progress(say, "Storing rows", plan.survey.rows)
+    store = Store.of(progress.over(plan.table.batches()), plan.survey, plan.kinds, path)
+    gaps = [name for name in plan.kinds if plan.survey.columns[name].gaps]
+    encoder = store.learn(plan.parts["training"], gaps)
+    return encoder, {
+        part: (StoredRows(store, encoder, which), plan.target.y[which]) for part, which in plan.parts.items()
+    }
+
+
+def _carry_out(plan: Plan, path: Path, say: Say) -> Outcome:
+    began, measure = time.monotonic(), plan.measure
+    encoder, encoded = _encode(plan, path, say)
     train, held = encoded["training"], encoded["validation"]
     problem = Problem(train, held, measure.name, plan.request.seed, plan.request.epochs)
-    search = Search(problem, plan.name, plan.request.address)
+    tried = len(problem.sample[1]) if problem.sample is not train else None
+    if tried is not None:
+        say(f"Trials use a sample of {tried} of the {len(train[1])} training rows.")
+    search = Search(problem, plan.name, plan.request.address, plan.owner)
     search.run(plan.request.budget, plan.request.workers, lambda loss, trial: say(_told(search, loss, trial, measure)))
-    networks = {loss: problem.train_with(loss, search.best(loss).params) for loss in problem.losses}
+    networks = {loss: _final(problem, loss, search.best(loss).params, say) for loss in problem.losses}
     # Chosen by validation rows; test rows only judge.
     value = {loss: max(network.validation_curve_.values()) for loss, network in networks.items()}
     saved = max(problem.losses, key=lambda loss: value[loss])
@@ -270,15 +118,23 @@ def carry_out(plan: Plan, say: Say) -> Outcome:
         say(f"Training {BASELINES[name].title} ...")
         fitted = fit_baseline(name, measure, train, held, plan.request.seed)
         methods.append(_method(name, fitted, encoded["test"][0]))
-    groups = None if plan.groups is None else [plan.groups[row] for row in plan.parts["test"]]
+    groups = None if plan.groups is None else plan.groups[plan.parts["test"]]
     scores = {method.name: torch.from_numpy(method.test) for method in methods}
     comparison = compare(measure, scores, torch.from_numpy(encoded["test"][1]), saved, plan.request.seed, groups)
     trials = {loss: len(search.finished(loss)) for loss in problem.losses}
-    outcome = Outcome(plan, encoder, methods, saved, comparison, trials, time.monotonic() - began)
+    outcome = Outcome(plan, encoder, methods, saved, comparison, trials, tried, time.monotonic() - began)
     models[saved].save(plan.request.folder / MODEL)
     write_file(plan.request.folder / PREDICTIONS, _predictions(plan, methods))
     write_file(plan.request.folder / RUN, _run_text(plan, _results(outcome)))
     return outcome
+
+
+def _final(problem: Problem, loss: str, setting: Setting, say: Say) -> DirectLossClassifier:
+    """The network with the settings that won, trained with all training rows."""
+    progress = Progress(say, f"Training the network of {loss}")
+    return problem.train_with(
+        loss, setting, lambda epoch, value: progress.tell(f"epoch {epoch}, validation {value:.4f}")
+    )
 
 
 def _title(loss: str, measure: Measure) -> str:
@@ -296,23 +152,26 @@ def _told(search: Search, loss: str, trial: Any, measure: Measure) -> str:
 def _model(plan: Plan, network: DirectLossClassifier, encoder: Encoder, loss: str) -> Model:
     notes = {"data": plan.request.data.name, "epoch": network.best_epoch_, "versions": versions()}
     about = {"metric": plan.measure.name, "method": loss, "target": plan.target.name, "labels": plan.target.labels}
-    return Model.of(network, encoder, **about, sparse=plan.sparse, notes=notes)
+    return Model.of(network, encoder, **about, sparse=plan.table.sparse, notes=notes)
 
 
-def _method(name: str, fitted: Fitted, rows: npt.NDArray[np.float64]) -> Method:
-    return Method(name, fitted.title, described(fitted.setting), fitted.validation, fitted.scores(rows))
+def _method(name: str, fitted: Fitted, rows: StoredRows) -> Method:
+    setting, scores = described(fitted.setting), fitted.scores(rows)
+    return Method(name, fitted.title, setting, fitted.validation, scores, sampled=fitted.sampled)
 
 
-def _predictions(plan: Plan, methods: list[Method]) -> bytes:
+def _predictions(plan: Plan, methods: list[Method]) -> Iterator[bytes]:
     """The test rows with their label and the score of each method; rows are counted from 1, without the header."""
-    test = plan.parts["test"]
-    columns: dict[str, list[Any]] = {
-        "row": (test + 1).tolist(),
-        plan.target.name: [plan.target.labels[label] for label in plan.target.y[test]],
-    }
-    for method in methods:
-        columns[f"score {method.name}"] = [float(f"{value:.8g}") for value in method.test]
-    return csv_bytes(columns)
+    for start in range(0, len(plan.parts["test"]), BATCH_ROWS):
+        some = slice(start, start + BATCH_ROWS)
+        test = plan.parts["test"][some]
+        columns: dict[str, list[Any]] = {
+            "row": (test + 1).tolist(),
+            plan.target.name: [plan.target.labels[label] for label in plan.target.y[test]],
+        }
+        for method in methods:
+            columns[f"score {method.name}"] = [float(f"{value:.8g}") for value in method.test[some]]
+        yield csv_bytes(columns, head=not start)
 
 
 def _results(outcome: Outcome) -> dict[str, Any]:
@@ -325,6 +184,7 @@ def _results(outcome: Outcome) -> dict[str, Any]:
         "methods": {
             method.name: {
                 "settings": method.setting,
+                **({} if method.sampled is None else {"training_rows": method.sampled}),
                 "validation": method.validation,
                 "test": asdict(test[method.name]),
             }
@@ -335,7 +195,7 @@ def _results(outcome: Outcome) -> dict[str, Any]:
 
 
 def _run_text(plan: Plan, more: dict[str, Any]) -> bytes:
-    about = {"command": plan.request.command(), "config": plan.config, "versions": versions()}
+    about = {"command": plan.request.command(), "config": plan.config, "owner": plan.owner, "versions": versions()}
     return (json.dumps(about | more, indent=2, allow_nan=False) + "\n").encode()
 
 

@@ -11,39 +11,49 @@ from directloss._checks import fail
 
 Rows = npt.NDArray[np.int64]
 PARTS = ("training", "validation", "test")
-OF_REST = 0.25
-"""Share of the rows that are not test rows which choose settings, epochs and thresholds."""
+OF_REST, ENOUGH = 0.25, 200_000
+"""Share of the rows that are not test rows which choose settings, epochs and thresholds, and how many are enough."""
 
 
 def split_rows(y: npt.NDArray[np.int64], test_share: float, seed: int) -> dict[str, Rows]:
     """Row numbers of each part, with the same share of positives as far as that is possible."""
     found: dict[str, list[Rows]] = {part: [] for part in PARTS}
+    share = _held_share(len(y), test_share)
     for label in (0, 1):
         rows = np.random.default_rng([seed, label]).permutation(np.flatnonzero(y == label))
         test = max(1, round(test_share * len(rows)))
-        held = max(1, round(OF_REST * (len(rows) - test)))
+        held = max(1, round(share * (len(rows) - test)))
         for part, own in zip(PARTS, (rows[test + held :], rows[test : test + held], rows[:test]), strict=True):
             found[part].append(own)
     return {part: np.sort(np.concatenate(own)) for part, own in found.items()}
 
 
-def split_groups(y: npt.NDArray[np.int64], groups: Sequence[str], test_share: float, seed: int) -> dict[str, Rows]:
+def _held_share(rows: int, test_share: float) -> float:
+    """Of the rows that are not test rows."""
+    return min(OF_REST, ENOUGH / ((1 - test_share) * rows))
+
+
+def split_groups(
+    y: npt.NDArray[np.int64], groups: Sequence[str] | Rows, test_share: float, seed: int
+) -> dict[str, Rows]:
     """Row numbers of each part; the rows of one group stay together.
 
     Groups are dealt in random order, each to the part that lacks the most of its share of rows and of positives.
     """
     names, owner = np.unique(np.asarray(groups), return_inverse=True)
-    shares = dict(zip(PARTS, ((1 - test_share) * (1 - OF_REST), (1 - test_share) * OF_REST, test_share), strict=True))
+    held = (1 - test_share) * _held_share(len(y), test_share)
+    shares = dict(zip(PARTS, (1 - test_share - held, held, test_share), strict=True))
     amounts = np.stack([np.bincount(owner), np.bincount(owner, weights=y)], 1)
     wanted = {part: share * amounts.sum(0) for part, share in shares.items()}
-    dealt: dict[str, list[int]] = {part: [] for part in PARTS}
+    part_of = np.zeros(len(names), dtype=np.int64)
+    dealt = {part: np.zeros(2) for part in PARTS}
     # The large groups first, which are the hardest to place; random among equals.
     order = np.random.default_rng(seed).permutation(len(names))
     for group in order[np.argsort(-amounts[order, 0], kind="stable")]:
-        held = {part: amounts[dealt[part]].sum(0) for part in PARTS}
-        part = max(PARTS, key=lambda part: float(np.mean((wanted[part] - held[part]) / wanted[part])))
-        dealt[part].append(int(group))
-    found = {part: np.flatnonzero(np.isin(owner, own)) for part, own in dealt.items()}
+        part = max(PARTS, key=lambda part: float(np.mean((wanted[part] - dealt[part]) / wanted[part])))
+        dealt[part] += amounts[group]
+        part_of[group] = PARTS.index(part)
+    found = {part: np.flatnonzero(part_of[owner] == place) for place, part in enumerate(PARTS)}
     for part, rows in found.items():
         if len(np.unique(y[rows])) < 2:
             rule = "must have groups enough to put rows of both labels into each part"

@@ -5,10 +5,13 @@ taken from.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
+from multiprocessing import connection
 from typing import Any, NamedTuple, NoReturn
 
 import torch
@@ -105,9 +108,9 @@ class Workers:
         return {**{name: value for name, value in self.__dict__.items() if name != "_end"}, "_executor": None}
 
 
-def raised(place: int, words: str) -> NoReturn:
+def raised(place: int, words: str, hint: str = "") -> NoReturn:
     """The error for a solver that raised an exception."""
-    fail("solver(scores)", "must return the best output", f"none for problem {place}: it raised {words}")
+    fail("solver(scores)", "must return the best output", f"none for problem {place}: it raised {words}", hint)
 
 
 def _end(executor: ProcessPoolExecutor) -> None:
@@ -124,6 +127,15 @@ def _install(solver: Solver) -> None:
     global _here
     _here = solver
     torch.set_num_threads(1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A main process that is killed cannot end its workers: they would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    connection.wait([parent.sentinel])
+    os._exit(1)
 
 
 def _ready() -> None:

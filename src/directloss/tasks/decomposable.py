@@ -34,8 +34,10 @@ prediction keeps its output under both, and so has no gradient; beyond twice tha
 MARKED = 0.2
 """How much smaller epsilon is where the target marks an output: scores are no costs there, and to look farther leads to
 outputs that nobody would choose."""
-REMEMBERED = 100_000
-"""How many problems' least costs are kept."""
+MARGIN = 1.0
+"""The margin of the warm-up's hinge where the target holds costs, in the same unit: costs count as much as scores."""
+REMEMBERED = 20_000_000
+"""How many numbers the remembered best outputs may have in all."""
 
 
 class PartLoss(Protocol):
@@ -95,7 +97,7 @@ class Decomposable(Task):
         self._named = named.get(loss) if isinstance(loss, str) else None
         self._make_truth = truth
         self._weight: Tensor | None = None
-        self._least: OrderedDict[bytes, float] = OrderedDict()
+        self._best: OrderedDict[bytes, Tensor] = OrderedDict()
 
     @abstractmethod
     def solve(self, scores: Tensor) -> Tensor:
@@ -115,7 +117,7 @@ class Decomposable(Task):
         if self._make_truth is not None:
             return wide(self._make_truth(target))
         if self.kind == "regret":
-            return self.solve(-self.costs(target, wide(target)))
+            return self._best_outputs(self.costs(target, wide(target)))
         if self._named is None:
             check_labels(target, (0, 1), "Give the task a function truth(target) that makes the true output.")
         return wide(target)
@@ -166,7 +168,7 @@ class Decomposable(Task):
             return None
         task = copy.copy(self)
         task._weight = weight
-        task._least = OrderedDict()
+        task._best = OrderedDict()
         return task
 
     no_item_weights = "put the weights into your loss, the function that gives the cost of each part, which is as exact"
@@ -187,37 +189,38 @@ class Decomposable(Task):
         return _deviation(self._flat(self.costs(target, wide(scores))))
 
     def likelihood(self, scores: Tensor, target: Tensor) -> Tensor | None:
-        """What the warm-up follows: for ``"regret"`` the squared error of the predicted costs, else the structured
-        hinge with a small margin, in the unit of the scores; None where the target does not say what the true output
-        is.
+        """What the warm-up follows: the structured hinge, with a margin in the unit of the scores. None where the
+        target does not say what the true output is.
         """
-        scores = wide(scores)
-        if self.kind == "regret":
-            return self._flat((scores + self.costs(target, scores)).square()).mean(-1)
-        if self._named is None and self._make_truth is None:
+        if not isinstance(self.kind, str) and self._make_truth is None:
             return None
+        scores = wide(scores)
         with torch.no_grad():
-            margin = NOISE * _deviation(self._flat(scores)) / self._deviation_of_costs(scores, target)
-            worst, truth = self.augmented(scores, target, margin, +1), self.truth(target)
+            margin = MARGIN if self.kind == "regret" else NOISE
+            unit = _deviation(self._flat(scores)) / self._deviation_of_costs(scores, target)
+            worst, truth = self.augmented(scores, target, margin * unit, +1), self.truth(target)
         return self.score(scores, worst) - self.score(scores, truth)
 
     # ------------------------------------------------------------------ parts
 
     def _least_costs(self, costs: Tensor) -> Tensor:
-        """The cost of the best output of each problem, shape ``b``. It is remembered: the same problems come back in
-        every epoch, and in every draw of the noise.
+        """The cost of the best output of each problem, shape ``b``."""
+        return self._sum(costs * self._best_outputs(costs))
+
+    def _best_outputs(self, costs: Tensor) -> Tensor:
+        """The best output of each problem. It is remembered: the same problems come back in every epoch, and in every
+        draw of the noise.
         """
-        rows = self._flat(costs).reshape(-1, self._flat(costs).shape[-1])
-        keys = [row.tobytes() for row in rows.detach().cpu().numpy()]
-        new = {key: place for place, key in enumerate(keys) if key not in self._least}
+        problems = costs.detach().reshape(-1, *costs.shape[costs.dim() - self.event_dims :])
+        keys = [problem.tobytes() for problem in problems.cpu().numpy()]
+        new = {key: place for place, key in enumerate(keys) if key not in self._best}
         if new:
-            places = torch.tensor(list(new.values()), device=costs.device)
-            found = costs.reshape(-1, *costs.shape[costs.dim() - self.event_dims :])[places]
-            self._least.update(zip(new, self._sum(found * self.solve(-found)).tolist(), strict=True))
-        least = torch.tensor([self._least[key] for key in keys], dtype=costs.dtype, device=costs.device)
-        while len(self._least) > REMEMBERED:
-            self._least.popitem(last=False)
-        return least.reshape(costs.shape[: costs.dim() - self.event_dims])
+            found = self.solve(-problems[list(new.values())])
+            self._best.update(zip(new, found.cpu(), strict=True))
+        best = torch.stack([self._best[key] for key in keys]) if keys else torch.zeros_like(problems)
+        while len(self._best) * max(1, problems[:1].numel()) > REMEMBERED:
+            self._best.popitem(last=False)
+        return best.to(costs).reshape(costs.shape)
 
     def _weights(self, flat: Tensor) -> Tensor:
         return flat.new_ones(flat.shape[-1]) if self._weight is None else self._flat(self._weight.to(flat))

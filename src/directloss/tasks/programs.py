@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from directloss._checks import DirectLossError, check_count, fail
+from directloss._checks import check_count, fail
 from directloss.tasks.decomposable import GivenCosts, name_of
 from directloss.tasks.solver import SolverTask
 
@@ -75,6 +75,7 @@ class IntegerProgram(SolverTask):
             from directloss.tasks._workers import Workers
 
             self.workers = Workers(programme, processes, None)
+        self._tried = True  # the solver is known to fit
         self.parts = programme.parts
         self.shape_words = f"(..., {self.parts}), one score for each part"
 
@@ -97,16 +98,24 @@ class _Programme:
         from scipy.sparse import csr_array, issparse
 
         try:
-            self.matrix = csr_array(matrix if issparse(matrix) else np.asarray(matrix, dtype=float))
+            given = matrix if issparse(matrix) else np.asarray(matrix, dtype=float)
         except (TypeError, ValueError) as error:
             fail("matrix", "must have shape (constraints, parts)", f"a {type(matrix).__name__}: {error}")
-        if self.matrix.ndim != 2:
-            fail("matrix", "must have shape (constraints, parts)", f"of shape {self.matrix.shape}")
+        if given.ndim != 2:  # of a vector, scipy before 1.13 makes a row
+            fail("matrix", "must have shape (constraints, parts)", f"of shape {given.shape}")
+        self.matrix = csr_array(given)
         rows, self.parts = self.matrix.shape
         self.lower = _filled("lower", -np.inf if lower is None else lower, rows)
         self.upper = _filled("upper", np.inf if upper is None else upper, rows)
         self.least, self.most = _filled("least", least, self.parts), _filled("most", most, self.parts)
         self.whole = _filled("whole", whole, self.parts).astype(bool)
+        if not np.isfinite(self.matrix.data).all():
+            fail("matrix", "must be finite", "NaN or infinite somewhere")
+        for low, high in (("lower", "upper"), ("least", "most")):
+            crossed = np.flatnonzero(getattr(self, low) > getattr(self, high))
+            if len(crossed):
+                there = f"{getattr(self, low)[crossed[0]]:g} and {getattr(self, high)[crossed[0]]:g} at {crossed[0]}"
+                fail(low, f"must not be above {high}, or nothing is feasible", there)
         self.timeout = timeout
 
     def __call__(self, scores: Tensor) -> Tensor:
@@ -130,7 +139,13 @@ class _Programme:
 
 def _filled(argument: str, value: Any, size: int) -> np.ndarray:
     """One number for each of so many."""
+    need = f"must be a number or one for each of {size}"
     try:
-        return np.broadcast_to(np.asarray(value, dtype=float), (size,)).copy()
-    except (TypeError, ValueError) as error:
-        raise DirectLossError(f"{argument} must be a number or one for each of {size}, but: {error}") from None
+        table = np.asarray(value, dtype=float)
+    except (TypeError, ValueError):
+        fail(argument, need, f"a {type(value).__name__}")
+    if table.shape not in ((), (size,)):
+        fail(argument, need, f"of shape {table.shape}")
+    if np.isnan(table).any():
+        fail(argument, need, "NaN somewhere")
+    return np.broadcast_to(table, (size,)).copy()

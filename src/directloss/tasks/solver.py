@@ -192,6 +192,7 @@ class SolverTask(Decomposable):
             found = answers(self.solver, list(problems))
             if isinstance(found, Failure):
                 self._refuse(found, problems)
+        self._tried = True
         return torch.stack(
             [self._check(problem, y, place) for place, (problem, y) in enumerate(zip(problems, found, strict=True))]
         )
@@ -205,7 +206,18 @@ class SolverTask(Decomposable):
 
     def _refuse(self, failure: Failure, problems: Tensor) -> NoReturn:
         shape = tuple(problems.shape if self.batched else problems.shape[1:])
-        raised(failure.place, f"{failure.words} (it got scores of shape {shape})")
+        hint = ""
+        if failure.place == 0 and not self._tried:  # it has never answered
+            one = tuple(problems.shape[1:])
+            given = f"a batch of problems of shape {one}" if self.batched else f"one problem of shape {one}"
+            hint = f"With event_dims={self.event_dims} and batched={self.batched} it is given {given}."
+            if self.batched and self._takes_one(problems[0]):
+                hint = "It takes one problem at a time: pass batched=False."
+        raised(failure.place, f"{failure.words} (it got scores of shape {shape})", hint)
+
+    def _takes_one(self, problem: Tensor) -> bool:
+        found = answers(self.solver, [problem])
+        return not isinstance(found, Failure) and getattr(found[0], "shape", None) == problem.shape
 
     def _check(self, scores: Tensor, given: Any, place: int | None = None) -> Tensor:
         """An answer as a tensor, in the type of the scores."""
@@ -240,7 +252,7 @@ class SolverTask(Decomposable):
         fail("solver(scores)", rule, f"of shape {tuple(answer.shape)}{where}", hint)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_solved": OrderedDict(), "_least": OrderedDict()}
+        return {**self.__dict__, "_solved": OrderedDict(), "_best": OrderedDict()}
 
     def __repr__(self) -> str:
         dims = "" if self.event_dims == 1 else f", event_dims={self.event_dims}"

@@ -10,19 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-
-pytest.importorskip("cv2")
-
-from directloss_repro.data.skipping import Skipped
-from directloss_repro.data.voc import OBJECTS, find_devkit
+from directloss_repro.data.voc import OBJECTS, Skipped, find_devkit
 from directloss_repro.detection import regions
 from directloss_repro.detection.boxes import as_boxes, nms
-from directloss_repro.detection.proposals import Search
-from directloss_repro.detection.regions import Reader, features_of, pool_boxes, suppressed
+from directloss_repro.detection.regions import Reader, Search, features_of, pool_boxes, suppressed
 from directloss_repro.experiments import get_experiment
-from directloss_repro.experiments.base import Source
+from directloss_repro.experiments.base import Files, Source
 from directloss_repro.experiments.voc_detection import DetectionConfig, chosen_photographs
-from directloss_repro.reports.images import read_drawings
+from directloss_repro.reports.predictions import read_drawings
 from PIL import Image
 
 from directloss import DirectLossError
@@ -71,10 +66,11 @@ def test_from_devkit_to_drawn_detections(devkit: Path, tmp_path: Path) -> None:
 def test_settings_are_chosen_on_held_out_images(devkit: Path, tmp_path: Path) -> None:
     experiment = get_experiment("voc-detection")
     config = experiment.config("small").changed({**SETTINGS, "early": False})
-    source = Source(3, "dog", str(devkit), None, str(tmp_path / "cache"))
+    files = Files(str(devkit), cache=str(tmp_path / "cache"))
+    source = Source(3, "dog", files)
     whole = experiment.data(config, source)
     assert whole.val is None
-    searching = experiment.data(config, Source(3, "dog", str(devkit), None, str(tmp_path / "cache"), "search"))
+    searching = experiment.data(config, Source(3, "dog", files, "search"))
     assert searching.val is not None
     assert len(searching.train) < len(whole.train)
     both = torch.cat([searching.train.x, searching.val.x])
@@ -150,7 +146,9 @@ def test_features_by_index_are_those_of_each_photograph(
     scores = np.random.default_rng(0).random(len(every))
     found = suppressed(scenes, scores, 0.3, keep=3)
     mine = scores[: len(scenes[0].boxes)]
-    assert [score for _, score in found.of(scenes[0].name)] == mine[nms(scenes[0].boxes, mine, 0.3)[:3]].tolist()
+    assert [one.score for one in found if one.image == scenes[0].name] == mine[
+        nms(scenes[0].boxes, mine, 0.3)[:3]
+    ].tolist()
 
 
 # ---------------------------------------------------------------------- broken files
@@ -227,10 +225,10 @@ def test_a_devkit_of_another_year(tmp_path: Path) -> None:
 
 
 DRAWINGS: list[tuple[object, str]] = [
-    ("text", "must be a list of pictures"),
-    ([{"file": "a.jpg"}], "must be a list of pictures"),
-    ([{"file": "../a.jpg", "image": "a", "method": "x", "noise": 0}], "must name JPEG files of its own folder"),
-    ([{"file": "none.jpg", "image": "a", "method": "x", "noise": 0}], "must be a picture"),
+    ("text", "must be a list of JPEG files"),
+    ([{"file": "a.jpg"}], "must be a list of JPEG files"),
+    ([{"file": "../a.jpg", "image": "a", "method": "x", "noise": 0}], "must be a list of JPEG files in its own folder"),
+    ([{"file": "none.jpg", "image": "a", "method": "x", "noise": 0}], "No such file"),
     ([{"file": "text.jpg", "image": "a", "method": "x", "noise": 0}], "must be a JPEG of at most"),
 ]
 

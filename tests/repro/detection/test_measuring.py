@@ -8,9 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from directloss_repro.detection.boxes import as_boxes, nms, overlaps
-from directloss_repro.detection.evaluation import Detections, Truth, voc_ap
-from directloss_repro.detection.sampling import draw_sample, label_boxes
+from directloss_repro.detection.average_precision import Detection, voc_ap
+from directloss_repro.detection.boxes import Truth, as_boxes, draw_sample, label_boxes, nms, overlaps
 
 from directloss import DirectLossError
 from tests.repro.detection.slow import Guess, Real, Square, area_ap, eleven_point_ap, iou, suppress
@@ -40,11 +39,8 @@ def case(seed: int) -> tuple[list[Guess], list[Real]]:
     return [Guess(image, box, draw.choice([0.1, 0.5, draw.random()])) for image, box in boxes], real
 
 
-def detections(guesses: list[Guess]) -> Detections:
-    found = Detections()
-    for guess in guesses:
-        found.add(guess.image, as_boxes([guess.box]), [guess.score])
-    return found
+def detections(guesses: list[Guess]) -> list[Detection]:
+    return [Detection(*guess) for guess in guesses]
 
 
 def truths(real: list[Real]) -> dict[str, Truth]:
@@ -96,9 +92,9 @@ def test_ap_by_hand(guesses: list[Guess], real: list[Real], area: float, eleven:
 
 def test_ap_that_is_not_defined() -> None:
     with pytest.raises(DirectLossError, match="at least one object that is not difficult"):
-        voc_ap(Detections(), truths([Real("a", BOX, True)]))
+        voc_ap([], truths([Real("a", BOX, True)]))
     with pytest.raises(DirectLossError, match="rule must be one of 'area', '11-point'"):
-        voc_ap(Detections(), truths([Real("a", BOX, False)]), "12-point")
+        voc_ap([], truths([Real("a", BOX, False)]), "12-point")
     with pytest.raises(DirectLossError, match="scores must be finite"):
         voc_ap(detections([Guess("a", BOX, float("nan"))]), truths([Real("a", BOX, False)]))
 

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
-
-pytest.importorskip("cv2")
-
 from directloss_repro.detection.boxes import as_boxes, overlaps
-from directloss_repro.detection.proposals import Search, propose
+from directloss_repro.detection.regions import Search, propose
 
 
 def test_search_finds_objects_and_gives_the_same_boxes() -> None:

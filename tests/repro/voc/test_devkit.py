@@ -8,17 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("cv2")
-
-from directloss_repro.data.skipping import Skipped
-from directloss_repro.data.voc import (
-    ACTIONS,
-    Devkit,
-    find_devkit,
-    read_annotation,
-    read_people,
-)
+from directloss_repro.data.voc import ACTIONS, Devkit, Skipped, find_devkit, read_annotation, read_people
 
 from directloss import DirectLossError
 from tests.repro.voc.devkits import Item, Scene, write_devkit
@@ -47,7 +37,7 @@ def devkit(tmp_path: Path) -> Devkit:
 
 def test_annotation(devkit: Devkit) -> None:
     found = devkit.annotation("2010_000001")
-    assert (found.filename, found.folder, found.width, found.height) == ("2010_000001.jpg", "VOC2012", 80, 60)
+    assert (found.width, found.height) == (80, 60)
     dog, first, second = found.things
     assert dog.name == "dog"
     assert not dog.actions
@@ -55,7 +45,7 @@ def test_annotation(devkit: Devkit) -> None:
     assert second.box == (39.5, 4, 79.25, 60)
     assert (first.difficult, second.difficult) == (False, True)
     assert [name for name, on in first.actions.items() if on] == ["jumping"]
-    assert found.notes == ()
+    assert found.notes == []
     assert devkit.image("2010_000001", found).shape == (60, 80, 3)
 
 
@@ -67,14 +57,13 @@ def test_devkit_is_found_from_above(devkit: Devkit, up: int) -> None:
 
 def test_lists(devkit: Devkit) -> None:
     assert devkit.image_set("val") == ["2010_000005", "2010_000006", "2010_000007"]
-    assert devkit.image_set("val", "Action") == devkit.image_set("val")
     assert devkit.image_labels("dog", "val") == {"2010_000005": 1, "2010_000006": 1, "2010_000007": 1}
     assert devkit.action_labels("jumping", "val")["2010_000005", 2] == 1
     assert devkit.action_labels("jumping", "val")["2010_000005", 3] == -1
 
 
 def test_people_and_labels(devkit: Devkit) -> None:
-    people = read_people(devkit)
+    people = read_people(devkit, Skipped())
     assert people.labels.shape == (len(people), len(ACTIONS)) == (16, 10)
     jumping = people.labels[:, ACTIONS.index("jumping")]
     assert [people.persons[k].number for k in (jumping == 1).nonzero()[:, 0].tolist()] == [2] * 4
@@ -85,7 +74,7 @@ def test_unknown_labels_are_zero(devkit: Devkit) -> None:
     path = devkit.list_path("Action", "jumping_trainval")
     lines = path.read_text().replace("2010_000000  2 -1", "2010_000000  2  0").splitlines()
     path.write_text("\n".join(line for line in lines if "2010_000001" not in line))
-    jumping = read_people(devkit).labels[:, ACTIONS.index("jumping")]
+    jumping = read_people(devkit, Skipped()).labels[:, ACTIONS.index("jumping")]
     assert jumping[:5].tolist() == [0, -1, 0, 0, -1]
 
 
@@ -94,7 +83,7 @@ def test_annotations_without_actions_are_counted_in_one_sentence(devkit: Devkit)
         path = devkit.annotation_path(name)
         path.write_text(re.sub(r"<actions>.*?</actions>", "", path.read_text(), flags=re.DOTALL))
     skipped = Skipped()
-    assert len(read_people(devkit, skipped=skipped)) == 12
+    assert len(read_people(devkit, skipped)) == 12
     assert len(skipped.reasons) == 1
     assert "2010_000000.xml and others have no <actions>" in skipped.reasons[0]
     assert "4 of 16 persons are left out" in skipped.reasons[0]
@@ -103,7 +92,6 @@ def test_annotations_without_actions_are_counted_in_one_sentence(devkit: Devkit)
 REAL_LISTS = {
     "Main/trainval": "2010_006088\n2010_006089\n",
     "Main/horse_train": "2008_000008  1\n2008_000015 -1\n2008_000019 -1\n",
-    "Action/trainval": "2010_006088\n2010_006089\n2010_006090\n",
     **{f"Action/{action}_trainval": "2010_006088  1 -1\n" for action in ACTIONS},
     "Action/takingphoto_trainval": "2010_006088  1  1\n2010_006090  1 -1\n",
 }
@@ -152,9 +140,9 @@ def test_lines_of_the_published_files(tmp_path: Path) -> None:
         (root / folder).mkdir()
     (root / "Annotations" / "2010_006088.xml").write_text(REAL_ANNOTATION)
     devkit, skipped = find_devkit(tmp_path), Skipped()
-    assert devkit.image_set("trainval", "Action")[-1] == "2010_006090"
+    assert devkit.image_set("trainval")[-1] == "2010_006089"
     assert devkit.image_labels("horse", "train") == {"2008_000008": 1, "2008_000015": -1, "2008_000019": -1}
-    people = read_people(devkit, skipped=skipped)
+    people = read_people(devkit, skipped)
     assert people.persons[0].box == (0, 21, 308, 333)
     assert people.labels[0, ACTIONS.index("takingphoto")] == 1
     assert "2010_006090.xml must be an XML file, but it is missing" in skipped.reasons[0]
@@ -189,24 +177,23 @@ def write(text: str | bytes) -> Callable[[Devkit], None]:
     ("spoil", "message"),
     [
         (lambda d: d.annotation_path("2010_000000").unlink(), "must be an XML file, but it is missing"),
-        (write(""), "must be readable XML, but it is empty"),
+        (write(""), "must be readable XML, but it is not"),
         (write("<annotation>"), "must be readable XML, but it is not"),
-        (write("<annotation></annotation>"), "must have at least one <object>"),
+        (write("<annotation></annotation>"), "must have at least one usable <object>"),
         (write("<html></html>"), "must be an annotation of VOC, but it is XML with the root <html>"),
         (write(BOMB), "without a document type declaration"),
         (write(BOMB.replace('version="1.0"', 'version="1.0" encoding="utf-16"').encode("utf-16")), "document type"),
         (write('<!DOCTYPE annotation SYSTEM "file:///etc/passwd"><annotation/>'), "document type"),
-        (write(b"<annotation>" + b" " * 6_000_000), "at most 5,000,000 bytes"),
         (edit("<width>80", "<width>many"), "must have a number in <width>, but it is 'many'"),
     ],
-    ids=["missing", "empty", "cut", "no object", "html", "laughs", "utf-16", "external", "huge", "size"],
+    ids=["missing", "empty", "cut", "no object", "html", "laughs", "utf-16", "external", "size"],
 )
 def test_a_bad_annotation_does_not_lose_the_others(
     devkit: Devkit, spoil: Callable[[Devkit], None], message: str
 ) -> None:
     spoil(devkit)
     skipped = Skipped()
-    assert len(read_people(devkit, skipped=skipped)) == 14
+    assert len(read_people(devkit, skipped)) == 14
     assert len(skipped.reasons) == 1
     assert "2010_000000.xml" in skipped.reasons[0]
     assert re.search(message, skipped.reasons[0])
@@ -215,9 +202,10 @@ def test_a_bad_annotation_does_not_lose_the_others(
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("<xmin>10<", "<xmin>31<", r"object 2 \(person\) has a box without area, xmin 31, ymin 5, xmax 30, ymax 50"),
+        ("<xmin>10<", "<xmin>31<",
+         r"object 2 \(person\) is left out: its box has no area .*\(xmin 31, ymin 5, xmax 30, ymax 50\)"),
         (LEFT_TO_RIGHT.format(10, 30), LEFT_TO_RIGHT.format(90, 99),
-         r"object 2 \(person\) has a box outside of the image of 80 x 60 pixels, xmin 90"),
+         r"object 2 \(person\) is left out: its box lies outside of the image of 80 x 60 pixels \(xmin 90"),
         ("<ymax>50<", "<ymax>nan<", "must have a sensible number in <ymax>"),
         ("<ymax>50<", "<ymax><", "must have a number in <ymax>"),
     ],
@@ -225,7 +213,7 @@ def test_a_bad_annotation_does_not_lose_the_others(
 def test_a_bad_box_does_not_lose_the_other_objects(devkit: Devkit, old: str, new: str, message: str) -> None:
     edit(old, new)(devkit)
     skipped = Skipped()
-    people = read_people(devkit, skipped=skipped)
+    people = read_people(devkit, skipped)
     assert len(people) == 15
     assert (people.persons[0].image, people.persons[0].number) == ("2010_000000", 3)
     with pytest.raises(DirectLossError, match=message):
@@ -237,7 +225,7 @@ def test_a_bad_box_does_not_lose_the_other_objects(devkit: Devkit, old: str, new
 def test_a_box_over_the_border_is_cut(devkit: Devkit) -> None:
     edit("<ymax>50<", "<ymax>75<")(devkit)
     skipped = Skipped()
-    assert read_people(devkit, skipped=skipped).persons[0].box == (9, 4, 30, 60)
+    assert read_people(devkit, skipped).persons[0].box == (9, 4, 30, 60)
     assert "leaves the image of 80 x 60 pixels" in skipped.notes[0]
     assert not skipped.reasons
 
@@ -257,7 +245,7 @@ def test_lists_and_annotations_that_disagree(devkit: Devkit, number: int, messag
         text = f"2010_000000 {number} -1\n2010_000001 2 -1\n"
         devkit.list_path("Action", f"{action}_trainval").write_text(text)
     skipped = Skipped()
-    assert len(read_people(devkit, skipped=skipped)) == 1
+    assert len(read_people(devkit, skipped)) == 1
     assert re.search(message, skipped.reasons[0])
 
 
@@ -282,25 +270,21 @@ def test_bad_lists(devkit: Devkit, text: str | None, message: str) -> None:
     else:
         path.write_text(text)
     with pytest.raises(DirectLossError, match=message):
-        read_people(devkit)
+        read_people(devkit, Skipped())
 
 
 def test_nothing_left_is_an_error(devkit: Devkit) -> None:
     shutil.rmtree(devkit.path / "Annotations")
     with pytest.raises(DirectLossError, match=r"at least one usable file.*2010_000000\.xml must be an XML file"):
-        read_people(devkit)
+        read_people(devkit, Skipped())
 
 
 def test_other_years(tmp_path: Path) -> None:
     old = write_devkit(tmp_path, {"train": scenes(2)}, year=2007)
-    for root in (tmp_path, old):
-        with pytest.raises(DirectLossError, match=r"must hold VOC2012, but it is .*VOC2007"):
-            find_devkit(root)
-    assert find_devkit(tmp_path, year=2007).path == old
-    assert find_devkit(tmp_path, year=None).path == old
-    renamed = old.rename(tmp_path / "data")
     with pytest.raises(DirectLossError, match="must hold VOC2012, but it is the devkit VOC2007"):
-        find_devkit(renamed)
+        find_devkit(old)
+    with pytest.raises(DirectLossError, match="must be VOCdevkit/VOC2012 or a folder that holds it"):
+        find_devkit(tmp_path)
 
 
 def test_folders_that_are_no_devkit(tmp_path: Path) -> None:

@@ -7,10 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-
-pytest.importorskip("cv2")
-
-from directloss_repro.data.images import MEAN_COLOUR, normalise, read_image, vision, warp
+from directloss_repro.data.photographs import MEAN_COLOUR, normalise, read_image, warp
 from PIL import Image
 
 from directloss import DirectLossError
@@ -63,8 +60,3 @@ def test_huge_image_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", most)
         with pytest.raises(DirectLossError, match=r"large\.png must be a complete image.*decompression bomb"):
             read_image(path)
-
-
-def test_missing_package_names_the_extra() -> None:
-    with pytest.raises(DirectLossError, match=r'pip install "directloss\[vision\]"'):
-        vision("no_such_package")

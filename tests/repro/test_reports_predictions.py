@@ -15,7 +15,7 @@ from directloss_repro.data.keypoints import FILE, first_items, highest_pixels, s
 from directloss_repro.experiments.pose import FRAMES
 from directloss_repro.records import load_run
 from directloss_repro.reports.figures import Panel, draw
-from directloss_repro.reports.images import RIGHT, WRONG, load_frames
+from directloss_repro.reports.predictions import RIGHT, WRONG, load_frames
 
 from directloss import DirectLossError
 from tests.repro.fake_records import records, run_info, write_report, write_run

@@ -1,4 +1,4 @@
-"""Images with classes (CIFAR, MNIST and its relatives): recognised, in parts, normalised, augmented."""
+"""Images with classes (CIFAR, MNIST and Fashion-MNIST): which data set it is, splits, normalisation, augmentation."""
 
 from __future__ import annotations
 
@@ -12,45 +12,35 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from directloss._checks import fail
-from directloss_repro.data.cifar import CIFAR, holds_cifar, read_cifar
+from directloss_repro.data.cifar import CIFAR, find_cifar, read_cifar
 from directloss_repro.data.idx import holds_idx, read_images
-from directloss_repro.data.seen import Seen
 from directloss_repro.data.split import Part, Split
+from directloss_repro.files import DataIdentity
 from directloss_repro.seeding import generator
 
 CLASSES = {"cifar10": 10, "cifar100": 100, "fashion-mnist": 10, "mnist": 10}
 """The sets of images with classes, and how many classes they have."""
 PUBLISHED = {"1c1c7f95c6823626": "mnist", "928921cb49538bb6": "fashion-mnist", "e158f52d467e096c": "cifar10"}
-"""Digests of data as it was published, by which it is known wherever it lies, packed or not."""
+"""Digests of data as it was published, whether its files are packed or not."""
 CROP_PADDING = 4
 Bytes = tuple[NDArray[np.uint8], NDArray[np.uint8]]
-
-
-@lru_cache(maxsize=1)
-def read_classes(name: str, root: str) -> tuple[Part, Part]:
-    """Training and test images ``(n, channels, h, w)`` from 0 to 1, in the order of the files, with their classes."""
-    train, test = (
-        Part(torch.from_numpy(np.ascontiguousarray(images)).float() / 255, torch.from_numpy(labels.astype(np.int64)))
-        for images, labels in _read(name, root)
-    )
-    return train, test
 
 
 def recognise(root: str) -> str | None:
     """The name of the data set in a folder, by its files; None for files that are not those of a published one."""
     for name in CIFAR:
-        if holds_cifar(Path(root), name):
+        if not find_cifar(Path(root), name)[1]:
             return name
     return PUBLISHED.get(_digest("mnist", root)) if holds_idx(Path(root)) else None
 
 
-def see_classes(name: str, root: str) -> Seen:
-    """Check the files and tell which they are; those of another known data set are refused."""
+def identify(name: str, root: str) -> DataIdentity:
+    """Check the files and identify them; those of another known data set are refused."""
     digest = _digest(name, root)
-    seen = Seen(digest, PUBLISHED.get(digest), checkable=name in PUBLISHED.values())
-    if seen.published not in (None, name):
-        fail("--data-root", f"must hold the files of {name}", f"{root}, with those of {seen.published}")
-    return seen
+    found = DataIdentity(digest, PUBLISHED.get(digest), checkable=name in PUBLISHED.values())
+    if found.published not in (None, name):
+        fail("--data-root", f"must hold the files of {name}", f"{root}, with those of {found.published}")
+    return found
 
 
 @lru_cache(maxsize=1)
@@ -106,7 +96,11 @@ def zeros_against_rest(name: str, root: str, validation: int, points: int) -> Sp
 
 
 def _parts(name: str, root: str, validation: int, points: int) -> tuple[Part, Part, Part]:
-    everything, test = read_classes(name, root)
+    """Images from 0 to 1, with their classes."""
+    everything, test = (
+        Part(torch.from_numpy(np.ascontiguousarray(images)).float() / 255, torch.from_numpy(labels.astype(np.int64)))
+        for images, labels in _read(name, root)
+    )
     order = torch.randperm(len(everything), generator=generator("split", name))
     chosen = order[validation : validation + points] if points else order[validation:]
     if len(chosen) == 0:

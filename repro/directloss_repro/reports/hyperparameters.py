@@ -1,9 +1,8 @@
 """Which settings were chosen, and how firm the choice is.
 
-The intervals of a report are over final runs, all with the chosen setting. They hold for that setting; that another
-search might have chosen another one, they do not show. The records of the search do: on each search seed the chosen
-setting is compared with every other one, and a setting whose paired difference has a 95 % interval that contains zero
-cannot be told from it. The chosen one was the best of many, so its lead is, if anything, too large.
+The intervals of a report are over final runs, so they hold for the chosen setting alone. The records of the search tell
+how sure the choice is: a setting whose paired difference to the chosen one, on the same search seeds, has a 95 %
+interval that contains zero may be as good. The chosen one was the best of many, so its lead is, if anything, too large.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from typing import TypeGuard
 from directloss_repro.records import Record, Run
 from directloss_repro.reports.formatting import (
     NOTHING,
-    config_of,
     decimals,
     duration,
     label,
@@ -27,7 +25,7 @@ from directloss_repro.reports.formatting import (
     value_text,
 )
 from directloss_repro.reports.stats import Estimate, percent
-from directloss_repro.reports.tables import Cell, Column, Row, Table
+from directloss_repro.reports.tables import Column, Entry, Row, Table
 
 TITLE = "How firm the choice of settings is"
 FIRM, NOT_FIRM, OPEN = "firm", "not firm", "open: one search seed"
@@ -44,7 +42,7 @@ class Choice:
     lead: Estimate
     settings: int
     alike: int
-    """How many other settings cannot be told from the chosen one."""
+    """How many other settings may be as good as the chosen one."""
 
     @property
     def word(self) -> str:
@@ -68,7 +66,7 @@ def _chosen_by(run: Run, main: str) -> str:
     """The metric that settings were chosen by, as the config says or else as the search has it."""
     name = main.removeprefix("test_")
     held_out = any(f"val_{name}" in record.metrics for record in run.search)
-    return f"{config_of(run).get('select_on') or ('val' if held_out else 'train')}_{name}"
+    return f"{run.config.get('select_on') or ('val' if held_out else 'train')}_{name}"
 
 
 def _choice(
@@ -105,7 +103,7 @@ def choice_table(run: Run, main: str) -> Table | None:
     heads += [Column(f"lead over the runner-up, {label(_chosen_by(run, main))}")]
     heads += [Column("others that may be as good"), Column("choice", numeric=False)]
     rows = tuple(
-        (Cell(method), *([Cell(noise_text(noise) or "none")] if several else []), *_row(cells[method, noise]))
+        (Entry(method), *([Entry(noise_text(noise) or "none")] if several else []), *_row(cells[method, noise]))
         for method in run.methods
         for noise in run.noises
         if (method, noise) in cells
@@ -122,7 +120,7 @@ def choice_table(run: Run, main: str) -> Table | None:
 
 def _row(found: Sequence[Choice]) -> Row:
     one = found[0]
-    sizes = (Cell(str(one.settings)), Cell(str(one.lead.n)))
+    sizes = (Entry(str(one.settings)), Entry(str(one.lead.n)))
     if len(found) > 1:
         lead = number(median(choice.lead.mean for choice in found), 2, signed=True)
         alike = f"{median(choice.alike for choice in found):g}"
@@ -133,7 +131,7 @@ def _row(found: Sequence[Choice]) -> Row:
         alike, word = f"{one.alike} of {one.settings - 1}", one.word
     if one.word == OPEN:
         alike, word = NOTHING, OPEN
-    return (*sizes, Cell(lead, "" if len(found) > 1 else plus_minus(one.lead, places)), Cell(alike), Cell(word))
+    return (*sizes, Entry(lead, "" if len(found) > 1 else plus_minus(one.lead, places)), Entry(alike), Entry(word))
 
 
 def choice_note(run: Run, main: str) -> str:
@@ -178,33 +176,33 @@ def _chosen_rows(run: Run, method: str, names: list[str], several: bool) -> list
             [r for r in part if (r.method, r.noise) == (method, noise)] for part in (run.final, run.search)
         )
         if final:
-            trials = Cell(str(len(search)) if search else NOTHING)
+            trials = Entry(str(len(search)) if search else NOTHING)
             cells = (*(_chosen(name, final, search) for name in names), trials)
             noises[cells].append(noise)
             spent[cells] += round(sum(record.seconds for record in final + search))
     everywhere = len(run.noises)
     return [
-        (Cell(method), *([_levels(at, everywhere)] if several else []), *cells, Cell(duration(spent[cells])))
+        (Entry(method), *([_levels(at, everywhere)] if several else []), *cells, Entry(duration(spent[cells])))
         for cells, at in noises.items()
     ]
 
 
-def _levels(noises: list[float | None], everywhere: int) -> Cell:
+def _levels(noises: list[float | None], everywhere: int) -> Entry:
     listed = ", ".join(noise_text(noise).removesuffix(" %") or "none" for noise in noises)
-    return Cell("all" if len(noises) == everywhere else f"{listed} %")
+    return Entry("all" if len(noises) == everywhere else f"{listed} %")
 
 
-def _chosen(name: str, final: list[Record], search: list[Record]) -> Cell:
+def _chosen(name: str, final: list[Record], search: list[Record]) -> Entry:
     values = Counter(value_text(record.params[name]) for record in final if name in record.params)
     if not values:
-        return Cell(NOTHING)
+        return Entry(NOTHING)
     if len(values) > 1:
-        return Cell(", ".join(f"{value} ({count}×)" for value, count in values.most_common()))  # noqa: RUF001
+        return Entry(", ".join(f"{value} ({count}×)" for value, count in values.most_common()))  # noqa: RUF001
     tried = {value for record in search if _is_number(value := record.params.get(name))}
     value = next(record.params[name] for record in final if name in record.params)
     # Zero is an end of its own (no weight decay), not a place where the search stopped too early.
     at_edge = len(tried) > 2 and _is_number(value) and value != 0 and value in (min(tried), max(tried))
-    return Cell(value_text(value), EDGE if at_edge else "")
+    return Entry(value_text(value), EDGE if at_edge else "")
 
 
 def _is_number(value: object) -> TypeGuard[float]:

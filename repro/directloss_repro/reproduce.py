@@ -1,10 +1,9 @@
-"""From a request ("reproduce this, there, with these changes") to a finished folder of records."""
+"""``directloss reproduce``: from a request ("this experiment, there, with these changes") to a folder of records."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shlex
 import time
 from collections.abc import Iterator, Mapping
@@ -13,28 +12,29 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from joblib import cpu_count
 from rich.console import Console
 
 from directloss._checks import check_count, fail
 from directloss_repro.campaign import Listener
 from directloss_repro.config import Config
 from directloss_repro.executors import Workers, cluster_workers, local_workers
-from directloss_repro.experiments import Experiment, Source, get_experiment
-from directloss_repro.files import content_name
+from directloss_repro.experiments import get_experiment
+from directloss_repro.experiments.base import Experiment, Files
+from directloss_repro.files import file_digest
 from directloss_repro.folder import Folder, now
 from directloss_repro.progress import Display, Stages, first_few
 from directloss_repro.records import Record, RecordFile, check_unpacked, commit, versions
-from directloss_repro.runner import Paths, Training, campaign_of
+from directloss_repro.runner import Training, campaign_of
 from directloss_repro.tensorboard import FOLDER as BOARD
-from directloss_repro.tensorboard import Results, check_installed
 
 CHECKPOINTS = "checkpoints"
-"""The place of checkpoints in the output folder of a run."""
+"""The folder of checkpoints in the output folder."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked for, by the names of the options. None means: as the preset, or the stored run, has it."""
+    """What the user asked for, by the names of the options. None means: as in the preset, or in the stored run."""
 
     name: str
     preset: str | None = None
@@ -48,7 +48,7 @@ class Request:
     weights: Path | None = None
     cache: Path | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What ``--set`` says."""
+    """From ``--set``."""
     tensorboard: bool = False
     workers: int | None = None
     cluster: str | None = None
@@ -66,16 +66,15 @@ class Request:
         if self.dataset is None and self.data_root is not None and experiment.recognise is not None:
             named["dataset"] = experiment.recognise(str(self.data_root))
         given = {key: value for key, value in named.items() if value is not None}
-        with_root = experiment.with_root if self.data_root is not None else {}
         if self.weights is not None:
-            if experiment.weights is None:
-                rule = f"must be left out: {experiment.name!r} trains its network from the beginning"
+            if experiment.check_weights is None:
+                rule = f"must be left out: {experiment.name!r} trains its network from scratch"
                 fail("--weights", rule, self.weights)
-            given["weights"] = content_name("--weights", self.weights)
-        return {**with_root, **given, **self.settings}
+            given["weights"] = file_digest("--weights", self.weights)
+        return {**given, **self.settings}
 
     def command(self, preset: str) -> str:
-        """The command that asks for exactly this, wherever it is done."""
+        """The command that asks for exactly this, on any machine."""
         words = ["directloss", "reproduce", self.name]
         given = {one.name: getattr(self, one.name) for one in fields(self)} | {"preset": preset, "out": self.folder}
         for name, value in given.items():
@@ -91,32 +90,38 @@ class Request:
 
 @dataclass(frozen=True)
 class Session:
-    """A checked request: nothing in it can fail any more except the work itself."""
+    """A checked request: only the work itself can still fail."""
 
     experiment: Experiment
     config: Config
     folder: Folder
     info: Mapping[str, Any]
-    """What ``run.json`` will say at the beginning."""
-    paths: Paths
+    """What ``run.json`` says at the beginning."""
+    files: Files
     workers: int
     cluster: str | None = None
 
     @property
     def resume_command(self) -> str:
-        """How to go on after an interruption."""
+        """How to continue after an interruption."""
         words = ["directloss", "reproduce", self.experiment.name, "--out", str(self.folder.path), "--resume"]
-        return shlex.join(words + (["--data-root", self.paths.data] if self.paths.data else []))
+        return shlex.join(words + (["--data-root", self.files.root] if self.files.root else []))
 
     def open_workers(self) -> AbstractContextManager[Workers]:
-        """Those that do the runs."""
+        """The workers that train."""
         return local_workers(self.workers) if self.cluster is None else cluster_workers(self.cluster)
+
+    def training(self, config: Config) -> Training:
+        """What the workers do."""
+        folder, board = self.folder.path, self.info.get("tensorboard")
+        places = (str(folder / CHECKPOINTS), str(folder / BOARD) if board else None)
+        return Training(self.experiment.name, config, self.files, *places)
 
 
 def check_request(request: Request) -> Session:
     """Check everything that can be checked before the first run, and write nothing."""
     experiment = get_experiment(request.name)
-    workers = check_count("--workers", request.workers if request.workers is not None else cores())
+    workers = check_count("--workers", request.workers if request.workers is not None else cpu_count())
     folder = Folder(request.folder)
     if request.resume:
         info, config = _resumed(experiment, request, folder)
@@ -132,19 +137,15 @@ def check_request(request: Request) -> Session:
         return str(given) if given is not None else info.get(option)
 
     root, weights, cache = place("data_root"), place("weights"), place("cache")
-    seen = experiment.check(config, root)
-    known = info.get("data")
-    if seen is not None and known is not None and known["digest"] != seen.digest:
+    identity, known = experiment.check(config, root), info.get("data")
+    if identity is not None and known is not None and known["digest"] != identity.digest:
         rule = f"must hold the data that the run began with ({known['digest']})"
         hint = "Give the folder of that data, or choose another folder with --out."
-        fail("--data-root", rule, f"a folder of other data ({seen.digest})", hint)
-    if weights is not None and experiment.weights is not None:
-        experiment.weights(config, weights)
-    if cache is not None and experiment.ready is None:
+        fail("--data-root", rule, f"a folder of other data ({identity.digest})", hint)
+    if weights is not None and experiment.check_weights is not None:
+        experiment.check_weights(config, weights)
+    if cache is not None and experiment.prepare is None:
         fail("--cache", f"must be left out: {experiment.name!r} has nothing to keep there", cache)
-    board = request.tensorboard or bool(info.get("tensorboard"))
-    if board:
-        check_installed()
     if request.cluster is not None:
         with cluster_workers(request.cluster):
             pass
@@ -154,19 +155,13 @@ def check_request(request: Request) -> Session:
         "finished": None,
         "versions": versions(),
         "commit": commit(),
-        "data": None if seen is None else seen._asdict(),
+        "data": None if identity is None else identity._asdict(),
         "data_root": root,
-        **({} if experiment.ready is None else {"weights": weights, "cache": cache}),
-        **({"tensorboard": True} if board else {}),
+        **({} if experiment.prepare is None else {"weights": weights, "cache": cache}),
+        **({"tensorboard": True} if request.tensorboard else {}),
     }
-    paths = Paths(
-        root,
-        weights,
-        cache or (None if experiment.ready is None else str(folder.path / "cache")),
-        str(folder.path / CHECKPOINTS),
-        str(folder.path / BOARD) if board else None,
-    )
-    return Session(experiment, config, folder, info, paths, workers, request.cluster)
+    files = Files(root, weights, cache or (None if experiment.prepare is None else str(folder.path / "cache")))
+    return Session(experiment, config, folder, info, files, workers, request.cluster)
 
 
 def _resumed(experiment: Experiment, request: Request, folder: Folder) -> tuple[dict[str, Any], Config]:
@@ -182,44 +177,32 @@ def _resumed(experiment: Experiment, request: Request, folder: Folder) -> tuple[
     return (info if config == stored else {**info, "command": request.command(preset)}), config
 
 
-def cores() -> int:
-    """How many processors this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-
-
 def carry_out(session: Session, console: Console) -> None:
-    """Do the runs. The folder, which is claimed already, holds a complete set of records afterwards."""
+    """Do the runs. The folder, which is locked already, holds a complete set of records afterwards."""
     with _described(session) as info:
-        config = _made_ready(session, console, info)
+        config = _prepared(session, console, info)
         records = RecordFile(session.folder.path)
         for line in records.notes:
             console.print(line, highlight=False, markup=False)
-        campaign = campaign_of(Training(session.experiment.name, config, session.paths))
+        campaign = campaign_of(session.training(config))
         title = f"{session.experiment.name} ({session.info['preset']})"
-        results = None if session.paths.board is None else Results(Path(session.paths.board))
-        if results is not None:
-            results.add_all(records.by_key.values())
+        checkpoints = session.folder.path / CHECKPOINTS
         with Display(console, title, campaign, campaign.found(records)) as display:
 
             def finished(record: Record) -> None:
-                for path in (session.folder.path / CHECKPOINTS).glob(f"{record.key}*.pt"):
-                    path.unlink(missing_ok=True)
-                if results is not None:
-                    results.add(record)
+                (checkpoints / f"{record.key}.pt").unlink(missing_ok=True)
                 display.finished(record)
 
             campaign.run(session.open_workers, records, Listener(display.began, finished, display.note))
-        with contextlib.suppress(OSError):  # never made, mostly
-            (session.folder.path / CHECKPOINTS).rmdir()
+        with contextlib.suppress(OSError):  # most runs are too short for a checkpoint
+            checkpoints.rmdir()
         if session.experiment.draw is not None:
-            found = list(records.by_key.values())
-            session.experiment.draw(config, _source(session), found, session.folder.path)
+            session.experiment.draw(config, session.files, list(records.by_key.values()), session.folder.path)
 
 
 @contextlib.contextmanager
 def _described(session: Session) -> Iterator[dict[str, Any]]:
-    """``run.json`` tells what was asked for, when it began, how long it took, and what is added to the description."""
+    """Keep ``run.json`` up to date: what was asked for, when it began, how long it took, and what the block adds."""
     began, info = time.monotonic(), dict(session.info)
     before = float(info.get("seconds") or 0.0)
 
@@ -230,7 +213,7 @@ def _described(session: Session) -> Iterator[dict[str, Any]]:
     try:
         yield info
     except BaseException:
-        # What stopped the work is what the user must hear of, not that a full disk takes no last word either.
+        # The user must hear what stopped the work, not that a full disk takes no last word either.
         with contextlib.suppress(OSError):
             close()
         raise
@@ -238,17 +221,12 @@ def _described(session: Session) -> Iterator[dict[str, Any]]:
     close()
 
 
-def _source(session: Session) -> Source:
-    """The files of all runs."""
-    return Source(0, None, session.paths.data, session.paths.weights, session.paths.cache)
-
-
-def _made_ready(session: Session, console: Console, info: dict[str, Any]) -> Config:
-    """Compute what all runs share, once; tell what cannot be used; the config of what is left."""
-    if session.experiment.ready is None:
+def _prepared(session: Session, console: Console, info: dict[str, Any]) -> Config:
+    """Compute what all runs share, once; print what cannot be used; the config of what is left."""
+    if session.experiment.prepare is None:
         return session.config
     with Stages(console) as stages:
-        ready = session.experiment.ready(session.config, _source(session), session.workers, stages.say)
+        ready = session.experiment.prepare(session.config, session.files, session.workers, stages.progress)
     left_out = [name for name in session.config.classes if name not in ready.classes]
     info.update({"left_out": left_out, "skipped": list(ready.reasons), "notes": list(ready.notes)})
     session.folder.write(info)

@@ -1,4 +1,4 @@
-"""What the experiments on photographs share: AlexNet's weights, and how a network above it is trained."""
+"""What the two experiments on PASCAL VOC share: AlexNet's weights, settings of a head, and which classes are used."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 
-from directloss._checks import fail
+from directloss._checks import DirectLossError, fail
 from directloss_repro.config import AT_ONCE, Config
+from directloss_repro.data.voc import Skipped
+from directloss_repro.fields import Count, CountOrZero, Flag
 from directloss_repro.methods import Method
 from directloss_repro.models.alexnet import AlexNet, load_weights
-from directloss_repro.seeding import seeded
-from directloss_repro.validation import Count, CountOrZero, Flag
+from directloss_repro.seeding import SEARCH_SEED, seeded, stage_of
 
-YEAR = 2012
 UNTRAINED = (
     "The network starts from random numbers, because no --weights were given. The paper starts from weights trained "
     "on ImageNet."
 )
+HALF_TRAINED = "The file of weights has no fully connected layers ({missing}); these start from random numbers."
 CONVOLUTIONS = "features."
 """How the names of their weights begin."""
-HALF_TRAINED = "The file of weights has no fully connected layers ({missing}); these start from random numbers."
 
 
-class PhotoConfig(Config):
-    """What an experiment with AlexNet has to say besides."""
+class VocConfig(Config):
+    """What both experiments can change."""
 
     dataset: Literal["voc"] = "voc"
     hidden: tuple[Count, ...] = ()
     """Hidden layers of the head on frozen convolutions."""
     pool: CountOrZero = 0
-    """Features of a crop or box are pooled into so many cells on each side; 0 for all that the convolutions give."""
+    """Cells in each direction that the features of a crop or box are pooled into; 0 for no pooling."""
     weights: str = ""
-    """The content of the file of weights, in short; ``--weights`` sets it."""
+    """The digest of the file of weights; ``--weights`` sets it."""
     batch_size: CountOrZero = 0
     """0 for the whole training data in one batch."""
     chunk: CountOrZero = 0
     """How many items of a batch are in memory at once; 0 for all."""
     early: Flag = False
-    """Whether the number of iterations is chosen as well: that with the best validation AP on the curve."""
+    """Whether the number of iterations is chosen as well: the one with the best validation AP on the curve."""
 
     known_classes: ClassVar[tuple[str, ...]] = ()
 
@@ -68,6 +68,24 @@ class PhotoConfig(Config):
     def chunked(self) -> int | None:
         return self.chunk or None
 
+    def runs(self) -> list[tuple[str, int]]:
+        """Stage and seed of all runs of a class."""
+        searched = range(SEARCH_SEED, SEARCH_SEED + self.search_seeds) if len(self.direct) > 1 else ()
+        return [(stage_of(seed), seed) for seed in (*range(self.seeds), *searched)]
+
+
+def usable_classes(config: VocConfig, check: Callable[[str], None], skipped: Skipped) -> tuple[str, ...]:
+    """The classes that ``check`` does not raise for; why the others are left out goes to ``skipped``."""
+    kept = []
+    for name in config.classes:
+        try:
+            check(name)
+            kept.append(name)
+        except DirectLossError as error:
+            skipped.reasons.append(f"The class {name!r} is left out: {error}")
+    skipped.check_something_left(len(kept), "the classes")
+    return tuple(kept)
+
 
 def convolutions_from(weights: str | None) -> Callable[[Tensor], Tensor]:
     """AlexNet's five convolutions with the weights of a file, or with random numbers that are always the same."""
@@ -82,6 +100,6 @@ def convolutions_from(weights: str | None) -> Callable[[Tensor], Tensor]:
     return lambda images: layers()(images)
 
 
-def check_convolutions(_config: PhotoConfig, weights: str) -> None:
-    """Complain about a file of weights whose convolutions do not fit."""
+def check_convolutions(_config: VocConfig, weights: str) -> None:
+    """Raise if the convolutions of a file of weights do not fit."""
     load_weights(AlexNet(1), Path(weights), CONVOLUTIONS)

@@ -1,9 +1,8 @@
 """The fixed style of all figures: how a method looks, and SVG that follows the page.
 
-Colour stands for the kind of update (the library's default, positive, negative, both, hinge, perceptron,
-cross-entropy), the dash for the loss it is built on (solid for AP, dashed for 0-1), and every method has its own
-marker, so that no two depend on colour alone. The colours follow Okabe and Ito's palette, which stays apart under the
-common kinds of colour blindness, darkened or lightened until each has a contrast of at least 3:1 with the page.
+Colour stands for the kind of update, the dash for the loss it is built on (solid for AP, dashed for 0-1), and every
+method has its own marker, so that no two differ in colour alone. The colours follow Okabe and Ito's palette, which
+suits colour-blind readers, changed until each has a contrast of at least 3:1 with the page.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Look:
 
     @property
     def line(self) -> dict[str, Any]:
-        """The same as matplotlib names it."""
+        """The same with matplotlib's names."""
         return {"color": self.colour, "ls": self.dash, "marker": self.marker}
 
 
@@ -116,7 +115,7 @@ LONGEST = 16
 
 
 def short(name: str) -> str:
-    """A name that fits; of a method with options these remain.
+    """A name of at most 16 letters; a long method with options keeps its options.
 
     Examples:
         >>> short("pos-ap"), short("a-method-with-a-very-long-name"), short("uniloss-accuracy:anchors=5")
@@ -155,7 +154,7 @@ def to_png(canvas: Canvas) -> bytes:
 
 
 def to_svg(canvas: Canvas, name: str, title: str, description: str) -> str:
-    """An ``<svg>`` element to put into a page: its text colour, its dark mode, its ids, and words for the blind."""
+    """An ``<svg>`` element that follows the page's colours and dark mode, with unique ids and alternative text."""
     raw = io.StringIO()
     canvas.savefig(raw, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     body = re.sub(r"\s*<(metadata|style)\b.*?</\1>", "", raw.getvalue(), flags=re.DOTALL)

@@ -1,6 +1,6 @@
-"""Types for fields of configs and records, and the one place where pydantic's errors become the library's.
+"""Types for the fields of configs and records, and the one place where pydantic's errors become the library's.
 
-Numbers are strict: the text "3" and the flag true are none. A whole number may stand for a float, and becomes one.
+Numbers are strict: neither the text "3" nor the flag true is one. A whole number may stand for a float.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, Valid
 from directloss._checks import DirectLossError, check_epsilon, fail, near
 
 LARGEST = 1_000_000_000
-"""No whole number of a config is meant to be larger."""
+"""The largest whole number of a config."""
 
 Whole = Annotated[int, Strict()]
 Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
@@ -51,11 +51,11 @@ WORDS = {
     "less_than": "must be below {lt:g}",
     "less_than_equal": "must be at most {le:.10g}",
 }
-"""Rules that pydantic words for Python programmers."""
+"""Our wording of pydantic's rules."""
 
 
 class Frozen(BaseModel):
-    """A model that cannot be changed and has no key but its own."""
+    """An immutable model that refuses unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -65,7 +65,7 @@ class Frozen(BaseModel):
         return self
 
     def check(self) -> None:
-        """Complain about fields that do not fit each other. A subclass calls the check of its parent first."""
+        """Raise if fields do not fit each other. A subclass calls the check of its parent first."""
 
     def but(self, **changes: Any) -> Self:
         """A copy with some fields replaced."""
@@ -76,15 +76,15 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def parse(model: type[Model], values: Mapping[str, Any], where: str) -> Model:
-    """A model out of plain data; a complaint names the key after ``where``."""
+    """A model from plain data; an error names the key after ``where``."""
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        _complain(error, values, where, model)
+        _explain(error, values, where, model)
 
 
-def _complain(error: ValidationError, values: Mapping[str, Any], where: str, model: type[BaseModel]) -> NoReturn:
-    """What pydantic found first, in the words of the library: key, rule, value, and what was meant perhaps."""
+def _explain(error: ValidationError, values: Mapping[str, Any], where: str, model: type[BaseModel]) -> NoReturn:
+    """Raise pydantic's first error in the library's format: key, rule, value, and a guess at what was meant."""
     found = error.errors(include_url=False)[0]
     kind, value, context = found["type"], found["input"], found.get("ctx", {})
     path = _path(found["loc"], values)

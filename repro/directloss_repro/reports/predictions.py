@@ -1,22 +1,19 @@
-"""Pictures that a run has left in its folder: keypoints on test images, and detections.
+"""Pictures of test images that a run has left in its folder: keypoints, and detections.
 
-Keypoints: ``frames.npz`` has ``images`` ``(k, h, w, 3)`` of bytes and ``keypoints`` ``(k, joints, 3)`` with x, y and
-the radius of a right prediction (0 for an unknown keypoint), in pixels of heatmaps that are smaller by the factor
-``shrinks``; and ``bones``, pairs of joints that are drawn connected. Records have the predictions of their network as
-``shown.points``, in the same pixels.
+``frames.npz``: ``images`` ``(k, h, w, 3)`` of bytes; ``keypoints`` ``(k, joints, 3)``: x, y and the radius of a right
+prediction (0 if unknown), in pixels of heatmaps that are smaller by the factor ``shrinks``; ``bones``, pairs of joints
+that are drawn connected. Records have the predictions as ``shown.points``, in the same pixels.
 
-Detections: ``drawings/index.json`` has one object for each picture: ``file`` (a JPEG in the same folder), ``image``,
-``method`` and ``noise``.
+``drawings/index.json``: for each picture ``file`` (a JPEG in the same folder), ``image``, ``method`` and ``noise``.
 """
 
 from __future__ import annotations
 
 import base64
-import json
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -25,15 +22,17 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Circle
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
+from pydantic import Field, TypeAdapter, ValidationError
 
 from directloss._checks import fail
+from directloss_repro.fields import Frozen, Number, Word
 from directloss_repro.records import Run
 from directloss_repro.reports.formatting import noise_text
-from directloss_repro.reports.plotting import INK
+from directloss_repro.reports.style import INK
 
 FILE = "frames.npz"
 COLUMNS = 3
-"""So many images side by side are still readable."""
+"""Images side by side that are still readable."""
 TRUE, RIGHT, WRONG, DARK = "#fdfdfd", "#5ad1ff", "#ffb000", "#101010"
 """Colours on photographs, which do not follow the page. No two kinds of mark have the same shape either."""
 
@@ -56,15 +55,14 @@ def load_frames(run: Run) -> Frames | None:
         return None
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            bones = stored.get("bones", [])
-            images, keypoints, shrinks = stored["images"], stored["keypoints"], float(stored["shrinks"])
-        pairs = np.asarray(bones, np.int64).reshape(-1, 2)
-        found = Frames(images, keypoints.astype(np.float64), shrinks, pairs)
-        k, joints = found.keypoints.shape[:2]
+            images, keypoints = stored["images"], stored["keypoints"].astype(np.float64)
+            pairs = np.asarray(stored.get("bones", []), np.int64).reshape(-1, 2)
+            found = Frames(images, keypoints, float(stored["shrinks"]), pairs)
+        k, joints = keypoints.shape[:2]
         if pairs.size and not 0 <= pairs.min() <= pairs.max() < joints:
             raise ValueError("bones of other keypoints")
-        good = found.images.ndim == 4 and found.images.dtype == np.uint8 and found.images.shape[::3] == (k, 3)
-        if not good or found.keypoints.shape != (k, joints, 3) or not np.isfinite(found.keypoints).all():
+        good = images.ndim == 4 and images.dtype == np.uint8 and images.shape[::3] == (k, 3)
+        if not good or keypoints.shape != (k, joints, 3) or not np.isfinite(keypoints).all():
             raise ValueError("other shapes")
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         fail(str(path), "must hold images and keypoints", f"not ({error!r:.80})", "Delete it to leave them out.")
@@ -93,7 +91,7 @@ def draw_frames(run: Run, methods: list[str], canvas: Canvas) -> str:
 
 
 def _points(run: Run, method: str, frames: Frames | None) -> NDArray[np.float64] | None:
-    """The predictions of the first seed that left some."""
+    """The predictions of the first seed that has some."""
     shown = {r.seed: r.shown["points"] for r in run.final if r.method == method and "points" in r.shown}
     if frames is None or not shown:
         return None
@@ -158,6 +156,15 @@ LARGEST = 1_000_000
 """Bytes of one picture; a page with larger ones would be slow to open."""
 
 
+class _Listed(Frozen):
+    """One object of the list."""
+
+    file: Annotated[Word, Field(pattern=r"^[^/\\]+\.jpg$")]
+    image: Word
+    method: Word
+    noise: Number
+
+
 @dataclass(frozen=True)
 class Drawing:
     """One picture, whole, so that the page needs no other file."""
@@ -173,25 +180,18 @@ def read_drawings(folder: Path) -> dict[str, list[Drawing]]:
     if not path.is_file():
         return {}
     try:
-        listed: Any = json.loads(path.read_text(encoding="utf-8"))
-        rows = [(str(row["file"]), str(row["image"]), str(row["method"]), float(row["noise"])) for row in listed]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        fail(str(path), "must be a list of pictures", f"not ({error!r:.80})", "Delete it to leave them out.")
+        listed = TypeAdapter(list[_Listed]).validate_json(path.read_bytes())
+        pictures = [(path.parent / one.file).read_bytes() for one in listed]
+    except (OSError, ValidationError) as error:
+        rule = "must be a list of JPEG files in its own folder"
+        fail(str(path), rule, f"not ({error!s:.200})", "Delete it to leave them out.")
     found: dict[str, list[Drawing]] = {}
-    for file, image, method, noise in rows:
-        caption = f"{method}, {noise_text(noise)} of the labels flipped" if noise else method
-        alt = f"Image {image} with the detections of {method}"
-        found.setdefault(image, []).append(Drawing(caption, alt, _inline(path.parent, file)))
+    for one, data in zip(listed, pictures, strict=True):
+        if len(data) > LARGEST or not data.startswith(b"\xff\xd8"):
+            rule = f"must be a JPEG of at most {LARGEST:,} bytes"
+            fail(str(path.parent / one.file), rule, f"another file of {len(data):,} bytes")
+        caption = f"{one.method}, {noise_text(one.noise)} of the labels flipped" if one.noise else one.method
+        alt = f"Image {one.image} with the detections of {one.method}"
+        source = "data:image/jpeg;base64," + base64.b64encode(data).decode()
+        found.setdefault(one.image, []).append(Drawing(caption, alt, source))
     return found
-
-
-def _inline(folder: Path, name: str) -> str:
-    if Path(name).name != name or not name.endswith(".jpg"):
-        fail(str(folder / "index.json"), "must name JPEG files of its own folder", repr(name))
-    try:
-        data = (folder / name).read_bytes()
-    except OSError as error:
-        fail(str(folder / name), "must be a picture", f"not readable ({error.strerror})")
-    if len(data) > LARGEST or not data.startswith(b"\xff\xd8"):
-        fail(str(folder / name), f"must be a JPEG of at most {LARGEST:,} bytes", f"another file of {len(data):,} bytes")
-    return "data:image/jpeg;base64," + base64.b64encode(data).decode()

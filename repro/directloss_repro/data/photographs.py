@@ -1,4 +1,4 @@
-"""Photographs: reading them, cutting boxes out of them, and the numbers that a network sees.
+"""Photographs: reading them, cutting boxes out of them, what a network sees of them, and a cache of its features.
 
 Boxes are ``(left, top, right, bottom)`` in pixels, measured at the edges of pixels: the box of a whole image is
 ``(0, 0, width, height)``, and ``right - left`` is a width.
@@ -6,20 +6,29 @@ Boxes are ``(left, top, right, bottom)`` in pixels, measured at the edges of pix
 
 from __future__ import annotations
 
+import hashlib
+import json
 import warnings
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from directloss._checks import fail
+from directloss_repro.files import whole_file
 
 Pixels = NDArray[np.uint8]
 """An image ``(height, width, 3)``, red first."""
 Box = tuple[float, float, float, float]
+Arrays = dict[str, NDArray[Any]]
 
 MEAN = (0.485, 0.456, 0.406)
 DEVIATION = (0.229, 0.224, 0.225)
@@ -31,29 +40,19 @@ CONTEXT = 16
 """R-CNN's input: boxes are warped to 227 x 227 pixels, of which 16 on each side show what is around the box."""
 
 
-def vision(module: str) -> Any:
-    """``cv2`` or ``PIL.Image``, or a message that says which extra is missing."""
-    try:
-        return __import__(module, fromlist=["_"])
-    except ImportError:
-        hint = 'Install it with: pip install "directloss[vision]".'
-        fail(f"the package {module.split('.')[0]}", "must be installed to work with images", "missing", hint)
-
-
 def read_image(path: Path) -> Pixels:
     """The pixels of a JPEG or PNG file in three colours. A file that is missing, broken or cut short is refused."""
-    image_module = vision("PIL.Image")
     if not path.is_file():
         fail(str(path), "must be an image file", "missing")
     try:
         # A warning about a huge image is an error here: nobody would read it in the middle of thousands of files.
         with warnings.catch_warnings():
-            warnings.simplefilter("error", image_module.DecompressionBombWarning)
-            with image_module.open(path) as image:
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path) as image:
                 return np.asarray(image.convert("RGB"))
-    except vision("PIL").UnidentifiedImageError:
+    except UnidentifiedImageError:
         fail(str(path), "must be a complete image", "not (no image format is recognised)")
-    except (OSError, ValueError, SyntaxError, image_module.DecompressionBombError, Warning) as error:
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError, Warning) as error:
         fail(str(path), "must be a complete image", f"not ({str(error).splitlines()[0] if str(error) else error!r})")
 
 
@@ -72,7 +71,6 @@ def warp(pixels: Pixels, box: Box, size: int = CROP, context: int = CONTEXT) -> 
     scale_x, scale_y = size / (right - left), size / (bottom - top)
     x0, x1 = _span((inside[0] - left) * scale_x, (inside[2] - left) * scale_x, size)
     y0, y1 = _span((inside[1] - top) * scale_y, (inside[3] - top) * scale_y, size)
-    cv2 = vision("cv2")
     piece = pixels[inside[1] : inside[3], inside[0] : inside[2]]
     result[y0:y1, x0:x1] = cv2.resize(piece, (x1 - x0, y1 - y0), interpolation=cv2.INTER_LINEAR)
     return result
@@ -110,3 +108,33 @@ def clip(box: Box, width: float, height: float) -> Box:
     """The part of a box inside an image; empty (right <= left or bottom <= top) if there is none."""
     left, top, right, bottom = box
     return max(left, 0.0), max(top, 0.0), min(right, width), min(bottom, height)
+
+
+# ---------------------------------------------------------------------- what is computed once for each photograph
+
+
+def cached(path: Path, compute: Callable[[], Arrays]) -> Arrays:
+    """The arrays in ``path``. If it is missing or damaged, they are computed and stored there."""
+    with suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return load(path)
+    arrays = compute()
+    with whole_file(path) as part, part.open("wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+    return arrays
+
+
+def load(path: Path) -> Arrays:
+    """The arrays of a stored file. It is a zip archive, whose checksums are verified as it is read."""
+    # Opened here: np.load leaves a broken file open.
+    with path.open("rb") as file:
+        return dict(np.load(file, allow_pickle=False))
+
+
+def cache_name(photograph: Path, *settings: object) -> str:
+    """A file name that differs for another photograph, other pixels and other settings."""
+    try:
+        digest = hashlib.blake2b(photograph.read_bytes(), digest_size=8)
+    except OSError as error:
+        fail(str(photograph), "must be a readable image", f"not ({error.strerror})", "Unpack the data set again.")
+    digest.update(json.dumps(settings).encode())
+    return f"{photograph.stem}-{digest.hexdigest()}.npz"

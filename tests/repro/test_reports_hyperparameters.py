@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from directloss_repro.records import Run, load_run
 from directloss_repro.reports.claims import Verdict
+from directloss_repro.reports.hyperparameters import FIRM, NOT_FIRM, OPEN, choice_note, choice_table, choices
 from directloss_repro.reports.report import for_terminal
-from directloss_repro.reports.settings import FIRM, NOT_FIRM, OPEN, choice_note, choice_table, choices
 from rich.console import Console
 from scipy import stats
 

@@ -1,0 +1,227 @@
+"""The papers' commands ``list``, ``reproduce`` and ``report``: importing this adds them to ``directloss``.
+
+Nothing slow is imported here: what a command needs, it imports when it is called, so that ``--help`` is quick.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from directloss._errors import fail
+from directloss.cli.app import app, resumable
+from directloss_repro import PAPER_METHODS
+from directloss_repro.experiments import FILES, PRESETS
+
+METHODS = ("direct-ap", *PAPER_METHODS, "uniloss-ap", "uniloss-accuracy", "uniloss-pckh")
+"""What the shell completes ``--methods`` to; there are many more."""
+
+
+def completing(known: Iterable[str]) -> Callable[[str], list[str]]:
+    """Completion of one of the known names; after a comma, of another one."""
+
+    def complete(incomplete: str) -> list[str]:
+        *before, last = incomplete.split(",")
+        return [",".join([*before, name]) for name in known if name.startswith(last) and name not in before]
+
+    return complete
+
+
+@app.command("list")
+def show_list() -> None:
+    """List the experiments, the methods and the tasks, one line each."""
+    from rich.table import Table
+
+    from directloss import tasks
+    from directloss_repro.experiments import EXPERIMENTS
+    from directloss_repro.methods import SUMMARIES
+
+    console = Console(highlight=False)
+
+    def show(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
+        table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+        for place, column in enumerate(columns):
+            table.add_column(column, no_wrap=place == 0, style="cyan" if place == 0 else None)
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+        console.print()
+
+    show(
+        "Experiments (run one with: directloss reproduce NAME; * needs --data-root)",
+        ("name", "what it shows", "paper"),
+        ((one.name + (" *" if one.check_data else ""), one.summary, one.paper) for one in EXPERIMENTS.values()),
+    )
+    show("Methods (for --methods; TASK is 01 or a name below, as in pos-ap)", ("name", "what it is"), SUMMARIES.items())
+    show("Tasks (what a network can be trained on)", ("name", "what it is"), tasks.summaries().items())
+
+
+@app.command("report")
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The output folder of a run.", show_default=False)],
+) -> None:
+    """Draw tables, figures and report.html again from the records in DIR."""
+    show_report(folder, Console())
+
+
+def show_report(folder: Path, console: Console) -> None:
+    """Write the report, print its tables and its path."""
+    from directloss_repro.experiments import describe
+    from directloss_repro.records import load_run
+    from directloss_repro.reports.report import build, for_terminal, write
+
+    run = load_run(folder)
+    made = build(run, describe(run.experiment))
+    page = write(made)
+    console.print()
+    console.print(for_terminal(made))
+    console.print(f"Report: {page}", highlight=False, soft_wrap=True)
+
+
+@app.command("reproduce", epilog="Example: directloss reproduce robustness --methods pos-ap,x-ent --noise 0,0.2")
+def reproduce(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help=f"Which experiment: {', '.join(FILES)}.",
+            autocompletion=completing(FILES),
+            show_default=False,
+        ),
+    ],
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            help="**quick** takes minutes, **paper** is the complete experiment; some have **small** in between.",
+            autocompletion=completing(PRESETS),
+            show_default="quick",
+        ),
+    ] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            help="Comma-separated, such as pos-ap,hinge-ap,x-ent; **all** for the nine of the papers.",
+            autocompletion=completing(METHODS),
+            show_default="from the preset",
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="Number of final runs for each setting.", show_default="from the preset")
+    ] = None,
+    noise: Annotated[
+        str | None,
+        typer.Option(help="Shares of flipped labels, such as 0,0.2 or 0,20%.", show_default="from the preset"),
+    ] = None,
+    select: Annotated[
+        str | None,
+        typer.Option(
+            help="Choose hyper-parameters on **train** data or on held-out **val** data; never on test data.",
+            show_default="from the preset",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for records, figures and report.", show_default="runs/NAME-PRESET")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes that train at the same time.", show_default="all cores")
+    ] = None,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write curves and results for TensorBoard to OUT/tensorboard.")
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in the folder.")] = False,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Train on the workers of this Dask scheduler, such as tcp://HOST:8786. They must see the same files.",
+            show_default="this machine",
+        ),
+    ] = None,
+    data_root: Annotated[
+        Path | None,
+        typer.Option(help="Folder with the original files of the data set.", show_default="drawn or bundled data"),
+    ] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option(help="Name of the data set in that folder, such as fashion-mnist.", show_default="by its files"),
+    ] = None,
+    weights: Annotated[
+        Path | None,
+        typer.Option(help="Weights that AlexNet starts from: a state dict of torchvision's.", show_default="random"),
+    ] = None,
+    cache: Annotated[
+        Path | None,
+        typer.Option(help="Folder for features and proposals; several runs can share it.", show_default="OUT/cache"),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change any number of the config, such as iterations=100; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Run an experiment of the papers: search, train, evaluate, draw figures, write a report.
+
+    Every finished run is stored at once. After an interruption, the same command with **--resume** continues.
+    """
+    from directloss_repro.methods import parse_methods
+    from directloss_repro.reproduce import Request, carry_out, check_request
+
+    request = Request(
+        name=name,
+        preset=preset,
+        methods=None if methods is None else parse_methods(methods),
+        seeds=seeds,
+        noise=None if noise is None else parse_shares(noise),
+        select=select,
+        out=out,
+        dataset=dataset,
+        data_root=data_root,
+        weights=weights,
+        cache=cache,
+        settings=parse_settings(settings or []),
+        tensorboard=tensorboard,
+        workers=workers,
+        cluster=cluster,
+        resume=resume,
+    )
+    console = Console()
+    session = check_request(request)
+    with session.folder, resumable(session.resume_command):
+        carry_out(session, console)
+    show_report(session.folder.path, console)
+
+
+def parse_shares(text: str) -> tuple[float, ...]:
+    """``0,0.2`` or ``0%,20%`` as shares."""
+    shares = []
+    for word in text.replace(" ", ",").split(","):
+        if not word:
+            continue
+        try:
+            shares.append(float(word.removesuffix("%")) / (100 if word.endswith("%") else 1))
+        except ValueError:
+            fail("--noise", "must be numbers such as 0,0.2 or 0,20%", repr(text))
+    return tuple(shares)
+
+
+def parse_settings(pairs: list[str]) -> dict[str, Any]:
+    """``iterations=100`` or ``direct.epsilon=[1.0,"auto"]``: the values are JSON, or else plain words."""
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            fail("--set", "must have the form KEY=VALUE", repr(pair), "For example: --set iterations=100.")
+        try:
+            settings[key.strip()] = json.loads(value)
+        except ValueError:
+            settings[key.strip()] = value
+    return settings
