@@ -45,7 +45,7 @@ def small_pieces(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(reading, "BATCH_ROWS", 37)
     patch.setattr(store, "IN_MEMORY", 0)
     patch.setattr(store, "AT_ONCE", 23)
-    patch.setattr(store, "RESIDENT", 1_000)
+    patch.setattr(store, "SPREAD", 2)
     patch.setattr(planning, "QUIET", 0)
 
 
@@ -115,6 +115,8 @@ def test_stored_rows_are_the_encoded_ones(tmp_path: Path, monkeypatch: pytest.Mo
     mean, scale = np.linspace(-1, 1, encoder.width), np.linspace(1, 3, encoder.width)
     wanted = ((stored[:] - mean) / scale).astype(np.float32)
     np.testing.assert_array_equal(stored.scaled(slice(None), mean, scale), wanted)
+    for far in (np.array([0, 299, 5]), np.array([298, 7])):  # one by one, as well as with all in between
+        np.testing.assert_array_equal(stored[far], encoder.encode(frame)[::-1][far])
     again = pickle.loads(pickle.dumps(stored))
     assert len(pickle.dumps(kept)) < 20_000, "rows in a file stay there"
     np.testing.assert_array_equal(again[4:9], stored[4:9])

@@ -19,7 +19,7 @@ from directloss.integrations._rows import ENTRIES
 from directloss.tabular.measures import Measure
 
 Array = npt.NDArray[Any]
-ROOM = 4 * 10**7
+ROOM = 3 * 10**7
 """Numbers, of eight bytes each, that a baseline is trained with at most; of longer tables it gets a sample of rows."""
 Setting = Mapping[str, Any]
 

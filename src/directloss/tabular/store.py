@@ -6,7 +6,6 @@ are asked for, so that ten million rows of forty columns take about a gigabyte o
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -27,10 +26,8 @@ IN_MEMORY = 2**28
 """Bytes from which on the rows are in a file."""
 AT_ONCE = 2**18
 """Rows that are looked at in one go to learn from them."""
-RESIDENT = 2**28
-"""Bytes of the file that may stay in memory, about, before the system is told that they are not needed."""
-NEARBY = 2**16
-"""Bytes that the system maps around a byte that is asked for."""
+SPREAD = 8
+"""Rows that lie in so many times their number are read together with what lies between them."""
 
 Array = npt.NDArray[Any]
 
@@ -46,7 +43,7 @@ class Store:
     words: dict[str, dict[str, int]] = field(default_factory=dict)
     """Numbers of the words of each column of categories."""
     _rows: Array | None = None
-    _touched: int = 0
+    """All records, if they are in memory."""
 
     @classmethod
     def of(cls, batches: Iterable[pd.DataFrame], survey: Survey, kinds: Mapping[str, str], path: Path | None) -> Store:
@@ -80,27 +77,28 @@ class Store:
         ]
         return np.array([*numbers, 0], dtype=np.uint16)[codes][:, None]  # -1 takes the last, the missing one
 
-    @property
-    def rows(self) -> Array:
-        """All records."""
-        if self._rows is None:
-            self._rows = np.memmap(str(self.path), dtype=self.layout, mode="r")
-        return self._rows
-
-    def take(self, which: Any, name: str | None = None) -> Array:
+    def take(self, which: npt.NDArray[np.int64], name: str | None = None) -> Array:
         """Some records, or one field of them."""
-        rows = self.rows
-        taken = np.asarray(rows[which] if name is None else rows[name][which])
-        if self.path is not None:
-            self._touched += len(taken) * (rows.itemsize if isinstance(which, slice) else NEARBY)
-            if self._touched > RESIDENT:
-                # Pages of a file that is mapped count as ours until this is said; they stay in the system's cache.
-                rows._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
-                self._touched = 0
-        return taken
+        if self._rows is not None:
+            return np.asarray(self._rows[which] if name is None else self._rows[name][which])
+        records = self._load(which)
+        return records if name is None else records[name]
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_rows": None if self.path is not None else self._rows}
+    def _load(self, which: npt.NDArray[np.int64]) -> Array:
+        """Records of the file. It is not mapped: its pages would count as ours, all of them after a few batches."""
+        assert self.path is not None
+        kind = np.dtype(self.layout)
+        first, last = int(which.min()), int(which.max())
+        if last - first < SPREAD * len(which):
+            between = np.fromfile(self.path, kind, last - first + 1, offset=first * kind.itemsize)
+            return between[which - first]
+        records = np.empty(len(which), dtype=kind)
+        room = records.view(np.uint8).data
+        with self.path.open("rb", buffering=0) as file:
+            for place, row in enumerate((which * kind.itemsize).tolist()):
+                file.seek(row)
+                file.readinto(room[place * kind.itemsize : (place + 1) * kind.itemsize])
+        return records
 
     def blocks(self, which: npt.NDArray[np.int64], name: str) -> Iterator[Array]:
         """A field of these rows, some at a time."""
