@@ -101,7 +101,8 @@ def test_the_first_sentence_says_who_wins(tmp_path: Path, winner: str, monkeypat
     y = plan.target.y[plan.parts["test"]]
 
     class Fake:
-        title, setting, validation, sampled = "HistGradientBoosting", {"depth": 3}, 0.5, None
+        title, setting, validation = "HistGradientBoosting", {"depth": 3}, 0.5
+        sampled = 90 if winner == "network" else None
 
         def scores(self, encoded: np.ndarray) -> np.ndarray:
             if winner == "nobody":
@@ -115,6 +116,8 @@ def test_the_first_sentence_says_who_wins(tmp_path: Path, winner: str, monkeypat
     assert ("could be chance" in told[0]) == (winner == "nobody")
     if winner == "tree":
         assert told[1] == "It is not in model.json, which holds networks only: train it with depth=3."
+    sample = "HistGradientBoosting had a sample of 90 of the 180 training rows."
+    assert (sample in told) == (winner == "network"), "a win over half of the rows is not kept silent"
     assert told[-1].startswith("model.json holds the network trained")
 
 

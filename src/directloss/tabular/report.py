@@ -77,6 +77,9 @@ def verdict(outcome: Outcome) -> list[str]:
     if rivals:
         rival = max(rivals, key=lambda method: (test[method.name].value, method.validation))
         told = _against(saved, rival, ours, test[rival.name], ahead[rival.name], metric)
+        if rival.sampled is not None:
+            all_rows = len(outcome.plan.parts["training"])
+            told.append(f"{rival.title} had a sample of {rival.sampled:,} of the {all_rows:,} training rows.")
     other = next(method for method in outcome.methods if method.ours and method.name != saved.name)
     gap = ahead[other.name] if other.name != "x-ent" else _turned(ahead[other.name])
     told.append(_brought(gap, metric))
