@@ -21,12 +21,14 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 import torch
+from directloss_repro.campaign import Cell
 from directloss_repro.records import Record, load_run
 from directloss_repro.reports.stats import percent
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import directloss as dl
+from benchmarks.study import values
 from directloss import plot
 
 ROOT = Path(__file__).parents[1]
@@ -218,6 +220,45 @@ def _ratios(place: Axes, rows: list[dict[str, list[float]]]) -> None:
     place.spines["left"].set_visible(False)
 
 
+def boosting() -> Figure:
+    """Rounds on the metric against the objective that they start from, on the same seeds, with 95 % intervals."""
+    from benchmarks.boosting import COLUMNS, NOISES, start
+
+    records = finals("boosting")
+    looks = {"direct": ("LightGBM", "direct-ap", -0.14), "direct, xgboost": ("XGBoost", "blackbox-ap", 0.14)}
+    figure = Figure((WIDTH, 2.7), layout="constrained")
+    axes = figure.subplots(1, 2, sharex=True, sharey=True)
+    for place, noise, title in zip(axes, NOISES, ("clean labels", "20 % wrong labels"), strict=True):
+        for method, (name, like, shift) in looks.items():
+            leads = []
+            for column in COLUMNS:
+                ours, theirs = (
+                    values(records, Cell(column, of, noise), "test") for of in (method, start(column, method))
+                )
+                leads.append(percent([mine - other for mine, other in zip(ours, theirs, strict=True)]))
+            rows = [row + shift for row in range(len(COLUMNS))]
+            place.errorbar(
+                [lead.mean for lead in leads], rows, xerr=[lead.half for lead in leads],
+                color=METHODS[like][0], fmt="o", markersize=5, capsize=2.5, linewidth=1.8, label=name,
+            )  # fmt: skip
+        place.axvline(0, color=INK, linewidth=1)
+        place.grid(axis="x")
+        place.set_yticks(range(len(COLUMNS)), [_in_words(column) for column in COLUMNS])
+        place.set_ylim(len(COLUMNS) - 0.5, -0.5)
+        place.tick_params("y", length=0)
+        place.spines["left"].set_visible(False)
+        place.set_title(title, fontweight="bold")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=2)
+    figure.supxlabel("points of the test metric, minus the built-in objective alone", fontsize=9.5)
+    return figure
+
+
+def _in_words(column: str) -> str:
+    """A column of the study of boosting, as the page calls it."""
+    name, metric = column.split(" / ")
+    return f"{name.split(',')[0].replace('census-income', 'Census-Income')}, {metric.upper()}"
+
+
 def robustness() -> Figure:
     """Test AP over the share of wrong training labels, with 95 % intervals over seeds."""
     figure = Figure((WIDTH, 3.4), layout="constrained")
@@ -361,6 +402,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "robustness": robustness,
     "peers": peers,
     "regrets": regrets,
+    "boosting": boosting,
     "speed": speed,
     "interpolation": interpolation,
     "noise": noise,
