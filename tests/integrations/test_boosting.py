@@ -277,6 +277,19 @@ def test_classifier(library: str) -> None:
     assert np.array_equal(again.decision_function(x), made.decision_function(x))
 
 
+def test_accuracy_of_two_classes_needs_one_score() -> None:
+    """As an objective, in the recipe, and in the estimator, with validation rows as the libraries take them."""
+    x, y = toy(400)
+    for first, second in zip(Objective("accuracy")(y, x[:, 0]), Objective("error")(y, x[:, 0]), strict=True):
+        assert np.array_equal(first, second)
+    runs = [
+        BoostedClassifier(metric, first=5, then=5, params=LEAVES, random_state=0).fit(x, y, eval_set=[(x, y)])
+        for metric in ("accuracy", "error")
+    ]
+    assert np.array_equal(runs[0].decision_function(x), runs[1].decision_function(x))
+    assert runs[0].score(x, y) == pytest.approx(max(runs[0].boosted_.curve))
+
+
 @pytest.mark.parametrize("classes", [2, 3])
 def test_probabilities_are_calibrated(classes: int) -> None:
     """Among new rows that get about the same probability, about that share is of the class."""
@@ -336,7 +349,7 @@ def test_missing_library_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
         (lambda: train({}, lightgbm.Dataset(*toy(20)), patience=0), "patience must be a whole number"),
         (lambda: BoostedClassifier(library="catboost").fit(*toy(50)), "library must be one of"),
         (lambda: BoostedClassifier().fit(np.zeros((4, 1)), [1, 1, 1, 1]), "y must have at least two classes"),
-        (lambda: BoostedClassifier("accuracy").fit(*toy(50)), "metric must be a metric of yes or no"),
+        (lambda: BoostedClassifier("topk@2").fit(*toy(50)), "metric must be a metric of yes or no"),
         (lambda: BoostedRanker().fit(np.zeros((4, 1)), [0, 1, 0, 1]), "qid must name at least two lists"),
     ],
 )  # fmt: skip

@@ -362,6 +362,21 @@ def test_probabilities_are_calibrated(metric: str) -> None:
     assert (np.argsort(ours) == np.argsort(fitted.decision_function(X[2000:]).astype(np.float64))).mean() > 0.99
 
 
+@pytest.mark.parametrize("metric", ["ap", "f1", "accuracy"])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_thresholds_of_the_metric_do_not_shift_the_probabilities(metric: str, classes: int) -> None:
+    """The mean probability of each class is about its share, although validation rows moved the thresholds."""
+    shares = [0.8, 0.2] if classes == 2 else [0.7, 0.2, 0.1]
+    X, y = make_classification(
+        4000, 10, n_classes=classes, n_informative=6, weights=shares, flip_y=0.1, class_sep=0.7, random_state=1
+    )
+    fitted = DirectLossClassifier(metric, epochs=60, early_stopping=True, random_state=0).fit(X[:2000], y[:2000])
+    found, truth = fitted.predict_proba(X[2000:]).mean(0), np.bincount(y[2000:]) / 2000
+    np.testing.assert_allclose(found, truth, atol=0.04)  # 200 validation rows: two deviations of a share of 0.1
+    if (metric, classes) == ("ap", 3):
+        assert (fitted.predict_proba(X).argmax(1) == fitted.predict(X)).all()
+
+
 def test_calibration_finds_the_slope_and_keeps_the_highest_score() -> None:
     draw = np.random.default_rng(0)
     logits = draw.normal(size=(20_000, 3)) * 2

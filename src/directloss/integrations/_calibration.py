@@ -1,8 +1,8 @@
 """Scores as probabilities, by maximum likelihood.
 
-A slope and, for two classes, a bias are Platt's method (1999); a slope alone is temperature scaling (Guo et al., 2017),
-which leaves the class with the highest score the most probable one. Platt's softened targets keep the probabilities of
-separable data away from 0 and 1.
+A slope and a bias for each class: Platt's method (1999) for two classes, temperature scaling (Guo et al., 2017) with a
+bias for more. The bias takes out the thresholds that the metric wants; without it, the class with the highest score is
+the most probable one. Platt's softened targets keep the probabilities of separable data away from 0 and 1.
 """
 
 from __future__ import annotations

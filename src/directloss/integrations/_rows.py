@@ -191,3 +191,12 @@ def _category_places(table: Any, chosen: Any) -> list[int]:
         rule = f'must be "from_dtype", None, or columns of X: numbers below {width}, names, or True or False for each'
         fail("categorical_features", rule, repr(chosen))
     return [names.index(str(name)) for name in given]
+
+
+def one_pair(eval_set: Any) -> tuple[Any, Any] | None:
+    """Validation rows and labels; a list of one pair, as gradient boosting libraries take it, is fine too."""
+    if isinstance(eval_set, list) and len(eval_set) == 1:
+        eval_set = eval_set[0]
+    if eval_set is not None and (not isinstance(eval_set, tuple | list) or len(eval_set) != 2):
+        fail("eval_set", "must be a pair of rows and labels, (X, y)", f"a {type(eval_set).__name__}")
+    return None if eval_set is None else (eval_set[0], eval_set[1])

@@ -29,7 +29,7 @@ from directloss.direct import direct_loss
 from directloss.integrations._cut import best_cut
 from directloss.integrations._needs import needed
 from directloss.task import Task
-from directloss.tasks import NDCG, CountTask, Error, GradedNDCG
+from directloss.tasks import NDCG, Accuracy, CountTask, Error, GradedNDCG
 
 Array = npt.NDArray[Any]
 NOISE = 0.5
@@ -65,7 +65,7 @@ class Objective:
     Shapes:
         Predictions ``(n,)`` and labels ``(n,)``: all rows are one list, or with groups each group is one, and the mean
         over the groups counts. Predictions ``(n, classes)`` with labels from 0 to ``classes - 1``: a metric of
-        classes, or the mean over each class against the rest.
+        classes, or the mean over each class against the rest. ``"accuracy"`` takes either.
         Weights: one for each group, or for each row where the metric judges rows one by one (``"accuracy"``,
         ``"error"``) or has weights of items (``"auc"``).
 
@@ -226,7 +226,7 @@ class Batch(NamedTuple):
 
     def problems(self, task: Task) -> Iterator[Part]:
         """The problems of the task, in a few tensors."""
-        task = for_labels(task, self.labels)
+        task = of_one_score(for_labels(task, self.labels)) if self.scores.ndim == 1 else for_labels(task, self.labels)
         labels = torch.from_numpy(self.labels if task.event_dims and task.target_dims else self.labels.astype(np.int64))
         weight = None if self.weight is None else torch.from_numpy(self.weight)
         if task.target_dims == 0:
@@ -280,6 +280,11 @@ def decides(task: Task) -> bool:
 def for_labels(task: Task, labels: Array) -> Task:
     """The same task, or NDCG of grades where labels are more than yes and no."""
     return GradedNDCG(task.k) if isinstance(task, NDCG) and bool((labels > 1).any()) else task
+
+
+def of_one_score(task: Task) -> Task:
+    """The same metric, of one score for each row: two classes need no more."""
+    return Error() if isinstance(task, Accuracy) else task
 
 
 def _library(data: Any) -> str:
@@ -364,6 +369,8 @@ def train(
         evaluation: what is measured on the validation data; ``Evaluation(metric, tuned=True)`` by default.
         settings: of `Objective`: ``noise``, ``samples``, ``seed`` ...
     """
+    if "num_class" not in params:
+        metric = of_one_score(item_task(metric))
     objective = Objective(metric, **settings)
     check_count("first", first, least=0)
     check_count("then", then, least=0)

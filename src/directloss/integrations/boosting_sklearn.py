@@ -21,7 +21,17 @@ from directloss._checks import check_choice, fail
 from directloss.integrations._calibration import Calibration, two_columns
 from directloss.integrations._cut import best_cut
 from directloss.integrations._lists import Lists
-from directloss.integrations.boosting import LIBRARIES, NOISE, Batch, Evaluation, decides, item_task, train
+from directloss.integrations._rows import one_pair
+from directloss.integrations.boosting import (
+    LIBRARIES,
+    NOISE,
+    Batch,
+    Evaluation,
+    decides,
+    item_task,
+    of_one_score,
+    train,
+)
 from directloss.task import Task
 
 Array = npt.NDArray[Any]
@@ -65,7 +75,7 @@ class _Boosted(BaseEstimator):  # type: ignore[misc]
         params = {"seed": seed, **more, **(self.params or {})}
         self.boosted_ = train(
             params, data, self.metric, validation=other, first=self.first, then=self.then, patience=self.patience,
-            evaluation=Evaluation(self.metric, tuned=True), noise=self.noise, seed=seed,
+            noise=self.noise, seed=seed,
         )  # fmt: skip
         self.n_features_in_ = fitting.X.shape[1]
         self.n_iter_ = self.boosted_.rounds
@@ -124,19 +134,21 @@ class BoostedClassifier(ClassifierMixin, _Boosted):  # type: ignore[misc]
         n_iter_: number of rounds that are kept.
     """
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, eval_set: tuple[Any, Any] | None = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, eval_set: Any = None) -> Self:
         """Train on rows and labels; ``eval_set`` is a pair of both that chooses the rounds.
 
         Weights of rows are for metrics that have them, such as ``"auc"`` and ``"accuracy"``.
         """
         task = item_task(self.metric)
+        eval_set = one_pair(eval_set)
         X = X if hasattr(X, "shape") else np.asarray(X)
         self.classes_, codes = np.unique(column_or_1d(y), return_inverse=True)
         if len(self.classes_) < 2:
             fail("y", "must have at least two classes", "of one class only")
-        by_class = task.event_dims > task.target_dims
-        if by_class and len(self.classes_) == 2:
-            fail("metric", "must be a metric of yes or no where there are two classes", repr(task), 'Use "error".')
+        if len(self.classes_) == 2:
+            task = of_one_score(task)
+            if task.event_dims > task.target_dims:
+                fail("metric", "must be a metric of yes or no where there are two classes", repr(task))
         seed = self._seed()
         weight = None if sample_weight is None else np.asarray(sample_weight)
         if eval_set is None:
@@ -156,7 +168,7 @@ class BoostedClassifier(ClassifierMixin, _Boosted):  # type: ignore[misc]
         self._boost(parts[0], parts[1], more, seed)
         held = self._scores(parts[1].X)
         self._cut = 0.0 if count > 2 else self._threshold(held, parts[1].y, task)
-        self._calibration = Calibration.of(_columns(held - self._cut), parts[1].y, parts[1].weight, biased=count == 2)
+        self._calibration = Calibration.of(_columns(held - self._cut), parts[1].y, parts[1].weight)
         return self
 
     def _codes(self, y: Any) -> Array:
@@ -181,7 +193,7 @@ class BoostedClassifier(ClassifierMixin, _Boosted):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> Array:
         """The probability of each class, ``(n, classes)``, calibrated on the rows that chose the rounds.
 
-        Of two classes the more probable one need not be the one that `predict` chooses, which follows the metric.
+        The most probable class need not be the one that `predict` chooses, which follows the metric.
         """
         return self._calibration(_columns(self.decision_function(X)))
 

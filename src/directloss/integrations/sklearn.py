@@ -48,7 +48,7 @@ from directloss.integrations._fitting import (
     start_at_base_rate,
 )
 from directloss.integrations._lists import Lists
-from directloss.integrations._rows import Rows, Scaling, Table, learn_categories, naming_columns_of_words
+from directloss.integrations._rows import Rows, Scaling, Table, learn_categories, naming_columns_of_words, one_pair
 from directloss.task import Task
 from directloss.tasks import NDCG, Accuracy, CountTask, Error, GradedNDCG
 
@@ -169,15 +169,6 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _one_pair(eval_set: Any) -> tuple[Any, Any] | None:
-    """Validation rows and labels; a list of one pair, as gradient boosting libraries take it, is fine too."""
-    if isinstance(eval_set, list) and len(eval_set) == 1:
-        eval_set = eval_set[0]
-    if eval_set is not None and (not isinstance(eval_set, tuple | list) or len(eval_set) != 2):
-        fail("eval_set", "must be a pair of rows and labels, (X, y)", f"a {type(eval_set).__name__}")
-    return None if eval_set is None else (eval_set[0], eval_set[1])
-
-
 @dataclass(frozen=True)
 class _Part:
     """Some of the rows, with what is known about them."""
@@ -224,7 +215,7 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     equal there. `predict_proba` is calibrated and does not follow that threshold.
 
     With more than two classes, a metric of two classes is computed for each class against the rest, and its mean is
-    the loss; a ranking's scores are then divided by their deviation, so that the classes can be compared.
+    the loss. A ranking of several classes says nothing about which one to choose, so the most probable one is.
     ``"accuracy"``, ``"topk@k"`` and `directloss.tasks.CostMatrix` are metrics of many classes by themselves.
 
     Labels ``(n, labels)`` of 0 and 1 are a multilabel problem: the metric is computed for each label.
@@ -306,7 +297,7 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
             if self.batch_size is not None or self.early_stopping or not whole.even:
                 warnings.simplefilter("ignore", DirectLossWarning)  # a batch without a rare class is normal
             torch.manual_seed(self._seed())
-            part, held = self._divide(whole, _one_pair(eval_set))
+            part, held = self._divide(whole, one_pair(eval_set))
             inputs, new = self._prepare(part.rows, self._outputs(part.target))
             part = replace(part, rows=inputs)
             if held is not None:
@@ -457,20 +448,26 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
             scores = all_scores(self.network_, held.rows, self.outputs_)
             if self._decides:
                 self._cut = torch.tensor([cut for cut, _ in self._cuts(scores, held.target)])
-        self._calibrations = self._calibrate(self._decision(scores), judge)
+        # Without validation rows, a metric that judges each row alone has learned to choose the most probable class.
+        alone = self._by_class or self._fitted_task.event_dims == 0
+        biased = held is not None or not alone or not judge.even
+        self._calibrations = self._calibrate(self._decision(scores), judge, biased)
+        if not self._by_class and not self._decides and not self._multilabel and self.outputs_ > 1 and judge.even:
+            # Rankings of several classes say nothing about which one to choose: the most probable one.
+            slope, bias = self._calibrations[0].slope, self._calibrations[0].bias
+            self._cut = self._cut - self._spread * torch.from_numpy(bias / slope).to(self._spread)
+            self._calibrations = [Calibration(slope, np.zeros_like(bias))]
 
-    def _calibrate(self, scores: Array, part: _Part) -> list[Calibration]:
+    def _calibrate(self, scores: Array, part: _Part, biased: bool) -> list[Calibration]:
         """One for all classes, or one for each label."""
         target, weight = part.target.numpy(), part.weight.numpy()
-        # Where each row is judged alone, and all count the same, the decision is the more probable one.
-        biased = not (self._by_class or self._fitted_task.event_dims == 0) or not part.even
         if scores.ndim == 1:
             return [Calibration.of(two_columns(scores), target.ravel(), weight, biased=biased)]
         if self._multilabel:
             columns = zip(scores.T, target.T, strict=True)
             return [Calibration.of(two_columns(some), wanted, weight, biased=biased) for some, wanted in columns]
         codes = target if self._by_class else target.argmax(1)
-        return [Calibration.of(scores.astype(np.float64), codes, weight, biased=False)]
+        return [Calibration.of(scores.astype(np.float64), codes, weight, biased=biased)]
 
     def _decision(self, scores: Tensor) -> Array:
         scores = (scores - self._cut) / self._spread
@@ -485,8 +482,8 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> Array:
         """The probability of each class, or, for a multilabel problem, of each label: ``(n, classes)``.
 
-        Calibrated on the validation rows, or on the training rows where there are none. Of two classes the more
-        probable one need not be the one that `predict` chooses, which follows the metric.
+        Calibrated on the validation rows, or on the training rows where there are none. The most probable class need
+        not be the one that `predict` chooses, which follows the metric.
         """
         scores = self.decision_function(X)
         if scores.ndim == 1:
@@ -594,7 +591,7 @@ class DirectLossRanker(_Estimator):
         if (relevance < 0).any():
             fail("y", "must be at least 0, a grade of relevance", f"{relevance.min()} at the least")
         whole = _lists_of(rows, relevance, group, qid)
-        pair = _one_pair(eval_set)
+        pair = one_pair(eval_set)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self._seed())
             held = None if pair is None else _lists_of(self._read(pair[0]), pair[1], eval_group, eval_qid)
