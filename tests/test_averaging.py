@@ -153,3 +153,16 @@ def test_other_losses_and_what_is_told() -> None:
 def test_bad_input(settings: dict[str, Any], target: Tensor, message: str) -> None:
     with pytest.raises(dl.DirectLossError, match=message):
         dl.AveragedLoss(**{"task": "f1", **settings})(torch.randn(6, 3), target)
+
+
+def test_other_losses_tell_of_averages() -> None:
+    """What people type first: masks without the dimension of one class, a border of 255, scikit-learn's names."""
+    scores, masks = torch.randn(2, 1, 4, 4), torch.ones(2, 4, 4, dtype=torch.long)
+    for dim in (None, (-2, -1)):
+        with pytest.raises(dl.DirectLossError, match=r"target \(n, ...\) are for dl.AveragedLoss"):
+            dl.DirectLoss("iou", dim=dim)(scores, masks)
+    masks[:, 0] = 255
+    with pytest.raises(dl.DirectLossError, match="ignore_index=255 leaves such targets out"):
+        dl.AveragedLoss("iou", average="samples")(scores, masks)
+    with pytest.raises(dl.DirectLossError, match=r'AveragedLoss\("f1", average="macro"\)'):
+        dl.DirectLoss("f1_macro")

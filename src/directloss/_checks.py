@@ -73,10 +73,15 @@ def check_same_shape(target: object, scores: Tensor) -> Tensor:
     """One label for each score."""
     target = check_tensor("target", target)
     if target.shape != scores.shape:
-        by_class = scores.dim() > 1 and target.shape == scores.shape[:1] + scores.shape[2:]
-        hint = "Scores (n, c, ...) with a target (n, ...) are for dl.AveragedLoss." if by_class else ""
-        fail("target", f"must have the shape of scores, {tuple(scores.shape)}", f"of shape {tuple(target.shape)}", hint)
+        rule = f"must have the shape of scores, {tuple(scores.shape)}"
+        fail("target", rule, f"of shape {tuple(target.shape)}", hint_of_classes(target, scores))
     return target
+
+
+def hint_of_classes(target: Tensor, scores: Tensor) -> str:
+    """Which loss takes one target for all scores of a sample or pixel, if that is what these are."""
+    by_class = scores.dim() > 1 and target.shape == scores.shape[:1] + scores.shape[2:]
+    return "Scores (n, c, ...) with a target (n, ...) are for dl.AveragedLoss." if by_class else ""
 
 
 def check_tensor(argument: str, value: object) -> Tensor:

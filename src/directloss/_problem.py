@@ -17,6 +17,7 @@ from directloss._checks import (
     check_tensor,
     check_weight,
     fail,
+    hint_of_classes,
     precise,
     warn_once,
 )
@@ -254,7 +255,8 @@ def _events_last(
     def last(argument: str, tensor: Tensor) -> Tensor:
         tensor = check_tensor(argument, tensor)
         if tensor.dim() != scores.dim():
-            fail(argument, f"must have {scores.dim()} dimensions like scores", f"of shape {tuple(tensor.shape)}")
+            rule = f"must have {scores.dim()} dimensions like scores"
+            fail(argument, rule, f"of shape {tuple(tensor.shape)}", hint_of_classes(tensor, scores))
         return tensor.movedim(places, list(range(-len(places), 0))).flatten(-len(places))
 
     if form.target_dims == 0:  # one label per problem: only the scores have the dimension

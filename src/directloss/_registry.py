@@ -95,12 +95,11 @@ def get(name: str, argument: str = "task") -> Task:
     """The task of a name such as ``"ap"``, ``"ndcg@10"`` or ``"fbeta@2"``; errors call it ``argument``."""
     base = name.strip().lower().partition("@")[0]
     if base not in _known():
-        fail(
-            argument,
-            "must be a known name, or a task object",
-            repr(name),
-            near(base.replace(" ", "_").replace("-", "_"), _meant) or f"Known: {', '.join(names())}.",
-        )
+        hint = near(base.replace(" ", "_").replace("-", "_"), _meant) or f"Known: {', '.join(names())}."
+        of, _, average = base.rpartition("_")
+        if of in _known() and average in ("macro", "micro", "weighted", "samples"):
+            hint = f'Averages are those of directloss.AveragedLoss("{of}", average="{average}").'
+        fail(argument, "must be a known name, or a task object", repr(name), hint)
     _, number = split_name(argument, name)
     factory = _entries[base].factory
     if number is None:

@@ -120,10 +120,12 @@ class AveragedLoss(LossModule):
             return scores, target, shown
         if shown is not None:
             shown = shown.unsqueeze(1).expand_as(scores)
+        if self.check_values:
+            _check_classes(target, max(scores.shape[1], 2))
         if scores.shape[1] == 1:
             return scores, target.unsqueeze(1), shown
         decides = self.each.task.density == "logistic"
-        wanted = _one_hot(target, scores.shape[1], self.check_values)
+        wanted = _one_hot(target, scores.shape[1])
         return margins(scores) if decides else scores, wanted, shown
 
     def _problems(self, values: Tensor) -> Tensor:
@@ -166,12 +168,17 @@ def _check_shapes(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     return scores, target
 
 
-def _one_hot(target: Tensor, classes: int, check_values: bool) -> Tensor:
-    if target.is_floating_point() or target.is_complex():
-        fail("target", "must hold whole numbers, one class for each", target.dtype, "Call target.long() first.")
-    if check_values and bool(((target < 0) | (target >= classes)).any()):
-        found = target[(target < 0) | (target >= classes)][0].item()
+def _check_classes(target: Tensor, classes: int) -> None:
+    if target.is_complex():
+        fail("target", "must hold classes", target.dtype)
+    if target.dtype != torch.bool and bool((beyond := (target < 0) | (target >= classes)).any()):
+        found = target[beyond][0].item()
         hint = f"ignore_index={found} leaves such targets out."
         fail("target", f"must hold classes from 0 to {classes - 1}", found, hint)
+
+
+def _one_hot(target: Tensor, classes: int) -> Tensor:
+    if target.is_floating_point() or target.is_complex():
+        fail("target", "must hold whole numbers, one class for each", target.dtype, "Call target.long() first.")
     numbers = torch.arange(classes, device=target.device).reshape(-1, *(1,) * (target.dim() - 1))
     return (target.unsqueeze(1) == numbers).long()
