@@ -40,7 +40,7 @@ from directloss_repro.data.keypoints import SHRINKS, first_items, highest_pixels
 from directloss_repro.data.poses import POSES, as_part, find_poses, read_persons, recognise_poses
 from directloss_repro.data.split import end_of_group
 from directloss_repro.experiments.base import Experiment, Files, Source
-from directloss_repro.fields import Count, Whole
+from directloss_repro.fields import Count, Flag, Whole
 from directloss_repro.files import DataIdentity, file_digest
 from directloss_repro.models import Hourglass
 from directloss_repro.records import Record
@@ -59,6 +59,8 @@ class PoseConfig(EpochConfig):
     depth: Annotated[Whole, Field(ge=1, le=10)] = 4
     test: Count = 3_000
     validation: Count = 1_000
+    bfloat16: Flag = False
+    """Whether the hourglass computes in bfloat16; its weights and the loss stay in float32."""
 
     datasets: ClassVar[tuple[str, ...]] = tuple(POSES)
 
@@ -99,7 +101,7 @@ def _check_data(config: PoseConfig, root: str) -> DataIdentity:
 
 
 def _model(config: PoseConfig, inputs: int) -> nn.Module:
-    return Hourglass(inputs, len(POSES[config.dataset].joints), config.width, config.depth)
+    return Hourglass(inputs, len(POSES[config.dataset].joints), config.width, config.depth, bfloat16=config.bfloat16)
 
 
 @torch.no_grad()
@@ -143,6 +145,7 @@ SMALL = PAPER.but(
     epochs=20,
     drops=(12, 16),
     evaluate_every=5,
+    bfloat16=True,
     seeds=2,
 )
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from directloss_repro.models.images import ImageNetwork
+
 
 class Residual(nn.Module):
     """The bottleneck block with normalisation first: 1 x 1, 3 x 3, 1 x 1, and a skip connection."""
@@ -47,7 +49,7 @@ class Glass(nn.Module):
         return result
 
 
-class Hourglass(nn.Module):
+class Hourglass(ImageNetwork):
     """Images ``(n, channels, h, w)`` to heatmaps ``(n, joints, h / 4, w / 4)``.
 
     Example:
@@ -56,8 +58,10 @@ class Hourglass(nn.Module):
         torch.Size([2, 5, 16, 12])
     """
 
-    def __init__(self, channels: int, joints: int, width: int = 256, depth: int = 4) -> None:
-        super().__init__()
+    def __init__(
+        self, channels: int, joints: int, width: int = 256, depth: int = 4, *, bfloat16: bool = False
+    ) -> None:
+        super().__init__(bfloat16=bfloat16)
         quarter = max(1, width // 4)
         self.stem = nn.Sequential(
             *(nn.Conv2d(channels, quarter, 7, 2, 3), nn.BatchNorm2d(quarter), nn.ReLU()),
@@ -70,7 +74,7 @@ class Hourglass(nn.Module):
             nn.Conv2d(width, joints, 1),
         )
 
-    def forward(self, x: Tensor) -> Tensor:
+    def score(self, x: Tensor) -> Tensor:
         """One heatmap for each joint."""
         heatmaps: Tensor = self.head(self.glass(self.stem(x)))
         return heatmaps

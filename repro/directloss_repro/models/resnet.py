@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from directloss_repro.models.images import ImageNetwork
 
 BLOCKS = 3
 """Blocks of each of the three stages: 6 * 3 + 2 = 20 layers."""
@@ -35,12 +36,11 @@ class Block(nn.Module):
         return F.relu(self.norm2(self.conv2(y)) + around)
 
 
-class ResNet20(nn.Module):
+class ResNet20(ImageNetwork):
     """Images ``(n, channels, h, w)`` to scores ``(n, classes)``.
 
     ``width`` is the number of channels of the first stage, 16 in the paper; the other stages have twice and four times
-    as many. With ``bfloat16`` the layers compute in that type and the weights stay in float32: half the time on
-    processors that know it.
+    as many.
 
     Example:
         >>> sum(weight.numel() for weight in ResNet20(3, 10).parameters())
@@ -48,8 +48,7 @@ class ResNet20(nn.Module):
     """
 
     def __init__(self, channels: int, classes: int, width: int = 16, *, bfloat16: bool = False) -> None:
-        super().__init__()
-        self.in_bfloat16 = bfloat16
+        super().__init__(bfloat16=bfloat16)
         self.first = nn.Conv2d(channels, width, 3, 1, 1, bias=False)
         self.norm = nn.BatchNorm2d(width)
         widths = [width] * (BLOCKS + 1) + [2 * width] * BLOCKS + [4 * width] * BLOCKS
@@ -59,11 +58,8 @@ class ResNet20(nn.Module):
             if isinstance(layer, nn.Conv2d):
                 nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
 
-    def forward(self, x: Tensor) -> Tensor:
+    def score(self, x: Tensor) -> Tensor:
         """One score for each class."""
-        # Channels last is the layout that convolutions on a CPU are fastest in.
-        x = x.contiguous(memory_format=torch.channels_last)
-        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.in_bfloat16):
-            y = self.blocks(F.relu(self.norm(self.first(x))))
-            scores: Tensor = self.last(y.mean((-1, -2)))
-        return scores.float()
+        y = self.blocks(F.relu(self.norm(self.first(x))))
+        scores: Tensor = self.last(y.mean((-1, -2)))
+        return scores
