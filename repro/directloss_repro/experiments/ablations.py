@@ -275,7 +275,7 @@ ABLATION_POSE = dataclasses.replace(
     ),
     presets={
         "quick": pose.QUICK.but(methods=_POSE),
-        "small": pose.SMALL.but(methods=_POSE, **same_grids(0.0025), evaluate_every=20),
+        "small": pose.SMALL.but(methods=_POSE, **same_grids(0.0025), evaluate_every=15),
         "paper": pose.PAPER.but(methods=_POSE),
     },
 )
