@@ -58,9 +58,7 @@ class Hourglass(ImageNetwork):
         torch.Size([2, 5, 16, 12])
     """
 
-    def __init__(
-        self, channels: int, joints: int, width: int = 256, depth: int = 4, *, bfloat16: bool = False
-    ) -> None:
+    def __init__(self, channels: int, joints: int, width: int = 256, depth: int = 4, *, bfloat16: bool = False) -> None:
         super().__init__(bfloat16=bfloat16)
         quarter = max(1, width // 4)
         self.stem = nn.Sequential(
