@@ -15,6 +15,7 @@ from directloss.integrations.boosting import Batch, Evaluation, Objective, train
 lightgbm = pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'directloss[boosting]'")
 xgboost = pytest.importorskip("xgboost", reason="xgboost is not installed: pip install xgboost-cpu")
 from sklearn.base import clone  # noqa: E402
+from sklearn.metrics import f1_score  # noqa: E402
 from sklearn.model_selection import GridSearchCV  # noqa: E402
 
 from directloss.integrations.boosting_sklearn import BoostedClassifier, BoostedRanker  # noqa: E402
@@ -89,6 +90,17 @@ def test_metric_of_classes_and_one_class_against_the_rest() -> None:
         assert gradient.shape == curvature.shape == (4, 3)
         assert gradient[np.arange(4), labels].sum() < 0
     assert Evaluation("accuracy")(labels, scores)[1] == (scores.argmax(1) == labels).mean()
+
+
+@pytest.mark.parametrize("shift", [0.0, -5.0])
+def test_f1_of_several_classes_is_that_of_the_highest_score(shift: float) -> None:
+    """Scores of a softmax have no zero of their own: adding a number to all of them changes nothing."""
+    draw = np.random.default_rng(0)
+    labels, scores = draw.integers(0, 3, 60), draw.normal(size=(60, 3))
+    found = Evaluation("f1")(labels, scores + shift)[1]
+    assert found == pytest.approx(f1_score(labels, scores.argmax(1), average="macro"))
+    gradient, _ = Objective("f1", samples=200)(labels, scores + shift)
+    assert gradient[np.arange(60), labels].sum() < 0
 
 
 # ---------------------------------------------------------------------- groups and weights
@@ -273,6 +285,9 @@ def test_classifier(library: str) -> None:
     assert list(made.classes_) == ["no", "yes"]
     assert made.score(x, names) > 0.9
     assert ((made.decision_function(x) > 0) == (made.predict(x) == "yes")).all()
+    assert made.n_features_in_ == x.shape[1]
+    with pytest.raises(ValueError, match="is expecting"):
+        made.predict(x[:, :2])
     again = pickle.loads(pickle.dumps(clone(made).fit(x, names)))
     assert np.array_equal(again.decision_function(x), made.decision_function(x))
 

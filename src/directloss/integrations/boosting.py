@@ -25,6 +25,7 @@ from torch import Tensor
 
 from directloss._checks import DirectLossWarning, check_choice, check_count, check_positive, fail, remembering
 from directloss._registry import as_task
+from directloss.averaging import margins
 from directloss.direct import direct_loss
 from directloss.integrations._cut import best_cut
 from directloss.integrations._needs import needed
@@ -65,7 +66,8 @@ class Objective:
     Shapes:
         Predictions ``(n,)`` and labels ``(n,)``: all rows are one list, or with groups each group is one, and the mean
         over the groups counts. Predictions ``(n, classes)`` with labels from 0 to ``classes - 1``: a metric of
-        classes, or the mean over each class against the rest. ``"accuracy"`` takes either.
+        classes, or the mean over each class against the rest, where a row is of the class with the highest score.
+        ``"accuracy"`` takes either.
         Weights: one for each group, or for each row where the metric judges rows one by one (``"accuracy"``,
         ``"error"``) or has weights of items (``"auc"``).
 
@@ -204,7 +206,10 @@ class Part(NamedTuple):
         """The scores of these problems."""
         if self.rows is not None:
             return scores[self.rows]
-        return scores.T if self.target.dim() == 2 and scores.shape != self.target.shape else scores
+        if self.target.dim() == scores.dim() == 2:  # each class against the rest
+            # Only the highest score is a yes: those of a softmax have no zero of their own.
+            return (margins(scores) if decides(self.task) else scores).T
+        return scores
 
 
 class Batch(NamedTuple):

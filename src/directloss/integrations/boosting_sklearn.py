@@ -15,7 +15,7 @@ import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.model_selection import train_test_split
 from sklearn.utils import _safe_indexing, check_random_state
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from directloss._checks import check_choice, fail
 from directloss.integrations._calibration import Calibration, two_columns
@@ -77,11 +77,12 @@ class _Boosted(BaseEstimator):  # type: ignore[misc]
             params, data, self.metric, validation=other, first=self.first, then=self.then, patience=self.patience,
             noise=self.noise, seed=seed,
         )  # fmt: skip
-        self.n_features_in_ = fitting.X.shape[1]
+        validate_data(self, fitting.X, skip_check_array=True)
         self.n_iter_ = self.boosted_.rounds
 
     def _scores(self, X: Any) -> Array:
         check_is_fitted(self)
+        validate_data(self, X, reset=False, skip_check_array=True)
         if self.library == "lightgbm":
             scores = self.boosted_.booster.predict(X, raw_score=True)
         else:
@@ -132,6 +133,7 @@ class BoostedClassifier(ClassifierMixin, _Boosted):  # type: ignore[misc]
         classes_: the labels in order; of two, the last is the positive class.
         boosted_: the ``Boosted`` of the training: booster, rounds and validation curve.
         n_iter_: number of rounds that are kept.
+        n_features_in_: number of columns; ``feature_names_in_`` has their names, where there are some.
     """
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, eval_set: Any = None) -> Self:
