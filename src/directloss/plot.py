@@ -43,6 +43,8 @@ ARROW = 0.2
 """The longest arrow of `step`, as a share of the range of the scores."""
 FEW = 30
 """Lists up to this length have a row, and its rank, for each item."""
+CORNERS = 1000
+"""Points of a curve of precision: more cannot be seen, and an SVG of millions cannot be opened."""
 AT_ONCE = 2**20
 """Scores that `landscape` perturbs at once: 8 MB in float64."""
 Z = 1.96
@@ -295,7 +297,8 @@ def _curve(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     found, taken = found[last], torch.arange(1, len(found) + 1)[last]
     grows = torch.diff(found, prepend=torch.zeros(1)) > 0
     recall, precision = (found / found[-1])[grows], (found / taken)[grows]
-    return torch.cat((torch.zeros(1), recall)), torch.cat((precision[:1], precision))
+    kept = torch.linspace(0, len(recall) - 1, min(len(recall), CORNERS)).round().long()
+    return torch.cat((torch.zeros(1), recall[kept])), torch.cat((precision[:1], precision[kept]))
 
 
 def _expected_loss(

@@ -88,7 +88,7 @@ def test_the_report_has_what_one_asks_for(finished: Finished) -> None:
             "training",
         ):
             assert words in text
-    assert page.count("<svg") == 2
+    assert page.count("<svg") == 3
     assert not re.search(r"(src|href)=.?(https?:|//)|@import|<script", page), "the page needs no other file"
     assert "directloss predict" in page
     assert "iteration" not in page
@@ -102,7 +102,7 @@ def test_the_first_sentence_says_who_wins(tmp_path: Path, winner: str, monkeypat
 
     class Fake:
         title, setting, validation = "HistGradientBoosting", {"depth": 3}, 0.5
-        sampled = 90 if winner == "network" else None
+        sampled, seconds = (90 if winner == "network" else None), 1.5
 
         def scores(self, encoded: np.ndarray) -> np.ndarray:
             if winner == "nobody":
@@ -111,8 +111,12 @@ def test_the_first_sentence_says_who_wins(tmp_path: Path, winner: str, monkeypat
 
     monkeypatch.setattr("directloss.tabular.session.fit_baseline", lambda *_: Fake())
     told = verdict(carry_out(plan, lambda line: None))
-    first = {"tree": "Use HistGradientBoosting: test AP 1.000 against", "network": "The saved network wins: test AP"}
-    assert told[0].startswith(first.get(winner, "")), told
+    first = {
+        "tree": "Use HistGradientBoosting: test AP 1.000 against",
+        "network": "Use the saved network: its test AP is",
+    }
+    assert told[0].startswith(first.get(winner, "No winner: the saved network's test AP is")), told
+    assert ("Not shown to be worse than the saved network: Hist" in told[1]) == (winner == "nobody")
     assert ("could be chance" in told[0]) == (winner == "nobody")
     if winner == "tree":
         assert told[1] == "It is not in model.json, which holds networks only: train it with depth=3."
@@ -206,6 +210,62 @@ def test_every_format_and_kind_of_metric(tmp_path: Path, name: str, metric: str,
         assert info["methods"][info["saved"]]["test"]["value"] == pytest.approx(float(function(sides, y)), abs=1e-6)
 
 
+@pytest.mark.parametrize("baseline", ["logistic", "xgboost"])
+def test_several_classes_by_accuracy(tmp_path: Path, baseline: str) -> None:
+    if baseline == "xgboost":
+        pytest.importorskip("xgboost")
+    frame = rows().assign(outcome=lambda f: np.select([f["a"] > 0.5, f["colour"] == "red"], ["up", "red"], "=rest"))
+    data, out = write(tmp_path, "t.csv", frame), tmp_path / "run"
+    words = ["--metric", "accuracy", "--target", "outcome", "--trials", 1, "--epochs", 20, "--baselines", baseline]
+    result = call("fit", data, *words, "--out", out)
+    assert result.exit_code == 0, result.output
+    assert "Target 'outcome': 3 classes, " in result.output
+    info, fitted = json.loads((out / "run.json").read_text()), pd.read_csv(out / "predictions.csv")
+    for name, method in info["methods"].items():
+        share = (fitted[f"decision {name}"] == fitted["outcome"]).mean()
+        assert method["test"]["value"] == pytest.approx(share)
+        assert method["test"]["low"] <= share <= method["test"]["high"]
+        assert share > 0.75, "the most frequent class alone has about a third"
+    assert "Decisions of the saved network" in (out / "tables.md").read_text()
+    assert (out / "report.html").read_text().count("<svg") == 2
+    told = call("predict", out / "model.json", data, "--out", tmp_path / "p.csv")
+    assert "The decision is the most probable class" in told.output
+    table, loaded = pd.read_csv(tmp_path / "p.csv"), directloss.load(out / "model.json")
+    shares = table[[f"probability {label}" for label in loaded.labels]].to_numpy()
+    np.testing.assert_allclose(shares, loaded.predict_proba(frame), rtol=1e-4)
+    np.testing.assert_allclose(shares.sum(1), 1, rtol=1e-5)
+    assert [loaded.labels[place] for place in shares.argmax(1)] == loaded.predict(frame).tolist()
+    decided = table.set_index("row")["decision"].loc[fitted["row"]].tolist()
+    assert decided == fitted[f"decision {info['saved']}"].tolist()
+
+
+def test_a_file_without_header_and_rows_without_label(tmp_path: Path) -> None:
+    frame = rows(120)
+    frame.loc[::12, "outcome"] = None
+    data, out = tmp_path / "t.csv", tmp_path / "run"
+    frame.to_csv(data, index=False, header=False)
+    result = call("fit", data, "--no-header", "--target", "c5", "--metric", "f1", *FAST, "--out", out)
+    assert result.exit_code == 0, result.output
+    assert "Note: 10 of 120 rows have no 'c5': they are left out." in result.output
+    assert "Note: Only 7 of the test rows have 'yes': too few to tell one method from another." in result.output
+    assert "Too few rows to choose by: only 7 of 22 test rows have 'yes'." in result.output
+    assert "--no-header" in json.loads((out / "run.json").read_text())["command"]
+    assert not set(pd.read_csv(out / "predictions.csv")["row"]) & set(range(1, 121, 12))
+    assert call("predict", out / "model.json", data, "--no-header", "--out", tmp_path / "p.csv").exit_code == 0
+    assert len(pd.read_csv(tmp_path / "p.csv")) == 120
+
+
+def test_every_fit_gets_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = Request(Path("t.v2.csv"), "ap")
+    assert asked.folder == Path("runs/fit-t")
+    asked.folder.mkdir(parents=True)
+    assert asked.folder == Path("runs/fit-t"), "it stays what it was"
+    assert Request(Path("t.csv"), "ap").folder == Path("runs/fit-t-2")
+    Path("runs/fit-t-2").mkdir()
+    assert Request(Path("t.csv"), "ap", resume=True).folder == Path("runs/fit-t-2")
+
+
 def test_missing_numbers_are_filled_and_marked(tmp_path: Path) -> None:
     frame = rows(120).assign(empty=None)
     frame.loc[::10, "a"] = None
@@ -242,14 +302,14 @@ def test_killed_and_resumed_equals_uninterrupted(finished: Finished, tmp_path: P
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None
         for line in process.stdout:  # each line is printed after its trial is stored
-            if line.startswith("[direct-ap 1]"):
+            if line.startswith("[direct-ap 1 of 2]"):
                 break
         process.kill()
     assert process.returncode == -signal.SIGKILL
     assert not (folder / "model.json").exists()
     resumed = call(*words, "--resume")
     assert resumed.exit_code == 0, resumed.output
-    assert "[direct-ap 1]" not in resumed.output
+    assert "[direct-ap 1 of 2]" not in resumed.output
     assert (folder / "predictions.csv").read_bytes() == (whole / "predictions.csv").read_bytes()
     assert (folder / "model.json").read_bytes() == (whole / "model.json").read_bytes()
 
@@ -369,7 +429,7 @@ BAD: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
     "no parquet": (text("t.parquet", "hello"), ASK, "DATA must be a whole parquet file"),
     "no npz": (text("t.npz", "hello"), NPZ, "DATA must"),
     "same name twice": (text("t.csv", "a,a,outcome\n1,2,3\n"), ASK, "must have a name of its own for each column"),
-    "no header": (text("t.csv", "5,5,yes\n1,2,no\n"), ASK, "If the file has no header line, add one."),
+    "no header": (text("t.csv", "5,5,yes\n1,2,no\n"), ASK, "If the first line is not a header, add --no-header"),
     "nameless column": (text("t.csv", "a,,outcome\n1,2,3\n"), ASK, "without a name for column 2"),
     "npz with objects": (arrays(x=np.array([[None]]), y=HALF), NPZ, "with Python objects in it"),
     "npz without x": (arrays(z=HALF), NPZ, "DATA must have an array x"),
@@ -408,8 +468,8 @@ BAD: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
     "three classes": (
         table(outcome=np.arange(60) % 3),
         ASK,
-        "must have two values, as fit has metrics of yes or no only, but it is a column with 3: '0', '1', '2'. Add "
-        "--positive VALUE to tell one value from all others. For all of them at once, use directloss.integrations",
+        "target 'outcome' must have two values for --metric ap, but it is a column with 3: '0', '1', '2'. "
+        "--positive VALUE tells one value from all others. All of them at once: --metric accuracy.",
     ),
     "continuous target": (table(outcome=np.arange(60) / 7), ASK, "If it is a quantity, make it yes or no first"),
     "a table named txt": (
@@ -425,7 +485,7 @@ BAD: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
         "DATA must be text in UTF-8, but it is",
     ),
     "rare class": (table(outcome=(np.arange(60) < 3)), ASK, "must have at least 5 rows of each label"),
-    "missing target": (table(outcome=[None, *["yes", "no"] * 29, "no"]), ASK, "missing in 1 of 60 rows"),
+    "no target at all": (table(outcome=None), ASK, "target 'outcome' must have two values, but it is missing in every"),
     "infinite": (
         table(a=[np.inf] + [1.5] * 59),
         ASK,
@@ -456,6 +516,11 @@ BAD: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
     "metric without k": (GOOD, ["--target", "outcome", "--metric", "recall"], "Write recall@10 for the first 10"),
     "metric of lists": (GOOD, ["--target", "outcome", "--metric", "mrr"], "It is a mean over many lists, and a table"),
     "metric of classes": (GOOD, ["--target", "outcome", "--metric", "topk@2"], "must be a metric of yes-or-no targets"),
+    "metric of quantities": (
+        GOOD,
+        ["--target", "outcome", "--metric", "rmse"],
+        "--metric must be a metric of yes-or-no targets, but it is 'rmse'. Choose one of ap, auc",
+    ),
     "metric of graphs": (GOOD, ["--target", "outcome", "--metric", "chain"], "must be a metric of yes-or-no targets"),
     "more than there is": (
         GOOD,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -93,8 +94,8 @@ def test_a_fit_in_small_pieces_is_the_same_fit(tmp_path: Path, name: str, monkey
         assert predicted.exit_code == 0, predicted.output
     assert places == {tmp_path / "parts" / "rows.tmp"}
     for file in ("model.json", "predictions.csv", "tables.md"):
-        whole, parts = (tmp_path / folder / file for folder in ("whole", "parts"))
-        assert parts.read_bytes() == whole.read_bytes(), file
+        whole, parts = ((tmp_path / folder / file).read_text() for folder in ("whole", "parts"))
+        assert re.sub(r"[\d.]+ s ", "", parts) == re.sub(r"[\d.]+ s ", "", whole), file  # times differ
     assert not (tmp_path / "parts" / "rows.tmp").exists()
     assert call("predict", tmp_path / "whole" / "model.json", data, "--out", tmp_path / "q.csv").exit_code == 0
     assert (tmp_path / "p.csv").read_bytes() == (tmp_path / "q.csv").read_bytes()
@@ -151,11 +152,11 @@ def test_scaling_in_blocks_is_that_of_the_whole(monkeypatch: pytest.MonkeyPatch,
 
 def test_trials_of_a_large_table_train_on_a_sample() -> None:
     y = np.arange(TRIED + 9) % 2
-    problem = Problem((np.arange(TRIED + 9.0)[:, None], y), (np.zeros((2, 1)), y[:2]), "ap", 0)
+    problem = Problem((np.arange(TRIED + 9.0)[:, None], y), (np.zeros((2, 1)), y[:2]), get_measure("ap"), 0)
     sampled, own = problem.sample
     assert len(own) == TRIED
     np.testing.assert_array_equal(own, y[sampled[:, 0].astype(int)])
-    few = Problem((np.zeros((TRIED, 1)), y[:TRIED]), (np.zeros((2, 1)), y[:2]), "ap", 0)
+    few = Problem((np.zeros((TRIED, 1)), y[:TRIED]), (np.zeros((2, 1)), y[:2]), get_measure("ap"), 0)
     assert few.sample is few.train
 
 

@@ -13,19 +13,20 @@ from optuna.trial import TrialState
 
 from directloss import DirectLossError
 from directloss.tabular import search as module
-from directloss.tabular.search import Budget, Problem, Search, open_storage
+from directloss.tabular.measures import Measure
+from directloss.tabular.search import Problem, Search, open_storage
 
 
 def problem(seed: int = 0) -> Problem:
     draw = np.random.default_rng(0)
     x = draw.normal(size=(150, 4))
     y = (x[:, 0] + 0.5 * draw.normal(size=150) > 0.8).astype(np.int64)
-    return Problem((x[:100], y[:100]), (x[100:], y[100:]), "ap", seed, epochs=10)
+    return Problem((x[:100], y[:100]), (x[100:], y[100:]), Measure("ap"), seed, epochs=10)
 
 
 def run(address: str, trials: int, workers: int = 1) -> Search:
     search = Search(problem(), "fit-test", address)
-    search.run(Budget(trials), workers, lambda loss, trial: None)
+    search.run(trials, None, workers, lambda loss, trial: None)
     return search
 
 
@@ -119,7 +120,7 @@ def test_a_trial_that_is_worse_than_the_median_is_stopped(tmp_path: Path, monkey
 
 def test_minutes_are_a_budget_and_every_loss_gets_its_turn(tmp_path: Path) -> None:
     search = Search(problem(), "fit-test", str(tmp_path / "j"))
-    search.run(Budget(None, minutes=1e-9), 1, lambda loss, trial: None)
+    search.run(None, 1e-9, 1, lambda loss, trial: None)
     assert [len(search.finished(loss)) for loss in search.studies] == [1, 1]
 
 
@@ -157,10 +158,15 @@ def test_processes_share_the_search(tmp_path: Path) -> None:
 def test_large_tables_are_trained_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LARGE", 90)
     monkeypatch.setattr(module, "BATCH", 25)
-    small = Problem(problem().train, problem().held, "ap", 0)
+    small = Problem(problem().train, problem().held, Measure("ap"), 0)
     setting = {"hidden": "linear", "learning_rate": 0.1, "weight_decay": 0.01}
     estimator = small.estimator("direct-ap", setting, 100)
     assert (estimator.batch_size, estimator.epochs) == (25, 250)
     assert (
-        max(Problem(small.train, small.held, "ap", 0, 8).train_with("x-ent", setting).validation_curve_.values()) > 0.5
+        max(
+            Problem(small.train, small.held, Measure("ap"), 0, 8)
+            .train_with("x-ent", setting)
+            .validation_curve_.values()
+        )
+        > 0.5
     )

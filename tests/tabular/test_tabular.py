@@ -41,10 +41,10 @@ def looked(*batches: pd.DataFrame) -> Survey:
     return Survey.of(batches, list(batches[0].columns))
 
 
-def target_of(frame: pd.DataFrame, name: str, positive: str | None) -> Target:
+def target_of(frame: pd.DataFrame, name: str, positive: str | None, metric: str = "ap") -> Target:
     labels = Labels()
     labels.add(frame[name])
-    return read_target(looked(frame).columns[name], labels, positive)
+    return read_target(looked(frame).columns[name], labels, positive, get_measure(metric))
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.csv.xz", "t.tsv", "t.parquet"])
@@ -83,6 +83,23 @@ def test_row_numbers_as_pandas_writes_them_are_left_out(tmp_path: Path) -> None:
 def test_kinds_by_name() -> None:
     names = ("A.CSV", "a.b.csv.gz", "x.pq", "x.txt.xz")
     assert [kind_of(Path(name)) for name in names] == ["csv", "csv", "parquet", "svmlight"]
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet", "t.npz"])
+def test_words_for_a_gap_are_gaps_in_every_format(tmp_path: Path, name: str) -> None:
+    words, numbers = ["x", "NA", "n/a", "Y"], ["1", "", "nan", "2"]
+    frame = pd.DataFrame({"word": words, "kind": pd.Categorical(words), "number": numbers})
+    path = tmp_path / name
+    if name == "t.csv":
+        frame.to_csv(path, index=False)
+    elif name == "t.parquet":
+        frame.to_parquet(path)
+    else:
+        columns: dict[str, Any] = {"word": np.array(words), "kind": np.array(words), "number": np.array(numbers)}
+        np.savez(path, x=np.zeros((4, 1)), **columns)
+    survey = Survey.of(open_table(path).batches(), list(frame.columns))
+    assert [column.gaps for column in survey.columns.values()] == [2, 2, 2]
+    assert kinds_of(survey, list(frame.columns), ()) == {"word": CATEGORY, "kind": CATEGORY, "number": NUMBER}
 
 
 @pytest.mark.parametrize("separator", [";", "\t"])
@@ -174,10 +191,25 @@ def test_one_of_several_values_against_all_others() -> None:
     table = pd.DataFrame({"t": ["a", "b", "c"] * 10, "x": 0})
     target = target_of(table, "t", "b")
     assert (target.labels, target.y.sum()) == (("not b", "b"), 10)
-    with pytest.raises(DirectLossError, match="Add --positive VALUE to tell one value from all others"):
+    with pytest.raises(DirectLossError, match=r"two values for --metric ap, .* All of them at once: --metric accuracy"):
         target_of(table, "t", None)
     with pytest.raises(DirectLossError, match=r"--positive must be one of them, .* Values: a, b, c"):
         target_of(table, "t", "zebra")
+
+
+def test_several_classes_in_their_order_and_rows_without_any() -> None:
+    table = pd.DataFrame({"t": ["10", "9", None, "2"] * 10, "x": 0})
+    target = target_of(table, "t", None, "accuracy")
+    assert (target.labels, target.positive, target.unknown) == (("2", "9", "10"), None, 10)
+    assert target.y[:4].tolist() == [2, 1, -1, 0]
+    parts = split_rows(target.y, 0.2, 0)
+    assert sorted(np.concatenate(list(parts.values()))) == [row for row in range(40) if row % 4 != 2]
+    assert all(target.counts(rows).min() > 0 for rows in parts.values())
+    groups = np.arange(40) // 4
+    dealt = split_groups(target.y, groups, 0.2, 0)
+    assert sorted(np.concatenate(list(dealt.values()))) == sorted(np.concatenate(list(parts.values())))
+    owners = [set(groups[rows]) for rows in dealt.values()]
+    assert sum(map(len, owners)) == len(set.union(*owners))
 
 
 # ---------------------------------------------------------------------- encoding

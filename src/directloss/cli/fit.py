@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
 from directloss.cli.app import app, resumable
 
 KINDS = "CSV (also .gz, .xz), Parquet, NPZ or svmlight"
+NO_HEADER = "The first line of a CSV file is a row; columns are called c1, c2, ..."
 EXAMPLE = "Example: directloss fit patients.csv --target outcome --metric ap"
 
 
@@ -70,8 +72,12 @@ def fit(
             help="Where optuna keeps the trials: a file or a database URL.", show_default="OUT/search.journal"
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the results.", show_default="runs/fit-DATA")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the results.", show_default="runs/fit-DATA, or the next that is free"),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the fit in the folder.")] = False,
+    no_header: Annotated[bool, typer.Option("--no-header", help=NO_HEADER)] = False,
 ) -> None:
     """Train on the metric that counts, and compare with what you would use instead.
 
@@ -80,8 +86,6 @@ def fit(
     """
     # Here, because these imports take seconds, which the help need not wait for.
     from directloss.tabular.planning import Request, introduce, make_plan
-    from directloss.tabular.report import markdown, results_table, verdict, write_report
-    from directloss.tabular.session import MODEL, begin, carry_out
 
     request = Request(
         data=data,
@@ -101,6 +105,7 @@ def fit(
         workers=workers,
         out=out,
         resume=resume,
+        header=not no_header,
     )
     console = Console()
 
@@ -109,12 +114,21 @@ def fit(
 
     plan = make_plan(request, say)
     introduce(plan, say)
+    from directloss.tabular.report import results_table, verdict, write_report
+    from directloss.tabular.session import MODEL, begin, carry_out
+
     begin(plan)
     with resumable(request.command(resume=True)):
         outcome = carry_out(plan, say)
         page = write_report(outcome)
-    for line in ("", *verdict(outcome), "", *markdown(results_table(outcome)), ""):
+    for line in ("", *verdict(outcome), ""):
         say(line)
+    section = results_table(outcome)
+    shown = Table(*section.head[:-1], box=None, pad_edge=False)
+    for row in section.rows:
+        shown.add_row(*row[:-1])
+    console.print(shown, highlight=False)
+    say("")
     say(f"Report: {page}")
     say(f"Model: {request.folder / MODEL} ({outcome.saved})")
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from directloss._errors import fail
 from directloss.cli.app import app
-from directloss.cli.fit import KINDS, words
+from directloss.cli.fit import KINDS, NO_HEADER, words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,6 +34,7 @@ def predict(
     out: Annotated[
         Path | None, typer.Option(help="The CSV file to write.", show_default="DATA-predictions.csv, here")
     ] = None,
+    no_header: Annotated[bool, typer.Option("--no-header", help=NO_HEADER)] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it is there.")] = False,
 ) -> None:
     """Score new rows with a model that **fit** wrote; where the metric asks for decisions, decide as well."""
@@ -47,9 +48,9 @@ def predict(
         fail("--out", "must be another file than the data and the model", path)
     if path.exists() and not force:
         fail("--out", "must be a new file", f"{path}, which is there already", "Add --force to overwrite it.")
-    loaded, table, kept = load_model(model), open_table(data), words(keep)
+    loaded, table, kept = load_model(model), open_table(data, not no_header), words(keep)
     check_known("--keep", kept, table.names)
-    if clash := {"row", "score", "probability", "decision"} & set(kept):
+    if clash := {"row", "score", "probability", "decision", *shares_of(loaded)} & set(kept):
         fail("--keep", "must name columns other than those that predict writes", repr(min(clash)))
     scoring = Scoring(loaded, table, kept)
     write_file(path, scoring.lines())
@@ -88,12 +89,21 @@ class Scoring:
         scores = self.model.scores(self.model.encoder.encode(frame))
         columns: dict[str, list[Any]] = {"row": list(range(self.rows + 1, self.rows + len(batch) + 1))}
         columns |= {name: batch[name].astype(object).where(batch[name].notna(), "").tolist() for name in self.kept}
-        columns["score"] = [float(f"{value:.8g}") for value in scores]
+        if scores.ndim == 1:
+            columns["score"] = [float(f"{value:.8g}") for value in scores]
         if self.model.calibration is not None:
-            columns["probability"] = [float(f"{value:.6g}") for value in self.model.probabilities(scores)[:, 1]]
+            for name, own in zip(
+                shares_of(self.model), self.model.probabilities(scores).T[-len(shares_of(self.model)) :], strict=True
+            ):
+                columns[name] = [float(f"{value:.6g}") for value in own]
         if decides(self.model):
-            columns["decision"] = [self.model.labels[int(value > 0)] for value in scores]
+            columns["decision"] = self.model.decisions(scores).tolist()
         return columns
+
+
+def shares_of(model: Model) -> list[str]:
+    """Columns of probabilities: of the positive label, or of each class."""
+    return ["probability"] if len(model.labels) == 2 else [f"probability {label}" for label in model.labels]
 
 
 def decides(model: Model) -> bool:
@@ -111,10 +121,10 @@ def told(model: Model, rows: int) -> str:
     metric = get_measure(model.metric)
     trained = "by cross-entropy" if model.method == CROSS_ENTROPY else f"on {metric.title} itself"
     chosen = f"it had the best validation {metric.title} of the networks that fit tried"
-    means = f"A higher score speaks for {model.labels[1]!r}"
+    scored = f"{rows} rows scored by a network trained {trained}; {chosen}."
+    if len(model.labels) > 2:
+        return f"{scored} The decision is the most probable class; probabilities are calibrated on the validation rows."
     cut = f", and a score above 0 decides for it: the threshold with the best validation {metric.title}"
+    means = f"A higher score speaks for {model.labels[1]!r}{cut if metric.decides else ''}."
     share = f" The probability of {model.labels[1]!r} is calibrated on the validation rows."
-    return (
-        f"{rows} rows scored by a network trained {trained}; {chosen}. {means}{cut if metric.decides else ''}."
-        f"{share if model.calibration is not None else ''}"
-    )
+    return f"{scored} {means}{share if model.calibration is not None else ''}"

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from directloss._checks import check_choice, fail
-from directloss.integrations._rows import ENTRIES
 from directloss.tabular.measures import Measure
 
 Array = npt.NDArray[Any]
@@ -41,6 +39,9 @@ class Baseline:
 
     def make(self, seed: int, setting: Setting) -> Any:
         """An estimator that is not trained yet."""
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+
         home, name = self.home.rsplit(".", 1)
         estimator = getattr(importlib.import_module(home), name)(random_state=seed, **self.always, **setting)
         return make_pipeline(StandardScaler(), estimator) if self.scaled else estimator
@@ -82,9 +83,11 @@ class Fitted:
     cut: float
     sampled: int | None = None
     """How many rows it was trained with, if not with all."""
+    seconds: float = 0.0
+    """What all its settings took."""
 
     def scores(self, rows: Any) -> npt.NDArray[np.float64]:
-        """Above 0 for yes, as the networks' scores are."""
+        """Above 0 for yes, or one for each class, as the networks' scores are."""
         return _scores(self.estimator, rows) - self.cut
 
 
@@ -115,13 +118,15 @@ def fit_baseline(name: str, measure: Measure, train: tuple[Any, Array], held: tu
     if len(kept) < len(y):
         rows, y, sampled = rows[kept], y[kept], len(kept)
     found: list[Fitted] = []
+    began = time.monotonic()
     for setting in baseline.settings:
         estimator = baseline.make(seed, setting).fit(rows[:], y)
         scores = torch.from_numpy(_scores(estimator, held[0]))
         cut = measure.cut(scores, target)
         value = float(measure.value(scores - cut, target))
         found.append(Fitted(baseline.title, setting, value, estimator, cut, sampled))
-    return max(found, key=lambda one: one.validation)
+    best = max(found, key=lambda one: one.validation)
+    return replace(best, seconds=time.monotonic() - began)
 
 
 def sample(y: Array, shape: tuple[int, int], seed: int) -> npt.NDArray[np.int64]:
@@ -130,12 +135,14 @@ def sample(y: Array, shape: tuple[int, int], seed: int) -> npt.NDArray[np.int64]
     if share == 1:
         return np.arange(len(y))
     draw = np.random.default_rng(seed)
-    own = [draw.permutation(np.flatnonzero(y == label)) for label in (0, 1)]
+    own = [draw.permutation(np.flatnonzero(y == label)) for label in np.unique(y)]
     return np.sort(np.concatenate([rows[: max(1, int(share * len(rows)))] for rows in own]))
 
 
 def _scores(estimator: Any, rows: Any) -> npt.NDArray[np.float64]:
     """Of all rows, some at a time."""
+    from directloss.integrations._rows import ENTRIES
+
     size = max(1, ENTRIES // max(1, rows.shape[1]))
     parts = [_some_scores(estimator, rows[start : start + size]) for start in range(0, len(rows), size)]
     return np.concatenate(parts)
@@ -145,8 +152,10 @@ def _some_scores(estimator: Any, rows: Array) -> npt.NDArray[np.float64]:
     """Log-odds: probabilities near 1 are too close to each other to be ranked."""
     if hasattr(estimator, "decision_function"):
         return np.asarray(estimator.decision_function(rows), dtype=np.float64)
-    shares = np.asarray(estimator.predict_proba(rows)[:, 1], dtype=np.float64)
-    return np.log(np.clip(shares, 1e-300, None)) - np.log1p(-np.clip(shares, None, 1 - 1e-16))
+    shares = np.asarray(estimator.predict_proba(rows), dtype=np.float64)
+    if shares.shape[1] > 2:
+        return np.log(np.clip(shares, 1e-300, None))
+    return np.log(np.clip(shares[:, 1], 1e-300, None)) - np.log1p(-np.clip(shares[:, 1], None, 1 - 1e-16))
 
 
 def described(setting: Setting) -> str:

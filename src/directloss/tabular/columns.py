@@ -24,6 +24,11 @@ ID_ROWS, ID_SHARE = 20, 0.95
 """From so many rows on, a column with this share of different values looks like a name for each row."""
 COUNTED = 200_000
 """In so many rows from the first on, different values are counted."""
+GAPS = (
+    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
+    *("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
+)
+"""Words that stand for a missing value, those of `pandas.read_csv`, in a table of any origin."""
 ISO_DATE = r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}.*)?"
 OTHER_DATE = r"\d{1,4}[./-]\d{1,2}[./-]\d{1,4}(?: .*)?"
 WHOLE = r"[+-]?\d+"
@@ -74,6 +79,18 @@ def is_words(column: pd.Series[Any]) -> bool:
     """Whether it is text, or Python objects that can be written as text, rather than numbers or times."""
     kind = column.dtype
     return isinstance(kind, pd.CategoricalDtype) or pd.api.types.is_string_dtype(kind) or kind == np.dtype(object)
+
+
+def without_gap_words(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with gaps instead of the words that stand for one."""
+    found = {}
+    for name, column in frame.items():
+        if isinstance(column.dtype, pd.CategoricalDtype):
+            gaps = column.cat.categories[column.cat.categories.isin(GAPS)]
+            found[name] = column.cat.remove_categories(gaps) if len(gaps) else column
+        else:
+            found[name] = column.mask(column.isin(GAPS)) if is_words(column) else column
+    return pd.DataFrame(found, copy=False)
 
 
 def values_of(column: pd.Series[Any]) -> tuple[Codes, npt.NDArray[np.object_]]:

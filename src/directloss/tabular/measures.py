@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+import torch
 from torch import Tensor
 
-from directloss._checks import fail
+from directloss._checks import fail, near
 from directloss._registry import as_task, measured, split_name
 from directloss.integrations._cut import best_cut
+from directloss.metrics import accuracy
 from directloss.task import Task
 from directloss.tasks import CountTask, Error
 
@@ -24,19 +26,28 @@ FIRST = {"precision", "recall"}
 
 @dataclass(frozen=True)
 class Measure:
-    """One metric by its name, such as ``ap``, ``f1``, ``fbeta@2`` or ``ndcg@10``."""
+    """One metric by its name, such as ``ap``, ``f1``, ``fbeta@2`` or ``ndcg@10``.
+
+    Scores are ``(..., n)``; of more than two classes, which accuracy alone takes, ``(..., n, classes)``.
+    """
 
     name: str
+    classes: int = 2
+
+    @property
+    def takes_classes(self) -> bool:
+        """Whether it can judge more than two."""
+        return self.name == "accuracy"
 
     @property
     def task(self) -> Task:
-        """What a network is trained on; accuracy is that of one score, positive above 0."""
-        return Error() if self.name == "accuracy" else as_task(self.name, "--metric")
+        """What a network is trained on; accuracy of two classes is that of one score, positive above 0."""
+        return Error() if self.takes_classes and self.classes == 2 else as_task(self.name, "--metric")
 
     @property
     def decides(self) -> bool:
-        """Whether it judges decisions, which need a threshold, and not a ranking."""
-        return isinstance(self.task, Error | CountTask)
+        """Whether it judges decisions and not a ranking."""
+        return self.takes_classes or isinstance(self.task, CountTask)
 
     @property
     def of_first(self) -> bool:
@@ -51,7 +62,10 @@ class Measure:
         return SHOWN.get(base, base.replace("_", " ")) + at + number
 
     def value(self, scores: Tensor, target: Tensor) -> Tensor:
-        """The metric of each problem, scores and labels ``(..., n)``; decisions are positive above 0."""
+        """The metric of each problem, labels ``(..., n)``; decisions are positive above 0, or the highest class."""
+        if self.classes > 2:
+            problems = zip(scores.flatten(0, -3), target.flatten(0, -2), strict=True) if target.dim() > 1 else ()
+            return torch.stack([accuracy(*own) for own in problems]) if target.dim() > 1 else accuracy(scores, target)
         base, number = split_name("--metric", self.name)
         known = measured()["error" if base == "accuracy" else base]
         metric = known.other if number is not None and known.other is not None else known.metric
@@ -59,8 +73,8 @@ class Measure:
         return found
 
     def cut(self, scores: Tensor, target: Tensor) -> float:
-        """The threshold that is best on these rows; 0 for a ranking, which needs none."""
-        return best_cut(scores, target, self.task)[0] if self.decides else 0.0
+        """The threshold that is best on these rows; 0 for a ranking and for several classes, which need none."""
+        return best_cut(scores, target, self.task)[0] if self.decides and self.classes == 2 else 0.0
 
     def check_rows(self, sizes: dict[str, int]) -> None:
         """A metric of the first k needs that many rows in every part."""
@@ -78,10 +92,11 @@ def get_measure(name: str) -> Measure:
         fail("--metric", "must be a metric of one list", repr(name), hint)
     if word in FIRST:
         fail("--metric", "must say of how many rows", repr(name), f"Write {word}@10 for the first 10, or choose f1.")
-    task = Error() if word == "accuracy" else as_task(word, "--metric")
-    one_score = (task.event_dims, task.target_dims) in ((0, 0), (1, 1))
-    if not one_score or split_name("--metric", word)[0] not in measured():
-        fail("--metric", "must be a metric of yes-or-no targets", repr(name), f"For example {', '.join(OFFERED)}.")
+    base = split_name("--metric", word)[0]
+    task = Error() if word == "accuracy" else as_task(word, "--metric") if base in measured() else None
+    if task is None or (task.event_dims, task.target_dims) not in ((0, 0), (1, 1)):
+        hint = near(base, OFFERED) or f"Choose one of {', '.join(OFFERED)}."
+        fail("--metric", "must be a metric of yes-or-no targets", repr(name), hint)
     return Measure(word)
 
 

@@ -27,7 +27,16 @@ from directloss.integrations._calibration import Calibration, two_columns
 from directloss.integrations._fitting import layers
 from directloss.integrations._rows import ENTRIES
 from directloss.integrations.sklearn import DirectLossClassifier
-from directloss.tabular.columns import CATEGORY, DATE, LARGEST, NUMBER, Column, Survey, check_finite
+from directloss.tabular.columns import (
+    CATEGORY,
+    DATE,
+    LARGEST,
+    NUMBER,
+    Column,
+    Survey,
+    check_finite,
+    without_gap_words,
+)
 from directloss.tabular.encoding import CategoryColumn, Encoder, NumberColumn
 from directloss.tabular.files import write_file
 
@@ -55,7 +64,8 @@ class Model:
     """Scores above it mean the second label."""
     calibration: Calibration | None
     """From scores to probabilities; a file that was written before there were any has none."""
-    labels: tuple[str, str]
+    labels: tuple[str, ...]
+    """Negative and positive, or all classes."""
     metric: str
     method: str
     target: str
@@ -76,7 +86,7 @@ class Model:
             mean=scaling.mean,
             scale=scaling.scale,
             hidden=hidden,
-            network=_network(encoder.width, hidden, weights),
+            network=_network([encoder.width, *hidden, estimator.outputs_], weights),
             cut=float(estimator._cut[0]),
             calibration=estimator._calibrations[0],
             **about,
@@ -88,33 +98,38 @@ class Model:
         return tuple(column.name for column in self.encoder.columns)
 
     def decision_function(self, frame: pd.DataFrame) -> npt.NDArray[np.float64]:
-        """How much speaks for the positive label, for each row; above 0 for yes. Only the order has a meaning."""
+        """How much speaks for the positive label, for each row; above 0 for yes. Only the order has a meaning.
+
+        Of more than two classes, how much speaks for each: ``(n, classes)``.
+        """
         return self.scores(self.encoder.encode(self.check(frame)[0]))
 
     def predict(self, frame: pd.DataFrame) -> npt.NDArray[Any]:
         """The label of each row, as the training table wrote it."""
-        labels: npt.NDArray[Any] = np.array(self.labels)[(self.decision_function(frame) > 0).astype(int)]
-        return labels
+        return self.decisions(self.decision_function(frame))
+
+    def decisions(self, scores: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
+        """`predict` of scores."""
+        chosen: npt.NDArray[Any] = np.array(self.labels)[scores.argmax(1) if scores.ndim == 2 else (scores > 0) * 1]
+        return chosen
 
     def predict_proba(self, frame: pd.DataFrame) -> npt.NDArray[np.float64]:
-        """The probability of the negative and of the positive label, ``(n, 2)``, calibrated on the validation rows."""
+        """The probability of each of ``labels``, ``(n, labels)``, calibrated on the validation rows."""
         return self.probabilities(self.decision_function(frame))
 
     def probabilities(self, scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """`predict_proba` of scores."""
         if self.calibration is None:
             fail("model", "must have been written with its calibration", "one without", "Train it again.")
-        return self.calibration(two_columns(scores))
+        return self.calibration(scores if scores.ndim == 2 else two_columns(scores))
 
     @torch.no_grad()
     def scores(self, rows: Any) -> npt.NDArray[np.float64]:
         """`decision_function` of encoded rows, an array or `StoredRows`; some at a time."""
         size = max(1, ENTRIES // max(1, rows.shape[1]))
-        found = np.empty(len(rows))
-        for start in range(0, len(rows), size):
-            inputs = torch.from_numpy((rows[start : start + size] - self.mean) / self.scale)
-            found[start : start + size] = self.network(inputs).squeeze(1).numpy() - self.cut
-        return found
+        blocks = (rows[start : start + size] for start in range(0, len(rows), size))
+        scores = [self.network(torch.from_numpy((block - self.mean) / self.scale)).numpy() for block in blocks]
+        return np.concatenate(scores).squeeze(1 if len(self.labels) == 2 else ()) - self.cut
 
     def check(self, frame: Any, sparse: bool = False) -> tuple[pd.DataFrame, dict[str, int]]:
         """The columns of training, and the rows with a gap in those without gaps in training.
@@ -134,6 +149,7 @@ class Model:
             fail(
                 "DATA", "must have every column of training", f"without {some_names(missing)}", near(missing[0], extra)
             )
+        frame = without_gap_words(frame[list(self.names)])
         survey = Survey.of([frame], self.names)
         kinds = {column.name: _kind(column) for column in self.encoder.columns}
         for name, kind in kinds.items():
@@ -213,7 +229,9 @@ def _build(content: Mapping[str, Any]) -> Model:
     if not (np.abs(mean) <= LARGEST).all() or not (scale >= FINEST).all():
         fail("scaling", f"must have means up to {LARGEST:g} and scales from {FINEST:g} on", "beyond")
     weights = {str(name): _unpacked(packed) for name, packed in content["weights"].items()}
-    negative, positive = (str(label) for label in content["labels"])
+    labels = tuple(str(label) for label in content["labels"])
+    if len(labels) < 2:
+        fail("labels", "must be two or more", labels)
     if not abs(cut := float(content["cut"])) <= LARGEST:
         fail("cut", f"must be a number up to {LARGEST:g}", cut)
     return Model(
@@ -221,10 +239,10 @@ def _build(content: Mapping[str, Any]) -> Model:
         mean=mean,
         scale=scale,
         hidden=hidden,
-        network=_network(encoder.width, hidden, weights),
+        network=_network([encoder.width, *hidden, 1 if len(labels) == 2 else len(labels)], weights),
         cut=cut,
-        calibration=_calibration(content.get("calibration")),
-        labels=(negative, positive),
+        calibration=_calibration(content.get("calibration"), len(labels)),
+        labels=labels,
         metric=str(content["metric"]),
         method=str(content["method"]),
         target=str(content["target"]),
@@ -237,19 +255,19 @@ def _plain(calibration: Calibration) -> dict[str, Any]:
     return {"slope": calibration.slope, "bias": calibration.bias.tolist()}
 
 
-def _calibration(raw: Mapping[str, Any] | None) -> Calibration | None:
+def _calibration(raw: Mapping[str, Any] | None, labels: int) -> Calibration | None:
     if raw is None:
         return None
     slope, bias = float(raw["slope"]), np.array(raw["bias"], dtype=np.float64)
-    if not 0 < slope <= LARGEST or bias.shape != (2,) or not (np.abs(bias) <= LARGEST).all():
-        fail("calibration", f"must have a slope above 0 and two biases, up to {LARGEST:g}", str(dict(raw)))
+    if not 0 < slope <= LARGEST or bias.shape != (labels,) or not (np.abs(bias) <= LARGEST).all():
+        fail("calibration", f"must have a slope above 0 and {labels} biases, up to {LARGEST:g}", str(dict(raw)))
     return Calibration(slope, bias)
 
 
-def _network(columns: int, hidden: Sequence[int], weights: Mapping[str, torch.Tensor]) -> nn.Module:
+def _network(widths: Sequence[int], weights: Mapping[str, torch.Tensor]) -> nn.Module:
     # On "meta" nothing is allocated, however large the widths claim to be; the stored weights take the places.
     with torch.device("meta"):
-        network = layers([columns, *hidden, 1])
+        network = layers(widths)
     network.load_state_dict(weights, assign=True)
     return network.eval().requires_grad_(False)
 

@@ -8,7 +8,9 @@ import shlex
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +33,13 @@ from directloss.tabular.columns import (
 )
 from directloss.tabular.measures import Measure, get_measure
 from directloss.tabular.reading import Table, open_table
-from directloss.tabular.search import Budget
 from directloss.tabular.split import Rows, split_groups, split_rows
 from directloss.tabular.target import Labels, Target, check_few, find_target, read_target
 
 RUN, JOURNAL = "run.json", "search.journal"
 TRIALS = 8
+FEW = 10
+"""Test rows of each label below which a comparison is not more than chance."""
 QUIET = 10
 """Seconds of work without a line about it."""
 Say = Callable[[str], None]
@@ -90,11 +93,12 @@ class Request:
     workers: int = 1
     out: Path | None = None
     resume: bool = False
+    header: bool = True
 
-    @property
+    @cached_property
     def folder(self) -> Path:
-        """Where the results go."""
-        return self.out or Path("runs") / f"fit-{self.data.name.split('.')[0]}"
+        """Where the results go: a new folder, unless one is named or resumed."""
+        return self.out or usual_folder(self.data.name.split(".")[0], self.resume)
 
     @property
     def address(self) -> str:
@@ -102,9 +106,9 @@ class Request:
         return self.storage or str(self.folder / JOURNAL)
 
     @property
-    def budget(self) -> Budget:
-        """How long to search; minutes alone leave the number of trials open."""
-        return Budget(self.trials if self.trials or self.minutes else TRIALS, self.minutes)
+    def most_trials(self) -> int | None:
+        """Of each loss; minutes alone leave it open."""
+        return self.trials if self.trials or self.minutes else TRIALS
 
     def command(self, resume: bool = False) -> str:
         """The command that asks for exactly this."""
@@ -115,6 +119,7 @@ class Request:
             if value != usual:
                 text = ",".join(value) if isinstance(value, tuple) else str(value)
                 words += [f"--{name.replace('_', '-')}", text]
+        words += [] if self.header else ["--no-header"]
         return shlex.join([*words, "--out", str(self.folder), *(["--resume"] if resume else [])])
 
     def check(self) -> None:
@@ -128,6 +133,17 @@ class Request:
             fail("--seed", "must be a whole number from 0 to 2147483647", self.seed)
         if self.minutes is not None and not 0 < self.minutes < float("inf"):
             fail("--minutes", "must be a positive number", self.minutes)
+
+
+def usual_folder(name: str, resume: bool) -> Path:
+    """``runs/fit-NAME``, or with the first number that is free; to resume, the last one that is there."""
+    last = None
+    for number in count(1):
+        folder = Path("runs") / f"fit-{name}{f'-{number}' if number > 1 else ''}"
+        if not folder.exists():
+            break
+        last = folder
+    return last if resume and last is not None else folder
 
 
 @dataclass(frozen=True)
@@ -163,12 +179,13 @@ def make_plan(request: Request, say: Say = lambda line: None) -> Plan:
     request.check()
     measure = get_measure(request.metric)
     baselines = parse_baselines(request.baselines)
-    _check_folder(request.folder, request.resume)
-    table = open_table(request.data)
+    table = open_table(request.data, request.header)
     name = find_target(table, request.target)
     _check_columns(request, table.names, name)
-    survey, labels, groups = _look_at(table, name, request.group, say)
-    target = read_target(survey.columns[name], labels, request.positive)
+    _check_folder(request.folder, request.resume)
+    survey, labels, groups = _look_at(table, name, request.group, measure, say)
+    target = read_target(survey.columns[name], labels, request.positive, measure)
+    measure = replace(measure, classes=len(target.labels))
     names = choose(survey, name, request.drop, request.group)
     kinds = kinds_of(survey, names, request.categorical)
     check_finite(survey, kinds)
@@ -180,14 +197,15 @@ def make_plan(request: Request, say: Say = lambda line: None) -> Plan:
     config = {
         "sha256": _digest(request.data),
         "target": target.name,
-        "positive": target.labels[1],
+        "positive": target.positive,
         "metric": measure.name,
         **{key: getattr(request, key) for key in ("group", "test_share", "seed", "epochs")},
         **{key: sorted(getattr(request, key)) for key in ("drop", "categorical")},
+        **({} if request.header else {"header": False}),
     }
     owner = _check_same(request.folder / RUN, config) if request.resume else uuid.uuid4().hex
     left_out = _left_out(table, request, target.name, names)
-    notes = [*table.notes, *suspicions(survey, kinds)]
+    notes = [*table.notes, *_target_notes(target, parts), *suspicions(survey, kinds)]
     return Plan(
         request, measure, target, table, survey, kinds, left_out, parts, groups, baselines, notes, config, owner
     )
@@ -202,7 +220,7 @@ def _check_columns(request: Request, names: list[str], target: str) -> None:
 
 
 def _look_at(
-    table: Table, target: str, group: str | None, say: Say
+    table: Table, target: str, group: str | None, measure: Measure, say: Say
 ) -> tuple[Survey, Labels, npt.NDArray[np.int64] | None]:
     """The first reading: what the columns hold, the target, and which rows belong together."""
     survey, labels, groups = Survey({name: Column(name) for name in table.names}), Labels(), Labels()
@@ -210,10 +228,22 @@ def _look_at(
     for batch in progress.over(table.batches()):
         survey.add(batch)
         labels.add(batch[target])
-        check_few(target, labels)
+        check_few(target, labels, measure)
         if group is not None:
             groups.add(batch[group])
     return survey, labels, None if group is None else groups.sorted_rows()
+
+
+def _target_notes(target: Target, parts: dict[str, Rows]) -> list[str]:
+    """Rows that are left out, and what too few of them mean."""
+    notes = []
+    if target.unknown:
+        notes.append(f"{target.unknown} of {len(target.y)} rows have no {target.name!r}: they are left out.")
+    counts = target.counts(parts["test"])
+    if counts.min() < FEW:
+        rare = target.labels[counts.argmin()]
+        notes.append(f"Only {counts.min()} of the test rows have {rare!r}: too few to tell one method from another.")
+    return notes
 
 
 def _digest(path: Path) -> str:
@@ -262,12 +292,18 @@ def introduce(plan: Plan, say: Say) -> None:
     numbers = len(plan.kinds) - sum(counts.values())
     dates = f", {counts[DATE]} of dates" if counts[DATE] else ""
     say(
-        f"{plan.request.data.name}: {plan.survey.rows} rows, {len(plan.kinds)} columns "
+        f"{plan.request.data.name}: {plan.survey.rows:,} rows, {len(plan.kinds)} columns "
         f"({numbers} of numbers, {counts[CATEGORY]} of categories{dates})."
     )
-    share, positive = plan.target.y.mean(), plan.target.labels[1]
-    say(f"Target {plan.target.name!r}: {positive!r} is positive ({plan.target.why}), {share:.1%} of the rows.")
-    sizes = [f"{len(rows)} {part} ({int(plan.target.y[rows].sum())} positive)" for part, rows in plan.parts.items()]
-    say(f"Split: {', '.join(sizes)} rows.")
+    target, sizes = plan.target, {part: f"{len(rows):,} {part}" for part, rows in plan.parts.items()}
+    shares = target.counts(np.concatenate(list(plan.parts.values()))) / sum(map(len, plan.parts.values()))
+    if target.positive is None:
+        most, least = shares.argmax(), shares.argmin()
+        ends = f"{target.labels[most]!r} {shares[most]:.1%} of the rows, {target.labels[least]!r} {shares[least]:.1%}"
+        say(f"Target {target.name!r}: {len(shares)} classes, {ends}.")
+    else:
+        say(f"Target {target.name!r}: {target.positive!r} is positive ({target.why}), {shares[1]:.1%} of the rows.")
+        sizes = {part: f"{sizes[part]} ({target.counts(rows)[1]:,} positive)" for part, rows in plan.parts.items()}
+    say(f"Split: {', '.join(sizes.values())} rows.")
     for note in plan.notes:
         say(f"Note: {note}")

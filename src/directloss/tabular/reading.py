@@ -11,7 +11,7 @@ import gzip
 import lzma
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 
 from directloss._checks import fail
+from directloss.tabular.columns import without_gap_words
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,6 +41,7 @@ KINDS = {
 DENSE_LIMIT = 4 * 2**30
 """Bytes that a svmlight file may take as a table; the networks here need every zero."""
 NPZ = "Write it with numpy.savez(file, x=x, y=y): x of shape (rows, columns), y with one label for each row."
+NO_HEADER = "If the first line is not a header, add --no-header: the columns are then called c1, c2, and so on."
 INDEX = "(row)"
 """A first column without a name, which is how pandas writes row numbers."""
 LEFT = "it is taken for row numbers and left out."
@@ -47,11 +49,6 @@ BATCH_BYTES = 2**24
 """Of a CSV file that are read at once."""
 BATCH_ROWS = 2**16
 """Of any other file."""
-GAPS = (
-    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
-    *("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
-)
-"""What stands for a missing value in CSV files, as pandas has it."""
 DECIMAL_COMMA = r"^[+-]?\d*,\d+([eE][+-]?\d+)?$"
 FIRST_TARGET = {"svmlight": "label", "npz": "y"}
 """The target's name where a format has a usual one."""
@@ -82,7 +79,7 @@ class Table:
             for batch in self.open():
                 count += len(batch)
                 if len(batch):
-                    yield batch[self.names]
+                    yield without_gap_words(batch[self.names])
         if not count:
             fail("DATA", "must have rows", f"without any, {self.path}")
 
@@ -111,8 +108,11 @@ def kind_of(path: Path) -> str:
     return kind
 
 
-def open_table(path: Path) -> Table:
-    """A file as a table; of CSV and Parquet files, the names of the columns are all that is read."""
+def open_table(path: Path, header: bool = True) -> Table:
+    """A file as a table; of CSV and Parquet files, the names of the columns are all that is read.
+
+    Without a header, the columns of a CSV file are called c1, c2, and so on.
+    """
     kind = kind_of(path)
     if not path.exists():
         fail("DATA", "must be a file that exists", str(path))
@@ -120,8 +120,10 @@ def open_table(path: Path) -> Table:
         fail("DATA", "must be a file", f"the folder {path}")
     if path.stat().st_size == 0:
         fail("DATA", "must have rows", f"an empty file, {path}")
+    if not header and kind != "csv":
+        fail("--no-header", "must be left out where DATA is no CSV file", f"given, with {path}")
     with _plain_errors(path, kind):
-        names, batches = OPENERS[kind](path)
+        names, batches = OPENERS[kind](path) if header else _open_csv(path, header=False)
     if kind == "csv" and INDEX in names and len(names) > 1:
         note = f"The first column of {path.name} has no name: {LEFT}"
         return Table([name for name in names if name != INDEX], batches, kind, path, (note,))
@@ -164,9 +166,11 @@ def _odd_line(path: Path) -> str:
 # ---------------------------------------------------------------------- CSV and Parquet
 
 
-def _open_csv(path: Path) -> tuple[list[str], Callable[[], Iterator[pd.DataFrame]]]:
+def _open_csv(path: Path, header: bool = True) -> tuple[list[str], Callable[[], Iterator[pd.DataFrame]]]:
     with open_text(path) as file:
         names, separator, lines = _header(file)
+    if not header:
+        names, lines = [f"c{place}" for place in range(1, len(names) + 1)], 0
     if names[:1] == [""] and INDEX not in names:
         names[0] = INDEX
     _check_names(names, path)
@@ -195,26 +199,38 @@ def _csv_batches(path: Path, names: list[str], separator: str, lines: int) -> It
             reader.ConvertOptions(column_types=dict.fromkeys(names, words), null_values=[], strings_can_be_null=False),
         )
         for batch in batches:
-            columns = zip(names, batch.columns, strict=True)
-            yield pd.DataFrame({name: _cells(column, separator != ",") for name, column in columns}, copy=False)
+            yield _frame(names, batch, decimal_commas=separator != ",")
 
 
-def _cells(column: pa.DictionaryArray, decimal_commas: bool) -> pd.Categorical:
-    """Words without blanks around them and without those that stand for nothing; ``1,5`` as ``1.5`` where asked for."""
+def _frame(names: Sequence[str], batch: pa.RecordBatch, decimal_commas: bool = False) -> pd.DataFrame:
+    columns = zip(names, batch.columns, strict=True)
+    return pd.DataFrame({name: _values(column, decimal_commas) for name, column in columns}, copy=False)
+
+
+def _values(column: pa.Array, decimal_commas: bool) -> Any:
+    """Numbers, times, or categories; yes and no with gaps are numbers with gaps."""
     import pyarrow as pa
+
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return _words(column if pa.types.is_dictionary(column.type) else column.dictionary_encode(), decimal_commas)
+    if pa.types.is_boolean(kind) and column.null_count:
+        return column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    return column.to_pandas()
+
+
+def _words(column: pa.DictionaryArray, decimal_commas: bool) -> pd.Categorical:
+    """Words without blanks around them; ``1,5`` as ``1.5`` where asked for."""
     from pyarrow import compute
 
     words = compute.utf8_trim_whitespace(column.dictionary)
     if decimal_commas:
         points = compute.replace_substring(words, ",", ".")
         words = compute.if_else(compute.match_substring_regex(words, DECIMAL_COMMA), points, words)
-    words = compute.if_else(compute.is_in(words, pa.array(GAPS)), None, words).dictionary_encode()
-    return _categorical(words.indices.take(column.indices), words.dictionary)
-
-
-def _categorical(codes: pa.Array, words: pa.Array) -> pd.Categorical:
-    categories = pd.Index(words.to_numpy(zero_copy_only=False), dtype=object)
-    return pd.Categorical.from_codes(codes.fill_null(-1).to_numpy(), categories, validate=False)
+    words = words.dictionary_encode()
+    codes = words.indices.take(column.indices).fill_null(-1).to_numpy()
+    categories = pd.Index(words.dictionary.to_numpy(zero_copy_only=False), dtype=object)
+    return pd.Categorical.from_codes(codes, categories, validate=False)
 
 
 def open_text(path: Path) -> IO[str]:
@@ -239,11 +255,10 @@ def _separator(line: str) -> str:
 def _check_names(names: list[str], path: Path) -> None:
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        hint = "If the file has no header line, add one."
-        fail("DATA", "must have a name of its own for each column", f"{path} with {twice[0]!r} more than once", hint)
+        fail("DATA", "must have a name of its own for each column", f"{path} with {twice[0]!r} twice", NO_HEADER)
     if "" in names:
-        place = names.index("") + 1
-        fail("DATA", "must have a header line that names each column", f"{path} without a name for column {place}")
+        found = f"{path} without a name for column {names.index('') + 1}"
+        fail("DATA", "must have a header line that names each column", found, NO_HEADER)
 
 
 def _open_parquet(path: Path) -> tuple[list[str], Callable[[], Iterator[pd.DataFrame]]]:
@@ -256,22 +271,9 @@ def _open_parquet(path: Path) -> tuple[list[str], Callable[[], Iterator[pd.DataF
     def batches() -> Iterator[pd.DataFrame]:
         # Without reading ahead, which would hold many batches at once.
         for batch in data.to_batches(batch_size=BATCH_ROWS, batch_readahead=1, fragment_readahead=1):
-            columns = zip(names, batch.columns, strict=True)
-            yield pd.DataFrame({name: _values(column) for name, column in columns}, copy=False)
+            yield _frame(names, batch)
 
     return names, batches
-
-
-def _values(column: pa.Array) -> Any:
-    """Numbers, times, or categories; yes and no with gaps are numbers with gaps."""
-    import pyarrow as pa
-
-    if pa.types.is_boolean(column.type) and column.null_count:
-        return column.cast(pa.float64()).to_numpy(zero_copy_only=False)
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        words = column.dictionary_encode()
-        return _categorical(words.indices, words.dictionary)
-    return column.to_pandas()
 
 
 # ---------------------------------------------------------------------- arrays

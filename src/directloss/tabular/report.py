@@ -6,26 +6,29 @@ import io
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib import rc_context
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
-from sklearn.metrics import precision_recall_curve
 
+from directloss import plot
 from directloss.tabular.baselines import BASELINES
 from directloss.tabular.comparison import Estimate
 from directloss.tabular.files import write_file
+from directloss.tabular.planning import FEW
 from directloss.tabular.session import MODEL, Method, Outcome, versions
 
 PAGE, TABLES = "report.html", "tables.md"
-OURS, OTHERS = ("#c2410c", "#ea9a6b"), ("#1d4ed8", "#0f766e", "#7c3aed", "#64748b")
-POINTS = 400
-"""Corners of a curve that are drawn."""
+SCORES = "Every method on the same test rows."
+CURVES = "Precision and recall on the test rows, for every place of the threshold."
+SHARES = "Probabilities of the saved network on the test rows: how often what it calls 80 % likely does happen."
 STYLE: Any = {"font.size": 9, "svg.fonttype": "none", "svg.hashsalt": "directloss", "font.family": "sans-serif"}
 
 
@@ -43,7 +46,9 @@ class Section:
 def write_report(outcome: Outcome) -> Path:
     """Write report.html and tables.md; the path of the page."""
     folder, told = outcome.plan.request.folder, verdict(outcome)
-    sections = [results_table(outcome), split_table(outcome), columns_table(outcome)]
+    two, decides = outcome.plan.target.positive is not None, outcome.plan.measure.decides
+    sections = [results_table(outcome), *([labels_table(outcome)] if decides else [])]
+    sections += [split_table(outcome), columns_table(outcome)]
     lines = [f"# {_heading(outcome)}", "", *told, ""]
     for section in sections:
         lines += [f"## {section.title}", "", *markdown(section), ""]
@@ -51,13 +56,13 @@ def write_report(outcome: Outcome) -> Path:
     loader = PackageLoader("directloss.tabular", "")
     template = Environment(loader=loader, autoescape=True, undefined=StrictUndefined).get_template("report.html.j2")
     with rc_context(STYLE):
-        scores, curves = _svg(draw_scores(outcome)), _svg(draw_curves(outcome))
+        figures = {SCORES: draw_scores, **({CURVES: draw_curves} if two else {}), SHARES: draw_reliability}
+        drawn = {caption: _svg(draw(outcome)) for caption, draw in figures.items()}
     page = template.render(
         heading=_heading(outcome),
         verdict=told,
         sections=sections,
-        scores=scores,
-        curves=curves,
+        figures=drawn,
         notes=outcome.plan.notes,
         commands=commands(outcome),
         how=how(outcome),
@@ -76,7 +81,7 @@ def verdict(outcome: Outcome) -> list[str]:
     told = [f"The saved network has a test {metric} of {number(ours.value)} ({interval(ours)})."]
     if rivals:
         rival = max(rivals, key=lambda method: (test[method.name].value, method.validation))
-        told = _against(saved, rival, ours, test[rival.name], ahead[rival.name], metric)
+        told = _against(outcome, rival)
         if rival.sampled is not None:
             all_rows = len(outcome.plan.parts["training"])
             told.append(f"{rival.title} had a sample of {rival.sampled:,} of the {all_rows:,} training rows.")
@@ -100,21 +105,28 @@ def _brought(gap: Estimate, metric: str) -> str:
     return f"Training on {metric} instead of cross-entropy {changes}. {shown} ({interval(gap)})."
 
 
-def _against(saved: Method, rival: Method, ours: Estimate, theirs: Estimate, ahead: Estimate, metric: str) -> list[str]:
+def _against(outcome: Outcome, rival: Method) -> list[str]:
     """The saved network and the best baseline."""
-    values = f"test {metric} {number(theirs.value)} against {number(ours.value)} for the saved network"
-    difference = f"{signed(ahead.value)}, {interval(ahead)}"
+    test, ahead, metric = outcome.comparison.test, outcome.comparison.ahead, outcome.plan.measure.title
+    ours, theirs, gap = test[outcome.saved], test[rival.name], ahead[rival.name]
     how_to = f"It is not in {MODEL}, which holds networks only: train it with {rival.setting}."
-    if ahead.low > 0:
-        return [f"Use {rival.title}: {values} ({difference}).", how_to]
-    if ahead.value > 0:
-        told = f"{rival.title} has the highest score, but the difference could be chance: {values} ({difference})."
-        return [told, f"Use whichever is simpler for you. {how_to}"]
-    back = f"{signed(-ahead.value)}, {interval(_turned(ahead))}"
-    values = f"test {metric} {number(ours.value)} against {number(theirs.value)} for {rival.title}, the best baseline"
-    if ahead.high < 0:
-        return [f"The saved network wins: {values} ({back})."]
-    return [f"The saved network has the highest score, but the difference could be chance: {values} ({back})."]
+    counts = outcome.plan.target.counts(outcome.plan.parts["test"])
+    if gap.low > 0 and counts.min() >= FEW:
+        values = f"test {metric} {number(theirs.value)} against {number(ours.value)} for the saved network"
+        return [f"Use {rival.title}: {values} ({signed(gap.value)}, {interval(gap)}).", how_to]
+    difference = f"{signed(-gap.value)}, {interval(_turned(gap))}"
+    values = f"{number(ours.value)} against {number(theirs.value)} for {rival.title}, the best baseline ({difference})"
+    if counts.min() < FEW:
+        rare = outcome.plan.target.labels[counts.argmin()]
+        why = f"only {counts.min()} of {counts.sum()} test rows have {rare!r}"
+        return [f"Too few rows to choose by: {why}.", f"The saved network's test {metric} is {values}."]
+    if gap.high < 0:
+        return [f"Use the saved network: its test {metric} is {values}."]
+    open_ones = [method.title for method in outcome.methods if not method.ours and ahead[method.name].high >= 0]
+    return [
+        f"No winner: the saved network's test {metric} is {values}; the difference could be chance.",
+        f"Use whichever is simplest for you. Not shown to be worse than the saved network: {', '.join(open_ones)}.",
+    ]
 
 
 def _turned(gap: Estimate) -> Estimate:
@@ -150,33 +162,58 @@ def results_table(outcome: Outcome) -> Section:
         test, ahead = outcome.comparison.test[method.name], outcome.comparison.ahead.get(method.name)
         rows.append(
             [
-                f"{method.title}" + (" (saved)" if method.name == saved else ""),
+                _shown(method, outcome),
                 number(method.validation),
                 number(test.value),
                 f"{number(test.low)} to {number(test.high)}",
                 "" if ahead is None else f"{signed(ahead.value)} ({number(ahead.low)} to {number(ahead.high)})",
+                f"{method.seconds:.1f} s" if method.seconds < 100 else f"{method.seconds / 60:.1f} min",
                 method.setting,
             ]
         )
-    head = ("method", f"validation {metric}", f"test {metric}", "95 % interval", "ahead of the saved one", "settings")
-    return Section("Results", head, rows, next(k for k, method in enumerate(ordered) if method.name == saved))
+    head = ("method", f"validation {metric}", f"test {metric}", "95 % interval", "ahead of the saved one", "time")
+    marked = next(k for k, method in enumerate(ordered) if method.name == saved)
+    return Section("Results", (*head, "settings"), rows, marked)
 
 
 def split_table(outcome: Outcome) -> Section:
     """Rows and positives of each part."""
-    plan = outcome.plan
+    target, parts = outcome.plan.target, outcome.plan.parts
     uses = {
         "training": "trains every method",
         "validation": "chooses settings, epochs and thresholds",
         "test": "judges, once",
     }
-    parts = {**plan.parts, "all": np.arange(plan.survey.rows)}
+    rows = []
+    for part, own in {**parts, "all": np.concatenate(list(parts.values()))}.items():
+        counts = target.counts(own)
+        shares = [] if target.positive is None else [f"{counts[1]:,}", f"{counts[1] / len(own):.1%}"]
+        rows.append([part, f"{len(own):,}", *shares, uses.get(part, "")])
+    positive = [] if target.positive is None else [f"positive ({target.positive})", "share"]
+    return Section("Rows", ("part", "rows", *positive, "what for"), rows)
+
+
+def labels_table(outcome: Outcome) -> Section:
+    """What the saved network decides for the test rows of each label."""
+    target, test = outcome.plan.target, outcome.plan.parts["test"]
+    chosen = np.bincount(_decisions(outcome), minlength=len(target.labels))
+    right = np.bincount(target.y[test][_decisions(outcome) == target.y[test]], minlength=len(target.labels))
     rows = [
-        [part, f"{len(own):,}", f"{int(y.sum()):,}", f"{y.mean():.1%}", uses.get(part, "")]
-        for part, own in parts.items()
-        if len(y := plan.target.y[own])
+        [label, f"{wanted:,}", f"{got:,}", f"{hits:,}", _share(hits, got), _share(hits, wanted)]
+        for label, wanted, got, hits in zip(target.labels, target.counts(test), chosen, right, strict=True)
     ]
-    return Section("Rows", ("part", "rows", f"positive ({plan.target.labels[1]})", "share", "what for"), rows)
+    head = ("label", "test rows", "decided for", "of these right", "precision", "recall")
+    return Section("Decisions of the saved network", head, rows)
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.1%}" if whole else "-"
+
+
+def _decisions(outcome: Outcome) -> npt.NDArray[np.int64]:
+    """The place of the label that the saved network chooses for each test row."""
+    scores = next(method.test for method in outcome.methods if method.name == outcome.saved)
+    return scores.argmax(1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
 
 
 def columns_table(outcome: Outcome) -> Section:
@@ -232,63 +269,55 @@ def markdown(section: Section) -> list[str]:
 # ---------------------------------------------------------------------- figures
 
 
-def _colours(outcome: Outcome) -> dict[str, str]:
-    ours, others = iter(OURS), iter(OTHERS)
-    return {method.name: next(ours if method.ours else others) for method in outcome.methods}
-
-
 def draw_scores(outcome: Outcome) -> Figure:
     """Test scores with their intervals, and validation scores beside them."""
-    colours, test = _colours(outcome), outcome.comparison.test
+    test, colours = outcome.comparison.test, cycle(plot.COLOURS)
+    own = {method.name: next(colours) for method in outcome.methods}
     ordered = sorted(outcome.methods, key=lambda method: test[method.name].value)
-    figure = Figure(figsize=(7.6, 0.9 + 0.36 * len(ordered)), layout="constrained")
-    axes = figure.add_subplot()
+    figure, axes = _figure(0.9 + 0.36 * len(ordered))
     for place, method in enumerate(ordered):
-        own, colour = test[method.name], colours[method.name]
-        axes.plot([own.low, own.high], [place, place], color=colour, lw=2, solid_capstyle="round")
-        axes.plot(own.value, place, "o", color=colour, ms=7)
+        estimate, colour = test[method.name], own[method.name]
+        axes.plot([estimate.low, estimate.high], [place, place], color=colour, lw=2, solid_capstyle="round")
+        axes.plot(estimate.value, place, "o", color=colour, ms=7)
         axes.plot(method.validation, place, "o", mfc="white", mec=colour, ms=6, zorder=3)
-    axes.set_yticks(range(len(ordered)), [_short(method, outcome) for method in ordered])
+    axes.set_yticks(range(len(ordered)), [_shown(method, outcome) for method in ordered])
     axes.set_xlabel(f"{outcome.plan.measure.title}: test (filled, with 95 % interval) and validation (hollow)")
     axes.grid(axis="x", color="#e5e7eb")
-    return _plain(figure)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
 
 
 def draw_curves(outcome: Outcome) -> Figure:
-    """Precision against recall on the test rows."""
-    plan, colours = outcome.plan, _colours(outcome)
-    y = plan.target.y[plan.parts["test"]]
-    figure = Figure(figsize=(7.6, 3.9), layout="constrained")
-    axes = figure.add_subplot()
-    for method in outcome.methods:
-        recall, precision = curve(y, method.test)
-        width = 2.2 if method.name == outcome.saved else 1.2
-        axes.plot(recall, precision, color=colours[method.name], label=_short(method, outcome), lw=width)
-    axes.axhline(y.mean(), color="#94a3b8", lw=1, ls=":", label="chance")
-    axes.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.02))
-    axes.grid(color="#e5e7eb")
+    """Precision over recall on the test rows."""
+    figure, axes = _figure(3.9)
+    target = torch.from_numpy(outcome.plan.target.y[outcome.plan.parts["test"]])
+    curves = {_shown(method, outcome): torch.from_numpy(method.test) for method in outcome.methods}
+    plot.precision_recall(curves, target, ax=axes)
+    axes.get_legend().remove()
     figure.legend(loc="outside right upper", frameon=False, fontsize=8)
-    return _plain(figure)
-
-
-def curve(y: npt.NDArray[np.int64], scores: npt.NDArray[np.float64]) -> tuple[Any, Any]:
-    """Recall and precision, thinned out to what can be seen."""
-    precision, recall, _ = precision_recall_curve(y, scores)
-    recall, precision = recall[::-1], precision[::-1]
-    kept = np.unique(np.linspace(0, len(recall) - 1, POINTS).astype(int))
-    return recall[kept], precision[kept]
-
-
-def _short(method: Method, outcome: Outcome) -> str:
-    return method.title + (" (saved)" if method.name == outcome.saved else "")
-
-
-def _plain(figure: Figure) -> Figure:
-    for axes in figure.axes:
-        axes.set_axisbelow(True)
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
     return figure
+
+
+def draw_reliability(outcome: Outcome) -> Figure:
+    """Whether the saved network's probabilities are right: of the positive label, or of the class that it chooses."""
+    y, shares = outcome.plan.target.y[outcome.plan.parts["test"]], outcome.probabilities
+    figure, axes = _figure(3.9)
+    if outcome.plan.target.positive is None:
+        shares, y = shares.max(1), (shares.argmax(1) == y).astype(np.int64)
+    else:
+        shares = shares[:, 1]
+    plot.reliability(torch.from_numpy(shares), torch.from_numpy(y), ax=axes)
+    return figure
+
+
+def _figure(height: float) -> tuple[Figure, Any]:
+    figure = Figure(figsize=(7.6, height), layout="constrained")
+    return figure, figure.add_subplot()
+
+
+def _shown(method: Method, outcome: Outcome) -> str:
+    return method.title + (" (saved)" if method.name == outcome.saved else "")
 
 
 def _svg(figure: Figure) -> str:

@@ -66,14 +66,14 @@ class Problem:
 
     train: Rows
     held: Rows
-    metric: str
+    measure: Measure
     seed: int
     epochs: int | None = None
 
     @property
     def losses(self) -> tuple[str, str]:
         """The names of the losses that are compared: the metric's own, and cross-entropy."""
-        return f"direct-{self.metric}", CROSS_ENTROPY
+        return f"direct-{self.measure.name}", CROSS_ENTROPY
 
     @cached_property
     def sample(self) -> Rows:
@@ -89,7 +89,7 @@ class Problem:
         batches = rows // BATCH if rows > LARGE else 0
         epochs = self.epochs or (max(FEWEST, STEPS // batches) if batches else EPOCHS)
         return DirectLossClassifier(
-            Measure(self.metric).task,
+            self.measure.task,
             model=HIDDEN[setting["hidden"]],
             learning_rate=setting["learning_rate"],
             weight_decay=setting["weight_decay"],
@@ -113,14 +113,6 @@ class Result(NamedTuple):
 
     value: float | None
     curve: dict[int, float]
-
-
-@dataclass(frozen=True)
-class Budget:
-    """When to stop: after so many trials of each loss, or so many minutes."""
-
-    trials: int | None
-    minutes: float | None = None
 
 
 @contextmanager
@@ -223,6 +215,10 @@ class Search:
         """The trials that have ended, stopped ones included."""
         return self.studies[loss].get_trials(deepcopy=False, states=FINISHED)
 
+    def seconds(self, loss: str) -> float:
+        """What its trials took, here or elsewhere."""
+        return sum(trial.duration.total_seconds() for trial in self.finished(loss) if trial.duration is not None)
+
     def best(self, loss: str) -> FrozenTrial:
         """The trial with the highest value on validation rows, the first of equals."""
         complete = [trial for trial in self.finished(loss) if trial.state == TrialState.COMPLETE]
@@ -231,16 +227,22 @@ class Search:
             fail("--trials", "must bring a network that can be used", f"{loss} without one", hint)
         return max(complete, key=lambda trial: trial.value or 0.0)
 
-    def run(self, budget: Budget, workers: int, observe: Callable[[str, FrozenTrial], None]) -> None:
-        """Try settings until the budget is used up, the loss that is behind first."""
-        deadline = None if budget.minutes is None else time.monotonic() + 60 * budget.minutes
+    def run(
+        self,
+        trials: int | None,
+        minutes: float | None,
+        workers: int,
+        observe: Callable[[str, FrozenTrial], None],
+    ) -> None:
+        """Try so many settings of each loss, or for so many minutes; the loss that is behind comes first."""
+        deadline = None if minutes is None else time.monotonic() + 60 * minutes
         pool: Executor = Here()
         if workers > 1:
             pool = ProcessPoolExecutor(workers, get_context("spawn"), _begin_worker, (self.problem, self.address))
         running: dict[Future[Result], tuple[str, Trial]] = {}
         with pool, plain_errors(self.address):
             while True:
-                while len(running) < workers and (loss := self._next(budget, deadline, running)) is not None:
+                while len(running) < workers and (loss := self._next(trials, deadline, running)) is not None:
                     trial = self._ask(loss)
                     job = _in_worker if workers > 1 else self._here
                     name = self.studies[loss].study_name
@@ -252,13 +254,13 @@ class Search:
                     observe(loss, self._tell(loss, trial, future.result()))
 
     def _next(
-        self, budget: Budget, deadline: float | None, running: Mapping[Future[Result], tuple[str, Trial]]
+        self, trials: int | None, deadline: float | None, running: Mapping[Future[Result], tuple[str, Trial]]
     ) -> str | None:
         under_way = [loss for loss, _ in running.values()]
         counts = {loss: len(self.finished(loss)) + under_way.count(loss) for loss in self.studies}
         loss = min(counts, key=lambda loss: counts[loss])
         late = deadline is not None and time.monotonic() >= deadline and counts[loss] > 0
-        return None if late or (budget.trials is not None and counts[loss] >= budget.trials) else loss
+        return None if late or (trials is not None and counts[loss] >= trials) else loss
 
     def _ask(self, loss: str) -> Trial:
         # Seeded by what is known, so that a search which is interrupted goes on as it would have, and no two of those

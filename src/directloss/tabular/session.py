@@ -41,7 +41,9 @@ class Method:
     setting: str
     validation: float
     test: npt.NDArray[np.float64] = field(repr=False)
-    """Scores of the test rows, above 0 for yes."""
+    """Scores of the test rows, above 0 for yes, or of each class."""
+    seconds: float
+    """To choose its settings and to train it."""
     ours: bool = False
     sampled: int | None = None
     """Training rows, if it had not all of them."""
@@ -55,6 +57,8 @@ class Outcome:
     encoder: Encoder
     methods: list[Method]
     saved: str
+    probabilities: npt.NDArray[np.float64] = field(repr=False)
+    """Of the labels of the test rows, by the saved network."""
     comparison: Comparison
     trials: dict[str, int]
     tried: int | None
@@ -92,13 +96,24 @@ def _carry_out(plan: Plan, path: Path, say: Say) -> Outcome:
     began, measure = time.monotonic(), plan.measure
     encoder, encoded = _encode(plan, path, say)
     train, held = encoded["training"], encoded["validation"]
-    problem = Problem(train, held, measure.name, plan.request.seed, plan.request.epochs)
+    problem = Problem(train, held, measure, plan.request.seed, plan.request.epochs)
     tried = len(problem.sample[1]) if problem.sample is not train else None
     if tried is not None:
         say(f"Trials use a sample of {tried} of the {len(train[1])} training rows.")
     search = Search(problem, plan.name, plan.request.address, plan.owner)
-    search.run(plan.request.budget, plan.request.workers, lambda loss, trial: say(_told(search, loss, trial, measure)))
-    networks = {loss: _final(problem, loss, search.best(loss).params, say) for loss in problem.losses}
+    most, minutes = plan.request.most_trials, plan.request.minutes
+    losses = " and ".join(f"{loss} ({_title(loss, measure)})" for loss in problem.losses)
+    say(f"Trying settings of {losses}{'' if most is None else f', {most} each'}.")
+
+    def observe(loss: str, trial: Any) -> None:
+        say(_told(loss, len(search.finished(loss)), most, trial, measure))
+
+    search.run(most, minutes, plan.request.workers, observe)
+    seconds, networks = {}, {}
+    for loss in problem.losses:
+        start = time.monotonic()
+        networks[loss] = _final(problem, loss, search.best(loss).params, say)
+        seconds[loss] = search.seconds(loss) + time.monotonic() - start
     # Chosen by validation rows; test rows only judge.
     value = {loss: max(network.validation_curve_.values()) for loss, network in networks.items()}
     saved = max(problem.losses, key=lambda loss: value[loss])
@@ -110,6 +125,7 @@ def _carry_out(plan: Plan, path: Path, say: Say) -> Outcome:
             described(search.best(loss).params),
             value[loss],
             model.scores(encoded["test"][0]),
+            seconds[loss],
             ours=True,
         )
         for loss, model in models.items()
@@ -122,7 +138,8 @@ def _carry_out(plan: Plan, path: Path, say: Say) -> Outcome:
     scores = {method.name: torch.from_numpy(method.test) for method in methods}
     comparison = compare(measure, scores, torch.from_numpy(encoded["test"][1]), saved, plan.request.seed, groups)
     trials = {loss: len(search.finished(loss)) for loss in problem.losses}
-    outcome = Outcome(plan, encoder, methods, saved, comparison, trials, tried, time.monotonic() - began)
+    shares = models[saved].probabilities(next(method.test for method in methods if method.name == saved))
+    outcome = Outcome(plan, encoder, methods, saved, shares, comparison, trials, tried, time.monotonic() - began)
     models[saved].save(plan.request.folder / MODEL)
     write_file(plan.request.folder / PREDICTIONS, _predictions(plan, methods))
     write_file(plan.request.folder / RUN, _run_text(plan, _results(outcome)))
@@ -143,10 +160,10 @@ def _title(loss: str, measure: Measure) -> str:
     return f"network trained on {measure.title}"
 
 
-def _told(search: Search, loss: str, trial: Any, measure: Measure) -> str:
-    done = len(search.finished(loss))
+def _told(loss: str, done: int, most: int | None, trial: Any, measure: Measure) -> str:
     value = "stopped early" if trial.value is None or trial.state.name == "PRUNED" else f"{trial.value:.4f}"
-    return f"[{loss} {done}] validation {measure.title}: {value} ({described(trial.params)})"
+    of = "" if most is None else f" of {most}"
+    return f"[{loss} {done}{of}] validation {measure.title}: {value} ({described(trial.params)})"
 
 
 def _model(plan: Plan, network: DirectLossClassifier, encoder: Encoder, loss: str) -> Model:
@@ -157,11 +174,11 @@ def _model(plan: Plan, network: DirectLossClassifier, encoder: Encoder, loss: st
 
 def _method(name: str, fitted: Fitted, rows: StoredRows) -> Method:
     setting, scores = described(fitted.setting), fitted.scores(rows)
-    return Method(name, fitted.title, setting, fitted.validation, scores, sampled=fitted.sampled)
+    return Method(name, fitted.title, setting, fitted.validation, scores, fitted.seconds, sampled=fitted.sampled)
 
 
 def _predictions(plan: Plan, methods: list[Method]) -> Iterator[bytes]:
-    """The test rows with their label and the score of each method; rows are counted from 1, without the header."""
+    """The test rows with their label and each method's score, or class; rows are counted from 1, without the header."""
     for start in range(0, len(plan.parts["test"]), BATCH_ROWS):
         some = slice(start, start + BATCH_ROWS)
         test = plan.parts["test"][some]
@@ -170,7 +187,11 @@ def _predictions(plan: Plan, methods: list[Method]) -> Iterator[bytes]:
             plan.target.name: [plan.target.labels[label] for label in plan.target.y[test]],
         }
         for method in methods:
-            columns[f"score {method.name}"] = [float(f"{value:.8g}") for value in method.test[some]]
+            if plan.target.positive is None:
+                chosen = method.test[some].argmax(1)
+                columns[f"decision {method.name}"] = [plan.target.labels[place] for place in chosen]
+            else:
+                columns[f"score {method.name}"] = [float(f"{value:.8g}") for value in method.test[some]]
         yield csv_bytes(columns, head=not start)
 
 
@@ -185,6 +206,7 @@ def _results(outcome: Outcome) -> dict[str, Any]:
             method.name: {
                 "settings": method.setting,
                 **({} if method.sampled is None else {"training_rows": method.sampled}),
+                "seconds": round(method.seconds, 1),
                 "validation": method.validation,
                 "test": asdict(test[method.name]),
             }

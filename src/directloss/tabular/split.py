@@ -16,10 +16,10 @@ OF_REST, ENOUGH = 0.25, 200_000
 
 
 def split_rows(y: npt.NDArray[np.int64], test_share: float, seed: int) -> dict[str, Rows]:
-    """Row numbers of each part, with the same share of positives as far as that is possible."""
+    """Row numbers of each part, with the same share of each label as far as that is possible; without one, of none."""
     found: dict[str, list[Rows]] = {part: [] for part in PARTS}
     share = _held_share(len(y), test_share)
-    for label in (0, 1):
+    for label in range(y.max() + 1):
         rows = np.random.default_rng([seed, label]).permutation(np.flatnonzero(y == label))
         test = max(1, round(test_share * len(rows)))
         held = max(1, round(share * (len(rows) - test)))
@@ -38,15 +38,18 @@ def split_groups(
 ) -> dict[str, Rows]:
     """Row numbers of each part; the rows of one group stay together.
 
-    Groups are dealt in random order, each to the part that lacks the most of its share of rows and of positives.
+    Groups are dealt in random order, each to the part that lacks the most of its share of rows and of each label.
     """
-    names, owner = np.unique(np.asarray(groups), return_inverse=True)
+    known = np.flatnonzero(y >= 0)
+    y = y[known]
+    names, owner = np.unique(np.asarray(groups)[known], return_inverse=True)
     held = (1 - test_share) * _held_share(len(y), test_share)
     shares = dict(zip(PARTS, (1 - test_share - held, held, test_share), strict=True))
-    amounts = np.stack([np.bincount(owner), np.bincount(owner, weights=y)], 1)
+    labels = range(1, y.max() + 1)  # the first one follows from the others
+    amounts = np.stack([np.bincount(owner), *(np.bincount(owner, weights=y == label) for label in labels)], 1)
     wanted = {part: share * amounts.sum(0) for part, share in shares.items()}
     part_of = np.zeros(len(names), dtype=np.int64)
-    dealt = {part: np.zeros(2) for part in PARTS}
+    dealt = {part: np.zeros(amounts.shape[1]) for part in PARTS}
     # The large groups first, which are the hardest to place; random among equals.
     order = np.random.default_rng(seed).permutation(len(names))
     for group in order[np.argsort(-amounts[order, 0], kind="stable")]:
@@ -55,7 +58,7 @@ def split_groups(
         part_of[group] = PARTS.index(part)
     found = {part: np.flatnonzero(part_of[owner] == place) for place, part in enumerate(PARTS)}
     for part, rows in found.items():
-        if len(np.unique(y[rows])) < 2:
-            rule = "must have groups enough to put rows of both labels into each part"
+        if len(np.unique(y[rows])) <= y.max():
+            rule = "must have groups enough to put rows of each label into each part"
             fail("--group", rule, f"a column with {len(names)}, which leaves the {part} rows without", "Leave it out.")
-    return found
+    return {part: known[rows] for part, rows in found.items()}

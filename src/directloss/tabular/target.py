@@ -1,10 +1,10 @@
-"""The column to predict: found by name, checked, and turned into labels 0 and 1; and groups of rows."""
+"""The column to predict: found by name, checked, and turned into places of labels; and groups of rows."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -12,28 +12,44 @@ import pandas as pd
 
 from directloss._checks import fail, near
 from directloss.tabular.columns import Column, number_text, words_of
-from directloss.tabular.reading import FIRST_TARGET, Table
+from directloss.tabular.measures import Measure
+from directloss.tabular.reading import FIRST_TARGET, NO_HEADER, Table
 
 LEAST = 5
 """Rows of each label that are needed: some for training, validation and test each."""
-CLASSES = 20
+CLASSES = 30
 """More different values than these are a quantity rather than classes."""
 TOO_MANY = 100_000
 """With more of them the rest of the file need not be read."""
 USUAL_POSITIVES = {frozenset(("0", "1")): "1", frozenset(("False", "True")): "True", frozenset(("-1", "1")): "1"}
 """Pairs of labels that say themselves which one is positive."""
+UNKNOWN = -1
 
 
 @dataclass(frozen=True)
 class Target:
-    """Labels 0 and 1 ``(n,)`` with the texts that they stand for."""
+    """The place of each row's label ``(n,)`` in ``labels``; `UNKNOWN` where the file has none."""
 
     name: str
-    labels: tuple[str, str]
-    """Negative and positive, as the file writes them."""
+    labels: tuple[str, ...]
+    """As the file writes them: negative and positive, or all classes in their order."""
     y: npt.NDArray[np.int64]
-    why: str
+    why: str = ""
     """Why this label is the positive one."""
+
+    @property
+    def positive(self) -> str | None:
+        """The positive one of two labels."""
+        return self.labels[1] if len(self.labels) == 2 else None
+
+    @property
+    def unknown(self) -> int:
+        """Rows without a label, which are left out."""
+        return int((self.y == UNKNOWN).sum())
+
+    def counts(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """How many of these rows have each label."""
+        return np.bincount(self.y[rows], minlength=len(self.labels))
 
 
 @dataclass
@@ -64,10 +80,10 @@ class Labels:
         return places[self.rows]
 
 
-def check_few(name: str, labels: Labels) -> None:
+def check_few(name: str, labels: Labels, metric: Measure) -> None:
     """Stop at once where the target is a quantity, before its values fill the memory."""
     if len(labels.words) > TOO_MANY:
-        _wrong_number(name, Counter(list(labels.words)))
+        _wrong_number(name, Counter(list(labels.words)), metric)
 
 
 def find_target(table: Table, name: str | None) -> str:
@@ -77,64 +93,76 @@ def find_target(table: Table, name: str | None) -> str:
         fail("--target", "must name the column to predict", "not given", f"Columns: {_listed(table.names)}.")
     if name not in table.names:
         hint = near(name, table.names) or f"Columns: {_listed(table.names)}."
+        hint += f" {NO_HEADER}" if table.kind == "csv" else ""
         fail("--target", f"must be a column of {table.path.name}", repr(name), hint)
     if len(table.names) < 2:
         fail("DATA", "must have columns besides the target", f"{table.path} with {name!r} alone")
     return name
 
 
-def read_target(column: Column, rows: Labels, positive: str | None) -> Target:
-    """The target as labels 0 and 1."""
-    name = column.name
-    if column.gaps:
-        missing = f"missing in {column.gaps} of {column.rows} rows"
-        fail(f"target {name!r}", "must be known in every row", missing, "Take those rows out of the file.")
+def read_target(column: Column, rows: Labels, positive: str | None, metric: Measure) -> Target:
+    """The target as places of labels; several classes where the metric can judge them."""
     words = {number: number_text(word) if column.numeric else word for word, number in rows.words.items()}
     sizes = np.bincount(rows.rows, minlength=len(words))
     counts: Counter[str] = Counter()
     for number in np.flatnonzero(sizes):
         counts[words[int(number)]] += int(sizes[number])
-    if len(counts) != 2 and (positive is None or len(counts) == 1):
-        _wrong_number(name, counts)
-    chosen, why = _positive(counts, positive)
-    # Of several values, all others together are the other label.
-    negative = next(word for word in counts if word != chosen) if len(counts) == 2 else f"not {chosen}"
-    y = np.array([words[number] == chosen for number in range(len(words))], dtype=np.int64)[rows.rows]
-    both = {negative: len(y) - int(y.sum()), chosen: int(y.sum())}
-    rare = min(both, key=lambda word: both[word])
-    if both[rare] < LEAST:
-        found = f"{rare!r} in {both[rare]} of {len(y)} rows"
-        fail(f"target {name!r}", f"must have at least {LEAST} rows of each label", found)
-    return Target(name, (negative, chosen), y, why)
+    gaps = counts.pop(rows.gap, 0)
+    most = CLASSES if metric.takes_classes else 2
+    if len(counts) < 2 or (len(counts) > most and positive is None):
+        _wrong_number(column.name, counts, metric)
+    labels, why = _labels(counts, positive)
+    places = {word: labels.index(word) if word in labels else 0 for word in counts}
+    if gaps:
+        places[rows.gap] = UNKNOWN
+    y = np.array([places.get(words[number], UNKNOWN) for number in range(len(words))], dtype=np.int64)[rows.rows]
+    target = Target(column.name, labels, y, why)
+    known = target.counts(np.flatnonzero(y != UNKNOWN))
+    if known.min() < LEAST:
+        found = f"{labels[known.argmin()]!r} in {known.min()} of {known.sum()} rows"
+        fail(f"target {column.name!r}", f"must have at least {LEAST} rows of each label", found)
+    return target
 
 
-def _wrong_number(name: str, counts: Counter[str]) -> None:
-    if len(counts) == 1:
-        fail(f"target {name!r}", "must have two values", f"{next(iter(counts))!r} in every row")
+def _wrong_number(name: str, counts: Counter[str], metric: Measure) -> NoReturn:
+    target = f"target {name!r}"
+    if len(counts) < 2:
+        known = ", ".join(repr(word) for word in counts)
+        fail(target, "must have two values", f"{known} in every row" if known else "missing in every row")
     shown = ", ".join(repr(word) for word, _ in counts.most_common(4)) + (", ..." if len(counts) > 4 else "")
-    hint = "Add --positive VALUE to tell one value from all others."
-    if len(counts) > CLASSES:
-        hint += " If it is a quantity, make it yes or no first, by a limit."
-    else:
-        hint += " For all of them at once, use directloss.integrations.sklearn.DirectLossClassifier in Python."
     found = f"a column with {len(counts)}: {shown}"
-    fail(f"target {name!r}", "must have two values, as fit has metrics of yes or no only", found, hint)
+    one = "--positive VALUE tells one value from all others."
+    if len(counts) > CLASSES:
+        hint = f"If it is a quantity, make it yes or no first, by a limit. {one}"
+        fail(target, f"must have at most {CLASSES} values, as fit predicts labels and no quantities", found, hint)
+    hint = f"{one} All of them at once: --metric accuracy."
+    fail(target, f"must have two values for --metric {metric.name}", found, hint)
 
 
-def _positive(counts: Counter[str], wanted: str | None) -> tuple[str, str]:
-    words = sorted(counts)
-    if wanted is not None:
-        if wanted not in counts:
-            known = " or ".join(repr(word) for word in words[:2]) if len(words) == 2 else "one of them"
-            told = "" if len(words) == 2 else near(wanted, words) or f"Values: {', '.join(words[:12])}."
-            fail("--positive", f"must be {known}, the values of the target", repr(wanted), told)
-        return wanted, "as asked for"
+def _labels(counts: Counter[str], wanted: str | None) -> tuple[tuple[str, ...], str]:
+    """Negative and positive, with the reason; or all of several classes."""
+    words = sorted(counts, key=_in_order)
+    if wanted is not None and wanted not in counts:
+        known = " or ".join(repr(word) for word in words[:2]) if len(words) == 2 else "one of them"
+        told = "" if len(words) == 2 else near(wanted, words) or f"Values: {', '.join(words[:12])}."
+        fail("--positive", f"must be {known}, the values of the target", repr(wanted), told)
+    if len(words) > 2:
+        # Of several values, all others together are the other label.
+        return (tuple(words), "") if wanted is None else ((f"not {wanted}", wanted), "as asked for")
     usual = USUAL_POSITIVES.get(frozenset(words))
-    if usual is not None:
-        return usual, "as usual; --positive chooses another"
     # Among equally frequent ones the later in the alphabet: yes rather than no.
     rare = min(reversed(words), key=lambda word: counts[word])
-    return rare, "the rarer one; --positive chooses another"
+    positive = wanted or usual or rare
+    why = "as asked for" if wanted else f"{'as usual' if usual else 'the rarer one'}; --positive chooses another"
+    return (next(word for word in words if word != positive), positive), why
+
+
+def _in_order(word: str) -> tuple[float, str]:
+    """Numbers by their size, before words."""
+    try:
+        return float(word), word
+    except ValueError:
+        return float("inf"), word
 
 
 def _listed(names: list[str], most: int = 12) -> str:
