@@ -11,7 +11,7 @@ what `directloss.tabular.store` keeps. `Column.spread` makes the columns of the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -171,7 +171,7 @@ class Encoder:
 
     def to_list(self) -> list[dict[str, Any]]:
         """Plain data, ready for JSON."""
-        return [_column_to_dict(column) for column in self.columns]
+        return [{"kind": CATEGORY, **asdict(column)} for column in self.columns]  # a number has its own kind
 
     @classmethod
     def from_list(cls, columns: Sequence[Mapping[str, Any]]) -> Encoder:
@@ -199,13 +199,6 @@ def learn_categories(name: str, counts: Mapping[str, int], numeric: bool) -> Cat
 
 
 # ---------------------------------------------------------------------- plain data
-
-
-def _column_to_dict(column: Column) -> dict[str, Any]:
-    if isinstance(column, NumberColumn):
-        return {"name": column.name, "kind": column.kind, "fill": list(column.fill), "marks": column.marks}
-    words = {"categories": list(column.categories), "others": column.others, "numeric": column.numeric}
-    return {"name": column.name, "kind": CATEGORY, **words}
 
 
 def _column_from_dict(raw: Mapping[str, Any]) -> Column:

@@ -50,6 +50,11 @@ class Measure:
         return self.takes_classes or isinstance(self.task, CountTask)
 
     @property
+    def cuts(self) -> bool:
+        """Whether its decisions need a threshold."""
+        return self.decides and self.classes == 2
+
+    @property
     def of_first(self) -> bool:
         """Whether it looks at the first k rows only."""
         base, number = split_name("--metric", self.name)
@@ -74,7 +79,7 @@ class Measure:
 
     def cut(self, scores: Tensor, target: Tensor) -> float:
         """The threshold that is best on these rows; 0 for a ranking and for several classes, which need none."""
-        return best_cut(scores, target, self.task)[0] if self.decides and self.classes == 2 else 0.0
+        return best_cut(scores, target, self.task)[0] if self.cuts else 0.0
 
     def check_rows(self, sizes: dict[str, int]) -> None:
         """A metric of the first k needs that many rows in every part."""

@@ -228,7 +228,7 @@ def how(outcome: Outcome) -> list[str]:
     """How the numbers were made."""
     plan, trials = outcome.plan, " and ".join(f"{count} ({loss})" for loss, count in outcome.trials.items())
     kept = f" Rows with the same {plan.request.group!r} are in the same part." if plan.request.group else ""
-    cut = " Every method's threshold is the best one on the validation rows." if plan.measure.decides else ""
+    cut = " Every method's threshold is the best one on the validation rows." if plan.measure.cuts else ""
     absent = [baseline.title for baseline in BASELINES.values() if not baseline.there]
     without = f" Not installed, so not compared: {', '.join(absent)}." if absent else ""
     drawn = "groups of test rows" if plan.groups is not None else "test rows"

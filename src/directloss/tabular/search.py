@@ -84,6 +84,11 @@ class Problem:
         kept = np.sort(np.random.default_rng(self.seed).permutation(len(y))[:TRIED])
         return (rows.part(kept) if isinstance(rows, Table) else rows[kept]), y[kept]
 
+    @property
+    def tried(self) -> int | None:
+        """How many they are, if not all."""
+        return len(self.sample[1]) if self.sample is not self.train else None
+
     def estimator(self, loss: str, setting: Setting, rows: int) -> DirectLossClassifier:
         """The estimator of a setting for so many rows; cross-entropy is its warm-up, and nothing else."""
         batches = rows // BATCH if rows > LARGE else 0

@@ -16,7 +16,7 @@ import torch
 
 import directloss
 from directloss.integrations.sklearn import DirectLossClassifier
-from directloss.tabular.baselines import BASELINES, Fitted, described, fit_baseline
+from directloss.tabular.baselines import BASELINES, described, fit_baseline
 from directloss.tabular.comparison import Comparison, compare
 from directloss.tabular.encoding import Encoder
 from directloss.tabular.files import csv_bytes, write_file
@@ -24,7 +24,7 @@ from directloss.tabular.measures import Measure
 from directloss.tabular.model import Model
 from directloss.tabular.planning import RUN, Plan, Progress, Say
 from directloss.tabular.reading import BATCH_ROWS
-from directloss.tabular.search import CROSS_ENTROPY, Problem, Search, Setting
+from directloss.tabular.search import CROSS_ENTROPY, Problem, Search
 from directloss.tabular.store import Store, StoredRows
 
 MODEL, PREDICTIONS = "model.json", "predictions.csv"
@@ -93,88 +93,88 @@ def _encode(plan: Plan, path: Path, say: Say) -> tuple[Encoder, dict[str, tuple[
 
 
 def _carry_out(plan: Plan, path: Path, say: Say) -> Outcome:
-    began, measure = time.monotonic(), plan.measure
+    began = time.monotonic()
     encoder, encoded = _encode(plan, path, say)
-    train, held = encoded["training"], encoded["validation"]
-    problem = Problem(train, held, measure, plan.request.seed, plan.request.epochs)
-    tried = len(problem.sample[1]) if problem.sample is not train else None
-    if tried is not None:
-        say(f"Trials use a sample of {tried} of the {len(train[1])} training rows.")
-    search = Search(problem, plan.name, plan.request.address, plan.owner)
-    most, minutes = plan.request.most_trials, plan.request.minutes
-    losses = " and ".join(f"{loss} ({_title(loss, measure)})" for loss in problem.losses)
-    say(f"Trying settings of {losses}{'' if most is None else f', {most} each'}.")
-
-    def observe(loss: str, trial: Any) -> None:
-        say(_told(loss, len(search.finished(loss)), most, trial, measure))
-
-    search.run(most, minutes, plan.request.workers, observe)
-    seconds, networks = {}, {}
+    train, held, (rows, y) = encoded["training"], encoded["validation"], encoded["test"]
+    problem = Problem(train, held, plan.measure, plan.request.seed, plan.request.epochs)
+    search = _search(plan, problem, say)
+    methods, models = [], {}
     for loss in problem.losses:
         start = time.monotonic()
-        networks[loss] = _final(problem, loss, search.best(loss).params, say)
-        seconds[loss] = search.seconds(loss) + time.monotonic() - start
+        network = _train(problem, search, loss, say)
+        seconds = search.seconds(loss) + time.monotonic() - start
+        models[loss] = model = _model(plan, network, encoder, loss)
+        about = _title(loss, plan.measure), described(search.best(loss).params), max(network.validation_curve_.values())
+        methods.append(Method(loss, *about, model.scores(rows), seconds, ours=True))
     # Chosen by validation rows; test rows only judge.
-    value = {loss: max(network.validation_curve_.values()) for loss, network in networks.items()}
-    saved = max(problem.losses, key=lambda loss: value[loss])
-    models = {loss: _model(plan, network, encoder, loss) for loss, network in networks.items()}
-    methods = [
-        Method(
-            loss,
-            _title(loss, measure),
-            described(search.best(loss).params),
-            value[loss],
-            model.scores(encoded["test"][0]),
-            seconds[loss],
-            ours=True,
-        )
-        for loss, model in models.items()
-    ]
+    saved = max(methods, key=lambda method: method.validation)
     for name in plan.baselines:
         say(f"Training {BASELINES[name].title} ...")
-        fitted = fit_baseline(name, measure, train, held, plan.request.seed)
-        methods.append(_method(name, fitted, encoded["test"][0]))
-    groups = None if plan.groups is None else plan.groups[plan.parts["test"]]
-    scores = {method.name: torch.from_numpy(method.test) for method in methods}
-    comparison = compare(measure, scores, torch.from_numpy(encoded["test"][1]), saved, plan.request.seed, groups)
-    trials = {loss: len(search.finished(loss)) for loss in problem.losses}
-    shares = models[saved].probabilities(next(method.test for method in methods if method.name == saved))
-    outcome = Outcome(plan, encoder, methods, saved, shares, comparison, trials, tried, time.monotonic() - began)
-    models[saved].save(plan.request.folder / MODEL)
+        own = fit_baseline(name, plan.measure, train, held, plan.request.seed)
+        setting = described(own.setting)
+        methods.append(
+            Method(name, own.title, setting, own.validation, own.scores(rows), own.seconds, sampled=own.sampled)
+        )
+    outcome = Outcome(
+        plan,
+        encoder,
+        methods,
+        saved.name,
+        models[saved.name].probabilities(saved.test),
+        compare(
+            plan.measure,
+            {method.name: torch.from_numpy(method.test) for method in methods},
+            torch.from_numpy(y),
+            saved.name,
+            plan.request.seed,
+            None if plan.groups is None else plan.groups[plan.parts["test"]],
+        ),
+        {loss: len(search.finished(loss)) for loss in problem.losses},
+        problem.tried,
+        time.monotonic() - began,
+    )
+    models[saved.name].save(plan.request.folder / MODEL)
     write_file(plan.request.folder / PREDICTIONS, _predictions(plan, methods))
     write_file(plan.request.folder / RUN, _run_text(plan, _results(outcome)))
     return outcome
 
 
-def _final(problem: Problem, loss: str, setting: Setting, say: Say) -> DirectLossClassifier:
+def _search(plan: Plan, problem: Problem, say: Say) -> Search:
+    """Try settings of both losses."""
+    most, measure = plan.request.most_trials, plan.measure
+    each = "" if most is None else f", {most} each"
+    say(f"Trying settings of {' and '.join(f'{loss} ({_title(loss, measure)})' for loss in problem.losses)}{each}.")
+    if problem.tried is not None:
+        say(f"Trials use a sample of {problem.tried:,} of the {len(problem.train[1]):,} training rows.")
+    search = Search(problem, plan.name, plan.request.address, plan.owner)
+
+    def observe(loss: str, trial: Any) -> None:
+        done = f"{len(search.finished(loss))}{'' if most is None else f' of {most}'}"
+        value = "stopped early" if trial.value is None or trial.state.name == "PRUNED" else f"{trial.value:.4f}"
+        say(f"[{loss} {done}] validation {measure.title}: {value} ({described(trial.params)})")
+
+    search.run(most, plan.request.minutes, plan.request.workers, observe)
+    return search
+
+
+def _train(problem: Problem, search: Search, loss: str, say: Say) -> DirectLossClassifier:
     """The network with the settings that won, trained with all training rows."""
     progress = Progress(say, f"Training the network of {loss}")
     return problem.train_with(
-        loss, setting, lambda epoch, value: progress.tell(f"epoch {epoch}, validation {value:.4f}")
+        loss, search.best(loss).params, lambda epoch, value: progress.tell(f"epoch {epoch}, validation {value:.4f}")
     )
 
 
 def _title(loss: str, measure: Measure) -> str:
     if loss == CROSS_ENTROPY:
-        return "network trained by cross-entropy" + (" (threshold tuned)" if measure.decides else "")
+        return "network trained by cross-entropy" + (" (threshold tuned)" if measure.cuts else "")
     return f"network trained on {measure.title}"
-
-
-def _told(loss: str, done: int, most: int | None, trial: Any, measure: Measure) -> str:
-    value = "stopped early" if trial.value is None or trial.state.name == "PRUNED" else f"{trial.value:.4f}"
-    of = "" if most is None else f" of {most}"
-    return f"[{loss} {done}{of}] validation {measure.title}: {value} ({described(trial.params)})"
 
 
 def _model(plan: Plan, network: DirectLossClassifier, encoder: Encoder, loss: str) -> Model:
     notes = {"data": plan.request.data.name, "epoch": network.best_epoch_, "versions": versions()}
     about = {"metric": plan.measure.name, "method": loss, "target": plan.target.name, "labels": plan.target.labels}
     return Model.of(network, encoder, **about, sparse=plan.table.sparse, notes=notes)
-
-
-def _method(name: str, fitted: Fitted, rows: StoredRows) -> Method:
-    setting, scores = described(fitted.setting), fitted.scores(rows)
-    return Method(name, fitted.title, setting, fitted.validation, scores, fitted.seconds, sampled=fitted.sampled)
 
 
 def _predictions(plan: Plan, methods: list[Method]) -> Iterator[bytes]:
