@@ -115,8 +115,7 @@ def decides(model: Model) -> bool:
 
 def told(model: Model, rows: int) -> str:
     """What the scores are, in plain words."""
-    from directloss.tabular.measures import get_measure
-    from directloss.tabular.search import CROSS_ENTROPY
+    from directloss.tabular.measures import CROSS_ENTROPY, get_measure
 
     metric = get_measure(model.metric)
     trained = "by cross-entropy" if model.method == CROSS_ENTROPY else f"on {metric.title} itself"

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from scipy import sparse
-from sklearn.compose import ColumnTransformer
-from sklearn.preprocessing import OneHotEncoder
 from torch import Tensor
 
 from directloss._checks import DirectLossError, fail
+
+if TYPE_CHECKING:
+    from sklearn.compose import ColumnTransformer
 
 Array = npt.NDArray[Any]
 RARE = 5
@@ -158,6 +159,9 @@ def learn_categories(table: Any, chosen: Any) -> ColumnTransformer | None:
         return None
     if sparse.issparse(table):
         fail("X", "must be a dense table where categorical_features is given", "a sparse one")
+    from sklearn.compose import ColumnTransformer
+    from sklearn.preprocessing import OneHotEncoder
+
     encoder = OneHotEncoder(handle_unknown="infrequent_if_exist", min_frequency=RARE, max_categories=MOST)
     return ColumnTransformer([("categories", encoder, places)], remainder="passthrough").fit(table)
 

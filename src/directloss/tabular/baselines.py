@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 
 from directloss._checks import check_choice, fail
+from directloss.integrations._rows import ENTRIES
 from directloss.tabular.measures import Measure
 
 Array = npt.NDArray[Any]
@@ -141,8 +142,6 @@ def sample(y: Array, shape: tuple[int, int], seed: int) -> npt.NDArray[np.int64]
 
 def _scores(estimator: Any, rows: Any) -> npt.NDArray[np.float64]:
     """Of all rows, some at a time."""
-    from directloss.integrations._rows import ENTRIES
-
     size = max(1, ENTRIES // max(1, rows.shape[1]))
     parts = [_some_scores(estimator, rows[start : start + size]) for start in range(0, len(rows), size)]
     return np.concatenate(parts)

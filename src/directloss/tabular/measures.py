@@ -20,6 +20,8 @@ OFFERED = (
     *("kappa", "balanced_accuracy", "gmean", "accuracy"),
 )
 SHOWN = {"ap": "AP", "auc": "AUC", "ndcg": "NDCG", "f1": "F1", "iou": "IoU", "mcc": "MCC", "dice": "Dice"}
+CROSS_ENTROPY = "x-ent"
+"""The name of the loss that is compared with the metric's own."""
 OF_LISTS = {"mrr", "map"}
 FIRST = {"precision", "recall"}
 

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,6 @@ from directloss._checks import DirectLossError, fail, near
 from directloss.integrations._calibration import Calibration, two_columns
 from directloss.integrations._fitting import layers
 from directloss.integrations._rows import ENTRIES
-from directloss.integrations.sklearn import DirectLossClassifier
 from directloss.tabular.columns import (
     CATEGORY,
     DATE,
@@ -39,6 +38,9 @@ from directloss.tabular.columns import (
 )
 from directloss.tabular.encoding import CategoryColumn, Encoder, NumberColumn
 from directloss.tabular.files import write_file
+
+if TYPE_CHECKING:
+    from directloss.integrations.sklearn import DirectLossClassifier
 
 FORMAT, VERSION = "directloss model", 2
 LAYOUT = re.compile(

@@ -32,9 +32,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from directloss._checks import DirectLossError, fail
 from directloss.integrations._rows import Table
 from directloss.integrations.sklearn import DirectLossClassifier
-from directloss.tabular.measures import Measure
+from directloss.tabular.measures import CROSS_ENTROPY, Measure
 
-CROSS_ENTROPY = "x-ent"
 HIDDEN: dict[str, tuple[int, ...]] = {"linear": (), "64": (64,), "64-64": (64, 64)}
 SPACE: dict[str, BaseDistribution] = {
     "hidden": CategoricalDistribution(list(HIDDEN)),

@@ -20,11 +20,11 @@ from directloss.tabular.baselines import BASELINES, described, fit_baseline
 from directloss.tabular.comparison import Comparison, compare
 from directloss.tabular.encoding import Encoder
 from directloss.tabular.files import csv_bytes, write_file
-from directloss.tabular.measures import Measure
+from directloss.tabular.measures import CROSS_ENTROPY, Measure
 from directloss.tabular.model import Model
 from directloss.tabular.planning import RUN, Plan, Progress, Say
 from directloss.tabular.reading import BATCH_ROWS
-from directloss.tabular.search import CROSS_ENTROPY, Problem, Search
+from directloss.tabular.search import Problem, Search
 from directloss.tabular.store import Store, StoredRows
 
 MODEL, PREDICTIONS = "model.json", "predictions.csv"
