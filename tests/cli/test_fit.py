@@ -229,12 +229,13 @@ def test_several_classes_by_accuracy(tmp_path: Path, baseline: str) -> None:
     assert "Decisions of the saved network" in (out / "tables.md").read_text()
     assert (out / "report.html").read_text().count("<svg") == 2
     told = call("predict", out / "model.json", data, "--out", tmp_path / "p.csv")
-    assert "The decision is the most probable class" in told.output
+    assert "the most probable class need not be the decision" in told.output
     table, loaded = pd.read_csv(tmp_path / "p.csv"), directloss.load(out / "model.json")
     shares = table[[f"probability {label}" for label in loaded.labels]].to_numpy()
     np.testing.assert_allclose(shares, loaded.predict_proba(frame), rtol=1e-4)
     np.testing.assert_allclose(shares.sum(1), 1, rtol=1e-5)
-    assert [loaded.labels[place] for place in shares.argmax(1)] == loaded.predict(frame).tolist()
+    assert table["decision"].tolist() == [label.replace("=", "'=") for label in loaded.predict(frame)]
+    assert (np.array(loaded.labels)[shares.argmax(1)] == loaded.predict(frame)).mean() > 0.9
     decided = table.set_index("row")["decision"].loc[fitted["row"]].tolist()
     assert decided == fitted[f"decision {info['saved']}"].tolist()
 

@@ -161,6 +161,9 @@ def test_what_is_suspicious_is_said() -> None:
     )
     survey = looked(frame)
     found = suspicions(survey, kinds_of(survey, list(frame.columns), ()))
+    flat = looked(frame.assign(flat="x"))
+    many = suspicions(flat, kinds_of(flat, list(flat.columns), ()))
+    assert "Columns 'constant', 'flat' have the same value in every row." in many
     assert [sentence.split("'")[1] for sentence in found] == ["mixed", "day", "constant", "number", "name", "b"]
     assert found[0] == "Column 'mixed' mixes words with 67% numbers; it is read as categories."
     assert found[-1] == "Column 'b' is the same as 'a'."

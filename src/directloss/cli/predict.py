@@ -38,9 +38,9 @@ def predict(
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it is there.")] = False,
 ) -> None:
     """Score new rows with a model that **fit** wrote; where the metric asks for decisions, decide as well."""
-    from directloss.tabular.columns import check_known, listed
+    from directloss.tabular.columns import check_known, listed, some_names
     from directloss.tabular.files import write_file
-    from directloss.tabular.model import load_model, some_names
+    from directloss.tabular.model import load_model
     from directloss.tabular.reading import open_table
 
     path = out if out is not None else Path(f"{data.name.split('.')[0]}-predictions.csv")
@@ -122,7 +122,8 @@ def told(model: Model, rows: int) -> str:
     chosen = f"it had the best validation {metric.title} of the networks that fit tried"
     scored = f"{rows} rows scored by a network trained {trained}; {chosen}."
     if len(model.labels) > 2:
-        return f"{scored} The decision is the most probable class; probabilities are calibrated on the validation rows."
+        shares = "Probabilities are calibrated on the validation rows"
+        return f"{scored} {shares}; the most probable class need not be the decision, which follows {metric.title}."
     cut = f", and a score above 0 decides for it: the threshold with the best validation {metric.title}"
     means = f"A higher score speaks for {model.labels[1]!r}{cut if metric.decides else ''}."
     share = f" The probability of {model.labels[1]!r} is calibrated on the validation rows."

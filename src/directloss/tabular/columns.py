@@ -366,6 +366,12 @@ def listed(counts: Mapping[str, int], most: int = 10) -> str:
     return ", ".join(parts[:most]) + (f" and {len(parts) - most} more columns" if len(parts) > most else "")
 
 
+def some_names(names: Sequence[str], most: int = 8) -> str:
+    """``'a', 'b' and 3 more``."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(repr(name) for name in names[:most]) + more
+
+
 def suspicions(survey: Survey, kinds: Mapping[str, str]) -> list[str]:
     """Sentences about columns that are of no use or too good to be true; nothing is changed."""
     columns = [survey.columns[name] for name in kinds]
@@ -380,7 +386,9 @@ def suspicions(survey: Survey, kinds: Mapping[str, str]) -> list[str]:
         for column in words
         if column.other_dates
     ]
-    found += [f"Column {column.name!r} has the same value in every row." for column in columns if column.constant]
+    if constant := [column.name for column in columns if column.constant]:
+        subject = "Column {} has" if len(constant) == 1 else "Columns {} have"
+        found.append(f"{subject.format(some_names(constant))} the same value in every row.")
     found += [
         f"Column {column.name!r} looks like a name or number of each row; if it is one, "
         f"leave it out with --drop {column.name}."

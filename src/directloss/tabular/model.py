@@ -34,6 +34,7 @@ from directloss.tabular.columns import (
     Column,
     Survey,
     check_finite,
+    some_names,
     without_gap_words,
 )
 from directloss.tabular.encoding import CategoryColumn, Encoder, NumberColumn
@@ -300,9 +301,3 @@ def _check_kind(column: Column, kind: str) -> None:
     if column.present and not {NUMBER: column.numeric, DATE: dates, CATEGORY: True}[kind]:
         found = f"a column with {column.odd[0]!r}" if column.odd else "a column of other values"
         fail(f"column {column.name!r}", f"must hold {kind}s, as in training", found)
-
-
-def some_names(names: Sequence[str], most: int = 8) -> str:
-    """``'a', 'b' and 3 more``."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(repr(name) for name in names[:most]) + more

@@ -300,7 +300,7 @@ def draw_curves(outcome: Outcome) -> Figure:
 
 
 def draw_reliability(outcome: Outcome) -> Figure:
-    """Whether the saved network's probabilities are right: of the positive label, or of the class that it chooses."""
+    """Whether the saved network's probabilities are right: of the positive label, or of the likeliest class."""
     y, shares = outcome.plan.target.y[outcome.plan.parts["test"]], outcome.probabilities
     figure, axes = _figure(3.9)
     if outcome.plan.target.positive is None:
