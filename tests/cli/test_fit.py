@@ -52,6 +52,10 @@ def test_the_end_says_what_came_out_and_where_it_is(finished: Finished) -> None:
     assert "LogisticRegression" in text
     assert "against" in text
     assert "Training on AP instead of cross-entropy" in text
+    table = result.output[result.output.index("\nmethod ") :].splitlines()[1:5]
+    assert {line.split()[0] for line in table[1:]} == {"direct-ap", "x-ent", "LogisticRegression"}
+    assert max(map(len, table)) <= 80
+    assert sum("(saved)" in line for line in table) == 1
     names = {"model.json", "predictions.csv", "report.html", "run.json", "tables.md", "search.journal"}
     assert {path.name for path in folder.iterdir()} == names
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from directloss.cli.app import app, resumable
 
@@ -114,7 +114,7 @@ def fit(
 
     plan = make_plan(request, say)
     introduce(plan, say)
-    from directloss.tabular.report import results_table, verdict, write_report
+    from directloss.tabular.report import short_results, verdict, write_report
     from directloss.tabular.session import MODEL, begin, carry_out
 
     begin(plan)
@@ -123,10 +123,10 @@ def fit(
         page = write_report(outcome)
     for line in ("", *verdict(outcome), ""):
         say(line)
-    section = results_table(outcome)
-    shown = Table(*section.head[:-1], box=None, pad_edge=False)
+    section = short_results(outcome)
+    shown = Table(*(Column(name, no_wrap=True) for name in section.head), box=None, pad_edge=False)
     for row in section.rows:
-        shown.add_row(*row[:-1])
+        shown.add_row(*row)
     console.print(shown, highlight=False)
     say("")
     say(f"Report: {page}")

@@ -176,6 +176,17 @@ def results_table(outcome: Outcome) -> Section:
     return Section("Results", (*head, "settings"), rows, marked)
 
 
+def short_results(outcome: Outcome) -> Section:
+    """The same for a terminal of 80 columns; the networks have the names that the search told of."""
+    names = {_shown(method, outcome): method.name if method.ours else method.title for method in outcome.methods}
+    rows = [
+        [names[shown], validation, test, ahead or "(saved)", taken]
+        for shown, validation, test, _, ahead, taken, _ in results_table(outcome).rows
+    ]
+    head = ("method", "validation", f"test {outcome.plan.measure.title}", "ahead of the saved one", "time")
+    return Section("Results", head, rows)
+
+
 def split_table(outcome: Outcome) -> Section:
     """Rows and positives of each part."""
     target, parts = outcome.plan.target, outcome.plan.parts
