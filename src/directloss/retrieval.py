@@ -42,7 +42,8 @@ class RetrievalLoss(LossModule):
         scale: what cosine similarities are multiplied with, the inverse of a temperature. The noise of `DirectLoss` is
             in units of the product.
         similarity: a function of ``(n, d)`` and ``(m, d)`` to ``(n, m)`` in place of the cosine.
-        memory: how many embeddings of earlier batches are candidates too, as they were then; 0 for none.
+        memory: how many embeddings of earlier batches are candidates too, as they were then; 0 for none. About ten
+            batches are a good number. Labels must then mean the same in every batch.
         warm_up: see `DirectLoss`.
         check_values: whether to raise on NaN, which synchronises with a GPU.
         gather: True joins the batches of all processes, see `DirectLoss`.
