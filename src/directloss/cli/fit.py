@@ -84,29 +84,11 @@ def fit(
     Splits the rows, searches settings on the validation rows, compares with logistic regression, gradient boosting and
     cross-entropy on the test rows, and writes a model, a report, and the predictions for the test rows.
     """
+    options = dict(locals())  # each one is a field of the request
     # Here, because these imports take seconds, which the help need not wait for.
     from directloss.tabular.planning import Request, introduce, make_plan
 
-    request = Request(
-        data=data,
-        metric=metric,
-        target=target,
-        positive=positive,
-        group=group,
-        drop=words(drop),
-        categorical=words(categorical),
-        test_share=test_share,
-        seed=seed,
-        epochs=epochs,
-        trials=trials,
-        minutes=minutes,
-        baselines=baselines,
-        storage=storage,
-        workers=workers,
-        out=out,
-        resume=resume,
-        header=not no_header,
-    )
+    request = Request(**options | {"drop": words(drop), "categorical": words(categorical)})
     console = Console()
 
     def say(line: str) -> None:
@@ -114,6 +96,7 @@ def fit(
 
     plan = make_plan(request, say)
     introduce(plan, say)
+    # And here, because what is wrong with the options or the data is known without them.
     from directloss.tabular.report import short_results, verdict, write_report
     from directloss.tabular.session import MODEL, begin, carry_out
 

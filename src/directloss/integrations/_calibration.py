@@ -67,9 +67,12 @@ def two_columns(scores: npt.NDArray[np.floating]) -> Numbers:
 
 
 def _softened(codes: npt.NDArray[np.int64], classes: int, weight: Numbers) -> Numbers:
-    """Targets as if each class had one more row of every class."""
-    counts = np.bincount(codes, weight, minlength=classes)
-    rest = 1 / (counts + classes)
+    """Targets as if there were two more rows that are right, and two that are wrong, however many classes there are.
+
+    Of two classes they are Platt's. One wrong row of every class in each class would make ten classes too unsure.
+    """
+    counts, more = np.bincount(codes, weight, minlength=classes), 2 / classes
+    rest = more / (counts + 2 * more) / (classes - 1)
     targets = np.repeat(rest[codes][:, None], classes, axis=1)
-    targets[np.arange(len(codes)), codes] = (counts + 1)[codes] * rest[codes]
+    targets[np.arange(len(codes)), codes] = ((counts + more) / (counts + 2 * more))[codes]
     return targets

@@ -68,7 +68,8 @@ BASELINES = {
         "LightGBM",
         "lightgbm.LGBMClassifier",
         ({}, {"learning_rate": 0.05, "n_estimators": 200}, {"num_leaves": 15}),
-        {"verbosity": -1},
+        # By itself it takes all cores of the machine, whatever this process was given.
+        {"verbosity": -1, "n_jobs": torch.get_num_threads()},
     ),
 }
 

@@ -93,7 +93,7 @@ class Request:
     workers: int = 1
     out: Path | None = None
     resume: bool = False
-    header: bool = True
+    no_header: bool = False
 
     @cached_property
     def folder(self) -> Path:
@@ -119,7 +119,7 @@ class Request:
             if value != usual:
                 text = ",".join(value) if isinstance(value, tuple) else str(value)
                 words += [f"--{name.replace('_', '-')}", text]
-        words += [] if self.header else ["--no-header"]
+        words += ["--no-header"] if self.no_header else []
         return shlex.join([*words, "--out", str(self.folder), *(["--resume"] if resume else [])])
 
     def check(self) -> None:
@@ -179,7 +179,7 @@ def make_plan(request: Request, say: Say = lambda line: None) -> Plan:
     request.check()
     measure = get_measure(request.metric)
     baselines = parse_baselines(request.baselines)
-    table = open_table(request.data, request.header)
+    table = open_table(request.data, not request.no_header)
     name = find_target(table, request.target)
     _check_columns(request, table.names, name)
     _check_folder(request.folder, request.resume)
@@ -201,7 +201,7 @@ def make_plan(request: Request, say: Say = lambda line: None) -> Plan:
         "metric": measure.name,
         **{key: getattr(request, key) for key in ("group", "test_share", "seed", "epochs")},
         **{key: sorted(getattr(request, key)) for key in ("drop", "categorical")},
-        **({} if request.header else {"header": False}),
+        **({"no_header": True} if request.no_header else {}),
     }
     owner = _check_same(request.folder / RUN, config) if request.resume else uuid.uuid4().hex
     left_out = _left_out(table, request, target.name, names)

@@ -167,7 +167,7 @@ def _train(problem: Problem, search: Search, loss: str, say: Say) -> DirectLossC
 
 def _title(loss: str, measure: Measure) -> str:
     if loss == CROSS_ENTROPY:
-        return "network trained by cross-entropy" + (" (threshold tuned)" if measure.cuts else "")
+        return "network trained by cross-entropy"
     return f"network trained on {measure.title}"
 
 
