@@ -207,7 +207,7 @@ def test_what_report_raises_ends_the_training() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         DirectLossClassifier(**SHORT).fit(X3, Y3, eval_set=(X3, Y3), report=stop)
-    with pytest.raises(dl.DirectLossError, match="eval_set must have a label of y for each of its rows"):
+    with pytest.raises(dl.DirectLossError, match="eval_set must have labels that y has, such as 0, but it is 2"):
         DirectLossClassifier(**SHORT).fit(X3, Y3, eval_set=(X3, Y3 + 1))
 
 
@@ -569,8 +569,11 @@ def test_bad_settings(settings: dict[str, Any], message: str) -> None:
     ("more", "message"),
     [
         ({"eval_set": X3}, r"eval_set must be a pair of rows and labels, \(X, y\), but it is a ndarray"),
-        ({"eval_set": (X3, Y3 + 1)}, "eval_set must have a label of y for each of its rows"),
-        ({"eval_set": (X3, Y3[:3])}, "eval_set must have a label of y for each of its rows"),
+        ({"eval_set": (X3, Y3 + 1)}, "eval_set must have labels that y has, such as 0, but it is 2"),
+        (
+            {"eval_set": (X3, Y3[:3])},
+            r"eval_set must have labels of shape \(6,\) for its rows, but it is of shape \(3,\)",
+        ),
         ({"eval_set": (X3, 0 * Y3)}, "eval_set must have rows of both labels"),
     ],
 )

@@ -362,11 +362,12 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
     def _eval_part(self, X: Any, y: Any) -> _Part:
         rows, wanted = self._read(X), np.asarray(y)
-        known = np.isin(wanted, (0, 1) if self._multilabel else self.classes_).all()
         shape = (rows.shape[0], len(self.classes_)) if self._multilabel else (rows.shape[0],)
-        if wanted.shape != shape or not known:
-            found = f"{rows.shape[0]} rows, labels of shape {wanted.shape}"
-            fail("eval_set", "must have a label of y for each of its rows", found)
+        if wanted.shape != shape:
+            fail("eval_set", f"must have labels of shape {shape} for its rows", f"of shape {wanted.shape}")
+        known = np.array([0, 1]) if self._multilabel else self.classes_
+        if not (found := np.isin(wanted, known)).all():
+            fail("eval_set", f"must have labels that y has, such as {known[0]}", wanted[~found][0])
         target = torch.from_numpy(wanted.astype(np.int64)) if self._multilabel else self._target(wanted)
         ones = torch.ones(len(target), dtype=torch.float64)
         return _Part(rows, target, ones, ones)
