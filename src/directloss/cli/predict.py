@@ -96,7 +96,7 @@ class Scoring:
                 shares_of(self.model), self.model.probabilities(scores).T[-len(shares_of(self.model)) :], strict=True
             ):
                 columns[name] = [float(f"{value:.6g}") for value in own]
-        if decides(self.model):
+        if self.model.measure.decides:
             columns["decision"] = self.model.decisions(scores).tolist()
         return columns
 
@@ -106,18 +106,11 @@ def shares_of(model: Model) -> list[str]:
     return ["probability"] if len(model.labels) == 2 else [f"probability {label}" for label in model.labels]
 
 
-def decides(model: Model) -> bool:
-    """Whether the metric judges decisions."""
-    from directloss.tabular.measures import get_measure
-
-    return get_measure(model.metric).decides
-
-
 def told(model: Model, rows: int) -> str:
     """What the scores are, in plain words."""
-    from directloss.tabular.measures import CROSS_ENTROPY, get_measure
+    from directloss.tabular.measures import CROSS_ENTROPY
 
-    metric = get_measure(model.metric)
+    metric = model.measure
     trained = "by cross-entropy" if model.method == CROSS_ENTROPY else f"on {metric.title} itself"
     chosen = f"it had the best validation {metric.title} of the networks that fit tried"
     scored = f"{rows} rows scored by a network trained {trained}; {chosen}."

@@ -360,16 +360,19 @@ def check_finite(survey: Survey, kinds: Mapping[str, str]) -> None:
             fail("DATA", f"must have {rule}", f"a table with {odd} in {listed(found)}", "Replace these values.")
 
 
-def listed(counts: Mapping[str, int], most: int = 10) -> str:
+def listed(counts: Mapping[str, int]) -> str:
     """``age (12 rows), height (1 row)``."""
-    parts = [f"{name} ({count} {'row' if count == 1 else 'rows'})" for name, count in counts.items()]
-    return ", ".join(parts[:most]) + (f" and {len(parts) - most} more columns" if len(parts) > most else "")
+    return some([f"{name} ({count} {'row' if count == 1 else 'rows'})" for name, count in counts.items()])
 
 
-def some_names(names: Sequence[str], most: int = 8) -> str:
+def some(words: Sequence[str], most: int = 10) -> str:
+    """``a, b and 3 more``."""
+    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
+
+
+def some_names(names: Sequence[str]) -> str:
     """``'a', 'b' and 3 more``."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(repr(name) for name in names[:most]) + more
+    return some([repr(name) for name in names])
 
 
 def suspicions(survey: Survey, kinds: Mapping[str, str]) -> list[str]:

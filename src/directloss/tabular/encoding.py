@@ -5,7 +5,7 @@ estimator scales the columns. Categories that are rare in training, and those th
 missing category is a category of its own.
 
 Encoding has two steps. `Column.read` makes a compact table of a batch: a number, or the place of a category. That is
-what `directloss.tabular.store` keeps. `Column.spread` makes the columns of the network of it, for a few rows at a time.
+what `directloss.tabular.store` keeps. `Encoder.spread` makes the columns of the network of it, a few rows at a time.
 """
 
 from __future__ import annotations
@@ -55,12 +55,11 @@ class NumberColumn:
         """The numbers ``(n, k)``, with NaN for gaps."""
         return numbers_of(column, self.kind)
 
-    def spread(self, values: npt.NDArray[Any], out: npt.NDArray[np.float64]) -> None:
-        """Numbers ``(n, k)`` as columns ``(n, width)`` of ``out``."""
+    def filled(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        """Numbers ``(n, k)`` as columns ``(n, width)``, without gaps."""
         missing = np.isnan(values[:, :1])
-        out[:, : len(self.fill)] = np.where(missing, self.fill, np.where(np.abs(values) < SMALLEST, 0.0, values))
-        if self.marks:
-            out[:, -1:] = missing
+        numbers = np.where(missing, self.fill, np.where(np.abs(values) < SMALLEST, 0.0, values))
+        return np.hstack([numbers, missing]) if self.marks else numbers
 
 
 @dataclass(frozen=True)
@@ -95,11 +94,6 @@ class CategoryColumn:
         others = len(self.categories) if self.others else -1
         return np.array([place.get(word, others) for word in words], dtype=np.int64)
 
-    def spread(self, values: npt.NDArray[Any], out: npt.NDArray[np.float64]) -> None:
-        """Places ``(n, 1)`` as zeros and ones ``(n, width)`` in ``out``, which is zero."""
-        rows = np.flatnonzero(values[:, 0] >= 0)
-        out[rows, values[rows, 0]] = 1.0
-
 
 Column = NumberColumn | CategoryColumn
 
@@ -125,12 +119,8 @@ class Encoder:
         return self.spread([column.read(frame[column.name]) for column in self.columns])
 
     def spread(self, values: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
-        """What was read, as the network takes it."""
-        out = np.zeros((len(values[0]), self.width))
-        end = 0
-        for column, own in zip(self.columns, values, strict=True):
-            column.spread(own, out[:, end : (end := end + column.width)])
-        return out
+        """What was read as numbers ``(n, width)``, one column for each category."""
+        return self.scaled(values, np.zeros(self.width), np.ones(self.width), np.float64)
 
     def moments(self, values: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """Mean and deviation of the columns of ``spread(values)``; those of zeros and ones are counted."""
@@ -140,17 +130,19 @@ class Encoder:
                 share = np.bincount(own[own >= 0], minlength=column.width) / len(own)
                 found.append((share, np.sqrt(share * (1 - share))))
             else:
-                block = np.zeros((len(own), column.width))
-                column.spread(own, block)
-                found.append(statistics(block)[:2])
+                found.append(statistics(column.filled(own))[:2])
         mean, deviation = (np.concatenate(part) for part in zip(*found, strict=True))
         return mean, deviation
 
     def scaled(
-        self, values: Sequence[npt.NDArray[Any]], mean: npt.NDArray[np.float64], scale: npt.NDArray[np.float64]
-    ) -> npt.NDArray[np.float32]:
+        self,
+        values: Sequence[npt.NDArray[Any]],
+        mean: npt.NDArray[np.float64],
+        scale: npt.NDArray[np.float64],
+        kind: type[np.floating[Any]] = np.float32,
+    ) -> npt.NDArray[Any]:
         """``(spread(values) - mean) / scale``: of zeros and ones, two numbers for each column are all there is."""
-        zero, one = (((number - mean) / scale).astype(np.float32) for number in (0.0, 1.0))
+        zero, one = (((number - mean) / scale).astype(kind) for number in (0.0, 1.0))
         out, end = np.tile(zero, (len(values[0]), 1)), 0
         for column, own in zip(self.columns, values, strict=True):
             start, end = end, end + column.width
@@ -159,9 +151,7 @@ class Encoder:
                 places = start + own[rows, 0]
                 out[rows, places] = one[places]
             else:
-                block = np.zeros((len(own), column.width))
-                column.spread(own, block)
-                out[:, start:end] = (block - mean[start:end]) / scale[start:end]
+                out[:, start:end] = (column.filled(own) - mean[start:end]) / scale[start:end]
         return out
 
     @property

@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -39,6 +39,7 @@ from directloss.tabular.columns import (
 )
 from directloss.tabular.encoding import CategoryColumn, Encoder, NumberColumn
 from directloss.tabular.files import write_file
+from directloss.tabular.measures import Measure, get_measure
 
 if TYPE_CHECKING:
     from directloss.integrations.sklearn import DirectLossClassifier
@@ -96,9 +97,9 @@ class Model:
         )
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The columns it needs."""
-        return tuple(column.name for column in self.encoder.columns)
+    def measure(self) -> Measure:
+        """The metric."""
+        return replace(get_measure(self.metric), classes=len(self.labels))
 
     def decision_function(self, frame: pd.DataFrame) -> npt.NDArray[np.float64]:
         """How much speaks for the positive label, for each row; above 0 for yes. Only the order has a meaning.
@@ -141,19 +142,19 @@ class Model:
         """
         if not isinstance(frame, pd.DataFrame):
             rule = "must be a pandas.DataFrame with the columns of training"
-            fail("frame", rule, f"a {type(frame).__name__}", f"Columns: {some_names(self.names)}.")
+            fail("frame", rule, f"a {type(frame).__name__}", f"Columns: {some_names(self.encoder.names)}.")
         known = [str(name) for name in frame.columns]
-        missing, extra = [name for name in self.names if name not in known], self.unused(known)
+        missing, extra = [name for name in self.encoder.names if name not in known], self.unused(known)
         if self.sparse and sparse:
             if extra:
                 fail("DATA", "must have the columns of training only", f"a file that also has {some_names(extra)}")
-            frame = frame.reindex(columns=list(self.names), fill_value=0.0)
+            frame = frame.reindex(columns=list(self.encoder.names), fill_value=0.0)
         elif missing:
             fail(
                 "DATA", "must have every column of training", f"without {some_names(missing)}", near(missing[0], extra)
             )
-        frame = without_gap_words(frame[list(self.names)])
-        survey = Survey.of([frame], self.names)
+        frame = without_gap_words(frame[list(self.encoder.names)])
+        survey = Survey.of([frame], self.encoder.names)
         kinds = {column.name: _kind(column) for column in self.encoder.columns}
         for name, kind in kinds.items():
             _check_kind(survey.columns[name], kind)
@@ -167,7 +168,7 @@ class Model:
 
     def unused(self, names: Sequence[str]) -> list[str]:
         """Columns that training did not have."""
-        return [name for name in names if name not in self.names and name != self.target]
+        return [name for name in names if name not in self.encoder.names and name != self.target]
 
     def save(self, path: Path) -> None:
         """Write the model file."""

@@ -60,16 +60,13 @@ class Progress:
             self._last = time.monotonic()
             self.say(f"{self.what}: {line}")
 
-    def at(self, rows: int) -> None:
-        """So many rows are done."""
-        self.tell(f"{rows:,} rows" + (f" ({rows / self.total:.0%})" if self.total else ""))
-
     def over(self, batches: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         """The batches, with lines about them."""
         rows = 0
         for batch in batches:
             yield batch
-            self.at(rows := rows + len(batch))
+            rows += len(batch)
+            self.tell(f"{rows:,} rows" + (f" ({rows / self.total:.0%})" if self.total else ""))
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ def _brought(gap: Estimate, metric: str) -> str:
     if gap.value == gap.low == gap.high == 0:
         return f"Training on {metric} instead of cross-entropy changes nothing about the network's test {metric}."
     shown = "The difference is shown" if gap.certain else "The difference could be chance"
-    changes = f"changes the network's test {metric} by {signed(gap.value)}"
+    changes = f"changes the network's test {metric} by {number(gap.value, '+')}"
     return f"Training on {metric} instead of cross-entropy {changes}. {shown} ({interval(gap)})."
 
 
@@ -113,8 +113,8 @@ def _against(outcome: Outcome, rival: Method) -> list[str]:
     counts = outcome.plan.target.counts(outcome.plan.parts["test"])
     if gap.low > 0 and counts.min() >= FEW:
         values = f"test {metric} {number(theirs.value)} against {number(ours.value)} for the saved network"
-        return [f"Use {rival.title}: {values} ({signed(gap.value)}, {interval(gap)}).", how_to]
-    difference = f"{signed(-gap.value)}, {interval(_turned(gap))}"
+        return [f"Use {rival.title}: {values} ({number(gap.value, '+')}, {interval(gap)}).", how_to]
+    difference = f"{number(-gap.value, '+')}, {interval(_turned(gap))}"
     values = f"{number(ours.value)} against {number(theirs.value)} for {rival.title}, the best baseline ({difference})"
     if counts.min() < FEW:
         rare = outcome.plan.target.labels[counts.argmin()]
@@ -133,19 +133,9 @@ def _turned(gap: Estimate) -> Estimate:
     return Estimate(-gap.value, -gap.high, -gap.low)
 
 
-def _rounded(value: float) -> float:
-    """To three places, where a little less than zero is zero."""
-    return round(value, 3) + 0.0
-
-
-def number(value: float) -> str:
-    """Three digits after the point, with a real minus."""
-    return f"{_rounded(value):.3f}".replace("-", "\u2212")
-
-
-def signed(value: float) -> str:
-    """`number` with its sign."""
-    return f"{_rounded(value):+.3f}".replace("-", "\u2212")
+def number(value: float, sign: str = "") -> str:
+    """Three digits after the point, with a real minus; a little less than zero is zero."""
+    return f"{round(value, 3) + 0.0:{sign}.3f}".replace("-", "\u2212")
 
 
 def interval(estimate: Estimate) -> str:
@@ -166,7 +156,7 @@ def results_table(outcome: Outcome) -> Section:
                 number(method.validation),
                 number(test.value),
                 f"{number(test.low)} to {number(test.high)}",
-                "" if ahead is None else f"{signed(ahead.value)} ({number(ahead.low)} to {number(ahead.high)})",
+                "" if ahead is None else f"{number(ahead.value, '+')} ({number(ahead.low)} to {number(ahead.high)})",
                 f"{method.seconds:.1f} s" if method.seconds < 100 else f"{method.seconds / 60:.1f} min",
                 method.setting,
             ]

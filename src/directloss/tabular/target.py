@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from directloss._checks import fail, near
-from directloss.tabular.columns import Column, number_text, words_of
+from directloss.tabular.columns import Column, number_text, some, words_of
 from directloss.tabular.measures import Measure
 from directloss.tabular.reading import FIRST_TARGET, NO_HEADER, Table
 
@@ -90,9 +90,9 @@ def find_target(table: Table, name: str | None) -> str:
     """The name of the target column; formats with a usual one need not be told."""
     name = name if name is not None else FIRST_TARGET.get(table.kind)
     if name is None:
-        fail("--target", "must name the column to predict", "not given", f"Columns: {_listed(table.names)}.")
+        fail("--target", "must name the column to predict", "not given", f"Columns: {some(table.names, 12)}.")
     if name not in table.names:
-        hint = near(name, table.names) or f"Columns: {_listed(table.names)}."
+        hint = near(name, table.names) or f"Columns: {some(table.names, 12)}."
         hint += f" {NO_HEADER}" if table.kind == "csv" else ""
         fail("--target", f"must be a column of {table.path.name}", repr(name), hint)
     if len(table.names) < 2:
@@ -129,8 +129,7 @@ def _wrong_number(name: str, counts: Counter[str], metric: Measure) -> NoReturn:
     if len(counts) < 2:
         known = ", ".join(repr(word) for word in counts)
         fail(target, "must have two values", f"{known} in every row" if known else "missing in every row")
-    shown = ", ".join(repr(word) for word, _ in counts.most_common(4)) + (", ..." if len(counts) > 4 else "")
-    found = f"a column with {len(counts)}: {shown}"
+    found = f"a column with {len(counts)}: {some([repr(word) for word, _ in counts.most_common()], 4)}"
     one = "--positive VALUE tells one value from all others."
     if len(counts) > CLASSES:
         hint = f"If it is a quantity, make it yes or no first, by a limit. {one}"
@@ -144,7 +143,7 @@ def _labels(counts: Counter[str], wanted: str | None) -> tuple[tuple[str, ...], 
     words = sorted(counts, key=_in_order)
     if wanted is not None and wanted not in counts:
         known = " or ".join(repr(word) for word in words[:2]) if len(words) == 2 else "one of them"
-        told = "" if len(words) == 2 else near(wanted, words) or f"Values: {', '.join(words[:12])}."
+        told = "" if len(words) == 2 else near(wanted, words) or f"Values: {some(words, 12)}."
         fail("--positive", f"must be {known}, the values of the target", repr(wanted), told)
     if len(words) > 2:
         # Of several values, all others together are the other label.
@@ -163,7 +162,3 @@ def _in_order(word: str) -> tuple[float, str]:
         return float(word), word
     except ValueError:
         return float("inf"), word
-
-
-def _listed(names: list[str], most: int = 12) -> str:
-    return ", ".join(names[:most]) + (f", ... ({len(names)} in all)" if len(names) > most else "")
