@@ -554,6 +554,11 @@ BAD: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
         ASK,
         "column 'a' must hold numbers, words or dates",
     ),
+    "no header of parquet": (
+        lambda folder: write(folder, "t.parquet"),
+        [*ASK, "--no-header"],
+        "--no-header must be left out where DATA is no CSV file",
+    ),
     "target alone": (lambda folder: write(folder, "t.csv", rows(60)[["outcome"]]), ASK, "columns besides the target"),
 }
 

@@ -120,6 +120,8 @@ BAD_FILES: dict[str, tuple[Any, str]] = {
     "version True": (lambda p: p.read_bytes().replace(b'"version": 2', b'"version": true', 1), "of version true"),
     "of 0.x": (old_file, "of version 1. It was written by directloss 0.x: train it again"),
     "no columns": (lambda p: changed(p, lambda c: c.pop("columns")), UNFIT),
+    "one label": (lambda p: changed(p, lambda c: c["labels"].pop()), "labels must be two or more"),
+    "more labels than outputs": (lambda p: changed(p, lambda c: c["labels"].append("maybe")), UNFIT),
     "wide": (lambda p: changed(p, lambda c: c.update(hidden=[10**9])), UNFIT),
     "fine scale": (lambda p: changed(p, lambda c: c["scale"].__setitem__(0, 1e-300)), "scales from 1e-30 on"),
     "zero scale": (lambda p: changed(p, lambda c: c["scale"].__setitem__(0, 0)), "scales from 1e-30 on"),
