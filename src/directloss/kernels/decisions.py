@@ -159,90 +159,131 @@ def whole_knapsacks(scores: Any, weights: Any, capacity: int, used: Any) -> None
                 left -= weights[item]
 
 
+STEP, TURNS, PATIENCE = 3.0, 40, 1
+"""How far the prices of the budgets move at first, in units of what is overspent; how often; and how often in vain."""
+
+
 @kernel
 def knapsacks(scores: Any, weights: Any, capacity: Any, used: Any) -> None:
     """Any weights ``(budgets, items)``: branch and bound, depth first.
 
-    A bound is the best fractional filling of one budget, where the last item that fits in part counts in part; each
-    budget gives one, and the least of them holds. Their mean, in units of the capacities, is one budget more, and
-    gives the order in which items are tried.
+    Prices make one budget of all: what an item costs at these prices is its size. The bound is the best fractional
+    filling of that budget, where the last item counts in part, from those items that still fit into every budget.
     """
-    budgets, items = weights.shape
-    rows = np.empty((budgets + 1, items))
-    rows[:budgets] = weights
-    room = np.ones(budgets + 1)
-    rows[budgets] = 0.0
-    for d in range(budgets):
-        room[d] = capacity[d]
-        if capacity[d] > 0:
-            rows[budgets] += weights[d] / capacity[d] / budgets
+    by_item = np.ascontiguousarray(weights.T)
     for problem in range(len(scores)):
-        _pack(scores[problem], rows, room, used[problem])
+        _pack(scores[problem], by_item, capacity, used[problem])
 
 
 @kernel
-def _pack(scores: Any, rows: Any, room: Any, used: Any) -> None:
-    budgets = len(rows)
-    worth = np.array([item for item in range(len(scores)) if scores[item] > 0 and _fits(rows, room, item)])
+def _pack(scores: Any, weights: Any, capacity: Any, used: Any) -> None:
+    budgets, room = len(capacity), capacity * (1 + 1e-12)
+    worth = np.array([item for item in range(len(scores)) if scores[item] > 0 and _fits(weights[item], room)])
     count = len(worth)
     if not count:
         return
-    rank = np.argsort(-scores[worth] / np.maximum(rows[-1][worth], 1e-300), kind="mergesort")
-    items = worth[rank]
-    value, weight = scores[items], rows[:, items]
-    # For each budget, the places of the items from dense to light.
-    dense = np.empty((budgets, count), np.int64)
-    for d in range(budgets):
-        dense[d] = np.argsort(-value / np.maximum(weight[d], 1e-300), kind="mergesort")
-    left, chosen, best_chosen = room.copy(), np.zeros(count, np.bool_), np.zeros(count, np.bool_)
-    slack = 1e-12 * (1.0 + value.sum())
-    total, best, place = 0.0, -1.0, 0
+    value, weight = scores[worth], weights[worth]
+    order, price, size = np.arange(count), np.empty(budgets), np.empty(count)
+    _price(value, weight, capacity, order, price, size)
+    worth, value, weight, size = worth[order], value[order], weight[order], size[order]
+    slack = 1e-12 * value.sum()
+    # What is left, and what was gained, at each depth of the search: nothing is added back, so that nothing drifts.
+    left, spare, total = np.empty((count + 1, budgets)), np.empty(count + 1), np.empty(count + 1)
+    left[0], spare[0], total[0] = room, (price * room).sum(), 0.0
+    chosen, best_chosen = np.empty(count, np.int64), np.empty(count, np.int64)
+    best, most, depth, place = 0.0, 0, 0, 0
     while True:
-        if place < count and total + _filling(place, value, weight, dense, left) > best + slack:
-            if (weight[:, place] <= left + 1e-12 * room).all():  # try with it first
-                chosen[place] = True
-                left -= weight[:, place]
-                total += value[place]
-            place += 1
-            continue
-        if total > best + slack:
-            best = total
-            best_chosen[:] = chosen
-        place = min(place, count) - 1
-        while place >= 0 and not chosen[place]:
-            place -= 1
-        if place < 0:
-            break
-        chosen[place] = False  # then without
-        left += weight[:, place]
-        total -= value[place]
-        place += 1
-    for place in range(count):
-        if best_chosen[place]:
-            used[items[place]] = 1.0
-
-
-@kernel
-def _fits(rows: Any, room: Any, item: int) -> bool:
-    return bool((rows[:, item] <= room * (1 + 1e-12)).all())
-
-
-@kernel
-def _filling(place: int, value: Any, weight: Any, dense: Any, left: Any) -> float:
-    """The most that the items from ``place`` on can add, by the tightest of the budgets alone."""
-    least = np.inf
-    for d in range(len(weight)):
-        room, filled = left[d], 0.0
-        for item in dense[d]:
-            if item < place:
+        # The next item that fits, and whether it and others can lift the total above the best.
+        first, need, gain, free = -1, best + slack - total[depth], 0.0, spare[depth]
+        for at in range(place, count):
+            if not _fits(weight[at], left[depth]):
                 continue
-            if weight[d, item] > room:
-                filled += value[item] * max(room, 0.0) / weight[d, item]
+            if first < 0:
+                first = at
+            if size[at] > free:
+                gain += value[at] * free / size[at]
                 break
-            room -= weight[d, item]
-            filled += value[item]
-        least = min(least, filled)
-    return least
+            gain += value[at]
+            free -= size[at]
+            if gain > need:
+                break
+        if first >= 0 and gain > need:
+            chosen[depth] = first
+            for d in range(budgets):
+                left[depth + 1, d] = left[depth, d] - weight[first, d]
+            spare[depth + 1] = max(spare[depth] - size[first], 0.0)
+            total[depth + 1] = total[depth] + value[first]
+            depth, place = depth + 1, first + 1
+            if total[depth] > best + slack:
+                best, most = total[depth], depth
+                best_chosen[:depth] = chosen[:depth]
+        elif depth:  # then without the last one
+            depth -= 1
+            place = chosen[depth] + 1
+        else:
+            break
+    for place in range(most):
+        used[worth[best_chosen[place]]] = 1.0
+
+
+@kernel
+def _price(value: Any, weight: Any, capacity: Any, order: Any, best_price: Any, size: Any) -> None:
+    """Prices of the budgets with a low bound at the root, and size and ``order``, from dense to light, of the items.
+
+    A budget that the bound's filling overspends becomes dearer, one that it does not becomes cheaper.
+    """
+    budgets = len(capacity)
+    price, spent = np.empty(budgets), np.empty(budgets)
+    for d in range(budgets):
+        price[d] = 1 / capacity[d] if capacity[d] > 0 else 0.0
+    best_price[:] = price
+    least, step, in_vain = np.inf, STEP, 0
+    for _ in range(TURNS if budgets > 1 else 1):
+        _by_density(value, weight, price, size, order)
+        spent[:], free, bound = 0.0, (price * capacity).sum(), 0.0
+        for item in order:
+            part = 1.0 if size[item] <= free else free / size[item]
+            bound += part * value[item]
+            for d in range(budgets):
+                spent[d] += part * weight[item, d]
+            if part < 1:
+                break
+            free -= size[item]
+        in_vain = 0 if bound < least * (1 - 1e-3) else in_vain + 1
+        if in_vain > PATIENCE:
+            break
+        if bound < least:
+            least = bound
+            best_price[:] = price
+        else:
+            step /= 2
+        for d in range(budgets):
+            if capacity[d] > 0:
+                price[d] = best_price[d] * np.exp(step * (spent[d] / capacity[d] - 1))
+    _by_density(value, weight, best_price, size, order)
+
+
+@kernel
+def _by_density(value: Any, weight: Any, price: Any, size: Any, order: Any) -> None:
+    """The size of each item, and the order from dense to light, by insertion: prices change little from turn to turn."""
+    for item in range(len(size)):
+        size[item] = 0.0
+        for d in range(len(price)):
+            size[item] += price[d] * weight[item, d]
+    for at in range(1, len(order)):
+        item, place = order[at], at
+        while place and value[order[place - 1]] * size[item] < value[item] * size[order[place - 1]]:
+            order[place] = order[place - 1]
+            place -= 1
+        order[place] = item
+
+
+@kernel
+def _fits(weight: Any, left: Any) -> bool:
+    for d in range(len(left)):
+        if weight[d] > left[d]:
+            return False
+    return True
 
 
 # ---------------------------------------------------------------------- tours

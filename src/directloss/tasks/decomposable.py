@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from directloss._checks import check_choice, check_finite, check_labels, check_same_shape, fail
-from directloss.task import Task
+from directloss._gradient import factor
+from directloss.task import Solve, Solved, Task
 
 GivenCosts = Callable[[Tensor], tuple[Tensor, Tensor | float]]
 """A user's loss: from the target to the cost of each part and the constant, L = constant + sum_p cost_p * y_p."""
@@ -38,6 +39,10 @@ MARGIN = 1.0
 """The margin of the warm-up's hinge where the target holds costs, in the same unit: costs count as much as scores."""
 REMEMBERED = 20_000_000
 """How many numbers the remembered best outputs may have in all."""
+
+
+INFERENCES = ("predict", "infer", "augmented", "score")
+"""What a class of a user's own may replace, and is then asked for one by one."""
 
 
 class PartLoss(Protocol):
@@ -108,9 +113,39 @@ class Decomposable(Task):
 
     def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
         scores = wide(scores.detach())
-        if isinstance(epsilon, Tensor):
-            epsilon = epsilon.to(scores).reshape(epsilon.shape + (1,) * self.event_dims)
-        return self.solve(scores + sign * epsilon * self.costs(target, scores))
+        output = self.solve(scores + sign * self._per_part(epsilon, scores) * self.costs(target, scores))
+        self.doubt(scores, output, target, epsilon, sign)
+        return output
+
+    def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved | None:
+        """The problems as they are and the augmented ones of all draws, in one call of the solver."""
+        if any(getattr(type(self), name) is not getattr(Decomposable, name) for name in INFERENCES):
+            return None
+        self.check(scores, target, how.check_values)
+        fixed = wide(scores.detach())
+        if not how.gradient:
+            return Solved(self.loss(self.solve(fixed), target), None)
+        rows = fixed[None] if how.noisy is None else how.noisy
+        epsilon = how.epsilon * self.unit_epsilon(scores, target) if how.automatic else how.epsilon
+        step = self._per_part(epsilon, fixed)
+        shift = step * self.costs(target, fixed)
+        asked = [fixed[None], *(rows + sign * shift for sign in how.signs)]
+        if len(how.signs) == 1 and how.noisy is not None:  # both signs need no third inference
+            asked.append(rows)
+        clean, direct, *rest = self.solve(torch.cat(asked)).split([len(one) for one in asked])
+        for output, sign in zip((direct, *rest), how.signs, strict=False):
+            self.doubt(rows, output, target, epsilon, sign)
+        gap = (direct - (rest[0] if rest else clean)).mean(0)
+        return Solved(self.loss(clean[0], target), gap * factor(step, how.signs, fixed.dtype))
+
+    def doubt(self, scores: Tensor, output: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> None:
+        """Warn where an output of augmented inference cannot be the best one."""
+
+    def _per_part(self, epsilon: float | Tensor, scores: Tensor) -> float | Tensor:
+        """A number per problem in the type of its scores, to be multiplied by one per part."""
+        if not isinstance(epsilon, Tensor):
+            return epsilon
+        return epsilon.to(scores).reshape(epsilon.shape + (1,) * self.event_dims)
 
     def truth(self, target: Tensor) -> Tensor:
         """The target itself where it marks the parts of the true output; the best output for ``loss="regret"``."""

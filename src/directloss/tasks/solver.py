@@ -113,18 +113,12 @@ class SolverTask(Decomposable):
             self._compare_with_best(wide(output), target)
         return losses
 
-    def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
-        output = super().augmented(scores, target, epsilon, sign)
-        if self._named is not None:
-            self._compare_with_truth(scores, output, target, epsilon, sign)
-        return output
-
     # ------------------------------------------------------------------ suspicions
 
-    def _compare_with_truth(
-        self, scores: Tensor, output: Tensor, target: Tensor, epsilon: float | Tensor, sign: int
-    ) -> None:
+    def doubt(self, scores: Tensor, output: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> None:
         """A maximiser cannot lose to the target. One that does minimises, or the target is no possible output."""
+        if self._named is None:
+            return
         truth = self.truth(target)
         size = wide(scores.detach()).abs().amax() * SLACK * output.shape[-1]
         lead = self.score(scores, output) - self.score(scores, truth)
