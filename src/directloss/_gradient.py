@@ -57,19 +57,6 @@ def largest_slope(kind: torch.dtype) -> float:
     return torch.finfo(kind).max / (1 if kind.itemsize == 2 else 1024)
 
 
-def factor(epsilon: float | Tensor, signs: tuple[int, ...], kind: torch.dtype) -> float | Tensor:
-    """``sign / epsilon``, or ``1 / (2 epsilon)`` for both signs, but no more than scores of this type can hold.
-
-    An epsilon whose inverse overflows must not make 0 * infinity, nor infinity minus infinity.
-    """
-    sign = signs[0] / len(signs)
-    most = largest_slope(kind)
-    if not isinstance(epsilon, Tensor):
-        return max(-most, min(sign / epsilon, most))
-    most = min(most, torch.finfo(epsilon.dtype).max)
-    return (sign / epsilon).clamp(-most, most)
-
-
 def with_value(carrier: Tensor, value: Tensor) -> Tensor:
     """The gradient of ``carrier`` with another value, whatever (infinity included) its own may be.
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from directloss import epsilon as epsilons
 from directloss._checks import check_count, check_epsilon, check_sign, warn_once
-from directloss._gradient import attach, factor, traced, with_value
+from directloss._gradient import attach, largest_slope, traced, with_value
 from directloss._loss import TaskLoss, hosted, traced_loss
 from directloss._problem import Dim, Problem, prepare, result_type
 from directloss.distributed import Gather
@@ -230,7 +230,20 @@ def _theorem(problem: Problem, epsilon: float | Tensor, signs: tuple[int, ...], 
     towards = predicted if len(signs) == 1 else direct[1]
     gap = task.score(scores, direct[0]) - task.score(scores, towards)
     problem.check_one_each(gap, "task.score")
-    return Found(losses, counted, gap=(gap * factor(epsilon, signs, problem.kind)).to(losses.dtype))
+    return Found(losses, counted, gap=(gap * _factor(epsilon, signs, problem.kind)).to(losses.dtype))
+
+
+def _factor(epsilon: float | Tensor, signs: tuple[int, ...], kind: torch.dtype) -> float | Tensor:
+    """``sign / epsilon``, or ``1 / (2 epsilon)`` for both signs, but no more than scores of this type can hold.
+
+    An epsilon whose inverse overflows must not make 0 * infinity, nor infinity minus infinity.
+    """
+    sign = signs[0] / len(signs)
+    most = largest_slope(kind)
+    if not isinstance(epsilon, Tensor):
+        return max(-most, min(sign / epsilon, most))
+    most = min(most, torch.finfo(epsilon.dtype).max)
+    return (sign / epsilon).clamp(-most, most)
 
 
 def _attached(problem: Problem, found: Found) -> Tensor:

@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 
 from directloss._checks import check_choice, check_finite, check_labels, check_same_shape, fail
-from directloss._gradient import factor
 from directloss.task import Solve, Solved, Task
 
 GivenCosts = Callable[[Tensor], tuple[Tensor, Tensor | float]]
@@ -135,8 +134,10 @@ class Decomposable(Task):
         clean, direct, *rest = self.solve(torch.cat(asked)).split([len(one) for one in asked])
         for output, sign in zip((direct, *rest), how.signs, strict=False):
             self.doubt(rows, output, target, epsilon, sign)
-        gap = (direct - (rest[0] if rest else clean)).mean(0)
-        return Solved(self.loss(clean[0], target), gap * factor(step, how.signs, fixed.dtype))
+        gap = how.signs[0] / len(how.signs) * (direct - (rest[0] if rest else clean)).mean(0)
+        # Where nothing changes there is no gradient, however small epsilon is, and elsewhere room for sums.
+        most = torch.finfo(fixed.dtype).max / 1024
+        return Solved(self.loss(clean[0], target), torch.where(gap == 0, 0.0, gap / step).clamp(-most, most))
 
     def doubt(self, scores: Tensor, output: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> None:
         """Warn where an output of augmented inference cannot be the best one."""

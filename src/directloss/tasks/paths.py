@@ -116,26 +116,27 @@ class ShortestPath(Decomposable):
         return self.max_edges
 
     def solve(self, scores: Tensor) -> Tensor:
-        edges = scores.reshape(-1, self.num_edges)
-        found = self._simple_paths(edges)
-        if found is None:
-            found = counts(self._walk(edges)[0], self.num_edges + 1, scores)[:, :-1]
-        return found.reshape(scores.shape)
+        return self._used(scores.reshape(-1, self.num_edges)).reshape(scores.shape)
 
-    def _simple_paths(self, edges: Tensor) -> Tensor | None:
-        """The edges of the best paths, where compiled code can find them: no walk of any length is better."""
+    def _used(self, edges: Tensor) -> Tensor:
+        """How often the best walks take each edge, for edge scores ``(b, edges)``."""
         fast = self.fast
         if edges.device.type != "cpu" or self.max_edges < fast.longest:
-            return None
+            return self._walks(edges)
         from directloss.kernels import decisions  # numba takes long to import
 
         if fast.order is not None:
             into = (fast.order, fast.into_first, fast.into, fast.tail)
             return by_kernel(decisions.dag_paths, edges, *into, self.source, self.goal)
-        if bool((edges <= 0).all()):
-            out = (fast.out_first, fast.out, fast.tail, fast.head)
-            return by_kernel(decisions.dijkstra_paths, edges, *out, self.source, self.goal)
-        return None
+        # Each problem by itself: which of two equally good paths it gets must not depend on its batch.
+        simple = (edges <= 0).all(1)
+        out = (fast.out_first, fast.out, fast.tail, fast.head)
+        found = by_kernel(decisions.dijkstra_paths, edges[simple], *out, self.source, self.goal)
+        if len(found) == len(edges):
+            return found
+        used = torch.empty_like(edges)
+        used[simple], used[~simple] = found, self._walks(edges[~simple])
+        return used
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
         if scores.shape[-1] != self.num_edges:
@@ -144,9 +145,11 @@ class ShortestPath(Decomposable):
         if check_values and self._named is not None:
             self._check_path(target)
 
-    def _walk(self, edge_scores: Tensor) -> tuple[Tensor, Graph]:
-        graph = self.graph.to(edge_scores.device)
-        return best_walk(graph, edge_scores, self.source, self.goal, self.max_edges)[0], graph
+    def _walks(self, edges: Tensor) -> Tensor:
+        """`_used` by Bellman and Ford's recursion, for scores of any sign on any device."""
+        graph = self.graph.to(edges.device)
+        walk = best_walk(graph, edges, self.source, self.goal, self.max_edges)[0]
+        return counts(walk, self.num_edges + 1, edges)[:, :-1]
 
     def _check_path(self, target: Tensor) -> None:
         """As many edges leave each node as enter it, but for one more at the source and one less at the goal."""
@@ -243,17 +246,10 @@ class GridPath(ShortestPath):
 
     def solve(self, scores: Tensor) -> Tensor:
         cells = scores.reshape(-1, self.num_nodes)
-        edges = cells[:, self.graph.head[:-1].to(cells.device)]
-        found = self._simple_paths(edges)
-        if found is not None:
-            visits = torch.zeros_like(cells).index_add_(1, self.graph.head[:-1], found)
-            visits[:, self.source] += 1
-            return visits.reshape(scores.shape)
-        walk, graph = self._walk(edges)
-        beyond = torch.full_like(walk, self.num_nodes)
-        visits = counts(torch.where(walk < self.num_edges, graph.head[walk], beyond), self.num_nodes + 1, scores)
+        entered = self.graph.head[:-1].to(cells.device)
+        visits = torch.zeros_like(cells).index_add_(1, entered, self._used(cells[:, entered]))
         visits[:, self.source] += 1
-        return visits[:, :-1].reshape(scores.shape)
+        return visits.reshape(scores.shape)
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
         if scores.shape[-2:] != (self.height, self.width):
