@@ -265,7 +265,7 @@ def _price(value: Any, weight: Any, capacity: Any, order: Any, best_price: Any, 
 
 @kernel
 def _by_density(value: Any, weight: Any, price: Any, size: Any, order: Any) -> None:
-    """The size of each item, and the order from dense to light, by insertion: prices change little from turn to turn."""
+    """The size of each item, and the order from dense to light; by insertion, as prices change little between turns."""
     for item in range(len(size)):
         size[item] = 0.0
         for d in range(len(price)):
@@ -280,7 +280,7 @@ def _by_density(value: Any, weight: Any, price: Any, size: Any, order: Any) -> N
 
 @kernel
 def _fits(weight: Any, left: Any) -> bool:
-    for d in range(len(left)):
+    for d in range(len(left)):  # noqa: SIM110 - numba has no generators
         if weight[d] > left[d]:
             return False
     return True

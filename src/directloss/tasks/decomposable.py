@@ -131,7 +131,7 @@ class Decomposable(Task):
         asked = [fixed[None], *(rows + sign * shift for sign in how.signs)]
         if len(how.signs) == 1 and how.noisy is not None:  # both signs need no third inference
             asked.append(rows)
-        clean, direct, *rest = self.solve(torch.cat(asked)).split([len(one) for one in asked])
+        clean, direct, *rest = torch.split(self.solve(torch.cat(asked)), [len(one) for one in asked])
         for output, sign in zip((direct, *rest), how.signs, strict=False):
             self.doubt(rows, output, target, epsilon, sign)
         gap = how.signs[0] / len(how.signs) * (direct - (rest[0] if rest else clean)).mean(0)
