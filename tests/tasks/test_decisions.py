@@ -38,6 +38,70 @@ def test_whole_weights_and_any_weights_agree() -> None:
     torch.testing.assert_close((table.predict(scores) * scores).sum(-1), (bounded.predict(scores) * scores).sum(-1))
 
 
+def test_knapsacks_with_budgets_of_all_kinds() -> None:
+    """One budget that hardly counts, one that allows little, one of nothing."""
+    weights = DRAWS.integers(300, 800, (3, 30)) / 100.0
+    weights[2, 5:] = 0
+    capacity = np.array([0.9, 0.2, 0.0]) * weights.sum(1)
+    scores = torch.from_numpy(DRAWS.uniform(size=(3, 30)) * 3 + weights.mean(0))
+    for row, chosen in zip(scores, Knapsack(weights.tolist(), capacity.tolist()).predict(scores), strict=True):
+        assert (weights @ chosen.numpy() <= capacity + 1e-9).all()
+        assert float(row @ chosen) == pytest.approx(highs(row.numpy(), weights, capacity), abs=1e-6)
+
+
+UNITS: list[tuple[Any, int]] = [
+    (Knapsack([[1.5, 1, 2, 1.25, 1], [1, 2, 1, 1, 1.5]], [3, 3]), 5),
+    (IntegerProgram([[1.5, 1, 2, 1.25, 1], [1, 2, 1, 1, 1.5]], upper=3), 5),
+    (Tour(6), 15),
+    (SpanningTree([(0, 1), (1, 2), (0, 2), (2, 3), (1, 3)]), 5),
+]
+
+
+@pytest.mark.parametrize("unit", [1e-30, 1e-9, 1e9])
+@pytest.mark.parametrize(("task", "parts"), UNITS, ids=lambda value: type(value).__name__)
+def test_the_best_output_does_not_depend_on_the_unit(task: Any, parts: int, unit: float) -> None:
+    scores = torch.from_numpy(DRAWS.uniform(size=(20, parts)))
+    assert torch.equal(task.predict(scores * unit), task.predict(scores))
+
+
+class Counted(Choose):
+    """Counts how often it is asked."""
+
+    calls = 0
+
+    def solve(self, scores: Tensor) -> Tensor:
+        self.calls += 1
+        return super().solve(scores)
+
+
+class InTurn(Choose):
+    """The same outputs, by a method of its own."""
+
+    def predict(self, scores: Tensor) -> Tensor:
+        return super().predict(scores)
+
+
+@pytest.mark.parametrize("sign", [1, -1, "both"])
+@pytest.mark.parametrize("settings", [{"noise": 0}, {"noise": 0.3, "samples": 3}, {}])
+def test_one_call_of_the_solver_for_value_and_gradient(sign: Any, settings: Any) -> None:
+    scores, target = torch.rand(6, 5, requires_grad=True), torch.rand(6, 5)
+    found = []
+    for task in (Counted(2), InTurn(2)):
+        draws = torch.Generator().manual_seed(0)
+        loss = dl.direct_loss(scores, target, task, sign=sign, generator=draws, **settings)
+        found.append((loss.detach(), *torch.autograd.grad(loss, scores)))
+        if isinstance(task, Counted):
+            assert task.calls == 2  # and once for the least costs
+    torch.testing.assert_close(*found)
+    assert bool(found[0][1].any())
+
+
+def test_ties_do_not_depend_on_the_batch() -> None:
+    task = ShortestPath([(0, 1), (1, 3), (0, 2), (2, 3), (2, 1), (1, 2)], 0, 3, loss="regret")
+    scores = torch.tensor([[-1.0] * 6, [1.0] * 6])
+    assert torch.equal(task.predict(scores)[0], task.predict(scores[0]))
+
+
 def held_karp(cost: np.ndarray) -> float:
     """The recursion over sets of nodes, in plain Python."""
     nodes = len(cost)
@@ -76,10 +140,8 @@ def test_dijkstra_and_rounds_agree() -> None:
     pairs = torch.randint(20, (90, 2), generator=torch.Generator().manual_seed(1)).unique(dim=0)
     scores = -torch.rand(30, len(pairs), dtype=torch.float64)
     task = ShortestPath(pairs, 0, 7, 20)
-    fast, walk = task.predict(scores), task._walk(scores)[0]
-    slow = torch.zeros(30, len(pairs) + 1, dtype=torch.float64)
-    slow.scatter_add_(1, walk, torch.ones_like(walk, dtype=torch.float64))
-    torch.testing.assert_close((fast * scores).sum(-1), (slow[:, :-1] * scores).sum(-1))
+    fast, walks = task.predict(scores), task._walks(scores)
+    torch.testing.assert_close((fast * scores).sum(-1), (walks * scores).sum(-1))
 
 
 def test_a_programme_finds_what_the_knapsack_finds() -> None:

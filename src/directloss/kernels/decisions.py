@@ -309,6 +309,9 @@ def tours(scores: Any, nodes: int, used: Any) -> Any:
             for j in range(i + 1, nodes):
                 cost[i, j] = cost[j, i] = -scores[problem, place]
                 place += 1
+        largest = np.abs(cost).max()
+        if largest > 0:  # what counts as equal must not depend on the unit of the costs
+            cost /= largest
         tour = _best_tour(cost)
         for at in range(nodes):
             i, j = tour[at], tour[(at + 1) % nodes]

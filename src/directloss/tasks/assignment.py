@@ -9,7 +9,7 @@ from torch import Tensor
 
 from directloss._checks import IGNORE, check_labels, check_same_shape, check_tensor, fail
 from directloss.tasks._labels import Cost, LabelTask
-from directloss.tasks.decomposable import NAMED, Decomposable, GivenCosts, name_of
+from directloss.tasks.decomposable import NAMED, Decomposable, GivenCosts, check_solvable, name_of
 
 
 class Assignment(LabelTask):
@@ -154,6 +154,7 @@ class Matching(Decomposable):
         from scipy.optimize import linear_sum_assignment  # slow to import, and only assignments need it
 
         tables = scores.detach().reshape(-1, *scores.shape[-2:]).cpu().double()
+        check_solvable(tables.numpy())
         output = torch.zeros_like(tables)
         for values, marks in zip(tables.numpy(), output.numpy(), strict=True):
             marks[linear_sum_assignment(values, maximize=True)] = 1.0

@@ -103,6 +103,11 @@ class Decomposable(Task):
         self._weight: Tensor | None = None
         self._best: OrderedDict[bytes, Tensor] = OrderedDict()
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if any(getattr(cls, name) is not getattr(Decomposable, name) for name in INFERENCES):
+            cls.fused = Task.fused  # type: ignore[method-assign]
+
     @abstractmethod
     def solve(self, scores: Tensor) -> Tensor:
         """The best output for any scores, in their shape and type; float32 or wider, without gradient."""
@@ -118,8 +123,6 @@ class Decomposable(Task):
 
     def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved | None:
         """The problems as they are and the augmented ones of all draws, in one call of the solver."""
-        if any(getattr(type(self), name) is not getattr(Decomposable, name) for name in INFERENCES):
-            return None
         self.check(scores, target, how.check_values)
         fixed = wide(scores.detach())
         if not how.gradient:
@@ -284,11 +287,16 @@ class Decomposable(Task):
 def by_kernel(kernel: Callable[..., None], scores: Tensor, *problem: Any) -> Tensor:
     """What a kernel of `directloss.kernels.decisions` finds for scores ``(..., parts)``, in their type and place."""
     table = scores.detach().reshape(-1, scores.shape[-1]).cpu().double().contiguous().numpy()
-    if not np.isfinite(table).all():  # which no bound could be compared with
-        fail("scores", "must be finite", f"not, in problem {int(np.argwhere(~np.isfinite(table))[0][0])}")
+    check_solvable(table)
     used = torch.zeros(table.shape, dtype=torch.float64)
     kernel(table, *problem, used.numpy())
     return used.to(scores).reshape(scores.shape)
+
+
+def check_solvable(table: np.ndarray) -> None:
+    """Scores that can be compared, where nobody has looked at them (``check_values=False``)."""
+    if not np.isfinite(table).all():
+        fail("scores", "must be finite", f"not, in problem {int(np.argwhere(~np.isfinite(table))[0][0])}")
 
 
 def name_of(value: object) -> str:

@@ -121,8 +121,10 @@ class _Programme:
     def __call__(self, scores: Tensor) -> Tensor:
         from scipy.optimize import Bounds, LinearConstraint, milp  # slow to import
 
+        costs = -scores.double().numpy()
+        largest = np.abs(costs).max(initial=0.0)
         found = milp(
-            -scores.double().numpy(),
+            costs / largest if largest > 0 else costs,  # the tolerances of HiGHS are absolute
             integrality=self.whole,
             bounds=Bounds(self.least, self.most),
             constraints=LinearConstraint(self.matrix, self.lower, self.upper),
