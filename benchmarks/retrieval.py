@@ -1,6 +1,6 @@
 """Retrieval of classes that were never seen: `RetrievalLoss` against the losses of pytorch-metric-learning.
 
-    python -m benchmarks.retrieval --data-root DATA [--seeds 10] [--out results/retrieval] [--workers 1]
+    python -m benchmarks.retrieval --data-root DATA [--seeds 20] [--out results/retrieval] [--workers 1]
 
 Images of half the width and height, one hidden layer of 64, embeddings of 16 numbers. A seed divides the ten classes
 into five to train on, two to validate and three to test. Every method trains with Adam for 400 steps on batches of five
@@ -117,4 +117,4 @@ def _lines(records: list[Record], name: str) -> Iterator[list[str]]:
 
 
 if __name__ == "__main__":
-    from_command_line(__doc__, study, show, seeds=10, out="results/retrieval", data=True)
+    from_command_line(__doc__, study, show, seeds=20, out="results/retrieval", data=True)
