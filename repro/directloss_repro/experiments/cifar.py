@@ -14,7 +14,7 @@ What the paper leaves open, and what we chose:
 - Momentum 0.9 and weight decay 0.0001, as in the ResNet paper. Images that do not fill a batch are left out.
 - Test accuracy is that after the last epoch. The validation images are the same for all seeds.
 - ``small`` is for two cores: the same network and images, but 15 epochs with one cycle of the learning rate, which
-  reaches about 90 % in a tenth of the time; highest rate 0.2 (UniLoss 0.5); the network computes in bfloat16. Direct
+  reaches 87 % in a tenth of the time; highest rate 0.2 (UniLoss 0.5); the network computes in bfloat16. Direct
   loss is ours. The training curve is measured on 2,000 images (``paper``: 5,000).
 """
 
