@@ -564,7 +564,7 @@ def test_without_noise_the_unit_is_the_spread_of_the_scores(name: str, kind: tor
 
 def spread_of(scores: Tensor, target: Tensor, task: Any) -> Tensor:
     options = {"reduction": "none", "mask": None, "dim": None, "weight": None, "check_values": True}
-    return spread(prepare(scores, target, task, **options))
+    return torch.as_tensor(spread(prepare(scores, target, task, **options)), dtype=scores.dtype)
 
 
 def test_the_unit_of_equal_scores_is_one() -> None:

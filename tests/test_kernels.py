@@ -333,7 +333,7 @@ from directloss.kernels import compiled
 torch.manual_seed(0)
 scores = torch.randn(64, requires_grad=True)
 dl.direct_loss(scores, (torch.arange(64) % 5 == 0).long(), "ap").backward()
-stats = compiled.order.stats
+stats = compiled.pack.stats
 print(scores.grad.double().abs().sum().item(), sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
 """
 

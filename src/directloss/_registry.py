@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -64,7 +65,8 @@ def _origin(factory: Factory) -> tuple[str, str]:
 
 def _known() -> dict[str, Entry]:
     """All entries. The library's own tasks register themselves when their package is imported, which may be now."""
-    importlib.import_module("directloss.tasks")
+    if "directloss.tasks" not in sys.modules:
+        importlib.import_module("directloss.tasks")
     return _entries
 
 

@@ -155,9 +155,6 @@ def _at_once(
         if not moves or likelihood is not None:
             return clean._replace(gap=likelihood)
         how = how._replace(check_values=False)
-    if given is None and source.silent and not dense:  # epsilon looks at scores and target before the task does
-        problem.check()
-        how = how._replace(check_values=False)
     noisy = None if source.silent and not dense else source.perturb(fixed, task.density)
     step: float | Tensor = epsilons.reach(problem, source.scale) if given is None else given
     solved = solve(fixed, target, how._replace(epsilon=step, gradient=True, noisy=noisy, automatic=given is None))

@@ -18,8 +18,8 @@ from directloss._uniloss.interpolation import Interpolation, InverseDistance
 from directloss._uniloss.lists import Layout, Ragged, layout
 from directloss._uniloss.refactoring import Bound
 
-RULES = {"ap": 0, "hit": 1, None: 2}
-"""The rules of `directloss.kernels.pairs`, which is imported late, because numba takes long to import."""
+FAR = 350.0
+"""A distance of scores whose exponential, squared, is still a number."""
 
 
 @lru_cache(maxsize=16)
@@ -54,6 +54,10 @@ class Interpolated(NamedTuple):
 def of_labels(labels: Any) -> Layout | None:
     """The lists ``(b, n)`` of labels 1, 0 and -1 that have something to compare; None if no list has."""
     high, low = labels == 1, labels == 0
+    if len(labels) == 1:
+        relevant, irrelevant = np.flatnonzero(high), np.flatnonzero(low)
+        p, n = len(relevant), len(irrelevant)
+        return Layout(relevant, irrelevant, *np.array([[0, p], [0, n], [0, p * n]])) if p and n else None
     ups, downs = high.sum(1), low.sum(1)
     kept = (ups > 0) & (downs > 0)
     if not kept.all():
@@ -81,8 +85,6 @@ def interpolate(
     None where all values are equal: `anchors.sample` knows what to do. ``bind`` makes the whole problem, which is
     needed only for ties and for metrics that the loops do not know.
     """
-    from directloss.kernels import pairs as loops
-
     fixed, count = scores.detach(), int(lists.starts[-1])
     good = torch.randint(count, (how.good, 1), generator=generator)[:, 0] if how.good else _none()
     among = count if how.unit == "comparison" else fixed.numel()
@@ -90,49 +92,117 @@ def interpolate(
     # The order of these is that of `Comparisons.random`, and it is all that counts.
     noise = torch.randn(how.bad, fixed.numel(), generator=generator, dtype=fixed.dtype)
     # From here on in numpy, which costs a fraction of what small tensors cost.
-    rows, drawn, members = fixed.numpy().astype(np.float64), noise.numpy(), (lists.relevant, lists.irrelevant)
-    move = _meetings if how.unit == "comparison" else _leaps
-    arguments = (
-        *(rows.take(part) for part in members), lists.ups, lists.downs, lists.starts, good.numpy(),
-        *move(lists, fixed, rows, nearby), *(drawn.take(part, 1) for part in members),
-    )  # fmt: skip
-    u = np.empty(count, drawn.dtype)
-    squared, values, now, ties = loops.relax(*arguments, RULES[counting], u)
-    if counting is None or ties:
+    rows, drawn = fixed.numpy().astype(np.float64), noise.numpy()
+    if how.unit == "comparison":
+        moves, moved = lists.place(torch.cat((good, nearby)).numpy()), np.empty((len(good) + len(nearby), 2))
+        beyond = BEYOND * _deviation(fixed, rows)
+    else:
+        near = lists.find(nearby.numpy(), len(rows))
+        moves = tuple(map(np.append, lists.place(good.numpy()), near))
+        moved = np.append(np.zeros(len(good)), leap(fixed, nearby).double().numpy())[:, None].repeat(2, 1)
+        beyond = 0.0
+    random = drawn.take(lists.relevant, 1), drawn.take(lists.irrelevant, 1)
+    pairs = Relaxed.of(lists, rows, how.good, np.stack(moves, 1), moved, beyond, random)
+    if counting is None or pairs.ties:
         random = middle(fixed) + noise * spread(fixed)
         measured, now = _measured(bind(), how.unit, good, nearby, random)
         values = measured.numpy()
+    else:
+        values = _counted(pairs.lost, lists, counting)
+        values, now = values[:-1], values[-1]
     if how.control:
         values = constants(as_kinds(how), now, torch.from_numpy(values)).numpy()
     if (values == values[0]).all():
         return None
-    value, weight = interpolation.with_slope(squared, values)
-
-    def gradient() -> Tensor:
-        grads = [np.zeros(len(part)) for part in members]
-        loops.carry_back(*arguments, u, weight, *grads)
-        whole = np.zeros(len(rows), u.dtype)
-        for part, grad in zip(members, grads, strict=True):
-            whole[part] = grad
-        return torch.from_numpy(whole)
-
-    return Interpolated(value, float(now), gradient)
+    value, weight = interpolation.with_slope(pairs.squared, values)
+    return Interpolated(value, float(now), lambda: torch.from_numpy(pairs.gradient(weight, len(rows))))
 
 
-def _meetings(lists: Layout, scores: Tensor, rows: Any, nearby: Tensor) -> tuple[Any, Any]:
-    """Which scores move, and where to: those of a pair meet in the middle and go a little beyond."""
-    t, i, j = lists.place(nearby.numpy())
-    up, down = rows[lists.relevant[i]], rows[lists.irrelevant[j]]
-    beyond = float(BEYOND * spread(scores))
-    step = up - down
-    step += np.where(step > 0, beyond, -beyond)
-    return np.stack([t, i, j], -1), np.stack([up - step / 2, down + step / 2], -1)
+class Relaxed(NamedTuple):
+    """The relaxed pairs of some lists, and anchors around them; `directloss.kernels.pairs` explains the names."""
+
+    lists: Layout
+    members: tuple[Any, Any]
+    """Relevant and irrelevant scores, in float64."""
+    u: Any
+    random: tuple[Any, Any]
+    good: int
+    flips: Any
+    count: int
+    ties: bool
+    """Whether scores of a pair are equal, of which each metric makes something else."""
+    squared: Any
+    """The squared distances to the anchors: good, nearby, bad."""
+    lost: Any
+    """How many pairs each relevant score loses in each anchor and, in the last row, at present."""
+
+    @classmethod
+    def of(
+        cls, lists: Layout, rows: Any, good: int, moves: Any, moved: Any, beyond: float, random: tuple[Any, Any]
+    ) -> Relaxed:
+        """Relax the pairs, and look at the anchors."""
+        # Imported here because numba takes long to import.
+        from directloss.kernels import pairs as loops
+
+        a, b = rows.take(lists.relevant), rows.take(lists.irrelevant)
+        kind, few, anchors = random[0].dtype, len(moves), len(moves) + len(random[0])
+        u, sums, lost = np.empty(lists.starts[-1], kind), np.zeros(4), np.zeros((anchors + 1, len(a)), np.int64)
+        low, high = float(rows.min()), float(rows.max())
+        if high - low < 2 * FAR:  # exp(b - a) is a product of exponentials of single scores
+            centre = 0.5 * low + 0.5 * high
+            loops.relax(a, b, *lists.bounds, np.exp(centre - a), np.exp(b - centre), u, sums, lost[-1])
+        else:
+            one = np.ones(len(a))
+            for i, alone in enumerate(lists.single()):
+                loops.relax(a, b, *alone, one, np.exp(np.minimum(b - a[i], 2 * FAR)), u, sums, lost[-1])
+        squared = np.empty(anchors)
+        squared[:good], squared[good:few], squared[few:] = sums[1], sums[2], sums[0]
+        lost[good:few] = lost[-1]
+        flips = np.empty((5, few * (len(a) + len(b))), np.int64)
+        count = loops.flip(a, b, *lists.bounds, good, moves, moved, beyond, u, flips, squared, lost)
+        loops.compare(*random, *lists.bounds, u, np.arange(2).astype(kind), squared[few:], lost[few:])
+        return cls(lists, (a, b), u, random, good, flips, count, bool(sums[3]), np.maximum(squared, 0.0), lost)
+
+    def gradient(self, weight: Any, scores: int) -> Any:
+        """The gradient by all scores of squared distances with these weights."""
+        from directloss.kernels import pairs as loops
+
+        (a, b), kind, few = self.members, self.u.dtype, len(weight) - len(self.random[0])
+        shares = np.array([0.0, weight.sum(), weight[: self.good].sum(), weight[self.good : few].sum()], kind)
+        grads = np.zeros(len(a)), np.zeros(len(b))
+        loops.carry_back(
+            a, b, *self.lists.bounds, *self.random, self.u, shares, weight[few:].astype(kind), np.empty(len(b), kind),
+            *grads,
+        )  # fmt: skip
+        loops.flip_back(self.flips, self.count, weight, self.u, *grads)
+        whole = np.zeros(scores, kind)
+        whole[self.lists.relevant], whole[self.lists.irrelevant] = grads
+        return whole
 
 
-def _leaps(lists: Layout, scores: Tensor, rows: Any, nearby: Tensor) -> tuple[Any, Any]:
-    """Which scores move, and where to: a low one beyond the top, a high one beyond the bottom."""
-    to = leap(scores, nearby).double().numpy()
-    return np.stack(lists.find(nearby.numpy(), len(rows)), -1), np.stack([to, to], -1)
+def _counted(lost: Any, lists: Layout, counting: str) -> Any:
+    """The metric, a mean over the lists, from the lost pairs ``(k, p)``: the average precision, or whether some
+    relevant score loses none. A tie counts as lost, which is not what the metrics make of it.
+    """
+    first, place = lists.ups[:-1], np.arange(1, lost.shape[1] + 1)
+    if counting == "hit":
+        return (np.minimum.reduceat(lost, first, 1) == 0).mean(1)
+    if len(first) == 1:
+        ranked = np.sort(lost, 1)
+        return np.add.reduce(place / (place + ranked), 1) / lost.shape[1]
+    sizes = np.diff(lists.ups)
+    place -= np.repeat(first, sizes)
+    apart = np.repeat(np.arange(len(first)), sizes) * (lists.downs[-1] + 1)  # so that one sort sorts all lists
+    ranked = np.sort(lost + apart, 1) - apart
+    return (np.add.reduceat(place / (place + ranked), first, 1) / sizes).mean(1)
+
+
+def _deviation(scores: Tensor, rows: Any) -> float:
+    """As `spread`, from the same scores in float64."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        apart = rows - np.add.reduce(rows) / len(rows)
+        square = float(apart @ apart) / len(rows)
+    return math.sqrt(square) if 0 < square < math.inf else float(spread(scores))
 
 
 def _measured(problem: Bound, unit: str, good: Tensor, nearby: Tensor, random: Tensor) -> tuple[Tensor, float]:

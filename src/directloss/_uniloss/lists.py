@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,6 +62,19 @@ class Layout(NamedTuple):
     """Where the relevant scores of each list begin, and the end of the last: ``(lists + 1,)``."""
     downs: Any
     starts: Any
+
+    @property
+    def bounds(self) -> tuple[Any, Any, Any]:
+        """Where lists begin among the relevant scores, the irrelevant scores and the pairs."""
+        return self.ups, self.downs, self.starts
+
+    def single(self) -> Iterator[tuple[Any, Any, Any]]:
+        """The bounds of each relevant score alone, as a list of one."""
+        for t in range(len(self.ups) - 1):
+            width = self.downs[t + 1] - self.downs[t]
+            for i in range(self.ups[t], self.ups[t + 1]):
+                pair = self.starts[t] + (i - self.ups[t]) * width
+                yield np.array([i, i + 1]), self.downs[t : t + 2], np.array([pair, pair + width])
 
     def place(self, pairs: Any) -> tuple[Any, Any, Any]:
         """List, relevant score and irrelevant score of some pairs."""

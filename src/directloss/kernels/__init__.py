@@ -225,78 +225,78 @@ def bounded(gradient: Tensor, kind: torch.dtype) -> Tensor:
 
 
 def _solve_compiled(scores: Tensor, target: Tensor, asked: Asked) -> Rankings:
-    labels = _labels(target, asked.padding)
-    if labels is None:
-        if asked.check_values:
-            check_labels(target, asked.labels, BINARY)
-        labels = binary_labels(target)
+    known = _known(scores, target, asked)
     own = asked.gradient and asked.noisy is None
-    lists, missing = _filled(scores, labels, asked, asked.signs[0], own, asked.above)
-    if missing < 0:  # a score is not finite
-        if asked.check_values:
-            check_finite(torch.where(target >= 0, scores, 0.0))
-        return _solve_compiled(_known(scores), target, asked)
+    lists, lacking = _solved(scores, target, known, asked, asked.signs[0], own, asked.above)
     slope = None
-    if own:
-        found = [lists.gradient, *(_gradient(scores, labels, asked, sign) for sign in asked.signs[1:])]
+    if asked.gradient:
+        draws = scores if asked.noisy is None else asked.noisy
+        signs = asked.signs[1:] if own else asked.signs
+        found = [_solved(draws, target, known, asked, sign, gradient=True)[0].gradient for sign in signs]
+        if own:
+            found.insert(0, lists.gradient)
         slope = found[0] if len(found) == 1 else found[0] / 2 + found[1] / 2
-    elif asked.noisy is not None:
-        found = [_gradient(asked.noisy, labels, asked, sign) for sign in asked.signs]
-        slope = np.add.reduce(
-            (found[0] if len(found) == 1 else found[0] / 2 + found[1] / 2).reshape(-1, scores.numel())
-        )
+        if not own:
+            slope = np.add.reduce(slope.reshape(-1, scores.numel()))
     shape = scores.shape
-    predicted, augmented = (
-        None if part is None else torch.from_numpy(part).reshape(shape)
-        for part in (lists.above_predicted, lists.above_augmented)
-    )
     return Rankings(
-        torch.from_numpy(lists.loss).reshape(shape[:-1]),
-        torch.from_numpy(lists.numbers).reshape(*shape[:-1], 2),
-        missing == 0,
-        None if slope is None else torch.from_numpy(slope).reshape(shape),
-        predicted,
-        augmented,
+        torch.from_numpy(lists.loss.reshape(shape[:-1])),
+        torch.from_numpy(lists.numbers.reshape(*shape[:-1], 2)),
+        lacking == 0,
+        *(
+            None if part is None else torch.from_numpy(part.reshape(shape))
+            for part in (slope, lists.above_predicted, lists.above_augmented)
+        ),
     )
 
 
-def _gradient(scores: Tensor, labels: Any, asked: Asked, sign: int) -> Any:
-    """The gradients of all lists, each divided by the number of draws."""
-    lists, missing = _filled(scores, labels, asked, sign, gradient=True)
-    return _filled(_known(scores), labels, asked, sign, gradient=True)[0].gradient if missing < 0 else lists.gradient
+class Known(NamedTuple):
+    """What all lists of a call have in common, as the loops read it."""
+
+    labels: Any
+    weights: compiled.Weights
+    epsilon: Any
+    cutoffs: tuple[int, int]
+    """As in `compiled.Search`: where nothing more can be lost, and how many can gain."""
 
 
-def _known(scores: Tensor) -> Tensor:
-    """Scores that are finite."""
-    return torch.nan_to_num(scores, nan=largest(scores.dtype))
-
-
-def _filled(
-    scores: Tensor, labels: Any, asked: Asked, sign: int, gradient: bool, above: str = ""
-) -> tuple[compiled.Lists, int]:
-    """Solved lists, and how many of them lack relevant or irrelevant items; -1 if a score is not finite."""
+def _known(scores: Tensor, target: Tensor, asked: Asked) -> Known:
     # Imported here because numba takes longer to import than all the rest; only the first ranking pays for it.
     from directloss.kernels import compiled
 
     weights, epsilon, n = asked.weights, asked.epsilon, scores.shape[-1]
-    values = (scores if scores.dtype == torch.float64 else scores.float()).contiguous().numpy().reshape(-1, n)
     tables = weights.tables.numpy()
-    # One epsilon for each problem is repeated over leading dimensions, as in broadcasting.
-    steps = epsilon.double().reshape(-1).numpy() if isinstance(epsilon, Tensor) else np.array([float(epsilon)])
-    lists = compiled.Lists(
-        values,
-        labels.reshape(-1, n),
+    return Known(
+        _labels(target).reshape(-1, n),
         compiled.Weights(
             tables[:1], tables[1:2], _row_weights(weights.alpha, weights.beta, weights.first, tables.shape[1]),
-            tables[2], tables[3], weights.base, weights.stride, weights.max_fpr,
+            tables[2:3], tables[3], weights.base, weights.stride, weights.max_fpr,
         ),
-        compiled.Search(
-            sign, weights.monotone(sign), weights.cutoff, 1 if weights.first else weights.cutoff or n,
-            weights.convex and weights.stride == 1,
-        ),
+        # One epsilon for each problem is repeated over leading dimensions, as in broadcasting.
+        epsilon.double().reshape(-1).numpy() if isinstance(epsilon, Tensor) else np.array([float(epsilon)]),
+        (weights.cutoff, 1 if weights.first else weights.cutoff or n),
+    )  # fmt: skip
+
+
+def _solved(
+    scores: Tensor, target: Tensor, known: Known, asked: Asked, sign: int, gradient: bool, above: str = ""
+) -> tuple[compiled.Lists, int]:
+    """Solved lists, the gradient of each divided by the number of draws, and how many lists lack relevant or irrelevant
+    items.
+    """
+    from directloss.kernels import compiled
+
+    weights, kind = asked.weights, torch.promote_types(scores.dtype, torch.float32)
+    values = scores.to(kind).contiguous().numpy().reshape(-1, scores.shape[-1])
+    lists = compiled.Lists(
+        values,
+        known.labels,
+        asked.padding or not asked.check_values,
+        known.weights,
+        compiled.Search(sign, weights.monotone(sign), *known.cutoffs, weights.convex and weights.stride == 1),
         compiled.Step(
-            steps, sign, weights.peak if asked.automatic else 0.0, 1 if asked.noisy is None else len(asked.noisy),
-            LEAST, float(np.finfo(values.dtype).max),
+            known.epsilon, sign, weights.peak if asked.automatic else 0.0,
+            1 if asked.noisy is None else asked.noisy.shape[0], LEAST, largest(kind),
         ),
         np.empty(len(values), values.dtype),
         np.empty((len(values), 2), np.int64),
@@ -304,33 +304,33 @@ def _filled(
         np.zeros(values.shape, np.int64) if above == "predicted" else None,
         np.zeros(values.shape, np.int64) if above == "augmented" else None,
     )  # fmt: skip
-    return lists, _in_threads(len(values), values.size, partial(compiled.solve, lists))
+    lacking = _in_threads(len(values), values.size, partial(compiled.solve, lists))
+    if lacking >= 0:
+        return lists, lacking
+    if lacking == compiled.NO_LABEL:
+        if asked.check_values:
+            check_labels(target, asked.labels, BINARY)
+        known = known._replace(labels=binary_labels(target).reshape(-1, scores.shape[-1]))
+    else:
+        if asked.check_values and scores.shape == target.shape:  # and no draws, which may overflow
+            check_finite(torch.where(target >= 0, scores, 0.0))
+        scores = torch.nan_to_num(scores, nan=largest(scores.dtype))
+    return _solved(scores, target, known, asked, sign, gradient, above)
 
 
 def binary_labels(target: Tensor) -> np.ndarray[Any, np.dtype[np.int8]]:
     """Labels 0 and 1 in one byte each; all others are padding."""
-    labels = _labels(target, padding=True)
-    if labels is None:
-        return torch.where((target == 0) | (target == 1), target, IGNORE).to(torch.int8).numpy()
-    return labels
+    return torch.where((target == 0) | (target == 1), target, IGNORE).to(torch.int8).numpy()
 
 
-def _labels(target: Tensor, padding: bool) -> np.ndarray[Any, np.dtype[np.int8]] | None:
-    """Labels in one byte each, or None if some are not 0 or 1 (or -1, where padding is allowed)."""
+def _labels(target: Tensor) -> np.ndarray[Any, Any]:
+    """Labels as the loops read them, in the type that they have."""
     while target.dim() > 1 and target.stride(0) == 0:  # the same labels for all draws of noise: read them once
         target = target[0]
-    if target.dtype == torch.bfloat16:
+    if target.dtype.itemsize == 2 and target.is_floating_point():  # types that loops do not know
         target = target.float()
-    given = target.numpy()
-    if given.dtype.kind == "f":
-        with np.errstate(invalid="ignore"):  # NaN, which equals nothing
-            labels = given.astype(np.int8)
-    else:
-        labels = given.astype(np.int8)
-    # As unsigned numbers -1 is the largest of all, so that one look at the maximum is enough.
-    shift = 1 if padding else 0
-    top = int((labels + np.int8(shift)).view(np.uint8).max())
-    return labels if top <= 1 + shift and (labels == given).all() else None
+    labels = target.contiguous().numpy()
+    return labels.view(np.int8) if target.dtype == torch.bool else labels
 
 
 @lru_cache(maxsize=16)
@@ -341,8 +341,8 @@ def _row_weights(alpha: float, beta: float, first: bool, size: int) -> np.ndarra
 
 
 def _in_threads(problems: int, items: int, solve: Callable[[int, int], int]) -> int:
-    """The sum of ``solve(first, last)`` over parts of the problems, one for each thread that PyTorch may use; or -1, if
-    one of them is negative.
+    """The sum of ``solve(first, last)`` over parts of the problems, one for each thread that PyTorch may use; or the
+    least, if one of them is negative.
 
     The threads live as long as the call, so that processes may fork between calls.
     """
@@ -353,7 +353,7 @@ def _in_threads(problems: int, items: int, solve: Callable[[int, int], int]) -> 
     with ThreadPoolExecutor(parts - 1) as pool:
         others = [pool.submit(solve, *ends) for ends in pairwise(bounds[1:])]
         found = [solve(0, bounds[1]), *(other.result() for other in others)]
-    return -1 if min(found) < 0 else sum(found)
+    return min(found) if min(found) < 0 else sum(found)
 
 
 def _solve_tensor(scores: Tensor, target: Tensor, asked: Asked) -> Rankings:

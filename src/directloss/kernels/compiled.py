@@ -2,7 +2,8 @@
 
 A block of lists goes through one small kernel after the other:
 
-    order         sorts the items of each list (`refine` finishes the order of float64 scores)
+    pack          turns scores into whole numbers of the same order, which numpy sorts, or `radix` in long lists
+                  (`refine` finishes the order of float64 scores)
     split         parts them by side and counts who stands above whom as predicted; `spread_ties` corrects the counts
                   of equal scores
     judge         the loss, and the scales of what follows
@@ -22,52 +23,82 @@ and 1 if it is not; its place is ``item << 1 | side``.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
+from numba.core import event
 
 # Nothing here divides by zero, and without the check for it loops are faster.
 OPTIONS = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+# Without references to count and expressions to rewrite, numba compiles in three quarters of the time.
+LEAN = {"_nrt": False, "no_rewrites": True}
 
 _njit: Any = njit  # its types know only some of its options
 
 
-def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile; keep the result on disk, unless there is no place to write to.
+class _Uncollected(event.Listener):  # type: ignore[misc]
+    """Compiling makes so many objects that Python would look for garbage in all of the process, again and again."""
 
-    A kernel and the helpers that it calls stand in one file, because numba drops a stored result only when the file of
-    that function changes.
-    """
+    depth, before = 0, False
+
+    def on_start(self, event: Any) -> None:
+        if self.depth == 0:
+            self.before = gc.isenabled()
+            gc.disable()
+        self.depth += 1
+
+    def on_end(self, event: Any) -> None:
+        self.depth -= 1
+        if self.depth == 0 and self.before:
+            gc.enable()
+
+
+event.register("numba:compile", _Uncollected())  # inside of numba's lock, one at a time
+
+
+def kernel(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """Compile a function that makes no arrays; keep the result on disk, unless there is no place to write to."""
+    options = {**OPTIONS, **LEAN, **options}
     try:
-        compiled: Callable[..., Any] = _njit(cache=True, **OPTIONS)(function)
+        compiled: Callable[..., Any] = _njit(cache=True, **options)(function)
     except RuntimeError:
-        compiled = _njit(**OPTIONS)(function)
+        compiled = _njit(**options)(function)
     return compiled
 
 
-def helper(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """Compile for other kernels only, whose stored result holds it: it cannot be called from Python, and has no entry
-    of its own on disk, which halves the time of compiling it.
-    """
-    inner: Callable[..., Any] = _njit(no_cpython_wrapper=True, **OPTIONS, **options)(function)
-    return inner
-
-
 def reordering(function: Callable[..., Any]) -> Callable[..., Any]:
-    """As `helper`, where sums may be taken in any order, which lets a processor add several numbers at a time."""
-    return helper(function, fastmath={"reassoc", "nsz"})
+    """As `kernel`, where sums may be taken in any order, which lets a processor add several numbers at a time."""
+    return kernel(function, fastmath={"reassoc", "nsz"})
 
 
+def allocating(function: Callable[..., Any]) -> Callable[..., Any]:
+    """As `kernel`, for a function that makes arrays, and for those that it calls, which stand in the same file: numba
+    drops a stored result only when the file of that function changes.
+    """
+    return kernel(function, _nrt=True, no_rewrites=False)
+
+
+FINE, NOT_FINITE, NO_LABEL = 0, -1, -2
+"""What is wrong with scores and labels: nothing, a score is not finite, or a label is not one that is allowed."""
 RELEVANT, IRRELEVANT = 0, 1
 SCALE, WIDTH, UNIT = 0, 1, 2
 """Columns of the factors of a list: what its scores are multiplied by, what an exchange may cost at most, and what a
 change of the counts is multiplied by in the gradient."""
+LONGEST = 1 << 29
+"""The most items of a list, a power of two: the place of an item is twice its number."""
 BLOCK = 1 << 14
 """As many items as fit into a processor's cache with all that is computed of them."""
-SHORT = 2048
-"""Lists of so many items are sorted by digits of 8 bits, longer ones by digits of 11."""
+SHORT = 1024
+"""Lists of so many items are sorted by numpy, which is as fast there and need not be compiled."""
+DIGITS, PASSES = 11, 3
+"""Longer ones are sorted by so many bits at a time, of 32 in all."""
+PADDING = (1 << 63) - 1
+"""What padding is packed into."""
+PLACE = (1 << 31) - 1
+"""The bits of a packed item that hold its place; the others hold its score."""
 MOVES = 8
 """How far `refine` may move an item on average; beyond that numpy sorts."""
 MOST = 1000
@@ -88,6 +119,7 @@ class Weights(NamedTuple):
     """How much less each is worth than the one before; as ``worth``."""
     u: Any
     z: Any
+    """As ``worth``, for each number of relevant items."""
     best: Any
     base: int
     stride: int
@@ -101,7 +133,8 @@ def weights_of(weights: Weights, numbers: Any, n: int) -> Weights:
     inside = weights.max_fpr * numbers[:, IRRELEVANT:] - np.arange(n + 2)
     # An irrelevant item is behind those before it, and takes one from each relevant item, unless less is left.
     drop = np.concatenate((inside[:, :1], inside[:, :-1]), 1).clip(0, 1)
-    return weights._replace(worth=inside.clip(0), drop=drop)
+    z = weights.z * (weights.max_fpr * np.maximum(numbers[:, IRRELEVANT:], 1))
+    return weights._replace(worth=inside.clip(0), drop=drop, z=z)
 
 
 class Search(NamedTuple):
@@ -140,7 +173,9 @@ class Lists(NamedTuple):
     scores: Any
     """float32 or float64."""
     labels: Any
-    """int8, ``(any, n)``: 1 relevant, 0 irrelevant, -1 padding; repeated over the lists."""
+    """Of any type, ``(any, n)``: 1 relevant, 0 irrelevant, -1 padding; repeated over the lists."""
+    padding: bool
+    """Whether padding is allowed."""
     weights: Weights
     search: Search
     step: Step
@@ -161,24 +196,25 @@ class Lists(NamedTuple):
 def solve(lists: Lists, first: int, last: int) -> int:
     """Fill the arrays for the lists from ``first`` to before ``last``.
 
-    Returns how many of them lack relevant or irrelevant items, or -1 if a score is not finite.
+    Returns how many of them lack relevant or irrelevant items, or what is wrong with them, if something is.
     """
     n = lists.scores.shape[1]
     together = max(1, min(last - first, BLOCK // n))
-    values, factors = np.empty((together, 2, n)), np.ones((together, 3))
+    values, factors = np.empty((together, 2, n)), np.empty((together, 3))
     items, predicted = np.empty((together, 2, n), np.int32), np.empty((together, 2, n), np.int32)
     augmented = np.empty((together, 2, n), np.int32) if lists.augments else predicted
+    lacking = 0
     for start in range(first, last, together):
         some = slice(start, min(start + together, last))
         numbers = lists.numbers[some]
-        places, sizes = _ordered(lists.scores[some], lists.labels, start)
-        if places is None:
-            return -1
+        places, sizes, wrong = _ordered(lists.scores[some], lists.labels, start, lists.padding)
+        if wrong != FINE:
+            return wrong
         scaled = _scaled(lists, some, factors)
         if split(lists.scores[some], scaled, places, sizes, values, items, predicted, numbers):
             spread_ties(values, predicted, numbers)
         weights = weights_of(lists.weights, numbers, n)
-        judge(predicted, numbers, weights, lists.step, start, factors, lists.loss)
+        lacking += judge(predicted, numbers, weights, lists.step, start, factors, lists.loss)
         if lists.above_predicted is not None:
             scatter(predicted, items, numbers, lists.above_predicted[some])
         if lists.augments:
@@ -188,7 +224,7 @@ def solve(lists: Lists, first: int, last: int) -> int:
         if lists.gradient is not None:
             step = lists.step
             slopes(predicted, augmented, items, numbers, factors, step.draws, step.largest, lists.gradient[some])
-    return int(np.count_nonzero((lists.numbers[first:last] == 0).any(1)))
+    return lacking
 
 
 def _augment(
@@ -223,31 +259,33 @@ def _choose(
 def order_by_side(scores: Any, labels: Any) -> tuple[Any, Any, Any]:
     """Finite scores of each side, descending, ``(r, 2, n)`` in float64; their items; how many there are, ``(r, 2)``."""
     r, n = scores.shape
-    places, sizes = _ordered(scores, labels, 0)
+    places, sizes, _ = _ordered(scores, labels, 0)
     values, numbers = np.empty((r, 2, n)), np.empty((r, 2), np.int64)
     items, above = np.empty((r, 2, n), np.int32), np.empty((r, 2, n), np.int32)
     split(scores, scores, places, sizes, values, items, above, numbers)
     return values, items, numbers
 
 
-def _ordered(scores: Any, labels: Any, first: int) -> tuple[Any, Any]:
-    """The places of the real items of some lists, the first of which has number ``first``, by descending scores, and
-    how many there are; None if a score is not finite.
+def _ordered(scores: Any, labels: Any, first: int, padding: bool = True) -> tuple[Any, Any, int]:
+    """The real items of some lists, the first of which has number ``first``, by descending scores, how many there are,
+    and what is wrong with them: `FINE`, or else they are not sorted. The lower bits (`PLACE`) hold the places.
     """
-    n = scores.shape[1]
     wide = scores.dtype == np.float64
     rounded = _rounded(scores) if wide else scores
-    places, sizes = np.empty(scores.shape, np.int32), np.empty(len(scores), np.int64)
-    counts = np.empty((4, 256) if n <= SHORT else (3, 2048), np.int32)
-    words = np.empty((2, n), np.int64)
-    if not order(rounded.view(np.int32), labels, first, places, sizes, words, counts):
-        return None, None
+    places, sizes = np.empty(scores.shape, np.int64), np.empty(len(scores), np.int64)
+    wrong = pack(rounded.view(np.int32), labels, first, padding, places, sizes)
+    if wrong != FINE:
+        return places, sizes, wrong
+    if scores.shape[1] <= SHORT:
+        places.sort()
+    else:
+        radix(places, sizes, np.empty((2, scores.shape[1]), np.int64), np.empty((PASSES, 1 << DIGITS), np.int32))
     if wide and not refine(scores, places, sizes, MOVES):
         for row in range(len(scores)):
             mine = labels[(first + row) % len(labels)]
             item = np.argsort(np.where(mine >= 0, -scores[row], np.inf), kind="stable")[: sizes[row]]
-            places[row, : sizes[row]] = item << 1 | 1 - mine[item]
-    return places, sizes
+            places[row, : sizes[row]] = item << 1 | (mine[item] == 0)
+    return places, sizes, FINE
 
 
 def _rounded(scores: Any) -> Any:
@@ -262,6 +300,7 @@ def _scaled(lists: Lists, some: slice, factors: Any) -> Any:
     """
     scores = lists.scores[some]
     if scores.dtype == np.float32:
+        factors[:, SCALE] = 1.0
         return scores
     real = lists.labels[np.arange(some.start, some.stop) % len(lists.labels)] >= 0
     top, bottom = np.where(real, scores, -np.inf).max(1), np.where(real, scores, np.inf).min(1)
@@ -272,53 +311,67 @@ def _scaled(lists: Lists, some: slice, factors: Any) -> Any:
 
 
 @kernel
-def order(bits, labels, first, places, sizes, words, counts):
-    """Sort the real items of float32 scores by their bits, falling: a stable radix sort. False if one is not finite.
+def pack(bits, labels, first, padding, words, sizes):
+    """Words that rise as the scores of real items fall, with the place below; those of padding are the largest.
 
-    Shapes: bits (r, n) as int32, labels (any, n), places (r, n), sizes (r,), words (2, n), counts (passes, buckets).
+    The scores are given by their bits, in float32. Returns what is wrong with scores and labels.
+
+    Shapes: bits and words (r, n), labels (any, n), sizes (r,).
     """
-    passes, buckets = counts.shape
-    mask, digits = buckets - 1, 8 if passes == 4 else 11
     for row in range(len(sizes)):
-        for turn in range(passes):
-            for bucket in range(buckets):
-                counts[turn, bucket] = 0
         size, mine = 0, (first + row) % len(labels)
         for item in range(labels.shape[1]):
-            label = labels[mine, item]
-            if label >= 0:
-                key = np.int64(bits[row, item])
-                if key & 0x7F800000 == 0x7F800000:
-                    return False
-                if key < 0:  # of negative numbers those with the smaller bits are the larger ones
-                    key ^= 0x7FFFFFFF
-                    if key == -1:  # -0.0, which equals 0.0
-                        key += 1
-                key = 0x7FFFFFFF - key
-                word = key << 32 | item << 1 | 1 - label
-                words[0, size] = word
-                size += 1
-                for turn in range(passes):
-                    counts[turn, (word >> (32 + turn * digits)) & mask] += 1
-        here = 0
-        for turn in range(passes):
-            shift = 32 + turn * digits
-            if counts[turn, (words[here, 0] >> shift) & mask] < size:  # else all agree in this digit
-                start = 0
-                for bucket in range(buckets):
-                    number = counts[turn, bucket]
-                    counts[turn, bucket] = start
-                    start += number
-                for k in range(size):
-                    word = words[here, k]
-                    digit = (word >> shift) & mask
-                    words[1 - here, counts[turn, digit]] = word
-                    counts[turn, digit] += 1
-                here = 1 - here
-        for k in range(size):
-            places[row, k] = words[here, k]
+            key, label = np.int64(bits[row, item]), labels[mine, item]
+            if label != 0 and label != 1:
+                if label != -1 or not padding:
+                    return NO_LABEL
+                words[row, item] = PADDING
+                continue
+            if key & 0x7F800000 == 0x7F800000:
+                return NOT_FINITE
+            if key < 0:  # of negative numbers those with the smaller bits are the larger ones; -0.0 equals 0.0
+                key = (key ^ 0x7FFFFFFF) + (key == -0x80000000)
+            words[row, item] = 0x7FFFFFFF - key << 31 | item << 1 | (label == 0)
+            size += 1
         sizes[row] = size
-    return True
+    return FINE
+
+
+@kernel
+def radix(words, sizes, scratch, counts):
+    """Sort packed items: a stable radix sort by their scores.
+
+    Shapes: words (r, n), sizes (r,), scratch (2, n), counts (passes, buckets).
+    """
+    mask = counts.shape[1] - 1
+    for row in range(len(sizes)):
+        for turn in range(PASSES):
+            for bucket in range(mask + 1):
+                counts[turn, bucket] = 0
+        size, here = 0, 0
+        for item in range(words.shape[1]):
+            word = words[row, item]
+            if word != PADDING:
+                scratch[0, size] = word
+                size += 1
+                for turn in range(PASSES):
+                    counts[turn, (word >> (31 + turn * DIGITS)) & mask] += 1
+        for turn in range(PASSES):
+            shift, start = 31 + turn * DIGITS, 0
+            if counts[turn, (scratch[here, 0] >> shift) & mask] == size:  # all agree in this digit
+                continue
+            for bucket in range(mask + 1):
+                number = counts[turn, bucket]
+                counts[turn, bucket] = start
+                start += number
+            for k in range(size):
+                word = scratch[here, k]
+                digit = (word >> shift) & mask
+                scratch[1 - here, counts[turn, digit]] = word
+                counts[turn, digit] += 1
+            here = 1 - here
+        for k in range(size):
+            words[row, k] = scratch[here, k]
 
 
 @kernel
@@ -328,8 +381,8 @@ def refine(scores, places, sizes, moves):
         left = moves * sizes[row]
         for k in range(1, sizes[row]):
             place, at = places[row, k], k
-            value = scores[row, place >> 1]
-            while at > 0 and scores[row, places[row, at - 1] >> 1] < value:
+            value = scores[row, (place & PLACE) >> 1]
+            while at > 0 and scores[row, (places[row, at - 1] & PLACE) >> 1] < value:
                 places[row, at] = places[row, at - 1]
                 at -= 1
             places[row, at] = place
@@ -352,20 +405,15 @@ def split(scores, scaled, places, sizes, values, items, predicted, numbers):
     """
     ties = 0
     for row in range(len(sizes)):
-        P, N, before = 0, 0, np.inf
+        numbers[row, RELEVANT] = numbers[row, IRRELEVANT] = 0
+        before = np.inf
         for k in range(sizes[row]):
-            item = places[row, k] >> 1
-            score, value = scores[row, item], scaled[row, item]
-            if score == before:
-                ties += 1
+            item, side = (places[row, k] & PLACE) >> 1, places[row, k] & 1
+            score, at = scores[row, item], numbers[row, side]
+            values[row, side, at], items[row, side, at] = scaled[row, item], item
+            predicted[row, side, at], numbers[row, side] = numbers[row, 1 - side], at + 1
+            ties += score == before
             before = score
-            if places[row, k] & 1:
-                values[row, IRRELEVANT, N], items[row, IRRELEVANT, N], predicted[row, IRRELEVANT, N] = value, item, P
-                N += 1
-            else:
-                values[row, RELEVANT, P], items[row, RELEVANT, P], predicted[row, RELEVANT, P] = value, item, N
-                P += 1
-        numbers[row, RELEVANT], numbers[row, IRRELEVANT] = P, N
     return ties
 
 
@@ -395,24 +443,33 @@ def spread_ties(values, predicted, numbers):
 
 @kernel
 def judge(predicted, numbers, weights, step, first, factors, loss):
-    """``best - 1/z sum_i m_i(n_i)``, 0 where nothing is relevant; and the factors of each list."""
-    worth, _, u, zs, best, base, stride, max_fpr = weights
+    """``best - 1/z sum_i m_i(n_i)``, 0 where nothing is relevant; and the factors of each list. Returns how many lists
+    lack relevant or irrelevant items.
+    """
+    worth, _, u, zs, best, base, stride, _ = weights
     epsilons, sign, peak, _, least, _ = step
+    lacking = 0
     for row in range(len(numbers)):
-        P, N, mine = numbers[row, RELEVANT], numbers[row, IRRELEVANT], row % len(worth)
-        z, total = zs[P], 0.0
-        if max_fpr > 0 and N > 0:
-            z *= max_fpr * N
+        P, mine, total = numbers[row, RELEVANT], row % len(worth), 0.0
+        pairs, z = P * numbers[row, IRRELEVANT], zs[mine, P]
         for i in range(P):
             total += u[i + 1] * worth[mine, base + stride * (i + 1) + predicted[row, RELEVANT, i]]
-        loss[first + row] = best[P] - total / z if P > 0 else 0.0
-        epsilon, pairs = epsilons[(first + row) % len(epsilons)], P * N
+        loss[first + row] = best[P] - total / z
+        if pairs == 0:  # whatever moves, nothing changes
+            lacking += 1
+            pairs = 1
+            if P == 0:
+                loss[first + row] = 0.0
+        epsilon, scale = epsilons[(first + row) % len(epsilons)], factors[row, SCALE]
         if peak > 0:
-            epsilon *= 2.0 * z / ((pairs if pairs > 0 else 1) * peak)
-        scale, size = factors[row, SCALE], epsilon * pairs
-        width = (scale * epsilon) * (pairs / (2.0 * z)) if scale > 0 else 1.0
-        factors[row, WIDTH] = least if width < least else 1 / least if width > 1 / least else width
+            epsilon *= 2.0 * z / (pairs * peak)
+        width = (scale * epsilon) * (pairs / (2.0 * z))
+        if width < least:
+            width = least if scale > 0 else 1.0
+        factors[row, WIDTH] = width if width < 1 / least else 1 / least
+        size = epsilon * pairs
         factors[row, UNIT] = -2.0 * sign / (size if size > least else least)
+    return lacking
 
 
 # ---------------------------------------------------------------------------------------------- one by one
@@ -425,30 +482,20 @@ def lower_each(values, predicted, numbers, factors, drop, u, stride, above):
     Each item starts at the bound next to its predicted place and moves up, past one relevant item at a time.
     """
     for row in range(len(numbers)):
-        a, b, p_w, p = (
-            values[row, RELEVANT],
-            values[row, IRRELEVANT],
-            predicted[row, IRRELEVANT],
-            above[row, IRRELEVANT],
-        )
-        N, width, mine = numbers[row, IRRELEVANT], factors[row, WIDTH], row % len(drop)
-        step = 1
-        while 2 * step <= N:
-            step *= 2
+        N, width, mine, step = numbers[row, IRRELEVANT], factors[row, WIDTH], row % len(drop), LONGEST
         while step > 0:
             for j in range(step - 1, N, 2 * step):
-                low, at = 0, p_w[j]
+                low, at, b = 0, predicted[row, IRRELEVANT, j], values[row, IRRELEVANT, j]
                 if j >= step:
-                    low = p[j - step]
-                if j + step < N and p[j + step] < at:
-                    at = p[j + step]
-                total, best, i = 0.0, 0.0, at
-                while i > low:
-                    total += width * u[i] * drop[mine, stride * i + j + 1] - (a[i - 1] - b[j])
-                    i -= 1
+                    low = above[row, IRRELEVANT, j - step]
+                if j + step < N and above[row, IRRELEVANT, j + step] < at:
+                    at = above[row, IRRELEVANT, j + step]
+                total, best = 0.0, 0.0
+                for i in range(at, low, -1):
+                    total += width * u[i] * drop[mine, stride * i + j + 1] - (values[row, RELEVANT, i - 1] - b)
                     if total > best:
-                        best, at = total, i
-                p[j] = at
+                        best, at = total, i - 1
+                above[row, IRRELEVANT, j] = at
             step //= 2
 
 
@@ -456,30 +503,20 @@ def lower_each(values, predicted, numbers, factors, drop, u, stride, above):
 def raise_each(values, predicted, numbers, factors, above):
     """As `lower_each` for sign -1, where all exchanges gain the same: each irrelevant item moves down."""
     for row in range(len(numbers)):
-        a, b, p_w, p = (
-            values[row, RELEVANT],
-            values[row, IRRELEVANT],
-            predicted[row, IRRELEVANT],
-            above[row, IRRELEVANT],
-        )
-        N, width = numbers[row, IRRELEVANT], factors[row, WIDTH]
-        step = 1
-        while 2 * step <= N:
-            step *= 2
+        N, width, step = numbers[row, IRRELEVANT], factors[row, WIDTH], LONGEST
         while step > 0:
             for j in range(step - 1, N, 2 * step):
-                at, high = p_w[j], numbers[row, RELEVANT]
-                if j >= step and p[j - step] > at:
-                    at = p[j - step]
+                at, high, b = predicted[row, IRRELEVANT, j], numbers[row, RELEVANT], values[row, IRRELEVANT, j]
+                if j >= step and above[row, IRRELEVANT, j - step] > at:
+                    at = above[row, IRRELEVANT, j - step]
                 if j + step < N:
-                    high = p[j + step]
-                total, best, i = 0.0, 0.0, at
-                while i < high:
-                    total += width - (b[j] - a[i])
-                    i += 1
+                    high = above[row, IRRELEVANT, j + step]
+                total, best = 0.0, 0.0
+                for i in range(at, high):
+                    total += width - (b - values[row, RELEVANT, i])
                     if total > best:
-                        best, at = total, i
-                p[j] = at
+                        best, at = total, i + 1
+                above[row, IRRELEVANT, j] = at
             step //= 2
 
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from directloss.kernels.compiled import kernel
+from directloss.kernels.compiled import allocating
 
 # ---------------------------------------------------------------------- paths
 
 
-@kernel
+@allocating
 def dag_paths(scores: Any, order: Any, first: Any, entering: Any, tail: Any, source: int, goal: int, used: Any) -> None:
     """Best paths in a graph without circles, node by node in topological ``order``; O(edges) for each problem.
 
@@ -44,7 +44,7 @@ def dag_paths(scores: Any, order: Any, first: Any, entering: Any, tail: Any, sou
             v = tail[last[v]]
 
 
-@kernel
+@allocating
 def dijkstra_paths(
     scores: Any, first: Any, leaving: Any, tail: Any, head: Any, source: int, goal: int, used: Any
 ) -> Any:
@@ -81,7 +81,7 @@ def dijkstra_paths(
             v = tail[last[v]]
 
 
-@kernel
+@allocating
 def _sift_up(keys: Any, places: Any, at: int, key: float, place: int) -> None:
     """Insert into a heap of ``at`` entries."""
     while at and keys[(at - 1) // 2] > key:
@@ -91,7 +91,7 @@ def _sift_up(keys: Any, places: Any, at: int, key: float, place: int) -> None:
     keys[at], places[at] = key, place
 
 
-@kernel
+@allocating
 def _sift_down(keys: Any, places: Any, size: int) -> None:
     """Remove the least of ``size + 1`` entries."""
     key, place, at = keys[size], places[size], 0
@@ -109,7 +109,7 @@ def _sift_down(keys: Any, places: Any, size: int) -> None:
 # ---------------------------------------------------------------------- spanning trees
 
 
-@kernel
+@allocating
 def spanning_trees(scores: Any, tail: Any, head: Any, nodes: int, used: Any) -> None:
     """Kruskal's algorithm: the best edges first, unless they close a circle. Of equal edges the first."""
     group = np.empty(nodes, np.int64)
@@ -126,7 +126,7 @@ def spanning_trees(scores: Any, tail: Any, head: Any, nodes: int, used: Any) -> 
                     break
 
 
-@kernel
+@allocating
 def _root(group: Any, node: int) -> int:
     while group[node] != node:
         group[node] = group[group[node]]
@@ -137,7 +137,7 @@ def _root(group: Any, node: int) -> int:
 # ---------------------------------------------------------------------- knapsacks
 
 
-@kernel
+@allocating
 def whole_knapsacks(scores: Any, weights: Any, capacity: int, used: Any) -> None:
     """One budget and whole weights: dynamic programming over what is left, O(items * capacity) for each problem."""
     items = scores.shape[1]
@@ -163,7 +163,7 @@ STEP, TURNS, PATIENCE = 3.0, 40, 1
 """How far the prices of the budgets move at first, in units of what is overspent; how often; and how often in vain."""
 
 
-@kernel
+@allocating
 def knapsacks(scores: Any, weights: Any, capacity: Any, used: Any) -> None:
     """Any weights ``(budgets, items)``: branch and bound, depth first.
 
@@ -175,7 +175,7 @@ def knapsacks(scores: Any, weights: Any, capacity: Any, used: Any) -> None:
         _pack(scores[problem], by_item, capacity, used[problem])
 
 
-@kernel
+@allocating
 def _pack(scores: Any, weights: Any, capacity: Any, used: Any) -> None:
     budgets, room = len(capacity), capacity * (1 + 1e-12)
     worth = np.array([item for item in range(len(scores)) if scores[item] > 0 and _fits(weights[item], room)])
@@ -226,7 +226,7 @@ def _pack(scores: Any, weights: Any, capacity: Any, used: Any) -> None:
         used[worth[best_chosen[place]]] = 1.0
 
 
-@kernel
+@allocating
 def _price(value: Any, weight: Any, capacity: Any, order: Any, best_price: Any, size: Any) -> None:
     """Prices of the budgets with a low bound at the root, and size and ``order``, from dense to light, of the items.
 
@@ -263,7 +263,7 @@ def _price(value: Any, weight: Any, capacity: Any, order: Any, best_price: Any, 
     _by_density(value, weight, best_price, size, order)
 
 
-@kernel
+@allocating
 def _by_density(value: Any, weight: Any, price: Any, size: Any, order: Any) -> None:
     """The size of each item, and the order from dense to light; by insertion, as prices change little between turns."""
     for item in range(len(size)):
@@ -278,7 +278,7 @@ def _by_density(value: Any, weight: Any, price: Any, size: Any, order: Any) -> N
         order[place] = item
 
 
-@kernel
+@allocating
 def _fits(weight: Any, left: Any) -> bool:
     for d in range(len(left)):  # noqa: SIM110 - numba has no generators
         if weight[d] > left[d]:
@@ -293,7 +293,7 @@ ASCENTS = 60
 """Steps of the first bound's ascent; a child begins where its parent ended, and takes a third of them."""
 
 
-@kernel
+@allocating
 def tours(scores: Any, nodes: int, used: Any) -> Any:
     """Best round trips over all nodes, with a score for each pair of nodes ``(0, 1), (0, 2) ... (n - 2, n - 1)``.
 
@@ -320,7 +320,7 @@ def tours(scores: Any, nodes: int, used: Any) -> Any:
             used[problem, i * nodes - i * (i + 1) // 2 + j - i - 1] = 1.0
 
 
-@kernel
+@allocating
 def _length(cost: Any, tour: Any) -> float:
     total = 0.0
     for at in range(len(tour)):
@@ -328,7 +328,7 @@ def _length(cost: Any, tour: Any) -> float:
     return total
 
 
-@kernel
+@allocating
 def _improved(cost: Any, tour: Any) -> None:
     """Reverse parts of a tour, or move up to three nodes elsewhere, as long as that helps."""
     nodes = len(tour)
@@ -358,7 +358,7 @@ def _improved(cost: Any, tour: Any) -> None:
                         break
 
 
-@kernel
+@allocating
 def _guess(cost: Any) -> Any:
     """The best of tours that go to the nearest node left, from several starts, after exchanges."""
     nodes = len(cost)
@@ -379,7 +379,7 @@ def _guess(cost: Any) -> Any:
     return best
 
 
-@kernel
+@allocating
 def _weighted(cost: Any, state: Any) -> Any:
     """Costs under which a cheapest tree takes every edge that is in, and none that is out if there is another."""
     nodes = len(cost)
@@ -394,7 +394,7 @@ def _weighted(cost: Any, state: Any) -> Any:
     return weight
 
 
-@kernel
+@allocating
 def _one_tree(cost: Any, weight: Any, price: Any, above: Any, degree: Any, two: Any) -> Any:
     """The cheapest 1-tree under ``weight`` and the prices of the nodes, by Prim's algorithm: its cost, infinite if
     there is none. ``above[v]`` is the other end of the edge of node v, ``two`` the neighbours of node 0.
@@ -435,7 +435,7 @@ def _one_tree(cost: Any, weight: Any, price: Any, above: Any, degree: Any, two: 
     return total - 2 * price.sum()
 
 
-@kernel
+@allocating
 def _best_tour(cost: Any) -> Any:
     nodes = len(cost)
     best = _guess(cost)
@@ -489,7 +489,7 @@ def _best_tour(cost: Any) -> Any:
     return best
 
 
-@kernel
+@allocating
 def _walked(above: Any, two: Any, nodes: int) -> Any:
     """The tour of a 1-tree in which every node has two edges."""
     beside = np.full((nodes, 2), -1)
@@ -507,7 +507,7 @@ def _walked(above: Any, two: Any, nodes: int) -> Any:
     return tour
 
 
-@kernel
+@allocating
 def _branch(state: Any, price: Any, above: Any, degree: Any, two: Any, cost: Any, states: Any, prices: Any) -> None:
     """Two free edges of the 1-tree at a node with too many: out; in and out; both in."""
     nodes = len(cost)
@@ -546,12 +546,12 @@ def _branch(state: Any, price: Any, above: Any, degree: Any, two: Any, cost: Any
             prices.append(price.copy())
 
 
-@kernel
+@allocating
 def _fix(state: Any, i: int, j: int, how: int) -> None:
     state[i, j] = state[j, i] = how
 
 
-@kernel
+@allocating
 def _settled(state: Any) -> bool:
     """Draw conclusions: a node with two edges in has no others, one with two edges left needs both. False if a node
     has three edges, or too few.

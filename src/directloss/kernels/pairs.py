@@ -7,267 +7,146 @@ Each list has relevant scores ``a_i`` and irrelevant scores ``b_j``, any number 
     nearby  the present pairs, after one relevant score, one irrelevant score, or one of each have moved
     bad     the pairs of random scores
 
-The first loop returns squared distances from u and the metric of each anchor, both from what the pairs show; the second
-carries weights of the squared distances back to the scores. Neither stores bits: a bit is a comparison away.
+Squared distances from u are sums over the pairs: `relax` has those of the present and of the best pairs, `compare`
+those of random scores, and `flip` what good and nearby anchors change. `carry_back` and `flip_back` carry weights of
+the squared distances back to the scores. None of them stores bits: a bit is a comparison away.
 
 Lists lie one after another: list ``t`` has the relevant scores ``a[ups[t]:ups[t + 1]]``, the irrelevant scores
-``b[downs[t]:downs[t + 1]]``, and the pairs ``u[starts[t]:starts[t + 1]]``, relevant score by relevant score.
+``b[downs[t]:downs[t + 1]]``, and the pairs ``u[starts[t]:starts[t + 1]]``, relevant score by relevant score. An inner
+loop runs over a slice from its beginning, because only then numba knows that no index is negative, and vectorises it.
 """
 
 from __future__ import annotations
 
-import numpy as np
-
-from directloss.kernels.compiled import helper, kernel, reordering
-
-FAR = 350.0
-"""A distance of scores whose exponential, squared, is still a number."""
-AVERAGE_PRECISION, HIT, ELSEWHERE = 0, 1, 2
-"""How lost comparisons make a list's value: its average precision; whether some relevant score loses none; or it is
-measured elsewhere, and zero here. A tie counts as lost, which is not what the metrics make of it.
-"""
-
-
-@helper
-def _value(lost, width, rule, counts):
-    """The value of one list; ``counts`` is scratch of ``width + 1`` zeros, and is left so."""
-    p = len(lost)
-    if rule == ELSEWHERE:
-        return 0.0
-    if rule == HIT:
-        for i in range(p):
-            if lost[i] == 0:
-                return 1.0
-        return 0.0
-    for i in range(p):
-        counts[lost[i]] += 1
-    total, place, n = 0.0, 0, 0
-    while place < p:
-        for _ in range(counts[n]):
-            place += 1
-            total += place / (place + n)
-        counts[n] = 0
-        n += 1
-    return total / p
+from directloss.kernels.compiled import kernel, reordering
 
 
 @reordering
-def _relax_row(mine, inverse, rivals, powers, row):
-    """Fill a row with ``sigmoid(mine - rivals)``. Returns the sums of its squares, of those of its distance from 1 and
-    from the present bits, and how many rivals are not beaten, and equal.
+def relax(a, b, ups, downs, starts, inverse, powers, u, sums, lost):
+    """Fill u with ``1 / (1 + inverse_i * powers_j)``, and ``lost`` with how many rivals each a_i does not beat.
+
+    Adds to ``sums`` the squared distances of u from 0, from 1 and from the present bits, and how many pairs are equal.
+
+    Shapes: a, inverse and lost (p,), b and powers (n,), u (pairs,), sums (4,).
     """
-    square, to_best, to_now, below, ties = 0.0, 0.0, 0.0, 0, 0
-    for j in range(len(rivals)):
-        s = 1.0 / (1.0 + inverse * powers[j])
-        rest = 1.0 - s
-        e = s if s < rest else rest
-        row[j] = s
-        square += s * s
-        to_best += rest * rest
-        to_now += e * e
-        below += mine <= rivals[j]
-        ties += mine == rivals[j]
-    return square, to_best, to_now, below, ties
-
-
-@reordering
-def _compared(mine, his, row):
-    """How many of his are beaten, and the sum of the row over them."""
-    beaten, total = 0, 0.0
-    for j in range(len(his)):
-        won = mine > his[j]
-        beaten += won
-        total += row[j] if won else 0.0
-    return beaten, total
-
-
-@helper
-def _powers(scores, centre, powers):
-    """``exp(scores - centre)``, or the largest power that is a number."""
-    for j in range(len(scores)):
-        powers[j] = np.exp(min(scores[j] - centre, 2 * FAR))
-
-
-@helper
-def _widest(bounds):
-    widest = 0
-    for t in range(len(bounds) - 1):
-        widest = max(widest, bounds[t + 1] - bounds[t])
-    return widest
-
-
-@helper
-def _place(pair, ups, downs, starts):
-    """List, relevant score and irrelevant score of a pair."""
-    t = np.searchsorted(starts, pair, side="right") - 1
-    n = downs[t + 1] - downs[t]
-    return t, ups[t] + (pair - starts[t]) // n, downs[t] + (pair - starts[t]) % n
-
-
-@kernel
-def relax(a, b, ups, downs, starts, good, moves, moved, random_a, random_b, rule, u):
-    """Squared distances and values of the anchors, the present value, and the number of ties among the present pairs.
-
-    Fills ``u`` with the relaxed pairs. Where there are ties, the values have to be measured elsewhere.
-
-    Shapes: a (p,), b (n,), ups, downs and starts (lists + 1,), good (k,) indices of pairs, moves (k, 3) with the list,
-    the relevant and the irrelevant score that move (-1 for none), moved (k, 2) where these two go, random_a (k, p),
-    random_b (k, n), u (pairs,).
-    """
-    lists, bad = len(ups) - 1, len(random_a)
-    most, widest = _widest(ups), _widest(downs)
-    lost = np.zeros(len(a), dtype=np.int64)
-    values_now = np.zeros(lists)
-    square, to_best, to_now = 0.0, 0.0, 0.0
-    ties = 0
-    ones = np.zeros(bad)
-    values_bad = np.zeros(bad)
-    lost_bad = np.zeros((bad, most), dtype=np.int64)
-    counts, powers = np.zeros(widest + 1, dtype=np.int64), np.empty(widest)
-    for t in range(lists):
-        rivals = b[downs[t] : downs[t + 1]]
-        p, n = ups[t + 1] - ups[t], len(rivals)
-        relevant = a[ups[t] : ups[t + 1]]
-        low, high = min(relevant.min(), rivals.min()), max(relevant.max(), rivals.max())
-        # Where the scores are not too far apart, exp(b - a) is a product of exponentials of single scores.
-        near, centre = high - low < 2 * FAR, 0.5 * low + 0.5 * high
-        if near:
-            _powers(rivals, centre, powers)
-        for i in range(p):
-            mine = relevant[i]
-            row = u[starts[t] + i * n : starts[t] + (i + 1) * n]
-            if not near:
-                centre = mine
-                _powers(rivals, centre, powers)
-            sums = _relax_row(mine, np.exp(centre - mine), rivals, powers, row)
-            square, to_best, to_now = square + sums[0], to_best + sums[1], to_now + sums[2]
-            lost[ups[t] + i] = sums[3]
-            ties += sums[4]
-            for k in range(bad):
-                beaten, total = _compared(random_a[k, ups[t] + i], random_b[k, downs[t] : downs[t + 1]], row)
-                ones[k] += beaten - 2.0 * total
-                lost_bad[k, i] = n - beaten
-        values_now[t] = _value(lost[ups[t] : ups[t + 1]], n, rule, counts)
-        for k in range(bad):
-            values_bad[k] += _value(lost_bad[k, :p], n, rule, counts)
-    whole_now = values_now.sum()
-    squared = np.empty(len(good) + len(moves) + bad)
-    values = np.empty(len(squared))
-    scratch = np.empty(most, dtype=np.int64)
-    for k in range(len(good)):
-        t, _, _ = _place(good[k], ups, downs, starts)
-        s = u[good[k]]
-        squared[k] = to_best + s * s - (1.0 - s) * (1.0 - s)
-        one_lost = scratch[: ups[t + 1] - ups[t]]
-        one_lost[:] = 0
-        one_lost[0] = 1
-        values[k] = (lists - 1 + _value(one_lost, downs[t + 1] - downs[t], rule, counts)) / lists
-    for m in range(len(moves)):
-        t = moves[m, 0]
-        lost_now = scratch[: ups[t + 1] - ups[t]]
-        for place in range(len(lost_now)):  # which compiles faster than a slice
-            lost_now[place] = lost[ups[t] + place]
-        change = _move(a, b, ups, downs, starts, moves[m], moved[m], u, lost_now)
-        squared[len(good) + m] = to_now + change
-        value = _value(lost_now, downs[t + 1] - downs[t], rule, counts)
-        values[len(good) + m] = (whole_now - values_now[t] + value) / lists
-    for m in range(bad):
-        k = len(good) + len(moves) + m
-        squared[k] = square + ones[m]
-        values[k] = values_bad[m] / lists
-    return np.maximum(squared, 0.0), values, whole_now / lists, ties
-
-
-@helper
-def _move(a, b, ups, downs, starts, which, to, u, lost):
-    """What moving scores adds to the squared distance from the present pairs; brings ``lost`` up to date."""
-    t, i, j = which
-    n = downs[t + 1] - downs[t]
-    change = 0.0
-    if i >= 0:
-        first = starts[t] + (i - ups[t]) * n
-        for other in range(downs[t], downs[t + 1]):
-            rival = to[1] if other == j else b[other]
-            before, after = a[i] > b[other], to[0] > rival
-            if before != after:
-                change += _flip(u[first + other - downs[t]], after)
-                lost[i - ups[t]] += 1 if before else -1
-    if j >= 0:
-        for other in range(ups[t], ups[t + 1]):
-            if other != i:
-                before, after = a[other] > b[j], a[other] > to[1]
-                if before != after:
-                    change += _flip(u[starts[t] + (other - ups[t]) * n + j - downs[t]], after)
-                    lost[other - ups[t]] += 1 if before else -1
-    return change
-
-
-@helper
-def _flip(s, after):
-    """What a binary that becomes ``after`` adds to the squared distance."""
-    return 1.0 - 2.0 * s if after else 2.0 * s - 1.0
-
-
-@kernel
-def carry_back(
-    a, b, ups, downs, starts, good, moves, moved, random_a, random_b, u, weight, grad_a, grad_b
-):  # fmt: skip
-    """Add to ``grad_a`` and ``grad_b`` the gradient of ``sum_k weight_k * squared_k``; arguments as `relax`."""
-    lists, bad = len(ups) - 1, len(random_a)
-    first_bad = len(good) + len(moves)
-    for_good, for_nearby, whole = weight[: len(good)].sum(), weight[len(good) : first_bad].sum(), weight.sum()
-    mixed = np.empty(_widest(downs))
-    for t in range(lists):
-        rivals = b[downs[t] : downs[t + 1]]
-        n = len(rivals)
+    for t in range(len(ups) - 1):
+        rivals, factors = b[downs[t] : downs[t + 1]], powers[downs[t] : downs[t + 1]]
         for i in range(ups[t], ups[t + 1]):
-            mine = a[i]
-            row = u[starts[t] + (i - ups[t]) * n : starts[t] + (i - ups[t] + 1) * n]
-            for j in range(n):
-                mixed[j] = for_good + (for_nearby if mine > rivals[j] else 0.0)
-            for k in range(bad):
-                w, high, his = weight[first_bad + k], random_a[k, i], random_b[k, downs[t] : downs[t + 1]]
-                for j in range(n):
-                    mixed[j] += w if high > his[j] else 0.0
-            total = 0.0
-            for j in range(n):
+            first, mine, factor = starts[t] + (i - ups[t]) * len(rivals), a[i], inverse[i]
+            row = u[first : first + len(rivals)]
+            square, to_best, to_now, below, ties = 0.0, 0.0, 0.0, 0, 0
+            for j in range(len(rivals)):
+                s = 1.0 / (1.0 + factor * factors[j])
+                rest = 1.0 - s
+                least = s if s < rest else rest
+                row[j] = s
+                square += s * s
+                to_best += rest * rest
+                to_now += least * least
+                below += mine <= rivals[j]
+                ties += mine == rivals[j]
+            sums[0] += square
+            sums[1] += to_best
+            sums[2] += to_now
+            sums[3] += ties
+            lost[i] = below
+
+
+@reordering
+def compare(random_a, random_b, ups, downs, starts, u, units, change, lost):
+    """For pairs of random scores, what they add to the squared distance of u from 0, and how many each a_i loses.
+
+    Shapes: random_a and lost (k, p), random_b (k, n), u (pairs,), change (k,); units are 0 and 1 in the type of u.
+    """
+    none, one = units[0], units[1]
+    for t in range(len(ups) - 1):
+        for k in range(len(change)):
+            rivals = random_b[k, downs[t] : downs[t + 1]]
+            for i in range(ups[t], ups[t + 1]):
+                first, mine, beaten, total = starts[t] + (i - ups[t]) * len(rivals), random_a[k, i], none, none
+                row = u[first : first + len(rivals)]
+                for j in range(len(rivals)):
+                    won = mine > rivals[j]
+                    beaten += one if won else none
+                    total += row[j] if won else none
+                change[k] += beaten - 2.0 * total
+                lost[k, i] = len(rivals) - beaten
+
+
+@kernel
+def flip(a, b, ups, downs, starts, good, moves, moved, beyond, u, flips, squared, lost):
+    """The pairs in which good anchors differ from the best pairs, and nearby ones from the present: one pair, and those
+    whose order changes when scores move. If ``beyond`` is not 0, the two scores of a move meet in the middle and go
+    this far beyond.
+
+    Adds them to ``squared`` and ``lost`` of the anchors, and writes number of the anchor, pair, a_i, b_j and the new
+    bit into ``flips``. Returns how many there are.
+
+    Shapes: moves (k, 3) with the list, the relevant and the irrelevant score that move (-1 for none), ``good`` anchors
+    first; moved (k, 2) where these two go; squared (k,), lost (k, p); flips (5, any number that is large enough).
+    """
+    count = 0
+    for m in range(len(moves)):
+        t, i, j = moves[m, 0], moves[m, 1], moves[m, 2]
+        n = downs[t + 1] - downs[t]
+        if beyond > 0:
+            step = a[i] - b[j]
+            step += beyond if step > 0 else -beyond
+            moved[m, 0], moved[m, 1] = a[i] - step / 2, b[j] + step / 2
+        begin, end = 0, n + ups[t + 1] - ups[t]
+        if m < good:
+            begin, end = j - downs[t], j - downs[t] + 1
+        for other in range(begin, end):  # all pairs of a_i, then all others of b_j
+            high = i if other < n else ups[t] + other - n
+            low = downs[t] + other if other < n else j
+            if high < 0 or low < 0 or (other >= n and high == i):
+                continue
+            after = (moved[m, 0] if high == i else a[high]) > (moved[m, 1] if low == j else b[low])
+            before = a[high] > b[low]
+            if m < good:
+                after, before = False, True
+            if after != before:
+                pair = starts[t] + (high - ups[t]) * n + low - downs[t]
+                flips[0, count], flips[1, count], flips[2, count] = m, pair, high
+                flips[3, count], flips[4, count] = low, after
+                squared[m] += 1.0 - 2.0 * u[pair] if after else 2.0 * u[pair] - 1.0
+                lost[m, high] += 1 if before else -1
+                count += 1
+    return count
+
+
+@kernel
+def flip_back(flips, count, weight, u, grad_a, grad_b):
+    """Add the gradient of what `flip` adds to the squared distances, which have these weights."""
+    for place in range(count):
+        s, push = u[flips[1, place]], 2.0 * weight[flips[0, place]]
+        slope = (-push if flips[4, place] else push) * s * (1.0 - s)
+        grad_a[flips[2, place]] += slope
+        grad_b[flips[3, place]] -= slope
+
+
+@reordering
+def carry_back(a, b, ups, downs, starts, random_a, random_b, u, shares, weights, mixed, grad_a, grad_b):
+    """Add to ``grad_a`` and ``grad_b`` the gradient of the squared distances, but for the pairs that `flip` found.
+
+    Shapes: shares (4,) with 0 and the weights of all, of the good and of the nearby anchors, weights (k,) of the bad
+    ones, both in the type of u; mixed (n,) is scratch in this type; the others as above.
+    """
+    none, whole, good, nearby = shares[0], shares[1], shares[2], shares[3]
+    for t in range(len(ups) - 1):
+        rivals, slopes = b[downs[t] : downs[t + 1]], grad_b[downs[t] : downs[t + 1]]
+        for i in range(ups[t], ups[t + 1]):
+            first, mine, total = starts[t] + (i - ups[t]) * len(rivals), a[i], 0.0
+            row = u[first : first + len(rivals)]
+            for j in range(len(rivals)):
+                mixed[j] = good + (nearby if mine > rivals[j] else none)
+            for k in range(len(weights)):
+                weight, high, his = weights[k], random_a[k, i], random_b[k, downs[t] : downs[t + 1]]
+                for j in range(len(rivals)):
+                    mixed[j] += weight if high > his[j] else none
+            for j in range(len(rivals)):
                 s = row[j]
                 slope = 2.0 * (whole * s - mixed[j]) * s * (1.0 - s)
                 total += slope
-                grad_b[downs[t] + j] -= slope
+                slopes[j] -= slope
             grad_a[i] += total
-    for k in range(len(good)):
-        _, i, j = _place(good[k], ups, downs, starts)
-        _give(good[k], i, j, 2.0 * weight[k], u, grad_a, grad_b)
-    for m in range(len(moves)):
-        push = 2.0 * weight[len(good) + m]
-        _move_back(a, b, ups, downs, starts, moves[m], moved[m], push, u, grad_a, grad_b)
-
-
-@helper
-def _move_back(a, b, ups, downs, starts, which, to, push, u, grad_a, grad_b):
-    """The gradient of what `_move` adds."""
-    t, i, j = which
-    n = downs[t + 1] - downs[t]
-    if i >= 0:
-        first = starts[t] + (i - ups[t]) * n
-        for other in range(downs[t], downs[t + 1]):
-            rival = to[1] if other == j else b[other]
-            before, after = a[i] > b[other], to[0] > rival
-            if before != after:
-                _give(first + other - downs[t], i, other, -push if after else push, u, grad_a, grad_b)
-    if j >= 0:
-        for other in range(ups[t], ups[t + 1]):
-            if other != i:
-                before, after = a[other] > b[j], a[other] > to[1]
-                if before != after:
-                    pair = starts[t] + (other - ups[t]) * n + j - downs[t]
-                    _give(pair, other, j, -push if after else push, u, grad_a, grad_b)
-
-
-@helper
-def _give(pair, i, j, push, u, grad_a, grad_b):
-    """One pair's share of the gradient, through the sigmoid."""
-    slope = push * u[pair] * (1.0 - u[pair])
-    grad_a[i] += slope
-    grad_b[j] -= slope
