@@ -94,15 +94,15 @@ def interpolate(
     # From here on in numpy, which costs a fraction of what small tensors cost.
     rows, drawn = fixed.numpy().astype(np.float64), noise.numpy()
     if how.unit == "comparison":
-        moves, moved = lists.place(torch.cat((good, nearby)).numpy()), np.empty((len(good) + len(nearby), 2))
-        beyond = BEYOND * _deviation(fixed, rows)
+        moves = np.stack(lists.place(torch.cat((good, nearby)).numpy()), 1)
+        moved, beyond = np.empty((len(moves), 2)), BEYOND * _deviation(fixed, rows)
     else:
         near = lists.find(nearby.numpy(), len(rows))
-        moves = tuple(map(np.append, lists.place(good.numpy()), near))
+        moves = np.concatenate((np.stack(lists.place(good.numpy()), 1), np.stack(near, 1)))
         moved = np.append(np.zeros(len(good)), leap(fixed, nearby).double().numpy())[:, None].repeat(2, 1)
         beyond = 0.0
-    random = drawn.take(lists.relevant, 1), drawn.take(lists.irrelevant, 1)
-    pairs = Relaxed.of(lists, rows, how.good, np.stack(moves, 1), moved, beyond, random)
+    bad = drawn.take(lists.relevant, 1), drawn.take(lists.irrelevant, 1)
+    pairs = Relaxed.of(lists, rows, how.good, moves, moved, beyond, bad)
     if counting is None or pairs.ties:
         random = middle(fixed) + noise * spread(fixed)
         measured, now = _measured(bind(), how.unit, good, nearby, random)
@@ -128,7 +128,7 @@ class Relaxed(NamedTuple):
     random: tuple[Any, Any]
     good: int
     flips: Any
-    count: int
+    flipped: int
     ties: bool
     """Whether scores of a pair are equal, of which each metric makes something else."""
     squared: Any
@@ -159,9 +159,9 @@ class Relaxed(NamedTuple):
         squared[:good], squared[good:few], squared[few:] = sums[1], sums[2], sums[0]
         lost[good:few] = lost[-1]
         flips = np.empty((5, few * (len(a) + len(b))), np.int64)
-        count = loops.flip(a, b, *lists.bounds, good, moves, moved, beyond, u, flips, squared, lost)
+        flipped = loops.flip(a, b, *lists.bounds, good, moves, moved, beyond, u, flips, squared, lost)
         loops.compare(*random, *lists.bounds, u, np.arange(2).astype(kind), squared[few:], lost[few:])
-        return cls(lists, (a, b), u, random, good, flips, count, bool(sums[3]), np.maximum(squared, 0.0), lost)
+        return cls(lists, (a, b), u, random, good, flips, flipped, bool(sums[3]), np.maximum(squared, 0.0), lost)
 
     def gradient(self, weight: Any, scores: int) -> Any:
         """The gradient by all scores of squared distances with these weights."""
@@ -174,7 +174,7 @@ class Relaxed(NamedTuple):
             a, b, *self.lists.bounds, *self.random, self.u, shares, weight[few:].astype(kind), np.empty(len(b), kind),
             *grads,
         )  # fmt: skip
-        loops.flip_back(self.flips, self.count, weight, self.u, *grads)
+        loops.flip_back(self.flips, self.flipped, weight, self.u, *grads)
         whole = np.zeros(scores, kind)
         whole[self.lists.relevant], whole[self.lists.irrelevant] = grads
         return whole

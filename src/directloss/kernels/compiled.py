@@ -39,7 +39,7 @@ LEAN = {"_nrt": False, "no_rewrites": True}
 _njit: Any = njit  # its types know only some of its options
 
 
-class _Uncollected(event.Listener):  # type: ignore[misc]
+class _Uncollected(event.Listener):
     """Compiling makes so many objects that Python would look for garbage in all of the process, again and again."""
 
     depth, before = 0, False
