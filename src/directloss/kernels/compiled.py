@@ -23,13 +23,11 @@ and 1 if it is not; its place is ``item << 1 | side``.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
-from numba.core import event
 
 # Nothing here divides by zero, and without the check for it loops are faster.
 OPTIONS = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
@@ -37,26 +35,6 @@ OPTIONS = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 LEAN = {"_nrt": False, "no_rewrites": True}
 
 _njit: Any = njit  # its types know only some of its options
-
-
-class _Uncollected(event.Listener):
-    """Compiling makes so many objects that Python would look for garbage in all of the process, again and again."""
-
-    depth, before = 0, False
-
-    def on_start(self, event: Any) -> None:
-        if self.depth == 0:
-            self.before = gc.isenabled()
-            gc.disable()
-        self.depth += 1
-
-    def on_end(self, event: Any) -> None:
-        self.depth -= 1
-        if self.depth == 0 and self.before:
-            gc.enable()
-
-
-event.register("numba:compile", _Uncollected())  # inside of numba's lock, one at a time
 
 
 def kernel(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
