@@ -137,7 +137,8 @@ def _try(backend: str) -> list[float]:
 def extras(needs: list[Need]) -> Iterator[str]:
     """One line for each extra: whole, or what is missing and how to install it."""
     for extra, purpose in EXTRAS.items():
-        missing = [need.trouble for need in needs if need.extra == extra and need.trouble]
+        # An extra may name a package twice, with different rules.
+        missing = dict.fromkeys(need.trouble for need in needs if need.extra == extra and need.trouble)
         state = f"{'; '.join(missing)}: pip install 'directloss[{extra}]'" if missing else "complete"
         yield f"extra {extra} ({purpose}): {state}"
 

@@ -273,7 +273,9 @@ def _curve(run: Run, method: str, metric: str) -> Curve | None:
     seeds = np.array([[np.mean([points[step] for points in each]) for step in steps] for each in by.values()])
     estimates = [percent(list(column)) for column in seeds.T]
     mean, half = np.array([(e.mean, e.half if e.has_interval else 0.0) for e in estimates]).T
-    low, high = (np.clip(end, 0.0, 100.0) for end in (mean - half, mean + half))
+    # The interval of two seeds is so wide that it would hide the lines: the band is their range.
+    ends = (mean - half, mean + half) if len(seeds) > 2 else (100 * seeds.min(0), 100 * seeds.max(0))
+    low, high = (np.clip(end, 0.0, 100.0) for end in ends)
     return Curve(np.array(steps), mean, low, high, look(method)) if np.isfinite(mean).any() else None
 
 
@@ -297,7 +299,8 @@ def _draw_curves(
     zoomed = "" if start is None else f" The axis starts at {start:.3g}; the first {unit}s lie below."
     _keep_in_range(axes)
     name_lines(canvas, axes, ends)
-    return Words(title, f"{title}: {_seeds(run)}.{lines}{zoomed}", f"{title}. At the end: {_listed(ends)}.")
+    shown = "mean and range of two seeds" if len(run.seeds) == 2 else _seeds(run)
+    return Words(title, f"{title}: {shown}.{lines}{zoomed}", f"{title}. At the end: {_listed(ends)}.")
 
 
 def _show_the_end(axes: Axes, curves: Sequence[Curve]) -> float | None:
