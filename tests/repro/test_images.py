@@ -14,7 +14,7 @@ from directloss_repro.data import Part, labelled_images
 from directloss_repro.data.cifar import read_cifar
 from directloss_repro.data.keypoints import bumps, pixel_labels, turn_and_scale, visible
 from directloss_repro.data.labelled_images import crop_and_flip, identify, recognise, split_classes, zeros_against_rest
-from directloss_repro.data.poses import NECK, TOP, Person, as_part, find_poses, read_persons, recognise_poses
+from directloss_repro.data.poses import NECK, POSES, TOP, Person, as_part, find_poses, read_persons, recognise_poses
 
 from directloss import DirectLossError
 from tests.repro.image_files import idx, write_cifar, write_idx, write_leeds, write_mpii
@@ -233,8 +233,8 @@ def test_leeds_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert first.joints[0] is None
     assert first.joints[3] == tuple(joints[3, :2, 0])
     visible_joints = joints[1:, :2, 0]
-    assert first.side == pytest.approx(1.5 * (visible_joints.max(0) - visible_joints.min(0)).max())
-    part = as_part(persons, tmp_path / "images", 64, 4, 0.5)
+    assert first.side == pytest.approx(1.25 * (visible_joints.max(0) - visible_joints.min(0)).max())
+    part = as_part(persons, range(14), tmp_path / "images", 64, 4, 0.5)
     assert part.y.shape == (11, 14, 3)
     assert part.take(torch.tensor([2])).x.shape == (1, 3, 64, 64)
     scale = 16 / first.side
@@ -251,8 +251,8 @@ def test_mpii_is_read_as_it_was_written(tmp_path: Path) -> None:
     first = persons[1]
     assert (first.corner, first.side) == ((17.5, 5.0), 125)  # around (80, 67.5)
     assert first.head == pytest.approx(0.6 * 25)
-    assert first.joints == ((78.5, 52.0), (80.0, 41.0))
-    part = as_part(persons, tmp_path / "images", 64, 4, 0.5)
+    assert first.joints[8:10] == ((78.5, 52.0), (80.0, 41.0))
+    part = as_part(persons, (8, 9), tmp_path / "images", 64, 4, 0.5)
     assert part.x.shape == (8, 3, 64, 64)
     assert len(part.first(3)) == 3
     batch = part.take(torch.tensor([1, 3]))
@@ -266,9 +266,19 @@ def test_mpii_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_the_square_of_a_person_far_outside_is_empty(tmp_path: Path) -> None:
     write_mpii(tmp_path)
     lost = Person("000000001.jpg", (-1000.0, -1000.0), 125.0, 10.0, ((3.0, 4.0), None))
-    part = as_part([lost], tmp_path / "images", 64, 4, 0.5)
+    part = as_part([lost], (0, 1), tmp_path / "images", 64, 4, 0.5)
     assert not bool(part.take(torch.tensor([0])).x.any())
     assert not bool(visible(part.y).any())
+
+
+def test_the_head_has_one_bone_and_the_body_all() -> None:
+    leeds = POSES["leeds"]
+    assert leeds.chosen("head") == (NECK, TOP)
+    assert leeds.bones_between(leeds.chosen("head")) == ((0, 1),)
+    assert leeds.bones_between(leeds.chosen("all")) == leeds.bones
+    for poses in POSES.values():
+        assert {joint for bone in poses.bones for joint in bone} == set(range(len(poses.joints)))
+        assert [poses.joints[joint].split()[-1] for joint in poses.head] == ["neck", "top"]
 
 
 def test_what_is_missing_of_poses_is_named(tmp_path: Path) -> None:

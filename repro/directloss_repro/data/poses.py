@@ -52,10 +52,21 @@ class Poses:
     file: str
     home: str
     joints: tuple[str, ...]
+    head: tuple[int, int]
+    """Which of them are neck and head top."""
     bones: tuple[tuple[int, int], ...]
     """Joints that are drawn connected."""
     read: Callable[[Any], Iterator[Person]]
     """From the content of the file."""
+
+    def chosen(self, which: str) -> tuple[int, ...]:
+        """The joints of ``head`` or of ``all``."""
+        return self.head if which == "head" else tuple(range(len(self.joints)))
+
+    def bones_between(self, chosen: Sequence[int]) -> tuple[tuple[int, int], ...]:
+        """The bones whose ends are both chosen, by their places in ``chosen``."""
+        place = {joint: number for number, joint in enumerate(chosen)}
+        return tuple((place[a], place[b]) for a, b in self.bones if a in place and b in place)
 
 
 def recognise_poses(root: str) -> str | None:
@@ -109,8 +120,8 @@ NECK, TOP = 12, 13
 LEEDS_BONES = (
     (0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (6, 7), (7, 8), (8, 12), (12, 9), (9, 10), (10, 11), (12, 13),
 )  # fmt: skip
-AROUND = 1.5
-"""Squares are this much larger than what the visible joints take up."""
+AROUND = 1.25
+"""Squares are this much larger than what the visible joints take up, as those of MPII."""
 SMALLEST_HEAD = 5.0
 """In pixels; the few heads that are shorter are errors of annotation."""
 
@@ -133,8 +144,15 @@ def _leeds(content: Any) -> Iterator[Person]:
 
 # ---------------------------------------------------------------------- MPII
 
-HEAD = (8, 9)
-"""Ids of the head's joints: upper neck and head top, those of UniLoss's experiment."""
+MPII_JOINTS = (
+    "right ankle", "right knee", "right hip", "left hip", "left knee", "left ankle", "pelvis", "thorax", "upper neck",
+    "head top", "right wrist", "right elbow", "right shoulder", "left shoulder", "left elbow", "left wrist",
+)  # fmt: skip
+"""By their ids."""
+MPII_BONES = (
+    (0, 1), (1, 2), (2, 6), (6, 3), (3, 4), (4, 5), (6, 7), (7, 8), (8, 9), (10, 11), (11, 12), (12, 7), (7, 13),
+    (13, 14), (14, 15),
+)  # fmt: skip
 HEAD_SHARE = 0.6
 """The head's length is this share of the diagonal of its box: the benchmark's convention for PCKh."""
 BODY, MARGIN = 200.0, 1.25
@@ -168,7 +186,7 @@ def _mpii_person(image: str, rect: Any) -> Iterator[Person]:
         # The middle of the square lies a little below the annotated one, so that the feet are inside.
         left, top = float(rect.objpos.x) - side / 2, float(rect.objpos.y) + 15 * scale - side / 2
         head = HEAD_SHARE * math.hypot(x2 - x1, y2 - y1)
-        yield Person(image, (left, top), side, head, tuple(joints.get(joint) for joint in HEAD))
+        yield Person(image, (left, top), side, head, tuple(joints.get(joint) for joint in range(len(MPII_JOINTS))))
 
 
 POSES = {
@@ -176,6 +194,7 @@ POSES = {
         "joints.mat",
         "Leeds Sports Pose Extended Training (lspet_dataset.zip) is at sam.johnson.io/research/lspet.html.",
         LEEDS_JOINTS,
+        (NECK, TOP),
         LEEDS_BONES,
         _leeds,
     ),
@@ -183,8 +202,9 @@ POSES = {
         "mpii_human_pose_v1_u12_1.mat",
         "MPII's annotations and images are at human-pose.mpi-inf.mpg.de (mpii_human_pose_v1_u12_2.zip, "
         "mpii_human_pose_v1.tar.gz).",
-        ("upper neck", "head top"),
-        ((0, 1),),
+        MPII_JOINTS,
+        (8, 9),
+        MPII_BONES,
         _mpii,
     ),
 }
@@ -193,16 +213,18 @@ POSES = {
 # ---------------------------------------------------------------------- as a network sees them
 
 
-def as_part(persons: Sequence[Person], folder: Path, size: int, shrinks: int, share: float) -> Part:
-    """Crops ``(n, 3, size, size)`` and keypoints in pixels of the heatmaps, as `keypoints` describes them.
+def as_part(
+    persons: Sequence[Person], chosen: Sequence[int], folder: Path, size: int, shrinks: int, share: float
+) -> Part:
+    """Crops ``(n, 3, size, size)`` and the chosen joints in pixels of the heatmaps, as `keypoints` describes them.
 
     A prediction is right within ``share`` of the head's length.
     """
-    targets = torch.zeros(len(persons), len(persons[0].joints), 3)
+    targets = torch.zeros(len(persons), len(chosen), 3)
     for row, person in zip(targets, persons, strict=True):
         scale = size / shrinks / person.side
-        for place, joint in enumerate(person.joints):
-            if joint is not None:
+        for place, number in enumerate(chosen):
+            if (joint := person.joints[number]) is not None:
                 x, y = ((edge - start) * scale - 0.5 for edge, start in zip(joint, person.corner, strict=True))
                 if 0 <= x < size / shrinks and 0 <= y < size / shrinks:
                     row[place] = torch.tensor([x, y, share * person.head * scale])
