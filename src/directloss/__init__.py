@@ -75,7 +75,7 @@ _HOMES = {
     "perceptron_loss": "surrogates",
     "uniloss": "_uniloss",
 }
-_MODULES = ("metrics", "plot", "relaxation", "tasks")
+_MODULES = ("distributed", "integrations", "kernels", "metrics", "plot", "relaxation", "tasks")
 
 if not TYPE_CHECKING:  # or else a type checker would believe in any name
 
@@ -89,7 +89,7 @@ if not TYPE_CHECKING:  # or else a type checker would believe in any name
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *_MODULES, *(name for name in globals() if name.startswith("__"))})
 
 
 def load(path: str | Path) -> Model:

@@ -68,8 +68,10 @@ def test_without_the_extra_one_is_told_what_to_install(absent: str, code: str) -
 def test_public_names_are_imported_when_they_are_used() -> None:
     code = """
 import directloss, pickle
+assert directloss.kernels.use and directloss.integrations and directloss.distributed
 from directloss.direct import DirectLoss
 assert set(directloss.__all__) <= set(dir(directloss))
+assert not {"import_module", "TYPE_CHECKING", "Any"} & set(dir(directloss))
 assert pickle.loads(pickle.dumps(directloss.DirectLoss)) is DirectLoss
 assert str(DirectLoss("ap")) == "DirectLoss(AveragePrecision())"  # the tasks are there, though nobody imported them
 from directloss import *
