@@ -15,7 +15,7 @@ What the paper leaves open, and what we chose:
 - ``small`` is for two cores. ``ablation-ap``: 20,000 images of MNIST, 10 epochs. ``ablation-accuracy`` and
   ``ablation-batch``: 8,000 images of CIFAR-10, a ResNet-20 of 8 channels in bfloat16 that sees them at half their size,
   12 epochs with drops in the paper's proportion; learning rate 0.5 for UniLoss and 0.1 for the others.
-  ``ablation-pose``: as in ``pose``, with the lower of its two learning rates and 3 seeds.
+  ``ablation-pose``: as in ``pose``, with 2,000 persons, the lower of its two learning rates and 3 seeds.
 - ``paper`` has the data, the networks and the schedules of the paper.
 """
 
@@ -276,7 +276,7 @@ ABLATION_POSE = dataclasses.replace(
     ),
     presets={
         "quick": pose.QUICK.but(methods=_POSE),
-        "small": pose.SMALL.but(methods=_POSE, **same_grids(0.0025), evaluate_every=12, seeds=3),
+        "small": pose.SMALL.but(methods=_POSE, **same_grids(0.0025), points=2_000, evaluate_every=12, seeds=3),
         "paper": pose.PAPER.but(methods=_POSE),
     },
 )
