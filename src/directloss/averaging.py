@@ -1,4 +1,4 @@
-"""Losses of several classes or labels by the averages that people know by name, in the shapes that they have."""
+"""Macro, micro and other averages of a two-class loss over several classes or labels."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ SHAPES = "scores (n, c, ...) take classes (n, ...), or a 0 or 1 for each score"
 
 
 class AveragedLoss(LossModule):
-    """A loss of two classes for each of several classes or labels, averaged by a name.
+    """A two-class loss for each of several classes or labels, averaged as scikit-learn does.
 
     Scores have shape ``(n, c, ...)``: n samples, c classes or labels, then pixels if there are any. The target holds
-    the number of the class, ``(n, ...)``, or a 0 or 1 for each score, ``(n, c, ...)``. One score for each pixel,
+    class indices, ``(n, ...)``, or 0 and 1 for each score, ``(n, c, ...)``. One score for each pixel,
     ``(n, 1, h, w)``, takes masks ``(n, h, w)`` of 0 and 1.
 
-    Where the target holds numbers of classes, the class with the highest score is predicted, and the value is that of
-    this prediction. A class that the target does not show is left out of ``"macro"``, and for that sample out of
-    ``"samples_macro"``: a pixel that it takes already counts against the class it is taken from. In labels of 0 and 1,
-    each score above 0 is a yes, and every label counts.
+    With class indices, the class with the highest score is the prediction, and the value is its metric. A class that
+    is absent from the target is left out of ``"macro"``, and for that sample out of ``"samples_macro"``: its wrong
+    pixels already count against the classes they belong to. With labels of 0 and 1, each score above 0 is a yes, and
+    every label counts.
 
     Args:
         task: name of a metric of two classes (``"f1"``, ``"iou"``, ``"dice"``, ``"mcc"``, ``"ap"`` ...), or a task.
@@ -36,10 +36,10 @@ class AveragedLoss(LossModule):
             with the classes weighted by how often they occur; ``"micro"``, all decisions of all classes together;
             ``"samples"``, the mean over the samples, each over all its decisions; ``"samples_macro"``, the mean over
             each class of each sample, such as the mean IoU of images.
-        ignore_index: a target that does not count, such as 255.
+        ignore_index: the target of entries that do not count, such as 255.
         loss: `DirectLoss`, `HingeLoss` or `PerceptronLoss`.
         gather: True joins the samples of all processes, see `DirectLoss`.
-        **options: of that loss.
+        **options: further arguments of that loss, such as ``warm_up``.
 
     Examples:
         >>> scores = torch.tensor([[2.0, 1.0, 0.0], [0.0, 3.0, 1.0], [1.0, 2.0, 0.0], [0.0, 1.0, 2.0]])

@@ -49,11 +49,11 @@ def direct_loss(
     weight: Tensor | None = None,
     check_values: bool = True,
 ) -> Tensor:
-    """The task loss itself, with the gradient of Theorem 1.
+    """Compute the task loss, with the gradient of Theorem 1.
 
-    The value is the true loss of the batch (``1 - AP`` for ``"ap"``). The gradient is that of the expected loss when
-    noise is added to the scores: the mean over draws of ``sign / epsilon * (dF(y_direct) - dF(y_w))``, both inferences
-    with the same noise. ``noise=0`` is the paper's theorem, on the scores as they are.
+    The value is the true loss of the batch (``1 - AP`` for ``"ap"``). The gradient estimates that of the expected loss
+    under noise on the scores: the mean over draws of ``sign / epsilon * (dF(y_direct) - dF(y_w))``, with the same noise
+    in both inferences. ``noise=0`` gives the paper's update.
 
     Args:
         scores: the outputs of the network, shape ``(..., n)`` for rankings and sets, ``(..., c)`` for classes; see the
@@ -62,13 +62,13 @@ def direct_loss(
         task: a name (``directloss.tasks.names()`` lists them) or an object with the methods of `Task`.
         epsilon: how far loss-augmented inference looks, a positive number or one for each problem; ``"auto"``
             follows the noise and the task (`directloss.epsilon`).
-        sign: +1 moves away from worse outputs, -1 towards better ones, ``"both"`` takes the mean of the two;
-            ``"auto"`` is +1 for rankings and ``"both"`` for everything else.
+        sign: +1 moves away from worse outputs, -1 towards better ones, ``"both"`` is the mean of the two; ``"auto"``
+            is the task's choice: +1 for rankings without a cutoff, ``"both"`` for most other tasks.
         noise: the scale of the noise; ``"auto"`` is 1 for rankings and 0.5 for everything else, in logits, and a tenth
             of the scores' standard deviation for decisions by costs. 0 or None adds none.
-        samples: how many draws are averaged; ``"auto"`` makes 4,096 perturbed scores in all, at least one per score,
+        samples: how many draws are averaged; ``"auto"`` draws 4,096 perturbed scores in all, at least one per score,
             and is 1 for decisions by costs.
-        generator: the source of the noise; by default the global one of the scores' device.
+        generator: the generator of the noise; by default the global one of the scores' device.
         reduction: ``"mean"``, ``"sum"`` or ``"none"`` over the problems of the batch.
         mask: True for real entries, False for padding; in the shape of ``target``.
         dim: the dimension (or dimensions) of ``scores`` that hold the items of one problem; the last by default.
@@ -280,12 +280,12 @@ class DirectLoss(TaskLoss):
     """`direct_loss` as a module, with the same arguments and two more.
 
     Args:
-        warm_up: how many first training steps follow the task's likelihood (cross-entropy) instead; ``"auto"`` is
-            300, 0 is none. The value is the task loss from the first step on. If you know the length of the training,
-            use half of it. The step count is part of the ``state_dict``.
+        warm_up: for how many training steps the gradient is that of the task's likelihood (cross-entropy) instead;
+            ``"auto"`` is 300, 0 is none. The value is the task loss from the first step on. If you know the length of
+            the training, use half of it. The step count is part of the ``state_dict``.
         gather: True joins the batches of all processes of ``torch.distributed`` along the first dimension; value and
-            parameter gradients under DDP or FSDP are those of one process with the whole batch, and the noise is that
-            of the first process. Every process has to call the loss. A process group joins its own processes.
+            parameter gradients under DDP or FSDP are those of one process with the whole batch, and the noise comes
+            from the first process. Every process must call the loss. Pass a process group to join only its processes.
 
     Examples:
         >>> loss_fn = DirectLoss("ap")

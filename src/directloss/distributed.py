@@ -37,12 +37,12 @@ def gather_items(
     *,
     group: dist.ProcessGroup | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    """The batch of all processes, for a loss of your own; the losses of this library do it with ``gather=True``.
+    """Return the batch of all processes, for a loss of your own; the losses of this library have ``gather=True``.
 
-    Every process of the group has to call it, with gradients or without. The shards may differ in their first
-    dimension, which may be 0. On the way back, a process receives the gradient of its own scores times the number of
-    processes: DDP and FSDP divide by that number when they average over processes, so that the gradients of the
-    parameters are those of one process with the whole batch.
+    Every process of the group must call it, with gradients or without. The shards may differ in their first
+    dimension, which may be 0. In the backward pass a process receives the gradient of its own scores times the number
+    of processes: DDP and FSDP divide by that number when they average over processes, so parameter gradients are those
+    of one process with the whole batch.
 
     Args:
         scores: the scores of this process, with a first dimension.

@@ -38,10 +38,9 @@ def full_batch_step(
     The gradient is that of ``loss_fn(model(x), y).backward()``, with at most ``chunk`` items in a graph at any time.
     As with ``backward``, call ``optimizer.zero_grad()`` before and ``optimizer.step()`` after.
 
-    The second pass draws the same random numbers (dropout) as the first, and the generators end where an ordinary step
-    would have left them. It checks that the scores are the same and raises `DirectLossError` for data that changes
-    between the two passes. Batch normalisation in training mode raises it too, because it would see chunks instead of
-    the batch.
+    The data is read twice. The second pass draws the same random numbers (dropout) as the first, and the generators
+    end where an ordinary step would have left them. Scores that differ between the passes raise `DirectLossError`. So
+    does batch normalisation in training mode, because it would see chunks instead of the batch.
 
     Args:
         model: returns scores with one entry per item in the first dimension.

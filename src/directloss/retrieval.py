@@ -39,11 +39,11 @@ class RetrievalLoss(LossModule):
     Args:
         metric: a metric of rankings: ``"ap"``, ``"ndcg@10"``, ``"recall@4"`` (the share of the relevant items among the
             first four), ``"precision@1"`` (what retrieval calls recall at 1), ``"mrr"`` ...
-        scale: what cosine similarities are multiplied with, the inverse of a temperature. The noise of `DirectLoss` is
-            in units of the product.
-        similarity: a function of ``(n, d)`` and ``(m, d)`` to ``(n, m)`` in place of the cosine.
-        memory: how many embeddings of earlier batches are candidates too, as they were then; 0 for none. About ten
-            batches are a good number. Labels must then mean the same in every batch.
+        scale: the factor of the cosine similarities, an inverse temperature. The noise of `DirectLoss` is added to
+            the product.
+        similarity: a function from ``(n, d)`` and ``(m, d)`` to ``(n, m)`` that replaces the cosine.
+        memory: how many embeddings of earlier batches, as they were then, are candidates too; 0 for none. About ten
+            batches are a good size. Labels must then mean the same in every batch.
         warm_up: see `DirectLoss`.
         check_values: whether to raise on NaN, which synchronises with a GPU.
         gather: True joins the batches of all processes, see `DirectLoss`.

@@ -51,9 +51,9 @@ class Solved(NamedTuple):
 class Task(ABC):
     """A prediction problem and the loss that judges it.
 
-    Define five methods, and `direct_loss`, `hinge_loss` and `perceptron_loss` work with it. All methods take whole
+    With the five abstract methods, `direct_loss`, `hinge_loss` and `perceptron_loss` work. All methods take whole
     batches: the leading dimensions of ``scores`` are independent problems, and the draws of `direct_loss` are one more
-    leading dimension. A class with the five methods need not inherit from this one.
+    leading dimension. A class with these methods need not inherit from this one.
     """
 
     event_dims: int = 1
@@ -70,8 +70,7 @@ class Task(ABC):
     advised_sign: int | str = "both"
     """What ``sign="auto"`` means: +1 where moving away from worse outputs is enough, else ``"both"``."""
     advised_noise: float = 0.5
-    """What ``noise="auto"`` means, in logits: the noise of a decision moves it alone, that of an item moves it among
-    all others."""
+    """What ``noise="auto"`` means, in logits: 0.5, or 1 for rankings."""
     density: str = "gumbel"
     """The distribution of the noise: ``"gumbel"`` where scores are compared with each other (a ranking is then drawn
     from Plackett-Luce, a class from the softmax), ``"logistic"`` where each is compared with 0 (a decision is then
@@ -144,7 +143,7 @@ class Task(ABC):
 
     def likelihood(self, scores: Tensor, target: Tensor) -> Tensor | None:
         """The negative log-likelihood of the target when the output is drawn under noise of scale 1 (`density`),
-        shape ``b``, differentiable; None if the task has none. Padding takes no part.
+        shape ``b``, differentiable; None if the task has none. Padding does not count.
         """
         return None
 

@@ -156,8 +156,8 @@ class Batch(NamedTuple):
 
 
 class UniLoss(LossModule):
-    """`uniloss` as a module, with the same arguments; ``gather`` as in `DirectLoss`. It traces a metric's code once and
-    keeps the result.
+    """`uniloss` as a module, with the same arguments and ``gather`` as in `DirectLoss`. It traces the code of a metric
+    once and keeps the result.
 
     Examples:
         >>> loss_fn = UniLoss("accuracy", generator=torch.Generator().manual_seed(0))

@@ -120,7 +120,7 @@ class Matching(Decomposable):
     minus that of the cheapest. Exact by `scipy.optimize.linear_sum_assignment`, O(r^2 c), one problem after the other.
 
     Args:
-        maximize: whether the target holds values, of which the most is best (score = value).
+        maximize: True if the target holds values to maximise (score = value).
         loss: ``"regret"``, ``"missed"``, ``"hamming"`` (see `SolverTask`) or a function.
         truth: makes the true matching from the target, for a loss of your own.
 

@@ -181,8 +181,8 @@ class CountMetric(CountTask):
 
     Args:
         function: of true positives, false positives, false negatives and true negatives.
-        monotone: say True if the metric never rises when one more decision is wrong; inference is then much faster,
-            because it need not look at flips that cannot help. It is not checked.
+        monotone: True if the metric never rises when one more decision is wrong, which is not checked; inference is
+            then much faster, because it skips flips that cannot help.
 
     Examples:
         >>> def specificity(tp, fp, fn, tn):

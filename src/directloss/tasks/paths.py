@@ -38,15 +38,15 @@ class ShortestPath(Decomposable):
 
     ``F = sum_e score_e * y_e``, where ``y_e`` says how often the walk takes edge e. The default loss, ``"off-path"``,
     is the number of steps that the walk takes off the true path, over ``max_edges``: in [0, 1], and 0 only for the
-    true path (the edges of a simple path lead nowhere else). Missed edges need no cost of their own: who misses one
-    has left the path. A cost for them would make L negative for walks that run through true edges twice.
+    true path (the edges of a simple path lead nowhere else). Missed edges need no cost of their own, because a walk
+    that misses one takes steps off the path.
 
     ``loss="regret"`` takes the true costs of the edges as target: L is the true cost of the walk minus that of the
     cheapest. A function ``loss(target) -> (costs, constant)`` gives any other loss that is a sum over steps.
 
-    Let the network say minus a positive cost, ``-softplus(z)``: for scores that are not positive the best walk is a
-    simple path. So it is for the augmented scores of sign -1 with the default loss, which is what ``sign="auto"`` means
-    here; sign +1 with a large epsilon pays for circles. Only ratios of costs matter, so divide them by their mean:
+    Let the network predict minus a positive cost, ``-softplus(z)``: for scores that are not positive the best walk is a
+    simple path. The same holds for the augmented scores of sign -1 with the default loss, so that is ``sign="auto"``
+    here; sign +1 with a large epsilon rewards circles. Only ratios of costs matter, so divide them by their mean:
     otherwise sign -1 lets all costs shrink and sign +1 lets them grow (``examples/shortest_path.py``).
 
     Args:
@@ -181,9 +181,9 @@ class GridPath(ShortestPath):
     ``F = sum_v score_v * y_v``, where ``y_v`` says how often the walk visits cell v, the start included (score =
     -cost of entering the cell). The default loss, ``"off-path"``, is the number of visits to cells off the true path,
     over the ``max_edges + 1`` visits that a walk can make at most; in [0, 1]. With ``"monotone"`` steps it is the
-    share of wrong cells, and 0 only for the true path. Otherwise it is 0 for the walks that stay on the true cells,
-    so also for one that steps back and forth there, which scores that are not positive never prefer. Losses of your
-    own, ``"regret"`` and the advice about signs are those of `ShortestPath`.
+    share of wrong cells, and 0 only for the true path. Otherwise it is 0 for every walk on the true cells, also for
+    one that steps back and forth, which is never the best for scores that are not positive. Losses of your own,
+    ``"regret"`` and the advice about signs are those of `ShortestPath`.
 
     Args:
         height: rows of the grid.

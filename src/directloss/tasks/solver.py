@@ -31,7 +31,7 @@ class SolverTask(Decomposable):
         solver: ``solver(scores) -> y``, the 0/1 tensor (or array) in the shape of the scores that maximises
             ``(scores * y).sum()``, exactly, for scores of any sign. It gets ``(b, *problem)``, one batch dimension.
         loss: a name, or a function ``loss(target) -> (costs, constant)`` with ``L = constant + sum_p cost_p y_p``.
-        maximize: whether the target of ``"regret"`` holds values, of which the most is best, and not costs.
+        maximize: True if the target of ``"regret"`` holds values to maximise instead of costs.
         event_dims: how many trailing dimensions of the scores make up one problem.
         batched: False for a solver that takes one problem at a time; it is then called in a loop.
         indicator: False for outputs that are not 0/1, such as counts or flows.
@@ -40,8 +40,8 @@ class SolverTask(Decomposable):
         processes: how many processes solve the problems of a batch, for a solver with ``batched=False`` that is defined
             in a module.
         timeout: seconds that a problem may take, at least; a solver that takes longer is stopped and raises
-            `DirectLossError`. It then runs in a process of its own.
-        cache: how many solved problems to remember. It helps where the same scores come again, as without noise.
+            `DirectLossError`. The solver then runs in another process.
+        cache: how many solved problems to remember. It helps if the same scores occur again, as without noise.
 
     Shapes:
         scores ``(..., *problem)``; target the same, 1 for the parts of the true output, or the target of your loss.
