@@ -26,7 +26,7 @@ def main() -> None:
     module = DirectLossModule(network, "ap", learning_rate=0.01)
     keep = ModelCheckpoint(monitor="val_ap", mode="max")
     trainer = pl.Trainer(
-        max_epochs=15, callbacks=[WholeMetric("ap"), keep], accelerator="cpu", logger=False, enable_progress_bar=False
+        max_epochs=40, callbacks=[WholeMetric("ap"), keep], accelerator="cpu", logger=False, enable_progress_bar=False
     )
     before = trainer.validate(module, val, verbose=False)[0]["val_ap"]
     trainer.fit(module, train, val)

@@ -72,6 +72,14 @@ def test_trains_and_can_be_monitored() -> None:
     assert 0 <= run.callback_metrics["train_loss"] <= 1
 
 
+@pytest.mark.parametrize(("given", "wanted"), [("auto", 9), (3, 3)])
+def test_the_warm_up_takes_half_of_the_training_unless_it_is_given(given: int | str, wanted: int) -> None:
+    loss_fn = dl.DirectLoss("ap", warm_up=given)
+    trainer(epochs=6).fit(DirectLossModule(scorer(), loss_fn), loader(100))
+    assert loss_fn.warm_up == wanted  # of 6 epochs of 3 batches
+    assert loss_fn.steps == wanted
+
+
 def test_the_sanity_check_logs_nothing() -> None:
     values: list[float] = []
 

@@ -10,6 +10,7 @@ from directloss.integrations._needs import needed
 
 needed("lightning", __name__, "lightning")
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -36,7 +37,8 @@ class DirectLossModule(LightningModule):
     Args:
         network: returns the scores of a batch.
         loss_fn: name of a task, for `DirectLoss` with its defaults; or any loss of scores and target,
-            such as ``DirectLoss("ap", epsilon=0.5)``.
+            such as ``DirectLoss("ap", epsilon=0.5)``. With ``warm_up="auto"``, the default, the warm-up takes half of
+            the training, if the trainer knows its length.
         learning_rate: of AdamW; override ``configure_optimizers`` for anything else.
     """
 
@@ -47,6 +49,13 @@ class DirectLossModule(LightningModule):
         self.network = network
         self.loss_fn = DirectLoss(loss_fn) if isinstance(loss_fn, str) else loss_fn
         self.learning_rate = check_positive("learning_rate", learning_rate)
+
+    def on_train_start(self) -> None:
+        """Give the warm-up of each `DirectLoss` half of the batches."""
+        batches = self.trainer.estimated_stepping_batches * self.trainer.accumulate_grad_batches
+        for module in self.modules():
+            if isinstance(module, DirectLoss) and module.warm_up == "auto" and math.isfinite(batches):
+                module.warm_up = int(batches) // 2
 
     def forward(self, inputs: Any) -> Tensor:
         """The scores of a batch."""
