@@ -206,7 +206,7 @@ def _category_places(table: Any, chosen: Any) -> list[int]:
     return [names.index(str(name)) for name in given]
 
 
-def check_labels(y: npt.NDArray[Any]) -> None:
+def check_class_labels(y: npt.NDArray[Any]) -> None:
     """Labels can be words or numbers, without gaps."""
     from sklearn.utils.multiclass import check_classification_targets
 

@@ -21,7 +21,7 @@ from directloss._checks import check_choice, fail
 from directloss.integrations._calibration import Calibration, two_columns
 from directloss.integrations._cut import best_cut
 from directloss.integrations._lists import Lists
-from directloss.integrations._rows import check_labels, one_pair
+from directloss.integrations._rows import check_class_labels, one_pair
 from directloss.integrations.boosting import (
     LIBRARIES,
     NOISE,
@@ -146,7 +146,7 @@ class BoostedClassifier(ClassifierMixin, _Boosted):  # type: ignore[misc]
         X = X if hasattr(X, "shape") else np.asarray(X)
         y = column_or_1d(y)
         check_consistent_length(X, y, sample_weight)
-        check_labels(y)
+        check_class_labels(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             fail("y", "must have at least two classes", "of one class only" if len(y) else "empty")

@@ -52,7 +52,7 @@ from directloss.integrations._rows import (
     Rows,
     Scaling,
     Table,
-    check_labels,
+    check_class_labels,
     learn_categories,
     naming_odd_columns,
     one_pair,
@@ -525,7 +525,7 @@ def _labels(y: Any) -> Array:
     y = y.toarray() if sparse.issparse(y) else y
     if y.ndim == 2 and y.shape[1] == 1:
         y = column_or_1d(y, warn=True)
-    check_labels(y)
+    check_class_labels(y)
     if y.ndim == 2 and type_of_target(y) != "multilabel-indicator":
         fail("y", "must hold one label for each row, or a 0 or 1 for each of several labels", f"of shape {y.shape}")
     return np.asarray(y)
