@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from typer.testing import Result
 
 import directloss
 from directloss import metrics
+from directloss.tabular.comparison import Comparison, Estimate
 from directloss.tabular.planning import Request, make_plan
 from directloss.tabular.report import verdict
 from directloss.tabular.session import carry_out
@@ -127,6 +129,34 @@ def test_the_first_sentence_says_who_wins(tmp_path: Path, winner: str, monkeypat
     sample = "HistGradientBoosting had a sample of 90 of the 180 training rows."
     assert (sample in told) == (winner == "network"), "a win over half of the rows is not kept silent"
     assert told[-1].startswith("model.json holds the network trained")
+
+
+def test_a_sure_lead_counts_more_than_a_higher_one(tmp_path: Path) -> None:
+    """And an answer that is the same for every row is beaten, or mentioned. By estimates that are put in."""
+    data, out = write(tmp_path, "t.csv"), tmp_path / "o"
+    plan = make_plan(
+        Request(data, "f1", target="outcome", trials=1, epochs=8, baselines="logistic,hist", out=out),
+    )
+    outcome = carry_out(plan, lambda line: None)
+    y = plan.target.y[plan.parts["test"]]
+    always = 2 * y.mean() / (1 + y.mean())
+
+    def told(lead: float) -> list[str]:
+        gaps = {"logistic": Estimate(0.1, 0.05, 0.15), "hist": Estimate(0.2, -0.05, 0.45)}
+        test = {
+            name: always + lead - 0.2 + (gaps[name].value if name in gaps else 0) for name in outcome.comparison.test
+        }
+        comparison = Comparison(
+            {name: Estimate(value, value, value) for name, value in test.items()}, outcome.comparison.ahead | gaps
+        )
+        return verdict(replace(outcome, comparison=comparison))
+
+    assert told(0.01)[0].startswith("Use LogisticRegression: test F1 ")
+    assert any(line.startswith("HistGradientBoosting has a higher test F1, ") for line in told(0.01))
+    assert "every row" not in " ".join(told(0.01))
+    assert told(-0.01)[1] == (
+        f"No method is better than the same answer for every row: 'yes' has a test F1 of {always:.3f}."
+    )
 
 
 def test_predict_gives_the_scores_of_fit_and_keeps_columns(finished: Finished, tmp_path: Path) -> None:

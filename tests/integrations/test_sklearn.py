@@ -318,6 +318,23 @@ def test_columns_of_words_are_named() -> None:
         DirectLossClassifier().fit(frame, y)
 
 
+@pytest.mark.parametrize("categories", [True, False])
+def test_columns_of_dates_are_named(categories: bool) -> None:
+    frame, y = people(40)
+    frame = frame if categories else frame.drop(columns="town")
+    frame["day"] = pd.date_range("2024-01-01", periods=40)
+    with pytest.raises(dl.DirectLossError, match=r"X must hold numbers.* with dates in \['day'\]. Make numbers"):
+        DirectLossClassifier().fit(frame, y)
+
+
+def test_labels_have_no_gaps() -> None:
+    frame, y = people(40)
+    labels = np.where(y, "yes", "no").astype(object)
+    labels[3] = None
+    with pytest.raises(dl.DirectLossError, match="y must have a label for each row, but it is without one in 1 of 40"):
+        DirectLossClassifier().fit(frame, labels)
+
+
 @pytest.mark.parametrize("chosen", [[2], ["city"], [True], 0.5])
 def test_wrong_categories(chosen: Any) -> None:
     frame, y = people(40)

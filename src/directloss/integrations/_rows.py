@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -23,6 +24,8 @@ RARE = 5
 """A category with fewer training rows than this is joined with the other rare ones."""
 MOST = 50
 """So many columns one column of categories may become."""
+DATES = (date, timedelta, np.datetime64, np.timedelta64)
+"""As the values of a column come out of a data frame; a datetime is a date."""
 ENTRIES = 2**23
 """So many numbers are made dense, or scored, at once."""
 
@@ -167,14 +170,20 @@ def learn_categories(table: Any, chosen: Any) -> ColumnTransformer | None:
 
 
 @contextmanager
-def naming_columns_of_words(table: Any) -> Iterator[None]:
-    """If a data frame turns out to hold words, say which columns do, and what to do about them."""
+def naming_odd_columns(table: Any, categories: Any = None) -> Iterator[None]:
+    """If other columns of a data frame than the categories turn out to hold words or dates, name them."""
     try:
         yield
-    except ValueError as error:
-        words = [name for name in getattr(table, "columns", ()) if any(isinstance(v, str) for v in table[name])]
-        if not words or isinstance(error, DirectLossError):
+    except (ValueError, TypeError) as error:
+        known = [] if categories is None else categories.transformers[0][2]
+        names = [name for place, name in enumerate(getattr(table, "columns", ())) if place not in known]
+        words = [name for name in names if any(isinstance(value, str) for value in table[name])]
+        dates = [name for name in names if any(isinstance(value, DATES) for value in table[name])]
+        if not (words or dates) or isinstance(error, DirectLossError):
             raise
+        if dates:
+            hint = "Make numbers of them, such as days since a fixed date, the month or the weekday."
+            fail("X", "must hold numbers, or columns of the type category", f"with dates in {dates}", hint)
         hint = f'Convert them with X.astype("category"), or pass categorical_features={words}.'
         fail("X", "must hold numbers, or columns of the type category", f"with words in {words}", hint)
 
@@ -195,6 +204,17 @@ def _category_places(table: Any, chosen: Any) -> list[int]:
         rule = f'must be "from_dtype", None, or columns of X: numbers below {width}, names, or True or False for each'
         fail("categorical_features", rule, repr(chosen))
     return [names.index(str(name)) for name in given]
+
+
+def check_class_labels(y: npt.NDArray[Any]) -> None:
+    """Labels can be words or numbers, without gaps."""
+    from sklearn.utils.multiclass import check_classification_targets
+
+    if y.dtype == object:
+        gaps = sum(label is None or type(label).__name__ == "NAType" or label != label for label in y.flat)
+        if gaps:
+            fail("y", "must have a label for each row", f"without one in {gaps} of {len(y)}", "Leave these rows out.")
+    check_classification_targets(y)
 
 
 def one_pair(eval_set: Any) -> tuple[Any, Any] | None:

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from directloss._checks import DirectLossWarning, check_choice, check_count, check_positive, fail, remembering
+from directloss._checks import DirectLossWarning, check_count, check_positive, fail, remembering
 from directloss._registry import as_task
 from directloss.averaging import margins
 from directloss.direct import direct_loss
@@ -381,7 +381,12 @@ def train(
     check_count("then", then, least=0)
     if first + then == 0:
         fail("first and then", "must be at least one round together", "0")
-    library = check_choice("the library of data", _library(data) or type(data).__name__, LIBRARIES)
+    library = _library(data)
+    if not library:
+        hint = "BoostedClassifier and BoostedRanker take rows and labels as they are."
+        fail("data", "must be a lightgbm.Dataset or a xgboost.DMatrix", f"a {type(data).__name__}", hint)
+    if library == "lightgbm" and data.label is None:
+        fail("data", "must have labels", "without any", "Write lightgbm.Dataset(X, y).")
     if validation is not None and _library(validation) != library:
         fail("validation", f"must be a data set of {library} like data", f"a {type(validation).__name__}")
     task = for_labels(objective.task, np.asarray(data.get_label()))

@@ -15,13 +15,13 @@ import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.model_selection import train_test_split
 from sklearn.utils import _safe_indexing, check_random_state
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
 from directloss._checks import check_choice, fail
 from directloss.integrations._calibration import Calibration, two_columns
 from directloss.integrations._cut import best_cut
 from directloss.integrations._lists import Lists
-from directloss.integrations._rows import one_pair
+from directloss.integrations._rows import check_class_labels, one_pair
 from directloss.integrations.boosting import (
     LIBRARIES,
     NOISE,
@@ -144,9 +144,12 @@ class BoostedClassifier(ClassifierMixin, _Boosted):  # type: ignore[misc]
         task = item_task(self.metric)
         eval_set = one_pair(eval_set)
         X = X if hasattr(X, "shape") else np.asarray(X)
-        self.classes_, codes = np.unique(column_or_1d(y), return_inverse=True)
+        y = column_or_1d(y)
+        check_consistent_length(X, y, sample_weight)
+        check_class_labels(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            fail("y", "must have at least two classes", "of one class only")
+            fail("y", "must have at least two classes", "of one class only" if len(y) else "empty")
         if len(self.classes_) == 2:
             task = of_one_score(task)
             if task.event_dims > task.target_dims:
@@ -241,9 +244,11 @@ class BoostedRanker(_Boosted):
     def fit(self, X: Any, y: Any, group: Any = None, qid: Any = None) -> Self:
         """Train on rows with relevance ``y`` in lists."""
         X, y = X if hasattr(X, "shape") else np.asarray(X), column_or_1d(y)
+        check_consistent_length(X, y)
         lists = Lists.of(len(y), group, qid)
         if len(lists) < 2:
-            fail("qid", "must name at least two lists: one to train on, one to choose the rounds", len(lists))
+            found = "left out" if qid is None and group is None else "with one list only"
+            fail("qid or group", "must name at least two lists: one to train on, one to choose the rounds", found)
         seed = self._seed()
         kept, out = train_test_split(np.arange(len(lists)), test_size=self.validation, random_state=seed % 2**31)
         self._boost(_some(X, y, lists, kept), _some(X, y, lists, out), {}, seed)

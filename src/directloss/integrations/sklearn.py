@@ -24,7 +24,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_array, check_random_state, check_X_y, column_or_1d
 from sklearn.utils.class_weight import compute_sample_weight
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
@@ -48,7 +48,15 @@ from directloss.integrations._fitting import (
     start_at_base_rate,
 )
 from directloss.integrations._lists import Lists
-from directloss.integrations._rows import Rows, Scaling, Table, learn_categories, naming_columns_of_words, one_pair
+from directloss.integrations._rows import (
+    Rows,
+    Scaling,
+    Table,
+    check_class_labels,
+    learn_categories,
+    naming_odd_columns,
+    one_pair,
+)
 from directloss.task import Task
 from directloss.tasks import NDCG, Accuracy, CountTask, Error, GradedNDCG
 
@@ -86,12 +94,12 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             return self._read_table(X, y, reset)
         if reset:
             self._categories = learn_categories(X, self.categorical_features)
-        if self._categories is None:
-            with naming_columns_of_words(X):
+        with naming_odd_columns(X, self._categories):
+            if self._categories is None:
                 return validate_data(self, X, y, reset=reset, **ROWS, **checks)
-        validate_data(self, X, reset=reset, skip_check_array=True)
-        rows = self._categories.transform(X)
-        return check_array(rows, **ROWS) if isinstance(y, str) else check_X_y(rows, y, **ROWS, **checks)
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            rows = self._categories.transform(X)
+            return check_array(rows, **ROWS) if isinstance(y, str) else check_X_y(rows, y, **ROWS, **checks)
 
     def _read_table(self, X: Any, y: Any, reset: bool) -> Any:
         """A `Table` is looked at row by row later; its shape is what can be checked now."""
@@ -517,7 +525,7 @@ def _labels(y: Any) -> Array:
     y = y.toarray() if sparse.issparse(y) else y
     if y.ndim == 2 and y.shape[1] == 1:
         y = column_or_1d(y, warn=True)
-    check_classification_targets(y)
+    check_class_labels(y)
     if y.ndim == 2 and type_of_target(y) != "multilabel-indicator":
         fail("y", "must hold one label for each row, or a 0 or 1 for each of several labels", f"of shape {y.shape}")
     return np.asarray(y)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -265,7 +266,7 @@ def _type(column: pd.Series[Any], name: str) -> str:
     if pd.api.types.is_datetime64_any_dtype(kind):
         return "dates"
     if not is_words(column) or any(isinstance(value, list | dict | np.ndarray | bytes) for value in column.head(100)):
-        hint = f"Leave it out with --drop {name}, or turn it into numbers first."
+        hint = f"Leave it out with --drop {shlex.quote(name)}, or turn it into numbers first."
         fail(f"column {name!r}", "must hold numbers, words or dates", f"of type {kind}", hint)
     return "words"
 
@@ -342,7 +343,8 @@ def _kind(column: Column) -> str:
         return DATE
     if column.share_of_numbers >= MOSTLY:
         name, shown = column.name, ", ".join(repr(word) for word in column.odd)
-        hint = f"Mend the values (an empty cell is a missing number), or add --categorical {name} or --drop {name}."
+        typed = shlex.quote(name)
+        hint = f"Mend the values (an empty cell is a missing number), or add --categorical {typed} or --drop {typed}."
         rows = f"{column.present - column.numbers} of {column.present} values are not: {shown}"
         fail(f"column {name!r}", "must hold numbers throughout", f"a column in which {rows}", hint)
     return DATE if column.iso_dates else CATEGORY
@@ -384,19 +386,19 @@ def suspicions(survey: Survey, kinds: Mapping[str, str]) -> list[str]:
         for column in words
         if SOME <= column.share_of_numbers < 1
     ]
+    dates = [column for column in words if column.other_dates]
     found += [
         f"Column {column.name!r} looks like dates, but is read as categories: write them as 2024-12-31."
-        for column in words
-        if column.other_dates
+        for column in dates
     ]
     if constant := [column.name for column in columns if column.constant]:
         subject = "Column {} has" if len(constant) == 1 else "Columns {} have"
         found.append(f"{subject.format(some_names(constant))} the same value in every row.")
     found += [
         f"Column {column.name!r} looks like a name or number of each row; if it is one, "
-        f"leave it out with --drop {column.name}."
+        f"leave it out with --drop {shlex.quote(column.name)}."
         for column in columns
-        if _looks_like_id(column, kinds[column.name])
+        if _looks_like_id(column, kinds[column.name]) and column not in dates
     ]
     return found + [
         f"Column {name!r} is the same as {other!r}."

@@ -23,6 +23,7 @@ from directloss.tabular.baselines import parse_baselines
 from directloss.tabular.columns import (
     CATEGORY,
     DATE,
+    NUMBER,
     Column,
     Survey,
     check_finite,
@@ -239,7 +240,8 @@ def _target_notes(target: Target, parts: dict[str, Rows]) -> list[str]:
     counts = target.counts(parts["test"])
     if counts.min() < FEW:
         rare = target.labels[counts.argmin()]
-        notes.append(f"Only {counts.min()} of the test rows have {rare!r}: too few to tell one method from another.")
+        have = "has" if counts.min() == 1 else "have"
+        notes.append(f"Only {counts.min()} of the test rows {have} {rare!r}: too few to tell one method from another.")
     return notes
 
 
@@ -285,13 +287,9 @@ def _check_same(path: Path, config: dict[str, Any]) -> str:
 
 def introduce(plan: Plan, say: Say) -> None:
     """What was found in the file, before the work begins."""
-    counts = {kind: list(plan.kinds.values()).count(kind) for kind in (CATEGORY, DATE)}
-    numbers = len(plan.kinds) - sum(counts.values())
-    dates = f", {counts[DATE]} of dates" if counts[DATE] else ""
-    say(
-        f"{plan.request.data.name}: {plan.survey.rows:,} rows, {len(plan.kinds)} columns "
-        f"({numbers} of numbers, {counts[CATEGORY]} of categories{dates})."
-    )
+    found, names = list(plan.kinds.values()), {NUMBER: "numbers", CATEGORY: "categories", DATE: "dates"}
+    counts = ", ".join(f"{found.count(kind)} of {name}" for kind, name in names.items() if kind in found)
+    say(f"{plan.request.data.name}: {plan.survey.rows:,} rows, {len(found)} columns ({counts}).")
     target, sizes = plan.target, {part: f"{len(rows):,} {part}" for part, rows in plan.parts.items()}
     shares = target.counts(np.concatenate(list(plan.parts.values()))) / sum(map(len, plan.parts.values()))
     if target.positive is None:

@@ -2,6 +2,10 @@
 
 CSV and Parquet files are read one batch at a time and never held as a whole. In a batch, a column of text is a
 `pandas.Categorical`: whatever is to be found out about a value is found out once, not once for each row.
+
+CSV has a reader of its own, pyarrow's streaming one: `pyarrow.dataset`, which reads Parquet here, does not open `.xz`,
+reads just as far ahead in a CSV file whatever its ``batch_readahead`` says, and with file objects as its source
+pyarrow 26 sometimes aborts the process at its end.
 """
 
 from __future__ import annotations
@@ -45,8 +49,8 @@ NO_HEADER = "If the first line is not a header, add --no-header: the columns are
 INDEX = "(row)"
 """A first column without a name, which is how pandas writes row numbers."""
 LEFT = "it is taken for row numbers and left out."
-BATCH_BYTES = 2**24
-"""Of a CSV file that are read at once."""
+BATCH_BYTES = 2**23
+"""Of a CSV file that are read at once; pyarrow reads 32 times as many ahead."""
 BATCH_ROWS = 2**16
 """Of any other file."""
 DECIMAL_COMMA = r"^[+-]?\d*,\d+([eE][+-]?\d+)?$"
@@ -186,7 +190,6 @@ def _header(file: IO[str]) -> tuple[list[str], str, int]:
 
 
 def _csv_batches(path: Path, names: list[str], separator: str, lines: int) -> Iterator[pd.DataFrame]:
-    """By pyarrow's streaming reader, which unlike `pyarrow.dataset` opens every packing and does not read ahead."""
     import pyarrow as pa
     from pyarrow import csv as reader
 
@@ -262,11 +265,15 @@ def _check_names(names: list[str], path: Path) -> None:
 
 
 def _open_parquet(path: Path) -> tuple[list[str], Callable[[], Iterator[pd.DataFrame]]]:
-    from pyarrow import dataset
+    import pyarrow as pa
+    from pyarrow import dataset, parquet
 
-    data = dataset.dataset(path, format="parquet")
-    names = [str(name) for name in data.schema.names]
+    schema = parquet.read_schema(path)
+    names = [str(name) for name in schema.names]
     _check_names(names, path)
+    # A word is read once for many rows, as it is stored: a quarter of the time, and less memory.
+    words = [field.name for field in schema if field.type in (pa.string(), pa.large_string())]
+    data = dataset.dataset(path, format=dataset.ParquetFileFormat(dictionary_columns=words))
 
     def batches() -> Iterator[pd.DataFrame]:
         # Without reading ahead, which would hold many batches at once.

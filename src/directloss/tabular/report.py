@@ -80,14 +80,20 @@ def verdict(outcome: Outcome) -> list[str]:
     rivals = [method for method in outcome.methods if not method.ours]
     told = [f"The saved network has a test {metric} of {number(ours.value)} ({interval(ours)})."]
     if rivals:
-        rival = max(rivals, key=lambda method: (test[method.name].value, method.validation))
+        rivals.sort(key=lambda method: (-test[method.name].value, -method.validation))
+        sure = [method for method in rivals if ahead[method.name].low > 0 and _enough(outcome)]
+        rival = (sure or rivals)[0]
         told = _against(outcome, rival)
+        if sure and rivals[0] is not rival:
+            more = f"{rivals[0].title} has a higher test {metric}, {number(test[rivals[0].name].value)}"
+            told.append(f"{more}, but its lead over the saved network could be chance.")
         if rival.sampled is not None:
             all_rows = len(outcome.plan.parts["training"])
             told.append(f"{rival.title} had a sample of {rival.sampled:,} of the {all_rows:,} training rows.")
     other = next(method for method in outcome.methods if method.ours and method.name != saved.name)
     gap = ahead[other.name] if other.name != "x-ent" else _turned(ahead[other.name])
     told.append(_brought(gap, metric))
+    told[1:1] = _same_answer(outcome)
     told.append(
         f"{MODEL} holds the {saved.title}: its validation {metric}, {number(saved.validation)}, "
         f"{'is as high as' if saved.validation == other.validation else 'is higher than'} "
@@ -105,26 +111,50 @@ def _brought(gap: Estimate, metric: str) -> str:
     return f"Training on {metric} instead of cross-entropy {changes}. {shown} ({interval(gap)})."
 
 
+def _same_answer(outcome: Outcome) -> list[str]:
+    """Whether an answer that looks at no column would have done as well."""
+    measure, target = outcome.plan.measure, outcome.plan.target
+    if not measure.decides:
+        return []
+    y, classes = torch.from_numpy(target.y[outcome.plan.parts["test"]]), torch.eye(len(target.labels))
+    values = {}
+    for label, scores in zip(target.labels, classes, strict=True):
+        same = scores.expand(len(y), -1) if measure.classes > 2 else (scores[1] - 0.5).expand(len(y))
+        values[label] = float(measure.value(same, y))
+    best = max(values, key=lambda label: values[label])
+    if max(estimate.value for estimate in outcome.comparison.test.values()) > values[best]:
+        return []
+    shown = f"{best!r} has a test {measure.title} of {number(values[best])}"
+    return [f"No method is better than the same answer for every row: {shown}."]
+
+
+def _enough(outcome: Outcome) -> bool:
+    """Whether there are test rows enough of every label to choose by."""
+    return bool(outcome.plan.target.counts(outcome.plan.parts["test"]).min() >= FEW)
+
+
 def _against(outcome: Outcome, rival: Method) -> list[str]:
     """The saved network and the best baseline."""
     test, ahead, metric = outcome.comparison.test, outcome.comparison.ahead, outcome.plan.measure.title
     ours, theirs, gap = test[outcome.saved], test[rival.name], ahead[rival.name]
     how_to = f"It is not in {MODEL}, which holds networks only: train it with {rival.setting}."
     counts = outcome.plan.target.counts(outcome.plan.parts["test"])
-    if gap.low > 0 and counts.min() >= FEW:
+    if gap.low > 0 and _enough(outcome):
         values = f"test {metric} {number(theirs.value)} against {number(ours.value)} for the saved network"
         return [f"Use {rival.title}: {values} ({number(gap.value, '+')}, {interval(gap)}).", how_to]
     difference = f"{number(-gap.value, '+')}, {interval(_turned(gap))}"
     values = f"{number(ours.value)} against {number(theirs.value)} for {rival.title}, the best baseline ({difference})"
-    if counts.min() < FEW:
+    if not _enough(outcome):
         rare = outcome.plan.target.labels[counts.argmin()]
-        why = f"only {counts.min()} of {counts.sum()} test rows have {rare!r}"
+        have = "has" if counts.min() == 1 else "have"
+        why = f"only {counts.min()} of {counts.sum()} test rows {have} {rare!r}"
         return [f"Too few rows to choose by: {why}.", f"The saved network's test {metric} is {values}."]
     if gap.high < 0:
         return [f"Use the saved network: its test {metric} is {values}."]
+    chance = "the difference could be chance" if gap.value else "they are level"
     open_ones = [method.title for method in outcome.methods if not method.ours and ahead[method.name].high >= 0]
     return [
-        f"No winner: the saved network's test {metric} is {values}; the difference could be chance.",
+        f"No winner: the saved network's test {metric} is {values}; {chance}.",
         f"Use whichever is simplest for you. Not shown to be worse than the saved network: {', '.join(open_ones)}.",
     ]
 
@@ -173,7 +203,7 @@ def short_results(outcome: Outcome) -> Section:
         [names[shown], validation, test, ahead or "(saved)", taken]
         for shown, validation, test, _, ahead, taken, _ in results_table(outcome).rows
     ]
-    head = ("method", "validation", f"test {outcome.plan.measure.title}", "ahead of the saved one", "time")
+    head = ("method", "validation", "test", "ahead of the saved one", "time")
     return Section("Results", head, rows)
 
 

@@ -55,8 +55,9 @@ class RankingTask(Task):
     advised_noise = 1.0
     advised_sign: int | str = +1  # as good as both under noise, and faster: there is no table to fill
     no_item_weights = (
-        "the metric looks at ranks, and there is no exact inference for ranks in which items count differently; "
-        '"auc", which compares pairs, takes weights of items'
+        "the metric looks at ranks, and there is no exact inference for ranks in which items count differently. "
+        'Take "auc", which compares pairs and has exact weights; or repeat an item as often as its weight says, where '
+        "weights are whole numbers; or draw the items with probabilities in proportion to their weights"
     )
 
     def __init__(self, metric: PositionMetric) -> None:
