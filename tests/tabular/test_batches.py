@@ -140,8 +140,7 @@ def test_scaling_in_blocks_is_that_of_the_whole(monkeypatch: pytest.MonkeyPatch,
     kept = Store.of([frame], survey, kinds_of(survey, names, []), tmp_path / "rows")
     stored = StoredRows(kept, kept.learn(np.arange(300)), np.arange(300))
     whole = _rows.Scaling.of(stored[:])
-    monkeypatch.setattr(store, "ENTRIES", 0)
-    monkeypatch.setattr(store, "AT_ONCE", 23)
+    monkeypatch.setattr(_rows, "ENTRIES", 23 * stored.shape[1])
     blocks = _rows.Scaling.of(stored)
     np.testing.assert_allclose(blocks.mean, whole.mean, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(blocks.scale, whole.scale, rtol=1e-9)
@@ -167,7 +166,7 @@ def test_a_baseline_gets_no_more_rows_than_it_has_room_for(monkeypatch: pytest.M
     assert y[kept].sum() == 50
     x = y[:, None] + np.random.default_rng(0).normal(size=(1000, 3))
     monkeypatch.setattr("directloss.tabular.baselines.ROOM", 600)
-    fitted = fit_baseline("logistic", get_measure("ap"), (x[:800], y[:800]), (x[800:], y[800:]), 0)
+    fitted = fit_baseline("logistic", get_measure("ap"), (x[:800], y[:800]), (x[800:], y[800:]), x, 0)
     assert fitted.sampled == 200
     assert fitted.validation > 0.3
 

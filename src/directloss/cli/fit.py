@@ -18,9 +18,9 @@ EXAMPLE = "Example: directloss fit patients.csv --target outcome --metric ap"
 
 def complete_metric(incomplete: str) -> list[str]:
     """Metrics, for the shell."""
-    from directloss.tabular.measures import offered
+    from directloss.tabular.measures import OFFERED
 
-    return offered(incomplete)
+    return [name for name in OFFERED if name.startswith(incomplete)]
 
 
 @app.command("fit", epilog=EXAMPLE)

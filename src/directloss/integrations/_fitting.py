@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from directloss._checks import check_count, check_positive, fail
-from directloss.integrations._rows import ENTRIES, Rows
+from directloss.integrations._rows import Rows, blocks_of
 
 WIDTH = 64
 """Width of the one hidden layer of ``model="mlp"``."""
@@ -206,9 +206,7 @@ def scores_of(network: nn.Module, rows: Tensor, outputs: int) -> Tensor:
 def all_scores(network: nn.Module, rows: Rows, outputs: int) -> Tensor:
     """The scores of many rows, outside of training."""
     network.eval()
-    size = max(1, ENTRIES // max(1, rows.shape[1]))
-    starts = range(0, len(rows), size)
-    return torch.cat([scores_of(network, rows[start : start + size], outputs) for start in starts])
+    return torch.cat([scores_of(network, block, outputs) for block in blocks_of(rows)])
 
 
 def even_cut(scores: Tensor, target: Tensor, weight: Tensor | None = None) -> float:

@@ -38,6 +38,13 @@ class Rows(Protocol):
     def __getitem__(self, which: Any, /) -> Tensor: ...
 
 
+def blocks_of(rows: Any) -> Iterator[Any]:
+    """The rows, so many at a time that a block has no more than `ENTRIES` numbers."""
+    size = max(1, ENTRIES // max(1, rows.shape[1]))
+    for start in range(0, len(rows), size):
+        yield rows[start : start + size]
+
+
 @runtime_checkable
 class Table(Protocol):
     """Rows that are not in memory: it makes those that it is asked for, without missing numbers."""

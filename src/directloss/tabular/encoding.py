@@ -19,13 +19,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from directloss._checks import fail
-from directloss.integrations._rows import statistics
+from directloss.integrations._rows import MOST, RARE
 from directloss.tabular.columns import CATEGORY, DATE, LARGEST, NUMBER, PARTS, numbers_of, words_of
 
-RARE = 5
-"""A category with fewer training rows than this is joined with the other rare ones."""
-MOST = 50
-"""So many columns one column of categories may become."""
 MISSING = "(missing)"
 SMALLEST = 1e-20
 """Smaller numbers are zero, so that no column has a spread that would make others' scores infinite."""
@@ -121,18 +117,6 @@ class Encoder:
     def spread(self, values: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
         """What was read as numbers ``(n, width)``, one column for each category."""
         return self.scaled(values, np.zeros(self.width), np.ones(self.width), np.float64)
-
-    def moments(self, values: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """Mean and deviation of the columns of ``spread(values)``; those of zeros and ones are counted."""
-        found = []
-        for column, own in zip(self.columns, values, strict=True):
-            if isinstance(column, CategoryColumn):
-                share = np.bincount(own[own >= 0], minlength=column.width) / len(own)
-                found.append((share, np.sqrt(share * (1 - share))))
-            else:
-                found.append(statistics(column.filled(own))[:2])
-        mean, deviation = (np.concatenate(part) for part in zip(*found, strict=True))
-        return mean, deviation
 
     def scaled(
         self,

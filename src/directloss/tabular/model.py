@@ -25,7 +25,7 @@ from torch import nn
 from directloss._checks import DirectLossError, fail, near
 from directloss.integrations._calibration import Calibration, two_columns
 from directloss.integrations._fitting import layers
-from directloss.integrations._rows import ENTRIES
+from directloss.integrations._rows import blocks_of
 from directloss.tabular.columns import (
     CATEGORY,
     DATE,
@@ -130,9 +130,8 @@ class Model:
     @torch.no_grad()
     def scores(self, rows: Any) -> npt.NDArray[np.float64]:
         """`decision_function` of encoded rows, an array or `StoredRows`; some at a time."""
-        size = max(1, ENTRIES // max(1, rows.shape[1]))
-        blocks = (rows[start : start + size] for start in range(0, len(rows), size))
-        scores = [self.network(torch.from_numpy((block - self.mean) / self.scale)).numpy() for block in blocks]
+        scaled = (torch.from_numpy((block - self.mean) / self.scale) for block in blocks_of(rows))
+        scores = [self.network(block).numpy() for block in scaled]
         return np.concatenate(scores).squeeze(1 if len(self.labels) == 2 else ()) - self.cut
 
     def check(self, frame: Any, sparse: bool = False) -> tuple[pd.DataFrame, dict[str, int]]:

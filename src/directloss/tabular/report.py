@@ -20,10 +20,10 @@ from matplotlib.figure import Figure
 
 from directloss import plot
 from directloss.tabular.baselines import BASELINES
-from directloss.tabular.comparison import Estimate
+from directloss.tabular.comparison import Estimate, Method
 from directloss.tabular.files import write_file
 from directloss.tabular.planning import FEW
-from directloss.tabular.session import MODEL, Method, Outcome, versions
+from directloss.tabular.session import MODEL, Outcome, versions
 
 PAGE, TABLES = "report.html", "tables.md"
 SCORES = "Every method on the same test rows."

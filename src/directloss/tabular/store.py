@@ -6,7 +6,7 @@ are asked for, so that ten million rows of forty columns take about a gigabyte o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from sklearn.preprocessing import StandardScaler
 
-from directloss.integrations._rows import ENTRIES, statistics
+from directloss.integrations._rows import blocks_of
 from directloss.tabular.columns import CATEGORY, DATE, PARTS, Survey, numbers_of, words_of
 from directloss.tabular.encoding import MISSING, CategoryColumn, Encoder, learn_categories, learn_numbers
 
@@ -25,7 +26,7 @@ WORDS = 2**16 - 1
 IN_MEMORY = 2**28
 """Bytes from which on the rows are in a file."""
 AT_ONCE = 2**18
-"""Rows that are looked at in one go to learn from them."""
+"""Records that are read at once to learn from one of their fields."""
 SPREAD = 8
 """Rows that lie in so many times their number are read together with what lies between them."""
 
@@ -77,16 +78,11 @@ class Store:
         ]
         return np.array([*numbers, 0], dtype=np.uint16)[codes][:, None]  # -1 takes the last, the missing one
 
-    def take(self, which: npt.NDArray[np.int64], name: str | None = None) -> Array:
-        """Some records, or one field of them."""
-        if self._rows is not None:
-            return np.asarray(self._rows[which] if name is None else self._rows[name][which])
-        records = self._load(which)
-        return records if name is None else records[name]
-
-    def _load(self, which: npt.NDArray[np.int64]) -> Array:
-        """Records of the file. It is not mapped: its pages would count as ours, all of them after a few batches."""
-        assert self.path is not None
+    def take(self, which: npt.NDArray[np.int64]) -> Array:
+        """Some records. The file is not mapped: its pages would count as ours, all of them after a few batches."""
+        if self.path is None:
+            assert self._rows is not None
+            return np.asarray(self._rows[which])
         kind = np.dtype(self.layout)
         first, last = int(which.min()), int(which.max())
         if last - first < SPREAD * len(which):
@@ -100,10 +96,10 @@ class Store:
                 file.readinto(room[place * kind.itemsize : (place + 1) * kind.itemsize])
         return records
 
-    def blocks(self, which: npt.NDArray[np.int64], name: str) -> Iterator[Array]:
-        """A field of these rows, some at a time."""
-        for start in range(0, len(which), AT_ONCE):
-            yield self.take(which[start : start + AT_ONCE], name)
+    def _field(self, name: str, which: npt.NDArray[np.int64]) -> Array:
+        """One field of these records, which are read some at a time."""
+        starts = range(0, len(which), AT_ONCE)
+        return np.concatenate([self.take(which[start : start + AT_ONCE])[name] for start in starts])
 
     def learn(self, which: npt.NDArray[np.int64], with_gaps: Sequence[str] = ()) -> Encoder:
         """Statistics of these rows. ``with_gaps`` are the columns whose missing numbers are marked."""
@@ -111,21 +107,16 @@ class Store:
             tuple(
                 self._learn_words(name, which)
                 if kind == CATEGORY
-                else learn_numbers(name, kind, self._numbers(name, which), name in with_gaps)
+                else learn_numbers(name, kind, self._field(name, which).astype(np.float64), name in with_gaps)
                 for name, kind in self.kinds.items()
             )
         )
 
     def _learn_words(self, name: str, which: npt.NDArray[np.int64]) -> CategoryColumn:
-        rows = np.zeros(WORDS + 1, dtype=np.int64)
-        for some in self.blocks(which, name):
-            rows += np.bincount(some[:, 0], minlength=WORDS + 1)
+        rows = np.bincount(self._field(name, which)[:, 0], minlength=WORDS + 1)
         counts = {word: int(rows[number]) for word, number in self.words[name].items()}
         column = learn_categories(name, counts, self.numeric[name])
         return replace(column, others=column.others or bool(rows[WORDS]))
-
-    def _numbers(self, name: str, which: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        return np.concatenate(list(self.blocks(which, name))).astype(np.float64)
 
 
 def _field(survey: Survey, name: str, kind: str) -> tuple[str, tuple[int]]:
@@ -172,18 +163,11 @@ class StoredRows:
 
     @cached_property
     def moments(self) -> tuple[Array, Array]:
-        """Mean and deviation of each column; of many rows block by block (Chan, Golub and LeVeque, 1983)."""
-        if len(self) * self.shape[1] <= ENTRIES:
-            return statistics(self[:])[:2]
-        done, mean, squares = 0, np.zeros(self.shape[1]), np.zeros(self.shape[1])
-        for start in range(0, len(self), AT_ONCE):
-            values = self._read(slice(start, start + AT_ONCE))
-            more, (own, deviation) = len(values[0]), self.encoder.moments(values)
-            away = own - mean
-            mean += away * (more / (done + more))
-            squares += more * deviation**2 + away**2 * (done * more / (done + more))
-            done += more
-        return mean, np.sqrt(squares / done)
+        """Mean and deviation of each column."""
+        scaler = StandardScaler()
+        for block in blocks_of(self):
+            scaler.partial_fit(block)
+        return scaler.mean_, np.sqrt(scaler.var_)
 
     def scaled(self, which: Any, mean: Array, scale: Array) -> npt.NDArray[np.float32]:
         """``(self[which] - mean) / scale``, in a fraction of the time."""
