@@ -110,8 +110,8 @@ def fit_baseline(
         cut = measure.cut(scores, target)
         found.append((float(measure.value(scores - cut, target)), setting, estimator, cut))
     value, setting, estimator, cut = max(found, key=lambda one: one[0])
-    seconds, scores = time.monotonic() - began, _scores(estimator, test) - cut
-    return Method(name, baseline.title, described(setting), value, scores, seconds, sampled=sampled)
+    seconds, judged = time.monotonic() - began, _scores(estimator, test) - cut
+    return Method(name, baseline.title, described(setting), value, judged, seconds, sampled=sampled)
 
 
 def sample(y: Array, shape: tuple[int, int], seed: int) -> npt.NDArray[np.int64]:

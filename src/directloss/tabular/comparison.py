@@ -47,6 +47,9 @@ class Estimate:
         """Whether 0 is outside of the interval."""
         return self.low > 0 or self.high < 0
 
+    def __neg__(self) -> Estimate:
+        return Estimate(-self.value, -self.high, -self.low)
+
 
 @dataclass(frozen=True)
 class Method:

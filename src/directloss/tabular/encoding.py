@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -62,6 +62,7 @@ class NumberColumn:
 class CategoryColumn:
     """One column of zeros and ones for each category, and one for all others if training had rare ones."""
 
+    kind: ClassVar[str] = CATEGORY
     name: str
     categories: tuple[str, ...]
     others: bool
@@ -145,7 +146,7 @@ class Encoder:
 
     def to_list(self) -> list[dict[str, Any]]:
         """Plain data, ready for JSON."""
-        return [{"kind": CATEGORY, **asdict(column)} for column in self.columns]  # a number has its own kind
+        return [{"kind": column.kind, **asdict(column)} for column in self.columns]
 
     @classmethod
     def from_list(cls, columns: Sequence[Mapping[str, Any]]) -> Encoder:

@@ -86,7 +86,7 @@ def verdict(outcome: Outcome) -> list[str]:
             all_rows = len(outcome.plan.parts["training"])
             told.append(f"{rival.title} had a sample of {rival.sampled:,} of the {all_rows:,} training rows.")
     other = next(method for method in outcome.methods if method.ours and method.name != saved.name)
-    gap = ahead[other.name] if other.name != "x-ent" else _turned(ahead[other.name])
+    gap = ahead[other.name] if other.name != "x-ent" else -ahead[other.name]
     told.append(_brought(gap, metric))
     told.append(
         f"{MODEL} holds the {saved.title}: its validation {metric}, {number(saved.validation)}, "
@@ -114,7 +114,7 @@ def _against(outcome: Outcome, rival: Method) -> list[str]:
     if gap.low > 0 and counts.min() >= FEW:
         values = f"test {metric} {number(theirs.value)} against {number(ours.value)} for the saved network"
         return [f"Use {rival.title}: {values} ({number(gap.value, '+')}, {interval(gap)}).", how_to]
-    difference = f"{number(-gap.value, '+')}, {interval(_turned(gap))}"
+    difference = f"{number(-gap.value, '+')}, {interval(-gap)}"
     values = f"{number(ours.value)} against {number(theirs.value)} for {rival.title}, the best baseline ({difference})"
     if counts.min() < FEW:
         rare = outcome.plan.target.labels[counts.argmin()]
@@ -127,10 +127,6 @@ def _against(outcome: Outcome, rival: Method) -> list[str]:
         f"No winner: the saved network's test {metric} is {values}; the difference could be chance.",
         f"Use whichever is simplest for you. Not shown to be worse than the saved network: {', '.join(open_ones)}.",
     ]
-
-
-def _turned(gap: Estimate) -> Estimate:
-    return Estimate(-gap.value, -gap.high, -gap.low)
 
 
 def number(value: float, sign: str = "") -> str:

@@ -24,6 +24,7 @@ TOO_MANY = 100_000
 USUAL_POSITIVES = {frozenset(("0", "1")): "1", frozenset(("False", "True")): "True", frozenset(("-1", "1")): "1"}
 """Pairs of labels that say themselves which one is positive."""
 UNKNOWN = -1
+GAP = ""
 
 
 @dataclass(frozen=True)
@@ -54,16 +55,15 @@ class Target:
 
 @dataclass
 class Labels:
-    """A word for each row, as the number of a word, batch by batch; ``gap`` stands for a missing one."""
+    """A word for each row, as the number of a word, batch by batch; `GAP` stands for a missing one."""
 
-    gap: str = ""
     words: dict[str, int] = field(default_factory=dict)
     _rows: list[npt.NDArray[np.int32]] = field(default_factory=list)
 
     def add(self, column: pd.Series[Any]) -> None:
         """One more batch."""
         codes, words = words_of(column)
-        numbers = [self.words.setdefault(word, len(self.words)) for word in (*words, self.gap)]
+        numbers = [self.words.setdefault(word, len(self.words)) for word in (*words, GAP)]
         self._rows.append(np.array(numbers, dtype=np.int32)[codes])  # -1 takes the last
 
     @property
@@ -107,14 +107,14 @@ def read_target(column: Column, rows: Labels, positive: str | None, metric: Meas
     counts: Counter[str] = Counter()
     for number in np.flatnonzero(sizes):
         counts[words[int(number)]] += int(sizes[number])
-    gaps = counts.pop(rows.gap, 0)
+    gaps = counts.pop(GAP, 0)
     most = CLASSES if metric.takes_classes else 2
     if len(counts) < 2 or (len(counts) > most and positive is None):
         _wrong_number(column.name, counts, metric)
     labels, why = _labels(counts, positive)
     places = {word: labels.index(word) if word in labels else 0 for word in counts}
     if gaps:
-        places[rows.gap] = UNKNOWN
+        places[GAP] = UNKNOWN
     y = np.array([places.get(words[number], UNKNOWN) for number in range(len(words))], dtype=np.int64)[rows.rows]
     target = Target(column.name, labels, y, why)
     known = target.counts(np.flatnonzero(y != UNKNOWN))
