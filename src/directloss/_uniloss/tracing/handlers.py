@@ -1,13 +1,17 @@
-"""The table of operations that decide, filled by `elementwise` and `lists`."""
+"""Operations that make something discrete out of scores, each as questions and a choice that follows from the answers.
+
+`elementwise` and `listwise` fill the table.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from directloss._uniloss.tracing.run import Run
+if TYPE_CHECKING:
+    from directloss._uniloss.tracing.run import Run
 
-Handler = Callable[[Run, Any, tuple[Any, ...], dict[str, Any]], Any]
+Handler = Callable[["Run", Any, tuple[Any, ...], dict[str, Any]], Any]
 HANDLERS: dict[str, Handler] = {}
 
 

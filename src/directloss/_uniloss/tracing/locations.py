@@ -16,7 +16,7 @@ DEPTH = 4
 """How many frames tell two uses of one helper function apart."""
 
 
-class Site(NamedTuple):
+class Location(NamedTuple):
     """A place in the metric's code: the innermost line outside torch, and how it was reached."""
 
     file: str
@@ -27,7 +27,7 @@ class Site(NamedTuple):
         return f"{self.file}:{self.line}" if self.file else "the metric itself"
 
 
-def here() -> Site:
+def here() -> Location:
     """The line of the metric's code that is running now."""
     frame: FrameType | None = sys._getframe(1)
     found: list[tuple[str, int, int]] = []
@@ -43,5 +43,5 @@ def here() -> Site:
         entered = True
         frame = frame.f_back
     if not found:
-        return Site("", 0, ())
-    return Site(found[0][0], found[0][1], tuple((name, at) for name, _, at in found))
+        return Location("", 0, ())
+    return Location(found[0][0], found[0][1], tuple((name, at) for name, _, at in found))
