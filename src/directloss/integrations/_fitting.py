@@ -209,23 +209,6 @@ def all_scores(network: nn.Module, rows: Rows, outputs: int) -> Tensor:
     return torch.cat([scores_of(network, block, outputs) for block in blocks_of(rows)])
 
 
-def even_cut(scores: Tensor, target: Tensor, weight: Tensor | None = None) -> float:
-    """The cut with as many scores above it as there are positives, where precision equals recall; ``(n,)`` all.
-
-    Examples:
-        >>> even_cut(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1, 0, 0]))
-        2.5
-    """
-    ranked, order = scores.sort(descending=True)
-    weight = torch.ones(len(scores), dtype=torch.float64) if weight is None else weight
-    above = torch.cat([weight.new_zeros(1), weight[order].cumsum(0)])
-    away = (above - weight[target == 1].sum()).abs()
-    # The lowest of those that are equal but for a millionth: rows of next to no weight have no say.
-    place = int((away <= away.min() + 1e-6 * above[-1]).nonzero()[-1])
-    ends = torch.cat([ranked[:1] + 2, ranked, ranked[-1:] - 2])
-    return float((ends[place] + ends[place + 1]) / 2)
-
-
 def shuffled(size: int | None, labels: Tensor) -> Iterator[Tensor]:
     """Numbers of items in batches of about ``size``, each with the labels in about the same shares; or all at once."""
     count = len(labels)

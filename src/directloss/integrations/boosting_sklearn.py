@@ -20,8 +20,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from directloss._checks import check_choice, fail
 from directloss.integrations._calibration import Calibration
-from directloss.integrations._cut import best_cut
-from directloss.integrations._fitting import even_cut
+from directloss.integrations._cut import best_cut, even_cut
 from directloss.integrations._lists import Lists
 from directloss.integrations._rows import one_pair
 from directloss.integrations.boosting import (

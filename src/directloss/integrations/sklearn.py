@@ -33,14 +33,13 @@ from directloss._checks import DirectLossWarning, check_count, fail
 from directloss._registry import as_task
 from directloss.direct import direct_loss, mean_metric
 from directloss.integrations._calibration import Calibration
-from directloss.integrations._cut import best_cut
+from directloss.integrations._cut import best_cut, even_cut
 from directloss.integrations._fitting import (
     Network,
     Schedule,
     Training,
     Validation,
     all_scores,
-    even_cut,
     make_network,
     mixed,
     resampled,
@@ -49,7 +48,7 @@ from directloss.integrations._fitting import (
     start_at_base_rate,
 )
 from directloss.integrations._lists import Lists
-from directloss.integrations._rows import Scaling, Table, learn_categories, naming_columns_of_words, one_pair
+from directloss.integrations._rows import RowSource, Scaling, learn_categories, naming_columns_of_words, one_pair
 from directloss.task import Task
 from directloss.tasks import NDCG, Accuracy, CountTask, Error, GradedNDCG
 
@@ -83,7 +82,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
 
     def _read(self, X: Any, y: Any = "no_validation", *, reset: bool = False, **checks: Any) -> Any:
         """Checked rows, with categories as zeros and ones; and checked labels, if there are any."""
-        if isinstance(X, Table):
+        if isinstance(X, RowSource):
             return self._read_table(X, y, reset)
         if reset:
             self._categories = learn_categories(X, self.categorical_features)
@@ -95,7 +94,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         return check_array(rows, **ROWS) if isinstance(y, str) else check_X_y(rows, y, **ROWS, **checks)
 
     def _read_table(self, X: Any, y: Any, reset: bool) -> Any:
-        """A `Table` is looked at row by row later; its shape is what can be checked now."""
+        """A `RowSource` is looked at row by row later; its shape is what can be checked now."""
         if reset:
             self._categories, self.n_features_in_ = None, X.shape[1]
         if X.shape[1] != self.n_features_in_:
@@ -503,7 +502,7 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
 
 def _some(rows: Any, which: Array) -> Any:
-    return rows.part(which) if isinstance(rows, Table) else rows[which]
+    return rows.part(which) if isinstance(rows, RowSource) else rows[which]
 
 
 def _labels(y: Any) -> Array:

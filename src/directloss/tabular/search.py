@@ -30,7 +30,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
 from directloss._checks import DirectLossError, fail
-from directloss.integrations._rows import Table
+from directloss.integrations._rows import RowSource
 from directloss.integrations.sklearn import DirectLossClassifier
 from directloss.tabular.measures import CROSS_ENTROPY, Measure
 
@@ -81,7 +81,7 @@ class Problem:
         if len(y) <= TRIED:
             return self.train
         kept = np.sort(np.random.default_rng(self.seed).permutation(len(y))[:TRIED])
-        return (rows.part(kept) if isinstance(rows, Table) else rows[kept]), y[kept]
+        return (rows.part(kept) if isinstance(rows, RowSource) else rows[kept]), y[kept]
 
     @property
     def tried(self) -> int | None:
