@@ -1,12 +1,26 @@
-"""Thresholds: the best one for a metric of decisions, and an even one for a ranking."""
+"""From scores to decisions: what they choose, the best threshold of a metric, and an even one for a ranking."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from directloss.task import Task
 from directloss.tasks import CountTask
+
+
+def decided(scores: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """The place of the class that each row's scores choose: the second above 0, or the highest of several.
+
+    Examples:
+        >>> decided(np.array([0.5, -1.0])), decided(np.array([[0.1, 0.3, 0.2]]))
+        (array([1, 0]), array([1]))
+    """
+    return scores.argmax(1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
 
 
 def best_cut(scores: Tensor, target: Tensor, task: Task) -> tuple[float, float]:

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from directloss._checks import check_choice, fail
 from directloss.integrations._calibration import Calibration
-from directloss.integrations._cut import best_cut, even_cut
+from directloss.integrations._cut import best_cut, decided, even_cut
 from directloss.integrations._lists import Lists
 from directloss.integrations._rows import one_pair
 from directloss.integrations.boosting import (
@@ -190,8 +190,7 @@ class BoostedClassifier(ClassifierMixin, _Boosted):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Array:
         """The label of each row."""
-        scores = self.decision_function(X)
-        chosen: Array = self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(1)]
+        chosen: Array = self.classes_[decided(self.decision_function(X))]
         return chosen
 
 

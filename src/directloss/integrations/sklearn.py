@@ -33,7 +33,7 @@ from directloss._checks import DirectLossWarning, check_count, fail
 from directloss._registry import as_task
 from directloss.direct import direct_loss, mean_metric
 from directloss.integrations._calibration import Calibration
-from directloss.integrations._cut import best_cut, even_cut
+from directloss.integrations._cut import best_cut, decided, even_cut
 from directloss.integrations._fitting import (
     Network,
     Schedule,
@@ -492,7 +492,7 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         scores = self.decision_function(X)
         if self._multilabel:
             return (scores > 0).astype(int)
-        chosen: Array = self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(1)]
+        chosen: Array = self.classes_[decided(scores)]
         return chosen
 
     def __sklearn_tags__(self) -> Any:

@@ -25,6 +25,7 @@ from torch import nn
 
 from directloss._checks import DirectLossError, fail, near
 from directloss.integrations._calibration import Calibration
+from directloss.integrations._cut import decided
 from directloss.integrations._fitting import layers
 from directloss.integrations._rows import blocks_of
 from directloss.tabular.columns import (
@@ -114,7 +115,7 @@ class Model:
 
     def decisions(self, scores: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
         """`predict` of scores."""
-        chosen: npt.NDArray[Any] = np.array(self.labels)[scores.argmax(1) if scores.ndim == 2 else (scores > 0) * 1]
+        chosen: npt.NDArray[Any] = np.array(self.labels)[decided(scores)]
         return chosen
 
     def predict_proba(self, frame: pd.DataFrame) -> npt.NDArray[np.float64]:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib import rc_context
@@ -19,6 +18,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from directloss import plot
+from directloss.integrations._cut import decided
 from directloss.tabular.baselines import BASELINES
 from directloss.tabular.comparison import Estimate, Method
 from directloss.tabular.files import write_file
@@ -193,8 +193,8 @@ def split_table(outcome: Outcome) -> Section:
 def labels_table(outcome: Outcome) -> Section:
     """What the saved network decides for the test rows of each label."""
     target, test = outcome.plan.target, outcome.plan.parts["test"]
-    chosen = np.bincount(_decisions(outcome), minlength=len(target.labels))
-    right = np.bincount(target.y[test][_decisions(outcome) == target.y[test]], minlength=len(target.labels))
+    places, y = decided(next(method.test for method in outcome.methods if method.name == outcome.saved)), target.y[test]
+    chosen, right = (np.bincount(some, minlength=len(target.labels)) for some in (places, y[places == y]))
     rows = [
         [label, f"{wanted:,}", f"{got:,}", f"{hits:,}", _share(hits, got), _share(hits, wanted)]
         for label, wanted, got, hits in zip(target.labels, target.counts(test), chosen, right, strict=True)
@@ -205,12 +205,6 @@ def labels_table(outcome: Outcome) -> Section:
 
 def _share(part: int, whole: int) -> str:
     return f"{part / whole:.1%}" if whole else "-"
-
-
-def _decisions(outcome: Outcome) -> npt.NDArray[np.int64]:
-    """The place of the label that the saved network chooses for each test row."""
-    scores = next(method.test for method in outcome.methods if method.name == outcome.saved)
-    return scores.argmax(1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
 
 
 def columns_table(outcome: Outcome) -> Section:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import torch
 
 import directloss
+from directloss.integrations._cut import decided
 from directloss.integrations.sklearn import DirectLossClassifier
 from directloss.tabular.baselines import BASELINES, fit_baseline
 from directloss.tabular.comparison import Comparison, Method, compare, described
@@ -167,8 +168,7 @@ def _predictions(plan: Plan, methods: list[Method]) -> Iterator[bytes]:
         }
         for method in methods:
             if plan.target.positive is None:
-                chosen = method.test[some].argmax(1)
-                columns[f"decision {method.name}"] = [plan.target.labels[place] for place in chosen]
+                columns[f"decision {method.name}"] = [plan.target.labels[place] for place in decided(method.test[some])]
             else:
                 columns[f"score {method.name}"] = [float(f"{value:.8g}") for value in method.test[some]]
         yield csv_bytes(columns, head=not start)
