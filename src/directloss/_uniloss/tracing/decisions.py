@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from directloss._checks import DirectLossError
+from directloss._uniloss.tracing.calls import Location
 from directloss._uniloss.tracing.layout import MOST, all_pairs, lists_along, lists_of
-from directloss._uniloss.tracing.locations import Location
 from directloss._uniloss.tracing.variables import GENERAL, PAIR, THRESHOLD, Asked, Operand, Variables, collect
 
 

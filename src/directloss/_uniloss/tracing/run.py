@@ -1,4 +1,4 @@
-"""The mode that a metric runs under: it sees every tensor operation and hands the discrete ones to `handlers`."""
+"""The mode that a metric runs under: it sees every tensor operation and hands the discrete ones to their handlers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from directloss._checks import DirectLossError
 from directloss._uniloss.tracing import monotone
+from directloss._uniloss.tracing.calls import Location, here
 from directloss._uniloss.tracing.decisions import Decider
-from directloss._uniloss.tracing.handlers import HANDLERS
 from directloss._uniloss.tracing.images import Images
-from directloss._uniloss.tracing.locations import Location, here
 from directloss._uniloss.tracing.tensors import map_leaves, storage_key, tensors_in, written_by
 from directloss._uniloss.tracing.variables import Operand, ask
 from directloss._uniloss.tracing.witness import Shadows, witness
@@ -40,7 +39,29 @@ JUMPS = {
     "fmod", "remainder", "floor_divide", "frac", "nextafter", "scatter_reduce", "index_reduce", "max_pool2d",
     "max_pool1d", "adaptive_max_pool2d", "bernoulli", "quantize_per_tensor", "threshold", "renorm",
 }  # fmt: skip
-"""Float to float, but neither smooth nor known to `handlers`."""
+"""Float to float, but neither smooth nor known to a handler."""
+
+
+Handler = Callable[["Run", Any, tuple[Any, ...], dict[str, Any]], Any]
+HANDLERS: dict[str, Handler] = {}
+"""Operations that make something discrete out of scores, by name, each as questions and a choice that follows from the
+answers; `elementwise` and `listwise` enter them."""
+
+
+def handles(*names: str) -> Callable[[Handler], Handler]:
+    """Enter a handler into the table."""
+
+    def enter(handler: Handler) -> Handler:
+        HANDLERS.update(dict.fromkeys(names, handler))
+        return handler
+
+    return enter
+
+
+def name_of(func: Any) -> str:
+    """The name of an operation, the same for its version in place."""
+    name: str = func._schema.name.split("::")[1]
+    return name.rstrip("_") if not name.startswith("_") else name
 
 
 class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]

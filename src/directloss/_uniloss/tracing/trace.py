@@ -13,10 +13,9 @@ from torch import Tensor
 from directloss import kernels
 from directloss._checks import DirectLossError, check_finite, check_scores, check_tensor, fail
 from directloss._uniloss.comparisons import Comparisons, Differences, General
-from directloss._uniloss.tracing.calls import as_scalar, call_metric, name_of
+from directloss._uniloss.tracing.calls import Location, as_scalar, call_metric, name_of
 from directloss._uniloss.tracing.decisions import Decision, Recorder, Replayer, asked_for_other_scores
 from directloss._uniloss.tracing.explanation import Explanation, Step
-from directloss._uniloss.tracing.locations import Location
 from directloss._uniloss.tracing.run import Run, Watch
 from directloss._uniloss.tracing.tape import Tape
 from directloss._uniloss.tracing.tensors import storage_key
