@@ -6,15 +6,18 @@ what the learner has), for every method alike: a scorer trained to rank has no t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
 
 from directloss._checks import check_choice
+from directloss.integrations._cut import best_cut
 from directloss.metrics import classification
 from directloss.metrics.pose import pckh
 from directloss.metrics.ranking import average_precision
+from directloss.tasks import Error
 from directloss_repro.data import Part, Split
 from directloss_repro.data.keypoints import visible
 
@@ -28,18 +31,8 @@ def best_threshold(scores: Tensor, target: Tensor) -> float:
         >>> best_threshold(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1, 1, 0]))
         1.5
     """
-    ranked, order = scores.double().sort(descending=True, stable=True)
-    gains = torch.where(target[order] > 0, 1, -1).cumsum(0)
-    # Right answers when the first k are called positive, up to a constant; only where two scores differ can one cut.
-    totals = torch.cat([gains.new_zeros(1), gains])
-    possible = torch.ones_like(totals, dtype=torch.bool)
-    possible[1:-1] = ranked[:-1] > ranked[1:]
-    cut = int(torch.where(possible, totals, totals.min() - 1).argmax())
-    if cut == 0:
-        return float("inf")
-    if cut == len(ranked):
-        return float("-inf")
-    return float((ranked[cut - 1] + ranked[cut]) / 2)
+    cut, high = best_cut(scores, (target > 0).long(), Error())[0], float(scores.max())
+    return cut if float(scores.min()) < cut < high else math.copysign(math.inf, cut - high)
 
 
 def accuracy(scores: Tensor, target: Tensor, threshold: float) -> float:

@@ -7,6 +7,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 from directloss._checks import fail, near
@@ -25,6 +26,10 @@ class Measured(NamedTuple):
     """How many trailing dimensions of the scores the function takes at once."""
     other: Callable[..., Any] | None = None
     """The function to use when there is a number, if it is a different one."""
+
+    def function(self, value: float | None) -> Callable[..., Any]:
+        """The function of scores and target alone, with the number after the @ or without one."""
+        return self.metric if value is None else partial(self.other or self.metric, **{self.number: value})
 
 
 class Entry(NamedTuple):

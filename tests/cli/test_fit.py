@@ -23,7 +23,7 @@ from typer.testing import Result
 
 import directloss
 from directloss import metrics
-from directloss.tabular.comparison import Comparison, Estimate
+from directloss.tabular.comparison import Comparison, Estimate, Method
 from directloss.tabular.planning import Request, make_plan
 from directloss.tabular.report import verdict
 from directloss.tabular.session import carry_out
@@ -106,16 +106,14 @@ def test_the_first_sentence_says_who_wins(tmp_path: Path, winner: str, monkeypat
     plan = make_plan(Request(write(tmp_path, "t.csv"), "ap", target="outcome", trials=1, epochs=8, out=tmp_path / "o"))
     y = plan.target.y[plan.parts["test"]]
 
-    class Fake:
-        title, setting, validation = "HistGradientBoosting", {"depth": 3}, 0.5
-        sampled, seconds = (90 if winner == "network" else None), 1.5
+    noisy = y + 0.9 * np.random.default_rng(0).normal(size=len(y))
+    scores = {"tree": 1.0 * y, "network": -1.0 * y, "nobody": noisy}[winner]
+    sampled = 90 if winner == "network" else None
 
-        def scores(self, encoded: np.ndarray) -> np.ndarray:
-            if winner == "nobody":
-                return y + 0.9 * np.random.default_rng(0).normal(size=len(y))
-            return (y if winner == "tree" else -y).astype(float)
+    def fake(name: str, *_: object) -> Method:
+        return Method(name, "HistGradientBoosting", "depth=3", 0.5, scores, 1.5, sampled=sampled)
 
-    monkeypatch.setattr("directloss.tabular.session.fit_baseline", lambda *_: Fake())
+    monkeypatch.setattr("directloss.tabular.session.fit_baseline", fake)
     told = verdict(carry_out(plan, lambda line: None))
     first = {
         "tree": "Use HistGradientBoosting: test AP 1.000 against",

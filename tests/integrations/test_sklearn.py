@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 import directloss as dl
 from directloss.integrations import _rows
-from directloss.integrations._calibration import Calibration, two_columns
+from directloss.integrations._calibration import Calibration
 from directloss.integrations._cut import best_cut
 from directloss.integrations._fitting import (
     make_network,
@@ -408,7 +408,7 @@ def test_calibration_of_two_classes_finds_the_bias() -> None:
     draw = np.random.default_rng(0)
     logits = draw.normal(size=20_000) * 2
     codes = (logits - 1 + draw.logistic(size=len(logits)) > 0).astype(int)
-    found = Calibration.of(two_columns(logits), codes)
+    found = Calibration.of(logits, codes)
     assert found.bias[1] - found.bias[0] == pytest.approx(-1, abs=0.08)
 
 
@@ -422,15 +422,15 @@ def test_many_classes_are_as_sure_as_they_are_right() -> None:
 
 
 def test_platts_softened_targets_keep_separable_data_away_from_certainty() -> None:
-    found = Calibration.of(two_columns(np.array([-2.0, -1.0, 1.0, 2.0])), np.array([0, 0, 1, 1]))
-    shares = found(two_columns(np.array([-2.0, 2.0])))[:, 1]
+    found = Calibration.of(np.array([-2.0, -1.0, 1.0, 2.0]), np.array([0, 0, 1, 1]))
+    shares = found(np.array([-2.0, 2.0]))[:, 1]
     assert 0.02 < shares[0] < 0.3
     assert shares[0] == pytest.approx(1 - shares[1], abs=1e-3)
 
 
 def test_a_score_against_all_labels_is_flat_but_still_rises() -> None:
-    found = Calibration.of(two_columns(np.arange(10.0)), (np.arange(10) < 5).astype(int))
-    assert (np.diff(found(two_columns(np.arange(10.0)))[:, 1]) > 0).all()
+    found = Calibration.of(np.arange(10.0), (np.arange(10) < 5).astype(int))
+    assert (np.diff(found(np.arange(10.0))[:, 1]) > 0).all()
 
 
 @pytest.mark.parametrize("metric", ["ap", "auc", "error"])

@@ -15,7 +15,7 @@ from directloss._uniloss import configurations
 from directloss._uniloss.byhand import BY_HAND
 from directloss._uniloss.comparisons import Differences
 from directloss._uniloss.configurations import Dense, Flipped
-from directloss._uniloss.tracing import questions, record
+from directloss._uniloss.tracing import record, variables
 
 LABELS = (torch.arange(600) % 6 == 0).long()
 PAIRS = 100 * 500
@@ -100,7 +100,7 @@ def test_questions_are_the_same_in_pieces(monkeypatch: pytest.MonkeyPatch) -> No
 
     scores, target = _scores()[:30], LABELS[:30]
     whole = record(metric, scores, target)
-    monkeypatch.setattr(questions, "BLOCK", 100)
+    monkeypatch.setattr(variables, "BLOCK", 100)
     pieces = record(metric, scores, target)
     for field in ("pairs", "ticks", "levels", "places", "marks"):
         assert torch.equal(getattr(whole.variables, field), getattr(pieces.variables, field))

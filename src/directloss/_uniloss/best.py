@@ -47,22 +47,25 @@ def _direction(scores: Tensor, target: Tensor) -> Tensor | None:
         ):  # probabilities, or a regression: order is all that is known
             grades = torch.unique(grades, return_inverse=True)[1].reshape(grades.shape).double()
         return torch.where(grades == 0, -1.0, grades.clamp(min=0))
-    if target.is_floating_point() or target.dtype == torch.bool:
+    places = class_dims(scores.shape, target)
+    if not places:
         return None
-    for place in (1, -1):
-        if scores.dim() > 1 and target.shape == _without(scores, place) and _are_classes(target, scores.shape[place]):
-            ignored = target < 0
-            right = torch.zeros_like(scores, dtype=torch.double)
-            right.scatter_(place, target.clamp(min=0).long().unsqueeze(place), 1.0)
-            return torch.where(ignored.unsqueeze(place), torch.zeros_like(right), 2 * right - 1)
-    return None
+    right = right_class(scores.shape, target, places[0]).double()
+    return torch.where((target < 0).unsqueeze(places[0]), 0.0, 2 * right - 1)
 
 
-def _without(scores: Tensor, place: int) -> torch.Size:
-    shape = list(scores.shape)
-    del shape[place]
-    return torch.Size(shape)
+def class_dims(shape: torch.Size, target: Tensor) -> list[int]:
+    """The dimensions of scores along which a target of class indices may choose: the second, or the last."""
+    if target.is_floating_point() or target.dtype == torch.bool or len(shape) < 2:
+        return []
+    places = dict.fromkeys((1, len(shape) - 1))
+    rest = {place: [size for d, size in enumerate(shape) if d != place] for place in places}
+    fits = [place for place in places if list(target.shape) == rest[place]]
+    return [place for place in fits if target.numel() == 0 or int(target.max()) < shape[place]]
 
 
-def _are_classes(target: Tensor, classes: int) -> bool:
-    return target.numel() == 0 or int(target.max()) < classes
+def right_class(shape: torch.Size, target: Tensor, place: int) -> Tensor:
+    """Which scores are those of the right class, boolean; none where the class index is negative."""
+    right = torch.zeros(shape, dtype=torch.bool, device=target.device)
+    known = target.unsqueeze(place)
+    return right.scatter_(place, known.clamp(min=0).long(), known >= 0)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from directloss._checks import fail, near
 from directloss._registry import measured, split_name
 from directloss._uniloss.automatic import Automatic
@@ -31,8 +29,6 @@ def by_name(name: str) -> Refactored:
     if base in BY_HAND and number is None:
         return BY_HAND[base]
     found = named.get(base)
-    if found is not None and number is None:
-        return Automatic(found.metric, event_dims=found.event_dims)
-    if found is None or not found.number:
+    if found is None or (number is not None and not found.number):
         fail("metric", f"takes no number: {base!r} stands alone", repr(name))
-    return Automatic(partial(found.other or found.metric, **{found.number: number}), event_dims=found.event_dims)
+    return Automatic(found.function(number), event_dims=found.event_dims)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import sys
 from importlib.metadata import entry_points
 
-from directloss.cli import doctor, fit, predict, tasks
+from directloss.cli import about, fit, predict
 from directloss.cli.app import app
 
-__all__ = ["app", "doctor", "fit", "main", "predict", "tasks"]
+__all__ = ["about", "app", "fit", "main", "predict"]
 
 OWN = (["fit"], ["predict"], ["tasks"], ["doctor"], ["--version"])
 

@@ -42,6 +42,11 @@ def resumable(command: str) -> Iterator[None]:
         raise
 
 
+def say(line: str) -> None:
+    """One line as it is: paths and numbers without colours, however long."""
+    Console().print(line, highlight=False, markup=False, soft_wrap=True)
+
+
 def say_error(message: str) -> None:
     """One message on standard error, in red where that is possible."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from directloss.cli.app import app, resumable
+from directloss.cli.app import app, resumable, say
 
 KINDS = "CSV (also .gz, .xz), Parquet, NPZ or svmlight"
 NO_HEADER = "The first line of a CSV file is a row; columns are called c1, c2, ..."
@@ -18,9 +18,9 @@ EXAMPLE = "Example: directloss fit patients.csv --target outcome --metric ap"
 
 def complete_metric(incomplete: str) -> list[str]:
     """Metrics, for the shell."""
-    from directloss.tabular.measures import offered
+    from directloss.tabular.measures import OFFERED
 
-    return offered(incomplete)
+    return [name for name in OFFERED if name.startswith(incomplete)]
 
 
 @app.command("fit", epilog=EXAMPLE)
@@ -89,11 +89,6 @@ def fit(
     from directloss.tabular.planning import Request, introduce, make_plan
 
     request = Request(**options | {"drop": words(drop), "categorical": words(categorical)})
-    console = Console()
-
-    def say(line: str) -> None:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-
     plan = make_plan(request, say)
     introduce(plan, say)
     # And here, because what is wrong with the options or the data is known without them.
@@ -110,7 +105,7 @@ def fit(
     shown = Table(*(Column(name, no_wrap=True) for name in section.head), box=None, pad_edge=False)
     for row in section.rows:
         shown.add_row(*row)
-    console.print(shown, highlight=False)
+    Console().print(shown, highlight=False)
     say("")
     say(f"Report: {page}")
     say(f"Model: {request.folder / MODEL} ({outcome.saved})")

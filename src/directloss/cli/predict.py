@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from directloss._errors import fail
-from directloss.cli.app import app
+from directloss.cli.app import app, say
 from directloss.cli.fit import KINDS, NO_HEADER, words
 
 if TYPE_CHECKING:
@@ -59,9 +58,8 @@ def predict(
         notes.append(f"Not used, because training did not have them: {some_names(extra)}.")
     if scoring.gaps:
         notes.append(f"Filled with the median, though training had no gaps there: {listed(scoring.gaps)}.")
-    console = Console()
     for line in (*(f"Note: {note}" for note in notes), told(loaded, scoring.rows), f"Predictions: {path}"):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        say(line)
 
 
 @dataclass
@@ -92,9 +90,8 @@ class Scoring:
         if scores.ndim == 1:
             columns["score"] = [float(f"{value:.8g}") for value in scores]
         if self.model.calibration is not None:
-            for name, own in zip(
-                shares_of(self.model), self.model.probabilities(scores).T[-len(shares_of(self.model)) :], strict=True
-            ):
+            names = shares_of(self.model)
+            for name, own in zip(names, self.model.probabilities(scores).T[-len(names) :], strict=True):
                 columns[name] = [float(f"{value:.6g}") for value in own]
         if self.model.measure.decides:
             columns["decision"] = self.model.decisions(scores).tolist()

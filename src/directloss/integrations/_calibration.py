@@ -21,14 +21,19 @@ FLATTEST = 1e-3
 
 @dataclass(frozen=True)
 class Calibration:
-    """``softmax(slope * scores + bias)`` for scores ``(n, c)``."""
+    """``softmax(slope * scores + bias)`` for scores ``(n, c)``, or ``(n,)`` for the second of two classes."""
 
     slope: float
     bias: Numbers
 
     @classmethod
     def of(
-        cls, scores: Numbers, codes: npt.NDArray[np.int64], weight: Numbers | None = None, *, biased: bool = True
+        cls,
+        scores: npt.NDArray[np.floating],
+        codes: npt.NDArray[np.int64],
+        weight: Numbers | None = None,
+        *,
+        biased: bool = True,
     ) -> Calibration:
         """The most likely one for rows of these classes; without a bias unless ``biased``.
 
@@ -36,10 +41,11 @@ class Calibration:
             >>> draw = np.random.default_rng(0)
             >>> logits = draw.normal(size=4000)
             >>> codes = (draw.random(4000) < 1 / (1 + np.exp(-logits))).astype(int)
-            >>> found = Calibration.of(two_columns(5 * logits + 1), codes)
+            >>> found = Calibration.of(5 * logits + 1, codes)
             >>> bool(abs(5 * found.slope - 1) < 0.1)
             True
         """
+        scores = _columns(scores)
         spread = float(scores.std()) or 1.0
         scores = scores / spread
         weight = np.ones(len(codes)) if weight is None else weight
@@ -55,15 +61,16 @@ class Calibration:
         found = minimize(objective, start, jac=True, bounds=bounds, method="L-BFGS-B").x
         return cls(float(found[0]) / spread, found[1:])
 
-    def __call__(self, scores: Numbers) -> Numbers:
+    def __call__(self, scores: npt.NDArray[np.floating]) -> Numbers:
         """Probabilities ``(n, c)``."""
-        shares: Numbers = softmax(self.slope * scores + self.bias, axis=1)
+        shares: Numbers = softmax(self.slope * _columns(scores) + self.bias, axis=1)
         return shares
 
 
-def two_columns(scores: npt.NDArray[np.floating]) -> Numbers:
-    """One score for each row, which speaks for the second of two classes, as scores ``(n, 2)``."""
-    return np.column_stack([np.zeros(len(scores)), scores]).astype(np.float64)
+def _columns(scores: npt.NDArray[np.floating]) -> Numbers:
+    """Scores of each class; one score for each row speaks for the second of two."""
+    each = np.column_stack([np.zeros(len(scores)), scores]) if scores.ndim == 1 else scores
+    return each.astype(np.float64)
 
 
 def _softened(codes: npt.NDArray[np.int64], classes: int, weight: Numbers) -> Numbers:

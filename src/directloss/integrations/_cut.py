@@ -1,12 +1,26 @@
-"""The threshold of a metric of decisions."""
+"""From scores to decisions: what they choose, the best threshold of a metric, and an even one for a ranking."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from directloss.task import Task
 from directloss.tasks import CountTask
+
+
+def decided(scores: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """The place of the class that each row's scores choose: the second above 0, or the highest of several.
+
+    Examples:
+        >>> decided(np.array([0.5, -1.0])), decided(np.array([[0.1, 0.3, 0.2]]))
+        (array([1, 0]), array([1]))
+    """
+    return scores.argmax(1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
 
 
 def best_cut(scores: Tensor, target: Tensor, task: Task) -> tuple[float, float]:
@@ -29,3 +43,20 @@ def best_cut(scores: Tensor, target: Tensor, task: Task) -> tuple[float, float]:
     values = torch.where(ends[:-1] > ends[1:], values, -torch.inf)
     place = int(values.argmax())
     return float((ends[place] + ends[place + 1]) / 2), float(values[place])
+
+
+def even_cut(scores: Tensor, target: Tensor, weight: Tensor | None = None) -> float:
+    """The cut with as many scores above it as there are positives, where precision equals recall; ``(n,)`` all.
+
+    Examples:
+        >>> even_cut(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1, 0, 0]))
+        2.5
+    """
+    ranked, order = scores.sort(descending=True)
+    weight = torch.ones(len(scores), dtype=torch.float64) if weight is None else weight
+    above = torch.cat([weight.new_zeros(1), weight[order].cumsum(0)])
+    away = (above - weight[target == 1].sum()).abs()
+    # The lowest of those that are equal but for a millionth: rows of next to no weight have no say.
+    place = int((away <= away.min() + 1e-6 * above[-1]).nonzero()[-1])
+    ends = torch.cat([ranked[:1] + 2, ranked, ranked[-1:] - 2])
+    return float((ends[place] + ends[place + 1]) / 2)

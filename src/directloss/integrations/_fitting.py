@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from directloss._checks import check_count, check_positive, fail
-from directloss.integrations._rows import ENTRIES, Rows
+from directloss.integrations._rows import Rows, blocks_of
 
 WIDTH = 64
 """Width of the one hidden layer of ``model="mlp"``."""
@@ -206,26 +206,7 @@ def scores_of(network: nn.Module, rows: Tensor, outputs: int) -> Tensor:
 def all_scores(network: nn.Module, rows: Rows, outputs: int) -> Tensor:
     """The scores of many rows, outside of training."""
     network.eval()
-    size = max(1, ENTRIES // max(1, rows.shape[1]))
-    starts = range(0, len(rows), size)
-    return torch.cat([scores_of(network, rows[start : start + size], outputs) for start in starts])
-
-
-def even_cut(scores: Tensor, target: Tensor, weight: Tensor | None = None) -> float:
-    """The cut with as many scores above it as there are positives, where precision equals recall; ``(n,)`` all.
-
-    Examples:
-        >>> even_cut(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1, 0, 0]))
-        2.5
-    """
-    ranked, order = scores.sort(descending=True)
-    weight = torch.ones(len(scores), dtype=torch.float64) if weight is None else weight
-    above = torch.cat([weight.new_zeros(1), weight[order].cumsum(0)])
-    away = (above - weight[target == 1].sum()).abs()
-    # The lowest of those that are equal but for a millionth: rows of next to no weight have no say.
-    place = int((away <= away.min() + 1e-6 * above[-1]).nonzero()[-1])
-    ends = torch.cat([ranked[:1] + 2, ranked, ranked[-1:] - 2])
-    return float((ends[place] + ends[place + 1]) / 2)
+    return torch.cat([scores_of(network, block, outputs) for block in blocks_of(rows)])
 
 
 def shuffled(size: int | None, labels: Tensor) -> Iterator[Tensor]:

@@ -41,8 +41,15 @@ class Rows(Protocol):
     def __getitem__(self, which: Any, /) -> Tensor: ...
 
 
+def blocks_of(rows: Any) -> Iterator[Any]:
+    """The rows, so many at a time that a block has no more than `ENTRIES` numbers."""
+    size = max(1, ENTRIES // max(1, rows.shape[1]))
+    for start in range(0, len(rows), size):
+        yield rows[start : start + size]
+
+
 @runtime_checkable
-class Table(Protocol):
+class RowSource(Protocol):
     """Rows that are not in memory: it makes those that it is asked for, without missing numbers."""
 
     @property
@@ -75,8 +82,8 @@ class Scaling:
 
     @classmethod
     def of(cls, table: Any) -> Scaling:
-        """The scaling of an array, a sparse matrix or a `Table`."""
-        if isinstance(table, Table):
+        """The scaling of an array, a sparse matrix or a `RowSource`."""
+        if isinstance(table, RowSource):
             mean, deviation = table.moments
             missing = np.zeros(len(mean))
         else:
@@ -103,8 +110,8 @@ class Scaling:
         return torch.from_numpy(scaled)
 
     def rows(self, table: Any) -> Rows:
-        """The rows of an array, or of a sparse matrix or `Table`, which stays what it is."""
-        if isinstance(table, Table):
+        """The rows of an array, or of a sparse matrix or `RowSource`, which stays what it is."""
+        if isinstance(table, RowSource):
             return LazyRows(table, self)
         return LazyRows(table.tocsr(), self) if sparse.issparse(table) else self(table)
 
@@ -129,7 +136,7 @@ def _column_blocks(table: Any) -> Iterator[npt.NDArray[np.float64]]:
 
 @dataclass(frozen=True)
 class LazyRows:
-    """Rows of a sparse matrix or a `Table`, made dense and scaled when they are asked for, as if they were an array."""
+    """Rows of a sparse matrix or a `RowSource`, made dense and scaled when asked for, as if they were an array."""
 
     table: Any
     scaling: Scaling
@@ -144,7 +151,7 @@ class LazyRows:
 
     def __getitem__(self, which: Any) -> Tensor:
         which = which.numpy() if isinstance(which, Tensor) else which
-        if isinstance(self.table, Table):
+        if isinstance(self.table, RowSource):
             return torch.from_numpy(self.table.scaled(which, self.scaling.mean, self.scaling.scale))
         return self.scaling(self.table[which].toarray())
 

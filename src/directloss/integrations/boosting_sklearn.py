@@ -7,7 +7,8 @@ from directloss.integrations._needs import needed
 needed("sklearn", __name__, "scikit-learn")
 
 from collections.abc import Mapping
-from typing import Any, Self
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +19,8 @@ from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
 from directloss._checks import check_choice, fail
-from directloss.integrations._calibration import Calibration, two_columns
-from directloss.integrations._cut import best_cut
+from directloss.integrations._calibration import Calibration
+from directloss.integrations._cut import best_cut, decided, even_cut
 from directloss.integrations._lists import Lists
 from directloss.integrations._rows import check_class_labels, one_pair
 from directloss.integrations.boosting import (
@@ -37,31 +38,20 @@ from directloss.task import Task
 Array = npt.NDArray[Any]
 
 
+@dataclass(eq=False, repr=False)
 class _Boosted(BaseEstimator):  # type: ignore[misc]
     """What both estimators share: the parameters, data sets of either library, and the way to scores."""
 
-    def __init__(
-        self,
-        metric: str | Task = "ap",
-        *,
-        library: str = "lightgbm",
-        first: int = 100,
-        then: int = 200,
-        patience: int | None = 50,
-        validation: float = 0.2,
-        params: Mapping[str, Any] | None = None,
-        noise: float = NOISE,
-        random_state: Any = None,
-    ) -> None:
-        self.metric = metric
-        self.library = library
-        self.first = first
-        self.then = then
-        self.patience = patience
-        self.validation = validation
-        self.params = params
-        self.noise = noise
-        self.random_state = random_state
+    metric: str | Task = "ap"
+    _: KW_ONLY
+    library: str = "lightgbm"
+    first: int = 100
+    then: int = 200
+    patience: int | None = 50
+    validation: float = 0.2
+    params: Mapping[str, Any] | None = None
+    noise: float = NOISE
+    random_state: Any = None
 
     def _boost(self, fitting: _Rows, held: _Rows, more: Mapping[str, Any], seed: int) -> None:
         """Train, with ``held`` to choose the rounds."""
@@ -94,11 +84,13 @@ class _Boosted(BaseEstimator):  # type: ignore[misc]
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
 
-class _Rows:
+class _Rows(NamedTuple):
     """Some of the rows, as both libraries take them."""
 
-    def __init__(self, X: Any, y: Array, weight: Array | None = None, sizes: Array | None = None) -> None:
-        self.X, self.y, self.weight, self.sizes = X, y, weight, sizes
+    X: Any
+    y: Array
+    weight: Array | None = None
+    sizes: Array | None = None
 
 
 def _matrix(module: Any, rows: _Rows) -> Any:
@@ -110,6 +102,7 @@ def _matrix(module: Any, rows: _Rows) -> Any:
     return data
 
 
+@dataclass(eq=False, repr=False)
 class BoostedClassifier(ClassifierMixin, _Boosted):  # type: ignore[misc]
     """Boosted trees of LightGBM or XGBoost, first by cross-entropy, then by the metric.
 
@@ -172,8 +165,11 @@ class BoostedClassifier(ClassifierMixin, _Boosted):  # type: ignore[misc]
             more = {"objective": "multiclass" if self.library == "lightgbm" else "multi:softprob", "num_class": count}
         self._boost(parts[0], parts[1], more, seed)
         held = self._scores(parts[1].X)
-        self._cut = 0.0 if count > 2 else self._threshold(held, parts[1].y, task)
-        self._calibration = Calibration.of(_columns(held - self._cut), parts[1].y, parts[1].weight)
+        self._cut = 0.0
+        if count == 2:
+            scores, target = torch.from_numpy(held), torch.from_numpy(parts[1].y)
+            self._cut = best_cut(scores, target, task)[0] if decides(task) else even_cut(scores, target)
+        self._calibration = Calibration.of(held - self._cut, parts[1].y, parts[1].weight)
         return self
 
     def _codes(self, y: Any) -> Array:
@@ -182,13 +178,6 @@ class BoostedClassifier(ClassifierMixin, _Boosted):  # type: ignore[misc]
             fail("eval_set", "must have the labels of y alone", np.setdiff1d(y, self.classes_))
         codes: Array = np.searchsorted(self.classes_, y)
         return codes
-
-    @staticmethod
-    def _threshold(scores: Array, codes: Array, task: Task) -> float:
-        if decides(task):
-            return best_cut(torch.from_numpy(scores), torch.from_numpy(codes), task)[0]
-        ranked, positives = np.sort(scores)[::-1], int(codes.sum())
-        return float(ranked[max(positives - 1, 0)] + ranked[min(positives, len(ranked) - 1)]) / 2
 
     def decision_function(self, X: Any) -> Array:
         """The score of the positive class, ``(n,)``, above 0 for yes; or of each class, ``(n, classes)``."""
@@ -200,20 +189,15 @@ class BoostedClassifier(ClassifierMixin, _Boosted):  # type: ignore[misc]
 
         The most probable class need not be the one that `predict` chooses, which follows the metric.
         """
-        return self._calibration(_columns(self.decision_function(X)))
+        return self._calibration(self.decision_function(X))
 
     def predict(self, X: Any) -> Array:
         """The label of each row."""
-        scores = self.decision_function(X)
-        chosen: Array = self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(1)]
+        chosen: Array = self.classes_[decided(self.decision_function(X))]
         return chosen
 
 
-def _columns(scores: Array) -> Array:
-    """Scores of each class."""
-    return two_columns(scores) if scores.ndim == 1 else scores.astype(np.float64)
-
-
+@dataclass(eq=False, repr=False)
 class BoostedRanker(_Boosted):
     """Boosted trees of LightGBM or XGBoost for lists, first by the library's own ranking objective, then by the metric.
 
@@ -223,23 +207,7 @@ class BoostedRanker(_Boosted):
     Parameters are those of `BoostedClassifier`.
     """
 
-    def __init__(
-        self,
-        metric: str | Task = "ndcg@10",
-        *,
-        library: str = "lightgbm",
-        first: int = 100,
-        then: int = 200,
-        patience: int | None = 50,
-        validation: float = 0.2,
-        params: Mapping[str, Any] | None = None,
-        noise: float = NOISE,
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            metric, library=library, first=first, then=then, patience=patience, validation=validation, params=params,
-            noise=noise, random_state=random_state,
-        )  # fmt: skip
+    metric: str | Task = "ndcg@10"
 
     def fit(self, X: Any, y: Any, group: Any = None, qid: Any = None) -> Self:
         """Train on rows with relevance ``y`` in lists."""

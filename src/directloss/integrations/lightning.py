@@ -19,7 +19,7 @@ import torch.distributed
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 
-from directloss._checks import check_choice, check_positive, fail
+from directloss._checks import check_positive, fail
 from directloss._registry import as_task
 from directloss.direct import DirectLoss, mean_metric
 from directloss.task import Task
@@ -140,7 +140,7 @@ class WholeMetric(Callback):
 
     def _collect(self, part: str, outputs: Any) -> None:
         if not isinstance(outputs, Mapping) or not {"scores", "target"} <= outputs.keys():
-            step = "validation_step" if check_choice("part", part, PARTS) == "val" else "test_step"
+            step = "validation_step" if part == "val" else "test_step"
             kind = f"a dict with {sorted(outputs)}" if isinstance(outputs, Mapping) else f"a {type(outputs).__name__}"
             fail(f"the result of {step}", 'must be a dict with "scores" and "target" for WholeMetric', kind)
         self._seen[part].append((outputs["scores"].detach().cpu(), outputs["target"].detach().cpu()))

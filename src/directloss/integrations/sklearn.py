@@ -11,6 +11,7 @@ needed("sklearn", __name__, "scikit-learn")
 
 import math
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
@@ -31,15 +32,14 @@ from torch import Tensor
 from directloss._checks import DirectLossWarning, check_count, fail
 from directloss._registry import as_task
 from directloss.direct import direct_loss, mean_metric
-from directloss.integrations._calibration import Calibration, two_columns
-from directloss.integrations._cut import best_cut
+from directloss.integrations._calibration import Calibration
+from directloss.integrations._cut import best_cut, decided, even_cut
 from directloss.integrations._fitting import (
     Network,
     Schedule,
     Training,
     Validation,
     all_scores,
-    even_cut,
     make_network,
     mixed,
     resampled,
@@ -49,9 +49,8 @@ from directloss.integrations._fitting import (
 )
 from directloss.integrations._lists import Lists
 from directloss.integrations._rows import (
-    Rows,
+    RowSource,
     Scaling,
-    Table,
     check_class_labels,
     learn_categories,
     naming_odd_columns,
@@ -90,7 +89,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
 
     def _read(self, X: Any, y: Any = "no_validation", *, reset: bool = False, **checks: Any) -> Any:
         """Checked rows, with categories as zeros and ones; and checked labels, if there are any."""
-        if isinstance(X, Table):
+        if isinstance(X, RowSource):
             return self._read_table(X, y, reset)
         if reset:
             self._categories = learn_categories(X, self.categorical_features)
@@ -102,24 +101,25 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             return check_array(rows, **ROWS) if isinstance(y, str) else check_X_y(rows, y, **ROWS, **checks)
 
     def _read_table(self, X: Any, y: Any, reset: bool) -> Any:
-        """A `Table` is looked at row by row later; its shape is what can be checked now."""
+        """A `RowSource` is looked at row by row later; its shape is what can be checked now."""
         if reset:
             self._categories, self.n_features_in_ = None, X.shape[1]
         if X.shape[1] != self.n_features_in_:
             fail("X", f"must have {self.n_features_in_} columns, as in training", f"of shape {X.shape}")
         return X if isinstance(y, str) else (X, np.asarray(y))
 
-    def _prepare(self, rows: Any, outputs: int) -> tuple[Rows, bool]:
-        """Scaled rows, and whether the network is a new one; with ``warm_start`` the present one goes on."""
+    def _prepare(self, part: Any, held: Any, outputs: int) -> tuple[Any, Any, bool]:
+        """Both parts with scaled rows, and whether the network is new; with ``warm_start`` the present one goes on."""
         known = self.warm_start and hasattr(self, "network_")
         if not known:
-            self.scaling_ = Scaling.of(rows)
+            self.scaling_ = Scaling.of(part.rows)
             self.network_ = make_network(self.model, self.scaling_.width, outputs).float()
             self.outputs_ = outputs
         elif outputs != self.outputs_:
             rule = f"must have the {self.outputs_} outputs of the fit before, as warm_start=True goes on with it"
             fail("y", rule, f"with {outputs}")
-        return self.scaling_.rows(rows), not known
+        part, held = (some and replace(some, rows=self.scaling_.rows(some.rows)) for some in (part, held))
+        return part, held, not known
 
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -132,35 +132,47 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             fail("validation_fraction", "must be a share of the rows, between 0 and 1", repr(self.validation_fraction))
         return Schedule(self.epochs, self.warm_up, self.learning_rate, self.weight_decay)
 
-    def _aside(self, strata: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Numbers of the items to train with, and of those that are set aside for early stopping."""
-        if not self.early_stopping:
-            return torch.arange(len(strata)), None
-        size = max(1, round(self.validation_fraction * len(strata)))
-        if size == len(strata):
+    def _divide(self, whole: Any, held: Any) -> tuple[Any, Any]:
+        """The part to train with, and the one that watches over it, if any: the given one, or what is set aside."""
+        if held is not None or not self.early_stopping:
+            return whole, held
+        size = max(1, round(self.validation_fraction * len(whole.strata)))
+        if size == len(whole.strata):
             fail("validation_fraction", "must leave rows to train with", f"{self.validation_fraction} of {size}")
-        held, rest = mixed(strata).tensor_split([size])
-        return rest.sort().values, held
+        aside, rest = mixed(whole.strata).tensor_split([size])
+        return whole.take(rest.sort().values), whole.take(aside)
 
-    def _train(
-        self,
-        batches: Callable[[], Any],
-        cross_entropy: Callable[[Tensor], Tensor],
-        direct: Callable[[Tensor], Tensor],
-        measure: Callable[[], float] | None,
-        report: Callable[[int, float], None] | None,
-        new: bool,
-    ) -> None:
-        """Train the network, and keep what is to be told about it."""
+    def _train(self, part: Any, held: Any, new: bool, report: Callable[[int, float], None] | None = None) -> None:
+        """Train the network with the part, and keep what is to be told about it."""
         patience = self.n_iter_no_change if self.early_stopping else float("inf")
-        held = None if measure is None else Validation(measure, report, patience)
+        watch = None if held is None else Validation(lambda: self._measure(held), report, patience)
         training = Training(
-            self.network_, batches, cross_entropy, direct, self._schedule(), held, verbose=bool(self.verbose)
+            self.network_,
+            lambda: self._batches(part),
+            lambda batch: self._cross_entropy(part, batch),
+            lambda batch: self._direct(part, batch),
+            self._schedule(),
+            watch,
+            verbose=bool(self.verbose),
         )
         self.loss_curve_ = training.run(warm_up=new)
         self.n_iter_ = training.epochs
-        self.validation_curve_ = {} if held is None else held.curve
-        self.best_epoch_ = self.epochs if held is None else held.best
+        self.validation_curve_ = {} if watch is None else watch.curve
+        self.best_epoch_ = self.epochs if watch is None else watch.best
+
+    # What an epoch is made of, with parts as the estimator has them.
+
+    @abstractmethod
+    def _batches(self, part: Any) -> Iterator[Tensor]: ...
+
+    @abstractmethod
+    def _cross_entropy(self, part: Any, batch: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def _direct(self, part: Any, batch: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def _measure(self, held: Any) -> float: ...
 
     def _loss(self, scores: Tensor, target: Tensor, task: Task, **more: Any) -> Tensor:
         sign = "auto" if self.sign is None else self.sign
@@ -305,21 +317,12 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
             if self.batch_size is not None or self.early_stopping or not whole.even:
                 warnings.simplefilter("ignore", DirectLossWarning)  # a batch without a rare class is normal
             torch.manual_seed(self._seed())
-            part, held = self._divide(whole, one_pair(eval_set))
-            inputs, new = self._prepare(part.rows, self._outputs(part.target))
-            part = replace(part, rows=inputs)
-            if held is not None:
-                held = replace(held, rows=self.scaling_.rows(held.rows))
+            pair = one_pair(eval_set)
+            part, held = self._divide(whole, None if pair is None else self._eval_part(*pair))
+            part, held, new = self._prepare(part, held, self._outputs(part.target))
             if new and self.warm_up and not self._by_class and not callable(self.model):
                 start_at_base_rate(self.network_, part.target)
-            self._train(
-                lambda: self._batches(part),
-                lambda batch: self._cross_entropy(part, batch),
-                lambda batch: self._direct(part, batch),
-                None if held is None else lambda: self._measure(held),
-                report,
-                new,
-            )
+            self._train(part, held, new, report)
             self._set_thresholds(part, held)
         return self
 
@@ -360,13 +363,6 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
     def _outputs(self, target: Tensor) -> int:
         return len(self.classes_) if self._by_class else target.shape[1]
-
-    def _divide(self, whole: _Part, eval_set: tuple[Any, Any] | None) -> tuple[_Part, _Part | None]:
-        """The rows to train with, and those that watch over it, if there are any."""
-        if eval_set is not None:
-            return whole, self._eval_part(*eval_set)
-        chosen, aside = self._aside(whole.strata)
-        return (whole, None) if aside is None else (whole.take(chosen), whole.take(aside))
 
     def _eval_part(self, X: Any, y: Any) -> _Part:
         rows, wanted = self._read(X), np.asarray(y)
@@ -470,13 +466,11 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     def _calibrate(self, scores: Array, part: _Part, biased: bool) -> list[Calibration]:
         """One for all classes, or one for each label."""
         target, weight = part.target.numpy(), part.weight.numpy()
-        if scores.ndim == 1:
-            return [Calibration.of(two_columns(scores), target.ravel(), weight, biased=biased)]
         if self._multilabel:
             columns = zip(scores.T, target.T, strict=True)
-            return [Calibration.of(two_columns(some), wanted, weight, biased=biased) for some, wanted in columns]
-        codes = target if self._by_class else target.argmax(1)
-        return [Calibration.of(scores.astype(np.float64), codes, weight, biased=biased)]
+            return [Calibration.of(some, wanted, weight, biased=biased) for some, wanted in columns]
+        codes = target if self._by_class else target.ravel() if scores.ndim == 1 else target.argmax(1)
+        return [Calibration.of(scores, codes, weight, biased=biased)]
 
     def _decision(self, scores: Tensor) -> Array:
         scores = (scores - self._cut) / self._spread
@@ -495,19 +489,17 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         not be the one that `predict` chooses, which follows the metric.
         """
         scores = self.decision_function(X)
-        if scores.ndim == 1:
-            return self._calibrations[0](two_columns(scores))
         if not self._multilabel:
-            return self._calibrations[0](scores.astype(np.float64))
+            return self._calibrations[0](scores)
         columns = zip(scores.T, self._calibrations, strict=True)
-        return np.column_stack([calibrated(two_columns(some))[:, 1] for some, calibrated in columns])
+        return np.column_stack([calibrated(some)[:, 1] for some, calibrated in columns])
 
     def predict(self, X: Any) -> Array:
         """The label of each row, or a 0 or 1 for each of its labels."""
         scores = self.decision_function(X)
         if self._multilabel:
             return (scores > 0).astype(int)
-        chosen: Array = self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(1)]
+        chosen: Array = self.classes_[decided(scores)]
         return chosen
 
     def __sklearn_tags__(self) -> Any:
@@ -517,7 +509,7 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
 
 def _some(rows: Any, which: Array) -> Any:
-    return rows.part(which) if isinstance(rows, Table) else rows[which]
+    return rows.part(which) if isinstance(rows, RowSource) else rows[which]
 
 
 def _labels(y: Any) -> Array:
@@ -539,16 +531,22 @@ class _ListPart:
     lists: Lists
     grades: Tensor
 
+    @classmethod
+    def of(cls, rows: Any, relevance: Any, group: Any, qid: Any) -> _ListPart:
+        """The lists of these rows."""
+        lists = Lists.of(rows.shape[0], group, qid)
+        return cls(rows, lists, lists.pad(torch.from_numpy(np.asarray(relevance, np.float64))))
+
+    @property
+    def strata(self) -> Tensor:
+        """All lists are alike."""
+        return torch.zeros(len(self.lists))
+
     def take(self, which: Tensor) -> _ListPart:
         """Some of these lists."""
         some = self.lists.take(which)
         rows = self.rows[some.rows if isinstance(self.rows, Tensor) else some.rows.numpy()]
         return _ListPart(rows, some, self.grades[which][:, : some.longest])
-
-
-def _lists_of(rows: Any, relevance: Any, group: Any, qid: Any) -> _ListPart:
-    lists = Lists.of(rows.shape[0], group, qid)
-    return _ListPart(rows, lists, lists.pad(torch.from_numpy(np.asarray(relevance, np.float64))))
 
 
 @dataclass(eq=False, repr=False)
@@ -595,50 +593,43 @@ class DirectLossRanker(_Estimator):
             eval_qid: as ``qid``, for ``eval_set``.
         """
         self._schedule()
-        task = self._task()
+        self._fitted_task = self._task()
         rows, relevance = self._read(X, y, reset=True, ensure_min_samples=2, y_numeric=True)
         if (relevance < 0).any():
             fail("y", "must be at least 0, a grade of relevance", f"{relevance.min()} at the least")
-        whole = _lists_of(rows, relevance, group, qid)
+        whole = _ListPart.of(rows, relevance, group, qid)
         pair = one_pair(eval_set)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self._seed())
-            held = None if pair is None else _lists_of(self._read(pair[0]), pair[1], eval_group, eval_qid)
-            chosen, aside = (None, None) if held is not None else self._aside(torch.zeros(len(whole.lists)))
-            part = whole if aside is None or chosen is None else whole.take(chosen)
-            held = held if aside is None else whole.take(aside)
-            inputs, new = self._prepare(part.rows, 1)
-            part = replace(part, rows=inputs)
-            if held is not None:
-                held = replace(held, rows=self.scaling_.rows(held.rows))
-
-            def scored(batch: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-                some = part.take(batch)
-                return some.lists.pad(scores_of(self.network_, some.rows, 1).squeeze(1)), some.grades, some.lists.mask
-
-            def cross_entropy(batch: Tensor) -> Tensor:
-                scores, grades, mask = scored(batch)
-                shares = (grades / grades.sum(1, keepdim=True).clamp(min=1e-12)).to(scores.dtype)
-                logs = scores.masked_fill(~mask, -torch.inf).log_softmax(1).masked_fill(~mask, 0.0)
-                return -(shares * logs).sum(1).mean()
-
-            def direct(batch: Tensor) -> Tensor:
-                scores, grades, mask = scored(batch)
-                return self._loss(scores, grades, task, mask=mask)
-
-            def measure(held: _ListPart) -> float:
-                scores = all_scores(self.network_, held.rows, 1).squeeze(1)
-                return mean_metric(held.lists.pad(scores), held.grades, task, mask=held.lists.mask)
-
-            self._train(
-                lambda: shuffled(self.batch_size, torch.zeros(len(part.lists))),
-                cross_entropy,
-                direct,
-                None if held is None else lambda: measure(held),
-                None,
-                new,
-            )
+            held = None if pair is None else _ListPart.of(self._read(pair[0]), pair[1], eval_group, eval_qid)
+            self._train(*self._prepare(*self._divide(whole, held), 1))
         return self
+
+    def _batches(self, part: _ListPart) -> Iterator[Tensor]:
+        return shuffled(self.batch_size, part.strata)
+
+    def _scored(self, part: _ListPart, batch: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Scores, grades and mask of some lists."""
+        some = part.take(batch)
+        return some.lists.pad(scores_of(self.network_, some.rows, 1).squeeze(1)), some.grades, some.lists.mask
+
+    def _cross_entropy(self, part: _ListPart, batch: Tensor) -> Tensor:
+        scores, grades, mask = self._scored(part, batch)
+        shares = (grades / grades.sum(1, keepdim=True).clamp(min=1e-12)).to(scores.dtype)
+        logs = scores.masked_fill(~mask, -torch.inf).log_softmax(1).masked_fill(~mask, 0.0)
+        return -(shares * logs).sum(1).mean()
+
+    def _direct(self, part: _ListPart, batch: Tensor) -> Tensor:
+        scores, grades, mask = self._scored(part, batch)
+        return self._loss(scores, grades, self._fitted_task, mask=mask)
+
+    def _measure(self, held: _ListPart) -> float:
+        return self._mean(all_scores(self.network_, held.rows, 1), held, self._fitted_task)
+
+    @staticmethod
+    def _mean(scores: Tensor, part: _ListPart, task: Task) -> float:
+        padded = part.lists.pad(scores.squeeze(1))
+        return mean_metric(padded, part.grades, task, mask=part.lists.mask)
 
     def predict(self, X: Any) -> Array:
         """The score of each row: within a list, higher is more relevant."""
@@ -646,10 +637,8 @@ class DirectLossRanker(_Estimator):
 
     def score(self, X: Any, y: Any, group: Any = None, qid: Any = None) -> float:
         """The metric, as a mean over the lists that have something to rank; NaN where none has."""
-        scores = self._scores(X).squeeze(1)
-        lists = Lists.of(len(scores), group, qid)
-        grades = lists.pad(torch.from_numpy(np.asarray(y, np.float64)))
-        return mean_metric(lists.pad(scores), grades, self._task(), mask=lists.mask)
+        scores = self._scores(X)
+        return self._mean(scores, _ListPart.of(scores, y, group, qid), self._task())
 
     def _task(self) -> Task:
         task = as_task(self.metric, "metric")

@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,8 @@ import numpy.typing as npt
 import torch
 
 from directloss._checks import check_choice, fail
-from directloss.integrations._rows import ENTRIES
+from directloss.integrations._rows import blocks_of
+from directloss.tabular.comparison import Method, described
 from directloss.tabular.measures import Measure
 
 Array = npt.NDArray[Any]
@@ -74,25 +75,6 @@ BASELINES = {
 }
 
 
-@dataclass(frozen=True)
-class Fitted:
-    """A baseline with the setting that the validation rows chose."""
-
-    title: str
-    setting: Setting
-    validation: float
-    estimator: Any
-    cut: float
-    sampled: int | None = None
-    """How many rows it was trained with, if not with all."""
-    seconds: float = 0.0
-    """What all its settings took."""
-
-    def scores(self, rows: Any) -> npt.NDArray[np.float64]:
-        """Above 0 for yes, or one for each class, as the networks' scores are."""
-        return _scores(self.estimator, rows) - self.cut
-
-
 def parse_baselines(text: str) -> tuple[str, ...]:
     """``all``, ``none``, or names: what is not installed is left out of ``all``, and refused by name."""
     if text == "none":
@@ -109,7 +91,9 @@ def parse_baselines(text: str) -> tuple[str, ...]:
     return names
 
 
-def fit_baseline(name: str, measure: Measure, train: tuple[Any, Array], held: tuple[Any, Array], seed: int) -> Fitted:
+def fit_baseline(
+    name: str, measure: Measure, train: tuple[Any, Array], held: tuple[Any, Array], test: Any, seed: int
+) -> Method:
     """Train with each setting and keep the one with the best metric on the validation rows, the first of equals.
 
     Rows are arrays, or `StoredRows`, of which no more than `ROOM` allows are made into an array.
@@ -119,16 +103,15 @@ def fit_baseline(name: str, measure: Measure, train: tuple[Any, Array], held: tu
     kept, sampled = sample(y, rows.shape, seed), None
     if len(kept) < len(y):
         rows, y, sampled = rows[kept], y[kept], len(kept)
-    found: list[Fitted] = []
-    began = time.monotonic()
+    found, began = [], time.monotonic()
     for setting in baseline.settings:
         estimator = baseline.make(seed, setting).fit(rows[:], y)
         scores = torch.from_numpy(_scores(estimator, held[0]))
         cut = measure.cut(scores, target)
-        value = float(measure.value(scores - cut, target))
-        found.append(Fitted(baseline.title, setting, value, estimator, cut, sampled))
-    best = max(found, key=lambda one: one.validation)
-    return replace(best, seconds=time.monotonic() - began)
+        found.append((float(measure.value(scores - cut, target)), setting, estimator, cut))
+    value, setting, estimator, cut = max(found, key=lambda one: one[0])
+    seconds, judged = time.monotonic() - began, _scores(estimator, test) - cut
+    return Method(name, baseline.title, described(setting), value, judged, seconds, sampled=sampled)
 
 
 def sample(y: Array, shape: tuple[int, int], seed: int) -> npt.NDArray[np.int64]:
@@ -142,10 +125,8 @@ def sample(y: Array, shape: tuple[int, int], seed: int) -> npt.NDArray[np.int64]
 
 
 def _scores(estimator: Any, rows: Any) -> npt.NDArray[np.float64]:
-    """Of all rows, some at a time."""
-    size = max(1, ENTRIES // max(1, rows.shape[1]))
-    parts = [_some_scores(estimator, rows[start : start + size]) for start in range(0, len(rows), size)]
-    return np.concatenate(parts)
+    """Of all rows, some at a time; above a cut for yes, or one for each class, as the networks' scores are."""
+    return np.concatenate([_some_scores(estimator, block) for block in blocks_of(rows)])
 
 
 def _some_scores(estimator: Any, rows: Array) -> npt.NDArray[np.float64]:
@@ -156,13 +137,3 @@ def _some_scores(estimator: Any, rows: Array) -> npt.NDArray[np.float64]:
     if shares.shape[1] > 2:
         return np.log(np.clip(shares, 1e-300, None))
     return np.log(np.clip(shares[:, 1], 1e-300, None)) - np.log1p(-np.clip(shares[:, 1], None, 1 - 1e-16))
-
-
-def described(setting: Setting) -> str:
-    """``learning_rate=0.05, max_iter=200``."""
-    return (
-        ", ".join(
-            f"{key}={value:.3g}" if isinstance(value, float) else f"{key}={value}" for key, value in setting.items()
-        )
-        or "default settings"
-    )

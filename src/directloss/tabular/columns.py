@@ -179,7 +179,8 @@ class Column:
     in_float32: bool = True
     """Whether every number can be stored in 32 bits without a loss."""
     constant: bool = True
-    _first: Any = None
+    _values: set[Any] = field(default_factory=set)
+    """While it is constant: its only value, None for a gap."""
     _last: float = np.nan
     _marks: list[npt.NDArray[np.uint64]] = field(default_factory=list)
     """Marks of the different values in the first rows, batch by batch."""
@@ -246,11 +247,8 @@ class Column:
         """What takes the rows in their order: constant, counting, different values."""
         present = column[column.notna()] if gaps else column
         if self.constant:
-            values = list(present.unique())
-            first = self._first if self.rows else (values[0] if len(values) else None)
-            self._first = first
-            some_gaps, some_values = bool(gaps + self.gaps), bool(len(present) + self.present)
-            self.constant = all(value == first for value in values) and not (some_gaps and some_values)
+            self._values |= {*present.unique()[:2], *([None] if gaps else [])}
+            self.constant = len(self._values) < 2
         if self.whole and self.counting:
             numbers = np.append(self._last if self.rows else [], numbers_of(column, NUMBER).ravel())
             self.counting = bool((np.diff(numbers) == 1).all())

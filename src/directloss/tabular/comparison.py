@@ -7,7 +7,8 @@ The intervals cover the chance of the test rows. They do not cover that of the s
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +47,32 @@ class Estimate:
         """Whether 0 is outside of the interval."""
         return self.low > 0 or self.high < 0
 
+    def __neg__(self) -> Estimate:
+        return Estimate(-self.value, -self.high, -self.low)
+
+
+@dataclass(frozen=True)
+class Method:
+    """A network or a baseline, with the settings that the validation rows chose."""
+
+    name: str
+    title: str
+    setting: str
+    validation: float
+    test: npt.NDArray[np.float64] = field(repr=False)
+    """Scores of the test rows, above 0 for yes, or of each class."""
+    seconds: float
+    """To choose its settings and to train it."""
+    ours: bool = False
+    sampled: int | None = None
+    """Training rows, if it had not all of them."""
+
+
+def described(setting: Mapping[str, Any]) -> str:
+    """``learning_rate=0.05, max_iter=200``."""
+    told = (f"{key}={value:.3g}" if isinstance(value, float) else f"{key}={value}" for key, value in setting.items())
+    return ", ".join(told) or "default settings"
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -54,11 +81,6 @@ class Comparison:
     test: dict[str, Estimate]
     ahead: dict[str, Estimate]
     """Of every other method: its metric minus that of the saved model."""
-
-    @property
-    def best(self) -> str:
-        """The method with the highest metric."""
-        return max(self.test, key=lambda name: self.test[name].value)
 
 
 def compare(

@@ -12,20 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from directloss._checks import fail
-from directloss.integrations._rows import statistics
+from directloss.integrations._rows import MOST, RARE
 from directloss.tabular.columns import CATEGORY, DATE, LARGEST, NUMBER, PARTS, numbers_of, words_of
 
-RARE = 5
-"""A category with fewer training rows than this is joined with the other rare ones."""
-MOST = 50
-"""So many columns one column of categories may become."""
 MISSING = "(missing)"
 SMALLEST = 1e-20
 """Smaller numbers are zero, so that no column has a spread that would make others' scores infinite."""
@@ -66,6 +62,7 @@ class NumberColumn:
 class CategoryColumn:
     """One column of zeros and ones for each category, and one for all others if training had rare ones."""
 
+    kind: ClassVar[str] = CATEGORY
     name: str
     categories: tuple[str, ...]
     others: bool
@@ -122,18 +119,6 @@ class Encoder:
         """What was read as numbers ``(n, width)``, one column for each category."""
         return self.scaled(values, np.zeros(self.width), np.ones(self.width), np.float64)
 
-    def moments(self, values: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """Mean and deviation of the columns of ``spread(values)``; those of zeros and ones are counted."""
-        found = []
-        for column, own in zip(self.columns, values, strict=True):
-            if isinstance(column, CategoryColumn):
-                share = np.bincount(own[own >= 0], minlength=column.width) / len(own)
-                found.append((share, np.sqrt(share * (1 - share))))
-            else:
-                found.append(statistics(column.filled(own))[:2])
-        mean, deviation = (np.concatenate(part) for part in zip(*found, strict=True))
-        return mean, deviation
-
     def scaled(
         self,
         values: Sequence[npt.NDArray[Any]],
@@ -161,7 +146,7 @@ class Encoder:
 
     def to_list(self) -> list[dict[str, Any]]:
         """Plain data, ready for JSON."""
-        return [{"kind": CATEGORY, **asdict(column)} for column in self.columns]  # a number has its own kind
+        return [{"kind": column.kind, **asdict(column)} for column in self.columns]
 
     @classmethod
     def from_list(cls, columns: Sequence[Mapping[str, Any]]) -> Encoder:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -74,9 +73,7 @@ class Measure:
             problems = zip(scores.flatten(0, -3), target.flatten(0, -2), strict=True) if target.dim() > 1 else ()
             return torch.stack([accuracy(*own) for own in problems]) if target.dim() > 1 else accuracy(scores, target)
         base, number = split_name("--metric", self.name)
-        known = measured()["error" if base == "accuracy" else base]
-        metric = known.other if number is not None and known.other is not None else known.metric
-        found: Tensor = (partial(metric, **{known.number: number}) if number is not None else metric)(scores, target)
+        found: Tensor = measured()["error" if base == "accuracy" else base].function(number)(scores, target)
         return found
 
     def cut(self, scores: Tensor, target: Tensor) -> float:
@@ -105,8 +102,3 @@ def get_measure(name: str) -> Measure:
         hint = near(base, OFFERED) or f"Choose one of {', '.join(OFFERED)}."
         fail("--metric", "must be a metric of yes-or-no targets", repr(name), hint)
     return Measure(word)
-
-
-def offered(incomplete: str) -> list[str]:
-    """Names for the shell to complete."""
-    return [name for name in OFFERED if name.startswith(incomplete)]

@@ -12,6 +12,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -23,9 +24,10 @@ import torch
 from torch import nn
 
 from directloss._checks import DirectLossError, fail, near
-from directloss.integrations._calibration import Calibration, two_columns
+from directloss.integrations._calibration import Calibration
+from directloss.integrations._cut import decided
 from directloss.integrations._fitting import layers
-from directloss.integrations._rows import ENTRIES
+from directloss.integrations._rows import blocks_of
 from directloss.tabular.columns import (
     CATEGORY,
     DATE,
@@ -37,7 +39,7 @@ from directloss.tabular.columns import (
     some_names,
     without_gap_words,
 )
-from directloss.tabular.encoding import CategoryColumn, Encoder, NumberColumn
+from directloss.tabular.encoding import Encoder, NumberColumn
 from directloss.tabular.files import write_file
 from directloss.tabular.measures import Measure, get_measure
 
@@ -61,7 +63,6 @@ class Model:
     encoder: Encoder
     mean: npt.NDArray[np.float64]
     scale: npt.NDArray[np.float64]
-    hidden: tuple[int, ...]
     network: nn.Module
     """In float64, so that a score does not depend on the rows that are scored together."""
     cut: float
@@ -81,20 +82,20 @@ class Model:
     @classmethod
     def of(cls, estimator: DirectLossClassifier, encoder: Encoder, **about: Any) -> Model:
         """The model of a fitted estimator that was trained on rows of this encoder."""
-        linear = [layer for layer in estimator.network_.modules() if isinstance(layer, nn.Linear)]
-        hidden = tuple(layer.out_features for layer in linear[:-1])
-        weights = {name: weight.double() for name, weight in estimator.network_.state_dict().items()}
-        scaling = estimator.scaling_
         return cls(
             encoder=encoder,
-            mean=scaling.mean,
-            scale=scaling.scale,
-            hidden=hidden,
-            network=_network([encoder.width, *hidden, estimator.outputs_], weights),
+            mean=estimator.scaling_.mean,
+            scale=estimator.scaling_.scale,
+            network=deepcopy(estimator.network_).double().eval().requires_grad_(False),
             cut=float(estimator._cut[0]),
             calibration=estimator._calibrations[0],
             **about,
         )
+
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        """The widths of the network's hidden layers."""
+        return tuple(layer.out_features for layer in self.network.modules() if isinstance(layer, nn.Linear))[:-1]
 
     @property
     def measure(self) -> Measure:
@@ -114,7 +115,7 @@ class Model:
 
     def decisions(self, scores: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
         """`predict` of scores."""
-        chosen: npt.NDArray[Any] = np.array(self.labels)[scores.argmax(1) if scores.ndim == 2 else (scores > 0) * 1]
+        chosen: npt.NDArray[Any] = np.array(self.labels)[decided(scores)]
         return chosen
 
     def predict_proba(self, frame: pd.DataFrame) -> npt.NDArray[np.float64]:
@@ -125,14 +126,13 @@ class Model:
         """`predict_proba` of scores."""
         if self.calibration is None:
             fail("model", "must have been written with its calibration", "one without", "Train it again.")
-        return self.calibration(scores if scores.ndim == 2 else two_columns(scores))
+        return self.calibration(scores)
 
     @torch.no_grad()
     def scores(self, rows: Any) -> npt.NDArray[np.float64]:
         """`decision_function` of encoded rows, an array or `StoredRows`; some at a time."""
-        size = max(1, ENTRIES // max(1, rows.shape[1]))
-        blocks = (rows[start : start + size] for start in range(0, len(rows), size))
-        scores = [self.network(torch.from_numpy((block - self.mean) / self.scale)).numpy() for block in blocks]
+        scaled = (torch.from_numpy((block - self.mean) / self.scale) for block in blocks_of(rows))
+        scores = [self.network(block).numpy() for block in scaled]
         return np.concatenate(scores).squeeze(1 if len(self.labels) == 2 else ()) - self.cut
 
     def check(self, frame: Any, sparse: bool = False) -> tuple[pd.DataFrame, dict[str, int]]:
@@ -155,7 +155,7 @@ class Model:
             )
         frame = without_gap_words(frame[list(self.encoder.names)])
         survey = Survey.of([frame], self.encoder.names)
-        kinds = {column.name: _kind(column) for column in self.encoder.columns}
+        kinds = {column.name: column.kind for column in self.encoder.columns}
         for name, kind in kinds.items():
             _check_kind(survey.columns[name], kind)
         check_finite(survey, kinds)
@@ -242,7 +242,6 @@ def _build(content: Mapping[str, Any]) -> Model:
         encoder=encoder,
         mean=mean,
         scale=scale,
-        hidden=hidden,
         network=_network([encoder.width, *hidden, 1 if len(labels) == 2 else len(labels)], weights),
         cut=cut,
         calibration=_calibration(content.get("calibration"), len(labels)),
@@ -290,10 +289,6 @@ def _unpacked(packed: Mapping[str, Any]) -> torch.Tensor:
 
 def _no_constant(word: str) -> NoReturn:
     fail("numbers", "must be finite", word)
-
-
-def _kind(column: NumberColumn | CategoryColumn) -> str:
-    return column.kind if isinstance(column, NumberColumn) else CATEGORY
 
 
 def _check_kind(column: Column, kind: str) -> None:

@@ -8,7 +8,7 @@ import shlex
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import count
 from pathlib import Path
@@ -111,13 +111,11 @@ class Request:
     def command(self, resume: bool = False) -> str:
         """The command that asks for exactly this."""
         words = ["directloss", "fit", str(self.data), "--metric", self.metric]
-        for name in ("target", "positive", "group", "drop", "categorical", "test_share", "seed", "epochs", "trials",
-                     "minutes", "baselines", "storage", "workers"):  # fmt: skip
-            value, usual = getattr(self, name), getattr(type(self), name)
-            if value != usual:
+        for option in fields(self):
+            value = getattr(self, option.name)
+            if value != option.default and option.name not in ("data", "metric", "out", "resume"):
                 text = ",".join(value) if isinstance(value, tuple) else str(value)
-                words += [f"--{name.replace('_', '-')}", text]
-        words += ["--no-header"] if self.no_header else []
+                words += [f"--{option.name.replace('_', '-')}", *([text] if value is not True else [])]
         return shlex.join([*words, "--out", str(self.folder), *(["--resume"] if resume else [])])
 
     def check(self) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib import rc_context
@@ -19,11 +18,12 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from directloss import plot
+from directloss.integrations._cut import decided
 from directloss.tabular.baselines import BASELINES
-from directloss.tabular.comparison import Estimate
+from directloss.tabular.comparison import Estimate, Method
 from directloss.tabular.files import write_file
 from directloss.tabular.planning import FEW
-from directloss.tabular.session import MODEL, Method, Outcome, versions
+from directloss.tabular.session import MODEL, Outcome, versions
 
 PAGE, TABLES = "report.html", "tables.md"
 SCORES = "Every method on the same test rows."
@@ -91,7 +91,7 @@ def verdict(outcome: Outcome) -> list[str]:
             all_rows = len(outcome.plan.parts["training"])
             told.append(f"{rival.title} had a sample of {rival.sampled:,} of the {all_rows:,} training rows.")
     other = next(method for method in outcome.methods if method.ours and method.name != saved.name)
-    gap = ahead[other.name] if other.name != "x-ent" else _turned(ahead[other.name])
+    gap = ahead[other.name] if other.name != "x-ent" else -ahead[other.name]
     told.append(_brought(gap, metric))
     told[1:1] = _same_answer(outcome)
     told.append(
@@ -142,7 +142,7 @@ def _against(outcome: Outcome, rival: Method) -> list[str]:
     if gap.low > 0 and _enough(outcome):
         values = f"test {metric} {number(theirs.value)} against {number(ours.value)} for the saved network"
         return [f"Use {rival.title}: {values} ({number(gap.value, '+')}, {interval(gap)}).", how_to]
-    difference = f"{number(-gap.value, '+')}, {interval(_turned(gap))}"
+    difference = f"{number(-gap.value, '+')}, {interval(-gap)}"
     values = f"{number(ours.value)} against {number(theirs.value)} for {rival.title}, the best baseline ({difference})"
     if not _enough(outcome):
         rare = outcome.plan.target.labels[counts.argmin()]
@@ -157,10 +157,6 @@ def _against(outcome: Outcome, rival: Method) -> list[str]:
         f"No winner: the saved network's test {metric} is {values}; {chance}.",
         f"Use whichever is simplest for you. Not shown to be worse than the saved network: {', '.join(open_ones)}.",
     ]
-
-
-def _turned(gap: Estimate) -> Estimate:
-    return Estimate(-gap.value, -gap.high, -gap.low)
 
 
 def number(value: float, sign: str = "") -> str:
@@ -227,8 +223,8 @@ def split_table(outcome: Outcome) -> Section:
 def labels_table(outcome: Outcome) -> Section:
     """What the saved network decides for the test rows of each label."""
     target, test = outcome.plan.target, outcome.plan.parts["test"]
-    chosen = np.bincount(_decisions(outcome), minlength=len(target.labels))
-    right = np.bincount(target.y[test][_decisions(outcome) == target.y[test]], minlength=len(target.labels))
+    places, y = decided(next(method.test for method in outcome.methods if method.name == outcome.saved)), target.y[test]
+    chosen, right = (np.bincount(some, minlength=len(target.labels)) for some in (places, y[places == y]))
     rows = [
         [label, f"{wanted:,}", f"{got:,}", f"{hits:,}", _share(hits, got), _share(hits, wanted)]
         for label, wanted, got, hits in zip(target.labels, target.counts(test), chosen, right, strict=True)
@@ -239,12 +235,6 @@ def labels_table(outcome: Outcome) -> Section:
 
 def _share(part: int, whole: int) -> str:
     return f"{part / whole:.1%}" if whole else "-"
-
-
-def _decisions(outcome: Outcome) -> npt.NDArray[np.int64]:
-    """The place of the label that the saved network chooses for each test row."""
-    scores = next(method.test for method in outcome.methods if method.name == outcome.saved)
-    return scores.argmax(1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
 
 
 def columns_table(outcome: Outcome) -> Section:

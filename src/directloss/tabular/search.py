@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
 from directloss._checks import DirectLossError, fail
-from directloss.integrations._rows import Table
+from directloss.integrations._rows import RowSource
 from directloss.integrations.sklearn import DirectLossClassifier
 from directloss.tabular.measures import CROSS_ENTROPY, Measure
 
@@ -45,8 +45,8 @@ FIRST = {"hidden": "64", "learning_rate": 0.01, "weight_decay": 0.01}
 FREE = 3
 """So many trials run to their end before others are compared with them."""
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
-OWNER = "fit"
-"""Under this name a trial says which fit it belongs to."""
+OWNER, DIGEST = "fit", "digest"
+"""Under these names a trial says which fit it belongs to, and what it said at its end."""
 STALE = 10
 """Seconds after which the lock of a journal is that of a dead process: it is held for one line."""
 EPOCHS, LARGE, BATCH, STEPS, FEWEST = 200, 20_000, 2_048, 1_000, 2
@@ -81,7 +81,7 @@ class Problem:
         if len(y) <= TRIED:
             return self.train
         kept = np.sort(np.random.default_rng(self.seed).permutation(len(y))[:TRIED])
-        return (rows.part(kept) if isinstance(rows, Table) else rows[kept]), y[kept]
+        return (rows.part(kept) if isinstance(rows, RowSource) else rows[kept]), y[kept]
 
     @property
     def tried(self) -> int | None:
@@ -110,13 +110,6 @@ class Problem:
         train = self.sample if trial else self.train
         with one_thread():
             return self.estimator(loss, setting, len(train[1])).fit(*train, eval_set=self.held, report=report)
-
-
-class Result(NamedTuple):
-    """How a trial ended: the metric on validation rows after some epochs, and the best of it unless it was stopped."""
-
-    value: float | None
-    curve: dict[int, float]
 
 
 @contextmanager
@@ -243,25 +236,22 @@ class Search:
         pool: Executor = Here()
         if workers > 1:
             pool = ProcessPoolExecutor(workers, get_context("spawn"), _begin_worker, (self.problem, self.address))
-        running: dict[Future[Result], tuple[str, Trial]] = {}
+        running: dict[Future[FrozenTrial], str] = {}
         with pool, plain_errors(self.address):
             while True:
                 while len(running) < workers and (loss := self._next(trials, deadline, running)) is not None:
                     trial = self._ask(loss)
                     job = _in_worker if workers > 1 else self._here
                     name = self.studies[loss].study_name
-                    running[pool.submit(job, name, loss, trial._trial_id, trial.params)] = loss, trial
+                    running[pool.submit(job, name, loss, trial._trial_id, trial.params)] = loss
                 if not running:
                     break
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    loss, trial = running.pop(future)
-                    observe(loss, self._tell(loss, trial, future.result()))
+                    observe(running.pop(future), future.result())
 
-    def _next(
-        self, trials: int | None, deadline: float | None, running: Mapping[Future[Result], tuple[str, Trial]]
-    ) -> str | None:
-        under_way = [loss for loss, _ in running.values()]
-        counts = {loss: len(self.finished(loss)) + under_way.count(loss) for loss in self.studies}
+    def _next(self, trials: int | None, deadline: float | None, running: Mapping[Any, str]) -> str | None:
+        """Whose turn it is; None if the budget is spent, or will be by what is under way."""
+        counts = {loss: len(self.finished(loss)) + [*running.values()].count(loss) for loss in self.studies}
         loss = min(counts, key=lambda loss: counts[loss])
         late = deadline is not None and time.monotonic() >= deadline and counts[loss] > 0
         return None if late or (trials is not None and counts[loss] >= trials) else loss
@@ -280,20 +270,12 @@ class Search:
             trial.set_user_attr(OWNER, self.owner)
         return trial
 
-    def _tell(self, loss: str, trial: Trial, result: Result) -> FrozenTrial:
-        study = self.studies[loss]
-        value = result.value if result.value is not None else next(reversed(result.curve.values()), None)
-        trial.set_user_attr("digest", digest(study.study_name, trial.params, result.curve, value))
-        if result.value is None:
-            return study.tell(trial, state=TrialState.PRUNED)
-        return study.tell(trial, result.value)
-
-    def _here(self, name: str, loss: str, trial_id: int, setting: Setting) -> Result:
+    def _here(self, name: str, loss: str, trial_id: int, setting: Setting) -> FrozenTrial:
         return run_trial(self.problem, self.studies[loss], loss, trial_id, setting)
 
 
-def run_trial(problem: Problem, study: optuna.Study, loss: str, trial_id: int, setting: Setting) -> Result:
-    """Train with one setting, as long as it is not worse than the median."""
+def run_trial(problem: Problem, study: optuna.Study, loss: str, trial_id: int, setting: Setting) -> FrozenTrial:
+    """Train with one setting, as long as it is not worse than the median, and store how it ended."""
     trial = Trial(study, trial_id)
     curve: dict[int, float] = {}
 
@@ -305,11 +287,13 @@ def run_trial(problem: Problem, study: optuna.Study, loss: str, trial_id: int, s
 
     try:
         problem.train_with(loss, setting, report, trial=True)
-    except optuna.TrialPruned:
-        return Result(None, curve)
-    except DirectLossError:  # the scores became infinite
-        return Result(None, curve)
-    return Result(max(curve.values()), curve)
+    except (optuna.TrialPruned, DirectLossError):  # of ours: the scores became infinite
+        last = next(reversed(curve.values()), None)
+        trial.set_user_attr(DIGEST, digest(study.study_name, setting, curve, last))
+        return study.tell(trial, state=TrialState.PRUNED)
+    value = max(curve.values())
+    trial.set_user_attr(DIGEST, digest(study.study_name, setting, curve, value))
+    return study.tell(trial, value)
 
 
 _worker: dict[str, Any] = {}
@@ -321,7 +305,7 @@ def _begin_worker(problem: Problem, address: str) -> None:
     _worker.update(problem=problem, storage=open_storage(address))
 
 
-def _in_worker(name: str, loss: str, trial_id: int, setting: Setting) -> Result:
+def _in_worker(name: str, loss: str, trial_id: int, setting: Setting) -> FrozenTrial:
     study = optuna.load_study(study_name=name, storage=_worker["storage"], pruner=_pruner())
     return run_trial(_worker["problem"], study, loss, trial_id, setting)
 
@@ -335,13 +319,8 @@ def digest(study: str, setting: Setting, curve: Mapping[int, float], value: floa
 def check_digests(study: optuna.Study, address: str) -> None:
     """Refuse trials whose values are not those that were stored."""
     for trial in study.get_trials(deepcopy=False, states=FINISHED):
-        if trial.user_attrs.get("digest") != digest(
-            study.study_name, trial.params, trial.intermediate_values, trial.value
-        ):
+        found = digest(study.study_name, trial.params, trial.intermediate_values, trial.value)
+        if trial.user_attrs.get(DIGEST) != found:
+            which = f"trial {trial.number} of {study.study_name!r}"
             hint = "Restore the file, or remove it to begin the search anew."
-            fail(
-                f"trial {trial.number} of {study.study_name!r}",
-                "must be as fit stored it",
-                f"changed in {address}",
-                hint,
-            )
+            fail(which, "must be as fit stored it", f"changed in {address}", hint)

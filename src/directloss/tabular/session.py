@@ -15,9 +15,10 @@ import numpy.typing as npt
 import torch
 
 import directloss
+from directloss.integrations._cut import decided
 from directloss.integrations.sklearn import DirectLossClassifier
-from directloss.tabular.baselines import BASELINES, described, fit_baseline
-from directloss.tabular.comparison import Comparison, compare
+from directloss.tabular.baselines import BASELINES, fit_baseline
+from directloss.tabular.comparison import Comparison, Method, compare, described
 from directloss.tabular.encoding import Encoder
 from directloss.tabular.files import csv_bytes, write_file
 from directloss.tabular.measures import CROSS_ENTROPY, Measure
@@ -30,23 +31,6 @@ from directloss.tabular.store import Store, StoredRows
 MODEL, PREDICTIONS = "model.json", "predictions.csv"
 ROWS = "rows.tmp"
 """Where the rows of a large table are while the fit is under way."""
-
-
-@dataclass(frozen=True)
-class Method:
-    """One row of the result."""
-
-    name: str
-    title: str
-    setting: str
-    validation: float
-    test: npt.NDArray[np.float64] = field(repr=False)
-    """Scores of the test rows, above 0 for yes, or of each class."""
-    seconds: float
-    """To choose its settings and to train it."""
-    ours: bool = False
-    sampled: int | None = None
-    """Training rows, if it had not all of them."""
 
 
 @dataclass(frozen=True)
@@ -110,11 +94,7 @@ def _carry_out(plan: Plan, path: Path, say: Say) -> Outcome:
     saved = max(methods, key=lambda method: method.validation)
     for name in plan.baselines:
         say(f"Training {BASELINES[name].title} ...")
-        own = fit_baseline(name, plan.measure, train, held, plan.request.seed)
-        setting = described(own.setting)
-        methods.append(
-            Method(name, own.title, setting, own.validation, own.scores(rows), own.seconds, sampled=own.sampled)
-        )
+        methods.append(fit_baseline(name, plan.measure, train, held, rows, plan.request.seed))
     outcome = Outcome(
         plan,
         encoder,
@@ -188,8 +168,7 @@ def _predictions(plan: Plan, methods: list[Method]) -> Iterator[bytes]:
         }
         for method in methods:
             if plan.target.positive is None:
-                chosen = method.test[some].argmax(1)
-                columns[f"decision {method.name}"] = [plan.target.labels[place] for place in chosen]
+                columns[f"decision {method.name}"] = [plan.target.labels[place] for place in decided(method.test[some])]
             else:
                 columns[f"score {method.name}"] = [float(f"{value:.8g}") for value in method.test[some]]
         yield csv_bytes(columns, head=not start)

@@ -6,7 +6,7 @@ are asked for, so that ten million rows of forty columns take about a gigabyte o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,16 +16,15 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from directloss.integrations._rows import ENTRIES, statistics
 from directloss.tabular.columns import CATEGORY, DATE, PARTS, Survey, numbers_of, words_of
-from directloss.tabular.encoding import MISSING, CategoryColumn, Encoder, learn_categories, learn_numbers
+from directloss.tabular.encoding import MISSING, CategoryColumn, Encoder, NumberColumn, learn_categories, learn_numbers
 
 WORDS = 2**16 - 1
 """Different words of a column that are told apart; what comes later counts as rare."""
 IN_MEMORY = 2**28
 """Bytes from which on the rows are in a file."""
 AT_ONCE = 2**18
-"""Rows that are looked at in one go to learn from them."""
+"""Records that are read at once to learn from one of their fields."""
 SPREAD = 8
 """Rows that lie in so many times their number are read together with what lies between them."""
 
@@ -44,6 +43,8 @@ class Store:
     """Numbers of the words of each column of categories."""
     _rows: Array | None = None
     """All records, if they are in memory."""
+    moments: tuple[Array, Array] = field(default=(np.zeros(0), np.zeros(0)))
+    """Mean and deviation of each encoded column, in the rows that were learnt from."""
 
     @classmethod
     def of(cls, batches: Iterable[pd.DataFrame], survey: Survey, kinds: Mapping[str, str], path: Path | None) -> Store:
@@ -77,21 +78,15 @@ class Store:
         ]
         return np.array([*numbers, 0], dtype=np.uint16)[codes][:, None]  # -1 takes the last, the missing one
 
-    def take(self, which: npt.NDArray[np.int64], name: str | None = None) -> Array:
-        """Some records, or one field of them."""
-        if self._rows is not None:
-            return np.asarray(self._rows[which] if name is None else self._rows[name][which])
-        records = self._load(which)
-        return records if name is None else records[name]
-
-    def _load(self, which: npt.NDArray[np.int64]) -> Array:
-        """Records of the file. It is not mapped: its pages would count as ours, all of them after a few batches."""
-        assert self.path is not None
+    def take(self, which: npt.NDArray[np.int64]) -> Array:
+        """Some records. The file is not mapped: its pages would count as ours, all of them after a few batches."""
+        if self.path is None:
+            assert self._rows is not None
+            return np.asarray(self._rows[which])
         kind = np.dtype(self.layout)
         first, last = int(which.min()), int(which.max())
         if last - first < SPREAD * len(which):
-            between = np.fromfile(self.path, kind, last - first + 1, offset=first * kind.itemsize)
-            return between[which - first]
+            return self._between(first, last)[which - first]
         records = np.empty(len(which), dtype=kind)
         room = records.view(np.uint8).data
         with self.path.open("rb", buffering=0) as file:
@@ -100,32 +95,53 @@ class Store:
                 file.readinto(room[place * kind.itemsize : (place + 1) * kind.itemsize])
         return records
 
-    def blocks(self, which: npt.NDArray[np.int64], name: str) -> Iterator[Array]:
-        """A field of these rows, some at a time."""
-        for start in range(0, len(which), AT_ONCE):
-            yield self.take(which[start : start + AT_ONCE], name)
+    def _field(self, name: str, which: npt.NDArray[np.int64]) -> Array:
+        """One field of these records, which are in the order of the file; some at a time are read from it."""
+        if self._rows is not None:
+            return np.asarray(self._rows[name][which])
+        parts = (which[start : start + AT_ONCE] for start in range(0, len(which), AT_ONCE))
+        return np.concatenate([self._between(some[0], some[-1])[name][some - some[0]] for some in parts])
+
+    def _between(self, first: int, last: int) -> Array:
+        """The records of the file from the first to the last."""
+        assert self.path is not None
+        kind = np.dtype(self.layout)
+        return np.fromfile(self.path, kind, int(last - first) + 1, offset=int(first) * kind.itemsize)
 
     def learn(self, which: npt.NDArray[np.int64], with_gaps: Sequence[str] = ()) -> Encoder:
         """Statistics of these rows. ``with_gaps`` are the columns whose missing numbers are marked."""
-        return Encoder(
-            tuple(
-                self._learn_words(name, which)
-                if kind == CATEGORY
-                else learn_numbers(name, kind, self._numbers(name, which), name in with_gaps)
-                for name, kind in self.kinds.items()
-            )
-        )
+        found = [
+            self._learn_words(name, which)
+            if kind == CATEGORY
+            else self._learn_numbers(name, kind, which, name in with_gaps)
+            for name, kind in self.kinds.items()
+        ]
+        columns, means, deviations = zip(*found, strict=True)
+        self.moments = np.concatenate(means), np.concatenate(deviations)
+        return Encoder(columns)
 
-    def _learn_words(self, name: str, which: npt.NDArray[np.int64]) -> CategoryColumn:
-        rows = np.zeros(WORDS + 1, dtype=np.int64)
-        for some in self.blocks(which, name):
-            rows += np.bincount(some[:, 0], minlength=WORDS + 1)
+    def _learn_words(self, name: str, which: npt.NDArray[np.int64]) -> tuple[CategoryColumn, Array, Array]:
+        rows = np.bincount(self._field(name, which)[:, 0], minlength=WORDS + 1)
         counts = {word: int(rows[number]) for word, number in self.words[name].items()}
         column = learn_categories(name, counts, self.numeric[name])
-        return replace(column, others=column.others or bool(rows[WORDS]))
+        column = replace(column, others=column.others or bool(rows[WORDS]))
+        places = self.places(column)
+        share = np.bincount(places[places >= 0], rows[places >= 0], minlength=column.width) / len(which)
+        return column, share, np.sqrt(share * (1 - share))
 
-    def _numbers(self, name: str, which: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        return np.concatenate(list(self.blocks(which, name))).astype(np.float64)
+    def _learn_numbers(
+        self, name: str, kind: str, which: npt.NDArray[np.int64], marks: bool
+    ) -> tuple[NumberColumn, Array, Array]:
+        values = self._field(name, which).astype(np.float64)
+        column = learn_numbers(name, kind, values, marks)
+        filled = column.filled(values)
+        return column, filled.mean(0), filled.std(0)
+
+    def places(self, column: CategoryColumn) -> npt.NDArray[np.int64]:
+        """From the number of a word to the place of its category; words without a number are rare."""
+        known = column.places(list(self.words[column.name]))
+        rare = len(column.categories) if column.others else -1
+        return np.append(known, np.full(WORDS + 1 - len(known), rare))
 
 
 def _field(survey: Survey, name: str, kind: str) -> tuple[str, tuple[int]]:
@@ -154,14 +170,9 @@ class StoredRows:
 
     @cached_property
     def _places(self) -> dict[str, npt.NDArray[np.int64]]:
-        """From the number of a word to the place of its category; words without a number are rare."""
-        found = {}
-        for column in self.encoder.columns:
-            if isinstance(column, CategoryColumn):
-                known = column.places(list(self.store.words[column.name]))
-                rare = len(column.categories) if column.others else -1
-                found[column.name] = np.append(known, np.full(WORDS + 1 - len(known), rare))
-        return found
+        """See `Store.places`."""
+        columns = (column for column in self.encoder.columns if isinstance(column, CategoryColumn))
+        return {column.name: self.store.places(column) for column in columns}
 
     def _read(self, which: Any) -> list[Array]:
         records, places = self.store.take(self.which[which]), self._places
@@ -170,20 +181,10 @@ class StoredRows:
     def __getitem__(self, which: Any) -> npt.NDArray[np.float64]:
         return self.encoder.spread(self._read(which))
 
-    @cached_property
+    @property
     def moments(self) -> tuple[Array, Array]:
-        """Mean and deviation of each column; of many rows block by block (Chan, Golub and LeVeque, 1983)."""
-        if len(self) * self.shape[1] <= ENTRIES:
-            return statistics(self[:])[:2]
-        done, mean, squares = 0, np.zeros(self.shape[1]), np.zeros(self.shape[1])
-        for start in range(0, len(self), AT_ONCE):
-            values = self._read(slice(start, start + AT_ONCE))
-            more, (own, deviation) = len(values[0]), self.encoder.moments(values)
-            away = own - mean
-            mean += away * (more / (done + more))
-            squares += more * deviation**2 + away**2 * (done * more / (done + more))
-            done += more
-        return mean, np.sqrt(squares / done)
+        """Mean and deviation of each column, in all rows that were learnt from."""
+        return self.store.moments
 
     def scaled(self, which: Any, mean: Array, scale: Array) -> npt.NDArray[np.float32]:
         """``(self[which] - mean) / scale``, in a fraction of the time."""

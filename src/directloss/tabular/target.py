@@ -24,6 +24,7 @@ TOO_MANY = 100_000
 USUAL_POSITIVES = {frozenset(("0", "1")): "1", frozenset(("False", "True")): "True", frozenset(("-1", "1")): "1"}
 """Pairs of labels that say themselves which one is positive."""
 UNKNOWN = -1
+GAP = ""
 
 
 @dataclass(frozen=True)
@@ -54,30 +55,26 @@ class Target:
 
 @dataclass
 class Labels:
-    """A word for each row, as the number of a word, batch by batch; ``gap`` stands for a missing one."""
+    """A word for each row, as the number of a word, batch by batch; `GAP` stands for a missing one."""
 
-    gap: str = ""
     words: dict[str, int] = field(default_factory=dict)
     _rows: list[npt.NDArray[np.int32]] = field(default_factory=list)
 
     def add(self, column: pd.Series[Any]) -> None:
         """One more batch."""
         codes, words = words_of(column)
-        numbers = [self.words.setdefault(word, len(self.words)) for word in (*words, self.gap)]
+        numbers = [self.words.setdefault(word, len(self.words)) for word in (*words, GAP)]
         self._rows.append(np.array(numbers, dtype=np.int32)[codes])  # -1 takes the last
 
     @property
     def rows(self) -> npt.NDArray[np.int32]:
         """The number of the word in each row."""
-        if len(self._rows) > 1:
-            self._rows = [np.concatenate(self._rows)]
-        return self._rows[0]
+        return np.concatenate(self._rows)
 
     def sorted_rows(self) -> npt.NDArray[np.int64]:
         """The same, with numbers in the alphabetical order of the words."""
-        places = np.empty(len(self.words), dtype=np.int64)
-        places[[self.words[word] for word in sorted(self.words)]] = np.arange(len(self.words))
-        return places[self.rows]
+        order = np.argsort(np.array([*self.words], dtype=object))
+        return np.argsort(order)[self.rows]
 
 
 def check_few(name: str, labels: Labels, metric: Measure) -> None:
@@ -102,20 +99,18 @@ def find_target(table: Table, name: str | None) -> str:
 
 def read_target(column: Column, rows: Labels, positive: str | None, metric: Measure) -> Target:
     """The target as places of labels; several classes where the metric can judge them."""
-    words = {number: number_text(word) if column.numeric else word for word, number in rows.words.items()}
-    sizes = np.bincount(rows.rows, minlength=len(words))
+    words, numbers = [number_text(word) if column.numeric else word for word in rows.words], rows.rows
     counts: Counter[str] = Counter()
-    for number in np.flatnonzero(sizes):
-        counts[words[int(number)]] += int(sizes[number])
-    gaps = counts.pop(rows.gap, 0)
+    for word, size in zip(words, np.bincount(numbers, minlength=len(words)).tolist(), strict=True):
+        counts[word] += size
+    counts = +counts  # without those that do not occur
+    counts.pop(GAP, None)
     most = CLASSES if metric.takes_classes else 2
     if len(counts) < 2 or (len(counts) > most and positive is None):
         _wrong_number(column.name, counts, metric)
     labels, why = _labels(counts, positive)
     places = {word: labels.index(word) if word in labels else 0 for word in counts}
-    if gaps:
-        places[rows.gap] = UNKNOWN
-    y = np.array([places.get(words[number], UNKNOWN) for number in range(len(words))], dtype=np.int64)[rows.rows]
+    y = np.array([places.get(word, UNKNOWN) for word in words], dtype=np.int64)[numbers]
     target = Target(column.name, labels, y, why)
     known = target.counts(np.flatnonzero(y != UNKNOWN))
     if known.min() < LEAST:

@@ -1,11 +1,15 @@
-"""Calling the user's metric, with every way it can go wrong turned into a clear message."""
+"""The user's metric: calling it, with every way it can go wrong turned into a clear message, and lines of its code."""
 
 from __future__ import annotations
 
 import inspect
+import os
+import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,6 +17,10 @@ from torch import Tensor
 from directloss._checks import DirectLossError, fail
 
 CHECKING = "validate_args"
+_TORCH = str(Path(torch.__file__).parent) + os.sep
+_HERE = str(Path(__file__).parent) + os.sep
+DEPTH = 4
+"""How many frames tell two uses of one helper function apart."""
 
 
 def name_of(metric: Any) -> str:
@@ -81,3 +89,34 @@ def as_scalar(result: Any, scores: Tensor) -> Tensor:
         fail("metric", "must return a real number", result.dtype)
     value: Tensor = result.detach().reshape(()).to(kind)
     return value
+
+
+class Location(NamedTuple):
+    """A place in the metric's code: the innermost line outside torch, and how it was reached."""
+
+    file: str
+    line: int
+    path: tuple[tuple[str, int], ...]
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" if self.file else "the metric itself"
+
+
+def here() -> Location:
+    """The line of the metric's code that is running now."""
+    frame: FrameType | None = sys._getframe(1)
+    found: list[tuple[str, int, int]] = []
+    entered = False
+    while frame is not None and len(found) < DEPTH:
+        name = frame.f_code.co_filename
+        if name.startswith(_HERE):
+            # The frame that called the metric: what stands above it is not the metric's.
+            if entered and frame.f_code is call_metric.__code__:
+                break
+        elif not name.startswith((_TORCH, "<")):
+            found.append((name, frame.f_lineno, frame.f_lasti))
+        entered = True
+        frame = frame.f_back
+    if not found:
+        return Location("", 0, ())
+    return Location(found[0][0], found[0][1], tuple((name, at) for name, _, at in found))

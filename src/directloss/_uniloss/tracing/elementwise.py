@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from directloss._uniloss.tracing.handlers import handles, name_of
-from directloss._uniloss.tracing.run import Run
+from directloss._uniloss.tracing.run import Run, handles, name_of
 
 STEPS = 64
 """The most values that rounding may tell apart."""

@@ -10,8 +10,8 @@ Data movement (indexing, sorting, concatenation, views) needs no rules: the witn
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -65,11 +65,10 @@ class Images:
     def __init__(self, scores: Tensor, low: float, high: float) -> None:
         self.kinds: dict[Function, Kind] = {}
         self.by_number: list[Kind] = []
-        self._groups = itertools.count()
+        self._groups = 0
         index = torch.arange(scores.numel(), device=scores.device)
-        identity = self.kind(IDENTITY, 1, lambda t: t, low, high)
-        self._store(identity, scores.flatten(), torch.stack((index, index.new_tensor(-1).expand_as(index),
-                                                             index.new_tensor(-1).expand_as(index))))  # fmt: skip
+        none = torch.full_like(index, -1)
+        self.add(self.kind(IDENTITY, 1, lambda t: t, low, high), scores, index, none, none)
 
     def kind(self, name: Function, direction: int, inverse: Inverse | None, low: float, high: float) -> Kind:
         """The kind of this name, made on first use."""
@@ -78,11 +77,11 @@ class Images:
             self.by_number.append(self.kinds[name])
         return self.kinds[name]
 
-    def groups(self, count: int) -> int:
-        """The first of ``count`` fresh group numbers."""
-        first = next(self._groups)
-        self._groups = itertools.count(first + count)
-        return first
+    def groups(self, shape: Sequence[int], device: torch.device) -> Tensor:
+        """Fresh numbers of groups."""
+        first = self._groups
+        self._groups += math.prod(shape)
+        return torch.arange(first, self._groups, device=device).reshape(shape)
 
     def add(self, kind: Kind, values: Tensor, index: Tensor, partner: Tensor, group: Tensor) -> None:
         """Remember that these values are images of these scores."""

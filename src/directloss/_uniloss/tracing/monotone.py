@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from directloss._uniloss.tracing.images import Images, Inverse, Kind, Origin
-from directloss._uniloss.tracing.shadows import Shadows
+from directloss._uniloss.tracing.witness import Shadows
 
 INF = math.inf
 
@@ -106,22 +106,13 @@ def _unary(images: Images, origin: Origin, name: str, rule: Rule, values: Tensor
 def _rowwise(images: Images, origin: Origin, name: str, dim: int, values: Tensor) -> None:
     """Softmax: monotone inside each row along ``dim``."""
     low, high = ROWWISE[name]
-    rows = _row_numbers(images, values, dim)
+    each = [1 if d == dim else size for d, size in enumerate(values.shape)]
+    rows = images.groups(each, values.device).expand(values.shape)
     for kind, here in _each_kind(images, origin):
         if kind.name[:1] == ("minus",):
             continue
         new = images.kind((*kind.name, (name,)), kind.direction, None, low, high)
         images.add(new, values[here], origin.score[here], origin.partner[here], rows[here])
-
-
-def _row_numbers(images: Images, values: Tensor, dim: int) -> Tensor:
-    if values.dim() == 0:
-        return torch.full((), images.groups(1), device=values.device)
-    shape = list(values.shape)
-    shape[dim] = 1
-    count = math.prod(shape)
-    first = images.groups(count)
-    return torch.arange(first, first + count, device=values.device).reshape(shape).expand(values.shape)
 
 
 def _binary(
@@ -214,8 +205,7 @@ def _broadcast(images: Images, shadows: Shadows, name: str, x: Tensor, y: Tensor
         return
     if name in SCALES and not (bool((y > 0).all()) and bool((shadows.of(y) > 0).all())):
         return
-    first = images.groups(y.numel())
-    rows = torch.arange(first, first + y.numel(), device=y.device).reshape(y.shape).expand(values.shape)
+    rows = images.groups(y.shape, y.device).expand(values.shape)
     origin = images.locate(shadows.of(x).expand_as(values))
     for kind, here in _each_kind(images, origin):
         ungrouped = here & (origin.group < 0) & (origin.partner < 0)

@@ -81,21 +81,17 @@ def learn(trace: Trace, rule: Rule | None) -> Pattern | None:
     if variables.places.numel() not in (0, variables.m * levels):
         return None
     some = trace.kept is None or trace.kept.numel() > variables.places.numel()
-    dims: list[int | None] = [lists_of(variables.pairs, shape)] if some and variables.pairs.numel() else [-1]
-    for dim in dims:
-        lists = lists_along(shape, dim, trace.scores.device)
-        left, right = all_pairs(lists, shape.numel())
-        if left.numel() > MOST:
-            continue
-        words = _words(dim, shape, levels, rule)
-        at = variables.places // max(levels, 1)
-        offset = variables.offset()
-        none = torch.zeros(0, dtype=torch.float64, device=left.device)
-        offset = none if offset is None else offset[variables.pairs.numel() :]
-        found = Pattern(shape, words, left, right, lists, at, offset, rule)
-        if found.explains(trace):
-            return found
-    return None
+    dim = lists_of(variables.pairs, shape) if some and variables.pairs.numel() else -1
+    lists = lists_along(shape, dim, trace.scores.device)
+    left, right = all_pairs(lists, shape.numel())
+    if left.numel() > MOST:
+        return None
+    offset = variables.offset()
+    none = torch.zeros(0, dtype=torch.float64, device=left.device)
+    offset = none if offset is None else offset[variables.pairs.numel() :]
+    at = variables.places // max(levels, 1)
+    found = Pattern(shape, _words(dim, shape, levels, rule), left, right, lists, at, offset, rule)
+    return found if found.explains(trace) else None
 
 
 def _words(dim: int | None, shape: torch.Size, levels: int, rule: Rule | None) -> str:

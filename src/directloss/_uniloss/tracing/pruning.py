@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from directloss._checks import DirectLossError
+from directloss._uniloss.best import class_dims, right_class
 from directloss._uniloss.tracing.calls import as_scalar, call_metric
 from directloss._uniloss.tracing.layout import lists_of, rows
 from directloss._uniloss.tracing.trace import Trace
@@ -30,25 +31,7 @@ def relevance(shape: torch.Size, target: Tensor, place: int | None) -> Tensor:
         target: labels in the shape of the scores, or class indices.
         place: the dimension of the classes; None for labels.
     """
-    if place is None:
-        return target.reshape(-1)
-    right = torch.zeros(shape, dtype=torch.bool, device=target.device)
-    known = target.unsqueeze(place)
-    return right.scatter_(place, known.clamp(min=0).long(), known >= 0).reshape(-1)
-
-
-def forms(shape: torch.Size, target: Tensor) -> list[int | None]:
-    """How the target may say what is relevant: as labels (None), or as classes along a dimension."""
-    if target.shape == shape:
-        return [None]
-    if target.is_floating_point() or target.dtype == torch.bool or target.numel() == 0:
-        return []
-    found: list[int | None] = []
-    for place in dict.fromkeys((1, len(shape) - 1)):
-        rest = [size for d, size in enumerate(shape) if d != place]
-        if 0 < place < len(shape) and list(target.shape) == rest and int(target.max()) < shape[place]:
-            found.append(place)
-    return found
+    return (target if place is None else right_class(shape, target, place)).reshape(-1)
 
 
 def exchanged(scores: Tensor, group: Tensor, generator: torch.Generator) -> Tensor:
@@ -109,9 +92,10 @@ def find_rule(trace: Trace, prune: bool | str, generator: torch.Generator) -> Ru
     if prune is False or trace.variables.pairs.numel() == 0:
         return None
     dim = lists_of(trace.variables.pairs, trace.scores.shape)
-    possible = forms(trace.scores.shape, trace.target)
+    shape = trace.scores.shape
+    possible = [None] if trace.target.shape == shape else class_dims(shape, trace.target)
     for place in possible:
-        if invariant(trace, relevance(trace.scores.shape, trace.target, place), dim, generator):
+        if invariant(trace, relevance(shape, trace.target, place), dim, generator):
             return Rule(place)
     for place in possible:
         if prune is True or place is not None:

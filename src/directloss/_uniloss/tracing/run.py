@@ -1,8 +1,8 @@
-"""The mode that a metric runs under: it sees every tensor operation and hands the discrete ones to `decisions`."""
+"""The mode that a metric runs under: it sees every tensor operation and hands the discrete ones to their handlers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -16,11 +16,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from directloss._checks import DirectLossError
 from directloss._uniloss.tracing import monotone
-from directloss._uniloss.tracing.deciders import Decider
+from directloss._uniloss.tracing.calls import Location, here
+from directloss._uniloss.tracing.decisions import Decider
 from directloss._uniloss.tracing.images import Images
-from directloss._uniloss.tracing.questions import Operand, ask
-from directloss._uniloss.tracing.shadows import Shadows, witness
-from directloss._uniloss.tracing.sites import Site, here
+from directloss._uniloss.tracing.tensors import map_leaves, storage_key, tensors_in, written_by
+from directloss._uniloss.tracing.variables import Operand, ask
+from directloss._uniloss.tracing.witness import Shadows, witness
 
 CELLS = 1 << 22
 """The most questions that one operation may ask: sorting n scores asks n^2, so lists of up to 2,048 (some 0.6 GB)."""
@@ -38,7 +39,29 @@ JUMPS = {
     "fmod", "remainder", "floor_divide", "frac", "nextafter", "scatter_reduce", "index_reduce", "max_pool2d",
     "max_pool1d", "adaptive_max_pool2d", "bernoulli", "quantize_per_tensor", "threshold", "renorm",
 }  # fmt: skip
-"""Float to float, but neither smooth nor known to `decisions`."""
+"""Float to float, but neither smooth nor known to a handler."""
+
+
+Handler = Callable[["Run", Any, tuple[Any, ...], dict[str, Any]], Any]
+HANDLERS: dict[str, Handler] = {}
+"""Operations that make something discrete out of scores, by name, each as questions and a choice that follows from the
+answers; `elementwise` and `listwise` enter them."""
+
+
+def handles(*names: str) -> Callable[[Handler], Handler]:
+    """Enter a handler into the table."""
+
+    def enter(handler: Handler) -> Handler:
+        HANDLERS.update(dict.fromkeys(names, handler))
+        return handler
+
+    return enter
+
+
+def name_of(func: Any) -> str:
+    """The name of an operation, the same for its version in place."""
+    name: str = func._schema.name.split("::")[1]
+    return name.rstrip("_") if not name.startswith("_") else name
 
 
 class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -46,7 +69,7 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     Args:
         scores: the real scores, of any shape, in a storage of their own.
-        domain: of `shadows.domain_of`.
+        domain: of `witness.domain_of`.
         decider: who answers.
         aside: a context for asking, which is our work and not the metric's.
     """
@@ -74,7 +97,7 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.before = 0
         """Decisions made by the present operation, and those before that it depends on."""
         self.paused = False
-        self.made: dict[int, Site] = {}
+        self.made: dict[int, Location] = {}
         """Where single values that depend on scores were made."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -83,7 +106,7 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self.paused:
             return func(*args, **kwargs)
         name = func._schema.name.split("::")[1]
-        tensors = list(_tensors((args, kwargs)))
+        tensors = list(tensors_in((args, kwargs)))
         origins = 0
         for tensor in tensors:
             origins |= self.shadows.origins(tensor)
@@ -99,13 +122,11 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
             origins |= self.fresh
         if name in VARIABLE_SHAPE:
             self.used |= origins
-        for tensor in _tensors(out):
+        for tensor in tensors_in(out):
             self.shadows.add_origins(tensor, origins)
         return out
 
     def _on_scores(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        from directloss._uniloss.tracing.decisions import HANDLERS
-
         if name in NEVER:
             return func(*args, **kwargs)
         in_place = name.endswith("_") and not name.endswith("__")
@@ -123,18 +144,14 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """An operation on values: it runs on the real ones and on the witness ones."""
         if name == "view" and func._overloadname == "dtype":
             self.leak(".view(dtype)")
-        written = [
-            value
-            for value, argument in zip(args, func._schema.arguments, strict=False)
-            if isinstance(value, Tensor) and argument.alias_info is not None and argument.alias_info.is_write
-        ]
+        written = written_by(func, args)
         for tensor in written:
             if tensor.is_floating_point():
                 self.shadows.ensure(tensor)
-        shadow_args, shadow_kwargs = _map(self._shadow, args), _map(self._shadow, kwargs)
-        before = [tensor.untyped_storage()._cdata for tensor in _tensors((args, kwargs))]
+        shadow_args, shadow_kwargs = map_leaves(self._shadow, args), map_leaves(self._shadow, kwargs)
+        before = [storage_key(tensor) for tensor in tensors_in((args, kwargs))]
         out = func(*args, **kwargs)
-        fresh = [t for t in _tensors(out) if t.untyped_storage()._cdata not in before]
+        fresh = [t for t in tensors_in(out) if storage_key(t) not in before]
         if any(not t.is_floating_point() for t in (*fresh, *written)):
             self.refuse(func, "makes something discrete, and the rule for it is not known")
             for tensor in fresh:
@@ -147,11 +164,11 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
             shadow = func(*shadow_args, **shadow_kwargs)
         except Exception as error:
             raise DirectLossError(f"{func} at {here()} could not be followed: {error}") from error
-        for tensor, value in zip(_tensors(out), _tensors(shadow), strict=True):
-            if tensor.untyped_storage()._cdata not in before:
+        for tensor, value in zip(tensors_in(out), tensors_in(shadow), strict=True):
+            if storage_key(tensor) not in before:
                 self.shadows.put(tensor, value)
                 if tensor.numel() <= 16:
-                    self.made[tensor.untyped_storage()._cdata] = here()
+                    self.made[storage_key(tensor)] = here()
         if not written:
             monotone.note(self.images, self.shadows, name, args, kwargs, out)
         return out
@@ -275,24 +292,3 @@ class Watch(TorchFunctionMode):
                 self.run_.leak(f".{name}()")
             self.run_.used |= self.run_.shadows.origins(args[0])
         return func(*args, **(kwargs or {}))
-
-
-def _tensors(tree: Any) -> Iterator[Tensor]:
-    """All tensors in nested lists, tuples and dicts."""
-    if isinstance(tree, Tensor):
-        yield tree
-    elif isinstance(tree, list | tuple):
-        for part in tree:
-            yield from _tensors(part)
-    elif isinstance(tree, dict):
-        for part in tree.values():
-            yield from _tensors(part)
-
-
-def _map(function: Callable[[Any], Any], tree: Any) -> Any:
-    """The function of every leaf."""
-    if isinstance(tree, list | tuple):
-        return type(tree)(_map(function, part) for part in tree)
-    if isinstance(tree, dict):
-        return {key: _map(function, part) for key, part in tree.items()}
-    return function(tree)

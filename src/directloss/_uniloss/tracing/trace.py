@@ -13,15 +13,14 @@ from torch import Tensor
 from directloss import kernels
 from directloss._checks import DirectLossError, check_finite, check_scores, check_tensor, fail
 from directloss._uniloss.comparisons import Comparisons, Differences, General
-from directloss._uniloss.tracing.calls import as_scalar, call_metric, name_of
-from directloss._uniloss.tracing.closure import closing
-from directloss._uniloss.tracing.course import Course
-from directloss._uniloss.tracing.deciders import Decision, Recorder, Replayer
+from directloss._uniloss.tracing.calls import Location, as_scalar, call_metric, name_of
+from directloss._uniloss.tracing.decisions import Decision, Recorder, Replayer, asked_for_other_scores
 from directloss._uniloss.tracing.explanation import Explanation, Step
 from directloss._uniloss.tracing.run import Run, Watch
-from directloss._uniloss.tracing.shadows import domain_of
-from directloss._uniloss.tracing.sites import Site
+from directloss._uniloss.tracing.tape import Tape
+from directloss._uniloss.tracing.tensors import storage_key
 from directloss._uniloss.tracing.variables import Variables, collect
+from directloss._uniloss.tracing.witness import domain_of
 
 Metric = Callable[[Tensor, Tensor], Any]
 GENERAL_MOST = 1 << 22
@@ -48,8 +47,8 @@ class Trace:
     target: Tensor
     variables: Variables
     domain: str
-    frozen: frozenset[Site]
-    """Sites whose decisions keep the answer of the recorded scores."""
+    frozen: frozenset[Location]
+    """Locations whose decisions keep the answer of the recorded scores."""
     decisions: tuple[Decision, ...] = ()
     kept: Tensor | None = None
     """The numbers of the variables that are left after pruning; None for all."""
@@ -57,7 +56,7 @@ class Trace:
     """-1 for those of them that are looked at the other way round, ``s_j - s_i``."""
     value: Tensor | None = None
     """What the metric returned."""
-    guards: tuple[Site, ...] = field(default=())
+    guards: tuple[Location, ...] = field(default=())
     length: int = 0
     """How many decisions were made, those included that do not matter."""
 
@@ -65,16 +64,12 @@ class Trace:
     def comparisons(self) -> Comparisons:
         """f: what is compared, as a function of the flattened scores."""
         everything = self._everything()
-        if self.kept is None:
-            return everything
-        if isinstance(everything, General):
-            return everything.take(self.kept)
-        left, right = everything.left[self.kept], everything.right[self.kept]
-        offset = None if everything.offset is None else everything.offset[self.kept]
-        if self.turn is not None:
-            swap = (self.turn < 0) & (right >= 0)
-            left, right = torch.where(swap, right, left), torch.where(swap, left, right)
-        return Differences(left, right, offset)
+        found = everything if self.kept is None else everything.take(self.kept)
+        if self.turn is None or isinstance(found, General):
+            return found
+        swap = (self.turn < 0) & (found.right >= 0)
+        left, right = torch.where(swap, found.right, found.left), torch.where(swap, found.left, found.right)
+        return Differences(left, right, found.offset)
 
     def _everything(self) -> Differences | General:
         simple = Differences(self.variables.left(), self.variables.right(), self.variables.offset())
@@ -100,7 +95,7 @@ class Trace:
         with torch.no_grad():
             value = self._run(self.scores.clone(), replayer)
         if strict and replayer.unknown:
-            where = ", ".join(f"{count} at {site}" for site, count in replayer.unknown.items())
+            where = ", ".join(f"{count} at {location}" for location, count in replayer.unknown.items())
             fail(
                 "metric",
                 "must ask the same questions for all scores",
@@ -148,16 +143,16 @@ class Trace:
         return as_scalar(result, scores)
 
     def _general(self) -> Callable[[Tensor], Tensor]:
-        """The comparisons of general form, as the recorded course of the metric makes them of other scores."""
+        """The comparisons of general form, as the tape of the metric makes them of other scores."""
         now = replace(self, kept=None, turn=None)._recorded
         replayer = self._replayer(now, keep=True)
         scores = self.scores.clone()
-        course = Course(scores)
-        with torch.no_grad(), course:
-            self._run(scores, replayer, course.aside)
+        tape = Tape(scores)
+        with torch.no_grad(), tape:
+            self._run(scores, replayer, tape.aside)
         groups = replayer.kept
         assert groups is not None
-        run = course.towards([side.whole for group in groups for side in group.sides[:2]])
+        run = tape.towards([side.whole for group in groups for side in group.sides[:2]])
         entries = [[side.entries(group.sides[2], group.at) for side in group.sides[:2]] for group in groups]
         order = torch.cat([group.number for group in groups]).argsort()
 
@@ -196,7 +191,7 @@ class Trace:
         for decision in self.decisions:
             count = collect(decision.asked, self.variables.m, self.scores.device).count
             if count:
-                steps.setdefault((str(decision.site), decision.operation), []).append(count)
+                steps.setdefault((str(decision.location), decision.operation), []).append(count)
         return Explanation(
             name_of(self.metric),
             tuple(Step(where, what, len(counts), sum(counts)) for (where, what), counts in steps.items()),
@@ -234,10 +229,11 @@ def record(metric: Metric, scores: Tensor, target: Tensor, follow: bool = False)
     value = as_scalar(result, scores)
     decisions = [decision for k, decision in enumerate(recorder.decisions) if needed >> k & 1]
     _check(run, result, decisions)
-    sites = {decision.site for decision in decisions}
-    idle = [(k, d) for k, d in enumerate(recorder.decisions) if not needed >> k & 1 and d.site not in sites]
-    guards = tuple(d.site for k, d in idle if run.guards >> k & 1 and _asks(d))
-    questions = [asked for d in decisions for asked in d.asked] + closing(decisions, scores.shape, scores.device)
+    locations = {decision.location for decision in decisions}
+    idle = [(k, d) for k, d in enumerate(recorder.decisions) if not needed >> k & 1 and d.location not in locations]
+    guards = tuple(d.location for k, d in idle if run.guards >> k & 1 and _asks(d))
+    questions = [asked for d in decisions for asked in d.asked]
+    questions += asked_for_other_scores(decisions, scores.shape, scores.device)
     variables = collect(questions, scores.numel(), scores.device)
     if variables.count == 0:
         fail(
@@ -253,7 +249,7 @@ def record(metric: Metric, scores: Tensor, target: Tensor, follow: bool = False)
             f"{name_of(metric)}, which makes {variables.marks.numel():,}",
             "Use a smaller batch.",
         )
-    frozen = frozenset(d.site for _, d in idle)
+    frozen = frozenset(d.location for _, d in idle)
     return Trace(
         metric, scores, target, variables, domain_of(scores), frozen, tuple(decisions), value=value, guards=guards,
         length=len(recorder.decisions),
@@ -280,15 +276,15 @@ def _check(run: Run, result: Any, decisions: list[Decision]) -> None:
     for decision in decisions:
         if decision.problem:
             raise DirectLossError(
-                f"metric must be made of comparisons, but at {decision.site} {decision.problem}. Write it with "
+                f"metric must be made of comparisons, but at {decision.location} {decision.problem}. Write it with "
                 "comparisons, sort, topk, argmax or rounding."
             )
     if isinstance(result, Tensor) and run.shadows.carries(result) and not run.constant(result):
-        site = run.made.get(result.untyped_storage()._cdata)
+        location = run.made.get(storage_key(result))
         mixed = "It also decides, " if decisions else "It is differentiable already, "
         fail(
             "metric",
             "must depend on comparisons of scores alone",
-            f"computed from the values of scores (the result is made at {site or 'an unknown line'})",
+            f"computed from the values of scores (the result is made at {location or 'an unknown line'})",
             mixed + "and its own gradient can be used: call it and backward() on the result.",
         )

@@ -1,20 +1,162 @@
-"""The variables of a metric: pairs of scores, scores and thresholds, and comparisons of general form; each one once."""
+"""The variables of a metric: pairs of scores, scores and thresholds, and comparisons of general form; each one once.
+
+A metric asks "what is the sign of x - y?" many times over. `ask` finds out which variable each of these questions is,
+`collect` makes the list of all variables, and `Variables.number` looks a question up in it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from directloss._uniloss.tracing.images import find
-from directloss._uniloss.tracing.questions import FIXED, GENERAL, PAIR, THRESHOLD, Asked
+from directloss._uniloss.tracing.images import Images, Origin, find
 
+FIXED, PAIR, THRESHOLD, GENERAL = range(4)
+"""No variable at all: the answer is the same for all scores; two scores; a score and a constant; anything else."""
+BLOCK = 1 << 19
+"""How many questions are told apart at a time."""
+SAME = 1e-11
+"""A general comparison whose witness value is nearer to zero compares an expression with itself."""
 TICKS = 2.0**28
 """Thresholds are told apart to 1 part in this."""
 LARGEST = 2.0**33
 """Beyond this a threshold is as good as infinite."""
+
+
+# ---------------------------------------------------------------------- questions
+
+
+class Operand(NamedTuple):
+    """One side of a comparison."""
+
+    real: Tensor
+    shadow: Tensor
+    source: Tensor | None = None
+    """The tensor of the metric that the entries were taken from, if it is another one than ``real``."""
+    spots: Tensor | None = None
+    """Which flat entry of the source each entry is."""
+
+    @property
+    def whole(self) -> Tensor:
+        """The tensor of the metric that the entries were taken from."""
+        return self.real if self.source is None else self.source
+
+    def entries(self, shape: torch.Size, at: Tensor) -> Tensor:
+        """Which flat entries of that tensor those of the operand are, broadcast to a shape."""
+        spots = self.spots
+        if spots is None:
+            spots = torch.arange(self.real.numel(), device=self.real.device).reshape(self.real.shape)
+        return spots.expand(shape).reshape(-1)[at]
+
+
+class Asked(NamedTuple):
+    """Questions, flattened. ``answer = turn * sign(variable)``."""
+
+    kind: Tensor
+    turn: Tensor
+    code: Tensor
+    """``i * m + j`` with ``i < j`` for the pair ``s_i - s_j``; ``i`` for a threshold on ``s_i``."""
+    value: Tensor
+    """The threshold, or the witness value that marks a general comparison; float64."""
+    real: Tensor
+    """The answer that the scores of this run give, int8."""
+    sides: tuple[Operand, Operand, torch.Size] | None
+    """The two sides, and the shape they are broadcast to."""
+
+
+def signs(x: Tensor, y: Tensor) -> Tensor:
+    """-1, 0 or +1, int8."""
+    return (x > y).to(torch.int8) - (x < y).to(torch.int8)
+
+
+def ask(images: Images, x: Operand, y: Operand, m: int) -> Asked:
+    """The questions ``sign(x - y)``, entry by entry, with broadcasting."""
+    shape: torch.Size = torch.broadcast_shapes(x.real.shape, y.real.shape)  # type: ignore[no-untyped-call]
+    sides = [(side, images.locate(side.shadow)) for side in (x, y)]
+    columns = [(side.real, side.shadow, _constant(side, origin), *origin) for side, origin in sides]
+    wide = [[part.expand(shape) for part in column] for column in columns]
+    # Questions take far less room than what is needed to tell them apart, so that is done for a few rows at a time.
+    dim = next((d for d, size in enumerate(shape) if size > 1), None)
+    length = 1 if dim is None else shape[dim]
+    step = max(1, BLOCK * length // max(1, shape.numel()))
+    parts = []
+    for start in range(0, length, step):
+        size = min(step, length - start)
+        left, right = (
+            [(part if dim is None else part.narrow(dim, start, size)).reshape(-1) for part in side] for side in wide
+        )
+        parts.append(_ask(images, left, right, m))
+    kind, turn, code, value, real = parts[0] if len(parts) == 1 else map(torch.cat, zip(*parts, strict=True))
+    return Asked(kind, turn, code, value, real, (x, y, shape))
+
+
+def _ask(images: Images, x: list[Tensor], y: list[Tensor], m: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """All fields of `Asked` but the last, for flat sides of equal length."""
+    (x_real, left, fixed_a, *a_parts), (y_real, right, fixed_b, *b_parts) = x, y
+    a, b = Origin(*a_parts), Origin(*b_parts)
+    real = signs(x_real, y_real)
+    known_a, known_b = a.score >= 0, b.score >= 0
+    mark = left - right
+    out = Asked(
+        torch.full_like(real, GENERAL),
+        torch.where(mark < 0, -1, 1).to(torch.int8),
+        torch.zeros_like(a.score),
+        mark.abs(),
+        real,
+        None,
+    )
+    never = (fixed_a & fixed_b) | ~torch.isfinite(mark) | (mark.abs() < SAME * left.abs().clamp(min=1))
+    out.kind[never] = FIXED
+    lone_a, lone_b = known_a & (a.partner < 0), known_b & (b.partner < 0)
+    same = known_a & known_b & (a.function == b.function) & (a.group == b.group) & (a.partner == b.partner)
+    _pairs(out, images, same, a.score, b.score, a.function, m)
+    _pairs(out, images, known_a & ~lone_a & fixed_b & (right == 0), a.score, a.partner, a.function, m)
+    _pairs(out, images, known_b & ~lone_b & fixed_a & (left == 0), b.partner, b.score, b.function, m)
+    _thresholds(out, images, lone_a & fixed_b, a, right, 1)
+    _thresholds(out, images, lone_b & fixed_a, b, left, -1)
+    return out.kind, out.turn, out.code, out.value, out.real
+
+
+def _constant(operand: Operand, origin: Origin) -> Tensor:
+    """Which entries do not depend on the scores: they are the same for the real and the witness scores."""
+    near = 8 * torch.finfo(operand.real.dtype).eps
+    gap = (operand.real.detach().to(torch.float64) - operand.shadow).abs()
+    same = (gap <= near * operand.shadow.abs()) | (operand.real == operand.shadow)
+    return (origin.score < 0) & (same | (torch.isnan(operand.real) & torch.isnan(operand.shadow)))
+
+
+def _pairs(out: Asked, images: Images, where: Tensor, i: Tensor, j: Tensor, function: Tensor, m: int) -> None:
+    """``phi(s_i) - phi(s_j)``."""
+    i, j = i[where], j[where]
+    turn = torch.where(i < j, 1, -1) * images.directions(function[where])
+    out.kind[where] = torch.where(i == j, FIXED, PAIR).to(torch.int8)
+    out.real[where] = torch.where(i == j, 0, out.real[where]).to(torch.int8)
+    out.turn[where] = turn.to(torch.int8)
+    out.code[where] = torch.minimum(i, j) * m + torch.maximum(i, j)
+
+
+def _thresholds(out: Asked, images: Images, where: Tensor, origin: Origin, constant: Tensor, side: int) -> None:
+    """``phi(s_i) - t``, pulled back to ``s_i - phi^-1(t)``. What phi never reaches is no question."""
+    function = origin.function[where]
+    level = images.inverse(function, constant[where])
+    turn = (side * images.directions(function)).to(torch.int8)
+    known = ~torch.isnan(level)
+    at = where.nonzero()[:, 0]
+    at, level, turn = at[known], level[known], turn[known]
+    reached = torch.isfinite(level)
+    out.kind[at] = torch.where(reached, THRESHOLD, FIXED).to(torch.int8)
+    out.turn[at] = turn
+    out.code[at] = origin.score[at]
+    out.value[at] = level
+    never = at[~reached]
+    out.real[never] = torch.where(level[~reached] > 0, -1, 1).to(torch.int8) * turn[~reached]
+
+
+# ---------------------------------------------------------------------- variables
 
 
 @dataclass(frozen=True)

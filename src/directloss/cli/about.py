@@ -1,7 +1,8 @@
-"""``directloss tasks``: what a network can be trained on."""
+"""``directloss tasks`` and ``directloss doctor``: what a network can be trained on, and whether that works here."""
 
 from __future__ import annotations
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -17,3 +18,11 @@ def tasks() -> None:
     for name, summary in summaries().items():
         table.add_row(name, summary)
     Console(highlight=False).print(table)
+
+
+@app.command("doctor")
+def doctor() -> None:
+    """Show versions, whether the losses work here, and how to install what is missing."""
+    from directloss.doctor import main
+
+    raise typer.Exit(main())

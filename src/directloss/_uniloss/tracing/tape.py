@@ -1,10 +1,10 @@
-"""The course that a metric took with the recorded scores, written down as plain operations, to be run on other scores.
+"""A tape of the operations that a metric did with the recorded scores, to be played with other scores.
 
 Comparisons of general form are expressions that only the metric's code knows. To watch that code again for every set of
 scores would take minutes. Once all decisions are fixed, it is a straight line of tensor operations, of which only those
 count that lead to the compared values: these are kept, and run without any watching.
 
-Tensors are known by their storage, as in `shadows`, so that views need no rule; writes in place are run in their order.
+Tensors are known by their storage, as in `witness`, so that views need no rule; writes in place are run in their order.
 Whatever is discrete is a decision, and stays as it was.
 """
 
@@ -12,21 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from directloss._uniloss.tracing.run import _map, _tensors
-
-_Key = int
+from directloss._uniloss.tracing.tensors import map_leaves, storage_key, tensors_in, whole_storage, written_by
 
 
-class Place(NamedTuple):
+@dataclass(frozen=True)
+class Place:
     """A tensor as a window on a storage."""
 
-    storage: _Key
+    storage: int
     shape: torch.Size
     stride: tuple[int, ...]
     offset: int
@@ -34,7 +34,7 @@ class Place(NamedTuple):
     @staticmethod
     def of(tensor: Tensor) -> Place:
         """The window that a tensor is."""
-        return Place(_key(tensor), tensor.shape, tensor.stride(), int(tensor.storage_offset()))
+        return Place(storage_key(tensor), tensor.shape, tensor.stride(), int(tensor.storage_offset()))
 
     def within(self, base: Tensor) -> Tensor:
         """The same window on another storage of the same layout."""
@@ -49,13 +49,13 @@ class Step(NamedTuple):
     function: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    reads: frozenset[_Key]
-    writes: frozenset[_Key]
+    reads: frozenset[int]
+    writes: frozenset[int]
     makes: tuple[Place | None, ...]
     """The new tensors among the results."""
 
 
-class Course(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Writes down what is done with scores, while it is active.
 
     Args:
@@ -66,8 +66,8 @@ class Course(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.start = Place.of(scores)
         # Storages are kept: a freed one could be reused under the same address.
-        self._kept: dict[_Key, Any] = {_key(scores): scores.untyped_storage()}
-        self._before: dict[_Key, Tensor] = {}
+        self._kept: dict[int, Any] = {storage_key(scores): scores.untyped_storage()}
+        self._before: dict[int, Tensor] = {}
         """Constants that values of scores are written into: what they held before."""
         self.steps: list[Step] = []
         self._idle = False
@@ -84,28 +84,21 @@ class Course(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if self._idle:
             return func(*args, **kwargs)
-        given = list(_tensors((args, kwargs)))
-        if not any(_key(tensor) in self._kept for tensor in given):
+        given = list(tensors_in((args, kwargs)))
+        if not any(storage_key(tensor) in self._kept for tensor in given):
             return func(*args, **kwargs)
-        written = {
-            _key(value)
-            for value, argument in zip(args, func._schema.arguments, strict=False)
-            if isinstance(value, Tensor)
-            and argument.alias_info is not None
-            and argument.alias_info.is_write
-            and value.is_floating_point()
-        }
+        written = {storage_key(value) for value in written_by(func, args) if value.is_floating_point()}
         for tensor in given:
-            if _key(tensor) in written and _key(tensor) not in self._kept:
-                self._before[_key(tensor)] = _whole(tensor).clone()
-                self._kept[_key(tensor)] = tensor.untyped_storage()
-        known = frozenset(_key(tensor) for tensor in given if _key(tensor) in self._kept)
+            if storage_key(tensor) in written and storage_key(tensor) not in self._kept:
+                self._before[storage_key(tensor)] = whole_storage(tensor).clone()
+                self._kept[storage_key(tensor)] = tensor.untyped_storage()
+        known = frozenset(storage_key(tensor) for tensor in given if storage_key(tensor) in self._kept)
         out = func(*args, **kwargs)
-        new = [t if t.is_floating_point() and _key(t) not in known else None for t in _tensors(out)]
+        new = [t if t.is_floating_point() and storage_key(t) not in known else None for t in tensors_in(out)]
         makes = tuple(None if tensor is None else Place.of(tensor) for tensor in new)
         if written or any(makes):  # a view is no step: the storage has it
-            places = _map(self._fixed, args), _map(self._fixed, kwargs)
-            self._kept |= {_key(tensor): tensor.untyped_storage() for tensor in new if tensor is not None}
+            places = map_leaves(self._fixed, args), map_leaves(self._fixed, kwargs)
+            self._kept |= {storage_key(tensor): tensor.untyped_storage() for tensor in new if tensor is not None}
             fresh = frozenset(place.storage for place in makes if place is not None)
             self.steps.append(Step(func, *places, known, frozenset(written) | fresh, makes))
         return out
@@ -131,8 +124,8 @@ class Course(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return value.within(now[value.storage]) if isinstance(value, Place) else value
 
             for step in steps:
-                out = step.function(*_fill(filled, step.args), **_fill(filled, step.kwargs))
-                for place, tensor in zip(step.makes, _tensors(out), strict=True):
+                out = step.function(*map_leaves(filled, step.args), **map_leaves(filled, step.kwargs))
+                for place, tensor in zip(step.makes, tensors_in(out), strict=True):
                     if place is not None:
                         now[place.storage] = tensor
             return [filled(place) for place in wanted]
@@ -146,24 +139,4 @@ class Course(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _place(self, value: Any) -> Any:
         """A tensor that depends on scores as its place; everything else as it is."""
-        return Place.of(value) if isinstance(value, Tensor) and _key(value) in self._kept else value
-
-
-def _fill(function: Callable[[Any], Any], tree: Any) -> Any:
-    """The function of every leaf; a `Place`, though a tuple, is one."""
-    if isinstance(tree, list | tuple) and not isinstance(tree, Place):
-        return type(tree)(_fill(function, part) for part in tree)
-    if isinstance(tree, dict):
-        return {key: _fill(function, part) for key, part in tree.items()}
-    return function(tree)
-
-
-def _key(tensor: Tensor) -> _Key:
-    key: int = tensor.untyped_storage()._cdata
-    return key
-
-
-def _whole(tensor: Tensor) -> Tensor:
-    """All that is in a tensor's storage, in a row."""
-    length = tensor.untyped_storage().nbytes() // tensor.element_size()
-    return tensor.detach().as_strided((length,), (1,), 0)
+        return Place.of(value) if isinstance(value, Tensor) and storage_key(value) in self._kept else value

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from directloss._uniloss.tracing.elementwise import extreme_of_two
-from directloss._uniloss.tracing.handlers import handles, name_of
-from directloss._uniloss.tracing.run import Run
+from directloss._uniloss.tracing.run import Run, handles, name_of
 
 FEW = 64
 """The maximum of more scores than this, or of a whole matrix, is a value of its own and not the choice of one of them:

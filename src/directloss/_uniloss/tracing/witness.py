@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-_Key = int
+from directloss._uniloss.tracing.tensors import storage_key, storage_length, whole_storage
 
 
 class Shadows:
@@ -17,45 +17,42 @@ class Shadows:
 
     def __init__(self) -> None:
         # The storages are kept: a freed one could be reused under the same address.
-        self._shadow: dict[_Key, tuple[torch.UntypedStorage, Tensor]] = {}
-        self._origins: dict[_Key, tuple[torch.UntypedStorage, int]] = {}
+        self._shadow: dict[int, tuple[torch.UntypedStorage, Tensor]] = {}
+        self._origins: dict[int, tuple[torch.UntypedStorage, int]] = {}
 
     def carries(self, tensor: Tensor) -> bool:
         """Whether values of scores are in it."""
-        return tensor.untyped_storage()._cdata in self._shadow
+        return storage_key(tensor) in self._shadow
 
     def of(self, tensor: Tensor) -> Tensor:
         """The shadow, float64, shaped as the tensor; of a tensor without one, its own values."""
-        known = self._shadow.get(tensor.untyped_storage()._cdata)
+        known = self._shadow.get(storage_key(tensor))
         if known is None:
             return tensor.to(torch.float64)
         return known[1].as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
     def put(self, tensor: Tensor, shadow: Tensor) -> None:
         """Give a new tensor its shadow."""
-        storage = tensor.untyped_storage()
-        flat = torch.zeros(storage.nbytes() // tensor.element_size(), dtype=torch.float64, device=tensor.device)
-        self._shadow[storage._cdata] = (storage, flat)
+        self._keep(tensor, torch.zeros(storage_length(tensor), dtype=torch.float64, device=tensor.device))
         self.of(tensor).copy_(shadow)
+
+    def _keep(self, tensor: Tensor, flat: Tensor) -> None:
+        self._shadow[storage_key(tensor)] = (tensor.untyped_storage(), flat)
 
     def ensure(self, tensor: Tensor) -> None:
         """Give a tensor of constants a shadow that values of scores can be written into."""
         if not self.carries(tensor):
-            storage = tensor.untyped_storage()
-            length = storage.nbytes() // tensor.element_size()
-            flat = tensor.detach().as_strided((length,), (1,), 0).to(torch.float64).clone()
-            self._shadow[storage._cdata] = (storage, flat)
+            self._keep(tensor, whole_storage(tensor).to(torch.float64).clone())
 
     def origins(self, tensor: Tensor) -> int:
         """The decisions it depends on."""
-        known = self._origins.get(tensor.untyped_storage()._cdata)
+        known = self._origins.get(storage_key(tensor))
         return 0 if known is None else known[1]
 
     def add_origins(self, tensor: Tensor, origins: int) -> None:
         """It depends on these as well."""
         if origins:
-            storage = tensor.untyped_storage()
-            self._origins[storage._cdata] = (storage, origins | self.origins(tensor))
+            self._origins[storage_key(tensor)] = (tensor.untyped_storage(), origins | self.origins(tensor))
 
 
 def witness(scores: Tensor, domain: str) -> Tensor:

@@ -1,4 +1,4 @@
-"""Comparisons of general form: the written-down course of a metric gives them for all scores, and quickly."""
+"""Comparisons of general form: the tape of a metric gives them for all scores, and quickly."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ FORMS: list[tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Tensor], Tensor]
 
 
 @pytest.mark.parametrize(("metric", "expected"), FORMS, ids=["auroc", "buffers"])
-def test_the_course_gives_the_comparisons_of_other_scores(metric: object, expected: Callable[[Tensor], Tensor]) -> None:
+def test_the_tape_gives_the_comparisons_of_other_scores(metric: object, expected: Callable[[Tensor], Tensor]) -> None:
     found = record(metric, draw(9, 3), CLASSES).comparisons  # type: ignore[arg-type]
     assert isinstance(found, General)
     for seed in range(3):
