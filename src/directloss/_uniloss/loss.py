@@ -315,9 +315,10 @@ class UniLoss(LossModule):
         values = [0.0 if one is None else self._value(one) for one in found]
         losses = torch.from_numpy(np.array(values, fixed.numpy().dtype).reshape(batch.shape))
         if needed:
-            slopes = [torch.zeros_like(fixed[0]) if one is None else one.gradient for one in found]
-            slope = slopes[0] if len(slopes) == 1 else torch.stack(slopes)
-            losses = attach_first(losses, batch.scores, slope.reshape(batch.scores.shape))
+            nothing = fixed.new_zeros(fixed.shape[len(batch.shape) :])
+            slopes = [nothing if one is None else one.gradient for one in found]
+            slope = slopes[0] if not batch.shape else torch.stack(slopes).reshape(fixed.shape)
+            losses = attach_first(losses, batch.scores, slope)
         return losses, _counted(found, batch)
 
     def _interpolate(self, scores: Tensor, target: Tensor, mask: Tensor | None, needed: bool) -> Interpolated | None:
@@ -333,14 +334,16 @@ class UniLoss(LossModule):
             with torch.enable_grad():
                 relaxed = self._relaxed(self._bound(free, target))
             assert relaxed is not None
-            slope = torch.autograd.grad(-relaxed.value, free)[0] if needed else shown
-            found = Interpolated(float(relaxed.value), float(relaxed.metric), slope)
-        if not needed or shown.shape == scores.shape:
+            gradient = torch.autograd.grad(-relaxed.value, free)[0] if needed else shown
+            found = Interpolated(float(relaxed.value), float(relaxed.metric), gradient)
+        if not needed:
             return found
-        assert mask is not None
-        whole = torch.zeros_like(scores)
-        whole[mask] = found.gradient.reshape(shown.shape)
-        return found._replace(gradient=whole)
+        slope = found.gradient.reshape(shown.shape)
+        if mask is not None and shown.shape != scores.shape:
+            whole = torch.zeros_like(scores)
+            whole[mask] = slope
+            slope = whole
+        return found._replace(gradient=slope)
 
     def _in_loops(
         self, scores: Tensor, lists: Layout, counting: str | None, bind: Callable[[], Bound], needed: bool
@@ -376,7 +379,7 @@ class UniLoss(LossModule):
         problems = zip(batch.problems(batch.scores), batch.shown, strict=True)
         found = [self._loss(*self._shown(*problem)) if shown else None for problem, shown in problems]
         nothing = batch.scores.flatten()[:0].sum()  # with a gradient of zeros
-        losses = torch.stack([nothing if loss is None else loss for loss in found])
+        losses = torch.stack([nothing if loss is None else loss.to(nothing.dtype) for loss in found])
         return losses.reshape(batch.shape), _counted(found, batch)
 
     def _loss(self, scores: Tensor, target: Tensor) -> Tensor | None:
@@ -385,9 +388,9 @@ class UniLoss(LossModule):
         if problem is None:
             return None
         if self._usual and compiled.applies(problem, self.anchoring):
-            lists = compiled.of_problem(problem)
+            lists, bound = compiled.of_problem(problem), problem
             needed = scores.requires_grad and torch.is_grad_enabled()
-            found = self._in_loops(scores, lists, problem.counting, lambda: problem, needed)
+            found = self._in_loops(scores, lists, problem.counting, lambda: bound, needed)
             if found is not None:
                 return self._as_loss(found, scores, needed)
         if problem.scores.requires_grad:
