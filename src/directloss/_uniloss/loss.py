@@ -335,7 +335,7 @@ class UniLoss(LossModule):
                 relaxed = self._relaxed(self._bound(free, target))
             assert relaxed is not None
             gradient = torch.autograd.grad(-relaxed.value, free)[0] if needed else shown
-            found = Interpolated(float(relaxed.value), float(relaxed.metric), gradient)
+            found = Interpolated(relaxed.value.item(), relaxed.metric.item(), gradient)
         if not needed:
             return found
         slope = found.gradient.reshape(shown.shape)
