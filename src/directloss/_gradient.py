@@ -1,8 +1,8 @@
 """Known values with known gradients: the one place where autograd meets what was computed without it.
 
 A loss of this library knows its value (the task loss) and its gradient (two inferences) separately. Here they are put
-together: in eager mode (`attach`, `with_value`), computed only if asked for (`deferred`), and, inside the graphs of
-``torch.compile`` and the transforms of ``torch.func``, as the operator ``directloss::loss`` (`through_operator`).
+together: in eager mode (`attach`, `with_value`) and, inside the graphs of ``torch.compile`` and the transforms of
+``torch.func``, as the operator ``directloss::loss`` (`through_operator`).
 """
 
 from __future__ import annotations
@@ -72,24 +72,6 @@ def with_gradient_times(values: Tensor, factor: float) -> Tensor:
     return with_value(values * factor, values)
 
 
-def deferred(value: Tensor, scores: Tensor, slope: Callable[[], Tensor]) -> Tensor:
-    """A scalar whose gradient ``slope()`` is computed when, and only when, it is asked for; first derivatives only."""
-    result: Tensor = _Deferred.apply(scores, value, slope)  # type: ignore[no-untyped-call]
-    return result
-
-
-class _Deferred(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, scores: Tensor, value: Tensor, slope: Callable[[], Tensor]) -> Tensor:
-        ctx.save_for_backward(scores)
-        ctx.slope = slope
-        return value
-
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
-        return _only_first(upstream * ctx.slope(), *ctx.saved_tensors), None, None
-
-
 # ---------------------------------------------------------------------- on the host
 
 
@@ -135,6 +117,13 @@ NO_SECOND = (
     "UniLoss has first derivatives only: its anchors are held fixed, and a second derivative would ignore how they "
     "move. Leave out create_graph=True, or take second derivatives of the rest of your loss alone."
 )
+
+
+def attach_first(value: Tensor, scores: Tensor, slope: Tensor) -> Tensor:
+    """As `attach`; differentiating the gradient raises `DirectLossError`."""
+    result = attach(value, scores, slope)
+    result.register_hook(lambda upstream: _only_first(upstream, scores))  # type: ignore[no-untyped-call]
+    return result
 
 
 def first_only(scores: Tensor) -> Tensor:

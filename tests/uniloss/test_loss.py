@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import pickle
+import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -13,6 +15,7 @@ from torchmetrics.functional.classification import binary_auroc, binary_average_
 import directloss as dl
 from directloss import Anchoring, DirectLossError, DirectLossWarning, Refactoring, UniLoss, kernels, uniloss
 from directloss._uniloss import compiled
+from directloss._uniloss.byhand import BY_HAND, PairRefactoring
 from directloss._uniloss.lists import Ragged
 from directloss.relaxation import ideal_scores, interpolation_quality
 from tests.uniloss.conftest import Problem, problem
@@ -104,8 +107,20 @@ def test_compiled_loops_equal_the_general_way(metric: object, seed: int) -> None
 
 
 @pytest.mark.parametrize("name", ["ap", "accuracy", "pckh"])
-def test_steps_after_the_first_read_the_labels_alone(name: str) -> None:
-    """The first step checks the best scores; later ones do not even build them."""
+def test_compiled_loops_read_the_labels_alone(name: str) -> None:
+    """Without the comparisons of the general way: the same lists."""
+    scores, target = problem(name, 2)
+    refactored = BY_HAND[name]
+    assert isinstance(refactored, PairRefactoring)
+    lists, bound = refactored.layout(scores, target), refactored.bind(scores, target)
+    assert lists is not None
+    assert bound is not None
+    for part, same in zip(lists, compiled.of_problem(bound), strict=True):
+        assert np.array_equal(part, same)
+
+
+@pytest.mark.parametrize("name", ["ap", "accuracy", "pckh"])
+def test_both_ways_draw_alike_step_after_step(name: str) -> None:
     found = []
     for way in ("compiled", "tensor"):
         loss_fn = UniLoss(name, generator=_seeded())
@@ -116,12 +131,34 @@ def test_steps_after_the_first_read_the_labels_alone(name: str) -> None:
                 loss = loss_fn(leaf, target)
                 found.append((loss.detach(), *torch.autograd.grad(loss, leaf)))
     torch.testing.assert_close(found[:3], found[3:], rtol=1e-12, atol=1e-14)
-    bound, labels = loss_fn.refactored.bind(scores, target), loss_fn.refactored.lists(scores, target)
-    assert bound is not None
-    lists = compiled.of_labels(labels.numpy())
-    assert lists is not None
-    for part, same in zip(lists, compiled.of_problem(bound), strict=True):
-        assert part.tolist() == same.tolist()
+
+
+@pytest.mark.parametrize("name", ["ap", "accuracy", "pckh"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_batches_with_masks_and_weights_equal_the_general_way(name: str, dtype: torch.dtype, reduction: str) -> None:
+    """Padding, a problem without weight, one without anything to compare, and one in which all anchors are alike."""
+    pairs = [problem(name, seed) for seed in range(4)]
+    if name == "pckh":  # a problem is a set of heatmaps
+        pairs = [(scores[None], target[None]) for scores, target in pairs]
+    scores, target = (torch.stack(parts) for parts in zip(*pairs, strict=True))
+    scores = scores.to(dtype)
+    mask = torch.rand(target.shape, generator=_seeded(9)) < 0.8
+    mask[3] = mask[3] & (target[3] == 0) if name == "ap" else mask[3]
+    options = {"batch_dims": 1} if name == "pckh" else {}
+    weight = torch.tensor([1.0, 2.0, 0.0, 0.5])
+    found = []
+    for way in ("compiled", "tensor"):
+        loss_fn = UniLoss(name, generator=_seeded(), reduction=reduction, **options)  # type: ignore[arg-type]
+        leaf = scores.clone().requires_grad_()
+        with kernels.use(way), warnings.catch_warnings():
+            warnings.simplefilter("ignore", DirectLossWarning)
+            loss = loss_fn(leaf, target, mask, weight)
+            loss.square().sum().backward()
+        found.append((loss.detach(), leaf.grad))
+    tolerance = {"rtol": 1e-12, "atol": 1e-14} if dtype == torch.float64 else {"rtol": 1e-4, "atol": 1e-6}
+    torch.testing.assert_close(found[0], found[1], **tolerance)
+    assert bool(found[0][1].any())
 
 
 @pytest.mark.parametrize("scale", [300.0, 1e4, 1e200])

@@ -18,7 +18,7 @@ from directloss._checks import check_labels, check_same_shape, fail, near
 from directloss._uniloss.best import ideal_scores
 from directloss._uniloss.comparisons import Comparisons, Pairs
 from directloss._uniloss.consistency import consistent_pairs
-from directloss._uniloss.lists import Ragged
+from directloss._uniloss.lists import Layout, Ragged, of_labels, of_one
 from directloss._uniloss.refactoring import Bound, Refactored
 from directloss.kernels import BINARY
 from directloss.metrics.classification import check_class_problem
@@ -47,6 +47,10 @@ class PairRefactoring(Refactored):
     @abstractmethod
     def plain(self, rows: Tensor, labels: Tensor) -> Tensor:
         """The metric of scores ``(k, b, n)`` with labels ``(b, n)``: shape ``(k,)``."""
+
+    def layout(self, scores: Tensor, target: Tensor) -> Layout | None:
+        """The lists as compiled loops read them; None if none has anything to compare."""
+        return of_labels(self.lists(scores, target).numpy())
 
     def bind(self, scores: Tensor, target: Tensor) -> Bound | None:
         """See `Refactored.bind`."""
@@ -117,6 +121,10 @@ class AveragePrecisionPairs(PairRefactoring):
     def lists(self, scores: Tensor, target: Tensor) -> Tensor:
         """All items are one list."""
         return target[None].to(torch.int8)
+
+    def layout(self, scores: Tensor, target: Tensor) -> Layout | None:
+        """Of a single list."""
+        return of_one((target.float() if target.dtype == torch.bfloat16 else target).numpy())
 
     def of_lost(self, lost: Tensor, real: Tensor) -> Tensor:
         """The k-th best relevant item, beaten by ``lost`` irrelevant ones, has precision k / (k + lost)."""

@@ -10,9 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from directloss._checks import check_choice, check_positive, fail
@@ -59,18 +57,6 @@ class InverseDistance(Interpolation):
         far = (nearest / torch.where(hit, torch.ones_like(squared), squared)) ** (self.power / 2)
         weight = torch.where(hit.any(-1, keepdim=True), hit.to(squared.dtype), far)
         return (weight * values).sum(-1) / weight.sum(-1)
-
-    def with_slope(
-        self, squared: NDArray[np.float64], values: NDArray[np.float64]
-    ) -> tuple[float, NDArray[np.float64]]:
-        """The interpolated value and its derivative by the squared distances ``(k,)``, in plain numbers."""
-        hit = squared <= 0
-        if hit.any():
-            return float(values[hit].mean()), np.zeros_like(squared)
-        weight = (squared.min() / squared) ** (self.power / 2)
-        whole = weight.sum()
-        value = float((weight * values).sum() / whole)
-        return value, (value - values) * weight * (self.power / 2 / whole) / squared
 
 
 @dataclass(frozen=True)

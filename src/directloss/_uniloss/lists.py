@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,54 +58,80 @@ class Layout(NamedTuple):
 
     relevant: Any
     irrelevant: Any
+    lows: Any
+    """Where the rivals of each relevant score begin, among the irrelevant ones."""
+    highs: Any
+    firsts: Any
+    """Where its pairs begin."""
+    size: int
+    """How many pairs there are."""
     ups: Any
-    """Where the relevant scores of each list begin, and the end of the last: ``(lists + 1,)``."""
-    downs: Any
-    starts: Any
+    """Where the relevant scores of each list begin."""
+
+    @classmethod
+    def of(cls, relevant: Any, irrelevant: Any, ups: Any, downs: Any) -> Layout:
+        """Lists with so many relevant and irrelevant scores each, none with zero."""
+        return cls(relevant, irrelevant, *(_block(*ups, *downs) if len(ups) == 1 else _blocks(ups, downs)))
 
     @property
-    def bounds(self) -> tuple[Any, Any, Any]:
-        """Where lists begin among the relevant scores, the irrelevant scores and the pairs."""
-        return self.ups, self.downs, self.starts
+    def loops(self) -> tuple[Any, Any, Any]:
+        """What all loops need to know."""
+        return self.lows, self.highs, self.firsts
 
-    def single(self) -> Iterator[tuple[Any, Any, Any]]:
-        """The bounds of each relevant score alone, as a list of one."""
-        for t in range(len(self.ups) - 1):
-            width = self.downs[t + 1] - self.downs[t]
-            for i in range(self.ups[t], self.ups[t + 1]):
-                pair = self.starts[t] + (i - self.ups[t]) * width
-                yield np.array([i, i + 1]), self.downs[t : t + 2], np.array([pair, pair + width])
+    def place(self, pairs: Any) -> tuple[Any, Any]:
+        """Relevant score and irrelevant score of some pairs."""
+        if len(self.ups) == 1:
+            both: tuple[Any, Any] = divmod(pairs, len(self.irrelevant))
+            return both
+        up = self.firsts.searchsorted(pairs, "right") - 1
+        return up, pairs - self.firsts[up] + self.lows[up]
 
-    def place(self, pairs: Any) -> tuple[Any, Any, Any]:
-        """List, relevant score and irrelevant score of some pairs."""
-        t = np.searchsorted(self.starts, pairs, side="right") - 1
-        rest, width = pairs - self.starts[t], self.downs[t + 1] - self.downs[t]
-        return t, self.ups[t] + rest // width, self.downs[t] + rest % width
-
-    def find(self, items: Any, count: int) -> tuple[Any, Any, Any]:
-        """List, relevant score and irrelevant score of some of ``count`` scores; -1 for what a score is not.
-
-        A score that is in no list is said to be in the first one, as neither.
-        """
+    def find(self, items: Any, count: int) -> tuple[Any, Any]:
+        """The places of some of ``count`` scores among the relevant and the irrelevant ones; -1 for what it is not."""
         found = []
         for members in (self.relevant, self.irrelevant):
             place = np.full(count, -1)
             place[members] = np.arange(len(members))
             found.append(place[items])
-        up, down = found
-        lists = [np.searchsorted(bounds, at, side="right") - 1 for bounds, at in ((self.ups, up), (self.downs, down))]
-        return np.where(up >= 0, lists[0], lists[1]).clip(min=0), up, down
+        return found[0], found[1]
+
+
+@lru_cache(maxsize=64)
+def _block(p: int, n: int) -> tuple[Any, Any, Any, int, Any]:
+    """What `Layout` knows of a single list."""
+    return _blocks(np.array([p]), np.array([n]))
+
+
+def _blocks(ups: Any, downs: Any) -> tuple[Any, Any, Any, int, Any]:
+    width, highs = downs.repeat(ups), downs.cumsum().repeat(ups)
+    ends = width.cumsum()
+    return highs - width, highs, ends - width, int(ends[-1]), ups.cumsum() - ups
+
+
+def of_labels(labels: Any) -> Layout | None:
+    """The lists ``(b, n)`` of labels 1, 0 and -1 that have something to compare; None if no list has."""
+    high, low = labels == 1, labels == 0
+    ups, downs = high.sum(1), low.sum(1)
+    kept = (ups > 0) & (downs > 0)
+    if not kept.any():
+        return None
+    some = kept[:, None]
+    return Layout.of((high & some).ravel().nonzero()[0], (low & some).ravel().nonzero()[0], ups[kept], downs[kept])
+
+
+def of_one(labels: Any) -> Layout | None:
+    """As `of_labels`, for one list ``(n,)``."""
+    relevant, irrelevant = (labels == 1).nonzero()[0], (labels == 0).nonzero()[0]
+    p, n = len(relevant), len(irrelevant)
+    return Layout.of(relevant, irrelevant, (p,), (n,)) if p and n else None
 
 
 def layout(pairs: Comparisons) -> Layout | None:
     """The layout of pairs in lists; None for comparisons of another form."""
     if type(pairs) is Pairs:
         lists, p, n = pairs.shape
-        steps = np.arange(lists + 1)
         up, down = (part.flatten().numpy() for part in (pairs.relevant, pairs.irrelevant))
-        return Layout(up, down, p * steps, n * steps, p * n * steps)
+        return Layout.of(up, down, np.full(lists, p), np.full(lists, n))
     if type(pairs) is Ragged:
-        sizes = torch.cat([pairs.sizes, pairs.sizes.prod(-1, keepdim=True)], -1)
-        ups, downs, starts = torch.nn.functional.pad(sizes.cumsum(0), (0, 0, 1, 0)).T.contiguous()
-        return Layout(*(part.numpy() for part in (pairs.relevant, pairs.irrelevant, ups, downs, starts)))
+        return Layout.of(pairs.relevant.numpy(), pairs.irrelevant.numpy(), *pairs.sizes.numpy().T)
     return None

@@ -6,11 +6,12 @@ scores  ->  comparisons c = f(scores, target)  ->  u = sigmoid(c)  ->  interpola
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,18 +26,21 @@ from directloss._checks import (
     fail,
     warn_once,
 )
-from directloss._gradient import deferred, first_only, keep, refuse_second_of, through_operator, with_value
+from directloss._gradient import attach_first, first_only, keep, refuse_second_of, through_operator, with_value
 from directloss._loss import LossModule, are_tensors, named_places, names_first
-from directloss._problem import UNRANKED, Dim, arrange, blank, reduce, result_type, weigh
+from directloss._problem import UNRANKED, Dim, arrange, blank, reduce, weigh
 from directloss._uniloss import compiled
 from directloss._uniloss.anchors import Anchoring, Anchors, all_equal, as_anchoring, sample
 from directloss._uniloss.automatic import Automatic
 from directloss._uniloss.byhand import PairRefactoring
 from directloss._uniloss.comparisons import General
+from directloss._uniloss.compiled import Interpolated
 from directloss._uniloss.interpolation import Interpolation, InverseDistance, as_interpolation
+from directloss._uniloss.lists import Layout
 from directloss._uniloss.names import by_name
 from directloss._uniloss.refactoring import Bound, Refactored, in_words, shape_of
 from directloss.distributed import Gather
+from directloss.kernels import largest
 
 Metric = Callable[[Tensor, Tensor], Tensor]
 BestScores = Callable[[Tensor, Tensor], Tensor]
@@ -146,13 +150,24 @@ class Relaxed:
 
 
 class Batch(NamedTuple):
-    """The problems of a batch, one by one, without padding."""
+    """The problems of a batch: the dimensions of one problem last."""
 
-    problems: list[tuple[Tensor, Tensor]]
-    shape: torch.Size
+    scores: Tensor
+    target: Tensor
+    mask: Tensor | None
     weight: Tensor | None
+    shape: torch.Size
+    """That of the losses."""
     shown: list[bool]
     """Which problems have a weight."""
+
+    def problems(self, scores: Tensor) -> list[tuple[Tensor, Tensor, Tensor | None]]:
+        """Scores (these, or others in their place), target and mask, one by one."""
+        if not self.shape:
+            return [(scores, self.target, self.mask)]
+        lead, parts = len(self.shape), (scores, self.target) if self.mask is None else (scores, self.target, self.mask)
+        rows = zip(*(part.reshape(-1, *part.shape[lead:]) for part in parts), strict=True)
+        return [(row[0], row[1], row[2] if len(row) > 2 else None) for row in rows]
 
 
 class UniLoss(LossModule):
@@ -197,6 +212,7 @@ class UniLoss(LossModule):
         if dim is not None and batch_dims:
             fail("batch_dims", "must be left at 0, because dim tells the problems apart", batch_dims)
         self._best_is_known = False
+        self._usual = fraction == 1 and best_scores is None and compiled.usual(self.anchoring, self.interpolation)
 
     def loss(
         self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, **changed: Any
@@ -206,8 +222,11 @@ class UniLoss(LossModule):
             with torch.inference_mode(False), torch.no_grad():
                 copies = [part.clone() if isinstance(part, Tensor) else part for part in (scores, target, mask, weight)]
                 return self.loss(*copies, **changed)  # type: ignore[arg-type]
-        checks = changed.get("check_values", self.check_values)
-        return self._batch_loss(self._batch(scores, target, mask, weight, checks), scores)
+        batch = self._batch(scores, target, mask, weight, changed.get("check_values", self.check_values))
+        # Of the metrics by hand it is known that the best scores, if not given, are the best.
+        quick = self._usual and self.maximize and isinstance(self.refactored, PairRefactoring)
+        losses, counted = (self._by_hand if quick and kernels.compiles(scores) else self._one_by_one)(batch)
+        return reduce(losses, self.reduction, batch.weight, counted, self.refactored, WITHOUT_LOSS)
 
     def _traced_loss(self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None) -> Tensor:
         if not torch.compiler.is_compiling():
@@ -227,33 +246,19 @@ class UniLoss(LossModule):
         """Anchors are drawn on the CPU, wherever the scores are."""
         return self.generator if self.generator is not None else torch.default_generator
 
-    def _batch_loss(self, batch: Batch, scores: Tensor) -> Tensor:
-        found = [
-            self._loss(*problem) if shown else None for problem, shown in zip(batch.problems, batch.shown, strict=True)
-        ]
-        counted, kind = None, result_type(scores)
-        if any(loss is None for loss in found):
-            nothing = scores.flatten()[:0].sum(dtype=kind)  # with a gradient of zeros
-            counts = [loss is not None or not shown for loss, shown in zip(found, batch.shown, strict=True)]
-            counted = None if all(counts) else torch.tensor(counts, device=scores.device).reshape(batch.shape)
-            found = [nothing if loss is None else loss for loss in found]
-        losses = [loss.to(kind) for loss in found if loss is not None]
-        joined = (torch.stack(losses) if len(losses) > 1 else losses[0]).reshape(batch.shape)
-        return reduce(joined, self.reduction, batch.weight, counted, self.refactored, WITHOUT_LOSS)
-
     def relax(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> list[Relaxed | None]:
         """What the loss is made of, problem by problem: for those who want to look inside."""
-        bound = [
-            self._bind(*problem) for problem in self._batch(scores, target, mask, None, self.check_values).problems
-        ]
+        batch = self._batch(scores, target, mask, None, self.check_values)
+        bound = [self._bind(*self._shown(*problem)) for problem in batch.problems(batch.scores)]
         return [None if problem is None else self._relaxed(problem) for problem in bound]
 
     def explain(self, scores: Tensor, target: Tensor) -> str:
         """What was found in the metric's code, for one problem, in words."""
-        problems = self._batch(scores, target, None, None, self.check_values).problems
+        batch = self._batch(scores, target, None, None, self.check_values)
+        problems = batch.problems(batch.scores)
         if isinstance(self.refactored, Automatic):
-            return str(self.refactored.explain(*problems[0]))
-        bound = [self.refactored.bind(*problem) for problem in problems]
+            return str(self.refactored.explain(*problems[0][:2]))
+        bound = [self.refactored.bind(scores, target) for scores, target, _ in problems]
         counts = [0 if one is None else one.comparisons.count for one in bound]
         return f"{self.refactored!r}, written by hand: {', '.join(f'{count:,}' for count in counts)} comparisons."
 
@@ -284,12 +289,8 @@ class UniLoss(LossModule):
             metric.check(scores, target)
         if scores.dtype in (torch.float16, torch.bfloat16):
             scores = scores.float()
-        rows = [part.reshape(-1, *part.shape[lead:]) for part in (scores, target)]
-        problems = list(zip(*rows, strict=True))
-        if mask is not None:
-            marks = mask.reshape(-1, *mask.shape[lead:])
-            problems = [metric.hide(s, t, keep) for (s, t), keep in zip(problems, marks, strict=True)]
-        return Batch(problems, shape, weight, [True] * len(problems) if shown is None else shown.flatten().tolist())
+        marks = [True] * shape.numel() if shown is None else shown.flatten().tolist()
+        return Batch(scores, target, mask, weight, shape, marks)
 
     def _event_dims(self, dims: int) -> int:
         """How many of the last dimensions of the scores hold one problem, after ``dim`` is moved there."""
@@ -303,66 +304,110 @@ class UniLoss(LossModule):
             fail("batch_dims", rule, self.batch_dims)
         return known
 
+    # ------------------------------------------------------------------ metrics by hand, in compiled loops
+
+    def _by_hand(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """The losses of a batch, and which problems have one (None for all of them)."""
+        needed = batch.scores.requires_grad and torch.is_grad_enabled()
+        fixed = batch.scores.detach()
+        problems = zip(batch.problems(fixed), batch.shown, strict=True)
+        found = [self._interpolate(*problem, needed) if shown else None for problem, shown in problems]
+        values = [0.0 if one is None else self._value(one) for one in found]
+        losses = torch.from_numpy(np.array(values, fixed.numpy().dtype).reshape(batch.shape))
+        if needed:
+            nothing = fixed.new_zeros(fixed.shape[len(batch.shape) :])
+            slopes = [nothing if one is None else one.gradient for one in found]
+            slope = slopes[0] if not batch.shape else torch.stack(slopes).reshape(fixed.shape)
+            losses = attach_first(losses, batch.scores, slope)
+        return losses, _counted(found, batch)
+
+    def _interpolate(self, scores: Tensor, target: Tensor, mask: Tensor | None, needed: bool) -> Interpolated | None:
+        """What the loops make of one problem; None if it has nothing to compare."""
+        assert isinstance(self.refactored, PairRefactoring)
+        shown, target = self._shown(scores, target, mask)
+        lists = self.refactored.layout(shown, target)
+        if lists is None:
+            return None
+        found = self._in_loops(shown, lists, self.refactored.counting, lambda: self._bound(shown, target), needed)
+        if found is None:  # all anchors have one value: the general way knows others
+            free = shown.clone().requires_grad_(needed)
+            with torch.enable_grad():
+                relaxed = self._relaxed(self._bound(free, target))
+            assert relaxed is not None
+            gradient = torch.autograd.grad(-relaxed.value, free)[0] if needed else shown
+            found = Interpolated(relaxed.value.item(), relaxed.metric.item(), gradient)
+        if not needed:
+            return found
+        slope = found.gradient.reshape(shown.shape)
+        if mask is not None and shown.shape != scores.shape:
+            whole = torch.zeros_like(scores)
+            whole[mask] = slope
+            slope = whole
+        return found._replace(gradient=slope)
+
+    def _in_loops(
+        self, scores: Tensor, lists: Layout, counting: str | None, bind: Callable[[], Bound], needed: bool
+    ) -> Interpolated | None:
+        """The metric and the loss's gradient in compiled loops; None, and no number drawn, if they cannot tell."""
+        assert isinstance(self.interpolation, InverseDistance)
+        generator, scale = self._source(scores), (-1.0 if self.maximize else 1.0) if needed else 0.0
+        before = generator.get_state()
+        flat = scores.detach().reshape(-1)
+        found = compiled.interpolate(flat, lists, counting, bind, self.anchoring, self.interpolation, generator, scale)
+        if found is None:
+            generator.set_state(before)
+        return found
+
+    def _value(self, found: Interpolated) -> float:
+        metric = found.value if self.value == "interpolated" else found.now
+        return 1 - metric if self.maximize else metric
+
+    def _bound(self, scores: Tensor, target: Tensor) -> Bound:
+        """A problem that has something to compare."""
+        problem = self._bind(scores, target)
+        assert problem is not None
+        return problem
+
     # ------------------------------------------------------------------ one problem
+
+    def _shown(self, scores: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """A problem without its padding."""
+        return (scores, target) if mask is None else self.refactored.hide(scores, target, mask)
+
+    def _one_by_one(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """As `_by_hand`, for all metrics."""
+        problems = zip(batch.problems(batch.scores), batch.shown, strict=True)
+        found = [self._loss(*self._shown(*problem)) if shown else None for problem, shown in problems]
+        nothing = batch.scores.flatten()[:0].sum()  # with a gradient of zeros
+        losses = torch.stack([nothing if loss is None else loss.to(nothing.dtype) for loss in found])
+        return losses.reshape(batch.shape), _counted(found, batch)
 
     def _loss(self, scores: Tensor, target: Tensor) -> Tensor | None:
         """The loss of one problem; None if it has none."""
-        quick, problem = self._in_loops(scores, target)
-        if quick is not None:
-            return self._as_loss(quick, scores)
+        problem = self._bind(scores, target)
         if problem is None:
             return None
+        if self._usual and compiled.applies(problem, self.anchoring):
+            lists, bound = compiled.of_problem(problem), problem
+            needed = scores.requires_grad and torch.is_grad_enabled()
+            found = self._in_loops(scores, lists, problem.counting, lambda: bound, needed)
+            if found is not None:
+                return self._as_loss(found, scores, needed)
         if problem.scores.requires_grad:
             problem = replace(problem, scores=first_only(problem.scores))
         relaxed = self._relaxed(problem)
         if relaxed is None:
             return None
-        found = (relaxed.value, relaxed.metric)
-        loss, true = (1 - value if self.maximize else value.clone() for value in found)
+        found_both = (relaxed.value, relaxed.metric)
+        loss, true = (1 - value if self.maximize else value.clone() for value in found_both)
         return loss if self.value == "interpolated" else with_value(loss, true)
 
-    def _as_loss(self, found: compiled.Interpolated, scores: Tensor) -> Tensor | None:
+    def _as_loss(self, found: Interpolated, scores: Tensor, needed: bool) -> Tensor | None:
         """The loss of a problem that was interpolated in compiled loops."""
         if math.isnan(found.now):
             return None
-        metric = found.value if self.value == "interpolated" else found.now
-
-        def slope() -> Tensor:
-            slope = found.gradient().reshape(scores.shape)
-            return -slope if self.maximize else slope
-
-        return deferred(torch.tensor(1 - metric if self.maximize else metric, dtype=scores.dtype), scores, slope)
-
-    def _in_loops(self, scores: Tensor, target: Tensor) -> tuple[compiled.Interpolated | None, Bound | None]:
-        """What the compiled loops make of a problem, if they know its anchors; else the problem, if it is one."""
-        problem, lists, counting = None, None, None
-        refactored, how, between = self.refactored, self.anchoring, self.interpolation
-        if self.fraction < 1 or self.best_scores is not None or not compiled.usual(how, between):
-            return None, self._bind(scores, target)
-        by_hand = isinstance(refactored, PairRefactoring) and self._best_is_known and kernels.compiles(scores)
-        if isinstance(refactored, PairRefactoring) and by_hand:
-            lists, counting = compiled.of_labels(refactored.lists(scores, target).numpy()), refactored.counting
-            if lists is None:
-                return None, None
-        else:
-            problem = self._bind(scores, target)
-            if problem is None or not compiled.applies(problem, problem.comparisons, how, between):
-                return None, problem
-            lists, counting = compiled.of_problem(problem), problem.counting
-
-        def bind() -> Bound:
-            bound = self._bind(scores, target) if problem is None else problem
-            assert bound is not None
-            return bound
-
-        assert isinstance(between, InverseDistance)
-        generator = self._source(scores)
-        before = generator.get_state()
-        found = compiled.interpolate(scores.flatten(), lists, counting, bind, how, between, generator)
-        if found is None:
-            generator.set_state(before)
-            return None, bind()
-        return found, None
+        value = torch.tensor(self._value(found), dtype=scores.dtype)
+        return attach_first(value, scores, found.gradient.reshape(scores.shape)) if needed else value
 
     def _bind(self, scores: Tensor, target: Tensor) -> Bound | None:
         problem = self.refactored.bind(scores, target) if scores.numel() else None
@@ -438,6 +483,12 @@ class UniLoss(LossModule):
             )
 
 
+def _counted(found: Sequence[object], batch: Batch) -> Tensor | None:
+    """Which problems of those that have a weight have a loss; None for all."""
+    counts = [one is not None or not shown for one, shown in zip(found, batch.shown, strict=True)]
+    return None if all(counts) else torch.tensor(counts, device=batch.scores.device).reshape(batch.shape)
+
+
 def as_refactored(metric: str | Metric | Refactored) -> Refactored:
     """A name's refactoring, a refactoring itself, or the one that is found in a function's code."""
     if isinstance(metric, Refactored):
@@ -461,12 +512,17 @@ def _check_maximize(maximize: object) -> bool:
 
 def _check_size(scores: Tensor) -> None:
     """Scores are finite, and so are their differences, and those of anchors that lie beyond them."""
-    most = torch.finfo(torch.promote_types(scores.dtype, torch.float32)).max / 1024
-    peak = float(scores.detach().abs().amax())
-    if not peak <= most:  # NaN is not, either
+    most = largest(torch.promote_types(scores.dtype, torch.float32)) / 1024
+    low, high = (float(end) for end in torch.aminmax(scores.detach()))
+    if not -most <= low <= high <= most:  # NaN is not, either
         check_finite(scores)
         hint = "A sigmoid of such differences has no gradient: divide the scores by a constant."
-        fail("scores", f"must be at most {most:.0e}, so that their differences are finite", f"up to {peak:g}", hint)
+        fail(
+            "scores",
+            f"must be at most {most:.0e}, so that their differences are finite",
+            f"up to {max(-low, high):g}",
+            hint,
+        )
 
 
 def _check_fraction(fraction: object) -> float:

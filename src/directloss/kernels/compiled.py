@@ -9,7 +9,7 @@ A block of lists goes through one small kernel after the other:
     judge         the loss, and the scales of what follows
     lower_each    the augmented ranking for sign +1, where the best positions can be found one by one;
                   `raise_each` is the same for sign -1
-    windows, choose_in_order     the augmented ranking where they cannot
+    narrow, choose_in_order      the augmented ranking where they cannot
     fill_other_side              one side's counts from the other's
     slopes, scatter              the gradient, or the counts themselves, in the order of the input
 
@@ -223,12 +223,23 @@ def _choose(
 ) -> None:
     """The relevant side of the augmented ranking, by a table of choices."""
     r, n = len(numbers), values.shape[2]
-    ends, extent = np.empty((r, n), np.int64), np.empty((r, 2), np.int64)
-    windows(values, predicted, numbers, factors, weights, search, ends, extent)
-    bits, starts, best = np.empty(extent[:, 1].max(), np.int64), np.empty(n + 1, np.int64), np.empty(n + 2)
+    start, ends = predicted[:r, RELEVANT], np.zeros((r, n), np.int64)
+    if search.sign > 0:  # rows that stand where nothing more can be lost stay there
+        far = np.minimum(numbers[:, IRRELEVANT], search.cutoff) if search.cutoff else numbers[:, IRRELEVANT]
+        rows = ((start < far[:, None]) & (np.arange(n) < numbers[:, :1])).sum(1)
+        ends += far[:, None]
+    else:  # only rows that still earn something can gain by moving up
+        rows = np.minimum(numbers[:, RELEVANT], search.earning)
+    if search.sign < 0 and search.convex:
+        words = narrow(values, predicted, factors, weights.worth, weights.u, weights.base, rows, ends)
+    else:
+        words = (((np.abs(ends - start) >> 6) + 1) * (np.arange(n) < rows[:, None])).sum(1).max()
+    bits, starts, best = np.empty(words, np.int64), np.empty(n + 1, np.int64), np.empty(n + 2)
+    augmented[:r, RELEVANT] = start
     choose_in_order(
-        values, predicted, numbers, factors, weights, search.sign, ends, extent, bits, starts, best, augmented
-    )
+        values, predicted, factors, weights.worth, weights.u, weights.base, weights.stride, search.sign, rows, ends,
+        bits, starts, best, augmented,
+    )  # fmt: skip
 
 
 # ---------------------------------------------------------------------------------------------- sorting
@@ -513,64 +524,52 @@ def fill_other_side(above, numbers, known):
 
 
 @kernel
-def windows(values, predicted, numbers, factors, weights, search, ends, extent):
-    """Which cells an optimum can have: for each relevant item those from its predicted n_i to its end.
+def narrow(values, predicted, factors, worth, u, base, rows, ends):
+    """How far up each relevant item can move for sign -1 and convex ``m_i``, which are functions of the rank.
 
-    Fills ``extent`` with the number of rows that can change and of the words that one bit for each cell takes. Ends
-    are as far as anything can be gained or lost; for sign -1 and convex ``m_i`` they are nearer. Say that row i and
-    some rows after it stand behind less than c. If they all stood behind c instead, each step would save ``b_c - a_i``
-    or more, and lose no more than the steepest mean slope, ``width * (m_i(0) - m_i(c)) / c``, which falls with i. So
-    wherever the first exceeds the second, no optimum is below c.
+    Say that row i and some rows after it stand behind less than c. If they all stood behind c instead, each step would
+    save ``b_c - a_i`` or more, and lose no more than the steepest mean slope, ``width * (m_i(0) - m_i(c)) / c``, which
+    falls with i. So wherever the first exceeds the second, no optimum is below c. Returns how many words the bits of a
+    list take at most.
+
+    Shapes: rows (r,) with the number of items that can move, ends (r, n).
     """
-    worth, _, u, _, _, base, stride, _ = weights
-    sign, _, cutoff, earning, convex = search
-    for row in range(len(numbers)):
-        P, N = numbers[row, RELEVANT], numbers[row, IRRELEVANT]
-        rows, far = P if N > 0 else 0, 0
-        if sign < 0:  # only rows that still earn something can gain by moving up, and they move up only
-            rows = rows if rows < earning else earning
-        else:  # beyond `far` nothing more can be lost, so rows that stand there already stay
-            far = cutoff if 0 < cutoff < N else N
-            while rows > 0 and predicted[row, RELEVANT, rows - 1] >= far:
-                rows -= 1
-        words, least = 0, 0
-        for i in range(rows):
-            start = predicted[row, RELEVANT, i]
-            end = far
-            if sign < 0 and convex:
-                gain, place, end = SAFE * factors[row, WIDTH] * u[i + 1], base + stride * (i + 1), start
-                while end > least:
-                    cost = end * (values[row, IRRELEVANT, end - 1] - values[row, RELEVANT, i])
-                    if cost >= gain * (worth[0, place] - worth[0, place + end]):
-                        break
-                    end -= 1
-                least = end
-            ends[row, i] = end
-            words += (end - start if sign > 0 else start - end) // 64 + 1
-        extent[row, 0], extent[row, 1] = rows, words
+    most = 0
+    for row in range(len(rows)):
+        least, words = 0, 0
+        for i in range(rows[row]):
+            gain, at, end = SAFE * factors[row, WIDTH] * u[i + 1], base + i + 1, predicted[row, RELEVANT, i]
+            while end > least:
+                cost = end * (values[row, IRRELEVANT, end - 1] - values[row, RELEVANT, i])
+                if cost >= gain * (worth[0, at] - worth[0, at + end]):
+                    break
+                end -= 1
+            ends[row, i] = least = end
+            words += (predicted[row, RELEVANT, i] - end >> 6) + 1
+        most = words if words > most else most
+    return most
 
 
 @kernel
 def choose_in_order(
-    values, predicted, numbers, factors, weights, sign, ends, extent, bits, starts, best, above
+    values, predicted, factors, worth, u, base, stride, sign, changing, ends, bits, starts, best, above
 ):  # fmt: skip
-    """The best n_i in order, by a table of one bit per cell.
+    """The best n_i in order, by a table of one bit per cell: for each relevant item those from its predicted n_i to its
+    end, which are all that an optimum can have.
 
     Rows come in the order in which their windows shrink: downwards for sign +1, upwards for sign -1.
 
-    Shapes: bits (words,), starts (n + 1,), best (n + 2,), the others as in `windows`.
+    Shapes: changing (r,) with the number of rows that can change, ends (r, n), bits (words,), starts (n + 1,), best
+    (n + 2,), above as predicted at first.
     """
-    worth, _, u, _, _, base, stride, _ = weights
     shift = 0 if sign > 0 else -1
-    for problem in range(len(numbers)):
-        P, N, width = numbers[problem, RELEVANT], numbers[problem, IRRELEVANT], factors[problem, WIDTH]
+    for problem in range(len(changing)):
+        width = factors[problem, WIDTH]
         a, b, n_w = values[problem, RELEVANT], values[problem, IRRELEVANT], predicted[problem, RELEVANT]
         table, chosen = worth[problem % len(worth)], above[problem, RELEVANT]
-        for i in range(P):
-            chosen[i] = n_w[i]
-        for n in range(N + 2):
+        for n in range(len(best)):
             best[n] = 0.0
-        rows = extent[problem, 0]
+        rows = changing[problem]
         starts[0] = 0
         top, end = 0.0, ends[problem, rows - 1] if rows > 0 else 0
         for row in range(rows):
@@ -580,8 +579,8 @@ def choose_in_order(
             for n in range(ends[problem, i], m + 1 if m + 1 < end else end):
                 best[n] = top
             end = ends[problem, i]
-            left = (end - m if sign > 0 else m - end) + 1
-            starts[row + 1] = starts[row] + (left + 63) // 64
+            left = sign * (end - m) + 1
+            starts[row + 1] = starts[row] + (left + 63 >> 6)
             here, cost, top = table[offset + m], 0.0, -np.inf
             for at in range(starts[row], starts[row + 1]):
                 word, flag = 0, 1
@@ -601,8 +600,8 @@ def choose_in_order(
             i = row if sign > 0 else rows - 1 - row
             if sign < 0 and ends[problem, i] > m:
                 m = ends[problem, i]
-            k = m - n_w[i] if sign > 0 else n_w[i] - m
-            while not (bits[starts[row] + k // 64] >> (k % 64)) & 1:
+            k = sign * (m - n_w[i])
+            while not (bits[starts[row] + (k >> 6)] >> (k & 63)) & 1:
                 k -= 1
             m = n_w[i] + sign * k
             chosen[i] = m

@@ -1,19 +1,30 @@
-"""Relaxed comparisons of relevant with irrelevant scores, compiled: the hot loops of UniLoss for its usual anchors.
+"""Relaxed comparisons of relevant with irrelevant scores, compiled: a step of UniLoss with its usual anchors.
 
-Each list has relevant scores ``a_i`` and irrelevant scores ``b_j``, any number of each, compared pair by pair,
-``u = sigmoid(a_i - b_j)``. The anchors:
+Each list has relevant scores ``a_i`` and irrelevant scores ``b_j``, any number of each, compared pair by pair. The
+comparisons are relaxed, ``u_ij = sigmoid(a_i - b_j)``, and the metric is interpolated, Eq. (10) of the paper, between
+its values ``v_k`` at anchors, which lie at the distances ``d_k`` from u:
+
+    value = sum_k v_k / d_k  /  sum_k 1 / d_k
+
+The anchors are configurations of bits, one for each pair:
 
     good    every pair right, but one
     nearby  the present pairs, after one relevant score, one irrelevant score, or one of each have moved
     bad     the pairs of random scores
 
-Squared distances from u are sums over the pairs: `relax` has those of the present and of the best pairs, `compare`
-those of random scores, and `flip` what good and nearby anchors change. `carry_back` and `flip_back` carry weights of
-the squared distances back to the scores. None of them stores bits: a bit is a comparison away.
+A step goes through one small kernel after the other:
 
-Lists lie one after another: list ``t`` has the relevant scores ``a[ups[t]:ups[t + 1]]``, the irrelevant scores
-``b[downs[t]:downs[t + 1]]``, and the pairs ``u[starts[t]:starts[t + 1]]``, relevant score by relevant score. An inner
-loop runs over a slice from its beginning, because only then numba knows that no index is negative, and vectorises it.
+    relax         u, and its squared distances from the best and from the present pairs
+    compare       the squared distances from the pairs of random scores
+    flip          what good and nearby anchors change, pair by pair
+    weigh         the interpolated value, and its derivatives by the squared distances
+    carry_back    the gradient by the scores
+
+None of them stores bits: a bit is a comparison away. The first three also count how many pairs each relevant score
+loses in each anchor, of which the metric is made.
+
+The i-th relevant score has the rivals ``b[lows[i]:highs[i]]`` and the pairs ``u[firsts[i]:]``, as many. An inner loop
+runs over a slice from its beginning, because only then numba knows that no index is negative, and vectorises it.
 """
 
 from __future__ import annotations
@@ -22,131 +33,166 @@ from directloss.kernels.compiled import kernel, reordering
 
 
 @reordering
-def relax(a, b, ups, downs, starts, inverse, powers, u, sums, lost):
+def relax(a, b, lows, highs, firsts, inverse, powers, u, sums, lost):
     """Fill u with ``1 / (1 + inverse_i * powers_j)``, and ``lost`` with how many rivals each a_i does not beat.
 
     Adds to ``sums`` the squared distances of u from 0, from 1 and from the present bits, and how many pairs are equal.
 
     Shapes: a, inverse and lost (p,), b and powers (n,), u (pairs,), sums (4,).
     """
-    for t in range(len(ups) - 1):
-        rivals, factors = b[downs[t] : downs[t + 1]], powers[downs[t] : downs[t + 1]]
-        for i in range(ups[t], ups[t + 1]):
-            first, mine, factor = starts[t] + (i - ups[t]) * len(rivals), a[i], inverse[i]
-            row = u[first : first + len(rivals)]
-            square, to_best, to_now, below, ties = 0.0, 0.0, 0.0, 0, 0
-            for j in range(len(rivals)):
-                s = 1.0 / (1.0 + factor * factors[j])
-                rest = 1.0 - s
-                least = s if s < rest else rest
-                row[j] = s
-                square += s * s
-                to_best += rest * rest
-                to_now += least * least
-                below += mine <= rivals[j]
-                ties += mine == rivals[j]
-            sums[0] += square
-            sums[1] += to_best
-            sums[2] += to_now
-            sums[3] += ties
-            lost[i] = below
+    for i in range(len(a)):
+        mine, factor, rivals, factors = a[i], inverse[i], b[lows[i] : highs[i]], powers[lows[i] : highs[i]]
+        row = u[firsts[i] : firsts[i] + len(rivals)]
+        square, to_best, to_now, below, ties = 0.0, 0.0, 0.0, 0, 0
+        for j in range(len(rivals)):
+            s = 1.0 / (1.0 + factor * factors[j])
+            rest = 1.0 - s
+            least = s if s < rest else rest
+            row[j] = s
+            square += s * s
+            to_best += rest * rest
+            to_now += least * least
+            below += mine <= rivals[j]
+            ties += mine == rivals[j]
+        sums[0] += square
+        sums[1] += to_best
+        sums[2] += to_now
+        sums[3] += ties
+        lost[i] = below
 
 
 @reordering
-def compare(random_a, random_b, ups, downs, starts, u, units, change, lost):
+def compare(noise, relevant, irrelevant, lows, highs, firsts, u, units, rivals, squared, lost):
     """For pairs of random scores, what they add to the squared distance of u from 0, and how many each a_i loses.
 
-    Shapes: random_a and lost (k, p), random_b (k, n), u (pairs,), change (k,); units are 0 and 1 in the type of u.
+    Shapes: noise (k, m), rivals (k, n) for those of the irrelevant scores, u (pairs,), squared (k,), lost (k, p); units
+    are 0 and 1 in the type of u.
     """
     none, one = units[0], units[1]
-    for t in range(len(ups) - 1):
-        for k in range(len(change)):
-            rivals = random_b[k, downs[t] : downs[t + 1]]
-            for i in range(ups[t], ups[t + 1]):
-                first, mine, beaten, total = starts[t] + (i - ups[t]) * len(rivals), random_a[k, i], none, none
-                row = u[first : first + len(rivals)]
-                for j in range(len(rivals)):
-                    won = mine > rivals[j]
-                    beaten += one if won else none
-                    total += row[j] if won else none
-                change[k] += beaten - 2.0 * total
-                lost[k, i] = len(rivals) - beaten
+    for k in range(len(squared)):
+        for j in range(len(irrelevant)):
+            rivals[k, j] = noise[k, irrelevant[j]]
+        for i in range(len(relevant)):
+            mine, his, beaten, total = noise[k, relevant[i]], rivals[k, lows[i] : highs[i]], none, none
+            row = u[firsts[i] : firsts[i] + len(his)]
+            for j in range(len(his)):
+                won = mine > his[j]
+                beaten += one if won else none
+                total += row[j] if won else none
+            squared[k] += beaten - 2.0 * total
+            lost[k, i] = len(his) - beaten
 
 
 @kernel
-def flip(a, b, ups, downs, starts, good, moves, moved, beyond, u, flips, squared, lost):
+def flip(
+    a, b, lows, highs, firsts, good, ups, downs, to_a, to_b, beyond, u, who, pairs, high, low, change, squared, lost
+):
     """The pairs in which good anchors differ from the best pairs, and nearby ones from the present: one pair, and those
-    whose order changes when scores move. If ``beyond`` is not 0, the two scores of a move meet in the middle and go
-    this far beyond.
+    whose order changes when a_i and b_j move, ``i = ups[m]`` and ``j = downs[m]``, -1 for none. They move to ``to_a``
+    and ``to_b``; if ``beyond`` is not 0, they meet in the middle and go this far beyond.
 
-    Adds them to ``squared`` and ``lost`` of the anchors, and writes number of the anchor, pair, a_i, b_j and the new
-    bit into ``flips``. Returns how many there are.
+    Adds them to ``squared`` and ``lost`` of the anchors, and lists them: who has flipped which pair, its two scores,
+    and the change of the bit. Returns how many there are.
 
-    Shapes: moves (k, 3) with the list, the relevant and the irrelevant score that move (-1 for none), ``good`` anchors
-    first; moved (k, 2) where these two go; squared (k,), lost (k, p); flips (5, any number that is large enough).
+    Shapes: ups, downs, to_a, to_b (k,), ``good`` anchors first; squared (k,), lost (k, p); the list (any number that is
+    large enough,).
     """
     count = 0
-    for m in range(len(moves)):
-        t, i, j = moves[m, 0], moves[m, 1], moves[m, 2]
-        n = downs[t + 1] - downs[t]
+    for m in range(len(ups)):
+        i, j, last = ups[m], downs[m], count
         if beyond > 0:
             step = a[i] - b[j]
             step += beyond if step > 0 else -beyond
-            moved[m, 0], moved[m, 1] = a[i] - step / 2, b[j] + step / 2
-        begin, end = 0, n + ups[t + 1] - ups[t]
+            to_a[m], to_b[m] = a[i] - step / 2, b[j] + step / 2
         if m < good:
-            begin, end = j - downs[t], j - downs[t] + 1
-        for other in range(begin, end):  # all pairs of a_i, then all others of b_j
-            high = i if other < n else ups[t] + other - n
-            low = downs[t] + other if other < n else j
-            if high < 0 or low < 0 or (other >= n and high == i):
-                continue
-            after = (moved[m, 0] if high == i else a[high]) > (moved[m, 1] if low == j else b[low])
-            before = a[high] > b[low]
-            if m < good:
-                after, before = False, True
-            if after != before:
-                pair = starts[t] + (high - ups[t]) * n + low - downs[t]
-                flips[0, count], flips[1, count], flips[2, count] = m, pair, high
-                flips[3, count], flips[4, count] = low, after
-                squared[m] += 1.0 - 2.0 * u[pair] if after else 2.0 * u[pair] - 1.0
-                lost[m, high] += 1 if before else -1
-                count += 1
+            high[count], low[count] = i, j
+            count += 1
+        else:
+            if i >= 0:
+                for other in range(lows[i], highs[i]):
+                    if (a[i] > b[other]) != (to_a[m] > (to_b[m] if other == j else b[other])):
+                        high[count], low[count] = i, other
+                        count += 1
+            if j >= 0:
+                for other in range(len(a)):
+                    if lows[other] <= j < highs[other] and other != i and (a[other] > b[j]) != (a[other] > to_b[m]):
+                        high[count], low[count] = other, j
+                        count += 1
+        for place in range(last, count):
+            i, j = high[place], low[place]
+            who[place], pairs[place] = m, firsts[i] + j - lows[i]
+            change[place] = -1.0 if m < good or a[i] > b[j] else 1.0
+            squared[m] += change[place] * (1.0 - 2.0 * u[pairs[place]])
+            lost[m, i] -= change[place]
     return count
 
 
 @kernel
-def flip_back(flips, count, weight, u, grad_a, grad_b):
-    """Add the gradient of what `flip` adds to the squared distances, which have these weights."""
-    for place in range(count):
-        s, push = u[flips[1, place]], 2.0 * weight[flips[0, place]]
-        slope = (-push if flips[4, place] else push) * s * (1.0 - s)
-        grad_a[flips[2, place]] += slope
-        grad_b[flips[3, place]] -= slope
+def average_precision(lost, values):
+    """The average precision of one list in each anchor, from the lost pairs, sorted: place k has precision
+    ``k / (k + lost)``.
+
+    Shapes: lost (k, p), values (k,), zeros at first.
+    """
+    for k in range(len(values)):
+        for i in range(lost.shape[1]):
+            values[k] += (i + 1.0) / (i + 1.0 + lost[k, i]) / lost.shape[1]
+
+
+@kernel
+def weigh(squared, values, power, good, few, weights, shares):
+    """The interpolated value, and its derivatives by the squared distances, the ``weights``; the first of ``shares`` is
+    0, and added to the others are the weights of all, of the good and of the nearby anchors, of which ``few`` are.
+
+    Shapes: squared, values and weights (k,), shares (4,).
+    """
+    nearest, whole, total = squared[0], 0.0, 0.0
+    for k in range(len(squared)):
+        nearest = squared[k] if squared[k] < nearest else nearest
+    for k in range(len(squared)):
+        near = (nearest / squared[k]) ** (power / 2)  # relative to the nearest, so that no power underflows
+        whole, total = whole + near, total + near * values[k]
+        weights[k] = near / squared[k]
+    for k in range(len(squared)):
+        weights[k] *= (total / whole - values[k]) * (power / 2) / whole
+        shares[1] += weights[k]
+        if k < few:
+            shares[2 if k < good else 3] += weights[k]
+    return total / whole
 
 
 @reordering
-def carry_back(a, b, ups, downs, starts, random_a, random_b, u, shares, weights, mixed, grad_a, grad_b):
-    """Add to ``grad_a`` and ``grad_b`` the gradient of the squared distances, but for the pairs that `flip` found.
+def carry_back(
+    a, b, relevant, irrelevant, lows, highs, firsts, noise, rivals, u, shares, weights, mixed, flipped, who, pairs,
+    high, low, change, scale, grads, gradient
+):  # fmt: skip
+    """Fill ``gradient`` with ``scale`` times that of the squared distances, which have these weights:
 
-    Shapes: shares (4,) with 0 and the weights of all, of the good and of the nearby anchors, weights (k,) of the bad
-    ones, both in the type of u; mixed (n,) is scratch in this type; the others as above.
+        d |u - v|^2 = 2 (u - v) u (1 - u) d(a - b)
+
+    Shapes: mixed and grads (n,), the latter and gradient (m,) zeros at first, weights and shares as in `weigh`; mixed,
+    weights and shares have the type of u; the others as above.
     """
-    none, whole, good, nearby = shares[0], shares[1], shares[2], shares[3]
-    for t in range(len(ups) - 1):
-        rivals, slopes = b[downs[t] : downs[t + 1]], grad_b[downs[t] : downs[t + 1]]
-        for i in range(ups[t], ups[t + 1]):
-            first, mine, total = starts[t] + (i - ups[t]) * len(rivals), a[i], 0.0
-            row = u[first : first + len(rivals)]
-            for j in range(len(rivals)):
-                mixed[j] = good + (nearby if mine > rivals[j] else none)
-            for k in range(len(weights)):
-                weight, high, his = weights[k], random_a[k, i], random_b[k, downs[t] : downs[t + 1]]
-                for j in range(len(rivals)):
-                    mixed[j] += weight if high > his[j] else none
-            for j in range(len(rivals)):
-                s = row[j]
-                slope = 2.0 * (whole * s - mixed[j]) * s * (1.0 - s)
-                total += slope
-                slopes[j] -= slope
-            grad_a[i] += total
+    none, whole, good, nearby, few = shares[0], shares[1], shares[2], shares[3], len(weights) - len(rivals)
+    for i in range(len(a)):
+        mine, lower, slopes, total = a[i], b[lows[i] : highs[i]], grads[lows[i] : highs[i]], 0.0
+        row = u[firsts[i] : firsts[i] + len(lower)]
+        for j in range(len(lower)):
+            mixed[j] = good + (nearby if mine > lower[j] else none)
+        for k in range(len(rivals)):
+            weight, his, best = weights[few + k], rivals[k, lows[i] : highs[i]], noise[k, relevant[i]]
+            for j in range(len(lower)):
+                mixed[j] += weight if best > his[j] else none
+        for j in range(len(lower)):
+            s = row[j]
+            slope = scale * 2.0 * (whole * s - mixed[j]) * s * (1.0 - s)
+            total += slope
+            slopes[j] -= slope
+        gradient[relevant[i]] = total
+    for j in range(len(b)):
+        gradient[irrelevant[j]] = grads[j]
+    for place in range(flipped):
+        s = u[pairs[place]]
+        slope = scale * 2.0 * change[place] * weights[who[place]] * s * (1.0 - s)
+        gradient[relevant[high[place]]] -= slope
+        gradient[irrelevant[low[place]]] += slope
