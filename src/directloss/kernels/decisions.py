@@ -317,7 +317,8 @@ def tours(scores: Any, nodes: int, apart: int, used: Any) -> Any:
     Branches are those of Volgenant and Jonker (1982): two free edges of a node with more than two are out, in and out,
     or both in.
 
-    Problems that are ``apart`` are versions of one: each begins with the tour and the prices of the one before.
+    Problems that are ``apart`` are versions of one: each begins with the tour of the one before, and with its prices if
+    they are better than none: where many tours are equally good, bad prices would take very long to forget.
     """
     cost = np.zeros((nodes, nodes))
     found, prices = np.empty((len(scores), nodes), np.int64), np.zeros((len(scores), nodes))
@@ -334,11 +335,11 @@ def tours(scores: Any, nodes: int, apart: int, used: Any) -> Any:
         tour, price = found[problem], prices[problem]
         if problem >= apart:
             tour[:] = found[problem - apart]
-            price[:] = prices[problem - apart] / largest
+            if _bound(cost, prices[problem - apart]) > _bound(cost, price):
+                price[:] = prices[problem - apart]
         else:
             _nearest(cost, price, 0, tour)
         _shorten(cost, tour, price)
-        price *= largest
         for at in range(nodes):
             i, j = min(tour[at - 1], tour[at]), max(tour[at - 1], tour[at])
             used[problem, i * nodes - i * (i + 1) // 2 + j - i - 1] = 1.0
@@ -378,6 +379,14 @@ def _shorten(cost: Any, best: Any, price: Any) -> None:
             _decide(weight, here, tree, length - slack - bound, state)
             if _settled(state):
                 _branch(state, here, bound, tree, states, prices, bounds)
+
+
+@allocating
+def _bound(cost: Any, price: Any) -> Any:
+    """What a tour costs at least, by these prices."""
+    nodes = len(price)
+    tree = Tree(np.zeros(nodes, np.int64), np.zeros(2, np.int64), np.zeros(nodes, np.int64))
+    return _one_tree(cost, cost, price, tree, np.empty(nodes), np.empty(nodes))
 
 
 @allocating
@@ -470,7 +479,7 @@ def _off(tree: Any) -> int:
 
 
 @allocating
-def _ascend(cost: Any, weight: Any, price: Any, wanted: float, steps: int, tree: Any) -> float:
+def _ascend(cost: Any, weight: Any, price: Any, wanted: float, steps: int, tree: Any) -> Any:
     """Move the prices towards a bound of ``wanted``: the highest bound on the way, with its prices and its tree."""
     nodes = len(price)
     kept, still = price.copy(), np.zeros(nodes)

@@ -113,8 +113,8 @@ class Decomposable(Task):
         """The best output for any scores, in their shape and type; float32 or wider, without gradient."""
 
     def solve_versions(self, scores: Tensor) -> Tensor:
-        """`solve` for scores ``(versions, *b, parts)`` of the same problems: the solution of one may help with the next.
-        The first is solved as if it were alone.
+        """`solve` for scores ``(versions, *b, parts)`` of the same problems, where one solution may help with the next.
+        The first version is solved as if it were alone.
         """
         return self.solve(scores)
 
