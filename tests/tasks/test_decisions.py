@@ -128,22 +128,6 @@ def test_tours_are_as_short_as_the_recursion_over_sets_says(kind: str) -> None:
         assert -float((row * used).sum()) == pytest.approx(held_karp(cost))
 
 
-@pytest.mark.parametrize("kind", ["near", "far", "tied", "flat"])
-def test_versions_of_a_tour_are_as_short_as_each_alone(kind: str) -> None:
-    task, base, other = Tour(12), torch.from_numpy(DRAWS.normal(size=(6, 66))), torch.from_numpy(DRAWS.normal(size=66))
-    second = {"near": base + 0.1 * other, "far": 1e6 * other.expand_as(base), "tied": base.round(), "flat": 0 * base}
-    scores = torch.stack([base, second[kind], -second[kind], base])
-    together, alone = task.solve_versions(scores), task.solve(scores)
-    assert together[0].equal(alone[0])
-    task._check_tour(together)
-    torch.testing.assert_close((together * scores).sum(-1), (alone * scores).sum(-1))
-
-
-def test_the_versions_of_one_tour_need_no_batch() -> None:
-    task, scores = Tour(7), torch.from_numpy(DRAWS.normal(size=(5, 21)))
-    torch.testing.assert_close((task.solve_versions(scores) * scores).sum(), (task.solve(scores) * scores).sum())
-
-
 def test_paths_without_circles_break_ties_as_all_walks_do() -> None:
     edges = [(0, 1), (1, 2), (0, 2), (2, 3), (1, 3), (0, 3)]
     for scores in (torch.zeros(6), -torch.tensor([1.0, 1, 2, 1, 2, 3]), torch.ones(6)):

@@ -308,7 +308,7 @@ class Tree(NamedTuple):
 
 
 @allocating
-def tours(scores: Any, nodes: int, apart: int, used: Any) -> Any:
+def tours(scores: Any, nodes: int, used: Any) -> Any:
     """Best round trips over all nodes, with a score for each pair of nodes ``(0, 1), (0, 2) ... (n - 2, n - 1)``.
 
     Branch and bound with the bound of Held and Karp (1971): a best 1-tree (a spanning tree of all nodes but the first,
@@ -316,12 +316,9 @@ def tours(scores: Any, nodes: int, apart: int, used: Any) -> Any:
     that would lift the bound above the best tour are out, those whose absence would are in (Benchimol et al. 2012).
     Branches are those of Volgenant and Jonker (1982): two free edges of a node with more than two are out, in and out,
     or both in.
-
-    Problems that are ``apart`` are versions of one: each begins with the tour of the one before, and with its prices if
-    they are better than none: where many tours are equally good, bad prices would take very long to forget.
     """
     cost = np.zeros((nodes, nodes))
-    found, prices = np.empty((len(scores), nodes), np.int64), np.zeros((len(scores), nodes))
+    tour, price = np.empty(nodes, np.int64), np.empty(nodes)
     for problem in range(len(scores)):
         place = 0
         for i in range(nodes):
@@ -332,13 +329,8 @@ def tours(scores: Any, nodes: int, apart: int, used: Any) -> Any:
         if largest == 0:
             largest = 1.0
         cost /= largest  # what counts as equal must not depend on the unit of the costs
-        tour, price = found[problem], prices[problem]
-        if problem >= apart:
-            tour[:] = found[problem - apart]
-            if _bound(cost, prices[problem - apart]) > _bound(cost, price):
-                price[:] = prices[problem - apart]
-        else:
-            _nearest(cost, price, 0, tour)
+        price[:] = 0.0
+        _nearest(cost, price, 0, tour)
         _shorten(cost, tour, price)
         for at in range(nodes):
             i, j = min(tour[at - 1], tour[at]), max(tour[at - 1], tour[at])
@@ -347,7 +339,7 @@ def tours(scores: Any, nodes: int, apart: int, used: Any) -> Any:
 
 @allocating
 def _shorten(cost: Any, best: Any, price: Any) -> None:
-    """Make a tour the shortest one. ``price`` becomes the prices of the first bound; it is where the ascent begins."""
+    """Make a tour the shortest one; the ascent begins with ``price``, which it overwrites."""
     nodes = len(cost)
     if nodes <= 3:
         return
@@ -379,14 +371,6 @@ def _shorten(cost: Any, best: Any, price: Any) -> None:
             _decide(weight, here, tree, length - slack - bound, state)
             if _settled(state):
                 _branch(state, here, bound, tree, states, prices, bounds)
-
-
-@allocating
-def _bound(cost: Any, price: Any) -> Any:
-    """What a tour costs at least, by these prices."""
-    nodes = len(price)
-    tree = Tree(np.zeros(nodes, np.int64), np.zeros(2, np.int64), np.zeros(nodes, np.int64))
-    return _one_tree(cost, cost, price, tree, np.empty(nodes), np.empty(nodes))
 
 
 @allocating

@@ -112,12 +112,6 @@ class Decomposable(Task):
     def solve(self, scores: Tensor) -> Tensor:
         """The best output for any scores, in their shape and type; float32 or wider, without gradient."""
 
-    def solve_versions(self, scores: Tensor) -> Tensor:
-        """`solve` for scores ``(versions, *b, parts)`` of the same problems, where one solution may help with the next.
-        The first version is solved as if it were alone.
-        """
-        return self.solve(scores)
-
     def predict(self, scores: Tensor) -> Tensor:
         return self.solve(wide(scores.detach()))
 
@@ -140,7 +134,7 @@ class Decomposable(Task):
         asked = [fixed[None], *(rows + sign * shift for sign in how.signs)]
         if len(how.signs) == 1 and how.noisy is not None:  # both signs need no third inference
             asked.append(rows)
-        clean, direct, *rest = torch.split(self.solve_versions(torch.cat(asked)), [len(one) for one in asked])
+        clean, direct, *rest = torch.split(self.solve(torch.cat(asked)), [len(one) for one in asked])
         for output, sign in zip((direct, *rest), how.signs, strict=False):
             self.doubt(rows, output, target, epsilon, sign)
         gap = how.signs[0] / len(how.signs) * (direct - (rest[0] if rest else clean)).mean(0)

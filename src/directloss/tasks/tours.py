@@ -57,12 +57,7 @@ class Tour(Decomposable):
     def solve(self, scores: Tensor) -> Tensor:
         from directloss.kernels import decisions  # numba takes long to import
 
-        return by_kernel(decisions.tours, scores, self.num_nodes, scores.numel())
-
-    def solve_versions(self, scores: Tensor) -> Tensor:
-        from directloss.kernels import decisions
-
-        return by_kernel(decisions.tours, scores, self.num_nodes, scores[0].numel() // len(self.edges))
+        return by_kernel(decisions.tours, scores, self.num_nodes)
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
         if scores.shape[-1] != len(self.edges):
