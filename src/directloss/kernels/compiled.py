@@ -59,6 +59,11 @@ def allocating(function: Callable[..., Any]) -> Callable[..., Any]:
     return kernel(function, _nrt=True, no_rewrites=False)
 
 
+def vectorised(function: Callable[..., Any]) -> Callable[..., Any]:
+    """As `allocating`, for loops that find the least of several numbers at a time. There is no NaN."""
+    return kernel(function, _nrt=True, no_rewrites=False, fastmath={"reassoc", "nsz", "nnan"})
+
+
 FINE, NOT_FINITE, NO_LABEL = 0, -1, -2
 """What is wrong with scores and labels: nothing, a score is not finite, or a label is not one that is allowed."""
 RELEVANT, IRRELEVANT = 0, 1

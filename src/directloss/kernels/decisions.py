@@ -6,11 +6,11 @@ the parts that the best output uses. Compiled code is cached on disk.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from directloss.kernels.compiled import allocating
+from directloss.kernels.compiled import allocating, vectorised
 
 # ---------------------------------------------------------------------- paths
 
@@ -289,8 +289,22 @@ def _fits(weight: Any, left: Any) -> bool:
 # ---------------------------------------------------------------------- tours
 
 FREE, IN, OUT = 0, 1, 2
-ASCENTS = 60
-"""Steps of the first bound's ascent; a child begins where its parent ended, and takes a third of them."""
+ASCENTS = 30
+"""Steps of the first bound's ascent; a branch begins where the one before ended, and takes a third of them."""
+REACH, FADE = 0.5, 0.92
+"""How far the first step goes, as a share of the way to the bound that is wanted, and how that shrinks."""
+FAR = 1e300
+
+
+class Tree(NamedTuple):
+    """A spanning tree of the nodes from 1 on, and two edges at node 0."""
+
+    above: Any
+    """The other end of the edge of each node from 2 on."""
+    two: Any
+    """The neighbours of node 0."""
+    degree: Any
+    """How many edges each node has."""
 
 
 @allocating
@@ -298,11 +312,13 @@ def tours(scores: Any, nodes: int, used: Any) -> Any:
     """Best round trips over all nodes, with a score for each pair of nodes ``(0, 1), (0, 2) ... (n - 2, n - 1)``.
 
     Branch and bound with the bound of Held and Karp (1971): a best 1-tree (a spanning tree of all nodes but the first,
-    and two edges at the first) under prices of the nodes, which an ascent moves until every node has two edges.
+    and two edges at the first) under prices of the nodes, which an ascent moves until every node has two edges. Edges
+    that would lift the bound above the best tour are out, those whose absence would are in (Benchimol et al. 2012).
     Branches are those of Volgenant and Jonker (1982): two free edges of a node with more than two are out, in and out,
-    or both in. A tour by insertion and exchanges is the first guess.
+    or both in.
     """
     cost = np.zeros((nodes, nodes))
+    tour, price = np.empty(nodes, np.int64), np.empty(nodes)
     for problem in range(len(scores)):
         place = 0
         for i in range(nodes):
@@ -310,14 +326,51 @@ def tours(scores: Any, nodes: int, used: Any) -> Any:
                 cost[i, j] = cost[j, i] = -scores[problem, place]
                 place += 1
         largest = np.abs(cost).max()
-        if largest > 0:  # what counts as equal must not depend on the unit of the costs
-            cost /= largest
-        tour = _best_tour(cost)
+        if largest == 0:
+            largest = 1.0
+        cost /= largest  # what counts as equal must not depend on the unit of the costs
+        price[:] = 0.0
+        _nearest(cost, price, 0, tour)
+        _shorten(cost, tour, price)
         for at in range(nodes):
-            i, j = tour[at], tour[(at + 1) % nodes]
-            if i > j:
-                i, j = j, i
+            i, j = min(tour[at - 1], tour[at]), max(tour[at - 1], tour[at])
             used[problem, i * nodes - i * (i + 1) // 2 + j - i - 1] = 1.0
+
+
+@allocating
+def _shorten(cost: Any, best: Any, price: Any) -> None:
+    """Make a tour the shortest one; the ascent begins with ``price``, which it overwrites."""
+    nodes = len(cost)
+    if nodes <= 3:
+        return
+    length = _length(cost, best)
+    slack = 1e-10 * (1.0 + nodes)
+    tree = Tree(np.zeros(nodes, np.int64), np.zeros(2, np.int64), np.zeros(nodes, np.int64))
+    weight, tour = np.empty((nodes, nodes)), np.empty(nodes, np.int64)
+    states, prices, bounds = [np.zeros((nodes, nodes), np.int8)], [price], [-np.inf]
+    steps = ASCENTS
+    while len(states):
+        state, here, bound = states.pop(), prices.pop(), bounds.pop()
+        if bound >= length - slack:
+            continue
+        _weigh(cost, state, weight)
+        bound = _ascend(cost, weight, here, length - slack, steps, tree)
+        if bound < length - slack and _off(tree) == 0:
+            _walk(tree, best)
+            length = _length(cost, best)
+            continue
+        if steps == ASCENTS:  # once, where prices are good
+            for start in (0, nodes // 2):
+                _nearest(cost, here, start, tour)
+                _exchange(cost, tour)
+                if _length(cost, tour) < length:
+                    best[:] = tour
+                    length = _length(cost, tour)
+        steps = ASCENTS // 3
+        if bound < length - slack:
+            _decide(weight, here, tree, length - slack - bound, state)
+            if _settled(state):
+                _branch(state, here, bound, tree, states, prices, bounds)
 
 
 @allocating
@@ -329,221 +382,246 @@ def _length(cost: Any, tour: Any) -> float:
 
 
 @allocating
-def _improved(cost: Any, tour: Any) -> None:
-    """Reverse parts of a tour, or move up to three nodes elsewhere, as long as that helps."""
+def _nearest(cost: Any, price: Any, start: int, tour: Any) -> None:
+    """A tour that goes to the nearest node left."""
     nodes = len(tour)
-    slack = 1e-12 * (1.0 + np.abs(cost).max())
+    rest = np.arange(nodes)
+    v, rest[start] = start, nodes - 1
+    tour[0] = v
+    for left in range(nodes - 1, 0, -1):
+        nearest, least = 0, np.inf
+        for place in range(left):
+            there = cost[v, rest[place]] + price[rest[place]]
+            if there < least:
+                nearest, least = place, there
+        v = rest[nearest]
+        rest[nearest] = rest[left - 1]
+        tour[nodes - left] = v
+
+
+@allocating
+def _exchange(cost: Any, tour: Any) -> None:
+    """Reverse parts of a tour, or move up to three nodes elsewhere, as long as that helps."""
+    nodes, slack = len(tour), 1e-12
+    part = np.empty(3, np.int64)
     better = True
     while better:
         better = False
         for i in range(nodes - 1):
-            for j in range(i + 2, nodes):
-                a, b, c, d = tour[i], tour[i + 1], tour[j], tour[(j + 1) % nodes]
-                if a != d and cost[a, c] + cost[b, d] < cost[a, b] + cost[c, d] - slack:
-                    tour[i + 1 : j + 1] = tour[i + 1 : j + 1][::-1].copy()
+            for j in range(i + 2, nodes - (i == 0)):
+                a, b, c, d = tour[i], tour[i + 1], tour[j], tour[_around(j + 1, nodes)]
+                if cost[a, c] + cost[b, d] < cost[a, b] + cost[c, d] - slack:
+                    low, high = i + 1, j
+                    while low < high:
+                        tour[low], tour[high] = tour[high], tour[low]
+                        low, high = low + 1, high - 1
                     better = True
         for size in range(1, min(4, nodes - 2)):
             for i in range(nodes):
-                ring = np.concatenate((tour[i:], tour[:i]))
-                part, rest = ring[:size], ring[size:]
-                gain = cost[rest[-1], part[0]] + cost[part[-1], rest[0]] - cost[rest[-1], rest[0]]
-                for k in range(len(rest) - 1):
-                    ends = cost[rest[k], rest[k + 1]]
-                    along = cost[rest[k], part[0]] + cost[part[-1], rest[k + 1]] - ends
-                    against = cost[rest[k], part[-1]] + cost[part[0], rest[k + 1]] - ends
-                    if min(along, against) < gain - slack:
-                        turned = part.copy() if along <= against else part[::-1].copy()
-                        tour[:] = np.concatenate((rest[: k + 1], turned, rest[k + 1 :]))
+                head, last, after = tour[i], tour[_around(i + size - 1, nodes)], tour[_around(i + size, nodes)]
+                first, second = cost[head], cost[last]
+                gain = first[tour[i - 1]] + second[after] - cost[tour[i - 1], after] - slack
+                for k in range(size + 1, nodes):
+                    before, after = after, tour[_around(i + k, nodes)]
+                    along, against = first[before] + second[after], second[before] + first[after]
+                    if min(along, against) < gain + cost[before, after]:
+                        for at in range(size):
+                            part[at] = tour[_around(i + at, nodes)]
+                        for at in range(size, k):
+                            tour[_around(i + at - size, nodes)] = tour[_around(i + at, nodes)]
+                        for at in range(size):
+                            tour[_around(i + k - size + at, nodes)] = part[at if along <= against else size - 1 - at]
                         better = True
                         break
 
 
 @allocating
-def _guess(cost: Any) -> Any:
-    """The best of tours that go to the nearest node left, from several starts, after exchanges."""
-    nodes = len(cost)
-    best, best_length = np.arange(nodes), np.inf
-    for start in range(0, nodes, max(1, nodes // 5)):
-        tour, seen = np.empty(nodes, np.int64), np.zeros(nodes, np.bool_)
-        tour[0], seen[start] = start, True
-        for at in range(1, nodes):
-            nearest, least = -1, np.inf
-            for v in range(nodes):
-                if not seen[v] and cost[tour[at - 1], v] < least:
-                    nearest, least = v, cost[tour[at - 1], v]
-            tour[at], seen[nearest] = nearest, True
-        _improved(cost, tour)
-        length = _length(cost, tour)
-        if length < best_length:
-            best, best_length = tour, length
-    return best
+def _around(place: int, nodes: int) -> int:
+    return place - nodes if place >= nodes else place
 
 
 @allocating
-def _weighted(cost: Any, state: Any) -> Any:
-    """Costs under which a cheapest tree takes every edge that is in, and none that is out if there is another."""
+def _weigh(cost: Any, state: Any, weight: Any) -> None:
+    """Costs under which a cheapest tree takes every edge that is in, and none that is out."""
     nodes = len(cost)
-    weight = cost.copy()
-    huge = 1e6 * (1.0 + np.abs(cost).max())
     for i in range(nodes):
         for j in range(nodes):
+            weight[i, j] = cost[i, j]
             if state[i, j] == OUT:
                 weight[i, j] = np.inf
             elif state[i, j] == IN:
-                weight[i, j] -= huge
-    return weight
+                weight[i, j] -= 1e6
 
 
 @allocating
-def _one_tree(cost: Any, weight: Any, price: Any, above: Any, degree: Any, two: Any) -> Any:
+def _off(tree: Any) -> int:
+    """How far a 1-tree is from a tour: the sum of squares."""
+    total = 0
+    for degree in tree.degree:
+        total += (degree - 2) * (degree - 2)
+    return total
+
+
+@allocating
+def _ascend(cost: Any, weight: Any, price: Any, wanted: float, steps: int, tree: Any) -> Any:
+    """Move the prices towards a bound of ``wanted``: the highest bound on the way, with its prices and its tree."""
+    nodes = len(price)
+    kept, still = price.copy(), np.zeros(nodes)
+    near, ahead = np.empty(nodes), np.empty(nodes)
+    highest, reach = -np.inf, REACH
+    for _ in range(steps):
+        bound = _one_tree(cost, weight, price, tree, near, ahead)
+        if bound > highest:
+            highest = bound
+            kept[:] = price
+        off = _off(tree)
+        if bound >= wanted or off == 0:
+            return bound
+        stride = reach * (wanted - bound) / off
+        for v in range(nodes):
+            price[v] += stride * (0.7 * (tree.degree[v] - 2) + 0.3 * still[v])
+            still[v] = tree.degree[v] - 2
+        reach *= FADE
+    price[:] = kept
+    return _one_tree(cost, weight, price, tree, near, ahead)
+
+
+@vectorised
+def _one_tree(cost: Any, weight: Any, price: Any, tree: Any, near: Any, ahead: Any) -> Any:
     """The cheapest 1-tree under ``weight`` and the prices of the nodes, by Prim's algorithm: its cost, infinite if
-    there is none. ``above[v]`` is the other end of the edge of node v, ``two`` the neighbours of node 0.
+    there is none.
     """
-    nodes = len(cost)
-    near = np.full(nodes, np.inf)
-    rest = np.arange(2, nodes)
-    degree[:] = 0
+    nodes, above, degree = len(price), tree.above, tree.degree
+    for u in range(nodes):
+        near[u], ahead[u], degree[u] = FAR, price[u], 0
+    ahead[0] = ahead[1] = np.inf
     v, total = 1, 0.0
-    for left in range(nodes - 2, 0, -1):
-        nearest, least = -1, np.inf
-        for place in range(left):  # one pass: what v changes, and who is nearest then
-            u = rest[place]
-            there = weight[v, u] + price[u] + price[v]
-            if there < near[u]:
-                near[u], above[u] = there, v
-            if near[u] < least:
-                nearest, least = place, near[u]
-        if nearest < 0:
+    for _ in range(nodes - 2):
+        row, own, least = weight[v], price[v], FAR
+        for u in range(nodes):  # without a branch, so that it takes several nodes at a time
+            there = row[u] + ahead[u] + own
+            closer = there < near[u]
+            near[u] = there if closer else near[u]
+            above[u] = v if closer else above[u]
+            least = min(least, near[u])
+        if least == FAR:
             return np.inf
-        v = rest[nearest]
-        rest[nearest] = rest[left - 1]
+        v = 0
+        while near[v] != least:
+            v += 1
+        near[v], ahead[v] = FAR, np.inf
         total += cost[v, above[v]] + price[v] + price[above[v]]
         degree[v] += 1
         degree[above[v]] += 1
-    for time in range(2):
-        nearest, least = -1, np.inf
-        for u in range(1, nodes):
-            there = weight[0, u] + price[u]
-            if there < least and not (time and two[0] == u):
-                nearest, least = u, there
-        if nearest < 0:
-            return np.inf
-        two[time] = nearest
-        total += cost[0, nearest] + price[0] + price[nearest]
-        degree[0] += 1
-        degree[nearest] += 1
-    return total - 2 * price.sum()
+    one, other, first, second = 0, 0, np.inf, np.inf
+    for u in range(1, nodes):
+        there = weight[0, u] + price[u]
+        if there < first:
+            one, other, first, second = u, one, there, first
+        elif there < second:
+            other, second = u, there
+    if second == np.inf:
+        return np.inf
+    tree.two[0], tree.two[1] = one, other
+    degree[0] = 2
+    degree[one] += 1
+    degree[other] += 1
+    total += cost[0, one] + cost[0, other] + price[one] + price[other]
+    for v in range(1, nodes):
+        total -= 2 * price[v]
+    return total
 
 
 @allocating
-def _best_tour(cost: Any) -> Any:
-    nodes = len(cost)
-    best = _guess(cost)
-    if nodes <= 3:
-        return best
-    length = _length(cost, best)
-    slack = 1e-10 * (1.0 + np.abs(cost).max() * nodes)
-    above, degree, two = np.zeros(nodes, np.int64), np.zeros(nodes, np.int64), np.zeros(2, np.int64)
-    states = [np.zeros((nodes, nodes), np.int8)]
-    prices = [np.zeros(nodes)]
-    first = True
-    while len(states):
-        state, price = states.pop(), prices.pop()
-        weight = _weighted(cost, state)
-        kept, highest = price.copy(), -np.inf
-        still = np.zeros(nodes, np.int64)
-        steps = ASCENTS if first else ASCENTS // 3
-        reach = 1.0 if first else 0.5
-        solved = False
-        for _ in range(steps):
-            bound = _one_tree(cost, weight, price, above, degree, two)
-            if bound > highest:
-                highest = bound
-                kept[:] = price
-            if highest >= length - slack:
-                break
-            off = degree - 2
-            square = (off * off).sum()
-            if square == 0:
-                solved = True
-                break
-            stride = reach * (length - bound) / square
-            price = price + stride * (0.7 * off + 0.3 * still)
-            still = off
-            reach *= 0.95
-        first = False
-        if highest >= length - slack:
-            continue
-        if not solved:  # back to the best prices, and branch there
-            price = kept
-            _one_tree(cost, weight, price, above, degree, two)
-            solved = ((degree - 2) == 0).all()
-        if solved:
-            tour = _walked(above, two, nodes)
-            there = _length(cost, tour)
-            if there < length:
-                best, length = tour, there
-            if there <= highest + slack:
-                continue
-        _branch(state, price, above, degree, two, cost, states, prices)
-    return best
-
-
-@allocating
-def _walked(above: Any, two: Any, nodes: int) -> Any:
+def _walk(tree: Any, tour: Any) -> None:
     """The tour of a 1-tree in which every node has two edges."""
+    nodes = len(tour)
     beside = np.full((nodes, 2), -1)
     for v in range(2, nodes):
-        for a, b in ((v, above[v]), (above[v], v)):
+        for a, b in ((v, tree.above[v]), (tree.above[v], v)):
             beside[a, 0 if beside[a, 0] < 0 else 1] = b
-    for u in two:
+    for u in tree.two:
         beside[0, 0 if beside[0, 0] < 0 else 1] = u
         beside[u, 0 if beside[u, 0] < 0 else 1] = 0
-    tour, before, at = np.empty(nodes, np.int64), -1, 0
+    before, at = -1, 0
     for place in range(nodes):
         tour[place] = at
         onward = beside[at, 0] if beside[at, 0] != before else beside[at, 1]
         before, at = at, onward
-    return tour
 
 
 @allocating
-def _branch(state: Any, price: Any, above: Any, degree: Any, two: Any, cost: Any, states: Any, prices: Any) -> None:
+def _decide(weight: Any, price: Any, tree: Any, gap: float, state: Any) -> None:
+    """Free edges with which the best 1-tree costs ``gap`` more are out, those without which it would are in."""
+    nodes, above = len(price), tree.above
+    depth, instead = np.zeros(nodes, np.int64), np.full(nodes, np.inf)
+    own = np.zeros(nodes)
+    for v in range(2, nodes):
+        own[v] = weight[v, above[v]] + price[v] + price[above[v]]
+        at = v
+        while at != 1:
+            at = above[at]
+            depth[v] += 1
+    for i in range(1, nodes):
+        for j in range(i + 1, nodes):
+            if state[i, j] == OUT or _joins(above, i, j):
+                continue
+            there = weight[i, j] + price[i] + price[j]
+            a, b, dearest = i, j, -np.inf
+            while a != b:  # the circle that the edge would close
+                if depth[a] < depth[b]:
+                    a, b = b, a
+                dearest = max(dearest, own[a])
+                instead[a] = min(instead[a], there)
+                a = above[a]
+            if state[i, j] == FREE and there - dearest > gap:
+                _fix(state, i, j, OUT)
+    third = np.inf
+    last = weight[0, tree.two[1]] + price[tree.two[1]]
+    for u in range(1, nodes):
+        if u != tree.two[0] and u != tree.two[1]:
+            there = weight[0, u] + price[u]
+            third = min(third, there)
+            if state[0, u] == FREE and there - last > gap:
+                _fix(state, 0, u, OUT)
+    for v in range(2, nodes):
+        if state[v, above[v]] == FREE and instead[v] - own[v] > gap:
+            _fix(state, v, above[v], IN)
+    for u in tree.two:
+        if state[0, u] == FREE and third - weight[0, u] - price[u] > gap:
+            _fix(state, 0, u, IN)
+
+
+@allocating
+def _joins(above: Any, i: int, j: int) -> bool:
+    """Whether an edge between two nodes from 1 on is in the tree."""
+    return (i > 1 and above[i] == j) or (j > 1 and above[j] == i)
+
+
+@allocating
+def _branch(state: Any, price: Any, bound: float, tree: Any, states: Any, prices: Any, bounds: Any) -> None:
     """Two free edges of the 1-tree at a node with too many: out; in and out; both in."""
-    nodes = len(cost)
-    node, most = -1, 2
-    for v in range(nodes):
-        if degree[v] > most:
-            node, most = v, degree[v]
-    if node < 0:
-        return
-    ends = np.full(2, -1)
-    found = 0
-    for u in range(nodes):
-        joined = (u >= 2 and above[u] == node) or (node >= 2 and above[node] == u)
-        joined = (
-            joined or (node == 0 and (two[0] == u or two[1] == u)) or (u == 0 and (two[0] == node or two[1] == node))
-        )
-        if joined and state[node, u] == FREE and found < 2:
-            ends[found] = u
-            found += 1
-    if not found:
-        return
-    a, b = ends
-    for case in range(3 if found == 2 else 2):
-        child = state.copy()
-        if found == 2 and case == 0:
-            _fix(child, node, a, IN)
-            _fix(child, node, b, IN)
-        elif case == found - 1:
-            _fix(child, node, a, IN)
-            if found == 2:
-                _fix(child, node, b, OUT)
+    node = np.argmax(tree.degree)
+    found, a, b = 0, -1, -1
+    for u in range(len(price)):
+        if u == node or state[node, u] != FREE or found == 2:
+            continue
+        if u == 0 or node == 0:
+            joined = max(u, node) == tree.two[0] or max(u, node) == tree.two[1]
         else:
-            _fix(child, node, a, OUT)
+            joined = _joins(tree.above, node, u)
+        if joined:
+            a, b, found = u, a, found + 1
+    for case in range(found + 1):  # without a free edge, an edge of the tree has become one that is out
+        child = state.copy()
+        if found:
+            _fix(child, node, a, OUT if case == found else IN)
+        if found == 2 and case < 2:
+            _fix(child, node, b, IN if case == 0 else OUT)
         if _settled(child):
             states.append(child)
             prices.append(price.copy())
+            bounds.append(bound)
 
 
 @allocating
