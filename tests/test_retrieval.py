@@ -96,6 +96,11 @@ def test_a_miner_of_pytorch_metric_learning() -> None:
     assert embeddings.grad.any()
 
 
+def _twice(loss_fn: RetrievalLoss, *batches: torch.Tensor) -> None:
+    for batch in batches:
+        loss_fn(batch, LABELS)
+
+
 @pytest.mark.parametrize(
     ("call", "says"),
     [
@@ -107,6 +112,8 @@ def test_a_miner_of_pytorch_metric_learning() -> None:
         (lambda: RetrievalLoss()(EMBEDDINGS * torch.nan, LABELS), "embeddings must be finite"),
         (lambda: RetrievalLoss()(EMBEDDINGS, LABELS, (LABELS,)), "indices_tuple must hold pairs"),
         (lambda: RetrievalLoss(gather=True)(EMBEDDINGS, LABELS, (LABELS,)), "gather must be False where"),
+        (lambda: RetrievalLoss()(EMBEDDINGS.long(), LABELS), "embeddings must be floating point"),
+        (lambda: _twice(RetrievalLoss(memory=8), EMBEDDINGS, EMBEDDINGS[:, :1]), "embeddings must have .* columns"),
     ],
 )
 def test_bad_input(call: Any, says: str) -> None:

@@ -136,6 +136,8 @@ class RetrievalLoss(LossModule):
         if embeddings.dim() != 2 or names.shape != embeddings.shape[:1]:
             rule = f"must have shape (n, d), with {of_labels} of shape (n,)"
             fail(argument, rule, f"of shape {tuple(embeddings.shape)}, and {of_labels} of {tuple(names.shape)}")
+        if not embeddings.is_floating_point():
+            fail(argument, "must be floating point", embeddings.dtype, f"Call {argument}.float() first.")
         if self.check_values:
             check_finite(embeddings, argument)
         return names
@@ -144,9 +146,11 @@ class RetrievalLoss(LossModule):
         """The batch, followed by what is remembered."""
         if self._earlier is None or not self.training:
             return embeddings, labels
-        return torch.cat((embeddings, self._earlier[0].to(embeddings))), torch.cat(
-            (labels, self._earlier[1].to(labels))
-        )
+        earlier, names = self._earlier
+        if earlier.shape[1] != embeddings.shape[1]:
+            rule = f"must have {earlier.shape[1]} columns, as those in the memory have"
+            fail("embeddings", rule, f"of shape {tuple(embeddings.shape)}", "Make a new loss for another network.")
+        return torch.cat((embeddings, earlier.to(embeddings))), torch.cat((labels, names.to(labels)))
 
     def _remember(self, embeddings: Tensor, labels: Tensor) -> None:
         if self.memory:
