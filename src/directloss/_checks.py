@@ -11,13 +11,13 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -92,9 +92,13 @@ def check_tensor(argument: str, value: object) -> Tensor:
 
 
 def check_labels(target: Tensor, allowed: Sequence[float] = (0, 1), hint: str = "") -> None:
-    """Every label is one of ``allowed``."""
+    """Every label is one of ``allowed``, which differ."""
     if target.dtype == torch.bool:
         return
+    if target.device.type == "cpu" and target.dtype != torch.bfloat16:  # numpy, which lacks that type, is faster
+        labels = target.detach().numpy()
+        if sum(np.count_nonzero(labels == label) for label in allowed) == labels.size:
+            return
     good = target == allowed[0]
     for label in allowed[1:]:
         good |= target == label
@@ -217,14 +221,17 @@ _told: ContextVar[set[str] | None] = ContextVar("told", default=None)
 _NOT_THE_USERS = tuple(str(Path(file).parent) + os.sep for file in (__file__, torch.__file__))
 
 
-@contextmanager
-def remembering(told: set[str]) -> Iterator[None]:
+class remembering:
     """Inside, `warn_once` repeats nothing that is in ``told``: each loss module has such a set of its own."""
-    before = _told.set(told)
-    try:
-        yield
-    finally:
-        _told.reset(before)
+
+    def __init__(self, told: set[str]) -> None:
+        self.told = told
+
+    def __enter__(self) -> None:
+        self.before = _told.set(self.told)
+
+    def __exit__(self, *_: object) -> None:
+        _told.reset(self.before)
 
 
 def warn_once(key: str, message: str) -> None:

@@ -23,18 +23,20 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
-def attach(value: Tensor, scores: Tensor, slope: Tensor) -> Tensor:
+def attach(value: Tensor | float, scores: Tensor, slope: Tensor) -> Tensor:
     """Losses ``value`` of shape ``b`` whose gradient with respect to ``scores`` is ``slope``."""
-    return with_value(carrier(scores, slope, tuple(range(value.dim(), scores.dim()))), value)
+    lead = value.dim() if isinstance(value, Tensor) else 0
+    return with_value(carrier(scores, slope, tuple(range(lead, scores.dim()))), value)
 
 
 def carrier(scores: Tensor, slope: Tensor, inside: tuple[int, ...]) -> Tensor:
     """Sums over the dimensions ``inside`` whose gradient is ``slope``, in its type; their own value means nothing."""
-    wide = scores.to(slope.dtype)  # half precision only at the very end, where backward undoes this
-    slope = fitting(slope, scores.dtype)
-    if wide.dim() == 1 and inside:
-        return torch.dot(wide, slope)
-    product = wide * slope
+    if slope.dtype != scores.dtype:
+        slope = fitting(slope, scores.dtype)
+        scores = scores.to(slope.dtype)  # half precision only at the very end, where backward undoes this
+    if scores.dim() == 1 and inside:
+        return torch.dot(scores, slope)
+    product = scores * slope
     return product.sum(inside) if inside else product
 
 
@@ -57,13 +59,16 @@ def largest_slope(kind: torch.dtype) -> float:
     return torch.finfo(kind).max / (1 if kind.itemsize == 2 else 1024)
 
 
-def with_value(carrier: Tensor, value: Tensor) -> Tensor:
+def with_value(carrier: Tensor, value: Tensor | float) -> Tensor:
     """The gradient of ``carrier`` with another value, whatever (infinity included) its own may be.
 
     The value is written where autograd does not look: sums and products do not need their results to be differentiated.
     An ``autograd.Function`` would do the same, and call Python from every backward pass.
     """
-    carrier.detach().copy_(value)
+    if isinstance(value, Tensor):
+        carrier.detach().copy_(value)
+    else:
+        carrier.detach().fill_(value)
     return carrier
 
 
@@ -119,10 +124,11 @@ NO_SECOND = (
 )
 
 
-def attach_first(value: Tensor, scores: Tensor, slope: Tensor) -> Tensor:
+def attach_first(value: Tensor | float, scores: Tensor, slope: Tensor) -> Tensor:
     """As `attach`; differentiating the gradient raises `DirectLossError`."""
     result = attach(value, scores, slope)
-    result.register_hook(lambda upstream: _only_first(upstream, scores))  # type: ignore[no-untyped-call]
+    assert result.grad_fn is not None
+    result.grad_fn.register_prehook(lambda upstream: (_only_first(upstream[0], scores),))
     return result
 
 

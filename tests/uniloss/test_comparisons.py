@@ -95,6 +95,18 @@ def test_comparisons_of_one_score(kind: str) -> None:
         assert torch.equal(comparisons.of_score(SCORES, item), expected)
 
 
+def test_random_scores_come_with_their_mirror_images() -> None:
+    """Rows of the first half are as good as independent, although each number of them continues one that was drawn."""
+    scores = torch.randn(20_001, generator=torch.Generator().manual_seed(1), dtype=torch.float64) * 3 + 5
+    drawn = Pairs(torch.tensor([[0]]), torch.tensor([[1]])).random(scores, 7, torch.Generator().manual_seed(2))
+    half, rest = drawn[:4], drawn[4:]
+    torch.testing.assert_close(rest + half[:3], (2 * scores.mean()).expand_as(rest))
+    torch.testing.assert_close(half.mean(1), scores.mean().expand(4), rtol=0.02, atol=0)
+    torch.testing.assert_close(half.std(1), scores.std().expand(4), rtol=0.02, atol=0)
+    ahead = torch.sign(half[:, :-1] - half[:, 1:])  # who is ahead of his neighbour
+    torch.testing.assert_close(ahead @ ahead.T / 20_000, torch.eye(4, dtype=torch.float64), rtol=0, atol=0.03)
+
+
 @EVERY
 def test_random_scores_are_coin_flips(kind: str) -> None:
     comparisons = KINDS[kind]

@@ -173,7 +173,7 @@ def test_compiled_loops_know_scores_that_are_far_apart(scale: float) -> None:
 @pytest.mark.parametrize("control", [False, True])
 def test_compiled_loops_know_both_units_and_controls(name: str, unit: str, control: bool) -> None:
     scores, target = problem(name, 7)
-    for numbers in ((16, 16, 16), (0, 9, 4), (5, 0, 2), (1, 40, 0)):
+    for numbers in ((16, 16, 16), (0, 9, 4), (5, 0, 3), (1, 40, 0)):
         _both_ways(scores, target, name, anchors=Anchoring(*numbers, unit=unit, control=control))
 
 
@@ -620,6 +620,6 @@ def test_spline_through_a_part_of_the_comparisons_stays_in_range() -> None:
 
 def test_explain_of_a_metric_with_a_name() -> None:
     scores, target = torch.randn(2, 10, generator=_seeded(2)), (torch.arange(10) % 3 == 0).long().expand(2, 10)
-    assert UniLoss("ap").explain(scores, target) == "AveragePrecisionPairs(), written by hand: 24, 24 comparisons."
+    assert UniLoss("ap").explain(scores, target) == "AveragePrecisionPairs(), written by hand: 24 comparisons."
     with pytest.raises(DirectLossError, match="scores must be finite"):
         UniLoss("ap").explain(scores * float("nan"), target)

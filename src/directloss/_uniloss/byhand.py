@@ -10,6 +10,7 @@ All three depend on one thing only: by how many irrelevant scores each relevant 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ from directloss._checks import check_labels, check_same_shape, fail, near
 from directloss._uniloss.best import ideal_scores
 from directloss._uniloss.comparisons import Comparisons, Pairs
 from directloss._uniloss.consistency import consistent_pairs
-from directloss._uniloss.lists import Layout, Ragged, of_labels, of_one
+from directloss._uniloss.lists import Layout, Ragged, of_labels
 from directloss._uniloss.refactoring import Bound, Refactored
 from directloss.kernels import BINARY
 from directloss.metrics.classification import check_class_problem
@@ -48,8 +49,11 @@ class PairRefactoring(Refactored):
     def plain(self, rows: Tensor, labels: Tensor) -> Tensor:
         """The metric of scores ``(k, b, n)`` with labels ``(b, n)``: shape ``(k,)``."""
 
-    def layout(self, scores: Tensor, target: Tensor) -> Layout | None:
-        """The lists as compiled loops read them; None if none has anything to compare."""
+    def layout(self, scores: Tensor, target: Tensor, refuse: Callable[[], object] | None = None) -> Layout | None:
+        """The lists as compiled loops read them; None if none has anything to compare.
+
+        If it checks the labels on its way, `layout_checks`, it calls ``refuse`` where one is not allowed.
+        """
         return of_labels(self.lists(scores, target).numpy())
 
     def bind(self, scores: Tensor, target: Tensor) -> Bound | None:
@@ -112,6 +116,7 @@ class AveragePrecisionPairs(PairRefactoring):
 
     event_dims = 1
     counting = "ap"
+    layout_checks = True
 
     def check(self, scores: Tensor, target: Tensor) -> None:
         """Labels 0 or 1; padding is 0 by now."""
@@ -122,9 +127,15 @@ class AveragePrecisionPairs(PairRefactoring):
         """All items are one list."""
         return target[None].to(torch.int8)
 
-    def layout(self, scores: Tensor, target: Tensor) -> Layout | None:
-        """Of a single list."""
-        return of_one((target.float() if target.dtype == torch.bfloat16 else target).numpy())
+    def layout(self, scores: Tensor, target: Tensor, refuse: Callable[[], object] | None = None) -> Layout | None:
+        """Of a single list: all is well if every item is on one of two sides."""
+        check_same_shape(target, scores)
+        labels = (target.float() if target.dtype == torch.bfloat16 else target).numpy()
+        relevant, irrelevant = (labels == 1).nonzero()[0], (labels == 0).nonzero()[0]
+        p, n = len(relevant), len(irrelevant)
+        if refuse is not None and p + n < len(labels):
+            refuse()
+        return Layout.of(relevant, irrelevant, (p,), (n,)) if p and n else None
 
     def of_lost(self, lost: Tensor, real: Tensor) -> Tensor:
         """The k-th best relevant item, beaten by ``lost`` irrelevant ones, has precision k / (k + lost)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,10 +13,11 @@ from torch import Tensor
 
 from directloss import kernels
 from directloss._uniloss.anchors import Anchoring, as_kinds, check_numbers, constants, leap
-from directloss._uniloss.comparisons import BEYOND, Pairs, middle, spread
+from directloss._uniloss.comparisons import BEYOND, Pairs, as_wide, heights, spread
 from directloss._uniloss.interpolation import Interpolation, InverseDistance
-from directloss._uniloss.lists import Layout, Ragged, layout
+from directloss._uniloss.lists import Layout, Ragged, layout, unsigned
 from directloss._uniloss.refactoring import Bound
+from directloss.kernels import largest
 
 
 def usual(how: Anchoring, interpolation: Interpolation) -> bool:
@@ -55,53 +57,21 @@ def of_problem(problem: Bound) -> Layout:
 
 def interpolate(
     scores: Tensor, lists: Layout, counting: str | None, bind: Callable[[], Bound], how: Anchoring,
-    interpolation: InverseDistance, generator: torch.Generator, scale: float,
+    interpolation: InverseDistance, generator: torch.Generator, scale: float, refuse: Callable[[], object] | None,
 ) -> Interpolated | None:  # fmt: skip
     """Interpolate the metric of flattened scores between anchors, which are drawn as `anchors.sample` does.
 
     None where all values are equal: `anchors.sample` knows what to do. ``bind`` makes the whole problem, which is
     needed only for ties and for metrics that the loops do not know. The gradient is multiplied by ``scale``, and left
-    out if that is 0.
+    out if that is 0. ``refuse`` is called if the scores are not finite, or too large.
     """
-    # Imported here because numba takes long to import.
-    from directloss.kernels import pairs as loops
-
-    kind, good, few, anchors = scores.numpy().dtype, how.good, how.good + how.nearby, how.good + how.nearby + how.bad
-    drawn, rows = _draw(scores, lists.size, how, generator), scores.numpy().astype(np.float64)
-    a, b, noise = rows.take(lists.relevant), rows.take(lists.irrelevant), drawn.noise.numpy()
-    u, rivals = np.empty(lists.size, kind), np.empty((how.bad, len(b)), kind)
-    sums, squared, lost = np.zeros(4), np.zeros(anchors), np.zeros((anchors + 1, len(a)), np.int64)
-    low, high = float(rows.min()), float(rows.max())
-    _relax(loops, low, high, a, b, lists, u, sums, lost[-1])
-    squared[few:], squared[good:few], squared[:good], lost[good:few] = sums[0], sums[2], sums[1], lost[-1]
-    compared = noise, lists.relevant, lists.irrelevant, *lists.loops, u, UNITS[kind.char]
-    loops.compare(*compared, rivals, squared[few:], lost[few:])
-    beyond = BEYOND * _deviation(scores, rows) if how.unit == "comparison" else 0.0
-    room = good + how.nearby * (len(a) + len(b))
-    flips = *np.empty((4, room), np.int64), np.empty(room)
-    flipped = loops.flip(a, b, *lists.loops, good, *drawn.moves(scores, lists, how), beyond, u, *flips, squared, lost)
-    values = np.zeros(anchors + 1)
-    if counting is None or sums[3] or how.control:
-        values = _measured(bind(), how, drawn)
-    elif counting == "ap":
-        lost.sort()
-        loops.average_precision(lost, values)
-    else:  # the share of the lists in which some relevant score loses no pair
-        values = (np.minimum.reduceat(lost, lists.ups, 1) == 0).mean(1)
+    step = Step(scores, lists, how, generator, refuse)
+    values = step.values(counting, bind)
     now, values = float(values[-1]), values[:-1]
-    if (values == values[0]).all():
+    value, weights = step.weigh(values, interpolation, scale)
+    if math.isnan(value) and not math.isnan(now):
         return None
-    gradient = np.zeros(len(rows) if scale else 0, kind)
-    if squared.min() <= 0:  # at an anchor, where the gradient is zero
-        return Interpolated(float(values[squared <= 0].mean()), now, torch.from_numpy(gradient))
-    weights, shares = np.empty(anchors, kind), np.zeros(4, kind)
-    value = loops.weigh(squared, values, interpolation.power, good, few, weights, shares)
-    if scale:
-        loops.carry_back(
-            a, b, lists.relevant, lists.irrelevant, *lists.loops, noise, rivals, u, shares, weights,
-            np.empty(len(b), kind), flipped, *flips, scale, np.zeros(len(b)), gradient,
-        )  # fmt: skip
-    return Interpolated(value, now, torch.from_numpy(gradient))
+    return Interpolated(value, now, step.gradient(weights) if scale else scores)
 
 
 FAR = 350.0
@@ -110,54 +80,117 @@ UNITS = {"f": np.array([0, 1], np.float32), "d": np.array([0.0, 1.0])}
 """None and one, in both types of scores."""
 
 
+@cache
+def _kernels() -> Any:
+    """Not imported before they are needed, because numba takes long to import."""
+    from directloss.kernels import pairs
+
+    return pairs
+
+
+class Step:
+    """One step of `directloss.kernels.pairs`: the anchors, the squared distances from them, and what they lose."""
+
+    def __init__(
+        self, scores: Tensor, lists: Layout, how: Anchoring, generator: torch.Generator,
+        refuse: Callable[[], object] | None = None,
+    ) -> None:  # fmt: skip
+        loops = self.loops = _kernels()
+        self.scores, self.lists, self.how, self.sides, self.spans = scores, lists, how, lists.sides, lists.spans
+        rows = np.ascontiguousarray(scores.numpy())
+        kind, p, n = rows.dtype, len(lists.relevant), len(lists.irrelevant)
+        self.units = UNITS[kind.char]
+        self.a, self.b, inverse, powers, facts = np.empty(p), np.empty(n), np.empty(p), np.empty(n), np.empty(3)
+        loops.gather(rows, *self.sides, self.a, self.b, inverse, powers, facts)
+        low, high, variance = facts.tolist()
+        if refuse is not None and not (variance < math.inf and abs(low) + abs(high) < largest(scores.dtype) / 1024):
+            refuse()
+        self.drawn = Drawn.draw(scores, lists.size, how, generator)
+        self.moves = self.drawn.moves(scores, lists)
+        self.u, self.sums = np.empty(lists.size, kind), np.zeros(4)
+        few, anchors = how.good + how.nearby, how.good + how.nearby + how.bad
+        self.squared, self.lost = np.empty(anchors), np.zeros((anchors + 1, p), np.int32)
+        if high - low < 2 * FAR:  # exp(b - a) is a product of exponentials of single scores
+            loops.relax(self.a, self.b, *self.spans, inverse, powers, self.u, self.sums, self.lost[-1])
+        else:
+            self._relax_one_by_one()
+        self.rivals, relaxed = np.empty((len(self.drawn.noise), n), np.int32), (self.u, self.units, self.sums)
+        loops.compare(
+            self.drawn.noise, *self.sides, *self.spans, *relaxed, self.rivals, self.squared[few:], self.lost[few:-1]
+        )
+        width = math.sqrt(variance) if 0 < variance < math.inf else float(spread(scores))
+        beyond = BEYOND * width if how.unit == "comparison" else 0.0
+        loops.move(self.a, self.b, *self.spans, how.good, *self.moves, beyond, *relaxed, self.squared, self.lost)
+
+    def _relax_one_by_one(self) -> None:
+        """For scores that are far apart."""
+        for i in range(len(self.a)):
+            one = slice(i, i + 1)
+            powers = np.exp(np.minimum(self.b - self.a[i], 2 * FAR))
+            spans = (part[one] for part in self.spans)
+            self.loops.relax(self.a[one], self.b, *spans, np.ones(1), powers, self.u, self.sums, self.lost[-1, one])
+
+    def values(self, counting: str | None, bind: Callable[[], Bound]) -> Any:
+        """The metric of the anchors and, last, of the present scores."""
+        if counting is None or self.sums[3] or self.how.control:
+            return _measured(bind(), self.how, self.drawn)
+        if counting == "ap":
+            self.lost.sort()
+            values = np.zeros(len(self.lost))
+            self.loops.average_precision(self.lost, values)
+            return values
+        # the share of the lists in which some relevant score loses no pair
+        return (np.minimum.reduceat(self.lost, self.lists.ups, 1) == 0).mean(1)
+
+    def weigh(self, values: Any, interpolation: InverseDistance, scale: float) -> tuple[float, Any]:
+        """The interpolated value, NaN if all values are equal, and ``scale`` times its derivatives by the squared
+        distances.
+        """
+        weights = np.empty(len(values), self.u.dtype)
+        return self.loops.weigh(self.squared, values, interpolation.power, scale, weights), weights
+
+    def gradient(self, weights: Any) -> Tensor:
+        """That of the squared distances with these weights, by the scores."""
+        gradient = np.zeros(len(self.scores), self.u.dtype)
+        self.loops.carry_back(
+            self.a, self.b, *self.sides, *self.spans, self.how.good, *self.moves,
+            self.drawn.noise, self.rivals, self.u, self.units, weights, np.empty(len(self.b), self.u.dtype),
+            np.zeros(len(self.b)), gradient,
+        )  # fmt: skip
+        return torch.from_numpy(gradient)
+
+
 class Drawn(NamedTuple):
     """The random choices of one step."""
 
-    good: Tensor
-    """Pairs."""
-    nearby: Tensor
-    """Pairs, or scores."""
-    noise: Tensor
-    """Of the bad anchors, shape ``(k, m)``. The order of these is that of `Comparisons.random`, and it is all that
-    counts."""
+    flips: Any
+    """Pairs, of the good anchors, and of the nearby ones if these are a flipped pair away."""
+    leaps: Tensor
+    """Scores, of the nearby anchors, if these are a moved score away."""
+    noise: Any
+    """Of half of the bad anchors, shape ``(k, m)``. The order of these is that of `Comparisons.random`, and it is all
+    that counts."""
 
-    def moves(self, scores: Tensor, lists: Layout, how: Anchoring) -> tuple[Any, Any, Any, Any]:
+    @classmethod
+    def draw(cls, scores: Tensor, pairs: int, how: Anchoring, generator: torch.Generator) -> Drawn:
+        """In the order of `anchors.sample`."""
+        flips, leaps = (how.good + how.nearby, 0) if how.unit == "comparison" else (how.good, how.nearby)
+        chosen = torch.randint(pairs, (flips,), generator=generator).numpy()
+        items = torch.randint(scores.numel(), (leaps,), generator=generator) if leaps else NOTHING
+        return cls(chosen, items, heights(how.bad, scores.numel(), generator))
+
+    def moves(self, scores: Tensor, lists: Layout) -> tuple[Any, Any, Any, Any]:
         """Which scores move, and where to if they leap."""
-        if how.unit == "comparison":
-            to = np.empty(how.good + how.nearby)
-            return *lists.place(np.concatenate((self.good, self.nearby))), to, np.empty_like(to)
-        both = zip(lists.place(self.good.numpy()), lists.find(self.nearby.numpy(), len(scores)), strict=True)
-        to = np.append(np.zeros(how.good), leap(scores, self.nearby).double().numpy())
-        ups, downs = (np.concatenate(parts) for parts in both)
-        return ups, downs, to, to
+        ups, downs = lists.place(self.flips)
+        to = np.empty((2, len(ups) + len(self.leaps)))
+        if len(self.leaps):
+            found = lists.find(self.leaps.numpy(), len(scores))
+            ups, downs = (np.concatenate(parts) for parts in zip((ups, downs), found, strict=True))
+            to[:, len(self.flips) :] = leap(scores, self.leaps).numpy()
+        return unsigned(ups), unsigned(downs), to[0], to[1]
 
 
-def _draw(scores: Tensor, pairs: int, how: Anchoring, generator: torch.Generator) -> Drawn:
-    among = pairs if how.unit == "comparison" else scores.numel()
-    good = torch.randint(pairs, (how.good,), generator=generator)
-    nearby = torch.randint(among, (how.nearby,), generator=generator)
-    noise = torch.randn(how.bad, scores.numel(), generator=generator, dtype=scores.dtype)
-    return Drawn(good, nearby, noise)
-
-
-def _relax(loops: Any, low: float, high: float, a: Any, b: Any, lists: Layout, u: Any, sums: Any, lost: Any) -> None:
-    """Fill u, the sums and the lost pairs of present scores between ``low`` and ``high``."""
-    if high - low < 2 * FAR:  # exp(b - a) is a product of exponentials of single scores
-        centre = 0.5 * low + 0.5 * high
-        loops.relax(a, b, *lists.loops, np.exp(centre - a), np.exp(b - centre), u, sums, lost)
-        return
-    for i in range(len(a)):
-        one = slice(i, i + 1)
-        powers = np.exp(np.minimum(b - a[i], 2 * FAR))
-        loops.relax(a[one], b, *(part[one] for part in lists.loops), np.ones(1), powers, u, sums, lost[one])
-
-
-def _deviation(scores: Tensor, rows: Any) -> float:
-    """As `spread`, from the same scores in float64."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        apart = rows - np.add.reduce(rows) / len(rows)
-        square = float(apart @ apart) / len(rows)
-    return math.sqrt(square) if 0 < square < math.inf else float(spread(scores))
+NOTHING = torch.empty(0, dtype=torch.int64)
 
 
 def _measured(problem: Bound, how: Anchoring, drawn: Drawn) -> Any:
@@ -166,15 +199,15 @@ def _measured(problem: Bound, how: Anchoring, drawn: Drawn) -> Any:
     For metrics that the loops do not know, and for ties, of which each metric makes something else.
     """
     assert problem.best_scores is not None
-    fixed, pairs, (good, nearby, noise) = problem.scores.detach(), problem.comparisons, drawn
+    fixed, pairs, flips = problem.scores.detach(), problem.comparisons, torch.from_numpy(drawn.flips)
     with torch.no_grad():
-        best = pairs.flipped(problem.best_scores.repeat(len(good), 1), good)
-        near = fixed.repeat(len(nearby), 1)
+        best = pairs.flipped(problem.best_scores.repeat(how.good, 1), flips[: how.good])
+        near = fixed.repeat(how.nearby, 1)
         if how.unit == "comparison":
-            near = pairs.flipped(near, nearby)
+            near = pairs.flipped(near, flips[how.good :])
         else:
-            near.scatter_(1, nearby[:, None], leap(fixed, nearby)[:, None])
-        random = middle(fixed) + noise * spread(fixed)
+            near.scatter_(1, drawn.leaps[:, None], leap(fixed, drawn.leaps)[:, None])
+        random = as_wide(drawn.noise, how.bad, fixed)
         values = problem.measure(torch.cat([best, near, random, fixed[None]])).double()
     now = float(values[-1])
     if not math.isnan(now):

@@ -54,7 +54,7 @@ class Ragged(Differences):
 
 
 class Layout(NamedTuple):
-    """Lists as `directloss.kernels.pairs` reads them: all arrays of integers."""
+    """Lists for `directloss.kernels.pairs`, arrays of integers."""
 
     relevant: Any
     irrelevant: Any
@@ -74,15 +74,20 @@ class Layout(NamedTuple):
         return cls(relevant, irrelevant, *(_block(*ups, *downs) if len(ups) == 1 else _blocks(ups, downs)))
 
     @property
-    def loops(self) -> tuple[Any, Any, Any]:
-        """What all loops need to know."""
-        return self.lows, self.highs, self.firsts
+    def spans(self) -> tuple[Any, Any, Any]:
+        """Where rivals and pairs of each relevant score are."""
+        return unsigned(self.lows), unsigned(self.highs), unsigned(self.firsts)
+
+    @property
+    def sides(self) -> tuple[Any, Any]:
+        """The scores of both sides."""
+        return unsigned(self.relevant), unsigned(self.irrelevant)
 
     def place(self, pairs: Any) -> tuple[Any, Any]:
         """Relevant score and irrelevant score of some pairs."""
         if len(self.ups) == 1:
-            both: tuple[Any, Any] = divmod(pairs, len(self.irrelevant))
-            return both
+            up = pairs // len(self.irrelevant)
+            return up, pairs - len(self.irrelevant) * up
         up = self.firsts.searchsorted(pairs, "right") - 1
         return up, pairs - self.firsts[up] + self.lows[up]
 
@@ -94,6 +99,11 @@ class Layout(NamedTuple):
             place[members] = np.arange(len(members))
             found.append(place[items])
         return found[0], found[1]
+
+
+def unsigned(indices: Any) -> Any:
+    """Indices as the loops read them, in which -1 is `directloss.kernels.pairs.NONE`."""
+    return indices.view(np.uint64)
 
 
 @lru_cache(maxsize=64)
@@ -117,13 +127,6 @@ def of_labels(labels: Any) -> Layout | None:
         return None
     some = kept[:, None]
     return Layout.of((high & some).ravel().nonzero()[0], (low & some).ravel().nonzero()[0], ups[kept], downs[kept])
-
-
-def of_one(labels: Any) -> Layout | None:
-    """As `of_labels`, for one list ``(n,)``."""
-    relevant, irrelevant = (labels == 1).nonzero()[0], (labels == 0).nonzero()[0]
-    p, n = len(relevant), len(irrelevant)
-    return Layout.of(relevant, irrelevant, (p,), (n,)) if p and n else None
 
 
 def layout(pairs: Comparisons) -> Layout | None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Real
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,13 +31,12 @@ from directloss._loss import LossModule, are_tensors, named_places, names_first
 from directloss._problem import UNRANKED, Dim, arrange, blank, reduce, weigh
 from directloss._uniloss import compiled
 from directloss._uniloss.anchors import Anchoring, Anchors, all_equal, as_anchoring, sample
-from directloss._uniloss.automatic import Automatic
 from directloss._uniloss.byhand import PairRefactoring
 from directloss._uniloss.comparisons import General
 from directloss._uniloss.compiled import Interpolated
 from directloss._uniloss.interpolation import Interpolation, InverseDistance, as_interpolation
 from directloss._uniloss.lists import Layout
-from directloss._uniloss.names import by_name
+from directloss._uniloss.names import automatic, by_name
 from directloss._uniloss.refactoring import Bound, Refactored, in_words, shape_of
 from directloss.distributed import Gather
 from directloss.kernels import largest
@@ -160,6 +159,9 @@ class Batch(NamedTuple):
     """That of the losses."""
     shown: list[bool]
     """Which problems have a weight."""
+    quick: bool
+    """Whether compiled loops know all of it; they check the scores on their way."""
+    checks: bool
 
     def problems(self, scores: Tensor) -> list[tuple[Tensor, Tensor, Tensor | None]]:
         """Scores (these, or others in their place), target and mask, one by one."""
@@ -213,6 +215,8 @@ class UniLoss(LossModule):
             fail("batch_dims", "must be left at 0, because dim tells the problems apart", batch_dims)
         self._best_is_known = False
         self._usual = fraction == 1 and best_scores is None and compiled.usual(self.anchoring, self.interpolation)
+        # Of the metrics by hand it is known that the best scores, if not given, are the best.
+        self._quick = self._usual and self.maximize and isinstance(self.refactored, PairRefactoring)
 
     def loss(
         self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, **changed: Any
@@ -222,10 +226,8 @@ class UniLoss(LossModule):
             with torch.inference_mode(False), torch.no_grad():
                 copies = [part.clone() if isinstance(part, Tensor) else part for part in (scores, target, mask, weight)]
                 return self.loss(*copies, **changed)  # type: ignore[arg-type]
-        batch = self._batch(scores, target, mask, weight, changed.get("check_values", self.check_values))
-        # Of the metrics by hand it is known that the best scores, if not given, are the best.
-        quick = self._usual and self.maximize and isinstance(self.refactored, PairRefactoring)
-        losses, counted = (self._by_hand if quick and kernels.compiles(scores) else self._one_by_one)(batch)
+        batch = self._batch(scores, target, mask, weight, changed.get("check_values", self.check_values), self._quick)
+        losses, counted = (self._by_hand if batch.quick else self._one_by_one)(batch)
         return reduce(losses, self.reduction, batch.weight, counted, self.refactored, WITHOUT_LOSS)
 
     def _traced_loss(self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None) -> Tensor:
@@ -255,12 +257,7 @@ class UniLoss(LossModule):
     def explain(self, scores: Tensor, target: Tensor) -> str:
         """What was found in the metric's code, for one problem, in words."""
         batch = self._batch(scores, target, None, None, self.check_values)
-        problems = batch.problems(batch.scores)
-        if isinstance(self.refactored, Automatic):
-            return str(self.refactored.explain(*problems[0][:2]))
-        bound = [self.refactored.bind(scores, target) for scores, target, _ in problems]
-        counts = [0 if one is None else one.comparisons.count for one in bound]
-        return f"{self.refactored!r}, written by hand: {', '.join(f'{count:,}' for count in counts)} comparisons."
+        return str(self.refactored.explain(*batch.problems(batch.scores)[0][:2]))
 
     def extra_repr(self) -> str:
         """The settings that matter."""
@@ -270,7 +267,10 @@ class UniLoss(LossModule):
 
     # ------------------------------------------------------------------ from a batch to problems
 
-    def _batch(self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, checks: bool) -> Batch:
+    def _batch(
+        self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, checks: bool,
+        quick: bool = False,
+    ) -> Batch:  # fmt: skip
         metric = self.refactored
         events = self._event_dims(check_scores(scores, metric.least_dims, metric.shape_words).dim())
         scores, target, mask, weight = arrange(metric, events, scores, target, mask, weight, self.dim)
@@ -284,13 +284,15 @@ class UniLoss(LossModule):
             mask = check_mask(mask, target.shape, "target")
             if mask.shape == scores.shape[: mask.dim()]:
                 scores, target = blank(scores, target, mask)
-        if checks:
+        quick = quick and kernels.compiles(scores)
+        if checks and not quick:
             _check_size(scores)
+        if checks and not (quick and metric.layout_checks):
             metric.check(scores, target)
         if scores.dtype in (torch.float16, torch.bfloat16):
             scores = scores.float()
         marks = [True] * shape.numel() if shown is None else shown.flatten().tolist()
-        return Batch(scores, target, mask, weight, shape, marks)
+        return Batch(scores, target, mask, weight, shape, marks, quick, checks)
 
     def _event_dims(self, dims: int) -> int:
         """How many of the last dimensions of the scores hold one problem, after ``dim`` is moved there."""
@@ -310,25 +312,30 @@ class UniLoss(LossModule):
         """The losses of a batch, and which problems have one (None for all of them)."""
         needed = batch.scores.requires_grad and torch.is_grad_enabled()
         fixed = batch.scores.detach()
+        refuse = partial(self._refuse, fixed, batch.target) if batch.checks else None
         problems = zip(batch.problems(fixed), batch.shown, strict=True)
-        found = [self._interpolate(*problem, needed) if shown else None for problem, shown in problems]
+        found = [self._interpolate(*problem, needed, refuse) if shown else None for problem, shown in problems]
         values = [0.0 if one is None else self._value(one) for one in found]
-        losses = torch.from_numpy(np.array(values, fixed.numpy().dtype).reshape(batch.shape))
+        if not batch.shape and needed and found[0] is not None:
+            return attach_first(values[0], batch.scores, found[0].gradient), None
+        losses = fixed.new_tensor(values).reshape(batch.shape)
         if needed:
             nothing = fixed.new_zeros(fixed.shape[len(batch.shape) :])
-            slopes = [nothing if one is None else one.gradient for one in found]
-            slope = slopes[0] if not batch.shape else torch.stack(slopes).reshape(fixed.shape)
-            losses = attach_first(losses, batch.scores, slope)
+            slopes = torch.stack([nothing if one is None else one.gradient for one in found])
+            losses = attach_first(losses, batch.scores, slopes.reshape(fixed.shape))
         return losses, _counted(found, batch)
 
-    def _interpolate(self, scores: Tensor, target: Tensor, mask: Tensor | None, needed: bool) -> Interpolated | None:
+    def _interpolate(
+        self, scores: Tensor, target: Tensor, mask: Tensor | None, needed: bool, refuse: Callable[[], object] | None
+    ) -> Interpolated | None:
         """What the loops make of one problem; None if it has nothing to compare."""
         assert isinstance(self.refactored, PairRefactoring)
         shown, target = self._shown(scores, target, mask)
-        lists = self.refactored.layout(shown, target)
+        lists = self.refactored.layout(shown, target, refuse)
         if lists is None:
             return None
-        found = self._in_loops(shown, lists, self.refactored.counting, lambda: self._bound(shown, target), needed)
+        bind, counting = partial(self._bound, shown, target), self.refactored.counting
+        found = self._in_loops(shown, lists, counting, bind, needed, refuse)
         if found is None:  # all anchors have one value: the general way knows others
             free = shown.clone().requires_grad_(needed)
             with torch.enable_grad():
@@ -336,7 +343,7 @@ class UniLoss(LossModule):
             assert relaxed is not None
             gradient = torch.autograd.grad(-relaxed.value, free)[0] if needed else shown
             found = Interpolated(relaxed.value.item(), relaxed.metric.item(), gradient)
-        if not needed:
+        if not needed or (mask is None and shown.dim() == 1):
             return found
         slope = found.gradient.reshape(shown.shape)
         if mask is not None and shown.shape != scores.shape:
@@ -345,15 +352,24 @@ class UniLoss(LossModule):
             slope = whole
         return found._replace(gradient=slope)
 
+    def _refuse(self, scores: Tensor, target: Tensor) -> None:
+        """Say what is wrong with them."""
+        _check_size(scores)
+        self.refactored.check(scores, target)
+
     def _in_loops(
-        self, scores: Tensor, lists: Layout, counting: str | None, bind: Callable[[], Bound], needed: bool
-    ) -> Interpolated | None:
+        self, scores: Tensor, lists: Layout, counting: str | None, bind: Callable[[], Bound], needed: bool,
+        refuse: Callable[[], object] | None = None,
+    ) -> Interpolated | None:  # fmt: skip
         """The metric and the loss's gradient in compiled loops; None, and no number drawn, if they cannot tell."""
         assert isinstance(self.interpolation, InverseDistance)
         generator, scale = self._source(scores), (-1.0 if self.maximize else 1.0) if needed else 0.0
         before = generator.get_state()
-        flat = scores.detach().reshape(-1)
-        found = compiled.interpolate(flat, lists, counting, bind, self.anchoring, self.interpolation, generator, scale)
+        flat = scores.detach().reshape(-1) if scores.dim() > 1 or scores.requires_grad else scores
+        found = compiled.interpolate(
+            flat, lists, counting, bind, self.anchoring, self.interpolation, generator, scale,
+            refuse,
+        )  # fmt: skip
         if found is None:
             generator.set_state(before)
         return found
@@ -493,9 +509,7 @@ def as_refactored(metric: str | Metric | Refactored) -> Refactored:
     """A name's refactoring, a refactoring itself, or the one that is found in a function's code."""
     if isinstance(metric, Refactored):
         return metric
-    if isinstance(metric, str):
-        return by_name(metric)
-    return Automatic(metric)
+    return by_name(metric) if isinstance(metric, str) else automatic(metric)
 
 
 def _with_unit(anchors: int | Anchoring, refactored: Refactored) -> Anchoring:

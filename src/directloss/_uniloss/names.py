@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from torch import Tensor
+
 from directloss._checks import fail, near
 from directloss._registry import measured, split_name
-from directloss._uniloss.automatic import Automatic
 from directloss._uniloss.byhand import BY_HAND
 from directloss._uniloss.refactoring import Refactored
 
@@ -31,4 +34,11 @@ def by_name(name: str) -> Refactored:
     found = named.get(base)
     if found is None or (number is not None and not found.number):
         fail("metric", f"takes no number: {base!r} stands alone", repr(name))
-    return Automatic(found.function(number), event_dims=found.event_dims)
+    return automatic(found.function(number), found.event_dims)
+
+
+def automatic(metric: Callable[[Tensor, Tensor], Tensor], event_dims: int | None = None) -> Refactored:
+    """`Automatic`, which is imported here because tracing takes long to import, and metrics by hand need none."""
+    from directloss._uniloss.automatic import Automatic
+
+    return Automatic(metric, event_dims=event_dims)

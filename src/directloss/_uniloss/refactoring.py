@@ -47,6 +47,8 @@ class Refactored(ABC):
     """That the target of a problem has dimensions as well, see `directloss._problem.arrange`."""
     shape_words: str = "(..., n)"
     """The shape of ``scores`` in error messages."""
+    layout_checks: bool = False
+    """Whether a layout for compiled loops checks the target on its way."""
     unit: str = "comparison"
     """What nearby anchors flip unless the user says otherwise; see `directloss.Anchoring`."""
 
@@ -56,6 +58,11 @@ class Refactored(ABC):
 
     def check(self, scores: Tensor, target: Tensor) -> None:  # noqa: B027 - optional
         """Refuse scores and targets that do not fit, before they are split into problems."""
+
+    def explain(self, scores: Tensor, target: Tensor) -> object:
+        """What is compared in one problem, in words."""
+        bound = self.bind(scores, target)
+        return f"{self!r}, written by hand: {0 if bound is None else bound.comparisons.count:,} comparisons."
 
     def hide(self, scores: Tensor, target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """One problem without its padding: the entries that ``mask``, in the shape of the target, calls real."""

@@ -148,12 +148,12 @@ def way(device: torch.device, advise: Callable[[], str | None]) -> str | None:
 
 def works_here(scores: Tensor) -> bool:
     """Whether the scores are on the CPU, where nothing else is chosen."""
-    return scores.device.type == "cpu" and _chosen.get() in ("auto", "compiled", "tensor")
+    return scores.is_cpu and _chosen.get() in ("auto", "compiled", "tensor")
 
 
 def compiles(scores: Tensor) -> bool:
     """Whether compiled loops are to be used for these scores."""
-    return scores.device.type == "cpu" and _chosen.get() != "tensor"
+    return scores.is_cpu and _chosen.get() != "tensor"
 
 
 class Asked(NamedTuple):

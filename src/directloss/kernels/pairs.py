@@ -1,35 +1,66 @@
 """Relaxed comparisons of relevant with irrelevant scores, compiled: a step of UniLoss with its usual anchors.
 
 Each list has relevant scores ``a_i`` and irrelevant scores ``b_j``, any number of each, compared pair by pair. The
-comparisons are relaxed, ``u_ij = sigmoid(a_i - b_j)``, and the metric is interpolated, Eq. (10) of the paper, between
-its values ``v_k`` at anchors, which lie at the distances ``d_k`` from u:
+comparisons are relaxed, ``u_ij = sigmoid(a_i - b_j)``, and the metric is interpolated between its values ``v_k`` at
+anchors, which lie at the distances ``d_k`` from u. The anchors are configurations of bits, one for each pair:
 
-    value = sum_k v_k / d_k  /  sum_k 1 / d_k
-
-The anchors are configurations of bits, one for each pair:
-
-    good    every pair right, but one
-    nearby  the present pairs, after one relevant score, one irrelevant score, or one of each have moved
-    bad     the pairs of random scores
+    good      every pair right, but one
+    nearby    the present pairs, after one relevant score, one irrelevant score, or one of each have moved
+    bad       the pairs of random scores, and then the opposite of those pairs, perhaps but for the last
 
 A step goes through one small kernel after the other:
 
+    gather        the scores of both sides, their exponentials, and how far they spread
     relax         u, and its squared distances from the best and from the present pairs
-    compare       the squared distances from the pairs of random scores
-    flip          what good and nearby anchors change, pair by pair
+    compare       the squared distances from bad anchors
+    move          those from good and nearby anchors
     weigh         the interpolated value, and its derivatives by the squared distances
     carry_back    the gradient by the scores
 
-None of them stores bits: a bit is a comparison away. The first three also count how many pairs each relevant score
-loses in each anchor, of which the metric is made.
+None of them stores bits: a bit is a comparison away. They also count how many pairs each relevant score loses in each
+anchor, of which the metric is made.
 
-The i-th relevant score has the rivals ``b[lows[i]:highs[i]]`` and the pairs ``u[firsts[i]:]``, as many. An inner loop
-runs over a slice from its beginning, because only then numba knows that no index is negative, and vectorises it.
+The i-th relevant score has the rivals ``b[lows[i]:highs[i]]`` and the pairs ``u[firsts[i]:]``, as many. Anchor m moves
+a_i to ``to_a[m]`` and b_j to ``to_b[m]``, where ``i = ups[m]`` and ``j = downs[m]``, or NONE; the first ``good`` of
+these are the wrong pairs of the good anchors.
+
+Numba vectorises an inner loop if no index can be negative, so all of them are unsigned; and best if all numbers have
+the type of u, so ``units`` are 0 and 1 in that type.
 """
 
 from __future__ import annotations
 
+from math import exp, nan
+
 from directloss.kernels.compiled import kernel, reordering
+
+NONE = (1 << 64) - 1
+"""No score."""
+
+
+@reordering
+def gather(scores, relevant, irrelevant, a, b, inverse, powers, facts):
+    """Fill a and b, and the exponentials of ``centre - a`` and ``b - centre``. The ``facts`` are the lowest score, the
+    highest, and the variance; if a score is NaN, the variance is.
+
+    Shapes: scores (m,), relevant, a and inverse (p,), irrelevant, b and powers (n,), facts (3,).
+    """
+    low, high, total, square = scores[0], scores[0], 0.0, 0.0
+    for k in range(len(scores)):
+        low = scores[k] if scores[k] < low else low
+        high = scores[k] if scores[k] > high else high
+        total += scores[k]
+    mean = total / len(scores)
+    for k in range(len(scores)):
+        square += (scores[k] - mean) * (scores[k] - mean)
+    facts[0], facts[1], facts[2] = low, high, square / len(scores)
+    centre = 0.5 * low + 0.5 * high
+    for i in range(len(a)):
+        a[i] = scores[relevant[i]]
+        inverse[i] = exp(centre - a[i])
+    for j in range(len(b)):
+        b[j] = scores[irrelevant[j]]
+        powers[j] = exp(b[j] - centre)
 
 
 @reordering
@@ -41,19 +72,18 @@ def relax(a, b, lows, highs, firsts, inverse, powers, u, sums, lost):
     Shapes: a, inverse and lost (p,), b and powers (n,), u (pairs,), sums (4,).
     """
     for i in range(len(a)):
-        mine, factor, rivals, factors = a[i], inverse[i], b[lows[i] : highs[i]], powers[lows[i] : highs[i]]
-        row = u[firsts[i] : firsts[i] + len(rivals)]
+        mine, factor, low, first = a[i], inverse[i], lows[i], firsts[i]
         square, to_best, to_now, below, ties = 0.0, 0.0, 0.0, 0, 0
-        for j in range(len(rivals)):
-            s = 1.0 / (1.0 + factor * factors[j])
+        for j in range(highs[i] - low):
+            s = 1.0 / (1.0 + factor * powers[low + j])
             rest = 1.0 - s
             least = s if s < rest else rest
-            row[j] = s
+            u[first + j] = s
             square += s * s
             to_best += rest * rest
             to_now += least * least
-            below += mine <= rivals[j]
-            ties += mine == rivals[j]
+            below += mine <= b[low + j]
+            ties += mine == b[low + j]
         sums[0] += square
         sums[1] += to_best
         sums[2] += to_now
@@ -62,69 +92,69 @@ def relax(a, b, lows, highs, firsts, inverse, powers, u, sums, lost):
 
 
 @reordering
-def compare(noise, relevant, irrelevant, lows, highs, firsts, u, units, rivals, squared, lost):
-    """For pairs of random scores, what they add to the squared distance of u from 0, and how many each a_i loses.
+def compare(noise, relevant, irrelevant, lows, highs, firsts, u, units, sums, rivals, squared, lost):
+    """The squared distances of u from the pairs of random scores, and how many of these each a_i loses; the same of the
+    opposite pairs behind them.
 
-    Shapes: noise (k, m), rivals (k, n) for those of the irrelevant scores, u (pairs,), squared (k,), lost (k, p); units
-    are 0 and 1 in the type of u.
+    Shapes: noise (k, m), rivals (k, n) for those of the irrelevant scores, u (pairs,), sums as in `relax`, squared
+    (2 k,) and lost (2 k, p), or one less of these.
     """
     none, one = units[0], units[1]
-    for k in range(len(squared)):
+    for k in range(len(noise)):
         for j in range(len(irrelevant)):
             rivals[k, j] = noise[k, irrelevant[j]]
+        squared[k] = sums[0]
         for i in range(len(relevant)):
-            mine, his, beaten, total = noise[k, relevant[i]], rivals[k, lows[i] : highs[i]], none, none
-            row = u[firsts[i] : firsts[i] + len(his)]
-            for j in range(len(his)):
-                won = mine > his[j]
+            mine, low, first, beaten, total = noise[k, relevant[i]], lows[i], firsts[i], none, none
+            for j in range(highs[i] - low):
+                won = mine > rivals[k, low + j]
                 beaten += one if won else none
-                total += row[j] if won else none
+                total += u[first + j] if won else none
             squared[k] += beaten - 2.0 * total
-            lost[k, i] = len(his) - beaten
+            lost[k, i] = highs[i] - low - beaten
+    for k in range(len(noise), len(squared)):
+        squared[k] = sums[0] + sums[1] - squared[k - len(noise)]
+        for i in range(len(relevant)):
+            lost[k, i] = highs[i] - lows[i] - lost[k - len(noise), i]
 
 
-@kernel
-def flip(
-    a, b, lows, highs, firsts, good, ups, downs, to_a, to_b, beyond, u, who, pairs, high, low, change, squared, lost
-):
-    """The pairs in which good anchors differ from the best pairs, and nearby ones from the present: one pair, and those
-    whose order changes when a_i and b_j move, ``i = ups[m]`` and ``j = downs[m]``, -1 for none. They move to ``to_a``
-    and ``to_b``; if ``beyond`` is not 0, they meet in the middle and go this far beyond.
+@reordering
+def move(a, b, lows, highs, firsts, good, ups, downs, to_a, to_b, beyond, u, units, sums, squared, lost):
+    """The squared distances of u from good and nearby anchors, and how many pairs each a_i loses there.
 
-    Adds them to ``squared`` and ``lost`` of the anchors, and lists them: who has flipped which pair, its two scores,
-    and the change of the bit. Returns how many there are.
+    If ``beyond`` is not 0, a_i and b_j of a nearby anchor meet in the middle, and go this far beyond.
 
-    Shapes: ups, downs, to_a, to_b (k,), ``good`` anchors first; squared (k,), lost (k, p); the list (any number that is
-    large enough,).
+    Shapes: ups, downs, to_a, to_b (k,), squared (k or more,), lost (more than k, p), zeros at first, but for the last
+    row, which is that of the present pairs; sums as in `relax`.
     """
-    count = 0
-    for m in range(len(ups)):
-        i, j, last = ups[m], downs[m], count
-        if beyond > 0:
-            step = a[i] - b[j]
+    none, one = units[0], units[1]
+    for m in range(good):
+        squared[m] = sums[1] + 2.0 * u[firsts[ups[m]] + downs[m] - lows[ups[m]]] - 1.0
+        lost[m, ups[m]] = 1
+    if beyond > 0:
+        for m in range(good, len(ups)):
+            step = a[ups[m]] - b[downs[m]]
             step += beyond if step > 0 else -beyond
-            to_a[m], to_b[m] = a[i] - step / 2, b[j] + step / 2
-        if m < good:
-            high[count], low[count] = i, j
-            count += 1
-        else:
-            if i >= 0:
-                for other in range(lows[i], highs[i]):
-                    if (a[i] > b[other]) != (to_a[m] > (to_b[m] if other == j else b[other])):
-                        high[count], low[count] = i, other
-                        count += 1
-            if j >= 0:
-                for other in range(len(a)):
-                    if lows[other] <= j < highs[other] and other != i and (a[other] > b[j]) != (a[other] > to_b[m]):
-                        high[count], low[count] = other, j
-                        count += 1
-        for place in range(last, count):
-            i, j = high[place], low[place]
-            who[place], pairs[place] = m, firsts[i] + j - lows[i]
-            change[place] = -1.0 if m < good or a[i] > b[j] else 1.0
-            squared[m] += change[place] * (1.0 - 2.0 * u[pairs[place]])
-            lost[m, i] -= change[place]
-    return count
+            to_a[m] = a[ups[m]] - step / 2
+            to_b[m] = b[downs[m]] + step / 2
+    for m in range(good, len(ups)):
+        squared[m] = sums[2]
+        for i in range(len(a)):
+            mine, low, first, place = a[i], lows[i], firsts[i], downs[m] - lows[i]
+            beaten, total = none, none
+            if i == ups[m]:
+                moved = to_a[m]
+                for j in range(highs[i] - low):
+                    change = (one if moved > b[low + j] else none) - (one if mine > b[low + j] else none)
+                    beaten += change
+                    total += change * (one - u[first + j] - u[first + j])
+                mine = moved
+            if place < highs[i] - low:
+                change = (one if mine > to_b[m] else none) - (one if mine > b[downs[m]] else none)
+                beaten += change
+                total += change * (one - u[first + place] - u[first + place])
+            squared[m] += total
+            lost[m, i] = lost[-1, i] - beaten
 
 
 @kernel
@@ -135,64 +165,87 @@ def average_precision(lost, values):
     Shapes: lost (k, p), values (k,), zeros at first.
     """
     for k in range(len(values)):
-        for i in range(lost.shape[1]):
-            values[k] += (i + 1.0) / (i + 1.0 + lost[k, i]) / lost.shape[1]
+        one = lost[k]
+        for i in range(len(one)):
+            values[k] += (i + 1.0) / (i + 1.0 + one[i])
+        values[k] /= len(one)
 
 
 @kernel
-def weigh(squared, values, power, good, few, weights, shares):
-    """The interpolated value, and its derivatives by the squared distances, the ``weights``; the first of ``shares`` is
-    0, and added to the others are the weights of all, of the good and of the nearby anchors, of which ``few`` are.
+def weigh(squared, values, power, scale, weights):
+    """The interpolated value, Eq. (10) of the paper, and ``scale`` times its derivatives by the squared distances:
 
-    Shapes: squared, values and weights (k,), shares (4,).
+        value = sum_k v_k / d_k^power  /  sum_k 1 / d_k^power
+
+    At an anchor it is that anchor's value (the mean of theirs, if several are there), with derivatives zero. If all
+    values are equal, it is NaN.
+
+    Shapes: squared, values and weights (k,).
     """
-    nearest, whole, total = squared[0], 0.0, 0.0
+    nearest, whole, total, flat = squared[0], 0.0, 0.0, True
     for k in range(len(squared)):
         nearest = squared[k] if squared[k] < nearest else nearest
+        flat = flat and values[k] == values[0]
+    if flat:
+        return nan
     for k in range(len(squared)):
-        near = (nearest / squared[k]) ** (power / 2)  # relative to the nearest, so that no power underflows
+        near = 1.0 if squared[k] <= 0 else 0.0
+        weights[k] = 0
+        if nearest > 0:  # relative to the nearest, so that no power underflows
+            near = (nearest / squared[k]) ** (power / 2)
+            weights[k] = near / squared[k]
         whole, total = whole + near, total + near * values[k]
-        weights[k] = near / squared[k]
     for k in range(len(squared)):
-        weights[k] *= (total / whole - values[k]) * (power / 2) / whole
-        shares[1] += weights[k]
-        if k < few:
-            shares[2 if k < good else 3] += weights[k]
+        weights[k] *= (total / whole - values[k]) * (power / 2) / whole * scale
     return total / whole
 
 
 @reordering
 def carry_back(
-    a, b, relevant, irrelevant, lows, highs, firsts, noise, rivals, u, shares, weights, mixed, flipped, who, pairs,
-    high, low, change, scale, grads, gradient
+    a, b, relevant, irrelevant, lows, highs, firsts, good, ups, downs, to_a, to_b, noise, rivals, u, units, weights,
+    mixed, grads, gradient
 ):  # fmt: skip
-    """Fill ``gradient`` with ``scale`` times that of the squared distances, which have these weights:
+    """Fill ``gradient`` with that of the squared distances, which have these weights:
 
         d |u - v|^2 = 2 (u - v) u (1 - u) d(a - b)
 
-    Shapes: mixed and grads (n,), the latter and gradient (m,) zeros at first, weights and shares as in `weigh`; mixed,
-    weights and shares have the type of u; the others as above.
+    Shapes: weights (k,), they change; mixed, of the type of u, and grads (n,), gradient (m,), the last two zeros at
+    first.
     """
-    none, whole, good, nearby, few = shares[0], shares[1], shares[2], shares[3], len(weights) - len(rivals)
+    none, one, whole, right, present = units[0], units[1], units[0], units[0], units[0]
+    for k in range(len(weights)):
+        whole += weights[k]
+        if k < good:
+            right += weights[k]
+        elif k < len(ups):
+            present += weights[k]
+        elif k >= len(ups) + len(noise):  # the opposite of random pairs: all pairs, but for these
+            right += weights[k]
+            weights[k - len(noise)] -= weights[k]
     for i in range(len(a)):
-        mine, lower, slopes, total = a[i], b[lows[i] : highs[i]], grads[lows[i] : highs[i]], 0.0
-        row = u[firsts[i] : firsts[i] + len(lower)]
-        for j in range(len(lower)):
-            mixed[j] = good + (nearby if mine > lower[j] else none)
-        for k in range(len(rivals)):
-            weight, his, best = weights[few + k], rivals[k, lows[i] : highs[i]], noise[k, relevant[i]]
-            for j in range(len(lower)):
-                mixed[j] += weight if best > his[j] else none
-        for j in range(len(lower)):
-            s = row[j]
-            slope = scale * 2.0 * (whole * s - mixed[j]) * s * (1.0 - s)
-            total += slope
-            slopes[j] -= slope
+        mine, low, first, width, total = a[i], lows[i], firsts[i], highs[i] - lows[i], none
+        for j in range(width):
+            mixed[j] = right + (present if mine > b[low + j] else none)
+        for k in range(len(noise)):
+            weight, best = weights[len(ups) + k], noise[k, relevant[i]]
+            for j in range(width):
+                mixed[j] += weight if best > rivals[k, low + j] else none
+        for m in range(len(ups)):
+            weight, moved, place = weights[m], mine, downs[m] - low
+            if m < good:
+                if i == ups[m]:
+                    mixed[place] -= weight
+            else:
+                if i == ups[m]:
+                    moved = to_a[m]
+                    for j in range(width):
+                        mixed[j] += (weight if moved > b[low + j] else none) - (weight if mine > b[low + j] else none)
+                if place < width:
+                    mixed[place] += (weight if moved > to_b[m] else none) - (weight if moved > b[downs[m]] else none)
+        for j in range(width):
+            slope = (whole * u[first + j] - mixed[j]) * u[first + j] * (one - u[first + j])
+            total += slope + slope
+            grads[low + j] -= slope + slope
         gradient[relevant[i]] = total
     for j in range(len(b)):
         gradient[irrelevant[j]] = grads[j]
-    for place in range(flipped):
-        s = u[pairs[place]]
-        slope = scale * 2.0 * change[place] * weights[who[place]] * s * (1.0 - s)
-        gradient[relevant[high[place]]] -= slope
-        gradient[irrelevant[low[place]]] += slope
