@@ -17,13 +17,13 @@ from directloss._uniloss.comparisons import BEYOND, Pairs, as_wide, heights, spr
 from directloss._uniloss.interpolation import Interpolation, InverseDistance
 from directloss._uniloss.lists import Layout, Ragged, layout, unsigned
 from directloss._uniloss.refactoring import Bound
+from directloss._uniloss.spacing import between
 from directloss.kernels import largest
 
 
-def usual(how: Anchoring, interpolation: Interpolation) -> bool:
+def usual(how: Anchoring) -> bool:
     """Whether the loops know this kind of anchors: one flipped pair or one moved score, in score space."""
-    plain = Anchoring(how.good, how.nearby, how.bad, unit=how.unit, control=how.control)
-    return how == plain and isinstance(interpolation, InverseDistance)
+    return how == Anchoring(how.good, how.nearby, how.bad, unit=how.unit, control=how.control)
 
 
 def applies(problem: Bound, how: Anchoring) -> bool:
@@ -57,7 +57,7 @@ def of_problem(problem: Bound) -> Layout:
 
 def interpolate(
     scores: Tensor, lists: Layout, counting: str | None, bind: Callable[[], Bound], how: Anchoring,
-    interpolation: InverseDistance, generator: torch.Generator, scale: float, refuse: Callable[[], object] | None,
+    interpolation: Interpolation, generator: torch.Generator, scale: float, refuse: Callable[[], object] | None,
 ) -> Interpolated | None:  # fmt: skip
     """Interpolate the metric of flattened scores between anchors, which are drawn as `anchors.sample` does.
 
@@ -142,12 +142,21 @@ class Step:
         # the share of the lists in which some relevant score loses no pair
         return (np.minimum.reduceat(self.lost, self.lists.ups, 1) == 0).mean(1)
 
-    def weigh(self, values: Any, interpolation: InverseDistance, scale: float) -> tuple[float, Any]:
+    def weigh(self, values: Any, interpolation: Interpolation, scale: float) -> tuple[float, Any]:
         """The interpolated value, NaN if all values are equal, and ``scale`` times its derivatives by the squared
         distances.
         """
-        weights = np.empty(len(values), self.u.dtype)
-        return self.loops.weigh(self.squared, values, interpolation.power, scale, weights), weights
+        if isinstance(interpolation, InverseDistance):
+            weights = np.empty(len(values), self.u.dtype)
+            return self.loops.weigh(self.squared, values, interpolation.power, scale, weights), weights
+        if (values == values[0]).all():
+            return math.nan, values
+        with torch.enable_grad():
+            squared = torch.from_numpy(self.squared).requires_grad_(scale != 0)
+            value = interpolation(squared, torch.from_numpy(values), lambda: torch.from_numpy(between(self)))
+            if scale:
+                values = torch.autograd.grad(value, squared)[0].numpy()
+        return value.item(), scale * values.astype(self.u.dtype)
 
     def gradient(self, weights: Any) -> Tensor:
         """That of the squared distances with these weights, by the scores."""

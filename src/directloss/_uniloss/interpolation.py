@@ -9,7 +9,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -85,23 +87,24 @@ class DistanceSpline(Interpolation):
 
     def __call__(self, squared: Tensor, values: Tensor, between: Callable[[], Tensor]) -> Tensor:
         """See `Interpolation.__call__`."""
-        coefficient, constant = self._solve(between(), values)
+        found = self._solve(between().double().cpu().numpy(), values.detach().double().cpu().numpy())
+        solution = torch.from_numpy(found).to(squared)
         hit = squared <= 0
         distance = torch.where(hit, torch.zeros_like(squared), torch.where(hit, 1.0, squared) ** (self.power / 2))
-        return constant.to(squared.dtype) - (distance * coefficient.to(squared.dtype)).sum(-1)
+        interpolated: Tensor = solution[-1] - distance @ solution[:-1]
+        return interpolated
 
-    def _solve(self, between: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    def _solve(self, between: Any, values: Any) -> Any:
+        """The coefficients, and last the constant; on the CPU for all devices, because the system is small."""
         k = len(values)
         # Anchors at one place share their value: seen through some of the comparisons only, they may differ in it.
-        same = (between <= 0).double()
-        values = same @ values.double() / same.sum(-1)
-        distance = between.double() ** (self.power / 2)
-        system = values.new_zeros(k + 1, k + 1, dtype=torch.float64)
+        same = (between <= 0).astype(np.float64)
+        distance = between ** (self.power / 2)
+        system, right = np.ones((k + 1, k + 1)), np.append(same @ values / same.sum(-1), 0.0)
         # The same anchor twice would make the system singular; this much on the diagonal changes no digit that counts.
-        system[:k, :k] = torch.eye(k, device=values.device) * (1e-7 * distance.mean().clamp(min=1e-7)) - distance
-        system[:k, k] = system[k, :k] = 1
-        solution = torch.linalg.solve(system, torch.cat([values.double(), values.new_zeros(1, dtype=torch.float64)]))
-        return solution[:k], solution[k]
+        system[:k, :k] = np.eye(k) * (1e-7 * max(distance.mean(), 1e-7)) - distance
+        system[k, k] = 0
+        return np.linalg.solve(system, right)
 
 
 INTERPOLATIONS: dict[str, Interpolation] = {

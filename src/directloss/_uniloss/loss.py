@@ -34,7 +34,7 @@ from directloss._uniloss.anchors import Anchoring, Anchors, all_equal, as_anchor
 from directloss._uniloss.byhand import PairRefactoring
 from directloss._uniloss.comparisons import General
 from directloss._uniloss.compiled import Interpolated
-from directloss._uniloss.interpolation import Interpolation, InverseDistance, as_interpolation
+from directloss._uniloss.interpolation import Interpolation, as_interpolation
 from directloss._uniloss.lists import Layout
 from directloss._uniloss.names import automatic, by_name
 from directloss._uniloss.refactoring import Bound, Refactored, in_words, shape_of
@@ -214,7 +214,7 @@ class UniLoss(LossModule):
         if dim is not None and batch_dims:
             fail("batch_dims", "must be left at 0, because dim tells the problems apart", batch_dims)
         self._best_is_known = False
-        self._usual = fraction == 1 and best_scores is None and compiled.usual(self.anchoring, self.interpolation)
+        self._usual = fraction == 1 and best_scores is None and compiled.usual(self.anchoring)
         # Of the metrics by hand it is known that the best scores, if not given, are the best.
         self._quick = self._usual and self.maximize and isinstance(self.refactored, PairRefactoring)
 
@@ -362,7 +362,6 @@ class UniLoss(LossModule):
         refuse: Callable[[], object] | None = None,
     ) -> Interpolated | None:  # fmt: skip
         """The metric and the loss's gradient in compiled loops; None, and no number drawn, if they cannot tell."""
-        assert isinstance(self.interpolation, InverseDistance)
         generator, scale = self._source(scores), (-1.0 if self.maximize else 1.0) if needed else 0.0
         before = generator.get_state()
         flat = scores.detach().reshape(-1) if scores.dim() > 1 or scores.requires_grad else scores

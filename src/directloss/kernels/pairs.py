@@ -16,6 +16,7 @@ A step goes through one small kernel after the other:
     move          those from good and nearby anchors
     weigh         the interpolated value, and its derivatives by the squared distances
     carry_back    the gradient by the scores
+    flips, differ     for interpolations that ask how far the anchors are apart
 
 None of them stores bits: a bit is a comparison away. They also count how many pairs each relevant score loses in each
 anchor, of which the metric is made.
@@ -249,3 +250,43 @@ def carry_back(
         gradient[relevant[i]] = total
     for j in range(len(b)):
         gradient[irrelevant[j]] = grads[j]
+
+
+@kernel
+def flips(a, b, lows, highs, firsts, ups, downs, to_a, to_b, who, pairs):
+    """List which nearby anchor flips which of the present pairs, and return how many do.
+
+    Shapes: ups, downs, to_a, to_b (nearby,), who and pairs (any number that is large enough,).
+    """
+    count = 0
+    for m in range(len(ups)):
+        for i in range(len(a)):
+            low, place = lows[i], downs[m] - lows[i]
+            if i == ups[m]:
+                for j in range(highs[i] - low):
+                    his = to_b[m] if j == place else b[low + j]
+                    if (to_a[m] > his) != (a[i] > b[low + j]):
+                        who[count] = m
+                        pairs[count] = firsts[i] + j
+                        count += 1
+            elif place < highs[i] - low and (a[i] > to_b[m]) != (a[i] > b[low + place]):
+                who[count] = m
+                pairs[count] = firsts[i] + place
+                count += 1
+    return count
+
+
+@reordering
+def differ(a, b, lows, highs, firsts, apart):
+    """Count the pairs in which rows of scores differ.
+
+    Shapes: a (k, p), b (k, n), apart (k, k), zeros at first.
+    """
+    for k in range(len(a)):
+        for other in range(k):
+            for i in range(len(lows)):
+                mine, his, low, count = a[k, i], a[other, i], lows[i], 0
+                for j in range(highs[i] - low):
+                    count += (mine > b[k, low + j]) != (his > b[other, low + j])
+                apart[k, other] += count
+            apart[other, k] = apart[k, other]
