@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -151,12 +151,8 @@ class Step:
             return self.loops.weigh(self.squared, values, interpolation.power, scale, weights), weights
         if (values == values[0]).all():
             return math.nan, values
-        with torch.enable_grad():
-            squared = torch.from_numpy(self.squared).requires_grad_(scale != 0)
-            value = interpolation(squared, torch.from_numpy(values), lambda: torch.from_numpy(between(self)))
-            if scale:
-                values = torch.autograd.grad(value, squared)[0].numpy()
-        return value.item(), scale * values.astype(self.u.dtype)
+        value, slopes = interpolation.with_slopes(self.squared, values, partial(between, self))
+        return value, (scale * slopes).astype(self.u.dtype)
 
     def gradient(self, weights: Any) -> Tensor:
         """That of the squared distances with these weights, by the scores."""

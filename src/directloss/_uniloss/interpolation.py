@@ -31,6 +31,15 @@ class Interpolation(ABC):
             between: returns the squared distances ``(k, k)`` among the anchors.
         """
 
+    def with_slopes(self, squared: Any, values: Any, between: Callable[[], Any]) -> tuple[float, Any]:
+        """The same of arrays in float64, with its derivatives by the squared distances; by autograd, unless an
+        interpolation knows better.
+        """
+        with torch.enable_grad():
+            free = torch.from_numpy(squared).requires_grad_()
+            value = self(free, torch.from_numpy(values), lambda: torch.from_numpy(between()))
+            return value.item(), torch.autograd.grad(value, free)[0].numpy()
+
 
 @dataclass(frozen=True)
 class InverseDistance(Interpolation):
@@ -93,6 +102,14 @@ class DistanceSpline(Interpolation):
         distance = torch.where(hit, torch.zeros_like(squared), torch.where(hit, 1.0, squared) ** (self.power / 2))
         interpolated: Tensor = solution[-1] - distance @ solution[:-1]
         return interpolated
+
+    def with_slopes(self, squared: Any, values: Any, between: Callable[[], Any]) -> tuple[float, Any]:
+        """See `Interpolation.with_slopes`."""
+        *coefficients, constant = self._solve(between(), values)
+        hit = squared <= 0
+        distance = np.where(hit, 0.0, squared) ** (self.power / 2)
+        slopes = np.where(hit, 0.0, distance / np.where(hit, 1.0, squared)) * coefficients
+        return float(constant - distance @ coefficients), -0.5 * self.power * slopes
 
     def _solve(self, between: Any, values: Any) -> Any:
         """The coefficients, and last the constant; on the CPU for all devices, because the system is small."""

@@ -27,9 +27,12 @@ class Bits(NamedTuple):
 
     @classmethod
     def of(cls, step: Step) -> Bits:
-        _, ranks = np.unique(np.concatenate((step.a, step.b)), return_inverse=True)
+        """The bits of a step. Of equal scores the relevant one is lower."""
+        order = np.concatenate((step.a, step.b)).argsort(kind="stable")
+        ranks = np.empty(len(order), np.int32)
+        ranks[order] = np.arange(len(order))
         rows = zip((step.lists.relevant, step.lists.irrelevant), np.split(ranks, [len(step.a)]), strict=True)
-        return cls(*(np.vstack((step.drawn.noise.take(side, 1), now.astype(np.int32))) for side, now in rows))
+        return cls(*(np.vstack((step.drawn.noise.take(side, 1), now)) for side, now in rows))
 
     def at(self, up: Any, down: Any) -> Any:
         """Bits ``(r + 1, pairs)`` of some pairs."""
@@ -50,12 +53,13 @@ def between(step: Step) -> Any:
     apart[bad, opposite] = lists.size - bases[:-1, :mirrored]
 
     who, pairs = _flips(step)
+    ends = who.searchsorted(np.arange(how.nearby + 1))
+    sizes = ends[1:] - ends[:-1]
     here = bits.at(*lists.place(pairs))
-    mine = (who == np.arange(how.nearby)[:, None]).astype(np.float32)  # (nearby, flips)
-    sizes, agreement = mine.sum(1), mine @ np.where(here[:-1] == here[-1], np.float32(1), np.float32(-1)).T
-    apart[nearby, bad] = bases[-1, :-1] + agreement
+    agreeing = np.pad(here[:-1] == here[-1], ((0, 0), (1, 0))).cumsum(1)[:, ends]
+    apart[nearby, bad] = bases[-1, :-1] + (2 * (agreeing[:, 1:] - agreeing[:, :-1]) - sizes).T
     apart[nearby, opposite] = lists.size - apart[nearby, bad][:, :mirrored]
-    apart[nearby, nearby] = sizes[:, None] + sizes - 2 * _common(who, pairs, how.nearby)
+    apart[nearby, nearby] = sizes[:, None] + sizes - 2 * _common(who, pairs, how.nearby, lists.size)
 
     wrong = step.drawn.flips[: how.good]
     apart[good, good] = 2 * (wrong[:, None] != wrong)
@@ -63,9 +67,7 @@ def between(step: Step) -> Any:
     right = np.vstack((_after_moves(step), there, ~there[:mirrored])).T  # (good, all others)
     apart[good, few - how.nearby :] = step.lost[how.good : -1].sum(1) + 2.0 * right - 1
 
-    lower = np.tril_indices(count, -1)
-    apart[lower] = apart.T[lower]
-    return apart
+    return np.maximum(apart, apart.T)  # blocks below the diagonal are still zero
 
 
 def _flips(step: Step) -> tuple[Any, Any]:
@@ -77,12 +79,13 @@ def _flips(step: Step) -> tuple[Any, Any]:
     return who[:count], pairs[:count]
 
 
-def _common(who: Any, pairs: Any, count: int) -> Any:
+def _common(who: Any, pairs: Any, anchors: int, size: int) -> Any:
     """How many flips each two anchors share."""
-    touched, place = np.unique(pairs, return_inverse=True)
-    by_anchor = np.zeros((count, len(touched)), np.float32)
-    by_anchor[who, place] = 1
-    return by_anchor @ by_anchor.T
+    name = np.empty(size, np.int64)
+    name[pairs] = np.arange(len(pairs))  # one name for each flipped pair, whoever wrote last
+    flipped = np.zeros((anchors, len(pairs)), np.float32)
+    flipped[who, name[pairs]] = 1
+    return flipped @ flipped.T
 
 
 def _after_moves(step: Step) -> Any:

@@ -313,9 +313,9 @@ def pack(bits, labels, first, padding, words, sizes):
     Shapes: bits and words (r, n), labels (any, n), sizes (r,).
     """
     for row in range(len(sizes)):
-        size, mine = 0, (first + row) % len(labels)
-        for item in range(labels.shape[1]):
-            key, label = np.int64(bits[row, item]), labels[mine, item]
+        size, own = 0, labels[(first + row) % len(labels)]
+        for item in range(len(own)):
+            key, label = np.int64(bits[row, item]), own[item]
             if label != 0 and label != 1:
                 if label != -1 or not padding:
                     return NO_LABEL
