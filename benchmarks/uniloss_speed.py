@@ -44,9 +44,12 @@ def classes(n: int = 128, c: int = 10) -> tuple[Tensor, Tensor]:
     return scores, target
 
 
+SPLINE = "distance-spline"
 ROWS: list[tuple[str, str | Metric, tuple[Tensor, Tensor], float | None]] = [
     ("AP, by hand, n = 512", "ap", imbalanced(512), 5),
+    (f"AP, by hand, n = 512, {SPLINE}", "ap", imbalanced(512), None),
     ("accuracy, by hand, 128 x 10", "accuracy", classes(), 30),
+    (f"accuracy, by hand, 128 x 10, {SPLINE}", "accuracy", classes(), None),
     ("accuracy, from its code, 128 x 10", accuracy, classes(), 60),
     ("torchmetrics AP, n = 128", classification.binary_average_precision, imbalanced(128), 250),
     ("torchmetrics AUROC, n = 128", classification.binary_auroc, imbalanced(128), None),
@@ -61,7 +64,8 @@ def measure() -> str:
     rows = []
     for name, metric, (scores, target), most in ROWS:
         entropy = seconds(step(cross_entropy, scores, target))
-        took = seconds(step(dl.UniLoss(metric), scores, target))
+        loss = dl.UniLoss(metric, interpolation=SPLINE if SPLINE in name else "inverse-distance")
+        took = seconds(step(loss, scores, target))
         plain = "" if isinstance(metric, str) else f"{48e3 * seconds(lambda m=metric, s=scores, t=target: m(s, t)):.1f}"
         ratio = took / entropy
         goal = "" if most is None else f"{most:.0f}x: {'met' if ratio <= most else 'NOT MET'}"
