@@ -38,7 +38,7 @@ RATES = (0.001, 0.003, 0.01, 0.03)
 NOISES = (0.0, 0.2)
 MODELS = ("linear", "mlp")
 KEEL = ("yeast1", "vehicle1", "page-blocks0", "yeast3", "car-good")
-OURS, HALF, BASE = "direct", "direct, noise 0.5", "x-ent"
+OURS, HALF, BASE, SPLINE = "direct", "direct, noise 0.5", "x-ent", "uniloss, spline"
 
 METHODS: dict[str, Callable[[str, int], Loss]] = {
     OURS: lambda metric, seed: dl.DirectLoss(metric, generator=generator("noise", seed)),
@@ -50,10 +50,13 @@ METHODS: dict[str, Callable[[str, int], Loss]] = {
     "smooth-ap 0.01": lambda metric, seed: partial(smooth_ap, temperature=0.01),
     "smooth-ap 1": lambda metric, seed: partial(smooth_ap, temperature=1.0),
     "uniloss": lambda metric, seed: dl.UniLoss(metric, generator=generator("anchors", seed)),
+    SPLINE: lambda metric, seed: dl.UniLoss(
+        metric, interpolation="distance-spline", generator=generator("anchors", seed)
+    ),
 }
 """Each with its defaults, for a metric and a seed, so that random choices are the run's own."""
 COMPARED = {"ap": tuple(METHODS), "f1": (OURS, BASE, "hinge", "uniloss"), "ndcg": (OURS, HALF, BASE, "pos"),
-            "accuracy": (OURS, BASE, "hinge", "uniloss")}  # fmt: skip
+            "accuracy": (OURS, BASE, "hinge", "uniloss", SPLINE)}  # fmt: skip
 
 
 def data(root: Path) -> dict[str, Callable[[], tables.Table]]:
