@@ -165,14 +165,14 @@ class Task(ABC):
         return None
 
 
-def averaged(
-    slope: Callable[[Tensor, Tensor, float | Tensor, int], Tensor],
-    scores: Tensor,
-    target: Tensor,
-    how: Solve,
-    step: float | Tensor,
-) -> Tensor:
-    """The mean over signs and draws of ``slope(scores, target, epsilon, sign)``."""
+Slope = Callable[[Tensor, Tensor, float | Tensor, int], Tensor]
+
+
+def averaged(task: Task, slope: Slope, scores: Tensor, target: Tensor, how: Solve) -> Tensor | None:
+    """The mean over signs and draws of ``slope(scores, target, epsilon, sign)``, if the gradient is asked for."""
+    if not how.gradient:
+        return None
+    step = how.epsilon * task.unit_epsilon(scores, target) if how.automatic else how.epsilon
     rows, labels = scores, target
     if how.noisy is not None:
         rows, labels = how.noisy, target.expand(len(how.noisy), *target.shape)

@@ -121,11 +121,7 @@ class CountTask(Task):
             losses, *slopes = (part.to(kind).to(scores.device) for part in self._by_lines(scores, target, how))
             return Solved(losses, slopes[0] if slopes else None, counted)
         losses = self.loss_of_counts(*count(scores > 0, target == 1, target == 0)).to(kind)
-        slope = None
-        if how.gradient:
-            step = how.epsilon * self.unit_epsilon(scores, target) if how.automatic else how.epsilon
-            slope = averaged(self._slope, scores, target, how, step)
-        return Solved(losses, slope, counted)
+        return Solved(losses, averaged(self, self._slope, scores, target, how), counted)
 
     def _by_lines(self, scores: Tensor, target: Tensor, how: Solve) -> list[Tensor]:
         """Losses and, if asked for, the gradient, in float64 on the CPU."""

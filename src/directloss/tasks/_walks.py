@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from directloss._checks import fail
+from directloss._checks import check_count, fail
 
 
 @dataclass(frozen=True)
@@ -146,8 +146,8 @@ def grid_edges(height: int, width: int, steps: list[tuple[int, int]]) -> Tensor:
     return torch.cat(found)
 
 
-def edge_pairs(edges: object) -> Tensor:
-    """Edges as a long tensor of pairs."""
+def edge_pairs(edges: object, num_nodes: int | None) -> tuple[Tensor, int]:
+    """Edges as a long tensor of pairs, and how many nodes there are."""
     try:
         pairs = torch.as_tensor(edges)
     except (TypeError, ValueError, RuntimeError):
@@ -156,4 +156,9 @@ def edge_pairs(edges: object) -> Tensor:
         fail("edges", "must be pairs (tail, head), shape (edges, 2), at least one", f"of shape {tuple(pairs.shape)}")
     if pairs.is_floating_point() or pairs.is_complex() or pairs.dtype == torch.bool:
         fail("edges", "must hold whole node numbers", pairs.dtype)
-    return pairs.long().cpu()
+    pairs = pairs.long().cpu()
+    least, most = int(pairs.min()), int(pairs.max())
+    nodes = most + 1 if num_nodes is None else check_count("num_nodes", num_nodes)
+    if least < 0 or most >= nodes:
+        fail("edges", f"must hold node numbers from 0 to {nodes - 1}", f"{least if least < 0 else most} somewhere")
+    return pairs, nodes

@@ -87,14 +87,8 @@ class WeightedAUC(AUC):
     def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:
         self.check(scores, target, how.check_values)
         items = weighted.weigh(scores, target, self.weight)
-        losses = weighted.pair_loss(items, weighted.predicted_above(items)).to(
-            torch.promote_types(scores.dtype, torch.float32)
-        )
-        slope = None
-        if how.gradient:
-            step = how.epsilon * self.unit_epsilon(scores, target) if how.automatic else how.epsilon
-            slope = averaged(self._slope, scores, target, how, step)
-        return Solved(losses, slope, self.counted(target))
+        losses = weighted.pair_loss(items, weighted.predicted_above(items)).to(wide(scores).dtype)
+        return Solved(losses, averaged(self, self._slope, scores, target, how), self.counted(target))
 
     def _slope(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
         items = weighted.weigh(scores, target, self.weight)

@@ -136,11 +136,7 @@ class GradedNDCG(Task):
     def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:
         self.check(scores, target, how.check_values)
         loss = self.loss(self._ranking(scores, target), target).to(torch.promote_types(scores.dtype, torch.float32))
-        slope = None
-        if how.gradient:
-            step = how.epsilon * self.unit_epsilon(scores, target) if how.automatic else how.epsilon
-            slope = averaged(self._slope, scores, target, how, step)
-        return Solved(loss, slope, self.counted(target))
+        return Solved(loss, averaged(self, self._slope, scores, target, how), self.counted(target))
 
     def _slope(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
         relative = relative_gains(target, self.gain)

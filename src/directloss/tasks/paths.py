@@ -86,11 +86,7 @@ class ShortestPath(Decomposable):
         loss: str | GivenCosts = "off-path",
         truth: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        pairs = edge_pairs(edges)
-        nodes = int(pairs.max()) + 1 if num_nodes is None else check_count("num_nodes", num_nodes)
-        if int(pairs.min()) < 0 or int(pairs.max()) >= nodes:
-            wrong = int(pairs.min()) if int(pairs.min()) < 0 else int(pairs.max())
-            fail("edges", f"must hold node numbers from 0 to {nodes - 1}", f"{wrong} somewhere")
+        pairs, nodes = edge_pairs(edges, num_nodes)
         for name, node in (("source", source), ("goal", goal)):
             if not (type(node) is int and 0 <= node < nodes):
                 fail(name, f"must be a node number from 0 to {nodes - 1}", repr(node))
@@ -100,7 +96,8 @@ class ShortestPath(Decomposable):
         if self._named is not None:  # see above: away from worse walks can be round in circles
             self.advised_sign = -1
         self.num_edges = len(pairs)
-        self.shape_words = f"(..., {self.num_edges}), one score for each edge,"
+        self.problem_shape = (self.num_edges,)
+        self.shape_words = f"(..., {self.num_edges}), one score for each edge"
         self.graph = Graph.of(pairs, nodes)
         self.fast = Fast.of(pairs, nodes)
         if not bool(torch.isfinite(best_walk(self.graph, -torch.ones(1, len(pairs)), source, goal, self.max_edges)[1])):
@@ -123,27 +120,18 @@ class ShortestPath(Decomposable):
         fast = self.fast
         if edges.device.type != "cpu" or self.max_edges < fast.longest:
             return self._walks(edges)
-        from directloss.kernels import decisions  # numba takes long to import
-
         if fast.order is not None:
             into = (fast.order, fast.into_first, fast.into, fast.tail)
-            return by_kernel(decisions.dag_paths, edges, *into, self.source, self.goal)
+            return by_kernel("dag_paths", edges, *into, self.source, self.goal)
         # Each problem by itself: which of two equally good paths it gets must not depend on its batch.
         simple = (edges <= 0).all(1)
         out = (fast.out_first, fast.out, fast.tail, fast.head)
-        found = by_kernel(decisions.dijkstra_paths, edges[simple], *out, self.source, self.goal)
+        found = by_kernel("dijkstra_paths", edges[simple], *out, self.source, self.goal)
         if len(found) == len(edges):
             return found
         used = torch.empty_like(edges)
         used[simple], used[~simple] = found, self._walks(edges[~simple])
         return used
-
-    def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
-        if scores.shape[-1] != self.num_edges:
-            fail("scores", f"must have shape {self.shape_words}".rstrip(","), f"of shape {tuple(scores.shape)}")
-        super().check(scores, target, check_values)
-        if check_values and self._named is not None:
-            self._check_path(target)
 
     def _walks(self, edges: Tensor) -> Tensor:
         """`_used` by Bellman and Ford's recursion, for scores of any sign on any device."""
@@ -151,7 +139,7 @@ class ShortestPath(Decomposable):
         walk = best_walk(graph, edges, self.source, self.goal, self.max_edges)[0]
         return counts(walk, self.num_edges + 1, edges)[:, :-1]
 
-    def _check_path(self, target: Tensor) -> None:
+    def check_truth(self, target: Tensor) -> None:
         """As many edges leave each node as enter it, but for one more at the source and one less at the goal."""
         graph = self.graph.to(target.device)
         flow = target.reshape(-1, self.num_edges).float()
@@ -238,6 +226,7 @@ class GridPath(ShortestPath):
         source, sink = top * width + left, bottom * width + right
         edges = grid_edges(height, width, STEPS[str(connectivity)])
         super().__init__(edges, source, sink, height * width, max_edges, loss=loss, truth=truth)
+        self.problem_shape = (height, width)
         self.shape_words = f"(..., {height}, {width})"
 
     @property
@@ -251,14 +240,7 @@ class GridPath(ShortestPath):
         visits[:, self.source] += 1
         return visits.reshape(scores.shape)
 
-    def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
-        if scores.shape[-2:] != (self.height, self.width):
-            fail("scores", f"must have shape {self.shape_words}", f"of shape {tuple(scores.shape)}")
-        Decomposable.check(self, scores, target, check_values)
-        if check_values and self._named is not None:
-            self._check_path(target)
-
-    def _check_path(self, target: Tensor) -> None:
+    def check_truth(self, target: Tensor) -> None:
         """Start and goal are marked, and every marked cell can be entered from one and left to another."""
         graph = self.graph.to(target.device)
         cells = target.reshape(-1, self.num_nodes).float()

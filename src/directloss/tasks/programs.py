@@ -76,17 +76,12 @@ class IntegerProgram(SolverTask):
 
             self.workers = Workers(programme, processes, None)
         self._tried = True  # the solver is known to fit
-        self.parts = programme.parts
-        self.shape_words = f"(..., {self.parts}), one score for each part"
-
-    def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
-        if scores.shape[-1] != self.parts:
-            fail("scores", f"must have shape {self.shape_words}", f"of shape {tuple(scores.shape)}")
-        super().check(scores, target, check_values)
+        self.problem_shape = (programme.parts,)
+        self.shape_words = f"(..., {programme.parts}), one score for each part"
 
     def __repr__(self) -> str:
-        constraints = self.solver.matrix.shape[0]  # type: ignore[attr-defined]
-        return f"IntegerProgram({self.parts} parts, {constraints} constraints, loss={name_of(self.kind)})"
+        constraints, parts = self.solver.matrix.shape  # type: ignore[attr-defined]
+        return f"IntegerProgram({parts} parts, {constraints} constraints, loss={name_of(self.kind)})"
 
 
 class _Programme:
