@@ -170,11 +170,11 @@ def make_network(model: object, columns: int, outputs: int) -> nn.Module:
     return network
 
 
-def layers(widths: Sequence[int]) -> nn.Sequential:
+def layers(widths: Sequence[int], bias: bool = True) -> nn.Sequential:
     """Linear layers with ReLU in between."""
     parts: list[nn.Module] = []
     for left, right in pairwise(widths):
-        parts += [nn.Linear(left, right), nn.ReLU()]
+        parts += [nn.Linear(left, right, bias=bias), nn.ReLU()]
     return nn.Sequential(*parts[:-1])
 
 
