@@ -51,13 +51,13 @@ class LossModule(nn.Module):
     ) -> Tensor:
         """The loss of a batch that lies on this process, with some settings changed."""
 
-    @abstractmethod
     def joins_items(self, dims: int) -> bool:
         """Whether the first of ``dims`` dimensions of the scores holds the items of one problem, not the problems."""
+        return True
 
-    @abstractmethod
     def places(self, dims: int) -> tuple[int, ...]:
         """Which of the ``dims`` dimensions of the scores hold one problem."""
+        return tuple(range(dims))
 
     def learned(self) -> dict[str, Tensor]:
         """Tensors of the task that get gradients as well, by the path to their attribute."""

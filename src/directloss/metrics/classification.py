@@ -99,6 +99,26 @@ def recall(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor
     return evaluate(confusion.recall_of_counts, scores, target, mask)
 
 
+def iou(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Intersection over union (Jaccard index) of the predicted and the true set; arguments as `f_beta`.
+
+    Examples:
+        >>> iou(torch.tensor([2.0, 1.0, -1.0, 0.5]), torch.tensor([1, 0, 0, 1]))
+        tensor(0.6667)
+    """
+    return evaluate(confusion.iou_of_counts, scores, target, mask)
+
+
+def dice(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Dice coefficient of the predicted and the true set, the same number as F1; arguments as `f_beta`.
+
+    Examples:
+        >>> dice(torch.tensor([2.0, 1.0, -1.0, 0.5]), torch.tensor([1, 0, 0, 1]))
+        tensor(0.8000)
+    """
+    return evaluate(confusion.dice_of_counts, scores, target, mask)
+
+
 def matthews(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
     """Matthews' correlation coefficient, from -1 to 1; arguments as `f_beta`.
 

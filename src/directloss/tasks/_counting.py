@@ -28,6 +28,15 @@ class Selection(NamedTuple):
     """How many items of the problem are not padding, shape ``(...)``."""
 
 
+def check_decisions(scores: Tensor, target: Tensor, check_values: bool) -> None:
+    """Scores that are cut at 0, with a label of 0 or 1 each."""
+    check_same_shape(target, scores)
+    if check_values:
+        check_finite(scores)
+        check_labels(target, hint="Leave items out with mask.")
+        warn_of_probabilities(scores)
+
+
 class CountTask(Task):
     """Decide yes or no for each item, judged by a function of true and false positives and negatives.
 
@@ -89,11 +98,7 @@ class CountTask(Task):
         return (scores.to(kind) * output.chosen.to(kind)).sum(-1) / output.items.clamp(min=1)
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
-        check_same_shape(target, scores)
-        if check_values:
-            check_finite(scores)
-            check_labels(target, hint="Leave items out with mask.")
-            warn_of_probabilities(scores)
+        check_decisions(scores, target, check_values)
 
     def counted(self, target: Tensor) -> Tensor | None:
         """Every problem that has at least one item."""

@@ -20,22 +20,7 @@ from torch import Tensor
 from directloss._checks import check_positive, fail
 from directloss.metrics import confusion as formulas
 from directloss.metrics.confusion import Counts
-from directloss.tasks._counting import CountTask, Selection
-
-__all__ = [
-    "BalancedAccuracy",
-    "CountMetric",
-    "CountTask",
-    "Dice",
-    "FBeta",
-    "GMean",
-    "IoU",
-    "Kappa",
-    "Matthews",
-    "Precision",
-    "Recall",
-    "Selection",
-]
+from directloss.tasks._counting import CountTask
 
 
 class FBeta(CountTask):

@@ -144,8 +144,7 @@ class RankingTask(Task):
 
     def dense(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:
         weights = self.metric.weights(target)
-        solved = dense.solve(scores, how.noisy, target, weights, how.epsilon, how.automatic)
-        return Solved(solved.loss, solved.gradient, solved.counted)
+        return Solved(*dense.solve(scores, how.noisy, target, weights, how.epsilon, how.automatic))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._arguments()})"
