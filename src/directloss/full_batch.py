@@ -168,18 +168,13 @@ def _chunks(data: Data, size: int) -> Callable[[], Iterator[Chunk]]:
         fail("data", "must be readable twice", f"a {type(data).__name__}, which is used up after one reading")
     if not isinstance(data, Iterable):
         fail("data", "must be tensors (x, y), a dataset of pairs, or an iterable of chunks", f"a {type(data).__name__}")
-    return lambda: _checked(data)
+    return lambda: map(_pair, data)
 
 
 def _collated(dataset: Any, size: int) -> Iterator[Chunk]:
     for start in range(0, len(dataset), size):
         items = [dataset[index] for index in range(start, min(start + size, len(dataset)))]
         yield _pair(default_collate(items))
-
-
-def _checked(chunks: Iterable[Any]) -> Iterator[Chunk]:
-    for item in chunks:
-        yield _pair(item)
 
 
 def _pair(item: Any) -> Chunk:

@@ -93,8 +93,8 @@ class WeightedAUC(AUC):
     def _slope(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
         items = weighted.weigh(scores, target, self.weight)
         steps = torch.as_tensor(epsilon, dtype=torch.float64, device=scores.device)
-        direct = weighted.augmented_above(items, steps, sign)
-        change = weighted.slope_between(items, direct, weighted.predicted_above(items)) + 0.0  # and not -0.0
+        direct, plain = weighted.augmented_above(items, steps, sign), weighted.predicted_above(items)
+        change = weighted.coefficients(items, direct) - weighted.coefficients(items, plain)
         return bounded(
             sign / steps[..., None].clamp(min=LEAST) * change, torch.promote_types(scores.dtype, torch.float32)
         )

@@ -91,19 +91,21 @@ class GradedNDCG(Task):
         return share_places(scores.detach(), torch.ones_like(scores, dtype=torch.bool), ranks)
 
     def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> GradedRanking:
-        return self._ranking(self._moved(scores, relative_gains(target, self.gain), epsilon, sign), target)
+        return self.infer(self._moved(scores, relative_gains(target, self.gain), epsilon, sign), target)
 
     def truth(self, target: Tensor) -> GradedRanking:
-        return self._ranking(target, target)
+        return self.infer(target, target)
 
     def infer(self, scores: Tensor, target: Tensor) -> GradedRanking:
         """The ranking as F sees it: real items alone, with their discounts."""
-        return self._ranking(scores, target)
+        shared = shared_discounts(scores, target >= 0, self.k)
+        return GradedRanking(shared, shared / ideal(relative_gains(target, self.gain), self.k)[..., None])
 
     def loss(self, output: Tensor | GradedRanking, target: Tensor) -> Tensor:
         """``1 - NDCG`` of a ranking, also of one that is given by plain ranks as `predict` returns them; in float64."""
         ranking = output if isinstance(output, GradedRanking) else self.infer(-output, target)
-        return _shortfall(ranking.coefficients, relative_gains(target, self.gain))
+        # Kept within [0, 1] against rounding.
+        return (1 - (relative_gains(target, self.gain) * ranking.coefficients).sum(-1)).clamp(0, 1)
 
     def score(self, scores: Tensor, output: GradedRanking) -> Tensor:
         if not isinstance(output, GradedRanking):
@@ -135,7 +137,7 @@ class GradedNDCG(Task):
 
     def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:
         self.check(scores, target, how.check_values)
-        loss = self.loss(self._ranking(scores, target), target).to(torch.promote_types(scores.dtype, torch.float32))
+        loss = self.loss(self.infer(scores, target), target).to(torch.promote_types(scores.dtype, torch.float32))
         return Solved(loss, averaged(self, self._slope, scores, target, how), self.counted(target))
 
     def _slope(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
@@ -149,10 +151,6 @@ class GradedNDCG(Task):
     def advised_way(self, items: int, signs: tuple[int, ...]) -> str | None:
         return "host"
 
-    def _ranking(self, scores: Tensor, target: Tensor) -> GradedRanking:
-        shared = shared_discounts(scores, target >= 0, self.k)
-        return GradedRanking(shared, shared / ideal(relative_gains(target, self.gain), self.k)[..., None])
-
     @staticmethod
     def _moved(scores: Tensor, relative: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
         """``s - sign * epsilon * u``, in float64 so that no two scores melt into one."""
@@ -164,8 +162,3 @@ class GradedNDCG(Task):
             [] if self.gain == "exponential" else [f"gain={self.gain!r}"]
         )
         return f"GradedNDCG({', '.join(words)})"
-
-
-def _shortfall(coefficients: Tensor, relative: Tensor) -> Tensor:
-    """1 - NDCG, kept within [0, 1] against rounding."""
-    return (1 - (relative * coefficients).sum(-1)).clamp(0, 1)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from directloss._checks import fail
-from directloss.tasks._walks import edge_pairs
+from directloss.tasks._graphs import edge_pairs
 from directloss.tasks.decomposable import NAMED, Decomposable, GivenCosts, by_kernel, name_of
 
 
