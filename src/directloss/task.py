@@ -182,14 +182,8 @@ def averaged(task: Task, slope: Slope, scores: Tensor, target: Tensor, how: Solv
 
 
 METHODS = ("predict", "augmented", "truth", "loss", "score")
-SETTINGS = (
-    "event_dims", "target_dims", "shape_words", "maskable", "padding_label", "advised_sign", "advised_noise", "density",
-    "no_item_weights",
-)  # fmt: skip
-HOOKS = (
-    "infer", "check", "counted", "value", "weighted", "unit_epsilon", "noise_scale", "likelihood", "fused",
-    "advised_way", "dense",
-)  # fmt: skip
+OPTIONAL = [name for name in vars(Task) if not name.startswith("_") and name not in METHODS]
+"""Settings and hooks."""
 
 
 class ForeignTask(Task):
@@ -197,7 +191,7 @@ class ForeignTask(Task):
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
-        for name in (*SETTINGS, *HOOKS):
+        for name in OPTIONAL:
             if hasattr(inner, name):
                 setattr(self, name, getattr(inner, name))
 

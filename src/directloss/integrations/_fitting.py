@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from directloss._checks import check_count, check_positive, fail
-from directloss.integrations._rows import Rows, blocks_of
+from directloss.integrations._rows import LazyRows, blocks_of
 
 WIDTH = 64
 """Width of the one hidden layer of ``model="mlp"``."""
@@ -203,7 +203,7 @@ def scores_of(network: nn.Module, rows: Tensor, outputs: int) -> Tensor:
 
 
 @torch.no_grad()
-def all_scores(network: nn.Module, rows: Rows, outputs: int) -> Tensor:
+def all_scores(network: nn.Module, rows: Tensor | LazyRows, outputs: int) -> Tensor:
     """The scores of many rows, outside of training."""
     network.eval()
     return torch.cat([scores_of(network, block, outputs) for block in blocks_of(rows)])

@@ -35,6 +35,9 @@ class AUC(RankingTask):
     def weighted(self, weight: Tensor) -> WeightedAUC:
         return WeightedAUC(weight)
 
+    def __repr__(self) -> str:
+        return "AUC()"
+
 
 class WeightedAUC(AUC):
     """`AUC` of lists whose items have weights, ``(..., n)``; made for one call from its ``weight``.

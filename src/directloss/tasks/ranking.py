@@ -9,6 +9,7 @@ limited to the cells an optimum can reach; `directloss.kernels` has the formulas
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import NamedTuple
 
 import torch
@@ -31,6 +32,7 @@ from directloss.metrics.ranking import (
 )
 from directloss.task import Solve, Solved, Task
 from directloss.tasks._likelihood import binary_cross_entropy
+from directloss.tasks.decomposable import name_of
 
 
 class Ranking(NamedTuple):
@@ -147,10 +149,8 @@ class RankingTask(Task):
         return Solved(*dense.solve(scores, how.noisy, target, weights, how.epsilon, how.automatic))
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._arguments()})"
-
-    def _arguments(self) -> str:
-        return ""
+        settings = (getattr(self.metric, one.name) for one in fields(self.metric) if one.init)
+        return f"{type(self).__name__}({', '.join(name_of(value) for value in settings if value is not None)})"
 
 
 def _ranking(above: Tensor | None, target: Tensor) -> Ranking:
@@ -186,9 +186,6 @@ class _AtK(RankingTask):
         self.k = k
         if k is not None:  # with nothing relevant before the cutoff, no ranking is worse
             self.advised_sign = "both"
-
-    def _arguments(self) -> str:
-        return "" if self.k is None else str(self.k)
 
 
 class NDCG(_AtK):
@@ -265,9 +262,6 @@ class PartialAUC(RankingTask):
         super().__init__(PartialAUCMetric(max_fpr))
         self.max_fpr = max_fpr
 
-    def _arguments(self) -> str:
-        return str(self.max_fpr)
-
 
 class PositionTask(RankingTask):
     """Your own position metric: ``M = sum_i m(i, n_i) / sum_i m(i, 0)``.
@@ -284,7 +278,3 @@ class PositionTask(RankingTask):
         if not callable(weight):
             fail("weight", "must be a function m(i, n) of two tensors", repr(weight))
         super().__init__(CustomMetric(weight))
-
-    def _arguments(self) -> str:
-        weight = self.metric.weight  # type: ignore[attr-defined]
-        return str(getattr(weight, "__name__", repr(weight)))
