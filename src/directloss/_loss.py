@@ -13,16 +13,7 @@ from torch import Tensor, nn
 
 from directloss._checks import REDUCTIONS, check_choice, check_epsilon, check_sign, fail, remembering
 from directloss._dynamo import outside_graphs
-from directloss._gradient import (
-    enroll,
-    keep,
-    learned_paths,
-    on_host,
-    reach,
-    refuse_wrapped,
-    through_operator,
-    traced,
-)
+from directloss._gradient import enroll, keep, learned_paths, on_host, reach, refuse_wrapped, through_operator, traced
 from directloss._problem import Dim
 from directloss._registry import as_task
 from directloss.distributed import Gather, Shards, check_gather, drawing_from, exchange, failing_together

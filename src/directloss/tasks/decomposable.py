@@ -14,7 +14,7 @@ import copy
 from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 import torch
@@ -284,6 +284,11 @@ class Decomposable(Task):
 
     def _sum(self, tensor: Tensor) -> Tensor:
         return self._flat(tensor).sum(-1)
+
+
+def refuse_truth(rule: str, found: str, what: str, instead: str = "costs") -> NoReturn:
+    """The error for a target that marks no possible output."""
+    fail("target", rule, found, f'For true {instead} instead of a {what}, use loss="regret".')
 
 
 def remembered(

@@ -7,18 +7,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from directloss._checks import IGNORE, check_finite, check_same_shape, fail
+from directloss._checks import IGNORE, check_finite, check_same_shape
 from directloss.kernels import LEAST, bounded
-from directloss.metrics.graded import (
-    check_grades,
-    check_settings,
-    ideal,
-    relative_gains,
-    share_places,
-    shared_discounts,
-)
-from directloss.task import Solve, Solved, Task, averaged
+from directloss.metrics.graded import check_grades, check_settings, ideal, relative_gains, shared_discounts
+from directloss.task import Solve, Solved, averaged
 from directloss.tasks._likelihood import binary_cross_entropy
+from directloss.tasks.ranking import ListTask
 
 
 class GradedRanking(NamedTuple):
@@ -30,7 +24,7 @@ class GradedRanking(NamedTuple):
     """dF/dscores: discounts / Z. Shape ``(..., n)``, float64."""
 
 
-class GradedNDCG(Task):
+class GradedNDCG(ListTask):
     """Rank items of different grades, judged by NDCG with graded gains.
 
     The metric is ``NDCG = sum_i u_i d(rank_i) / Z`` with ``u_i`` the gain of item i over the largest gain of its list
@@ -73,22 +67,14 @@ class GradedNDCG(Task):
         tensor([0.0000, 0.6309, 1.0000], dtype=torch.float64)
     """
 
-    maskable = True
     padding_label = True
-    advised_noise = 1.0
-    advised_sign = +1
+    judged_by = "the grades"
     no_item_weights = 'put the weights into the grades, with gain="linear": a grade may be any number of at least 0'
 
     def __init__(self, k: int | None = None, gain: str = "exponential") -> None:
         check_settings(k, gain)
         self.k = k
         self.gain = gain
-
-    def predict(self, scores: Tensor) -> Tensor:
-        """Rank of each item, 1 for the highest score; equal scores share the mean of their ranks."""
-        kind = torch.promote_types(scores.dtype, torch.float32)
-        ranks = torch.arange(1, scores.shape[-1] + 1, dtype=kind, device=scores.device)
-        return share_places(scores.detach(), torch.ones_like(scores, dtype=torch.bool), ranks)
 
     def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> GradedRanking:
         return self.infer(self._moved(scores, relative_gains(target, self.gain), epsilon, sign), target)
@@ -106,17 +92,6 @@ class GradedNDCG(Task):
         ranking = output if isinstance(output, GradedRanking) else self.infer(-output, target)
         # Kept within [0, 1] against rounding.
         return (1 - (relative_gains(target, self.gain) * ranking.coefficients).sum(-1)).clamp(0, 1)
-
-    def score(self, scores: Tensor, output: GradedRanking) -> Tensor:
-        if not isinstance(output, GradedRanking):
-            fail(
-                "output",
-                "must know the grades before it has a score F",
-                "a plain ranking",
-                "Use task.infer(scores, target) instead of task.predict(scores).",
-            )
-        kind = torch.promote_types(scores.dtype, torch.float32)
-        return (scores.to(kind) * output.coefficients.to(kind)).sum(-1)
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
         check_same_shape(target, scores)

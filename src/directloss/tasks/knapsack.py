@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from directloss._checks import check_count, fail
-from directloss.tasks.decomposable import NAMED, Decomposable, GivenCosts, by_kernel, name_of
+from directloss.tasks.decomposable import NAMED, Decomposable, GivenCosts, by_kernel, name_of, refuse_truth
 
 LARGEST_TABLE = 100_000
 """The largest capacity for which the table of dynamic programming is filled."""
@@ -83,8 +83,7 @@ class Knapsack(Decomposable):
         if over.any():
             problem, budget = np.argwhere(over)[0]
             most = f"must mark items that fit into the capacity {self.capacity[budget]:g}"
-            hint = 'For true values instead of a choice, use loss="regret".'
-            fail("target", most, f"{spent[problem, budget]:g} in problem {problem}", hint)
+            refuse_truth(most, f"{spent[problem, budget]:g} in problem {problem}", "choice", "values")
 
     def __repr__(self) -> str:
         budgets, items = self.weights.shape

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from directloss._checks import check_choice, check_count, fail
 from directloss.tasks._graphs import STEPS, Graph, edge_pairs, grid_edges
-from directloss.tasks.decomposable import Decomposable, GivenCosts, by_kernel, name_of
+from directloss.tasks.decomposable import Decomposable, GivenCosts, by_kernel, name_of, refuse_truth
 
 
 class OffPath:
@@ -136,12 +136,8 @@ class ShortestPath(Decomposable):
         balance[:, self.goal] += 1
         if bool(balance.any()):
             problem, node = balance.nonzero()[0].tolist()
-            fail(
-                "target",
-                f"must mark a path from {self.source} to {self.goal}",
-                f"broken at node {node} in problem {problem}",
-                'For true costs instead of a path, use loss="regret".',
-            )
+            rule = f"must mark a path from {self.source} to {self.goal}"
+            refuse_truth(rule, f"broken at node {node} in problem {problem}", "path")
 
     def __repr__(self) -> str:
         return (
@@ -239,14 +235,8 @@ class GridPath(ShortestPath):
         broken[:, [self.source, self.goal]] |= cells[:, [self.source, self.goal]] == 0
         if bool(broken.any()):
             problem, cell = broken.nonzero()[0].tolist()
-            place = (cell // self.width, cell % self.width)
-            hint = 'For true costs instead of a path, use loss="regret".'
-            fail(
-                "target",
-                "must mark the cells of a path from start to goal",
-                f"broken at cell {place} in problem {problem}",
-                hint,
-            )
+            found = f"broken at cell {divmod(cell, self.width)} in problem {problem}"
+            refuse_truth("must mark the cells of a path from start to goal", found, "path")
 
     def __repr__(self) -> str:
         return (

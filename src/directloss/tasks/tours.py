@@ -7,8 +7,8 @@ from itertools import combinations
 
 from torch import Tensor
 
-from directloss._checks import check_count, fail
-from directloss.tasks.decomposable import NAMED, Decomposable, GivenCosts, by_kernel, name_of
+from directloss._checks import check_count
+from directloss.tasks.decomposable import NAMED, Decomposable, GivenCosts, by_kernel, name_of, refuse_truth
 
 
 class Tour(Decomposable):
@@ -71,10 +71,8 @@ class Tour(Decomposable):
                 at = onward[0]
                 seen.append(at)
             if len(seen) < self.num_nodes:
-                hint = 'For true costs instead of a tour, use loss="regret".'
-                fail(
-                    "target", f"must mark a round trip over {self.num_nodes} nodes", f"none in problem {problem}", hint
-                )
+                rule = f"must mark a round trip over {self.num_nodes} nodes"
+                refuse_truth(rule, f"none in problem {problem}", "tour")
 
     def __repr__(self) -> str:
         return f"Tour({self.num_nodes}, loss={name_of(self.kind)})"

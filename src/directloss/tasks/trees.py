@@ -9,7 +9,7 @@ from torch import Tensor
 
 from directloss._checks import fail
 from directloss.tasks._graphs import edge_pairs
-from directloss.tasks.decomposable import NAMED, Decomposable, GivenCosts, by_kernel, name_of
+from directloss.tasks.decomposable import NAMED, Decomposable, GivenCosts, by_kernel, name_of, refuse_truth
 
 
 class SpanningTree(Decomposable):
@@ -62,11 +62,8 @@ class SpanningTree(Decomposable):
         truth = target.double()
         broken = (truth.sum(-1) != self.num_nodes - 1) | (self.solve(truth) != truth).any(-1)
         if bool(broken.any()):
-            problem = int(broken.flatten().nonzero()[0])
-            hint = 'For true costs instead of a tree, use loss="regret".'
-            fail(
-                "target", f"must mark a spanning tree of {self.num_nodes - 1} edges", f"none in problem {problem}", hint
-            )
+            found = f"none in problem {int(broken.flatten().nonzero()[0])}"
+            refuse_truth(f"must mark a spanning tree of {self.num_nodes - 1} edges", found, "tree")
 
     def __repr__(self) -> str:
         return f"SpanningTree({self.num_edges} edges, num_nodes={self.num_nodes}, loss={name_of(self.kind)})"
