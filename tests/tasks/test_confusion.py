@@ -97,6 +97,16 @@ def test_search_finds_what_the_full_grid_finds(name: str, generator: torch.Gener
                 )
 
 
+@pytest.mark.parametrize("name", ["f1", "iou", "gmean"])
+@pytest.mark.parametrize("sign", SIGNS)
+def test_epsilon_broadcasts_over_the_problems(name: str, sign: int, generator: torch.Generator) -> None:
+    scores = torch.randn(3, 4, 9, generator=generator)
+    target, epsilon = torch.randint(2, (3, 4, 9), generator=generator), torch.rand(3, 1, generator=generator)
+    task = get(name)
+    found, wanted = (task.augmented(scores, target, some, sign).chosen for some in (epsilon, epsilon.expand(3, 4)))
+    assert torch.equal(found, wanted)
+
+
 @pytest.mark.parametrize("name", [*NAMES, "bumpy"])
 def test_padding_does_not_count(name: str, generator: torch.Generator) -> None:
     """Against all selections of the real items; up to 7 items, some or all of them padding."""

@@ -76,7 +76,8 @@ class CountTask(Task):
     def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Selection:
         plain = self.infer(scores.detach(), target)
         if self.line in LINES:
-            _, slope = self._by_lines(scores.detach(), target, Solve(epsilon, (sign,), gradient=True))
+            how = Solve(self._steps(epsilon, scores), (sign,), gradient=True)
+            _, slope = self._by_lines(scores.detach(), target, how)
             flipped = (slope != 0).to(scores.device)
         else:
             flipped = self._change(scores.detach(), target, epsilon, sign).reshape(scores.shape) != 0
