@@ -1,4 +1,4 @@
-"""The two backends of rankings: the same augmented output, and the best one there is, in exact rational arithmetic."""
+"""Compiled rankings and their slow twin: the same augmented output, the best there is in exact rational arithmetic."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from directloss import kernels
 from directloss.task import Task
 from directloss.tasks import PartialAUC, PrecisionAtK, RecallAtK, get
 from directloss.tasks.ranking import RankingTask
+from tests import rankings_twin
+from tests.rankings_twin import BACKENDS
 
 # Lists of one class have no loss; that this is announced is tested elsewhere.
 pytestmark = pytest.mark.filterwarnings("ignore::directloss.DirectLossWarning")
 
-BACKENDS = ("compiled", "tensor")
 SIGNS = (+1, -1)
 ROUNDING = Fraction(1, 2**44)
 """Sums of a few dozen float64 terms, relative to the terms themselves."""
@@ -96,7 +97,7 @@ def every_output(scores: Tensor, target: Tensor, task: RankingTask) -> Iterator[
 
 
 def augmented(task: Task, scores: Tensor, target: Tensor, epsilon: float, sign: int, backend: str) -> tuple[int, ...]:
-    with kernels.use(backend):
+    with rankings_twin.use(backend):
         return tuple(sorted(task.augmented(scores, target, epsilon, sign).above[target == 1].tolist()))
 
 
@@ -106,7 +107,7 @@ def predicted(task: Task, scores: Tensor, target: Tensor) -> tuple[int, ...]:
 
 def gradient(task: Task, scores: Tensor, target: Tensor, epsilon: float, sign: int, backend: str) -> Tensor:
     leaf = scores.clone().requires_grad_()
-    with kernels.use(backend):
+    with rankings_twin.use(backend):
         dl.direct_loss(leaf, target, task, epsilon=epsilon, sign=sign, noise=0).backward()
     assert leaf.grad is not None
     return leaf.grad
@@ -184,10 +185,9 @@ def test_backends_agree_on_batches_of_long_lists(dtype: torch.dtype, generator: 
         scores, target = draw_lists(100, kind, dtype, generator)
         epsilon = torch.tensor([draw_epsilon(row, generator) for row in scores])
         for sign in SIGNS:
-            with kernels.use("compiled"):
+            with rankings_twin.use("twin"):
                 wanted = task.augmented(scores, target, epsilon, sign).above
-            with kernels.use("tensor"):
-                assert torch.equal(task.augmented(scores, target, epsilon, sign).above, wanted), (name, kind, sign)
+            assert torch.equal(task.augmented(scores, target, epsilon, sign).above, wanted), (name, kind, sign)
 
 
 def draw_lists(n: int, kind: str, dtype: torch.dtype, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -282,7 +282,7 @@ def test_a_list_of_nothing_but_padding_has_no_gradient() -> None:
     """The memory of the gradient is not zero to begin with."""
     torch.full((64, 64), torch.nan)  # what may be left where the gradient is stored
     for backend in BACKENDS:
-        with kernels.use(backend):
+        with rankings_twin.use(backend):
             solved = kernels.solve_rankings(
                 torch.randn(64, 64),
                 torch.full((64, 64), -1),

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import torch
 
 from directloss._checks import fail
-from directloss_repro.files import whole_file
+from directloss.tabular.files import whole_file
 
 FORMAT = b"directloss checkpoint 1\n"
 EVERY = 60.0

@@ -172,27 +172,13 @@ def reproduce(
 
     Every finished run is stored at once. After an interruption, the same command with **--resume** continues.
     """
+    options = dict(locals())  # each one is a field of the request
     from directloss_repro.methods import parse_methods
     from directloss_repro.reproduce import Request, carry_out, check_request
 
-    request = Request(
-        name=name,
-        preset=preset,
-        methods=None if methods is None else parse_methods(methods),
-        seeds=seeds,
-        noise=None if noise is None else parse_shares(noise),
-        select=select,
-        out=out,
-        dataset=dataset,
-        data_root=data_root,
-        weights=weights,
-        cache=cache,
-        settings=parse_settings(settings or []),
-        tensorboard=tensorboard,
-        workers=workers,
-        cluster=cluster,
-        resume=resume,
-    )
+    options["methods"] = None if methods is None else parse_methods(methods)
+    options["noise"] = None if noise is None else parse_shares(noise)
+    request = Request(**options | {"settings": parse_settings(settings or [])})
     console = Console()
     session = check_request(request)
     with session.folder, resumable(session.resume_command):
@@ -202,15 +188,11 @@ def reproduce(
 
 def parse_shares(text: str) -> tuple[float, ...]:
     """``0,0.2`` or ``0%,20%`` as shares."""
-    shares = []
-    for word in text.replace(" ", ",").split(","):
-        if not word:
-            continue
-        try:
-            shares.append(float(word.removesuffix("%")) / (100 if word.endswith("%") else 1))
-        except ValueError:
-            fail("--noise", "must be numbers such as 0,0.2 or 0,20%", repr(text))
-    return tuple(shares)
+    words = text.replace(",", " ").split()
+    try:
+        return tuple(float(word.removesuffix("%")) / (100 if word.endswith("%") else 1) for word in words)
+    except ValueError:
+        fail("--noise", "must be numbers such as 0,0.2 or 0,20%", repr(text))
 
 
 def parse_settings(pairs: list[str]) -> dict[str, Any]:

@@ -87,18 +87,14 @@ METRICS = ("ap", *MEANS)
 
 
 def _mean(model: nn.Module, part: Part, value: Callable[[Tensor, Tensor], Weighted], batch: int | None) -> float:
-    found = [value(_finite(model(some.x)), some.y) for some in _pieces(part, batch)]
+    found = [value(_finite(model(some.x)), some.y) for some in part.pieces(batch)]
     return sum(mean * weight for mean, weight in found) / max(1, sum(weight for _, weight in found))
 
 
 @torch.no_grad()
 def scores_of(model: nn.Module, part: Part, batch: int | None = None) -> Tensor:
     """The scores of all items, ``batch`` at once; all zero if one of them is not finite."""
-    return _finite(torch.cat([model(some.x) for some in _pieces(part, batch)]))
-
-
-def _pieces(part: Part, batch: int | None) -> Iterable[Part]:
-    return [part] if batch is None else part.pieces(batch)
+    return _finite(torch.cat([model(some.x) for some in part.pieces(batch)]))
 
 
 def _finite(scores: Tensor) -> Tensor:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_all_start_methods, get_context
-from multiprocessing.connection import Connection
 from typing import Any
 
 from directloss._checks import fail
+from directloss.tasks._workers import end_with_parent, end_workers
 
 START = "forkserver" if "forkserver" in get_all_start_methods() else "spawn"
 TIMEOUT = 10.0
@@ -42,8 +40,8 @@ def one_thread() -> None:
 def local_workers(count: int) -> Iterator[Workers]:
     """``count`` processes of this machine; with one, runs are done in this process.
 
-    Processes end with this one, however it ends: they hold the reading end of a pipe whose other end is ours.
-    `ProcessPoolExecutor` alone would leave them behind, or wait for hours of training.
+    Processes end with this one, however it ends. `ProcessPoolExecutor` alone would leave them behind, or wait for hours
+    of training.
     """
     if count == 1:
         yield Workers(InProcess())
@@ -51,15 +49,13 @@ def local_workers(count: int) -> Iterator[Workers]:
     context: Any = get_context(START)
     if START == "forkserver":  # one process imports torch, and the workers are its copies
         context.set_forkserver_preload(["directloss_repro.runner"])
-    theirs, ours = context.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_begin, initargs=(theirs,))
+    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_begin)
     try:
         yield Workers(pool, lambda: count)
         pool.shutdown()
-    finally:
-        ours.close()
-        pool.shutdown(cancel_futures=True)
-        theirs.close()
+    except BaseException:
+        end_workers(pool)
+        raise
 
 
 class InProcess(Executor):
@@ -75,17 +71,10 @@ class InProcess(Executor):
         return future
 
 
-def _begin(pipe: Connection) -> None:
+def _begin() -> None:
     """The first thing that a worker process does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides what to do
-    threading.Thread(target=_leave_with_parent, args=(pipe,), daemon=True).start()
-
-
-def _leave_with_parent(pipe: Connection) -> None:
-    try:
-        pipe.recv_bytes()
-    except (EOFError, OSError):
-        os._exit(1)
+    end_with_parent()
 
 
 @contextmanager

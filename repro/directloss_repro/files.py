@@ -1,36 +1,16 @@
-"""Files that are whole or absent (written under a temporary name, then renamed), and digests of their content."""
+"""Files that are replaced together, digests of their content, and which data they are."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
 from directloss._checks import DirectLossError, fail
-
-
-@contextmanager
-def whole_file(path: Path, *, state: bool = False) -> Iterator[Path]:
-    """A temporary name to write to; it becomes ``path`` if the block ends well, and is removed if it does not.
-
-    ``state`` is for the files that a run is resumed from. They are on the disk before they count. Only one process
-    writes them, so the temporary name is fixed and a killed process leaves at most one such file behind. Other files
-    may be written by several processes at once.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.part" if state else f".{path.name}.{os.getpid()}.part")
-    try:
-        yield temporary
-        if state:
-            with temporary.open("rb") as file:
-                os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+from directloss.tabular.files import whole_file
 
 
 def write_all(files: Mapping[Path, bytes]) -> None:

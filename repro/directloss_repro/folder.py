@@ -11,7 +11,7 @@ from typing import Any, Self
 from filelock import FileLock, Timeout
 
 from directloss._checks import fail
-from directloss_repro.files import whole_file
+from directloss.tabular.files import whole_file
 
 SCHEMA = 1
 RUN_FILE = "run.json"

@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Self
 
 from rich.console import Console
@@ -25,34 +25,6 @@ SHOWN_AFTER = 1.0
 FEW = 10
 
 
-class Heartbeat:
-    """Calls ``beat`` whenever nothing was printed for ``every`` seconds."""
-
-    def __init__(self, beat: Callable[[], None], every: float = SILENCE) -> None:
-        self._beat, self._every = beat, every
-        self._stop = threading.Event()
-        self._last = time.monotonic()
-        self._thread = threading.Thread(target=self._live, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *problem: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def printed(self) -> None:
-        """Reset the clock, because something was printed."""
-        self._last = time.monotonic()
-
-    def _live(self) -> None:
-        while not self._stop.wait(max(0.0, self._last + self._every - time.monotonic())):
-            if time.monotonic() - self._last >= self._every:
-                self.printed()
-                self._beat()
-
-
 class _Bars:
     """Progress bars in a terminal; elsewhere a line after half a minute of silence."""
 
@@ -61,25 +33,32 @@ class _Bars:
         columns = (TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         left = TextColumn("{task.fields[left]}")
         self._bars = Progress(*columns, left, console=console, disable=not console.is_terminal)
-        self._heartbeat = Heartbeat(lambda: None if console.is_terminal else self.note(self.running()))
+        self._last, self._end = time.monotonic(), threading.Event()
+        self._watch = threading.Thread(target=self._break_silences, daemon=True)
 
     def __enter__(self) -> Self:
         self._bars.start()
-        self._heartbeat.__enter__()
+        self._watch.start()
         return self
 
     def __exit__(self, *problem: object) -> None:
-        self._heartbeat.__exit__()
+        self._end.set()
+        self._watch.join()
         self._bars.stop()
 
     def note(self, line: str) -> None:
         """Print a line, above the bars."""
-        self._heartbeat.printed()
+        self._last = time.monotonic()
         self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def running(self) -> str:
         """What is running now."""
         raise NotImplementedError
+
+    def _break_silences(self) -> None:
+        while not self.console.is_terminal and not self._end.wait(max(0.0, self._last + SILENCE - time.monotonic())):
+            if time.monotonic() - self._last >= SILENCE:
+                self.note(self.running())
 
 
 class Stages(_Bars):

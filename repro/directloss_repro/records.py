@@ -149,12 +149,8 @@ def versions() -> dict[str, str]:
 
     import directloss
 
-    return {
-        "directloss": directloss.__version__,
-        "torch": str(torch.__version__),
-        "numpy": str(numpy.__version__),
-        "python": platform.python_version(),
-    }
+    found = {module.__name__: str(module.__version__) for module in (directloss, torch, numpy)}
+    return {**found, "python": platform.python_version()}
 
 
 @lru_cache(maxsize=1)
@@ -163,18 +159,13 @@ def commit() -> str | None:
     here = Path(__file__).resolve()
     if not any((parent / ".git").exists() for parent in here.parents):
         return None
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
-        done = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
-            cwd=here.parent,
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
-        )
+        return subprocess.check_output(
+            command, cwd=here.parent, text=True, timeout=10, stderr=subprocess.DEVNULL
+        ).strip()
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip()
 
 
 # ---------------------------------------------------------------------- the reader

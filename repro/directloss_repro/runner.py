@@ -7,13 +7,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-from torch import Tensor
-
 from directloss.direct import DirectLoss
 from directloss_repro.campaign import Campaign, Cell, Outcome
 from directloss_repro.checkpoint import Checkpoint
 from directloss_repro.config import Config, EpochConfig
-from directloss_repro.data import Part, Split, hold_out
+from directloss_repro.data import Split, hold_out
 from directloss_repro.data.split import check_both_labels, with_noise
 from directloss_repro.evaluation import best_threshold, measure, scores_of
 from directloss_repro.experiments import get_experiment
@@ -99,8 +97,9 @@ class _Run:
         """The experiment's own measures of test data, and what the report draws of the first seed."""
         experiment, split, judged = self.experiment, self.split, Judged({})
         if experiment.judge is not None:
-            threshold = best_threshold(self._scores(split.train), split.train.y)
-            judged = experiment.judge(self.config, self.source, self._scores(split.test), threshold)
+            train, test = (scores_of(self.model, part, self.config.at_once) for part in (split.train, split.test))
+            threshold = best_threshold(train, split.train.y)
+            judged = experiment.judge(self.config, self.source, test, threshold)
         if experiment.show is not None and self.spec.seed == 0:
             judged = Judged(judged.metrics, experiment.show(self.model, split))
         return judged
@@ -130,9 +129,6 @@ class _Run:
         if trained.kept is not None:
             self.model.load_state_dict(trained.kept)
         return trained
-
-    def _scores(self, part: Part) -> Tensor:
-        return scores_of(self.model, part, self.config.at_once)
 
 
 @lru_cache(maxsize=8)

@@ -226,13 +226,13 @@ def make_optimizer(model: nn.Module, schedule: Schedule) -> torch.optim.Optimize
     return kind(model.parameters(), rate, weight_decay=decay, fused=True)
 
 
+@dataclass(frozen=True)
 class _State:
     """Everything that changes during training, to and from a checkpoint."""
 
-    def __init__(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, draws: Mapping[str, torch.Generator]
-    ) -> None:
-        self.model, self.optimizer, self.draws = model, optimizer, draws
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    draws: Mapping[str, torch.Generator]
 
     def snapshot(self, iteration: int, done: Trained, seconds: float) -> State:
         return {

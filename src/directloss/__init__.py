@@ -58,23 +58,17 @@ __all__ = [
 
 # Importing torch takes seconds, which the help of the command need not wait for: these names are imported when they are
 # first used. The block above tells type checkers the same.
-_HOMES = {
-    "Anchoring": "_uniloss",
-    "AveragedLoss": "averaging",
-    "DirectLoss": "direct",
-    "HingeLoss": "surrogates",
-    "PerceptronLoss": "surrogates",
-    "Refactoring": "_uniloss",
-    "RetrievalLoss": "retrieval",
-    "ScoreMemory": "memory",
-    "Task": "task",
-    "UniLoss": "_uniloss",
-    "direct_loss": "direct",
-    "full_batch_step": "full_batch",
-    "hinge_loss": "surrogates",
-    "perceptron_loss": "surrogates",
-    "uniloss": "_uniloss",
+_NAMES = {
+    "_uniloss": ("Anchoring", "Refactoring", "UniLoss", "uniloss"),
+    "averaging": ("AveragedLoss",),
+    "direct": ("DirectLoss", "direct_loss"),
+    "full_batch": ("full_batch_step",),
+    "memory": ("ScoreMemory",),
+    "retrieval": ("RetrievalLoss",),
+    "surrogates": ("HingeLoss", "PerceptronLoss", "hinge_loss", "perceptron_loss"),
+    "task": ("Task",),
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
 _MODULES = ("distributed", "integrations", "kernels", "metrics", "plot", "relaxation", "tasks")
 
 if not TYPE_CHECKING:  # or else a type checker would believe in any name

@@ -13,16 +13,7 @@ from torch import Tensor, nn
 
 from directloss._checks import REDUCTIONS, check_choice, check_epsilon, check_sign, fail, remembering
 from directloss._dynamo import outside_graphs
-from directloss._gradient import (
-    enroll,
-    keep,
-    learned_paths,
-    on_host,
-    reach,
-    refuse_wrapped,
-    through_operator,
-    traced,
-)
+from directloss._gradient import enroll, keep, learned_paths, on_host, reach, refuse_wrapped, through_operator, traced
 from directloss._problem import Dim
 from directloss._registry import as_task
 from directloss.distributed import Gather, Shards, check_gather, drawing_from, exchange, failing_together
@@ -51,13 +42,13 @@ class LossModule(nn.Module):
     ) -> Tensor:
         """The loss of a batch that lies on this process, with some settings changed."""
 
-    @abstractmethod
     def joins_items(self, dims: int) -> bool:
         """Whether the first of ``dims`` dimensions of the scores holds the items of one problem, not the problems."""
+        return True
 
-    @abstractmethod
     def places(self, dims: int) -> tuple[int, ...]:
         """Which of the ``dims`` dimensions of the scores hold one problem."""
+        return tuple(range(dims))
 
     def learned(self) -> dict[str, Tensor]:
         """Tensors of the task that get gradients as well, by the path to their attribute."""
@@ -129,6 +120,8 @@ class TaskLoss(LossModule):
     """A loss of a task, with or without an epsilon."""
 
     epsilon: float | Tensor | str | None
+    function: Callable[..., Tensor]
+    """The same loss as a function."""
 
     def __init__(
         self,
@@ -149,6 +142,11 @@ class TaskLoss(LossModule):
             self.register_buffer("epsilon", epsilon)
         else:
             self.epsilon = epsilon
+
+    def loss(
+        self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, **changed: Any
+    ) -> Tensor:
+        return self.function(scores, target, self.task, mask=mask, weight=weight, **{**self.options(), **changed})
 
     def options(self) -> dict[str, Any]:
         """The settings, as the functions take them."""
@@ -180,20 +178,26 @@ class TaskLoss(LossModule):
 
 
 def traced_loss(
-    make: Callable[..., TaskLoss], settings: tuple[Any, ...], task: Any, scores: Tensor, target: Tensor,
-    mask: Tensor | None, weight: Tensor | None, epsilon: object = None,
+    kind: type[TaskLoss], task: Any, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None,
+    epsilon: object = None, **options: Any,
 ) -> Tensor:  # fmt: skip
-    """The loss of a function inside a graph or a transform: that of the module ``make(task, epsilon, *settings)``."""
+    """The loss of a function inside a graph or a transform: that of the module of this kind with these options."""
+    if not (torch.compiler.is_compiling() and are_tensors(scores, target, mask, weight)):
+        result: Tensor = _module(kind, task, epsilon, *options, *options.values())(scores, target, mask, weight)
+        return result
     # A number is a setting of the module, a tensor an input of the graph.
     size, given = (1.0, epsilon) if isinstance(epsilon, Tensor) else (epsilon, None)
-    if not (torch.compiler.is_compiling() and are_tensors(scores, target, mask, weight)):
-        module = make(task, size if given is None else epsilon, *settings)
-        result: Tensor = module(scores, target, mask, weight)
-        return result
-    key = keep(make, task, size, *settings)
+    key = keep(_module, kind, task, size, *options, *options.values())
     own = isinstance(task, Task)
     parts = [reach(task, path if own else path.removeprefix("inner.")) for path in learned_paths(key)]
     return through_operator(key, scores, target, mask, weight, parts, given)
+
+
+def _module(kind: Any, task: Any, epsilon: object, *options: Any) -> TaskLoss:
+    """Of options in one row, first the names, then the values."""
+    chosen = dict(zip(options[: len(options) // 2], options[len(options) // 2 :], strict=True))
+    module: TaskLoss = kind(task, **chosen) if epsilon is None else kind(task, epsilon=epsilon, **chosen)
+    return module
 
 
 def hosted(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:

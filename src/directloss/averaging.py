@@ -93,12 +93,6 @@ class AveragedLoss(LossModule):
         value: Tensor = self.each(scores, wanted, mask=shown, weight=share)
         return value
 
-    def joins_items(self, dims: int) -> bool:
-        return True
-
-    def places(self, dims: int) -> tuple[int, ...]:
-        return tuple(range(dims))
-
     def _weight(self, wanted: Tensor, of_classes: bool) -> Tensor | None:
         """How much each class, or each class of each sample, counts; None for all alike."""
         if self.average == "weighted" or (self.average == "macro" and of_classes):

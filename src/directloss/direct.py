@@ -91,21 +91,13 @@ def direct_loss(
         >>> scores.grad
         tensor([ 0.3333, -0.3333,  0.0000])
     """
+    options: dict[str, Any] = {
+        "sign": sign, "noise": noise, "samples": samples, "generator": generator, "reduction": reduction, "dim": dim,
+        "check_values": check_values,
+    }  # fmt: skip
     if traced():
-        settings = (sign, noise, samples, generator, reduction, dim, check_values)
-        return traced_loss(_as_module, settings, task, scores, target, mask, weight, epsilon)
-    return _loss(
-        scores, target, task, epsilon=epsilon, sign=sign, noise=noise, samples=samples, generator=generator,
-        warm=False, reduction=reduction, mask=mask, dim=dim, weight=weight, check_values=check_values,
-    )  # fmt: skip
-
-
-def _as_module(task: Any, epsilon: Any, sign: Any, noise: Any, samples: Any, generator: Any, reduction: str, dim: Any,
-               check_values: bool) -> DirectLoss:  # fmt: skip
-    return DirectLoss(
-        task, epsilon=epsilon, sign=sign, noise=noise, samples=samples, generator=generator, warm_up=0,
-        reduction=reduction, dim=dim, check_values=check_values,
-    )  # fmt: skip
+        return traced_loss(DirectLoss, task, scores, target, mask, weight, epsilon, warm_up=0, **options)
+    return _loss(scores, target, task, epsilon=epsilon, warm=False, mask=mask, weight=weight, **options)
 
 
 @hosted

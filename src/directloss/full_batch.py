@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.checkpoint import get_device_states, set_device_states
 from torch.utils.data import Dataset, default_collate
 
 from directloss._checks import check_count, check_tensor, fail
@@ -70,9 +71,9 @@ def full_batch_step(
     scores, target, sizes = _first_pass(model, chunks, device)
     loss = _loss(loss_fn, scores, target)
     after = _random_state(model)
-    _set_random_state(before)
+    _set_random_state(*before)
     _second_pass(model, chunks, device, scores, sizes)
-    _set_random_state(after)
+    _set_random_state(*after)
     return loss
 
 
@@ -168,18 +169,13 @@ def _chunks(data: Data, size: int) -> Callable[[], Iterator[Chunk]]:
         fail("data", "must be readable twice", f"a {type(data).__name__}, which is used up after one reading")
     if not isinstance(data, Iterable):
         fail("data", "must be tensors (x, y), a dataset of pairs, or an iterable of chunks", f"a {type(data).__name__}")
-    return lambda: _checked(data)
+    return lambda: map(_pair, data)
 
 
 def _collated(dataset: Any, size: int) -> Iterator[Chunk]:
     for start in range(0, len(dataset), size):
         items = [dataset[index] for index in range(start, min(start + size, len(dataset)))]
         yield _pair(default_collate(items))
-
-
-def _checked(chunks: Iterable[Any]) -> Iterator[Chunk]:
-    for item in chunks:
-        yield _pair(item)
 
 
 def _pair(item: Any) -> Chunk:
@@ -204,19 +200,12 @@ def _device(model: nn.Module) -> torch.device:
     return torch.device("cpu") if first is None else first.device
 
 
-State = list[tuple[int | None, Tensor]]
-"""Generator states: None for the CPU, a number for a CUDA device."""
+def _random_state(model: nn.Module) -> tuple[Tensor, list[int], list[Tensor]]:
+    """The state of the CPU's generator; the model's other devices, and the states of theirs."""
+    one_each = {parameter.device: parameter for parameter in model.parameters()}
+    return torch.get_rng_state(), *get_device_states(*one_each.values())
 
 
-def _random_state(model: nn.Module) -> State:
-    gpus = sorted({parameter.get_device() for parameter in model.parameters() if parameter.is_cuda})
-    on_gpus: State = [(gpu, torch.cuda.get_rng_state(gpu)) for gpu in gpus]
-    return [(None, torch.get_rng_state()), *on_gpus]
-
-
-def _set_random_state(state: State) -> None:
-    for gpu, numbers in state:
-        if gpu is None:
-            torch.set_rng_state(numbers)
-        else:
-            torch.cuda.set_rng_state(numbers, gpu)
+def _set_random_state(here: Tensor, devices: list[int], states: list[Tensor]) -> None:
+    torch.set_rng_state(here)
+    set_device_states(devices, states)

@@ -103,12 +103,6 @@ class RetrievalLoss(LossModule):
         """The loss of embeddings and labels."""
         return self._loss(scores, target, None, None, None)
 
-    def joins_items(self, dims: int) -> bool:
-        return True
-
-    def places(self, dims: int) -> tuple[int, ...]:
-        return tuple(range(dims))
-
     def _loss(
         self,
         embeddings: Tensor,

@@ -17,7 +17,7 @@ from directloss import epsilon as epsilons
 from directloss._checks import check_epsilon
 from directloss._gradient import traced
 from directloss._loss import TaskLoss, hosted, traced_loss
-from directloss._problem import Dim, Problem, prepare
+from directloss._problem import Dim, prepare
 from directloss.distributed import Gather
 from directloss.task import Task
 
@@ -44,30 +44,10 @@ def hinge_loss(
         >>> hinge_loss(torch.tensor([2.0, -1.0]), torch.tensor([1, 0]), "error", reduction="none")
         tensor([0., 0.])
     """
+    options: dict[str, Any] = {"reduction": reduction, "dim": dim, "check_values": check_values}
     if traced():
-        return traced_loss(_hinge_module, (reduction, dim, check_values), task, scores, target, mask, weight, epsilon)
-    return _hinge(
-        scores, target, task, epsilon=epsilon, reduction=reduction, mask=mask, dim=dim, weight=weight,
-        check_values=check_values,
-    )  # fmt: skip
-
-
-@hosted
-def _hinge(
-    scores: Tensor, target: Tensor, task: Any, *, epsilon: float | Tensor | str, reduction: str, mask: Tensor | None,
-    dim: Dim | None, weight: Tensor | None, check_values: bool,
-) -> Tensor:  # fmt: skip
-    problem = prepare(
-        scores, target, task, reduction=reduction, mask=mask, dim=dim, weight=weight, check_values=check_values
-    )
-    problem.check()
-    given = check_epsilon(epsilon, problem.batch_shape, check_values)
-    margin = epsilons.automatic(problem, noise=0.0) if given is None else given
-    with torch.no_grad():
-        worst = problem.task.augmented(problem.scores.detach(), problem.target, margin, +1)
-        charge = problem.task.loss(worst, problem.target)
-    losses = _above_truth(problem, worst) + margin * charge
-    return problem.reduce(losses, reduction, problem.task.counted(problem.target), check_values)
+        return traced_loss(HingeLoss, task, scores, target, mask, weight, epsilon, **options)
+    return _loss(scores, target, task, hinge=True, epsilon=epsilon, mask=mask, weight=weight, **options)
 
 
 def perceptron_loss(
@@ -89,34 +69,34 @@ def perceptron_loss(
         >>> perceptron_loss(torch.tensor([[1.0, 3.0, 0.0]]), torch.tensor([0]), "accuracy")
         tensor(2.)
     """
+    options: dict[str, Any] = {"reduction": reduction, "dim": dim, "check_values": check_values}
     if traced():
-        settings = (reduction, dim, check_values)
-        return traced_loss(_perceptron_module, settings, task, scores, target, mask, weight)
-    return _perceptron(
-        scores, target, task, reduction=reduction, mask=mask, dim=dim, weight=weight, check_values=check_values
-    )
+        return traced_loss(PerceptronLoss, task, scores, target, mask, weight, **options)
+    return _loss(scores, target, task, hinge=False, epsilon=1.0, mask=mask, weight=weight, **options)
 
 
 @hosted
-def _perceptron(
-    scores: Tensor, target: Tensor, task: Any, *, reduction: str, mask: Tensor | None, dim: Dim | None,
-    weight: Tensor | None, check_values: bool,
+def _loss(
+    scores: Tensor, target: Tensor, task: Any, *, hinge: bool, epsilon: float | Tensor | str, reduction: str,
+    mask: Tensor | None, dim: Dim | None, weight: Tensor | None, check_values: bool,
 ) -> Tensor:  # fmt: skip
+    """The hinge or, without a margin, the perceptron."""
     problem = prepare(
         scores, target, task, reduction=reduction, mask=mask, dim=dim, weight=weight, check_values=check_values
     )
     problem.check()
+    task, scores, target = problem.task, problem.scores, problem.target
+    charge: float | Tensor = 0.0
     with torch.no_grad():
-        predicted = problem.task.infer(problem.scores.detach(), problem.target)
-    return problem.reduce(
-        _above_truth(problem, predicted), reduction, problem.task.counted(problem.target), check_values
-    )
-
-
-def _above_truth(problem: Problem, output: Any) -> Tensor:
-    """F(output) - F(truth), differentiable."""
-    task, scores = problem.task, problem.scores
-    return task.score(scores, output) - task.score(scores, task.truth(problem.target))
+        if hinge:
+            given = check_epsilon(epsilon, problem.batch_shape, check_values)
+            margin = epsilons.automatic(problem, noise=0.0) if given is None else given
+            output = task.augmented(scores.detach(), target, margin, +1)
+            charge = margin * task.loss(output, target)
+        else:
+            output = task.infer(scores.detach(), target)
+    losses = task.score(scores, output) - task.score(scores, task.truth(target)) + charge
+    return problem.reduce(losses, reduction, task.counted(target), check_values)
 
 
 class HingeLoss(TaskLoss):
@@ -126,6 +106,8 @@ class HingeLoss(TaskLoss):
         >>> HingeLoss("ap", epsilon=2.0)
         HingeLoss(AveragePrecision(), epsilon=2.0, reduction='mean')
     """
+
+    function = staticmethod(hinge_loss)
 
     def __init__(
         self,
@@ -139,12 +121,6 @@ class HingeLoss(TaskLoss):
     ) -> None:
         super().__init__(task, reduction, dim, check_values, epsilon, gather)
 
-    def loss(
-        self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, **changed: Any
-    ) -> Tensor:
-        """See `hinge_loss`."""
-        return hinge_loss(scores, target, self.task, mask=mask, weight=weight, **{**self.options(), **changed})
-
     def extra_repr(self) -> str:
         return f"{self.task!r}, epsilon={self.epsilon!r}, reduction={self.reduction!r}"
 
@@ -157,6 +133,8 @@ class PerceptronLoss(TaskLoss):
         PerceptronLoss(AveragePrecision(), reduction='mean')
     """
 
+    function = staticmethod(perceptron_loss)
+
     def __init__(
         self,
         task: str | Task | Any,
@@ -168,19 +146,5 @@ class PerceptronLoss(TaskLoss):
     ) -> None:
         super().__init__(task, reduction, dim, check_values, gather=gather)
 
-    def loss(
-        self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, **changed: Any
-    ) -> Tensor:
-        """See `perceptron_loss`."""
-        return perceptron_loss(scores, target, self.task, mask=mask, weight=weight, **{**self.options(), **changed})
-
     def extra_repr(self) -> str:
         return f"{self.task!r}, reduction={self.reduction!r}"
-
-
-def _hinge_module(task: Any, epsilon: Any, reduction: str, dim: Any, check_values: bool) -> HingeLoss:
-    return HingeLoss(task, epsilon=epsilon, reduction=reduction, dim=dim, check_values=check_values)
-
-
-def _perceptron_module(task: Any, epsilon: Any, reduction: str, dim: Any, check_values: bool) -> PerceptronLoss:
-    return PerceptronLoss(task, reduction=reduction, dim=dim, check_values=check_values)

@@ -165,14 +165,14 @@ class Task(ABC):
         return None
 
 
-def averaged(
-    slope: Callable[[Tensor, Tensor, float | Tensor, int], Tensor],
-    scores: Tensor,
-    target: Tensor,
-    how: Solve,
-    step: float | Tensor,
-) -> Tensor:
-    """The mean over signs and draws of ``slope(scores, target, epsilon, sign)``."""
+Slope = Callable[[Tensor, Tensor, float | Tensor, int], Tensor]
+
+
+def averaged(task: Task, slope: Slope, scores: Tensor, target: Tensor, how: Solve) -> Tensor | None:
+    """The mean over signs and draws of ``slope(scores, target, epsilon, sign)``, if the gradient is asked for."""
+    if not how.gradient:
+        return None
+    step = how.epsilon * task.unit_epsilon(scores, target) if how.automatic else how.epsilon
     rows, labels = scores, target
     if how.noisy is not None:
         rows, labels = how.noisy, target.expand(len(how.noisy), *target.shape)
@@ -182,14 +182,8 @@ def averaged(
 
 
 METHODS = ("predict", "augmented", "truth", "loss", "score")
-SETTINGS = (
-    "event_dims", "target_dims", "shape_words", "maskable", "padding_label", "advised_sign", "advised_noise", "density",
-    "no_item_weights",
-)  # fmt: skip
-HOOKS = (
-    "infer", "check", "counted", "value", "weighted", "unit_epsilon", "noise_scale", "likelihood", "fused",
-    "advised_way", "dense",
-)  # fmt: skip
+OPTIONAL = [name for name in vars(Task) if not name.startswith("_") and name not in METHODS]
+"""Settings and hooks."""
 
 
 class ForeignTask(Task):
@@ -197,7 +191,7 @@ class ForeignTask(Task):
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
-        for name in (*SETTINGS, *HOOKS):
+        for name in OPTIONAL:
             if hasattr(inner, name):
                 setattr(self, name, getattr(inner, name))
 

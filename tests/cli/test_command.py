@@ -109,7 +109,7 @@ def test_doctor_says_that_all_is_well(capsys: pytest.CaptureFixture[str]) -> Non
     for part in (
         f"torch {torch.__version__}",
         "compiled kernels: work",
-        "tensor kernels: work",
+        "dense kernels: work",
         "extra fit",
         "extra boosting",
         "extra transformers",

@@ -11,8 +11,8 @@ import torchmetrics.functional.classification as tm
 from torch import Tensor
 
 from directloss import DirectLossError
+from directloss.metrics import dice, iou
 from directloss.metrics.classification import f_beta
-from directloss.metrics.overlap import dice, iou
 
 
 def test_iou_agrees(generator: torch.Generator) -> None:

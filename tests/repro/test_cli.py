@@ -19,7 +19,7 @@ from directloss_repro.campaign import Campaign
 from directloss_repro.cli import METHODS, app
 from directloss_repro.experiments import EXPERIMENTS, PRESETS
 from directloss_repro.methods import parse_method
-from directloss_repro.progress import Display, Heartbeat
+from directloss_repro.progress import Display
 from directloss_repro.records import Record, RecordFile, RunSpec
 from directloss_repro.reproduce import Request
 from directloss_repro.runner import Training, campaign_of
@@ -365,21 +365,17 @@ def test_elsewhere_there_are_plain_lines() -> None:
     assert lines[3].endswith("test_ap: 0.500")
 
 
-def test_after_half_a_minute_of_silence_it_says_what_is_running() -> None:
-    """In a file, too: whoever looks into it sees that the run is alive."""
+def test_after_half_a_minute_of_silence_it_says_what_is_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a file, too, again and again: whoever looks into it sees that the run is alive."""
     assert progress.SILENCE <= 30
-    screen = io.StringIO()
+    monkeypatch.setattr(progress, "SILENCE", 0.01)
+    screen, twice = io.StringIO(), threading.Semaphore(0)
     display = Display(Console(file=screen, width=40), "robustness", shown())
     display.began(RunSpec("x", "final", "pos-ap", 3, 0.2, None, {}))
-    display._heartbeat._beat()
-    assert screen.getvalue() == "[0/4] running: final pos-ap, noise 0.2, seed 3\n"
-
-
-def test_a_heart_beats_again_and_again() -> None:
-    beats = threading.Semaphore(0)
-    with Heartbeat(beats.release, every=0.01):
-        assert beats.acquire(timeout=60)
-        assert beats.acquire(timeout=60)
+    monkeypatch.setattr(display, "note", lambda line: (Display.note(display, line), twice.release()))
+    with display:
+        assert all(twice.acquire(timeout=60) for _ in range(3))
+    assert screen.getvalue().splitlines()[1:3] == ["[0/4] running: final pos-ap, noise 0.2, seed 3"] * 2
 
 
 def test_the_time_until_the_first_run_is_not_the_time_of_a_run() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from directloss_repro.data import Part
-from directloss_repro.data.keypoints import FILE, first_items, highest_pixels, store_frames
+from directloss_repro.data.keypoints import FILE, highest_pixels, store_frames
 from directloss_repro.experiments.pose import FRAMES
 from directloss_repro.records import load_run
 from directloss_repro.reports.figures import Panel, draw
@@ -63,7 +63,6 @@ def test_the_highest_pixel_is_the_prediction(generator: torch.Generator) -> None
     for image, joints in zip(heatmaps, highest_pixels(heatmaps), strict=True):
         for heatmap, (x, y) in zip(image, joints, strict=True):
             assert heatmap[y, x] == heatmap.max()
-    assert len(first_items(Part(torch.zeros(2, 3, 8, 8), torch.zeros(2, 1, 3)))) == 2
 
 
 def test_right_and_wrong_predictions_differ_in_shape_and_are_told(tmp_path: Path) -> None:

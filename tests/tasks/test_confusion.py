@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import directloss as dl
-from directloss import kernels, tasks
+from directloss import tasks
 from directloss.tasks import CountMetric, CountTask, Selection, _flips, _search
 from directloss.tasks._counting import LINES
 from tests.oracle import draw_scores
@@ -58,7 +58,7 @@ def batch(generator: torch.Generator, tied: bool, padded: bool) -> tuple[Tensor,
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", [name for name in NAMES if get(name).line in LINES])
-def test_compiled_flips_are_those_of_the_search(name: str, dtype: torch.dtype, generator: torch.Generator) -> None:
+def test_compiled_flips_are_those_of_the_grid(name: str, dtype: torch.dtype, generator: torch.Generator) -> None:
     """Losses and gradients of whole batches, of given and automatic epsilon, of either sign, both, and of draws."""
     ways = (
         {"sign": +1},
@@ -73,13 +73,10 @@ def test_compiled_flips_are_those_of_the_search(name: str, dtype: torch.dtype, g
             target[0] = target[0].where(target[0] < 0, 1)
         for way in ways:
             found = []
-            for backend in ("compiled", "tensor"):
+            for task in (get(name), CountMetric(get(name).metric, monotone=True)):
                 leaf = scores.to(dtype).requires_grad_()
                 options = {"noise": 0, "epsilon": epsilon, "generator": torch.Generator().manual_seed(0), **way}
-                with kernels.use(backend):
-                    losses = dl.direct_loss(
-                        leaf, target.clamp(min=0), name, mask=target >= 0, reduction="none", **options
-                    )
+                losses = dl.direct_loss(leaf, target.clamp(min=0), task, mask=target >= 0, reduction="none", **options)
                 found.append((losses.detach(), *torch.autograd.grad(losses.sum(), leaf)))
             torch.testing.assert_close(*found)
 
@@ -98,6 +95,16 @@ def test_search_finds_what_the_full_grid_finds(name: str, generator: torch.Gener
                 torch.testing.assert_close(
                     objective(task, scores, target, epsilon, sign), wanted, rtol=TIGHT, atol=TIGHT
                 )
+
+
+@pytest.mark.parametrize("name", ["f1", "iou", "gmean"])
+@pytest.mark.parametrize("sign", SIGNS)
+def test_epsilon_broadcasts_over_the_problems(name: str, sign: int, generator: torch.Generator) -> None:
+    scores = torch.randn(3, 4, 9, generator=generator)
+    target, epsilon = torch.randint(2, (3, 4, 9), generator=generator), torch.rand(3, 1, generator=generator)
+    task = get(name)
+    found, wanted = (task.augmented(scores, target, some, sign).chosen for some in (epsilon, epsilon.expand(3, 4)))
+    assert torch.equal(found, wanted)
 
 
 @pytest.mark.parametrize("name", [*NAMES, "bumpy"])

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 import directloss as dl
-from directloss import kernels
 from directloss.tasks.auc import WeightedAUC
+from tests import rankings_twin
 from tests.oracle import draw_scores
+from tests.rankings_twin import BACKENDS
 
 TIGHT = 1e-12  # float64 sums of a few terms in another order
 
@@ -96,7 +97,7 @@ def lists(b: int, n: int, seed: int, ties: bool) -> tuple[Tensor, Tensor, Tensor
     return scores.mul(2).round() if ties else scores, target, torch.rand(b, n, generator=generator)
 
 
-@pytest.mark.parametrize("backend", ["compiled", "tensor"])
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("epsilon", ["auto", 0.1, 2.0])
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("ties", [False, True])
@@ -105,7 +106,7 @@ def test_equal_weights_are_no_weights(lead: float, ties: bool, sign: int, epsilo
     """Also where each class has a weight of its own: only products of the two matter; in nearly right lists, too."""
     scores, target, _ = lists(5, 60, 0, ties)
     scores = scores + lead * target
-    with kernels.use(backend):
+    with rankings_twin.use(backend):
         wanted = gradient(scores, target, epsilon=epsilon, sign=sign)
     for weight in (torch.ones(5, 60), torch.full((5, 60), 0.37), torch.where(target == 1, 7.0, 0.1)):
         found = gradient(scores, target, epsilon=epsilon, sign=sign, weight=weight)

@@ -13,6 +13,8 @@ from torch import Tensor
 
 import directloss as dl
 from directloss import kernels, tasks
+from tests import rankings_twin
+from tests.rankings_twin import BACKENDS
 
 NAMES = ["ap", "ndcg", "ndcg@4", "dcg", "dcg@3", "precision@5", "recall@5", "mrr", "auc", "pauc@0.3"]
 EXACT = {torch.float64: 1e-12, torch.float32: 1e-6}
@@ -43,10 +45,10 @@ def test_backends_agree(name: str, sign: int) -> None:
     for n, epsilon in SETTINGS:
         scores, target = lists(6, n, seed=n)
         found = {}
-        for backend in ("compiled", "tensor"):
-            with kernels.use(backend):
+        for backend in BACKENDS:
+            with rankings_twin.use(backend):
                 found[backend] = gradient(scores, target, name, epsilon=epsilon, sign=sign)
-        torch.testing.assert_close(found["compiled"], found["tensor"], rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(found["compiled"], found["twin"], rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -57,8 +59,8 @@ def test_backends_agree_on_ties(name: str, sign: int) -> None:
     for n, epsilon in SETTINGS:
         scores, target = lists(6, n, seed=n, ties=True)
         found = []
-        for backend in ("compiled", "tensor"):
-            with kernels.use(backend):
+        for backend in BACKENDS:
+            with rankings_twin.use(backend):
                 ranking, predicted = task.augmented(scores, target, epsilon, sign), task.infer(scores, target)
             found.append(task.score(scores, ranking) + sign * epsilon * task.loss(ranking, target))
             found.append(task.loss(predicted, target))
@@ -66,13 +68,13 @@ def test_backends_agree_on_ties(name: str, sign: int) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*problems have no loss")
-@pytest.mark.parametrize("backend", ["compiled", "tensor"])
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", NAMES)
 def test_padding_is_as_if_it_were_not_there(name: str, backend: str) -> None:
     scores, target = lists(5, 12, seed=3)
     mask = torch.rand(5, 12, generator=torch.Generator().manual_seed(1)) < 0.7
     noisy = torch.where(mask, scores, torch.nan)
-    with kernels.use(backend):
+    with rankings_twin.use(backend):
         losses, grads = gradient(noisy, target, name, epsilon=0.7, mask=mask)
         for row in range(5):
             keep = mask[row]
@@ -128,11 +130,10 @@ def test_automatic_epsilon_is_the_same_in_both_backends() -> None:
     scores, target = lists(4, 50, seed=2)
     mask = torch.rand(4, 50, generator=torch.Generator().manual_seed(5)) < 0.8
     for options in ({}, {"mask": mask}):
-        with kernels.use("compiled"):
-            compiled = gradient(scores, target, "ap", **options)
-        with kernels.use("tensor"):
-            tensor = gradient(scores, target, "ap", **options)
-        torch.testing.assert_close(compiled, tensor, rtol=1e-10, atol=1e-12)
+        compiled = gradient(scores, target, "ap", **options)
+        with rankings_twin.use("twin"):
+            twin = gradient(scores, target, "ap", **options)
+        torch.testing.assert_close(compiled, twin, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -170,7 +171,7 @@ TINY = [1e-290, 1e-308, 1e-320, 5e-324, torch.tensor(1e-44), torch.tensor(1e-320
 
 
 @pytest.mark.filterwarnings("ignore:.*but no gradient")
-@pytest.mark.parametrize("backend", ["compiled", "tensor"])
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_tiny_epsilon_has_a_finite_gradient(sign: int, dtype: torch.dtype, backend: str) -> None:
@@ -178,7 +179,7 @@ def test_a_tiny_epsilon_has_a_finite_gradient(sign: int, dtype: torch.dtype, bac
     scores, target = lists(2, 30, seed=4, dtype=dtype, ties=True)
     scores[1], target[:, 0], target[:, 1] = torch.arange(1, 31), 1, 0
     weight = torch.ones(2, 30)
-    with kernels.use(backend):
+    with rankings_twin.use(backend):
         for epsilon in TINY:
             for name, options in [*((name, {}) for name in [*NAMES, "graded_ndcg", "f1"]), ("auc", {"weight": weight})]:
                 _, grads = gradient(scores, target, name, epsilon=epsilon, sign=sign, **options)
@@ -186,7 +187,7 @@ def test_a_tiny_epsilon_has_a_finite_gradient(sign: int, dtype: torch.dtype, bac
                 assert not grads[1].any(), "without ties nothing is within reach"
 
 
-@pytest.mark.parametrize("backend", ["compiled", "tensor"])
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", NAMES)
 def test_values_are_not_looked_at_if_not_asked_for(name: str, backend: str) -> None:
     """Labels that are none count as padding, NaN as the largest score."""
@@ -196,7 +197,7 @@ def test_values_are_not_looked_at_if_not_asked_for(name: str, backend: str) -> N
     spoiled[0, 5] = torch.nan
     scores[0, 5] = 1e300
     mask = (target == 0) | (target == 1)
-    with kernels.use(backend):
+    with rankings_twin.use(backend):
         wanted = dl.direct_loss(scores, target, name, mask=mask, epsilon=1.0)
         found = dl.direct_loss(spoiled, target, name, epsilon=1.0, check_values=False)
         torch.testing.assert_close(found, wanted)
@@ -207,11 +208,14 @@ def test_values_are_not_looked_at_if_not_asked_for(name: str, backend: str) -> N
                 dl.direct_loss(*wrong, name)
 
 
-@pytest.mark.parametrize("backend", ["compiled", "tensor"])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_wrong_label_is_named_and_not_the_padding_before_it(backend: str) -> None:
     scores, target = torch.tensor([0.1, 0.2, 0.3, 0.4]), torch.tensor([-1, 1, 0, 2])
     metric = tasks.AveragePrecision().metric.weights(target)
-    with kernels.use(backend), pytest.raises(dl.DirectLossError, match=r"0 or 1 or -1, but it is 2 at index \[3\]"):
+    with (
+        rankings_twin.use(backend),
+        pytest.raises(dl.DirectLossError, match=r"0 or 1 or -1, but it is 2 at index \[3\]"),
+    ):
         kernels.solve_rankings(scores, target, metric)
 
 
@@ -233,11 +237,11 @@ def test_the_backend_is_chosen_for_one_thread_alone(monkeypatch: pytest.MonkeyPa
     assert asked == ["tensor", "compiled", "compiled", "tensor", "compiled"]
 
 
-@pytest.mark.parametrize("backend", ["compiled", "tensor"])
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_constant_scorer_gets_the_value_of_chance_and_a_gradient(dtype: torch.dtype, backend: str) -> None:
     target = torch.tensor([1] * 5 + [0] * 15)
-    with kernels.use(backend):
+    with rankings_twin.use(backend):
         losses, grads = gradient(torch.zeros(20, dtype=dtype), target, "ap")
     assert losses.item() == pytest.approx(1 - 5 / 20)
     assert grads.dtype == dtype
@@ -254,12 +258,12 @@ def test_ties_do_not_depend_on_the_order_of_the_input() -> None:
         torch.testing.assert_close(dl.direct_loss(scores[0, order], target[0, order], name), first)
 
 
-@pytest.mark.parametrize("backend", ["compiled", "tensor"])
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("labels", [[1, 1, 1], [0, 0, 0], [1], [0]])
 def test_lists_that_cannot_be_ranked_wrong(labels: list[int], backend: str) -> None:
     target = torch.tensor(labels)
     scores = torch.arange(len(labels), dtype=torch.float32, requires_grad=True)
-    with kernels.use(backend), pytest.warns(dl.DirectLossWarning, match="1 of 1 problems have no loss"):
+    with rankings_twin.use(backend), pytest.warns(dl.DirectLossWarning, match="1 of 1 problems have no loss"):
         loss = dl.direct_loss(scores, target, "ap")
     loss.backward()
     assert loss.item() == 0

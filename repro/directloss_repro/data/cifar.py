@@ -67,12 +67,8 @@ def read_cifar(root: Path, name: str) -> tuple[Labelled, Labelled]:
         hint = f"Download the binary or the Python version ({HOME}) and unpack it there."
         fail("--data-root", f"must be a folder with the files of {name}", f"{root}, without {missing[0]}", hint)
     *train, test = [(_read_binary if file.suffix else _read_python)(file, CIFAR[name]) for file in files]
-    return _joined(train), test
-
-
-def _joined(parts: list[Labelled]) -> Labelled:
-    images, labels = zip(*parts, strict=True)
-    return np.concatenate(images), np.concatenate(labels)
+    images, labels = zip(*train, strict=True)
+    return (np.concatenate(images), np.concatenate(labels)), test
 
 
 def _read_binary(path: Path, cifar: Cifar) -> Labelled:

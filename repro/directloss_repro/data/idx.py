@@ -58,8 +58,7 @@ HOMES = {
 
 def read_images(root: Path, part: str, name: str = "mnist") -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Images ``(n, height, width)`` and labels ``(n,)`` of the ``train`` or ``test`` files of a folder."""
-    missing = [file for pair in FILES.values() for file in pair if _find(root, file) is None]
-    if missing:
+    if missing := _missing(root):
         fail(
             "--data-root",
             f"must be a folder with the four {'MNIST' if name == 'mnist' else name} files, as .gz or unpacked",
@@ -78,7 +77,11 @@ def read_images(root: Path, part: str, name: str = "mnist") -> tuple[NDArray[np.
 
 def holds_idx(root: Path) -> bool:
     """Whether a folder has the four files."""
-    return all(_find(root, file) for pair in FILES.values() for file in pair)
+    return not _missing(root)
+
+
+def _missing(root: Path) -> list[str]:
+    return [file for pair in FILES.values() for file in pair if _find(root, file) is None]
 
 
 def _find(root: Path, name: str) -> Path | None:

@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from directloss.metrics.pose import within_radius
+from directloss.tabular.files import whole_file
 from directloss_repro.data.split import Part
-from directloss_repro.files import whole_file
 
 UNKNOWN = -1
 """The label of pixels that do not count."""
@@ -99,14 +99,9 @@ def highest_pixels(heatmaps: Tensor) -> list[Any]:
     return pixels
 
 
-def first_items(part: Part, count: int = SHOWN) -> Part:
-    """The first items, read from disk if they are lazy."""
-    return part.take(torch.arange(min(count, len(part))))
-
-
 def store_frames(folder: Path, part: Part, bones: tuple[tuple[int, int], ...]) -> None:
     """Write the first images, with pixels from -0.5 to 0.5, their keypoints, and which of these are connected."""
-    few = first_items(part)
+    few = next(part.pieces(SHOWN))
     images = ((few.x + 0.5).clamp(0, 1) * 255).round().to(torch.uint8).permute(0, 2, 3, 1).numpy()
     buffer = io.BytesIO()
     np.savez_compressed(

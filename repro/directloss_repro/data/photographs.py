@@ -23,7 +23,7 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from directloss._checks import fail
-from directloss_repro.files import whole_file
+from directloss.tabular.files import whole_file
 
 Pixels = NDArray[np.uint8]
 """An image ``(height, width, 3)``, red first."""

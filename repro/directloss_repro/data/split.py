@@ -56,9 +56,9 @@ class Part:
         """The first items, without a copy."""
         return Part(self.x[:count], self.y[:count])
 
-    def pieces(self, size: int) -> Iterator[Part]:
-        """The items in order, at most ``size`` at a time."""
-        for index in torch.split(torch.arange(len(self)), size):
+    def pieces(self, size: int | None) -> Iterator[Part]:
+        """The items in order, at most ``size`` at a time; all at once without it."""
+        for index in torch.split(torch.arange(len(self)), size or max(1, len(self))):
             yield self.take(index)
 
 

@@ -281,19 +281,10 @@ class PersonBox:
     box: Box
 
 
-@dataclass(frozen=True)
-class People:
-    """Persons, ordered by image, and their labels ``(n, actions)``: 1, -1, or 0 where it is not known."""
+def read_people(devkit: Devkit, skipped: Skipped) -> tuple[list[PersonBox], Tensor]:
+    """The persons that the lists of the ten actions name, by image; those with unusable files are left out.
 
-    persons: tuple[PersonBox, ...]
-    labels: Tensor
-
-    def __len__(self) -> int:
-        return len(self.persons)
-
-
-def read_people(devkit: Devkit, skipped: Skipped) -> People:
-    """The persons that the lists of the ten actions name; those with unusable files are left out.
+    And their labels ``(n, actions)``: 1, -1, or 0 where it is not known.
 
     Annotations without ``<actions>`` are left out as well: the lists count the objects of the original files, and a
     rewritten file may count them differently.
@@ -319,7 +310,7 @@ def read_people(devkit: Devkit, skipped: Skipped) -> People:
         )
     skipped.check_something_left(len(persons), str(devkit.path))
     rows = [[labels.get((person.image, person.number), UNKNOWN) for labels in given] for person in persons]
-    return People(tuple(persons), torch.tensor(rows))
+    return persons, torch.tensor(rows)
 
 
 def _person(annotation: Annotation, image: str, number: int) -> PersonBox:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw
 
+from directloss.tabular.files import whole_file
 from directloss_repro.data.photographs import Box, Pixels
 from directloss_repro.detection.boxes import Truth
-from directloss_repro.files import whole_file
 
 COLOURS = ((0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167), (230, 159, 0), (86, 180, 233))
 """Okabe and Ito's palette, which stays apart under colour blindness."""

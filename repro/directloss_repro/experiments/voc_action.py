@@ -34,7 +34,7 @@ from directloss_repro.config import Grid
 from directloss_repro.data import Part, Split
 from directloss_repro.data.photographs import CONTEXT, CROP, Arrays, cache_name, cached, normalise, warp
 from directloss_repro.data.split import check_both_labels, lazy, thirds_by_group
-from directloss_repro.data.voc import ACTIONS, UNKNOWN, Devkit, People, PersonBox, Skipped, find_devkit, read_people
+from directloss_repro.data.voc import ACTIONS, UNKNOWN, Devkit, PersonBox, Skipped, find_devkit, read_people
 from directloss_repro.experiments import voc
 from directloss_repro.experiments.base import Experiment, Files, Prepared, Progress, Source
 from directloss_repro.fields import Count, CountOrZero, Whole
@@ -70,14 +70,15 @@ class _Listed(NamedTuple):
     """The persons of the lists."""
 
     devkit: Devkit
-    people: People
+    persons: list[PersonBox]
+    labels: Tensor
     skipped: Skipped
 
 
 @lru_cache(maxsize=1)
 def _listed(root: str) -> _Listed:
     devkit, skipped = find_devkit(Path(root)), Skipped()
-    return _Listed(devkit, read_people(devkit, skipped), skipped)
+    return _Listed(devkit, *read_people(devkit, skipped), skipped)
 
 
 class _Inputs(NamedTuple):
@@ -94,9 +95,9 @@ class _Inputs(NamedTuple):
 def _read(config: ActionConfig, files: Files, progress: Progress = lambda stage, done, total: None) -> _Inputs:
     """Read from the cache or computed now, photograph by photograph."""
     listed, skipped, rows, used = _listed(files.root or ""), Skipped(), [], 0
-    place, embed = torch.full((len(listed.people),), -1), _Crops(config, files.weights)
+    place, embed = torch.full((len(listed.persons),), -1), _Crops(config, files.weights)
     stage = "features of persons" if config.layers == "head" else "crops of persons"
-    by_image = itertools.groupby(enumerate(listed.people.persons), lambda item: item[1].image)
+    by_image = itertools.groupby(enumerate(listed.persons), lambda item: item[1].image)
     images = [dict(items) for _, items in by_image]
     for done, persons in enumerate(images, 1):
         boxed = list(persons.values())
@@ -133,9 +134,7 @@ class _Crops:
         return {"rows": pooled.flatten(1).numpy()}
 
 
-@lru_cache(maxsize=1)
-def _inputs(config: ActionConfig, files: Files) -> _Inputs:
-    return _read(config, files)
+_inputs = lru_cache(maxsize=1)(_read)
 
 
 def _data(config: ActionConfig, source: Source) -> Split:
@@ -152,11 +151,11 @@ def _data(config: ActionConfig, source: Source) -> Split:
 
 def _parts(source: Source, place: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
     """Rows and labels 0 or 1 of the three parts, for one class."""
-    people = _listed(source.files.root or "").people
-    column = people.labels[:, ACTIONS.index(source.label or ACTIONS[0])]
+    listed = _listed(source.files.root or "")
+    column = listed.labels[:, ACTIONS.index(source.label or ACTIONS[0])]
     usable = (place >= 0) & (column != UNKNOWN)
     found = {}
-    for name, index in thirds_by_group([person.image for person in people.persons], "voc", source.seed).items():
+    for name, index in thirds_by_group([person.image for person in listed.persons], "voc", source.seed).items():
         kept = index[usable[index]]
         found[name] = place[kept], (column[kept] > 0).long()
     return found

@@ -34,6 +34,7 @@ from pydantic import Field
 from torch import Tensor
 
 from directloss._checks import DirectLossError
+from directloss.tabular.files import whole_file
 from directloss_repro.config import Grid
 from directloss_repro.data import Part, Split
 from directloss_repro.data.voc import OBJECTS, Devkit, Skipped, find_devkit
@@ -44,7 +45,6 @@ from directloss_repro.detection.regions import Reader, Scene, Search, features_o
 from directloss_repro.experiments.base import Experiment, Files, Judged, Prepared, Progress, Source, scorer
 from directloss_repro.experiments.voc import UNTRAINED, VocConfig, check_convolutions, convolutions_from, usable_classes
 from directloss_repro.fields import AboveZero, Count, CountOrZero, Overlap, Whole
-from directloss_repro.files import whole_file
 from directloss_repro.records import Record
 from directloss_repro.reports import description as report
 from directloss_repro.seeding import generator
@@ -123,9 +123,7 @@ def chosen_photographs(config: DetectionConfig, devkit: Devkit, part: str) -> li
     return [name for place, name in enumerate(names) if place in kept]
 
 
-@lru_cache(maxsize=1)
-def _photographs(config: DetectionConfig, files: Files) -> _Photographs:
-    return _read(config, files)
+_photographs = lru_cache(maxsize=1)(_read)
 
 
 @lru_cache(maxsize=2)

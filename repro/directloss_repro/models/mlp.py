@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 from torch import Tensor, nn
+
+from directloss.integrations._fitting import layers
 
 
 class Scorer(nn.Module):
@@ -22,10 +23,7 @@ class Scorer(nn.Module):
 
     def __init__(self, inputs: int, hidden: Sequence[int], outputs: int = 1, bias: bool = True) -> None:
         super().__init__()
-        layers: list[nn.Module] = []
-        for left, right in itertools.pairwise([inputs, *hidden, outputs]):
-            layers += [nn.Linear(left, right, bias=bias), nn.ReLU()]
-        self.layers = nn.Sequential(*layers[:-1])
+        self.layers = layers([inputs, *hidden, outputs], bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """One score per item."""

@@ -96,7 +96,9 @@ def _over_noise(run: Run, figure: Figure, canvas: Canvas) -> Words | None:
     _keep_in_range(axes)
     name_lines(canvas, axes, ends)
     title = f"{capital(label(figure.metric))} against label noise"
-    return Words(title, f"{title}: {_seeds(run)}.", f"{title}. At {_last(run)} flipped labels: {_listed(ends)}.")
+    return Words(
+        title, f"{title}: {_seeds(run)}.", f"{title}. At {noise_text(run.noises[-1])} flipped labels: {_listed(ends)}."
+    )
 
 
 def _lead(run: Run, figure: Figure, canvas: Canvas) -> Words | None:
@@ -113,7 +115,7 @@ def _lead(run: Run, figure: Figure, canvas: Canvas) -> Words | None:
     name_lines(canvas, axes, ends)
     title = f"Lead of {first} in {label(figure.metric)}"
     caption = f"{title}, same seeds; above zero, {first} is better: {_seeds(run)}."
-    return Words(title, caption, f"{title}. At {_last(run)} flipped labels, against: {_listed(ends)}.")
+    return Words(title, caption, f"{title}. At {noise_text(run.noises[-1])} flipped labels, against: {_listed(ends)}.")
 
 
 def _at_levels(
@@ -148,10 +150,6 @@ def _arms(estimates: Iterable[Estimate], bounds: tuple[float, float] = (0.0, 100
     rows = [(e.mean - max(e.low, bounds[0]), min(e.high, bounds[1]) - e.mean) for e in estimates]
     arms: np.ndarray = np.nan_to_num(np.transpose(rows))
     return arms.clip(min=0)
-
-
-def _last(run: Run) -> str:
-    return noise_text(run.noises[-1])
 
 
 # ---------------------------------------------------------------------- one row for each method

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from directloss._checks import check_count, check_positive, fail
-from directloss.integrations._rows import Rows, blocks_of
+from directloss.integrations._rows import LazyRows, blocks_of
 
 WIDTH = 64
 """Width of the one hidden layer of ``model="mlp"``."""
@@ -170,11 +170,11 @@ def make_network(model: object, columns: int, outputs: int) -> nn.Module:
     return network
 
 
-def layers(widths: Sequence[int]) -> nn.Sequential:
+def layers(widths: Sequence[int], bias: bool = True) -> nn.Sequential:
     """Linear layers with ReLU in between."""
     parts: list[nn.Module] = []
     for left, right in pairwise(widths):
-        parts += [nn.Linear(left, right), nn.ReLU()]
+        parts += [nn.Linear(left, right, bias=bias), nn.ReLU()]
     return nn.Sequential(*parts[:-1])
 
 
@@ -203,7 +203,7 @@ def scores_of(network: nn.Module, rows: Tensor, outputs: int) -> Tensor:
 
 
 @torch.no_grad()
-def all_scores(network: nn.Module, rows: Rows, outputs: int) -> Tensor:
+def all_scores(network: nn.Module, rows: Tensor | LazyRows, outputs: int) -> Tensor:
     """The scores of many rows, outside of training."""
     network.eval()
     return torch.cat([scores_of(network, block, outputs) for block in blocks_of(rows)])

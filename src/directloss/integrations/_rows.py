@@ -30,17 +30,6 @@ ENTRIES = 2**23
 """So many numbers are made dense, or scored, at once."""
 
 
-class Rows(Protocol):
-    """Rows that a network can take: a tensor, or an object that makes the rows it is asked for."""
-
-    @property
-    def shape(self) -> Any: ...
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, which: Any, /) -> Tensor: ...
-
-
 def blocks_of(rows: Any) -> Iterator[Any]:
     """The rows, so many at a time that a block has no more than `ENTRIES` numbers."""
     size = max(1, ENTRIES // max(1, rows.shape[1]))
@@ -109,7 +98,7 @@ class Scaling:
         scaled[np.isnan(scaled)] = 0.0
         return torch.from_numpy(scaled)
 
-    def rows(self, table: Any) -> Rows:
+    def rows(self, table: Any) -> Tensor | LazyRows:
         """The rows of an array, or of a sparse matrix or `RowSource`, which stays what it is."""
         if isinstance(table, RowSource):
             return LazyRows(table, self)

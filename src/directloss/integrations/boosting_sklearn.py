@@ -61,7 +61,10 @@ class _Boosted(BaseEstimator):  # type: ignore[misc]
             data = module.Dataset(fitting.X, fitting.y, weight=fitting.weight, group=fitting.sizes)
             other = data.create_valid(held.X, held.y, weight=held.weight, group=held.sizes)
         else:
-            data, other = (_matrix(module, rows) for rows in (fitting, held))
+            data, other = (
+                module.DMatrix(rows.X, rows.y, weight=rows.weight, group=rows.sizes, enable_categorical=True)
+                for rows in (fitting, held)
+            )
         params = {"seed": seed, **more, **(self.params or {})}
         self.boosted_ = train(
             params, data, self.metric, validation=other, first=self.first, then=self.then, patience=self.patience,
@@ -91,15 +94,6 @@ class _Rows(NamedTuple):
     y: Array
     weight: Array | None = None
     sizes: Array | None = None
-
-
-def _matrix(module: Any, rows: _Rows) -> Any:
-    data = module.DMatrix(rows.X, rows.y, enable_categorical=True)
-    if rows.sizes is not None:
-        data.set_group(rows.sizes)
-    if rows.weight is not None:
-        data.set_weight(rows.weight)
-    return data
 
 
 @dataclass(eq=False, repr=False)

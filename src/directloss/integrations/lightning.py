@@ -24,7 +24,6 @@ from directloss._registry import as_task
 from directloss.direct import DirectLoss, mean_metric
 from directloss.task import Task
 
-PARTS = ("val", "test")
 Metric = str | Task | Callable[[Tensor, Tensor], Tensor | float]
 
 
@@ -74,9 +73,7 @@ class DirectLossModule(LightningModule):
         inputs, target = batch
         return {"scores": self(inputs), "target": target}
 
-    def test_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
-        """As `validation_step`."""
-        return self.validation_step(batch, batch_idx)
+    test_step = validation_step
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """AdamW."""
@@ -101,7 +98,7 @@ class WholeMetric(Callback):
         self.dim = dim
         self.metric = metric if callable(metric) and not isinstance(metric, Task) else as_task(metric, "metric")
         self.name = name or (metric if isinstance(metric, str) else getattr(metric, "__name__", type(metric).__name__))
-        self._seen: dict[str, list[tuple[Tensor, Tensor]]] = {part: [] for part in PARTS}
+        self._seen: list[tuple[Tensor, Tensor]] = []
 
     def value(self, scores: Tensor, target: Tensor) -> float:
         """The metric of these scores."""
@@ -111,46 +108,37 @@ class WholeMetric(Callback):
 
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Forget the scores of an earlier, perhaps interrupted epoch."""
-        self._seen["val"].clear()
-
-    def on_test_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """As for validation."""
-        self._seen["test"].clear()
+        self._seen.clear()
 
     def on_validation_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int, *more: int
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
     ) -> None:
         """Keep what the step returned."""
-        self._collect("val", outputs)
-
-    def on_test_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int, *more: int
-    ) -> None:
-        """As for validation."""
-        self._collect("test", outputs)
+        if not isinstance(outputs, Mapping) or not {"scores", "target"} <= outputs.keys():
+            step = "test_step" if trainer.testing else "validation_step"
+            kind = f"a dict with {sorted(outputs)}" if isinstance(outputs, Mapping) else f"a {type(outputs).__name__}"
+            fail(f"the result of {step}", 'must be a dict with "scores" and "target" for WholeMetric', kind)
+        self._seen.append((outputs["scores"].detach().cpu(), outputs["target"].detach().cpu()))
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Take the metric and log it; the sanity check before training sees a part of the data only."""
-        if not trainer.sanity_checking:
-            self._log("val", pl_module)
-
-    def on_test_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """As for validation."""
-        self._log("test", pl_module)
-
-    def _collect(self, part: str, outputs: Any) -> None:
-        if not isinstance(outputs, Mapping) or not {"scores", "target"} <= outputs.keys():
-            step = "validation_step" if part == "val" else "test_step"
-            kind = f"a dict with {sorted(outputs)}" if isinstance(outputs, Mapping) else f"a {type(outputs).__name__}"
-            fail(f"the result of {step}", 'must be a dict with "scores" and "target" for WholeMetric', kind)
-        self._seen[part].append((outputs["scores"].detach().cpu(), outputs["target"].detach().cpu()))
-
-    def _log(self, part: str, module: LightningModule) -> None:
-        seen = gathered(self._seen[part])
-        self._seen[part].clear()
+        if trainer.sanity_checking:
+            return
+        seen, part = gathered(self._seen), "test" if trainer.testing else "val"
+        self._seen.clear()
         if seen:
             scores, target = (torch.cat(parts) for parts in zip(*seen, strict=True))
-            module.log(f"{part}_{self.name}", self.value(scores.float(), target), prog_bar=True)
+            pl_module.log(f"{part}_{self.name}", self.value(scores.float(), target), prog_bar=True)
+
+    on_test_epoch_start = on_validation_epoch_start
+    on_test_batch_end = on_validation_batch_end
+    on_test_epoch_end = on_validation_epoch_end
 
 
 def gathered(own: list[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, Tensor]]:

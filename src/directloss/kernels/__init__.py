@@ -1,4 +1,4 @@
-"""The hot loops of rankings: compiled for the CPU, dense for accelerators, and in plain tensor operations.
+"""The hot loops of rankings: compiled for the CPU, dense for accelerators; losses in plain tensor operations, too.
 
 A ranking of P relevant and N irrelevant items is described by counts: ``n_i`` irrelevant items stand above the i-th
 relevant one, ``p_j`` relevant ones above the j-th irrelevant one. With the scores sorted (``a`` relevant, ``b``
@@ -18,8 +18,8 @@ and gains ``epsilon PN / (2 z)`` times the change of ``m_i``, which is ``u_i * d
 
 Both ways start at the predicted ranking and sum outwards, so that scores far away never enter a sum of near ones: of
 lists that mix 1e30 with 1e-30 the result is as exact as of others. Among outputs that are equally good in these sums
-the nearest to the prediction is taken. `compiled` and `tensor` sum in float64 in the same order, and so agree to the
-last bit; `dense` sums in the type of the scores, float32 or wider.
+the nearest to the prediction is taken. `compiled` and `tensor` sum in float64; `dense` sums in the type of the scores,
+float32 or wider.
 
 Ties: among equal scores the k-th of r relevant items stands behind ``ceil(k q / r)`` of the q irrelevant ones, that is,
 they are spread evenly. This does not depend on the order of the input, and a constant scorer gets the value of chance.
@@ -137,8 +137,8 @@ def way(device: torch.device, advise: Callable[[], str | None]) -> str | None:
         elsewhere      "host"                    the scores go to the CPU once, the gradient comes back
         elsewhere      None                      the task's own operations on the device, such as those of classes
 
-    ``advise`` returns `directloss.task.Task.advised_way`. "tensor" is never chosen: it computes rankings in many plain
-    operations, which UniLoss can watch and tests can compare with. A task without a dense form never takes it.
+    ``advise`` returns `directloss.task.Task.advised_way`. "tensor" is never chosen: it computes losses, without their
+    gradients, in plain operations that UniLoss can watch. A task without a dense form never takes it.
     """
     chosen = _chosen.get()
     if chosen in ("auto", "dense"):
@@ -193,7 +193,7 @@ def solve_rankings(scores: Tensor, target: Tensor, weights: PositionWeights, **o
         padding: whether the label -1 is allowed.
     """
     asked = Asked(weights, **options)
-    if _chosen.get() == "tensor":
+    if _chosen.get() == "tensor" and not asked.gradient and asked.above != "augmented":
         return _solve_tensor(scores, target, asked)
     if scores.device.type == "cpu":
         return _solve_compiled(scores, target, asked)
@@ -359,28 +359,16 @@ def _in_threads(problems: int, items: int, solve: Callable[[int, int], int]) -> 
 def _solve_tensor(scores: Tensor, target: Tensor, asked: Asked) -> Rankings:
     from directloss.kernels import tensor
 
-    weights = asked.weights
     if asked.check_values:
         check_labels(target, asked.labels, BINARY)
         check_finite(torch.where(target >= 0, scores, 0.0))
-    batch, shape = scores.shape[:-1], scores.shape
-    rows, labels = scores.reshape(-1, shape[-1]), target.reshape(-1, shape[-1])
-    predicted = tensor.predict(rows, labels)
-    relevant, irrelevant = predicted.relevant, predicted.irrelevant
-    loss = tensor.position_loss(predicted.n_w, relevant, irrelevant, weights)
-    loss = loss.to(torch.promote_types(scores.dtype, torch.float32)).reshape(batch)
-    counts = torch.stack((relevant, irrelevant), 1).reshape(*batch, 2)
-    steps = torch.as_tensor(asked.epsilon, dtype=torch.float64, device=scores.device).expand(batch).reshape(-1)
-    if asked.automatic:
-        steps = steps * tensor.unit_epsilon(weights, relevant, irrelevant)
-    slope, direct = None, None
-    if asked.above == "augmented":
-        direct = tensor.augment(predicted, weights, steps, asked.signs[0]).reshape(shape)
-    if asked.gradient:
-        draws = rows[None] if asked.noisy is None else asked.noisy.reshape(-1, *rows.shape)
-        found = [
-            tensor.gradient(one, labels, weights, steps, sign, loss.dtype) for one in draws for sign in asked.signs
-        ]
-        slope = (torch.stack(found) / len(found)).sum(0).reshape(shape)
-    above = predicted.above.reshape(shape) if asked.above == "predicted" else None
-    return Rankings(loss, counts, bool((counts > 0).all()), slope, above, direct)
+    shape = scores.shape
+    above, relevant, irrelevant, n_w = tensor.predict(scores.reshape(-1, shape[-1]), target.reshape(-1, shape[-1]))
+    loss = tensor.position_loss(n_w, relevant, irrelevant, asked.weights)
+    counts = torch.stack((relevant, irrelevant), 1).reshape(*shape[:-1], 2)
+    return Rankings(
+        loss.to(torch.promote_types(scores.dtype, torch.float32)).reshape(shape[:-1]),
+        counts,
+        bool((counts > 0).all()),
+        above_predicted=above.reshape(shape) if asked.above == "predicted" else None,
+    )

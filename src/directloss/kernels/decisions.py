@@ -82,6 +82,41 @@ def dijkstra_paths(
 
 
 @allocating
+def walks(scores: Any, first: Any, entering: Any, tail: Any, source: int, goal: int, most: int, used: Any) -> None:
+    """Best walks of at most ``most`` edges, circles included, for scores of any sign; how often they use each edge.
+
+        best_m(v) = max( best_{m-1}(v), max over edges u -> v of best_{m-1}(u) + score(u -> v) )        m = 1 ... most
+
+    is Bellman and Ford's recursion, one round for all nodes. It stops early when a round changes nothing. Which edge
+    won in which round is kept, so the walk is traced back exactly. Of equally good walks the one found in an earlier
+    round wins (fewer edges), and then the one whose last edges come first.
+
+    The edges that enter node v are ``entering[first[v] : first[v + 1]]``.
+    """
+    nodes = len(first) - 1
+    best, further, chosen = np.empty(nodes), np.empty(nodes), np.empty((most, nodes), np.int32)
+    for problem in range(len(scores)):
+        best[:] = -np.inf
+        best[source] = 0.0
+        rounds, better = 0, True
+        while better and rounds < most:
+            better = False
+            for v in range(nodes):
+                further[v], chosen[rounds, v] = best[v], -1
+                for place in range(first[v], first[v + 1]):
+                    there = best[tail[entering[place]]] + scores[problem, entering[place]]
+                    if there > further[v]:
+                        further[v], chosen[rounds, v], better = there, entering[place], True
+            best[:] = further
+            rounds += 1
+        v = goal
+        for turn in range(rounds - 1, -1, -1):
+            if chosen[turn, v] >= 0:
+                used[problem, chosen[turn, v]] += 1.0
+                v = tail[chosen[turn, v]]
+
+
+@allocating
 def _sift_up(keys: Any, places: Any, at: int, key: float, place: int) -> None:
     """Insert into a heap of ``at`` entries."""
     while at and keys[(at - 1) // 2] > key:

@@ -12,8 +12,6 @@ Lists are ascending here, and irrelevant and relevant items stand at the end of 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -28,16 +26,6 @@ SMALLEST = 1e-25
 """The smallest gain, relative to scores, that float32 tells apart from none."""
 
 
-class Dense(NamedTuple):
-    """Rankings, for lists of shape ``(b, n)``."""
-
-    loss: Tensor
-    counted: Tensor
-    """Which lists have relevant and irrelevant items, shape ``b``."""
-    gradient: Tensor | None = None
-    """``(dF(y_direct) - dF(y_w)) / epsilon``, the mean over the draws."""
-
-
 def solve(
     scores: Tensor,
     noisy: Tensor | None,
@@ -45,8 +33,9 @@ def solve(
     weights: PositionWeights,
     epsilon: float | Tensor = 1.0,
     automatic: bool = False,
-) -> Dense:
-    """Losses of ``scores`` ``(b, n)``, and the mean of the gradients over the draws ``noisy`` ``(draws, b, n)``.
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Losses of ``scores`` ``(b, n)``; the mean over the draws ``noisy`` ``(draws, b, n)`` of the gradients,
+    ``(dF(y_direct) - dF(y_w)) / epsilon``; and which lists have relevant and irrelevant items, ``b``.
 
     With ``automatic``, epsilon is in units of ``2 z / (P N peak)``.
     """
@@ -67,7 +56,7 @@ def solve(
     loss = torch.take(tables[3], relevant) - _total(weights, tables, n_w[0], irrelevant, top) / z
     loss = loss.masked_fill(relevant == 0, 0.0)
     if noisy is None:
-        return Dense(loss, pairs > 0)
+        return loss, None, pairs > 0
     a, b, n_w = a[1:], b[1:], n_w[1:]
     places = (-top).expand_as(n_w).contiguous()
     p_w = _count_below(n_w, places)
@@ -77,7 +66,7 @@ def solve(
     unit = (-2 / len(noisy)) / _clamped(reach)
     change = torch.stack((n - n_w, p - p_w)) * unit.unsqueeze(-1)
     slope = change.scatter(-1, items[:, 1:], change).sum((0, 1)).flip(-1)
-    return Dense(loss, pairs > 0, slope)
+    return loss, slope, pairs > 0
 
 
 def _clamped(size: Tensor) -> Tensor:

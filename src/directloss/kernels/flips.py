@@ -142,8 +142,9 @@ def take_best(sizes, items, numbers, starts, values, sign, sloping, unit, factor
     """Find the best step of every line and the best of these, and add its flips to the gradient.
 
     One more step gains the slope of the line and costs more than the step before: a binary search finds the last one
-    that is worth it. Of equally good outputs the cheapest is taken. A flipped positive adds ``-factor``, a negative
-    ``factor``, whatever the sign. ``sizes``, ``numbers`` and ``values`` are overwritten.
+    that is worth it. Of equally good outputs the cheapest is taken, of these that with the fewest flips. A flipped
+    positive adds ``-factor``, a negative ``factor``, whatever the sign. ``sizes``, ``numbers`` and ``values`` are
+    overwritten.
 
     Shapes: sizes and items (r, 2, n), values (2, lines), unit and factor (b,), totals (2, n + 1), slope (b, n).
     """
@@ -192,7 +193,7 @@ def take_best(sizes, items, numbers, starts, values, sign, sloping, unit, factor
                 i = int(values[1, line])
                 j = line - zero + (i if sloping else 0)
                 cost = totals[POSITIVE, i] + totals[NEGATIVE, j]
-                if cost < cheapest:
+                if cost < cheapest or (cost == cheapest and i + j < flipped + other):
                     cheapest, flipped, other = cost, i, j
         for k in range(flipped):
             slope[problem, items[row, POSITIVE, k]] -= factor[problem]

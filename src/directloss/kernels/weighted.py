@@ -118,13 +118,6 @@ def coefficients(items: WeightedItems, above: Tensor) -> Tensor:
     return torch.where((V > 0) & (W > 0), slope, 0.0)
 
 
-def slope_between(items: WeightedItems, direct: Tensor, predicted: Tensor) -> Tensor:
-    """dF/dscores of one ranking minus that of another; exactly 0 where they agree."""
-    V, W = (mass[..., None] for mass in items.mass)
-    change = -2 * items.weight * (direct - predicted) / _positive(V * W)
-    return torch.where((V > 0) & (W > 0), change, 0.0)
-
-
 def _resort(order: Tensor, key: Tensor) -> Tensor:
     """An order changed so that the key (of each item) ascends; where it is equal, the order stays."""
     return order.gather(-1, key.gather(-1, order).argsort(dim=-1, stable=True))

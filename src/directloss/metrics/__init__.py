@@ -8,9 +8,11 @@ from directloss.metrics.classification import (
     accuracy,
     balanced_accuracy,
     binary_accuracy,
+    dice,
     error,
     f_beta,
     g_mean,
+    iou,
     kappa,
     matthews,
     precision,
@@ -19,7 +21,6 @@ from directloss.metrics.classification import (
 )
 from directloss.metrics.decisions import normalised_regret
 from directloss.metrics.graded import graded_dcg, graded_ndcg
-from directloss.metrics.overlap import dice, iou
 from directloss.metrics.pose import pck_from_within, pckh, within_radius
 from directloss.metrics.ranking import (
     auc,

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from directloss._checks import (
+    IGNORE,
     check_classes,
     check_count,
     check_finite,
@@ -26,6 +27,18 @@ from directloss._checks import (
 )
 from directloss.metrics import confusion
 from directloss.metrics.confusion import Counts, count
+
+
+def checked(scores: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Scores and labels that fit together, padding blanked out."""
+    scores = check_scores(scores, 1, "(..., n)").detach()
+    target = check_same_shape(target, scores)
+    if mask is None:
+        check_labels(target)
+        return scores, target
+    mask = check_mask(mask, target.shape, "target")
+    check_labels(torch.where(mask, target, torch.zeros_like(target)))  # whatever stands in padding
+    return torch.where(mask, scores, 0.0), torch.where(mask, target.to(torch.int8), IGNORE)
 
 
 def confusion_counts(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Counts:
@@ -43,18 +56,9 @@ def confusion_counts(scores: Tensor, target: Tensor, mask: Tensor | None = None)
         >>> [int(c) for c in confusion_counts(torch.tensor([2.0, 1.0, -1.0, 0.0]), torch.tensor([1, 0, 0, 1]))]
         [1, 1, 1, 1]
     """
-    scores = check_scores(scores, 1, "(..., n)").detach()
-    target = check_same_shape(target, scores)
-    positive, negative = target == 1, target == 0
-    if mask is None:
-        check_labels(target)
-        check_finite(scores)
-    else:
-        mask = check_mask(mask, target.shape, "target")
-        check_labels(torch.where(mask, target, torch.zeros_like(target)))
-        check_finite(torch.where(mask, scores, 0.0))
-        positive, negative = positive & mask, negative & mask
-    return count(scores > 0, positive, negative)
+    scores, target = checked(scores, target, mask)
+    check_finite(scores)
+    return count(scores > 0, target == 1, target == 0)
 
 
 def evaluate(function: Callable[..., Tensor], scores: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
@@ -97,6 +101,26 @@ def recall(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor
         tensor(0.5000)
     """
     return evaluate(confusion.recall_of_counts, scores, target, mask)
+
+
+def iou(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Intersection over union (Jaccard index) of the predicted and the true set; arguments as `f_beta`.
+
+    Examples:
+        >>> iou(torch.tensor([2.0, 1.0, -1.0, 0.5]), torch.tensor([1, 0, 0, 1]))
+        tensor(0.6667)
+    """
+    return evaluate(confusion.iou_of_counts, scores, target, mask)
+
+
+def dice(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Dice coefficient of the predicted and the true set, the same number as F1; arguments as `f_beta`.
+
+    Examples:
+        >>> dice(torch.tensor([2.0, 1.0, -1.0, 0.5]), torch.tensor([1, 0, 0, 1]))
+        tensor(0.8000)
+    """
+    return evaluate(confusion.dice_of_counts, scores, target, mask)
 
 
 def matthews(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -104,11 +104,7 @@ def ideal(gains: Tensor, k: int | None) -> Tensor:
 
 def shared_discounts(scores: Tensor, real: Tensor, k: int | None) -> Tensor:
     """The discount of each item, the mean one among equal scores, float64; 0 for items that are not real."""
-    return share_places(scores, real, discounts(scores.shape[-1], k, scores.device))
-
-
-def share_places(scores: Tensor, real: Tensor, table: Tensor) -> Tensor:
-    """What each item gets of a table ``(n,)`` of values of the places 1 ... n; equal scores share their places."""
+    table = discounts(scores.shape[-1], k, scores.device)
     ordered, order = torch.where(real, scores, -torch.inf).sort(-1, descending=True)
     group = torch.zeros_like(order)
     group[..., 1:] = (ordered[..., 1:] != ordered[..., :-1]).cumsum(-1)

@@ -18,20 +18,9 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from directloss._checks import (
-    IGNORE,
-    check_count,
-    check_finite,
-    check_labels,
-    check_mask,
-    check_positive,
-    check_same_shape,
-    check_scores,
-    check_weight,
-    fail,
-    precise,
-)
+from directloss._checks import check_count, check_finite, check_positive, check_weight, fail, precise
 from directloss.kernels import PositionWeights, solve_rankings, weighted
+from directloss.metrics.classification import checked
 
 
 @dataclass(frozen=True)
@@ -205,7 +194,7 @@ def counts(target: Tensor) -> tuple[Tensor, Tensor]:
 
 def evaluate(metric: PositionMetric, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
     """The metric of each ranking, shape ``b``; NaN where it is not defined (nothing relevant, or no pairs for AUC)."""
-    scores, target = _checked(scores, target, mask)
+    scores, target = checked(scores, target, mask)
     weights = metric.weights(target)
     solved = solve_rankings(scores, target, weights)
     relevant, irrelevant = solved.counts.unbind(-1)
@@ -214,18 +203,6 @@ def evaluate(metric: PositionMetric, scores: Tensor, target: Tensor, mask: Tenso
         undefined |= irrelevant == 0
     value = torch.where(undefined, torch.nan, weights.best[relevant] - solved.loss)
     return value.to(torch.promote_types(scores.dtype, torch.float32))
-
-
-def _checked(scores: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Scores and labels that fit together, padding blanked out."""
-    scores = check_scores(scores, 1, "(..., n)").detach()
-    target = check_same_shape(target, scores)
-    if mask is None:
-        check_labels(target)
-        return scores, target
-    mask = check_mask(mask, target.shape, "target")
-    check_labels(torch.where(mask, target, torch.zeros_like(target)))  # whatever stands in padding
-    return torch.where(mask, scores, 0.0), torch.where(mask, target.to(torch.int8), IGNORE)
 
 
 def average_precision(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -308,7 +285,7 @@ def auc(scores: Tensor, target: Tensor, mask: Tensor | None = None, weight: Tens
     """
     if weight is None:
         return evaluate(PartialAUCMetric(), scores, target, mask)
-    scores, target = _checked(scores, target, mask)
+    scores, target = checked(scores, target, mask)
     check_finite(scores)
     weight = check_weight(weight, target.shape, "item")
     items = weighted.weigh(scores, target, weight)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +14,32 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """A cell that starts like this is a formula to a spreadsheet program."""
 
 
+@contextmanager
+def whole_file(path: Path, *, state: bool = False) -> Iterator[Path]:
+    """A temporary name to write to; it becomes ``path`` if the block ends well, and is removed if it does not.
+
+    ``state`` is for the files that a run is resumed from. They are on the disk before they count. Only one process
+    writes them, so the temporary name is fixed and a killed process leaves at most one such file behind. Other files
+    may be written by several processes at once.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.part" if state else f".{path.name}.{os.getpid()}.part")
+    try:
+        yield temporary
+        if state:
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def write_file(path: Path, content: bytes | Iterable[bytes]) -> None:
     """Replace a file at once; whoever reads it sees the old content or the new one."""
-    pieces = [content] if isinstance(content, bytes) else content
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as file:
-            for piece in pieces:
-                file.write(piece)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with whole_file(path) as part, part.open("wb") as file:
+        file.writelines([content] if isinstance(content, bytes) else content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def csv_bytes(columns: Mapping[str, Sequence[Any]], head: bool = True) -> bytes:

@@ -53,6 +53,8 @@ LAYOUT = re.compile(
 ANY_VERSION = re.compile(rb'\{"format": "directloss model", "version": ([^,]{1,20}),')
 FINEST = 1e-30
 """The smallest scale of a column: with it, and numbers up to `LARGEST`, scores in float64 stay finite."""
+ABOUT: dict[str, Any] = {"target": str, "metric": str, "method": str, "sparse": bool, "notes": dict}
+"""Fields of a model that the file has as they are."""
 OLD = "It was written by directloss 0.x: train it again with directloss fit, or predict with that version."
 
 
@@ -174,13 +176,9 @@ class Model:
         """Write the model file."""
         content = {
             "labels": list(self.labels),
-            "target": self.target,
-            "metric": self.metric,
-            "method": self.method,
+            **{name: getattr(self, name) for name in ABOUT},
             "cut": self.cut,
             "calibration": None if self.calibration is None else _plain(self.calibration),
-            "sparse": self.sparse,
-            "notes": self.notes,
             "columns": self.encoder.to_list(),
             "mean": self.mean.tolist(),
             # A constant column has an infinite scale, which JSON cannot say.
@@ -246,11 +244,7 @@ def _build(content: Mapping[str, Any]) -> Model:
         cut=cut,
         calibration=_calibration(content.get("calibration"), len(labels)),
         labels=labels,
-        metric=str(content["metric"]),
-        method=str(content["method"]),
-        target=str(content["target"]),
-        sparse=bool(content["sparse"]),
-        notes=dict(content["notes"]),
+        **{name: kind(content[name]) for name, kind in ABOUT.items()},
     )
 
 

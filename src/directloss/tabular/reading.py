@@ -183,7 +183,7 @@ def _open_csv(path: Path, header: bool = True) -> tuple[list[str], Callable[[], 
 
 def _header(file: IO[str]) -> tuple[list[str], str, int]:
     """Names of the columns, what separates them, and how many lines they take."""
-    separator = _separator(file.readline())
+    separator = max(",\t;", key=file.readline().count)  # whichever the header has most of
     file.seek(0)
     reader = csv.reader(file, delimiter=separator)
     return [name.strip() for name in next(reader, [])], separator, reader.line_num
@@ -247,12 +247,6 @@ def open_bytes(path: Path) -> IO[bytes]:
     """Its bytes, unpacked."""
     file: IO[bytes] = PACKINGS.get(path.suffix.lower(), open)(path, "rb")
     return file
-
-
-def _separator(line: str) -> str:
-    """Comma, tab or semicolon: whichever the header has most of."""
-    found = {sign: line.count(sign) for sign in (",", "\t", ";")}
-    return max(found, key=lambda sign: found[sign])
 
 
 def _check_names(names: list[str], path: Path) -> None:

@@ -6,6 +6,7 @@
 from directloss import metrics
 from directloss._registry import Measured, get, names, register, summaries
 from directloss.task import Task
+from directloss.tasks._counting import CountTask, Selection
 from directloss.tasks.assignment import Assignment, Matching
 from directloss.tasks.auc import AUC
 from directloss.tasks.chain import Chain
@@ -13,7 +14,6 @@ from directloss.tasks.classes import Accuracy, CostMatrix, Error, TopK
 from directloss.tasks.confusion import (
     BalancedAccuracy,
     CountMetric,
-    CountTask,
     Dice,
     FBeta,
     GMean,
@@ -22,7 +22,6 @@ from directloss.tasks.confusion import (
     Matthews,
     Precision,
     Recall,
-    Selection,
 )
 from directloss.tasks.decomposable import Decomposable
 from directloss.tasks.graded import GradedNDCG, GradedRanking

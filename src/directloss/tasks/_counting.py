@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from directloss._checks import check_finite, check_labels, check_same_shape, warn_of_probabilities
-from directloss.kernels import binary_labels, compiles
+from directloss.kernels import binary_labels
 from directloss.metrics.confusion import count
 from directloss.task import Solve, Solved, Task, averaged
 from directloss.tasks import _lines
@@ -26,6 +26,15 @@ class Selection(NamedTuple):
     """1 for yes, 0 for no and for padding. Shape ``(..., n)``, floating point."""
     items: Tensor
     """How many items of the problem are not padding, shape ``(...)``."""
+
+
+def check_decisions(scores: Tensor, target: Tensor, check_values: bool) -> None:
+    """Scores that are cut at 0, with a label of 0 or 1 each."""
+    check_same_shape(target, scores)
+    if check_values:
+        check_finite(scores)
+        check_labels(target, hint="Leave items out with mask.")
+        warn_of_probabilities(scores)
 
 
 class CountTask(Task):
@@ -65,11 +74,14 @@ class CountTask(Task):
         return Selection(self.predict(scores) * real, real.sum(-1))
 
     def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Selection:
-        plain = decide(scores.detach(), target)
-        steps = self._steps(epsilon, scores)
-        change = best_flips(plain, self.loss_of_counts, steps, sign, line=self.line, monotone=self.monotone)
-        chosen = (plain.chosen & (plain.positive | plain.negative)) + change
-        return Selection(chosen.reshape(scores.shape).to(scores.dtype), (target >= 0).sum(-1))
+        plain = self.infer(scores.detach(), target)
+        if self.line in LINES:
+            how = Solve(self._steps(epsilon, scores), (sign,), gradient=True)
+            _, slope = self._by_lines(scores.detach(), target, how)
+            flipped = (slope != 0).to(scores.device)
+        else:
+            flipped = self._change(scores.detach(), target, epsilon, sign).reshape(scores.shape) != 0
+        return plain._replace(chosen=torch.where(flipped, 1 - plain.chosen, plain.chosen))
 
     def truth(self, target: Tensor) -> Selection:
         return Selection((target == 1).to(torch.get_default_dtype()), (target >= 0).sum(-1))
@@ -87,11 +99,7 @@ class CountTask(Task):
         return (scores.to(kind) * output.chosen.to(kind)).sum(-1) / output.items.clamp(min=1)
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
-        check_same_shape(target, scores)
-        if check_values:
-            check_finite(scores)
-            check_labels(target, hint="Leave items out with mask.")
-            warn_of_probabilities(scores)
+        check_decisions(scores, target, check_values)
 
     def counted(self, target: Tensor) -> Tensor | None:
         """Every problem that has at least one item."""
@@ -114,45 +122,43 @@ class CountTask(Task):
 
     def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:
         self.check(scores, target, how.check_values)
-        if self.line in LINES and compiles(scores):
-            return self._compiled(scores, target, how)
-        counts = count(scores > 0, target == 1, target == 0)
-        losses = self.loss_of_counts(*counts).to(torch.promote_types(scores.dtype, torch.float32))
-        slope = None
-        if how.gradient:
-            step = how.epsilon * self.unit_epsilon(scores, target) if how.automatic else how.epsilon
-            slope = averaged(self._slope, scores, target, how, step)
-        return Solved(losses, slope, counts.items > 0)
+        kind, counted = torch.promote_types(scores.dtype, torch.float32), (target >= 0).any(-1)
+        if self.line in LINES:
+            losses, *slopes = (part.to(kind).to(scores.device) for part in self._by_lines(scores, target, how))
+            return Solved(losses, slopes[0] if slopes else None, counted)
+        losses = self.loss_of_counts(*count(scores > 0, target == 1, target == 0)).to(kind)
+        return Solved(losses, averaged(self, self._slope, scores, target, how), counted)
 
-    def _compiled(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:
+    def _by_lines(self, scores: Tensor, target: Tensor, how: Solve) -> list[Tensor]:
+        """Losses and, if asked for, the gradient, in float64 on the CPU."""
         from directloss.kernels import flips  # numba takes long to import
 
         shape, kind = scores.shape, torch.promote_types(scores.dtype, torch.float32)
-        rows, labels = scores.to(kind).numpy().reshape(-1, shape[-1]), binary_labels(target).reshape(-1, shape[-1])
-        draws = None if not how.gradient else rows[None] if how.noisy is None else how.noisy.to(kind).numpy()
-        asked = flips.Asked(
-            self._array_loss, self.line == "predicted",
-            how.epsilon.double().reshape(-1).numpy() if isinstance(how.epsilon, Tensor) else float(how.epsilon),
-            how.automatic, how.signs,
-        )  # fmt: skip
-        losses, slope = flips.solve(rows, labels, None if draws is None else draws.reshape(-1, *rows.shape), asked)
-        return Solved(
-            torch.from_numpy(losses).to(kind).reshape(shape[:-1]),
-            None if slope is None else torch.from_numpy(slope).to(kind).reshape(shape),
-            torch.from_numpy((labels >= 0).any(1)).reshape(shape[:-1]),
-        )
+        rows = scores.to(kind).cpu().numpy().reshape(-1, shape[-1])
+        labels = binary_labels(target.cpu()).reshape(rows.shape)
+        draws = rows[None] if how.noisy is None else how.noisy.to(kind).cpu().numpy().reshape(-1, *rows.shape)
+        epsilon = torch.as_tensor(how.epsilon, dtype=torch.float64, device="cpu").reshape(-1).numpy()
+        asked = flips.Asked(self._array_loss, self.line == "predicted", epsilon, how.automatic, how.signs)
+        losses, slope = flips.solve(rows, labels, draws if how.gradient else None, asked)
+        found = [torch.from_numpy(losses).reshape(shape[:-1])]
+        return [*found, torch.from_numpy(slope).reshape(shape)] if how.gradient else found
 
     def _array_loss(self, counts: Any) -> Any:
         return self.loss_of_counts(*torch.from_numpy(counts)).numpy()
 
     def _slope(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
-        plain, steps = decide(scores, target), self._steps(epsilon, scores)
-        change = best_flips(plain, self.loss_of_counts, steps, sign, line=self.line, monotone=self.monotone)
+        change = self._change(scores, target, epsilon, sign)
         # A finite factor: an epsilon so small that its inverse overflows must not make 0 * infinity.
-        most = torch.finfo(change.dtype).max
-        factor = (1 / (steps * plain.counts.items.clamp(min=1))).clamp(max=most).to(change.dtype)
-        slope = (change * factor[:, None]).reshape(scores.shape)
+        items = (target >= 0).sum(-1).clamp(min=1).reshape(-1)
+        factor = (1 / (self._steps(epsilon, scores) * items)).clamp(max=torch.finfo(change.dtype).max)
+        slope = (change * factor.to(change.dtype)[:, None]).reshape(scores.shape)
         return slope if sign > 0 else 0 - slope  # and not -slope, which would make zeros -0.0
+
+    def _change(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
+        """The augmented output minus the plain one, problems in one dimension."""
+        steps, product = self._steps(epsilon, scores), self.line == "product"
+        plain = decide(scores, target)
+        return best_flips(plain, self.loss_of_counts, steps, sign, product=product, monotone=self.monotone)
 
     def advised_way(self, items: int, signs: tuple[int, ...]) -> str | None:
         """Dense where the metric is linear along lines."""

@@ -16,8 +16,8 @@ Three facts keep this small:
 - No set of flips may cost more than it can possibly gain, which leaves out the items far from the threshold.
 - Where L is linear along a line - for most metrics at a fixed number of predicted positives (``j - i`` fixed), for IoU
   at a fixed number of false positives (``j`` fixed) - the objective is concave along it: its top is where the price of
-  one more step exceeds its slope. One binary search for all lines at once, O(n log n). Where the metric is a product
-  (G-mean) the best cells form a staircase, O(n log n) too. Else the grid of all (i, j).
+  one more step exceeds its slope. `directloss.kernels.flips` has a binary search for each line, O(n log n). Where the
+  metric is a product (G-mean) the best cells form a staircase, O(n log n) too. Else the grid of all (i, j).
 
 Among equal scores the item with the lower index is flipped first. Of several equally good outputs the one that costs
 least is taken, so that the plain prediction stays unless something is better by more than rounding errors.
@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from directloss.metrics.confusion import Counts, count
-from directloss.tasks._search import Loss, Moves, search_grid, search_lines
+from directloss.tasks._search import Loss, Moves, search_grid
 from directloss.tasks._staircase import search_staircase
 
 ITEMS = 1 << 22
@@ -64,27 +64,28 @@ def decide(scores: Tensor, target: Tensor) -> Decisions:
 
 
 def best_flips(
-    plain: Decisions, loss: Loss, epsilon: Tensor, sign: int, *, line: str | None = None, monotone: bool = True
+    plain: Decisions, loss: Loss, epsilon: Tensor, sign: int, *, product: bool = False, monotone: bool = True
 ) -> Tensor:
     """The augmented output minus the plain one: +1, -1 or 0 for each item, shape ``(b, n)``.
+
+    Where L has lines, `directloss.kernels.flips` takes its place.
 
     Args:
         plain: the plain decisions.
         loss: L as a function of the four counts, float64 tensors that broadcast against each other.
         epsilon: shape ``(b,)``, float64.
         sign: +1 or -1.
-        line: ``"predicted"`` or ``"false positives"``, the number that has to be fixed to make L linear; ``"product"``
-            for a metric that is a product of a function of ``tp`` and one of ``fp``; else None.
+        product: whether the metric is a product of a function of ``tp`` and one of ``fp``.
         monotone: whether L never falls when one more decision is wrong.
     """
     most = CPU_ITEMS if plain.scores.device.type == "cpu" else ITEMS
     together = max(1, most // plain.scores.shape[1])
     parts = [slice(start, start + together) for start in range(0, len(epsilon), together)]
-    found = [_best_flips(plain.part(some), loss, epsilon[some], sign, line, monotone) for some in parts]
+    found = [_best_flips(plain.part(some), loss, epsilon[some], sign, product, monotone) for some in parts]
     return found[0] if len(found) == 1 else torch.cat(found)
 
 
-def _best_flips(plain: Decisions, loss: Loss, epsilon: Tensor, sign: int, line: str | None, monotone: bool) -> Tensor:
+def _best_flips(plain: Decisions, loss: Loss, epsilon: Tensor, sign: int, product: bool, monotone: bool) -> Tensor:
     now = Counts(*(part[:, None] for part in plain.counts))
     unit = now.items.clamp(min=1) * epsilon[:, None]
     size = plain.scores.abs()
@@ -100,11 +101,9 @@ def _best_flips(plain: Decisions, loss: Loss, epsilon: Tensor, sign: int, line: 
     cheap = size < unit * limit
     positives = _collect(size, plain.positive & movable & cheap, -sign, unit).cut(limit)
     negatives = _collect(size, plain.negative & ~movable & cheap, sign, unit).cut(limit)
-    if line is None:
-        return _apply(plain, search_grid(now, loss, sign, [positives], [negatives]))
-    if line == "product":
+    if product:
         return _apply(plain, search_staircase(now, loss, sign, positives, negatives))
-    return _apply(plain, search_lines(now, loss, sign, positives, negatives, line))
+    return _apply(plain, search_grid(now, loss, sign, [positives], [negatives]))
 
 
 def _most_gained(now: Counts, loss: Loss, sign: int) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from directloss._checks import IGNORE, check_classes, check_finite, check_tensor, fail
 from directloss.task import Task
-from directloss.tasks._likelihood import cross_entropy
+from directloss.tasks._likelihood import cross_entropy, wide
 
 Cost: TypeAlias = Tensor | Callable[[Tensor], Tensor] | None
 """None for 0-1, a matrix ``cost[true, predicted]``, or a function from the target to a table of costs."""
@@ -45,13 +45,13 @@ class LabelTask(Task):
         """The best labels for any scores ``(..., t, c)``, `IGNORE` where ``real`` ``(..., t)`` is False."""
 
     def predict(self, scores: Tensor) -> Tensor:
-        return self.solve(_wide(scores.detach()), torch.ones(scores.shape[:-1], dtype=torch.bool, device=scores.device))
+        return self.solve(wide(scores.detach()), torch.ones(scores.shape[:-1], dtype=torch.bool, device=scores.device))
 
     def infer(self, scores: Tensor, target: Tensor) -> Tensor:
-        return self.solve(_wide(scores.detach()), self.truth(target) != IGNORE)
+        return self.solve(wide(scores.detach()), self.truth(target) != IGNORE)
 
     def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
-        scores, target = _wide(scores.detach()), self.truth(target)
+        scores, target = wide(scores.detach()), self.truth(target)
         if isinstance(epsilon, Tensor):
             epsilon = epsilon.to(scores)[..., None, None]
         return self.solve(scores + sign * epsilon * self.costs(target, scores), target != IGNORE)
@@ -66,15 +66,15 @@ class LabelTask(Task):
         if self.cost is None:
             charge = (output != target).float()
         elif isinstance(self.cost, Tensor):
-            charge = _wide(self.cost.to(target.device))[target.clamp(min=0), at]
+            charge = wide(self.cost.to(target.device))[target.clamp(min=0), at]
         else:
-            charge = _wide(self.cost(target)).gather(-1, at[..., None])[..., 0]
+            charge = wide(self.cost(target)).gather(-1, at[..., None])[..., 0]
         return (charge * real).sum(-1) / real.sum(-1).clamp(min=1)
 
     def score(self, scores: Tensor, output: Tensor) -> Tensor:
         """``F = 1/T * sum_t score[t, y_t]``."""
         real = output != IGNORE
-        found = _wide(scores).gather(-1, output.clamp(min=0)[..., None])[..., 0]
+        found = wide(scores).gather(-1, output.clamp(min=0)[..., None])[..., 0]
         return (found * real).sum(-1) / real.sum(-1).clamp(min=1)
 
     def costs(self, target: Tensor, like: Tensor) -> Tensor:
@@ -118,7 +118,7 @@ class LabelTask(Task):
             largest = self.cost.amax()
         else:
             target = self.truth(target)
-            table = self.costs(target, _wide(scores)).abs()
+            table = self.costs(target, wide(scores)).abs()
             largest = torch.where((target != IGNORE)[..., None], table, 0.0).amax((-2, -1))
         return 1 / torch.where(largest > 0, largest, 1.0).to(scores.device)
 
@@ -138,8 +138,3 @@ def _check_cost(cost: Tensor) -> None:
         fail("cost", "must not be negative", f"{cost.min().item()} at the least")
     if bool(cost.diagonal().any()):
         fail("cost", "must be 0 for the right label, on the diagonal", cost.diagonal().tolist())
-
-
-def _wide(tensor: Tensor) -> Tensor:
-    """In float32 or wider."""
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))

@@ -9,9 +9,9 @@ from torch.nn import functional as F
 from directloss._checks import IGNORE
 
 
-def wide(scores: Tensor) -> Tensor:
+def wide(tensor: Tensor) -> Tensor:
     """In float32 or wider."""
-    return scores.to(torch.promote_types(scores.dtype, torch.float32))
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def binary_cross_entropy(scores: Tensor, target: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""How many decisions to flip: the maximum of ``sign * L(i, j) - X_i - Y_j``, on lines where L is linear, else a grid.
+"""How many decisions to flip: the maximum of ``sign * L(i, j) - X_i - Y_j`` over the grid of all pairs.
 
 `directloss.tasks._flips` says where this comes from.
 """
@@ -16,8 +16,6 @@ from directloss.metrics.confusion import Counts
 
 Loss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """L as a function of tp, fp, fn, tn."""
-Worth = Callable[[Tensor, Tensor], Tensor]
-"""``sign * L`` as a function of i and j, the numbers of flipped positives and negatives."""
 ROUNDING = 1e-14
 """More than the rounding errors of a loss of order one in float64: what is less than this is no difference."""
 GRID_CELLS = 1 << 18
@@ -49,78 +47,9 @@ def cheapest(value: Tensor, cost: Tensor) -> Tensor:
     return cost.masked_fill(value < value.amax(-1, keepdim=True) - 4 * ROUNDING, torch.inf).argmin(-1, keepdim=True)
 
 
-# ---------------------------------------------------------------------------------------------- lines
-
-
-def search_lines(
-    now: Counts, loss: Loss, sign: int, positives: Moves, negatives: Moves, line: str
-) -> list[tuple[Moves, Tensor]]:
-    """The top of every line, then the best of the tops."""
-
-    def worth(i: Tensor, j: Tensor) -> Tensor:
-        i, j = sign * i.double(), sign * j.double()  # once: arithmetic of mixed types is slow
-        return sign * loss(now.tp - i, now.fp + j, now.fn + i, now.tn - j)
-
-    search = _fixed_predicted if line == "predicted" else _fixed_fp
-    i, j = search(positives, negatives, worth)
-    cost = positives.total().gather(-1, i) + negatives.total().gather(-1, j)
-    value = torch.where(cost < torch.inf, worth(i, j) - cost, -torch.inf)
-    best = cheapest(value, cost)
-    return [(positives, i.gather(-1, best)), (negatives, j.gather(-1, best))]
-
-
-def _fixed_predicted(positives: Moves, negatives: Moves, worth: Worth) -> tuple[Tensor, Tensor]:
-    """The best i and j for every difference ``j - i``, each of shape ``(b, w)``.
-
-    One more step along such a line flips one more positive and one more negative. Its gain, the slope of the line, is
-    always the same, its price ``x_i + y_j`` grows: binary search for the last step that is worth it.
-    """
-    x, y = positives.price, negatives.price
-    gap = torch.arange(-x.shape[1], y.shape[1] + 1, device=x.device).expand(len(x), -1)
-    first = (-gap).clamp(min=0)
-    last = torch.minimum(count_real(x), count_real(y) - gap).maximum(first)
-    slope = (worth(last, last + gap) - worth(first, first + gap) - ROUNDING) / (last - first).clamp(min=1)
-    i = first + _steps_below(x, y, first, first + gap, slope)
-    return i, i + gap
-
-
-def _steps_below(x: Tensor, y: Tensor, x_start: Tensor, y_start: Tensor, slope: Tensor) -> Tensor:
-    """How many steps from a pair of places in x and y have a price ``x + y`` below the slope; all of shape ``(b, w)``.
-
-    All problems lie one after the other in one dimension, and places are 32-bit integers: both make the loop faster.
-    """
-    step = 1 << min(x.shape[1], y.shape[1]).bit_length() >> 1
-    x, y = pad(x, (0, step), value=torch.inf), pad(y, (0, step), value=torch.inf)
-    kind = torch.int32 if max(x.numel(), y.numel()) < 2**31 else torch.int64
-    row = torch.arange(len(x), device=x.device)[:, None]
-    at_x, at_y = (x_start + row * x.shape[1]).to(kind).flatten(), (y_start + row * y.shape[1]).to(kind).flatten()
-    x, y, slope = x.flatten(), y.flatten(), slope.flatten()
-    begin = at_x.clone()
-    while step:
-        # The price of the step that is the last of ``step`` more; the slices shift the prices instead of the places.
-        price = x[step - 1 :].index_select(0, at_x).add_(y[step - 1 :].index_select(0, at_y))
-        taken = (price < slope).to(kind)
-        at_x.add_(taken, alpha=step)
-        at_y.add_(taken, alpha=step)
-        step >>= 1
-    return (at_x - begin).view_as(x_start).long()
-
-
-def _fixed_fp(positives: Moves, negatives: Moves, worth: Worth) -> tuple[Tensor, Tensor]:
-    """The best i for every j, each of shape ``(b, w)``: flip each positive that costs less than the line's slope."""
-    x = positives.price
-    j = torch.arange(negatives.price.shape[1] + 1, device=x.device).expand(len(x), -1)
-    last = count_real(x).expand_as(j)
-    slope = (worth(last, j) - worth(torch.zeros_like(j), j) - ROUNDING) / last.clamp(min=1)
-    return torch.searchsorted(x.contiguous(), slope.contiguous()), j
-
-
 def count_real(price: Tensor) -> Tensor:
     """How many moves a problem has, shape ``(b, 1)``."""
     return (price < torch.inf).sum(-1, keepdim=True)
-
-
-# ---------------------------------------------------------------------------------------------- grid
 
 
 def search_grid(

@@ -94,7 +94,7 @@ class Workers:
             # A fresh interpreter: a fork of one that has threads, as torch has, can lock up.
             spawn = multiprocessing.get_context("spawn")
             self._executor = ProcessPoolExecutor(self.processes, spawn, _install, (self.solver,))
-            self._end = weakref.finalize(self, _end, self._executor)
+            self._end = weakref.finalize(self, end_workers, self._executor)
             self._executor.submit(_ready).result()  # starting takes seconds, which are not the solver's
         return self._executor
 
@@ -113,7 +113,8 @@ def raised(place: int, words: str, hint: str = "") -> NoReturn:
     fail("solver(scores)", "must return the best output", f"none for problem {place}: it raised {words}", hint)
 
 
-def _end(executor: ProcessPoolExecutor) -> None:
+def end_workers(executor: ProcessPoolExecutor) -> None:
+    """End the processes of a pool, whatever they are doing."""
     # Public only from Python 3.14 on, as kill_workers().
     for process in list((executor._processes or {}).values()):
         process.kill()
@@ -127,15 +128,19 @@ def _install(solver: Solver) -> None:
     global _here
     _here = solver
     torch.set_num_threads(1)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
 
 
-def _end_with_parent() -> None:
-    """A main process that is killed cannot end its workers: they would wait for work for ever."""
+def end_with_parent() -> None:
+    """Let this worker end with its parent, which cannot end it if it is killed: it would wait for work for ever."""
     parent = multiprocessing.parent_process()
     assert parent is not None
-    connection.wait([parent.sentinel])
-    os._exit(1)
+
+    def watch() -> None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _ready() -> None:

@@ -163,10 +163,11 @@ class Matching(Decomposable):
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
         _check_width(scores)
         super().check(scores, target, check_values)
-        if check_values and self._named is not None:
-            Assignment._check_rows(target)
-            if bool((target.sum(-2) > 1).any()):
-                fail("target", "must give each row a column of its own", "a column for more than one row")
+
+    def check_truth(self, target: Tensor) -> None:
+        Assignment._check_rows(target)
+        if bool((target.sum(-2) > 1).any()):
+            fail("target", "must give each row a column of its own", "a column for more than one row")
 
     def __repr__(self) -> str:
         return f"Matching({'maximize=True, ' * self.maximize}loss={name_of(self.kind)})"

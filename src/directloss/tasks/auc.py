@@ -35,6 +35,9 @@ class AUC(RankingTask):
     def weighted(self, weight: Tensor) -> WeightedAUC:
         return WeightedAUC(weight)
 
+    def __repr__(self) -> str:
+        return "AUC()"
+
 
 class WeightedAUC(AUC):
     """`AUC` of lists whose items have weights, ``(..., n)``; made for one call from its ``weight``.
@@ -87,20 +90,14 @@ class WeightedAUC(AUC):
     def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:
         self.check(scores, target, how.check_values)
         items = weighted.weigh(scores, target, self.weight)
-        losses = weighted.pair_loss(items, weighted.predicted_above(items)).to(
-            torch.promote_types(scores.dtype, torch.float32)
-        )
-        slope = None
-        if how.gradient:
-            step = how.epsilon * self.unit_epsilon(scores, target) if how.automatic else how.epsilon
-            slope = averaged(self._slope, scores, target, how, step)
-        return Solved(losses, slope, self.counted(target))
+        losses = weighted.pair_loss(items, weighted.predicted_above(items)).to(wide(scores).dtype)
+        return Solved(losses, averaged(self, self._slope, scores, target, how), self.counted(target))
 
     def _slope(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
         items = weighted.weigh(scores, target, self.weight)
         steps = torch.as_tensor(epsilon, dtype=torch.float64, device=scores.device)
-        direct = weighted.augmented_above(items, steps, sign)
-        change = weighted.slope_between(items, direct, weighted.predicted_above(items)) + 0.0  # and not -0.0
+        direct, plain = weighted.augmented_above(items, steps, sign), weighted.predicted_above(items)
+        change = weighted.coefficients(items, direct) - weighted.coefficients(items, plain)
         return bounded(
             sign / steps[..., None].clamp(min=LEAST) * change, torch.promote_types(scores.dtype, torch.float32)
         )

@@ -14,17 +14,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from directloss._checks import (
-    check_count,
-    check_finite,
-    check_labels,
-    check_same_shape,
-    fail,
-    precise,
-    warn_of_probabilities,
-)
+from directloss._checks import check_count, check_finite, fail, precise
 from directloss.metrics.classification import check_class_problem, check_k, top_k_members
 from directloss.task import Task
+from directloss.tasks._counting import check_decisions
 from directloss.tasks._likelihood import cross_entropy, wide
 
 
@@ -66,11 +59,7 @@ class Error(Task):
         return scores.to(torch.promote_types(scores.dtype, torch.float32)) * output
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
-        check_same_shape(target, scores)
-        if check_values:
-            check_finite(scores)
-            check_labels(target, hint="Leave items out with mask.")
-            warn_of_probabilities(scores)
+        check_decisions(scores, target, check_values)
 
     def likelihood(self, scores: Tensor, target: Tensor) -> Tensor:
         scores = wide(scores)

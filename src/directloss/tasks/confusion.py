@@ -20,22 +20,7 @@ from torch import Tensor
 from directloss._checks import check_positive, fail
 from directloss.metrics import confusion as formulas
 from directloss.metrics.confusion import Counts
-from directloss.tasks._counting import CountTask, Selection
-
-__all__ = [
-    "BalancedAccuracy",
-    "CountMetric",
-    "CountTask",
-    "Dice",
-    "FBeta",
-    "GMean",
-    "IoU",
-    "Kappa",
-    "Matthews",
-    "Precision",
-    "Recall",
-    "Selection",
-]
+from directloss.tasks._counting import CountTask
 
 
 class FBeta(CountTask):
@@ -68,9 +53,7 @@ class Dice(CountTask):
     """
 
     line = "predicted"
-
-    def metric(self, tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
-        return formulas.dice_of_counts(tp, fp, fn, tn)
+    metric = staticmethod(formulas.dice_of_counts)
 
 
 class IoU(CountTask):
@@ -83,9 +66,7 @@ class IoU(CountTask):
     """
 
     line = "false positives"
-
-    def metric(self, tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
-        return formulas.iou_of_counts(tp, fp, fn, tn)
+    metric = staticmethod(formulas.iou_of_counts)
 
 
 class Precision(CountTask):
@@ -97,9 +78,7 @@ class Precision(CountTask):
     """
 
     line = "predicted"
-
-    def metric(self, tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
-        return formulas.precision_of_counts(tp, fp, fn, tn)
+    metric = staticmethod(formulas.precision_of_counts)
 
 
 class Recall(CountTask):
@@ -111,9 +90,7 @@ class Recall(CountTask):
     """
 
     line = "predicted"
-
-    def metric(self, tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
-        return formulas.recall_of_counts(tp, fp, fn, tn)
+    metric = staticmethod(formulas.recall_of_counts)
 
 
 class BalancedAccuracy(CountTask):
@@ -125,9 +102,7 @@ class BalancedAccuracy(CountTask):
     """
 
     line = "predicted"
-
-    def metric(self, tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
-        return formulas.balanced_accuracy_of_counts(tp, fp, fn, tn)
+    metric = staticmethod(formulas.balanced_accuracy_of_counts)
 
 
 class GMean(CountTask):
@@ -139,9 +114,7 @@ class GMean(CountTask):
     """
 
     line = "product"
-
-    def metric(self, tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
-        return formulas.g_mean_of_counts(tp, fp, fn, tn)
+    metric = staticmethod(formulas.g_mean_of_counts)
 
 
 class Matthews(CountTask):
@@ -154,9 +127,7 @@ class Matthews(CountTask):
     """
 
     line = "predicted"
-
-    def metric(self, tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
-        return formulas.matthews_of_counts(tp, fp, fn, tn)
+    metric = staticmethod(formulas.matthews_of_counts)
 
 
 class Kappa(CountTask):
@@ -168,9 +139,7 @@ class Kappa(CountTask):
     """
 
     line = "predicted"
-
-    def metric(self, tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
-        return formulas.kappa_of_counts(tp, fp, fn, tn)
+    metric = staticmethod(formulas.kappa_of_counts)
 
 
 class CountMetric(CountTask):

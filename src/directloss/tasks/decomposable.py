@@ -14,7 +14,7 @@ import copy
 from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from torch import Tensor
 
 from directloss._checks import check_choice, check_finite, check_labels, check_same_shape, fail
 from directloss.task import Solve, Solved, Task
+from directloss.tasks._likelihood import wide
 
 GivenCosts = Callable[[Tensor], tuple[Tensor, Tensor | float]]
 """A user's loss: from the target to the cost of each part and the constant, L = constant + sum_p cost_p * y_p."""
@@ -88,6 +89,8 @@ class Decomposable(Task):
 
     maximize: bool = False
     """Whether the target of ``"regret"`` holds values, of which the most is best, and not costs."""
+    problem_shape: tuple[int, ...] | None = None
+    """The shape of the scores of one problem, if there is only one; `shape_words` has it in words."""
 
     def __init__(
         self,
@@ -188,14 +191,20 @@ class Decomposable(Task):
         return self._given(target, like)[0]
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
+        if self.problem_shape not in (None, tuple(scores.shape[scores.dim() - self.event_dims :])):
+            fail("scores", f"must have shape {self.shape_words}", f"of shape {tuple(scores.shape)}")
         if isinstance(self.kind, str):
             check_same_shape(target, scores)
         if check_values:
             check_finite(scores)
             if self._named is not None:
                 check_labels(target, (0, 1), NO_PADDING)
+                self.check_truth(target)
             elif self.kind == "regret":
                 check_finite(target, "target")
+
+    def check_truth(self, target: Tensor) -> None:
+        """Raise `DirectLossError` where a target that marks an output marks none that is possible."""
 
     def value(self, losses: Tensor, target: Tensor) -> Tensor:
         """Minus the loss, in the unit of the problem, where the loss is not a share."""
@@ -251,15 +260,8 @@ class Decomposable(Task):
         draw of the noise.
         """
         problems = costs.detach().reshape(-1, *costs.shape[costs.dim() - self.event_dims :])
-        keys = [problem.tobytes() for problem in problems.cpu().numpy()]
-        new = {key: place for place, key in enumerate(keys) if key not in self._best}
-        if new:
-            found = self.solve(-problems[list(new.values())])
-            self._best.update(zip(new, found.cpu(), strict=True))
-        best = torch.stack([self._best[key] for key in keys]) if keys else torch.zeros_like(problems)
-        while len(self._best) * max(1, problems[:1].numel()) > REMEMBERED:
-            self._best.popitem(last=False)
-        return best.to(costs).reshape(costs.shape)
+        most = REMEMBERED // max(1, problems[:1].numel())
+        return remembered(self._best, problems, lambda new: self.solve(-new), most).reshape(costs.shape)
 
     def _weights(self, flat: Tensor) -> Tensor:
         return flat.new_ones(flat.shape[-1]) if self._weight is None else self._flat(self._weight.to(flat))
@@ -284,12 +286,33 @@ class Decomposable(Task):
         return self._flat(tensor).sum(-1)
 
 
-def by_kernel(kernel: Callable[..., None], scores: Tensor, *problem: Any) -> Tensor:
+def refuse_truth(rule: str, found: str, what: str, instead: str = "costs") -> NoReturn:
+    """The error for a target that marks no possible output."""
+    fail("target", rule, found, f'For true {instead} instead of a {what}, use loss="regret".')
+
+
+def remembered(
+    answers: OrderedDict[bytes, Tensor], problems: Tensor, solve: Callable[[Tensor], Tensor], most: int
+) -> Tensor:
+    """What ``solve`` finds for problems ``(b, ...)``, of which ``answers`` has the ``most`` recent ones."""
+    keys = [problem.tobytes() for problem in problems.cpu().numpy()]
+    new = {key: place for place, key in enumerate(keys) if key not in answers}
+    if new:
+        answers.update(zip(new, solve(problems[list(new.values())]).cpu(), strict=True))
+    found = torch.stack([answers[key] for key in keys]) if keys else torch.zeros_like(problems)
+    while len(answers) > most:
+        answers.popitem(last=False)
+    return found.to(problems)
+
+
+def by_kernel(kernel: str, scores: Tensor, *problem: Any) -> Tensor:
     """What a kernel of `directloss.kernels.decisions` finds for scores ``(..., parts)``, in their type and place."""
+    from directloss.kernels import decisions  # numba takes long to import
+
     table = scores.detach().reshape(-1, scores.shape[-1]).cpu().double().contiguous().numpy()
     check_solvable(table)
     used = torch.zeros(table.shape, dtype=torch.float64)
-    kernel(table, *problem, used.numpy())
+    getattr(decisions, kernel)(table, *problem, used.numpy())
     return used.to(scores).reshape(scores.shape)
 
 
@@ -304,11 +327,6 @@ def name_of(value: object) -> str:
     if not callable(value):
         return repr(value)
     return str(getattr(value, "__name__", type(value).__name__))
-
-
-def wide(tensor: Tensor) -> Tensor:
-    """In float32 or wider."""
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def _deviation(flat: Tensor) -> Tensor:

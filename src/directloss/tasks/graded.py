@@ -7,18 +7,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from directloss._checks import IGNORE, check_finite, check_same_shape, fail
+from directloss._checks import IGNORE, check_finite, check_same_shape
 from directloss.kernels import LEAST, bounded
-from directloss.metrics.graded import (
-    check_grades,
-    check_settings,
-    ideal,
-    relative_gains,
-    share_places,
-    shared_discounts,
-)
-from directloss.task import Solve, Solved, Task, averaged
+from directloss.metrics.graded import check_grades, check_settings, ideal, relative_gains, shared_discounts
+from directloss.task import Solve, Solved, averaged
 from directloss.tasks._likelihood import binary_cross_entropy
+from directloss.tasks.ranking import ListTask
 
 
 class GradedRanking(NamedTuple):
@@ -30,7 +24,7 @@ class GradedRanking(NamedTuple):
     """dF/dscores: discounts / Z. Shape ``(..., n)``, float64."""
 
 
-class GradedNDCG(Task):
+class GradedNDCG(ListTask):
     """Rank items of different grades, judged by NDCG with graded gains.
 
     The metric is ``NDCG = sum_i u_i d(rank_i) / Z`` with ``u_i`` the gain of item i over the largest gain of its list
@@ -73,10 +67,8 @@ class GradedNDCG(Task):
         tensor([0.0000, 0.6309, 1.0000], dtype=torch.float64)
     """
 
-    maskable = True
     padding_label = True
-    advised_noise = 1.0
-    advised_sign = +1
+    judged_by = "the grades"
     no_item_weights = 'put the weights into the grades, with gain="linear": a grade may be any number of at least 0'
 
     def __init__(self, k: int | None = None, gain: str = "exponential") -> None:
@@ -84,37 +76,22 @@ class GradedNDCG(Task):
         self.k = k
         self.gain = gain
 
-    def predict(self, scores: Tensor) -> Tensor:
-        """Rank of each item, 1 for the highest score; equal scores share the mean of their ranks."""
-        kind = torch.promote_types(scores.dtype, torch.float32)
-        ranks = torch.arange(1, scores.shape[-1] + 1, dtype=kind, device=scores.device)
-        return share_places(scores.detach(), torch.ones_like(scores, dtype=torch.bool), ranks)
-
     def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> GradedRanking:
-        return self._ranking(self._moved(scores, relative_gains(target, self.gain), epsilon, sign), target)
+        return self.infer(self._moved(scores, relative_gains(target, self.gain), epsilon, sign), target)
 
     def truth(self, target: Tensor) -> GradedRanking:
-        return self._ranking(target, target)
+        return self.infer(target, target)
 
     def infer(self, scores: Tensor, target: Tensor) -> GradedRanking:
         """The ranking as F sees it: real items alone, with their discounts."""
-        return self._ranking(scores, target)
+        shared = shared_discounts(scores, target >= 0, self.k)
+        return GradedRanking(shared, shared / ideal(relative_gains(target, self.gain), self.k)[..., None])
 
     def loss(self, output: Tensor | GradedRanking, target: Tensor) -> Tensor:
         """``1 - NDCG`` of a ranking, also of one that is given by plain ranks as `predict` returns them; in float64."""
         ranking = output if isinstance(output, GradedRanking) else self.infer(-output, target)
-        return _shortfall(ranking.coefficients, relative_gains(target, self.gain))
-
-    def score(self, scores: Tensor, output: GradedRanking) -> Tensor:
-        if not isinstance(output, GradedRanking):
-            fail(
-                "output",
-                "must know the grades before it has a score F",
-                "a plain ranking",
-                "Use task.infer(scores, target) instead of task.predict(scores).",
-            )
-        kind = torch.promote_types(scores.dtype, torch.float32)
-        return (scores.to(kind) * output.coefficients.to(kind)).sum(-1)
+        # Kept within [0, 1] against rounding.
+        return (1 - (relative_gains(target, self.gain) * ranking.coefficients).sum(-1)).clamp(0, 1)
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
         check_same_shape(target, scores)
@@ -135,12 +112,8 @@ class GradedNDCG(Task):
 
     def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:
         self.check(scores, target, how.check_values)
-        loss = self.loss(self._ranking(scores, target), target).to(torch.promote_types(scores.dtype, torch.float32))
-        slope = None
-        if how.gradient:
-            step = how.epsilon * self.unit_epsilon(scores, target) if how.automatic else how.epsilon
-            slope = averaged(self._slope, scores, target, how, step)
-        return Solved(loss, slope, self.counted(target))
+        loss = self.loss(self.infer(scores, target), target).to(torch.promote_types(scores.dtype, torch.float32))
+        return Solved(loss, averaged(self, self._slope, scores, target, how), self.counted(target))
 
     def _slope(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
         relative = relative_gains(target, self.gain)
@@ -153,10 +126,6 @@ class GradedNDCG(Task):
     def advised_way(self, items: int, signs: tuple[int, ...]) -> str | None:
         return "host"
 
-    def _ranking(self, scores: Tensor, target: Tensor) -> GradedRanking:
-        shared = shared_discounts(scores, target >= 0, self.k)
-        return GradedRanking(shared, shared / ideal(relative_gains(target, self.gain), self.k)[..., None])
-
     @staticmethod
     def _moved(scores: Tensor, relative: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
         """``s - sign * epsilon * u``, in float64 so that no two scores melt into one."""
@@ -168,8 +137,3 @@ class GradedNDCG(Task):
             [] if self.gain == "exponential" else [f"gain={self.gain!r}"]
         )
         return f"GradedNDCG({', '.join(words)})"
-
-
-def _shortfall(coefficients: Tensor, relative: Tensor) -> Tensor:
-    """1 - NDCG, kept within [0, 1] against rounding."""
-    return (1 - (relative * coefficients).sum(-1)).clamp(0, 1)

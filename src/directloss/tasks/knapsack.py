@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from directloss._checks import check_count, fail
-from directloss.tasks.decomposable import NAMED, Decomposable, GivenCosts, by_kernel, name_of
+from directloss.tasks.decomposable import NAMED, Decomposable, GivenCosts, by_kernel, name_of, refuse_truth
 
 LARGEST_TABLE = 100_000
 """The largest capacity for which the table of dynamic programming is filled."""
@@ -65,25 +65,25 @@ class Knapsack(Decomposable):
         if self.capacity.shape != self.weights.shape[:1]:
             need = f"must hold one number for each of the {len(self.weights)} budgets"
             fail("capacity", need, f"of shape {self.capacity.shape}")
-        self.items = self.weights.shape[1]
-        self.shape_words = f"(..., {self.items}), one score for each item"
+        self.problem_shape = self.weights.shape[1:]
+        self.shape_words = f"(..., {self.weights.shape[1]}), one score for each item"
         whole = bool((self.weights % 1 == 0).all()) and bool((self.capacity % 1 == 0).all())
         self._table = len(self.weights) == 1 and whole and self.capacity[0] <= LARGEST_TABLE
 
     def solve(self, scores: Tensor) -> Tensor:
-        from directloss.kernels import decisions  # numba takes long to import
-
         if self._table:
             weights = self.weights[0].astype(np.int64)
-            return by_kernel(decisions.whole_knapsacks, scores, weights, int(self.capacity[0]))
-        return by_kernel(decisions.knapsacks, scores, self.weights, self.capacity)
+            return by_kernel("whole_knapsacks", scores, weights, int(self.capacity[0]))
+        return by_kernel("knapsacks", scores, self.weights, self.capacity)
 
-    def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
-        if scores.shape[-1] != self.items:
-            fail("scores", f"must have shape {self.shape_words}", f"of shape {tuple(scores.shape)}")
-        super().check(scores, target, check_values)
-        if check_values and self._named is not None:
-            _check_fits(self.weights, self.capacity, target)
+    def check_truth(self, target: Tensor) -> None:
+        """The true choice is a possible one."""
+        spent = target.reshape(-1, target.shape[-1]).cpu().double().numpy() @ self.weights.T
+        over = spent > self.capacity * (1 + 1e-9)
+        if over.any():
+            problem, budget = np.argwhere(over)[0]
+            most = f"must mark items that fit into the capacity {self.capacity[budget]:g}"
+            refuse_truth(most, f"{spent[problem, budget]:g} in problem {problem}", "choice", "values")
 
     def __repr__(self) -> str:
         budgets, items = self.weights.shape
@@ -138,12 +138,13 @@ class Choose(Decomposable):
         if scores.shape[-1] < self.k:
             fail("scores", f"must have at least the {self.k} items to choose", f"of shape {tuple(scores.shape)}")
         super().check(scores, target, check_values)
-        if check_values and self._named is not None:
-            sizes = target.sum(-1)
-            wrong = (sizes > self.k) | ((sizes < self.k) & (not self.at_most))
-            if bool(wrong.any()):
-                words = f"must mark {'at most ' * self.at_most}{self.k} items"
-                fail("target", words, f"{int(sizes[wrong][0])} in one problem", 'Or use loss="regret" for true values.')
+
+    def check_truth(self, target: Tensor) -> None:
+        sizes = target.sum(-1)
+        wrong = (sizes > self.k) | ((sizes < self.k) & (not self.at_most))
+        if bool(wrong.any()):
+            words = f"must mark {'at most ' * self.at_most}{self.k} items"
+            fail("target", words, f"{int(sizes[wrong][0])} in one problem", 'Or use loss="regret" for true values.')
 
     def __repr__(self) -> str:
         return f"Choose({self.k}{', at_most=True' * self.at_most}, loss={name_of(self.kind)})"
@@ -158,14 +159,3 @@ def _table(argument: str, values: object) -> np.ndarray:
     if not np.isfinite(table).all() or (table < 0).any():
         fail(argument, "must be finite and not negative", f"{table[~(table >= 0) | ~np.isfinite(table)][0]} somewhere")
     return table
-
-
-def _check_fits(weights: np.ndarray, capacity: np.ndarray, target: Tensor) -> None:
-    """The true choice is a possible one."""
-    spent = target.reshape(-1, target.shape[-1]).cpu().double().numpy() @ weights.T
-    over = spent > capacity * (1 + 1e-9)
-    if over.any():
-        problem, budget = np.argwhere(over)[0]
-        most = f"must mark items that fit into the capacity {capacity[budget]:g}"
-        hint = 'For true values instead of a choice, use loss="regret".'
-        fail("target", most, f"{spent[problem, budget]:g} in problem {problem}", hint)

@@ -4,8 +4,8 @@ A higher score is a better edge: score = -cost. So that scores of *any* sign hav
 can be positive, and then going round in circles pays), the outputs are the walks from source to goal with at most
 ``max_edges`` edges, a finite set. For scores that are not positive the best walk is the shortest simple path.
 
-On the CPU, a graph without circles is solved node by node, and scores that are not positive by Dijkstra's algorithm,
-both compiled. All else is Bellman and Ford's recursion, in rounds over whole batches (`directloss.tasks._walks`).
+A graph without circles is solved node by node, scores that are not positive by Dijkstra's algorithm, all else by
+Bellman and Ford's recursion (`directloss.kernels.decisions`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from directloss._checks import check_choice, check_count, fail
-from directloss.tasks._walks import STEPS, Fast, Graph, best_walk, counts, edge_pairs, grid_edges
-from directloss.tasks.decomposable import Decomposable, GivenCosts, by_kernel, name_of
+from directloss.tasks._graphs import STEPS, Graph, edge_pairs, grid_edges
+from directloss.tasks.decomposable import Decomposable, GivenCosts, by_kernel, name_of, refuse_truth
 
 
 class OffPath:
@@ -86,11 +86,7 @@ class ShortestPath(Decomposable):
         loss: str | GivenCosts = "off-path",
         truth: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        pairs = edge_pairs(edges)
-        nodes = int(pairs.max()) + 1 if num_nodes is None else check_count("num_nodes", num_nodes)
-        if int(pairs.min()) < 0 or int(pairs.max()) >= nodes:
-            wrong = int(pairs.min()) if int(pairs.min()) < 0 else int(pairs.max())
-            fail("edges", f"must hold node numbers from 0 to {nodes - 1}", f"{wrong} somewhere")
+        pairs, nodes = edge_pairs(edges, num_nodes)
         for name, node in (("source", source), ("goal", goal)):
             if not (type(node) is int and 0 <= node < nodes):
                 fail(name, f"must be a node number from 0 to {nodes - 1}", repr(node))
@@ -100,15 +96,13 @@ class ShortestPath(Decomposable):
         if self._named is not None:  # see above: away from worse walks can be round in circles
             self.advised_sign = -1
         self.num_edges = len(pairs)
-        self.shape_words = f"(..., {self.num_edges}), one score for each edge,"
+        self.problem_shape = (self.num_edges,)
+        self.shape_words = f"(..., {self.num_edges}), one score for each edge"
+        self.tail, self.head = pairs.unbind(1)
         self.graph = Graph.of(pairs, nodes)
-        self.fast = Fast.of(pairs, nodes)
-        if not bool(torch.isfinite(best_walk(self.graph, -torch.ones(1, len(pairs)), source, goal, self.max_edges)[1])):
-            fail(
-                "edges",
-                f"must lead from source {source} to goal {goal} in {self.max_edges} steps or fewer",
-                "a graph where none does",
-            )
+        if self.graph.steps(source, goal) > self.max_edges:
+            rule = f"must lead from source {source} to goal {goal} in {self.max_edges} steps or fewer"
+            fail("edges", rule, "a graph where none does")
 
     @property
     def places(self) -> int:
@@ -120,53 +114,30 @@ class ShortestPath(Decomposable):
 
     def _used(self, edges: Tensor) -> Tensor:
         """How often the best walks take each edge, for edge scores ``(b, edges)``."""
-        fast = self.fast
-        if edges.device.type != "cpu" or self.max_edges < fast.longest:
-            return self._walks(edges)
-        from directloss.kernels import decisions  # numba takes long to import
-
-        if fast.order is not None:
-            into = (fast.order, fast.into_first, fast.into, fast.tail)
-            return by_kernel(decisions.dag_paths, edges, *into, self.source, self.goal)
+        graph, ends, free = self.graph, (self.source, self.goal), self.max_edges >= self.graph.longest
+        into, out = (graph.into_first, graph.into, graph.tail), (graph.out_first, graph.out, graph.tail, graph.head)
+        if graph.order is not None and free:
+            return by_kernel("dag_paths", edges, graph.order, *into, *ends)
         # Each problem by itself: which of two equally good paths it gets must not depend on its batch.
-        simple = (edges <= 0).all(1)
-        out = (fast.out_first, fast.out, fast.tail, fast.head)
-        found = by_kernel(decisions.dijkstra_paths, edges[simple], *out, self.source, self.goal)
-        if len(found) == len(edges):
-            return found
+        simple = (edges <= 0).all(1) & free
+        if bool(simple.all()):
+            return by_kernel("dijkstra_paths", edges, *out, *ends)
         used = torch.empty_like(edges)
-        used[simple], used[~simple] = found, self._walks(edges[~simple])
+        used[simple] = by_kernel("dijkstra_paths", edges[simple], *out, *ends)
+        used[~simple] = by_kernel("walks", edges[~simple], *into, *ends, self.max_edges)
         return used
 
-    def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
-        if scores.shape[-1] != self.num_edges:
-            fail("scores", f"must have shape {self.shape_words}".rstrip(","), f"of shape {tuple(scores.shape)}")
-        super().check(scores, target, check_values)
-        if check_values and self._named is not None:
-            self._check_path(target)
-
-    def _walks(self, edges: Tensor) -> Tensor:
-        """`_used` by Bellman and Ford's recursion, for scores of any sign on any device."""
-        graph = self.graph.to(edges.device)
-        walk = best_walk(graph, edges, self.source, self.goal, self.max_edges)[0]
-        return counts(walk, self.num_edges + 1, edges)[:, :-1]
-
-    def _check_path(self, target: Tensor) -> None:
+    def check_truth(self, target: Tensor) -> None:
         """As many edges leave each node as enter it, but for one more at the source and one less at the goal."""
-        graph = self.graph.to(target.device)
-        flow = target.reshape(-1, self.num_edges).float()
+        flow = target.reshape(-1, self.num_edges).float().cpu()
         balance = flow.new_zeros(len(flow), self.num_nodes)
-        balance.index_add_(1, graph.tail[:-1], flow).index_add_(1, graph.head[:-1], -flow)
+        balance.index_add_(1, self.tail, flow).index_add_(1, self.head, -flow)
         balance[:, self.source] -= 1
         balance[:, self.goal] += 1
         if bool(balance.any()):
             problem, node = balance.nonzero()[0].tolist()
-            fail(
-                "target",
-                f"must mark a path from {self.source} to {self.goal}",
-                f"broken at node {node} in problem {problem}",
-                'For true costs instead of a path, use loss="regret".',
-            )
+            rule = f"must mark a path from {self.source} to {self.goal}"
+            refuse_truth(rule, f"broken at node {node} in problem {problem}", "path")
 
     def __repr__(self) -> str:
         return (
@@ -238,6 +209,7 @@ class GridPath(ShortestPath):
         source, sink = top * width + left, bottom * width + right
         edges = grid_edges(height, width, STEPS[str(connectivity)])
         super().__init__(edges, source, sink, height * width, max_edges, loss=loss, truth=truth)
+        self.problem_shape = (height, width)
         self.shape_words = f"(..., {height}, {width})"
 
     @property
@@ -246,39 +218,25 @@ class GridPath(ShortestPath):
 
     def solve(self, scores: Tensor) -> Tensor:
         cells = scores.reshape(-1, self.num_nodes)
-        entered = self.graph.head[:-1].to(cells.device)
+        entered = self.head.to(cells.device)
         visits = torch.zeros_like(cells).index_add_(1, entered, self._used(cells[:, entered]))
         visits[:, self.source] += 1
         return visits.reshape(scores.shape)
 
-    def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
-        if scores.shape[-2:] != (self.height, self.width):
-            fail("scores", f"must have shape {self.shape_words}", f"of shape {tuple(scores.shape)}")
-        Decomposable.check(self, scores, target, check_values)
-        if check_values and self._named is not None:
-            self._check_path(target)
-
-    def _check_path(self, target: Tensor) -> None:
+    def check_truth(self, target: Tensor) -> None:
         """Start and goal are marked, and every marked cell can be entered from one and left to another."""
-        graph = self.graph.to(target.device)
-        cells = target.reshape(-1, self.num_nodes).float()
-        joined = cells[:, graph.tail[:-1]] * cells[:, graph.head[:-1]]
-        entered = torch.zeros_like(cells).index_add_(1, graph.head[:-1], joined)
-        left = torch.zeros_like(cells).index_add_(1, graph.tail[:-1], joined)
+        cells = target.reshape(-1, self.num_nodes).float().cpu()
+        joined = cells[:, self.tail] * cells[:, self.head]
+        entered = torch.zeros_like(cells).index_add_(1, self.head, joined)
+        left = torch.zeros_like(cells).index_add_(1, self.tail, joined)
         entered[:, self.source] += 1
         left[:, self.goal] += 1
         broken = (cells > 0) & ((entered == 0) | (left == 0))
         broken[:, [self.source, self.goal]] |= cells[:, [self.source, self.goal]] == 0
         if bool(broken.any()):
             problem, cell = broken.nonzero()[0].tolist()
-            place = (cell // self.width, cell % self.width)
-            hint = 'For true costs instead of a path, use loss="regret".'
-            fail(
-                "target",
-                "must mark the cells of a path from start to goal",
-                f"broken at cell {place} in problem {problem}",
-                hint,
-            )
+            found = f"broken at cell {divmod(cell, self.width)} in problem {problem}"
+            refuse_truth("must mark the cells of a path from start to goal", found, "path")
 
     def __repr__(self) -> str:
         return (

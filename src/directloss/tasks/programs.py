@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from directloss._checks import check_count, fail
+from directloss._checks import fail
 from directloss.tasks.decomposable import GivenCosts, name_of
 from directloss.tasks.solver import SolverTask
 
@@ -32,11 +31,8 @@ class IntegerProgram(SolverTask):
         most: the most of each part, 1 by default.
         whole: which parts are whole numbers, True for all, or one value for each.
         loss: ``"regret"``, ``"hamming"``, ``"missed"`` or a function, see `SolverTask`.
-        maximize: whether the target of ``"regret"`` holds values and not costs.
-        truth: makes the true output from the target, for a loss of your own.
-        processes: how many processes solve the problems of a batch.
         timeout: seconds for one problem; none by default.
-        cache: how many solved problems to remember.
+        options: ``maximize``, ``truth``, ``processes`` and ``cache`` of `SolverTask`.
 
     Shapes:
         scores ``(..., parts)``; target ``(..., parts)``.
@@ -60,33 +56,20 @@ class IntegerProgram(SolverTask):
         most: Any = 1.0,
         whole: Any = True,
         loss: str | GivenCosts = "regret",
-        maximize: bool = False,
-        truth: Callable[[Tensor], Tensor] | None = None,
-        processes: int = 1,
         timeout: float | None = None,
-        cache: int = 0,
+        **options: Any,
     ) -> None:
         programme = _Programme(matrix, lower, upper, least, most, whole, timeout)
         zero_one = bool((programme.whole & (programme.least >= 0) & (programme.most <= 1)).all())
-        super().__init__(
-            programme, loss=loss, maximize=maximize, batched=False, indicator=zero_one, truth=truth, cache=cache
-        )
-        if check_count("processes", processes) > 1:  # HiGHS keeps to the time itself
-            from directloss.tasks._workers import Workers
-
-            self.workers = Workers(programme, processes, None)
+        # HiGHS keeps to the time itself.
+        super().__init__(programme, loss=loss, batched=False, indicator=zero_one, **options)
         self._tried = True  # the solver is known to fit
-        self.parts = programme.parts
-        self.shape_words = f"(..., {self.parts}), one score for each part"
-
-    def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
-        if scores.shape[-1] != self.parts:
-            fail("scores", f"must have shape {self.shape_words}", f"of shape {tuple(scores.shape)}")
-        super().check(scores, target, check_values)
+        self.problem_shape = (programme.parts,)
+        self.shape_words = f"(..., {programme.parts}), one score for each part"
 
     def __repr__(self) -> str:
-        constraints = self.solver.matrix.shape[0]  # type: ignore[attr-defined]
-        return f"IntegerProgram({self.parts} parts, {constraints} constraints, loss={name_of(self.kind)})"
+        constraints, parts = self.solver.matrix.shape  # type: ignore[attr-defined]
+        return f"IntegerProgram({parts} parts, {constraints} constraints, loss={name_of(self.kind)})"
 
 
 class _Programme:

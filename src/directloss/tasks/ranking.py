@@ -9,7 +9,8 @@ limited to the cells an optimum can reach; `directloss.kernels` has the formulas
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import fields
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,7 +31,8 @@ from directloss.metrics.ranking import (
     counts,
 )
 from directloss.task import Solve, Solved, Task
-from directloss.tasks._likelihood import binary_cross_entropy
+from directloss.tasks._likelihood import binary_cross_entropy, wide
+from directloss.tasks.decomposable import name_of
 
 
 class Ranking(NamedTuple):
@@ -44,16 +46,40 @@ class Ranking(NamedTuple):
     """dF/dscores: for each item (others - 2 above) / (PN), if all weigh one. Shape ``(..., n)``, float64."""
 
 
-class RankingTask(Task):
+class ListTask(Task):
+    """What tasks of ranked lists share. Outputs, but for those of `predict`, have the coefficients of F."""
+
+    maskable = True
+    advised_noise = 1.0
+    advised_sign: int | str = +1  # as good as both under noise, and faster: there is no table to fill
+    judged_by: str
+    """What F looks at, besides the ranks."""
+
+    def predict(self, scores: Tensor) -> Tensor:
+        """Rank of each item, 1 for the highest score; equal scores share the mean of their ranks."""
+        negated = -wide(scores.detach()).contiguous()
+        ordered = negated.sort(dim=-1).values
+        above = torch.searchsorted(ordered, negated, side="left")
+        not_below = torch.searchsorted(ordered, negated, side="right")
+        return (above + not_below + 1).to(negated.dtype) / 2
+
+    def score(self, scores: Tensor, output: Any) -> Tensor:
+        if isinstance(output, Tensor):
+            hint = "Use task.infer(scores, target) instead of task.predict(scores)."
+            fail("output", f"must know {self.judged_by} before it has a score F", "a plain ranking", hint)
+        coefficients: Tensor = output.coefficients
+        scores = wide(scores)
+        return (scores * coefficients.to(scores)).sum(-1)
+
+
+class RankingTask(ListTask):
     """Rank relevant items above irrelevant ones, judged by a metric of their positions.
 
     Scores and target have shape ``(..., n)``; each list of n items is one problem. A list without a relevant or without
     an irrelevant item cannot be ranked wrong: it has loss 0, gradient 0, and does not count in the mean.
     """
 
-    maskable = True
-    advised_noise = 1.0
-    advised_sign: int | str = +1  # as good as both under noise, and faster: there is no table to fill
+    judged_by = "which items are relevant"
     no_item_weights = (
         "the metric looks at ranks, and there is no exact inference for ranks in which items count differently. "
         'Take "auc", which compares pairs and has exact weights; or repeat an item as often as its weight says, where '
@@ -62,14 +88,6 @@ class RankingTask(Task):
 
     def __init__(self, metric: PositionMetric) -> None:
         self.metric = metric
-
-    def predict(self, scores: Tensor) -> Tensor:
-        """Rank of each item, 1 for the highest score; equal scores share the mean of their ranks."""
-        negated = -scores.detach().to(torch.promote_types(scores.dtype, torch.float32)).contiguous()
-        ordered = negated.sort(dim=-1).values
-        above = torch.searchsorted(ordered, negated, side="left")
-        not_below = torch.searchsorted(ordered, negated, side="right")
-        return (above + not_below + 1).to(negated.dtype) / 2
 
     def infer(self, scores: Tensor, target: Tensor) -> Ranking:
         """The ranking as F sees it: pairs of a relevant and an irrelevant item alone, ties spread evenly."""
@@ -94,15 +112,6 @@ class RankingTask(Task):
         flat = target.reshape(-1, target.shape[-1])
         n = torch.where(flat == 1, ranking.above.reshape(flat.shape), flat.shape[1]).sort(dim=1).values
         return position_loss(n, *counts(flat), self.metric.weights(flat)).reshape(target.shape[:-1])
-
-    def score(self, scores: Tensor, output: Ranking) -> Tensor:
-        if not isinstance(output, Ranking):
-            fail(
-                "output", "must know which items are relevant before it has a score F", "a plain ranking",
-                "Use task.infer(scores, target) instead of task.predict(scores).",
-            )  # fmt: skip
-        kind = torch.promote_types(scores.dtype, torch.float32)
-        return (scores.to(kind) * output.coefficients.to(kind)).sum(-1)
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
         check_same_shape(target, scores)
@@ -144,14 +153,11 @@ class RankingTask(Task):
 
     def dense(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:
         weights = self.metric.weights(target)
-        solved = dense.solve(scores, how.noisy, target, weights, how.epsilon, how.automatic)
-        return Solved(solved.loss, solved.gradient, solved.counted)
+        return Solved(*dense.solve(scores, how.noisy, target, weights, how.epsilon, how.automatic))
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._arguments()})"
-
-    def _arguments(self) -> str:
-        return ""
+        settings = (getattr(self.metric, one.name) for one in fields(self.metric) if one.init)
+        return f"{type(self).__name__}({', '.join(name_of(value) for value in settings if value is not None)})"
 
 
 def _ranking(above: Tensor | None, target: Tensor) -> Ranking:
@@ -187,9 +193,6 @@ class _AtK(RankingTask):
         self.k = k
         if k is not None:  # with nothing relevant before the cutoff, no ranking is worse
             self.advised_sign = "both"
-
-    def _arguments(self) -> str:
-        return "" if self.k is None else str(self.k)
 
 
 class NDCG(_AtK):
@@ -266,9 +269,6 @@ class PartialAUC(RankingTask):
         super().__init__(PartialAUCMetric(max_fpr))
         self.max_fpr = max_fpr
 
-    def _arguments(self) -> str:
-        return str(self.max_fpr)
-
 
 class PositionTask(RankingTask):
     """Your own position metric: ``M = sum_i m(i, n_i) / sum_i m(i, 0)``.
@@ -285,7 +285,3 @@ class PositionTask(RankingTask):
         if not callable(weight):
             fail("weight", "must be a function m(i, n) of two tensors", repr(weight))
         super().__init__(CustomMetric(weight))
-
-    def _arguments(self) -> str:
-        weight = self.metric.weight  # type: ignore[attr-defined]
-        return str(getattr(weight, "__name__", repr(weight)))

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from directloss._checks import check_count, check_positive, fail, warn_once
+from directloss.tasks._likelihood import wide
 from directloss.tasks._workers import Failure, Solver, Workers, answers, raised
-from directloss.tasks.decomposable import NAMED, Decomposable, GivenCosts, name_of, wide
+from directloss.tasks.decomposable import NAMED, Decomposable, GivenCosts, name_of, remembered
 
 SLACK = 1e-4  # what a solver may lose by float32 rounding, relative to the scores, before it is called wrong
 
@@ -105,7 +106,10 @@ class SolverTask(Decomposable):
 
     def solve(self, scores: Tensor) -> Tensor:
         problems = scores.reshape(-1, *scores.shape[scores.dim() - self.event_dims :])
-        return (self._remembered(problems) if self.cache else self._ask(problems)).reshape(scores.shape)
+        if not self.cache:
+            return self._ask(problems).reshape(scores.shape)
+        kind = torch.bool if self.indicator else problems.dtype
+        return remembered(self._solved, problems, lambda new: self._ask(new).to(kind), self.cache).reshape(scores.shape)
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         losses = super().loss(output, target)
@@ -160,18 +164,6 @@ class SolverTask(Decomposable):
                 )
 
     # ------------------------------------------------------------------ asking
-
-    def _remembered(self, problems: Tensor) -> Tensor:
-        """The solver's answers, from the cache where it has them."""
-        keys = [problem.tobytes() for problem in problems.cpu().numpy()]
-        new = {key: place for place, key in enumerate(keys) if key not in self._solved}
-        if new:
-            found = self._ask(problems[list(new.values())])
-            self._solved.update(zip(new, found.bool() if self.indicator else found, strict=True))
-        result = torch.stack([self._solved[key] for key in keys]).to(problems)
-        while len(self._solved) > self.cache:
-            self._solved.popitem(last=False)
-        return result
 
     def _ask(self, problems: Tensor) -> Tensor:
         """The solver's answers, if they are such."""

@@ -7,8 +7,8 @@ from itertools import combinations
 
 from torch import Tensor
 
-from directloss._checks import check_count, fail
-from directloss.tasks.decomposable import NAMED, Decomposable, GivenCosts, by_kernel, name_of
+from directloss._checks import check_count
+from directloss.tasks.decomposable import NAMED, Decomposable, GivenCosts, by_kernel, name_of, refuse_truth
 
 
 class Tour(Decomposable):
@@ -52,21 +52,13 @@ class Tour(Decomposable):
         self.num_nodes = check_count("num_nodes", num_nodes, least=3)
         self.edges = list(combinations(range(num_nodes), 2))
         """The pair of nodes of each part."""
+        self.problem_shape = (len(self.edges),)
         self.shape_words = f"(..., {len(self.edges)}), one score for each pair of {num_nodes} nodes"
 
     def solve(self, scores: Tensor) -> Tensor:
-        from directloss.kernels import decisions  # numba takes long to import
+        return by_kernel("tours", scores, self.num_nodes)
 
-        return by_kernel(decisions.tours, scores, self.num_nodes)
-
-    def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
-        if scores.shape[-1] != len(self.edges):
-            fail("scores", f"must have shape {self.shape_words}", f"of shape {tuple(scores.shape)}")
-        super().check(scores, target, check_values)
-        if check_values and self._named is not None:
-            self._check_tour(target)
-
-    def _check_tour(self, target: Tensor) -> None:
+    def check_truth(self, target: Tensor) -> None:
         """Each node has two edges, and one round trip passes them all."""
         for problem, marks in enumerate(target.reshape(-1, len(self.edges)).tolist()):
             beside: list[list[int]] = [[] for _ in range(self.num_nodes)]
@@ -79,10 +71,8 @@ class Tour(Decomposable):
                 at = onward[0]
                 seen.append(at)
             if len(seen) < self.num_nodes:
-                hint = 'For true costs instead of a tour, use loss="regret".'
-                fail(
-                    "target", f"must mark a round trip over {self.num_nodes} nodes", f"none in problem {problem}", hint
-                )
+                rule = f"must mark a round trip over {self.num_nodes} nodes"
+                refuse_truth(rule, f"none in problem {problem}", "tour")
 
     def __repr__(self) -> str:
         return f"Tour({self.num_nodes}, loss={name_of(self.kind)})"

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from directloss._checks import check_count, fail
-from directloss.tasks._walks import edge_pairs
-from directloss.tasks.decomposable import NAMED, Decomposable, GivenCosts, by_kernel, name_of
+from directloss._checks import fail
+from directloss.tasks._graphs import edge_pairs
+from directloss.tasks.decomposable import NAMED, Decomposable, GivenCosts, by_kernel, name_of, refuse_truth
 
 
 class SpanningTree(Decomposable):
@@ -46,40 +46,24 @@ class SpanningTree(Decomposable):
         truth: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         super().__init__(loss, NAMED, truth)
-        pairs = edge_pairs(edges)
-        self.num_nodes = int(pairs.max()) + 1 if num_nodes is None else check_count("num_nodes", num_nodes)
-        if int(pairs.min()) < 0 or int(pairs.max()) >= self.num_nodes:
-            wrong = int(pairs.min()) if int(pairs.min()) < 0 else int(pairs.max())
-            fail("edges", f"must hold node numbers from 0 to {self.num_nodes - 1}", f"{wrong} somewhere")
-        self.edges = pairs
-        self.num_edges = len(pairs)
+        self.edges, self.num_nodes = edge_pairs(edges, num_nodes)
+        self.num_edges = len(self.edges)
+        self.problem_shape = (self.num_edges,)
         self.shape_words = f"(..., {self.num_edges}), one score for each edge"
         if int(self.solve(torch.zeros(self.num_edges)).sum()) != self.num_nodes - 1:
             fail("edges", f"must join all {self.num_nodes} nodes", "a graph in several pieces")
 
     def solve(self, scores: Tensor) -> Tensor:
-        from directloss.kernels import decisions  # numba takes long to import
-
         tail, head = self.edges.numpy().T
-        return by_kernel(decisions.spanning_trees, scores, tail.copy(), head.copy(), self.num_nodes)
+        return by_kernel("spanning_trees", scores, tail.copy(), head.copy(), self.num_nodes)
 
-    def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
-        if scores.shape[-1] != self.num_edges:
-            fail("scores", f"must have shape {self.shape_words}", f"of shape {tuple(scores.shape)}")
-        super().check(scores, target, check_values)
-        if check_values and self._named is not None:
-            self._check_tree(target)
-
-    def _check_tree(self, target: Tensor) -> None:
+    def check_truth(self, target: Tensor) -> None:
         """The true tree is the best one for its own marks as scores, and no smaller."""
         truth = target.double()
         broken = (truth.sum(-1) != self.num_nodes - 1) | (self.solve(truth) != truth).any(-1)
         if bool(broken.any()):
-            problem = int(broken.flatten().nonzero()[0])
-            hint = 'For true costs instead of a tree, use loss="regret".'
-            fail(
-                "target", f"must mark a spanning tree of {self.num_nodes - 1} edges", f"none in problem {problem}", hint
-            )
+            found = f"none in problem {int(broken.flatten().nonzero()[0])}"
+            refuse_truth(f"must mark a spanning tree of {self.num_nodes - 1} edges", found, "tree")
 
     def __repr__(self) -> str:
         return f"SpanningTree({self.num_edges} edges, num_nodes={self.num_nodes}, loss={name_of(self.kind)})"

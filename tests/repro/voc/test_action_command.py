@@ -288,7 +288,7 @@ def test_persons_of_one_image_stay_together(tmp_path: Path) -> None:
         for k in range(12)
     ]
     root = str(write_devkit(tmp_path, {"train": both}))
-    groups = [person.image for person in _listed(root).people.persons]
+    groups = [person.image for person in _listed(root).persons]
     for seed in range(3):
         parts = _parts(Source(seed, "jumping", Files(root)), torch.arange(len(groups)))
         names = [{groups[k] for k in place.tolist()} for place, _ in parts.values()]

@@ -63,18 +63,18 @@ def test_lists(devkit: Devkit) -> None:
 
 
 def test_people_and_labels(devkit: Devkit) -> None:
-    people = read_people(devkit, Skipped())
-    assert people.labels.shape == (len(people), len(ACTIONS)) == (16, 10)
-    jumping = people.labels[:, ACTIONS.index("jumping")]
-    assert [people.persons[k].number for k in (jumping == 1).nonzero()[:, 0].tolist()] == [2] * 4
-    assert people.persons[2].box == (9, 4, 30, 50)
+    persons, labels = read_people(devkit, Skipped())
+    assert labels.shape == (len(persons), len(ACTIONS)) == (16, 10)
+    jumping = labels[:, ACTIONS.index("jumping")]
+    assert [persons[k].number for k in (jumping == 1).nonzero()[:, 0].tolist()] == [2] * 4
+    assert persons[2].box == (9, 4, 30, 50)
 
 
 def test_unknown_labels_are_zero(devkit: Devkit) -> None:
     path = devkit.list_path("Action", "jumping_trainval")
     lines = path.read_text().replace("2010_000000  2 -1", "2010_000000  2  0").splitlines()
     path.write_text("\n".join(line for line in lines if "2010_000001" not in line))
-    jumping = read_people(devkit, Skipped()).labels[:, ACTIONS.index("jumping")]
+    jumping = read_people(devkit, Skipped())[1][:, ACTIONS.index("jumping")]
     assert jumping[:5].tolist() == [0, -1, 0, 0, -1]
 
 
@@ -83,7 +83,7 @@ def test_annotations_without_actions_are_counted_in_one_sentence(devkit: Devkit)
         path = devkit.annotation_path(name)
         path.write_text(re.sub(r"<actions>.*?</actions>", "", path.read_text(), flags=re.DOTALL))
     skipped = Skipped()
-    assert len(read_people(devkit, skipped)) == 12
+    assert len(read_people(devkit, skipped)[0]) == 12
     assert len(skipped.reasons) == 1
     assert "2010_000000.xml and others have no <actions>" in skipped.reasons[0]
     assert "4 of 16 persons are left out" in skipped.reasons[0]
@@ -142,9 +142,9 @@ def test_lines_of_the_published_files(tmp_path: Path) -> None:
     devkit, skipped = find_devkit(tmp_path), Skipped()
     assert devkit.image_set("trainval")[-1] == "2010_006089"
     assert devkit.image_labels("horse", "train") == {"2008_000008": 1, "2008_000015": -1, "2008_000019": -1}
-    people = read_people(devkit, skipped)
-    assert people.persons[0].box == (0, 21, 308, 333)
-    assert people.labels[0, ACTIONS.index("takingphoto")] == 1
+    persons, labels = read_people(devkit, skipped)
+    assert persons[0].box == (0, 21, 308, 333)
+    assert labels[0, ACTIONS.index("takingphoto")] == 1
     assert "2010_006090.xml must be an XML file, but it is missing" in skipped.reasons[0]
 
 
@@ -193,7 +193,7 @@ def test_a_bad_annotation_does_not_lose_the_others(
 ) -> None:
     spoil(devkit)
     skipped = Skipped()
-    assert len(read_people(devkit, skipped)) == 14
+    assert len(read_people(devkit, skipped)[0]) == 14
     assert len(skipped.reasons) == 1
     assert "2010_000000.xml" in skipped.reasons[0]
     assert re.search(message, skipped.reasons[0])
@@ -213,9 +213,9 @@ def test_a_bad_annotation_does_not_lose_the_others(
 def test_a_bad_box_does_not_lose_the_other_objects(devkit: Devkit, old: str, new: str, message: str) -> None:
     edit(old, new)(devkit)
     skipped = Skipped()
-    people = read_people(devkit, skipped)
-    assert len(people) == 15
-    assert (people.persons[0].image, people.persons[0].number) == ("2010_000000", 3)
+    persons, _ = read_people(devkit, skipped)
+    assert len(persons) == 15
+    assert (persons[0].image, persons[0].number) == ("2010_000000", 3)
     with pytest.raises(DirectLossError, match=message):
         raise DirectLossError(skipped.notes[0])
     assert "2010_000000.xml" in skipped.notes[0]
@@ -225,7 +225,7 @@ def test_a_bad_box_does_not_lose_the_other_objects(devkit: Devkit, old: str, new
 def test_a_box_over_the_border_is_cut(devkit: Devkit) -> None:
     edit("<ymax>50<", "<ymax>75<")(devkit)
     skipped = Skipped()
-    assert read_people(devkit, skipped).persons[0].box == (9, 4, 30, 60)
+    assert read_people(devkit, skipped)[0][0].box == (9, 4, 30, 60)
     assert "leaves the image of 80 x 60 pixels" in skipped.notes[0]
     assert not skipped.reasons
 
@@ -245,7 +245,7 @@ def test_lists_and_annotations_that_disagree(devkit: Devkit, number: int, messag
         text = f"2010_000000 {number} -1\n2010_000001 2 -1\n"
         devkit.list_path("Action", f"{action}_trainval").write_text(text)
     skipped = Skipped()
-    assert len(read_people(devkit, skipped)) == 1
+    assert len(read_people(devkit, skipped)[0]) == 1
     assert re.search(message, skipped.reasons[0])
 
 
