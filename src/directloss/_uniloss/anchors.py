@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from directloss._checks import check_choice, check_count, fail, warn_once
-from directloss._uniloss.comparisons import BEYOND, Comparisons, spread
+from directloss._uniloss.comparisons import BEYOND, Comparisons, numbers, spread, words
 from directloss._uniloss.configurations import Configurations, Dense, Flipped, Joined
 from directloss._uniloss.consistency import consistent_differences
 from directloss._uniloss.refactoring import Bound
@@ -194,7 +194,7 @@ class _Draw(ABC):
             chosen = torch.stack([torch.randperm(among, generator=self.generator)[:flips] for _ in range(k)])
             return chosen.to(self.scores.device)
         # Two alike are rare among many, and drawing a row again costs less than an order of all numbers.
-        chosen = torch.randint(among, (k, flips), generator=self.generator)
+        chosen = torch.from_numpy(numbers(words(k * flips, self.generator), among)).reshape(k, flips)
         while flips > 1:
             ordered = chosen.sort(-1).values
             again = (ordered[:, 1:] == ordered[:, :-1]).any(-1)

@@ -81,7 +81,7 @@ class Comparisons(ABC):
 
     def random(self, scores: Tensor, k: int, generator: torch.Generator) -> Tensor:
         """Scores ``(k, m)`` whose comparisons are as good as coin flips, as wide as the present ones."""
-        return as_wide(heights(k, scores.numel(), generator), k, scores)
+        return as_wide(heights(k, scores.numel(), words(half_of(scores.numel()), generator)), k, scores)
 
 
 class Differences(Comparisons):
@@ -285,14 +285,29 @@ MULTIPLIER = 747796405
 WIDEST = 1 << 31
 
 
-def heights(k: int, m: int, generator: torch.Generator) -> Any:
-    """Whole numbers of 32 bits at random, ``(k / 2, m)``: half of ``k`` rows, see `as_wide`.
+def words(count: int, generator: torch.Generator) -> Any:
+    """Random whole numbers of 64 bits: all that anchors draw. An array, because numpy is faster at turning it."""
+    drawn = torch.empty(count, dtype=torch.int64).random_(-WIDEST * WIDEST * 2, None, generator=generator)
+    return drawn.numpy().view(np.uint64)
 
-    Only the first row is drawn, because that takes most of the time; the others continue each number of it by
-    multiplication. An array, because numpy cuts and turns it faster than torch.
+
+def numbers(drawn: Any, among: int) -> Any:
+    """`words` as whole numbers below another, which is far less than 2^64."""
+    return (drawn % among).view(np.int64)
+
+
+def half_of(m: int) -> int:
+    """How many `words` hold ``m`` numbers of 32 bits."""
+    return (m + 1) // 2
+
+
+def heights(k: int, m: int, drawn: Any) -> Any:
+    """Random whole numbers of 32 bits, ``(k / 2, m)``: half of ``k`` rows, see `as_wide`.
+
+    Only the first row is made of `words`, because drawing takes most of the time; the others continue each number of it
+    by multiplication.
     """
-    drawn = torch.empty((m + 1) // 2, dtype=torch.int64).random_(-WIDEST * WIDEST * 2, None, generator=generator)
-    return (drawn.numpy().view(np.uint32)[:m] * _powers((k + 1) // 2)).view(np.int32)
+    return (drawn.view(np.uint32)[:m] * _powers((k + 1) // 2)).view(np.int32)
 
 
 @lru_cache

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from directloss import kernels
 from directloss._uniloss.anchors import Anchoring, as_kinds, check_numbers, constants, leap
-from directloss._uniloss.comparisons import BEYOND, Pairs, as_wide, heights, spread
+from directloss._uniloss.comparisons import BEYOND, Pairs, as_wide, half_of, heights, numbers, spread, words
 from directloss._uniloss.interpolation import Interpolation, InverseDistance
 from directloss._uniloss.lists import Layout, Ragged, layout, unsigned
 from directloss._uniloss.refactoring import Bound
@@ -100,20 +100,20 @@ class Step:
         rows = np.ascontiguousarray(scores.numpy())
         kind, p, n = rows.dtype, len(lists.relevant), len(lists.irrelevant)
         self.units = UNITS[kind.char]
-        self.a, self.b, inverse, powers, facts = np.empty(p), np.empty(n), np.empty(p), np.empty(n), np.empty(3)
-        loops.gather(rows, *self.sides, self.a, self.b, inverse, powers, facts)
+        few, anchors = how.good + how.nearby, how.good + how.nearby + how.bad
+        self.a, self.b, self.u, self.sums = np.empty(p), np.empty(n), np.empty(lists.size, kind), np.zeros(4)
+        self.squared, self.lost, facts = np.empty(anchors), np.zeros((anchors + 1, p), np.int32), np.empty(3)
+        loops.relax(
+            rows, *self.sides, *self.spans, 2 * FAR, self.a, self.b, np.empty(p), np.empty(n), facts, self.u, self.sums,
+            self.lost[-1],
+        )  # fmt: skip
         low, high, variance = facts.tolist()
         if refuse is not None and not (variance < math.inf and abs(low) + abs(high) < largest(scores.dtype) / 1024):
             refuse()
+        if not high - low < 2 * FAR:
+            self._relax_far_apart()
         self.drawn = Drawn.draw(scores, lists.size, how, generator)
         self.moves = self.drawn.moves(scores, lists)
-        self.u, self.sums = np.empty(lists.size, kind), np.zeros(4)
-        few, anchors = how.good + how.nearby, how.good + how.nearby + how.bad
-        self.squared, self.lost = np.empty(anchors), np.zeros((anchors + 1, p), np.int32)
-        if high - low < 2 * FAR:  # exp(b - a) is a product of exponentials of single scores
-            loops.relax(self.a, self.b, *self.spans, inverse, powers, self.u, self.sums, self.lost[-1])
-        else:
-            self._relax_one_by_one()
         self.rivals, relaxed = np.empty((len(self.drawn.noise), n), np.int32), (self.u, self.units, self.sums)
         loops.compare(
             self.drawn.noise, *self.sides, *self.spans, *relaxed, self.rivals, self.squared[few:], self.lost[few:-1]
@@ -122,13 +122,16 @@ class Step:
         beyond = BEYOND * width if how.unit == "comparison" else 0.0
         loops.move(self.a, self.b, *self.spans, how.good, *self.moves, beyond, *relaxed, self.squared, self.lost)
 
-    def _relax_one_by_one(self) -> None:
-        """For scores that are far apart."""
-        for i in range(len(self.a)):
-            one = slice(i, i + 1)
-            powers = np.exp(np.minimum(self.b - self.a[i], 2 * FAR))
-            spans = (part[one] for part in self.spans)
-            self.loops.relax(self.a[one], self.b, *spans, np.ones(1), powers, self.u, self.sums, self.lost[-1, one])
+    def _relax_far_apart(self) -> None:
+        """For scores that are so far apart that their exponentials are no numbers; without the loops, because they are
+        rare.
+        """
+        up, down = self.lists.place(np.arange(self.lists.size))
+        apart = self.a[up] - self.b[down]
+        s = 1 / (1 + np.exp(np.minimum(-apart, 2 * FAR)))
+        self.u[:] = s
+        self.sums[:] = s @ s, (1 - s) @ (1 - s), np.square(np.minimum(s, 1 - s)).sum(), (apart == 0).sum()
+        self.lost[-1] = np.add.reduceat(apart <= 0, self.lists.firsts)
 
     def values(self, counting: str | None, bind: Callable[[], Bound]) -> Any:
         """The metric of the anchors and, last, of the present scores."""
@@ -178,11 +181,12 @@ class Drawn(NamedTuple):
 
     @classmethod
     def draw(cls, scores: Tensor, pairs: int, how: Anchoring, generator: torch.Generator) -> Drawn:
-        """In the order of `anchors.sample`."""
-        flips, leaps = (how.good + how.nearby, 0) if how.unit == "comparison" else (how.good, how.nearby)
-        chosen = torch.randint(pairs, (flips,), generator=generator).numpy()
-        items = torch.randint(scores.numel(), (leaps,), generator=generator) if leaps else NOTHING
-        return cls(chosen, items, heights(how.bad, scores.numel(), generator))
+        """In the order of `anchors.sample`, all at once."""
+        m, few = scores.numel(), how.good + how.nearby
+        flips = few if how.unit == "comparison" else how.good
+        drawn = words(few + half_of(m), generator)
+        leaps = torch.from_numpy(numbers(drawn[flips:few], m)) if flips < few else NOTHING
+        return cls(numbers(drawn[:flips], pairs), leaps, heights(how.bad, m, drawn[few:]))
 
     def moves(self, scores: Tensor, lists: Layout) -> tuple[Any, Any, Any, Any]:
         """Which scores move, and where to if they leap."""

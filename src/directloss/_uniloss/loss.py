@@ -313,11 +313,13 @@ class UniLoss(LossModule):
         needed = batch.scores.requires_grad and torch.is_grad_enabled()
         fixed = batch.scores.detach()
         refuse = partial(self._refuse, fixed, batch.target) if batch.checks else None
+        if not batch.shape and needed and all(batch.shown):
+            only = self._interpolate(fixed, batch.target, batch.mask, needed, refuse)
+            if only is not None:
+                return attach_first(self._value(only), batch.scores, only.gradient), None
         problems = zip(batch.problems(fixed), batch.shown, strict=True)
         found = [self._interpolate(*problem, needed, refuse) if shown else None for problem, shown in problems]
         values = [0.0 if one is None else self._value(one) for one in found]
-        if not batch.shape and needed and found[0] is not None:
-            return attach_first(values[0], batch.scores, found[0].gradient), None
         losses = fixed.new_tensor(values).reshape(batch.shape)
         if needed:
             nothing = fixed.new_zeros(fixed.shape[len(batch.shape) :])

@@ -10,8 +10,7 @@ anchors, which lie at the distances ``d_k`` from u. The anchors are configuratio
 
 A step goes through one small kernel after the other:
 
-    gather        the scores of both sides, their exponentials, and how far they spread
-    relax         u, and its squared distances from the best and from the present pairs
+    relax         the scores of both sides, u, and its squared distances from the best and from the present pairs
     compare       the squared distances from bad anchors
     move          those from good and nearby anchors
     weigh         the interpolated value, and its derivatives by the squared distances
@@ -40,11 +39,15 @@ NONE = (1 << 64) - 1
 
 
 @reordering
-def gather(scores, relevant, irrelevant, a, b, inverse, powers, facts):
-    """Fill a and b, and the exponentials of ``centre - a`` and ``b - centre``. The ``facts`` are the lowest score, the
-    highest, and the variance; if a score is NaN, the variance is.
+def relax(scores, relevant, irrelevant, lows, highs, firsts, far, a, b, inverse, powers, facts, u, sums, lost):
+    """Fill a and b, u, and ``lost`` with how many rivals each a_i does not beat.
 
-    Shapes: scores (m,), relevant, a and inverse (p,), irrelevant, b and powers (n,), facts (3,).
+    The ``facts`` are the lowest score, the highest, and the variance, which is NaN if a score is. Adds to ``sums`` the
+    squared distances of u from 0, from 1 and from the present bits, and how many pairs are equal. Exponentials of
+    differences are products of two, so u is left alone if scores are ``far`` apart or farther.
+
+    Shapes: scores (m,), relevant, a, inverse and lost (p,), irrelevant, b and powers (n,), facts (3,), u (pairs,), sums
+    (4,).
     """
     low, high, total, square = scores[0], scores[0], 0.0, 0.0
     for k in range(len(scores)):
@@ -62,32 +65,24 @@ def gather(scores, relevant, irrelevant, a, b, inverse, powers, facts):
     for j in range(len(b)):
         b[j] = scores[irrelevant[j]]
         powers[j] = exp(b[j] - centre)
-
-
-@reordering
-def relax(a, b, lows, highs, firsts, inverse, powers, u, sums, lost):
-    """Fill u with ``1 / (1 + inverse_i * powers_j)``, and ``lost`` with how many rivals each a_i does not beat.
-
-    Adds to ``sums`` the squared distances of u from 0, from 1 and from the present bits, and how many pairs are equal.
-
-    Shapes: a, inverse and lost (p,), b and powers (n,), u (pairs,), sums (4,).
-    """
+    if high - low >= far:
+        return
     for i in range(len(a)):
-        mine, factor, low, first = a[i], inverse[i], lows[i], firsts[i]
-        square, to_best, to_now, below, ties = 0.0, 0.0, 0.0, 0, 0
-        for j in range(highs[i] - low):
-            s = 1.0 / (1.0 + factor * powers[low + j])
+        mine, factor, start, first = a[i], inverse[i], lows[i], firsts[i]
+        from_zero, from_best, from_now, below, ties = 0.0, 0.0, 0.0, 0, 0
+        for j in range(highs[i] - start):
+            s = 1.0 / (1.0 + factor * powers[start + j])
             rest = 1.0 - s
             least = s if s < rest else rest
             u[first + j] = s
-            square += s * s
-            to_best += rest * rest
-            to_now += least * least
-            below += mine <= b[low + j]
-            ties += mine == b[low + j]
-        sums[0] += square
-        sums[1] += to_best
-        sums[2] += to_now
+            from_zero += s * s
+            from_best += rest * rest
+            from_now += least * least
+            below += mine <= b[start + j]
+            ties += mine == b[start + j]
+        sums[0] += from_zero
+        sums[1] += from_best
+        sums[2] += from_now
         sums[3] += ties
         lost[i] = below
 
