@@ -8,7 +8,7 @@ lists           pairs in lists of any sizes        compiled        the usual anc
 configurations  binaries, stored cheaply           anchors         configurations with known values
 interpolation   the metric between anchors         loss            all of it as a loss
 consistency     binaries that no scores have       analysis        how good the interpolation is
-names           metrics by name
+names           metrics by name                    spacing         how far anchors lie from each other
 """
 
 from directloss._uniloss.anchors import Anchoring
