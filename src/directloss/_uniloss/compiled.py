@@ -15,7 +15,7 @@ from directloss import kernels
 from directloss._uniloss.anchors import Anchoring, as_kinds, check_numbers, constants, leap
 from directloss._uniloss.comparisons import BEYOND, Pairs, as_wide, heights, spread
 from directloss._uniloss.interpolation import Interpolation, InverseDistance
-from directloss._uniloss.lists import Layout, Ragged, layout, unsigned
+from directloss._uniloss.lists import Layout, layout, unsigned
 from directloss._uniloss.refactoring import Bound
 from directloss._uniloss.spacing import between
 from directloss.kernels import largest
@@ -32,7 +32,7 @@ def applies(problem: Bound, how: Anchoring) -> bool:
     The best scores must be `ideal_scores`, where every pair is right, with a gap between the two groups.
     """
     return (
-        type(problem.comparisons) in (Pairs, Ragged)
+        isinstance(problem.comparisons, Pairs)
         and (how.unit == "comparison" or problem.counting is not None)
         and problem.best_scores is not None
         and kernels.compiles(problem.scores)
@@ -50,9 +50,8 @@ class Interpolated(NamedTuple):
 
 def of_problem(problem: Bound) -> Layout:
     """The lists of a problem to which `applies` says yes."""
-    lists = layout(problem.comparisons)
-    assert lists is not None
-    return lists
+    assert isinstance(problem.comparisons, Pairs)
+    return layout(problem.comparisons)
 
 
 def interpolate(

@@ -180,7 +180,7 @@ class Trace:
         """The same record, for comparisons that come in another order and direction."""
         if not isinstance(wanted, Differences) or wanted.any_alone:
             return self
-        left, right, _ = wanted.parts(torch.arange(wanted.count, device=self.scores.device))
+        left, right, _ = wanted.all_parts()
         codes = torch.minimum(left, right) * self.variables.m + torch.maximum(left, right)
         kept = torch.searchsorted(self.variables.pairs, codes)
         return replace(self, kept=kept, turn=torch.where(left < right, 1, -1))
