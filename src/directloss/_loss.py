@@ -178,10 +178,10 @@ class TaskLoss(LossModule):
 
 
 def traced_loss(
-    kind: type[TaskLoss], task: Any, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None,
+    kind: type[LossModule], task: Any, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None,
     epsilon: object = None, **options: Any,
 ) -> Tensor:  # fmt: skip
-    """The loss of a function inside a graph or a transform: that of the module of this kind with these options."""
+    """The loss of a function, inside of graphs and transforms too: that of the module of this kind, with options."""
     if not (torch.compiler.is_compiling() and are_tensors(scores, target, mask, weight)):
         result: Tensor = _module(kind, task, epsilon, *options, *options.values())(scores, target, mask, weight)
         return result
@@ -193,10 +193,10 @@ def traced_loss(
     return through_operator(key, scores, target, mask, weight, parts, given)
 
 
-def _module(kind: Any, task: Any, epsilon: object, *options: Any) -> TaskLoss:
+def _module(kind: Any, task: Any, epsilon: object, *options: Any) -> LossModule:
     """Of options in one row, first the names, then the values."""
     chosen = dict(zip(options[: len(options) // 2], options[len(options) // 2 :], strict=True))
-    module: TaskLoss = kind(task, **chosen) if epsilon is None else kind(task, epsilon=epsilon, **chosen)
+    module: LossModule = kind(task, **chosen) if epsilon is None else kind(task, epsilon=epsilon, **chosen)
     return module
 
 

@@ -7,8 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from directloss import Anchoring
 from directloss._uniloss.comparisons import Comparisons, Differences, General, Pairs
-from directloss._uniloss.lists import layout
+from directloss._uniloss.compiled import lists_of
+from directloss._uniloss.lists import Layout
+from directloss._uniloss.refactoring import Bound
 
 SCORES = torch.randn(10, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 UP, DOWN = torch.tensor([[0, 3], [5, 9]]), torch.tensor([[1, 2, 4], [6, 7, 8]])
@@ -122,9 +125,15 @@ def test_ragged_pairs_are_those_of_each_list() -> None:
     assert right.tolist() == [1, 1, 2, 4, 6]
 
 
+def _layout(pairs: Pairs) -> Layout:
+    found = lists_of(Bound(SCORES, pairs, lambda rows: rows[:, 0], None, SCORES), Anchoring())
+    assert found is not None
+    return found
+
+
 def test_the_layout_for_compiled_loops_has_the_same_pairs() -> None:
     for pairs in (PAIRS, SINGLE, RAGGED):
-        found = layout(pairs)
+        found = _layout(pairs)
         up, down = found.place(np.arange(pairs.count))
         assert torch.equal(SCORES[found.relevant[up]] - SCORES[found.irrelevant[down]], pairs.values(SCORES))
 
@@ -139,7 +148,7 @@ def test_lists_without_both_kinds_have_no_pairs() -> None:
 
 
 def test_scores_are_found_in_their_lists() -> None:
-    found = layout(RAGGED)
+    found = _layout(RAGGED)
     up, down = found.find(np.array([9, 3, 0, 1, 6, 5]), 10)
     assert up.tolist() == [0, 1, 2, -1, -1, -1]
     assert down.tolist() == [-1, -1, -1, 0, 3, -1]

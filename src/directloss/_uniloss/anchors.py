@@ -158,21 +158,19 @@ Drawn = tuple[Tensor, Tensor, Tensor]
 """Of some anchors the binaries ``(k, l)``, their values ``(k,)``, and which no scores have ``(k,)``."""
 
 
+@dataclass
 class _Draw(ABC):
-    """What both spaces share."""
+    """What both spaces share; the arguments of `sample`."""
 
-    def __init__(
-        self,
-        problem: Bound,
-        comparisons: Comparisons,
-        how: Anchoring,
-        present: Tensor,
-        generator: torch.Generator,
-        subset: Tensor | None,
-    ) -> None:
-        self.problem, self.comparisons, self.how = problem, comparisons, how
-        self.present, self.generator, self.subset = present, generator, subset
-        self.scores = problem.scores.detach()
+    problem: Bound
+    comparisons: Comparisons
+    how: Anchoring
+    present: Tensor
+    generator: torch.Generator
+    subset: Tensor | None
+
+    def __post_init__(self) -> None:
+        self.scores = self.problem.scores.detach()
 
     def anchors(self) -> Anchors:
         kinds = [kind for kind in KINDS if getattr(self.how, kind)]

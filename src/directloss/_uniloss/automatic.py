@@ -46,9 +46,7 @@ class Plan:
     replays: bool
     """Whether the metric can be run on answers; if not, only scores can be measured."""
     explanation: Explanation
-    constant: Comparisons | None
-    """The comparisons, where they do not depend on the target."""
-    batched: bool = False
+    batched: bool
     """Whether the metric takes many problems at once along a dimension in front."""
 
 
@@ -103,7 +101,8 @@ class Automatic(Refactored):
         if (plan is None or plan.pattern is None) and bool(torch.isnan(self._value(fixed, target))):
             return None  # and nothing to record: a metric that has no value may return before it compares
         plan = self._plan(fixed, target)
-        comparisons = self._comparisons(plan, fixed, target)
+        pattern = plan.pattern
+        comparisons = self._trace(plan, fixed, target).comparisons if pattern is None else pattern.comparisons(target)
         if comparisons.count == 0:
             return None
         best = ideal_scores(fixed, target)
@@ -134,13 +133,6 @@ class Automatic(Refactored):
         scores, target = check_scores(scores, 0, "(...)").detach(), check_tensor("target", target)
         check_finite(scores)
         return self._plan(scores, target).explanation
-
-    def _comparisons(self, plan: Plan, scores: Tensor, target: Tensor) -> Comparisons:
-        if plan.constant is not None:
-            return plan.constant
-        if plan.pattern is not None:
-            return plan.pattern.comparisons(target)
-        return self._trace(plan, scores, target).comparisons
 
     def _trace(self, plan: Plan, scores: Tensor, target: Tensor) -> Trace:
         return pruned(record(self.metric, scores, target, plan.follow), plan.rule)
@@ -210,8 +202,7 @@ class Automatic(Refactored):
             pattern="none, each batch is recorded anew" if pattern is None else pattern.words,
             warnings=() if replays else ("it cannot be run on answers; use anchors in score space",),
         )
-        constant = pattern.comparisons(target) if pattern is not None and rule is None else None
-        return Plan(rule, pattern, follow, replays, found, constant, self._takes_batches(trace, generator))
+        return Plan(rule, pattern, follow, replays, found, self._takes_batches(trace, generator))
 
     def _takes_batches(self, trace: Trace, generator: torch.Generator) -> bool:
         """Whether the metric of a stack of problems is the stack of their metrics, for some random ones."""

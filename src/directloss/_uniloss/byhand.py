@@ -15,7 +15,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from directloss._checks import check_labels, check_same_shape, fail, near
+from directloss._checks import check_labels, check_same_shape, fail
 from directloss._uniloss.best import ideal_scores
 from directloss._uniloss.comparisons import Pairs
 from directloss._uniloss.lists import Layout, of_labels
@@ -138,10 +138,6 @@ class AveragePrecisionPairs(PairRefactoring):
         """Average precision, ties as everywhere in the library."""
         return average_precision(rows[:, 0], labels.expand(len(rows), -1))
 
-    def hide(self, scores: Tensor, target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Padding is neither relevant nor irrelevant."""
-        return scores[mask], target[mask]
-
 
 class KeypointPairs(PairRefactoring):
     """PCKh: some pixel near the keypoint beats all pixels that are not, Sec. 4.3.
@@ -182,11 +178,3 @@ BY_HAND: dict[str, Refactored] = {
     "ap": AveragePrecisionPairs(),
     "pckh": KeypointPairs(),
 }
-
-
-def by_hand(name: str) -> Refactored:
-    """The refactoring of a name."""
-    if name not in BY_HAND:
-        hint = near(name, tuple(BY_HAND)) or f"Known: {', '.join(BY_HAND)}; or pass the metric's function."
-        fail("metric", "must be a function, a Refactoring, or a known name", repr(name), hint)
-    return BY_HAND[name]

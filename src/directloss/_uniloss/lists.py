@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from directloss._uniloss.comparisons import Pairs
-
 
 class Layout(NamedTuple):
     """Lists for `directloss.kernels.pairs`, arrays of integers."""
@@ -84,8 +82,3 @@ def of_labels(labels: Any) -> Layout | None:
         return None
     some = kept[:, None]
     return Layout.of((high & some).ravel().nonzero()[0], (low & some).ravel().nonzero()[0], ups[kept], downs[kept])
-
-
-def layout(pairs: Pairs) -> Layout:
-    """The same lists as those of the general way."""
-    return Layout.of(pairs.relevant.numpy(), pairs.irrelevant.numpy(), *pairs.sizes.numpy().T)

@@ -86,20 +86,16 @@ def _steps(run: Run, x: Tensor, how: str) -> Any:
         return NotImplemented
     run.begin(how)
     whole = torch.arange(low, high, dtype=x.dtype, device=x.device)
-    answers = run.signs(x.unsqueeze(-1), _edges(whole, how))
-    tie = {"floor": torch.ones_like(whole), "ceil": torch.zeros_like(whole), "round": whole.remainder(2) != 0,
-           "trunc": whole + 1 > 0}[how]  # fmt: skip
-    up = (answers > 0) | ((answers == 0) & tie.bool())
+    # Where the step from a whole number to the next is, and whether a value on the edge takes it.
+    edge, tie = {
+        "floor": (whole + 1, whole == whole),
+        "ceil": (whole, whole != whole),
+        "round": (whole + 0.5, whole.remainder(2) != 0),
+        "trunc": (torch.where(whole >= 0, whole + 1, whole), whole >= 0),
+    }[how]
+    answers = run.signs(x.unsqueeze(-1), edge)
+    up = (answers > 0) | ((answers == 0) & tie)
     return low + up.sum(-1).to(x.dtype)
-
-
-def _edges(whole: Tensor, how: str) -> Tensor:
-    """Where the step from ``whole`` to ``whole + 1`` is."""
-    if how == "floor":
-        return whole + 1
-    if how == "ceil":
-        return whole
-    return whole + 0.5 if how == "round" else torch.where(whole >= 0, whole + 1, whole)
 
 
 def _range(run: Run, x: Tensor) -> tuple[int, int]:
@@ -178,12 +174,6 @@ def _pick(run: Run, first: Tensor, x: Any, y: Any) -> Tensor:
     like = y if isinstance(y, Tensor) else x
     x, y = (v if isinstance(v, Tensor) else torch.tensor(v, dtype=like.dtype, device=like.device) for v in (x, y))
     return run.chosen(torch.where(first, x, y), torch.where(first, run.shadows.of(x), run.shadows.of(y)))
-
-
-@handles("equal", "allclose")
-def same(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A check that gives a Python bool: a guard, frozen."""
-    return func(*args, **kwargs)
 
 
 @handles("isclose")

@@ -31,8 +31,8 @@ SHAPE_ONLY = {
     "empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like",
     "new_empty", "new_zeros", "new_ones", "new_full", "new_empty_strided", "sym_size", "sym_numel", "sym_stride",
 }  # fmt: skip
-NEVER = {"isnan", "isinf", "isposinf", "isneginf", "isfinite"}
-"""Checks that finite scores pass; their answer is frozen."""
+NEVER = {"isnan", "isinf", "isposinf", "isneginf", "isfinite", "equal", "allclose"}
+"""Checks that finite scores pass, and those that give a Python bool; their answer is frozen."""
 # What these return may have another shape for other scores, which Python code can see.
 VARIABLE_SHAPE = {"nonzero", "masked_select", "_unique2", "unique_consecutive", "unique_dim", "index", "bincount"}
 JUMPS = {

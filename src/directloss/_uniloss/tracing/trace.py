@@ -54,8 +54,6 @@ class Trace:
     """The numbers of the variables that are left after pruning; None for all."""
     turn: Tensor | None = None
     """-1 for those of them that are looked at the other way round, ``s_j - s_i``."""
-    value: Tensor | None = None
-    """What the metric returned."""
     guards: tuple[Location, ...] = field(default=())
     length: int = 0
     """How many decisions were made, those included that do not matter."""
@@ -226,7 +224,7 @@ def record(metric: Metric, scores: Tensor, target: Tensor, follow: bool = False)
     with torch.no_grad(), kernels.use("tensor"), Watch(run), run:
         result = call_metric(metric, own, target)
     needed = _needed(run, result, recorder, follow)
-    value = as_scalar(result, scores)
+    as_scalar(result, scores)  # refuses what is no number
     decisions = [decision for k, decision in enumerate(recorder.decisions) if needed >> k & 1]
     _check(run, result, decisions)
     locations = {decision.location for decision in decisions}
@@ -251,7 +249,7 @@ def record(metric: Metric, scores: Tensor, target: Tensor, follow: bool = False)
         )
     frozen = frozenset(d.location for _, d in idle)
     return Trace(
-        metric, scores, target, variables, domain_of(scores), frozen, tuple(decisions), value=value, guards=guards,
+        metric, scores, target, variables, domain_of(scores), frozen, tuple(decisions), guards=guards,
         length=len(recorder.decisions),
     )  # fmt: skip
 
