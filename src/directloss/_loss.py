@@ -87,12 +87,12 @@ class LossModule(nn.Module):
             return self.loss(scores, target, mask, weight)
         with drawing_from(source, shards.first_draws), failing_together(self.gather):
             scores, target = shards.join("scores"), shards.join("target")
-            joined = self.loss(scores, target, shards.join_some("mask"), self._joined_weight(shards, scores, target))
+            joined = self.loss(scores, target, shards.join("mask"), self._joined_weight(shards, scores, target))
         return joined
 
     def _joined_weight(self, shards: Shards, scores: Tensor, target: Tensor) -> Tensor | None:
         """One weight per problem is shared by all processes if these divide the items of each problem."""
-        inside, given = self.joins_items(scores.dim()), shards.parts["weight"]
+        inside, given = self.joins_items(scores.dim()), shards.parts.get("weight")
         if given is None:
             return None
         shared = given[0].dim() == 0 or (inside and given[0].dim() < target.dim())

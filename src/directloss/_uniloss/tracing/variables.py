@@ -212,9 +212,8 @@ class Variables:
         place = _exact(self.places, asked.code[here] * max(len(self.ticks), 1) + tick)
         out[here] = torch.where((tick < 0) | (place < 0), -2, place + self.pairs.numel())
         here = asked.kind == GENERAL
-        if self.marks.numel():
-            at = find(self.marks, asked.value[here])
-            out[here] = torch.where(at < 0, -2, at + self.simple)
+        at = find(self.marks, asked.value[here])
+        out[here] = torch.where(at < 0, -2, at + self.simple)
         return out
 
 
