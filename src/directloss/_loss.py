@@ -44,7 +44,7 @@ class LossModule(nn.Module):
 
     def joins_items(self, dims: int) -> bool:
         """Whether the first of ``dims`` dimensions of the scores holds the items of one problem, not the problems."""
-        return True
+        return 0 in self.places(dims)
 
     def places(self, dims: int) -> tuple[int, ...]:
         """Which of the ``dims`` dimensions of the scores hold one problem."""
@@ -67,10 +67,8 @@ class LossModule(nn.Module):
 
     @outside_graphs
     def _eager_loss(self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None) -> Tensor:
-        if self.gather is False:
-            return self.plain_loss(scores, target, mask, weight)
         with remembering(self._told):
-            return self._gathered_loss(scores, target, mask, weight)
+            return (self.loss if self.gather is False else self._gathered_loss)(scores, target, mask, weight)
 
     def plain_loss(
         self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, **changed: Any
@@ -166,7 +164,7 @@ class TaskLoss(LossModule):
         return through_operator(self.key, scores, target, mask, weight, parts)
 
     def joins_items(self, dims: int) -> bool:
-        first = dims <= self.task.event_dims if self.dim is None else names_first(self.dim, dims)
+        first = super().joins_items(dims)
         if first and (self.task.event_dims, self.task.target_dims) != (1, 1):
             fail(
                 "scores",
@@ -268,11 +266,6 @@ def _learned(task: Any) -> Iterator[tuple[str, Tensor]]:
                 yield name, part
         elif isinstance(part, nn.Module) or name == "inner":
             yield from ((f"{name}.{path}", tensor) for path, tensor in _learned(part))
-
-
-def names_first(dim: Dim, dims: int) -> bool:
-    """Whether ``dim`` includes the first of so many dimensions."""
-    return any(place in (0, -dims) for place in ([dim] if isinstance(dim, int) else dim))
 
 
 def _check_dim(dim: Any) -> Dim | None:

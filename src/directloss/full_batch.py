@@ -72,7 +72,7 @@ def full_batch_step(
     loss, gradient = _loss(loss_fn, scores, target)
     after = _random_state(model)
     _set_random_state(*before)
-    _second_pass(model, chunks, device, _split(scores.detach(), sizes), _split(gradient, sizes))
+    _second_pass(model, chunks, device, torch.split(scores.detach(), sizes), torch.split(gradient, sizes))
     _set_random_state(*after)
     return loss
 
@@ -124,10 +124,6 @@ def _second_pass(
         _refuse_changes()
 
 
-def _split(values: Tensor, sizes: int | list[int]) -> tuple[Tensor, ...]:
-    return torch.split(values, sizes)
-
-
 def _same(found: Tensor, expected: Tensor) -> bool:
     scale = float(expected.abs().max()) if expected.numel() else 0.0
     return torch.allclose(found, expected, rtol=SAME, atol=SAME * scale, equal_nan=True)
@@ -155,7 +151,7 @@ def _chunks(data: Data, size: int) -> Callable[[], Iterator[Chunk]]:
         x, y = data
         if x.dim() == 0 or y.dim() == 0 or len(x) != len(y):
             fail("data", "must have as many inputs as labels", f"of shapes {tuple(x.shape)} and {tuple(y.shape)}")
-        return lambda: zip(_split(x, size), _split(y, size), strict=True)
+        return lambda: zip(torch.split(x, size), torch.split(y, size), strict=True)
     if isinstance(data, Dataset) and hasattr(data, "__len__"):
         return lambda: _collated(data, size)
     if isinstance(data, Iterator):

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -329,10 +328,6 @@ class _InBits(_Draw):
         """Binaries that are not relaxed in this step stay as they are."""
         if self.subset is None:
             return bits
-        whole = self._whole.repeat(len(bits), 1)
+        whole = self.problem.comparisons.bits(self.scores).repeat(len(bits), 1)
         whole[:, self.subset] = bits
         return whole
-
-    @cached_property
-    def _whole(self) -> Tensor:
-        return self.problem.comparisons.bits(self.scores)

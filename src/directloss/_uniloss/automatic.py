@@ -22,7 +22,7 @@ from directloss._uniloss.best import ideal_scores
 from directloss._uniloss.comparisons import Comparisons, Pairs
 from directloss._uniloss.refactoring import Bound, Refactored
 from directloss._uniloss.stateful import stateless
-from directloss._uniloss.tracing.calls import as_scalar, call_metric, name_of, without_checks
+from directloss._uniloss.tracing.calls import name_of, value_of, without_checks
 from directloss._uniloss.tracing.explanation import Explanation
 from directloss._uniloss.tracing.patterns import Pattern, learn
 from directloss._uniloss.tracing.pruning import Rule, find_rule, pruned, variation
@@ -140,15 +140,13 @@ class Automatic(Refactored):
     def _measure(self, shape: torch.Size, target: Tensor, batched: bool) -> Callable[[Tensor], Tensor]:
         def measure(scores: Tensor) -> Tensor:
             with torch.no_grad():
-                rows = scores.detach().clone().reshape(-1, *shape)  # a metric may write into its scores
+                rows = scores.detach().reshape(-1, *shape)
                 if batched:
-                    values: Tensor = self.metric(rows, target.expand(len(rows), *target.shape))
+                    values: Tensor = self.metric(rows.clone(), target.expand(len(rows), *target.shape))
                     return values
                 # All rows are of one kind with one target: what the metric does not object to once, it never does.
                 calls = [self.metric, *[self._unchecked] * (len(rows) - 1)]
-                return torch.stack(
-                    [as_scalar(call_metric(call, row, target), row) for call, row in zip(calls, rows, strict=True)]
-                )
+                return torch.stack([value_of(call, row, target) for call, row in zip(calls, rows, strict=True)])
 
         return measure
 
@@ -220,7 +218,7 @@ class Automatic(Refactored):
 
     def _value(self, scores: Tensor, target: Tensor) -> Tensor:
         with torch.no_grad():
-            return as_scalar(call_metric(self.metric, scores.clone(), target), scores)
+            return value_of(self.metric, scores, target)
 
     def _check_deterministic(self, scores: Tensor, target: Tensor) -> None:
         one, two = self._value(scores, target), self._value(scores, target)

@@ -27,7 +27,7 @@ from directloss._checks import (
     warn_once,
 )
 from directloss._gradient import attach_first, first_only, refuse_second_of, with_value
-from directloss._loss import LossModule, named_places, names_first, traced_loss
+from directloss._loss import LossModule, named_places, traced_loss
 from directloss._problem import UNRANKED, Dim, arrange, blank, reduce, weigh
 from directloss._uniloss import compiled
 from directloss._uniloss.anchors import Anchoring, Anchors, all_equal, as_anchoring, sample
@@ -223,12 +223,6 @@ class UniLoss(LossModule):
 
     def places(self, dims: int) -> tuple[int, ...]:
         return named_places(self.dim, self._event_dims(dims), dims)
-
-    def joins_items(self, dims: int) -> bool:
-        if self.dim is not None:
-            return names_first(self.dim, dims)
-        known = self.refactored.event_dims
-        return self.batch_dims == 0 if known is None else dims <= known
 
     def _source(self, scores: Tensor) -> torch.Generator:
         """Anchors are drawn on the CPU, wherever the scores are."""

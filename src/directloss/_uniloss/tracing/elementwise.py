@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from directloss._uniloss.tracing.run import Run, handles, name_of
+from directloss._uniloss.tracing.run import Run, argument, handles, name_of
 
 STEPS = 64
 """The most values that rounding may tell apart."""
@@ -139,16 +139,12 @@ def absolute(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
 @handles("clamp", "clip", "clamp_min", "clamp_max", "relu", "hardtanh", "relu6")
 def clamp(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Between two bounds: which side of each bound is a decision."""
-    name = name_of(func)
-    x, bounds = args[0], [*args[1:], None, None]
-    low, high = kwargs.get("min", bounds[0]), kwargs.get("max", bounds[1])
-    if name == "clamp_max":
-        low, high = None, bounds[0]
-    elif name in ("relu", "relu6"):
+    name, x = name_of(func), args[0]
+    if name in ("relu", "relu6"):
         low, high = 0.0, 6.0 if name == "relu6" else None
-    elif name == "hardtanh":
-        low, high = kwargs.get("min_val", bounds[0]), kwargs.get("max_val", bounds[1])
-        low, high = -1.0 if low is None else low, 1.0 if high is None else high
+    else:
+        names = ("min_val", "max_val") if name == "hardtanh" else ("min", "max")
+        low, high = (argument(func, args, kwargs, bound) for bound in names)
     if not x.is_floating_point():
         return NotImplemented
     run.begin(name)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from directloss._uniloss.tracing.elementwise import extreme_of_two
-from directloss._uniloss.tracing.run import Run, handles, name_of
+from directloss._uniloss.tracing.run import Run, argument, handles, name_of
 
 FEW = 64
 """The maximum of more scores than this, or of a whole matrix, is a value of its own and not the choice of one of them:
@@ -26,7 +26,7 @@ def order(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     if name in ("median", "nanmedian") and func._overloadname == "default":
         return _middle(run, args[0])
     x = args[0]
-    dim = _dim(func, args, kwargs, -1)
+    dim = argument(func, args, kwargs, "dim", -1)
     run.begin(name)
     indices = func(run.ranked(x, dim), *args[1:], **kwargs)[1]
     return _gathered(run, x, indices, dim, x.dim() == indices.dim()), indices
@@ -45,15 +45,6 @@ def _flat(run: Run, x: Tensor) -> Tensor:
     return run.chosen(flat, run.shadows.of(x).flatten())
 
 
-def _dim(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], default: Any) -> Any:
-    """The dimension that an operation works along, or the dimensions."""
-    for at, argument in enumerate(func._schema.arguments):
-        if argument.name == "dim":
-            value = kwargs.get("dim", args[at] if at < len(args) else None)
-            return default if value is None else value
-    return default
-
-
 def _gathered(run: Run, x: Tensor, indices: Tensor, dim: int, keeps: bool) -> Tensor:
     """The values that indices along a dimension point at; ``keeps``: the dimension is still there."""
     shadow, real = run.shadows.of(x), x.detach()
@@ -68,7 +59,7 @@ def _gathered(run: Run, x: Tensor, indices: Tensor, dim: int, keeps: bool) -> Te
 def where_extreme(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Operations that return indices alone."""
     run.begin(name_of(func))
-    x, dim = args[0], _dim(func, args, kwargs, -1 if name_of(func) == "argsort" else None)
+    x, dim = args[0], argument(func, args, kwargs, "dim", -1 if name_of(func) == "argsort" else None)
     ranked = run.ranked(_flat(run, x), 0).reshape(x.shape) if dim is None else run.ranked(x, dim)
     return func(ranked, *args[1:], **kwargs)
 
@@ -88,9 +79,9 @@ def extreme_value(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
     """The extreme value over some dimensions."""
     x, name = args[0], name_of(func)
     everything = list(range(x.dim()))
-    dims = _dim(func, args, kwargs, everything)
+    dims = argument(func, args, kwargs, "dim", everything)
     dims = [dims] if isinstance(dims, int) else list(dims) or everything
-    keepdim = bool(kwargs.get("keepdim", args[2] if len(args) > 2 else False))
+    keepdim = argument(func, args, kwargs, "keepdim")
     if name == "aminmax":
         return tuple(_extreme_over(run, which, x, dims, keepdim) for which in ("min", "max"))
     return _extreme_over(run, name[1:], x, dims, keepdim)
@@ -177,9 +168,8 @@ def membership(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any
 @handles("histc")
 def histogram(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Counts between equally spaced edges."""
-    x, *given = args
-    settings: list[Any] = [*given, *(100, 0, 0)[len(given) :]]
-    bins, low, high = settings[0], float(kwargs.get("min", settings[1])), float(kwargs.get("max", settings[2]))
+    x = args[0]
+    bins, low, high = (argument(func, args, kwargs, name) for name in ("bins", "min", "max"))
     if low == high:
         return NotImplemented
     run.begin("histc")

@@ -64,6 +64,15 @@ def name_of(func: Any) -> str:
     return name.rstrip("_") if not name.startswith("_") else name
 
 
+def argument(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, default: Any = None) -> Any:
+    """What an operation is given under a name of its schema, or what that says if it is given nothing."""
+    for place, one in enumerate(func._schema.arguments):
+        if one.name == name:
+            value = kwargs.get(name, args[place] if place < len(args) else one.default_value)
+            return default if value is None else value
+    return default
+
+
 class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """One execution of a metric.
 
