@@ -393,8 +393,7 @@ class UniLoss(LossModule):
         relaxed = self._relaxed(problem)
         if relaxed is None:
             return None
-        found_both = (relaxed.value, relaxed.metric)
-        loss, true = (1 - value if self.maximize else value.clone() for value in found_both)
+        loss, true = (1 - value if self.maximize else value.clone() for value in (relaxed.value, relaxed.metric))
         return loss if self.value == "interpolated" else with_value(loss, true)
 
     def _as_loss(self, found: Interpolated, scores: Tensor, needed: bool) -> Tensor | None:

@@ -189,8 +189,7 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _written(self, into: Tensor, out: Tensor) -> Tensor:
         """The result of an operation in place."""
-        carries = self.shadows.carries(out)
-        if carries and into.is_floating_point():
+        if self.shadows.carries(out) and into.is_floating_point():
             self.shadows.ensure(into)
         if self.shadows.carries(into):
             self.shadows.of(into).copy_(self.shadows.of(out))
@@ -221,8 +220,7 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Whether a tensor holds the same values for the real and the witness scores."""
         before, self.paused = self.paused, True
         shadow = self.shadows.of(tensor)
-        near = torch.isclose(tensor.detach().to(torch.float64), shadow, rtol=1e-6, atol=1e-12, equal_nan=True)
-        same = bool(near.all())
+        same = torch.allclose(tensor.detach().to(torch.float64), shadow, rtol=1e-6, atol=1e-12, equal_nan=True)
         self.paused = before
         return same
 
@@ -237,7 +235,7 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
             value = torch.tensor(value, dtype=kind, device=other.device if isinstance(other, Tensor) else None)
         elif not self.shadows.carries(value):
             value = value.to(torch.result_type(value, other))
-        return Operand(value, self.shadows.of(value))
+        return Operand(value, self.shadows.of(value), value)
 
     def signs(self, x: Any, y: Any) -> Tensor:
         """The answers to ``sign(x - y)``, int8, broadcast."""

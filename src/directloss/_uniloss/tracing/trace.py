@@ -150,7 +150,7 @@ class Trace:
             self._run(scores, replayer, tape.aside)
         groups = replayer.kept
         assert groups is not None
-        run = tape.towards([side.whole for group in groups for side in group.sides[:2]])
+        run = tape.towards([side.source for group in groups for side in group.sides[:2]])
         entries = [[side.entries(group.sides[2], group.at) for side in group.sides[:2]] for group in groups]
         order = torch.cat([group.number for group in groups]).argsort()
 
