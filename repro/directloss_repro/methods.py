@@ -30,7 +30,7 @@ from directloss import metrics
 from directloss._checks import check_choice, fail, near
 from directloss._registry import get
 from directloss._uniloss.anchors import Anchoring
-from directloss._uniloss.byhand import by_hand
+from directloss._uniloss.byhand import BY_HAND
 from directloss._uniloss.loss import UniLoss
 from directloss.direct import DirectLoss, direct_loss
 from directloss.surrogates import hinge_loss, perceptron_loss
@@ -148,7 +148,7 @@ class Method:
             *((0, 0, 3 * number) if self.option("random") else (number, number, number)),
             space="bits" if self.option("bits") else "scores",
             best="nearest" if self.option("nearest") else "target",
-            unit=by_hand(self.task).unit,
+            unit=BY_HAND[self.task].unit,
             control=bool(self.option("control")),
         )
 

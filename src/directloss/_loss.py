@@ -44,7 +44,7 @@ class LossModule(nn.Module):
 
     def joins_items(self, dims: int) -> bool:
         """Whether the first of ``dims`` dimensions of the scores holds the items of one problem, not the problems."""
-        return True
+        return 0 in self.places(dims)
 
     def places(self, dims: int) -> tuple[int, ...]:
         """Which of the ``dims`` dimensions of the scores hold one problem."""
@@ -67,10 +67,8 @@ class LossModule(nn.Module):
 
     @outside_graphs
     def _eager_loss(self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None) -> Tensor:
-        if self.gather is False:
-            return self.plain_loss(scores, target, mask, weight)
         with remembering(self._told):
-            return self._gathered_loss(scores, target, mask, weight)
+            return (self.loss if self.gather is False else self._gathered_loss)(scores, target, mask, weight)
 
     def plain_loss(
         self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, **changed: Any
@@ -87,12 +85,12 @@ class LossModule(nn.Module):
             return self.loss(scores, target, mask, weight)
         with drawing_from(source, shards.first_draws), failing_together(self.gather):
             scores, target = shards.join("scores"), shards.join("target")
-            joined = self.loss(scores, target, shards.join_some("mask"), self._joined_weight(shards, scores, target))
+            joined = self.loss(scores, target, shards.join("mask"), self._joined_weight(shards, scores, target))
         return joined
 
     def _joined_weight(self, shards: Shards, scores: Tensor, target: Tensor) -> Tensor | None:
         """One weight per problem is shared by all processes if these divide the items of each problem."""
-        inside, given = self.joins_items(scores.dim()), shards.parts["weight"]
+        inside, given = self.joins_items(scores.dim()), shards.parts.get("weight")
         if given is None:
             return None
         shared = given[0].dim() == 0 or (inside and given[0].dim() < target.dim())
@@ -166,7 +164,7 @@ class TaskLoss(LossModule):
         return through_operator(self.key, scores, target, mask, weight, parts)
 
     def joins_items(self, dims: int) -> bool:
-        first = dims <= self.task.event_dims if self.dim is None else names_first(self.dim, dims)
+        first = super().joins_items(dims)
         if first and (self.task.event_dims, self.task.target_dims) != (1, 1):
             fail(
                 "scores",
@@ -178,10 +176,10 @@ class TaskLoss(LossModule):
 
 
 def traced_loss(
-    kind: type[TaskLoss], task: Any, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None,
+    kind: type[LossModule], task: Any, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None,
     epsilon: object = None, **options: Any,
 ) -> Tensor:  # fmt: skip
-    """The loss of a function inside a graph or a transform: that of the module of this kind with these options."""
+    """The loss of a function, inside of graphs and transforms too: that of the module of this kind, with options."""
     if not (torch.compiler.is_compiling() and are_tensors(scores, target, mask, weight)):
         result: Tensor = _module(kind, task, epsilon, *options, *options.values())(scores, target, mask, weight)
         return result
@@ -193,10 +191,10 @@ def traced_loss(
     return through_operator(key, scores, target, mask, weight, parts, given)
 
 
-def _module(kind: Any, task: Any, epsilon: object, *options: Any) -> TaskLoss:
+def _module(kind: Any, task: Any, epsilon: object, *options: Any) -> LossModule:
     """Of options in one row, first the names, then the values."""
     chosen = dict(zip(options[: len(options) // 2], options[len(options) // 2 :], strict=True))
-    module: TaskLoss = kind(task, **chosen) if epsilon is None else kind(task, epsilon=epsilon, **chosen)
+    module: LossModule = kind(task, **chosen) if epsilon is None else kind(task, epsilon=epsilon, **chosen)
     return module
 
 
@@ -268,11 +266,6 @@ def _learned(task: Any) -> Iterator[tuple[str, Tensor]]:
                 yield name, part
         elif isinstance(part, nn.Module) or name == "inner":
             yield from ((f"{name}.{path}", tensor) for path, tensor in _learned(part))
-
-
-def names_first(dim: Dim, dims: int) -> bool:
-    """Whether ``dim`` includes the first of so many dimensions."""
-    return any(place in (0, -dims) for place in ([dim] if isinstance(dim, int) else dim))
 
 
 def _check_dim(dim: Any) -> Dim | None:

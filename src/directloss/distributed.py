@@ -25,7 +25,7 @@ from directloss._gradient import with_gradient_times
 Gather: TypeAlias = "bool | dist.ProcessGroup"
 """True for all processes, a process group for those in it, False for this process alone."""
 Form = tuple[torch.dtype, torch.Size]
-Forms = dict[str, Form | None]
+Forms = dict[str, Form]
 
 
 @outside_graphs
@@ -59,33 +59,24 @@ def gather_items(
     shards = exchange({"scores": scores, "target": target, "mask": mask, "weight": weight}, group or True)
     if shards is None:
         return scores, target, mask, weight
-    return shards.join("scores"), shards.join("target"), shards.join_some("mask"), shards.join_some("weight")
+    return shards.join("scores"), shards.join("target"), shards.join("mask"), shards.join("weight")
 
 
 @dataclass(frozen=True)
 class Shards:
     """The tensors of all processes, by argument and rank."""
 
-    parts: Mapping[str, list[Tensor] | None]
+    parts: Mapping[str, list[Tensor]]
     first_draws: Tensor | None
     """The state of the first process's random generator."""
 
-    def join(self, argument: str) -> Tensor:
-        """The parts of an argument that every process has, one after the other."""
-        parts = self.parts[argument]
-        if parts is None:
-            fail(argument, "must be given", None)
-        return torch.cat(parts)
-
-    def join_some(self, argument: str) -> Tensor | None:
-        """As `join`; None for an argument that was left out."""
-        return None if self.parts[argument] is None else self.join(argument)
+    def join(self, argument: str) -> Any:
+        """The parts of an argument, one after the other; None for one that was left out."""
+        return torch.cat(self.parts[argument]) if argument in self.parts else None
 
     def common(self, argument: str) -> Tensor:
         """An argument that is not divided: all processes must have brought the same."""
         parts = self.parts[argument]
-        if parts is None:
-            fail(argument, "must be given", None)
         if not all(torch.equal(parts[0], other) for other in parts):
             fail(argument, "must be the same on all processes, because it is not divided among them", "different")
         return parts[0]
@@ -114,9 +105,7 @@ def exchange(
         found = f"{told[0][1]} on process 0 and {told[other][1]} on process {other}"
         fail("loss", "must be the same on all processes, which compute it of the joined batch", found)
     parts = _gathered(tensors, forms, group)
-    own = parts["scores"]
-    if own is not None:
-        own[rank] = with_gradient_times(tensors["scores"], size)  # type: ignore[arg-type]
+    parts["scores"][rank] = with_gradient_times(tensors["scores"], size)  # type: ignore[arg-type]
     return Shards(parts, told[0][2])
 
 
@@ -170,14 +159,14 @@ def _forms_of(tensors: Mapping[str, Tensor | None]) -> Forms | str:
         scores = check_tensor("scores", tensors["scores"])
         if scores.dim() == 0:
             fail("scores", "must have a first dimension, along which the processes are joined", "a single number")
+        needed = {name: part for name, part in tensors.items() if part is not None or name == "target"}
+        given = {name: check_tensor(name, part) for name, part in needed.items()}
         for argument in ("target", "mask"):
-            part = tensors.get(argument)
-            if part is not None or argument == "target":
-                _check_length(argument, check_tensor(argument, part), len(scores))
-        given = {name: None if part is None else check_tensor(name, part) for name, part in tensors.items()}
+            if argument in given:
+                _check_length(argument, given[argument], len(scores))
     except DirectLossError as error:
         return str(error)
-    return {name: None if part is None else (part.dtype, part.shape) for name, part in given.items()}
+    return {name: (part.dtype, part.shape) for name, part in given.items()}
 
 
 def _check_length(argument: str, part: Tensor, items: int) -> None:
@@ -194,8 +183,8 @@ def _agreed(told: list[Forms | str]) -> list[Forms]:
             raise DirectLossError(f"On process {rank}: {one}")
         forms.append(one)
     for rank, one in enumerate(forms):
-        for argument, form in one.items():
-            first = forms[0][argument]
+        for argument in {**forms[0], **one}:
+            first, form = forms[0].get(argument), one.get(argument)
             if _kind(form) != _kind(first):
                 rule = "must have the same type and shape on all processes, except for the first dimension"
                 fail(argument, rule, f"{_words(first)} on process 0 and {_words(form)} on process {rank}")
@@ -215,34 +204,26 @@ def _words(form: Form | None) -> str:
 
 def _gathered(
     tensors: Mapping[str, Tensor | None], forms: list[Forms], group: dist.ProcessGroup | None
-) -> dict[str, list[Tensor] | None]:
+) -> dict[str, list[Tensor]]:
     """All tensors of all processes. They travel as bytes, which every backend takes, padded to the longest."""
-    device = next(part.device for part in tensors.values() if part is not None)
-    lengths = [sum(_bytes(form) for form in one.values()) for one in forms]
-    mine = [
-        part.detach().to(device).contiguous().view(-1).view(torch.uint8)
-        for part in tensors.values()
-        if part is not None
-    ]
-    buffer = torch.zeros(max(lengths), dtype=torch.uint8, device=device)
-    packed = torch.cat(mine)
+    given = [part for part in tensors.values() if part is not None]
+    device = given[0].device
+    packed = torch.cat([part.detach().to(device).contiguous().view(-1).view(torch.uint8) for part in given])
+    buffer = torch.zeros(max(sum(_bytes(one)) for one in forms), dtype=torch.uint8, device=device)
     buffer[: len(packed)] = packed
     received = [torch.empty_like(buffer) for _ in forms]
     if len(buffer):
         dist.all_gather(received, buffer, group=group)
     unpacked = [_unpacked(one, its) for one, its in zip(received, forms, strict=True)]
-    return {name: None if form is None else [one[name] for one in unpacked] for name, form in forms[0].items()}
+    return {name: [one[name] for one in unpacked] for name in forms[0]}
 
 
 def _unpacked(buffer: Tensor, forms: Forms) -> dict[str, Tensor]:
-    found, start = {}, 0
-    for argument, form in forms.items():
-        if form is not None:
-            end = start + _bytes(form)
-            found[argument] = buffer[start:end].clone().view(form[0]).view(form[1])
-            start = end
-    return found
+    sizes = _bytes(forms)
+    pieces = torch.split(buffer[: sum(sizes)], sizes)
+    together = zip(forms.items(), pieces, strict=True)
+    return {name: piece.clone().view(dtype).view(shape) for (name, (dtype, shape)), piece in together}
 
 
-def _bytes(form: Form | None) -> int:
-    return 0 if form is None else form[0].itemsize * form[1].numel()
+def _bytes(forms: Forms) -> list[int]:
+    return [dtype.itemsize * shape.numel() for dtype, shape in forms.values()]

@@ -69,10 +69,10 @@ def full_batch_step(
     device = _device(model)
     before = _random_state(model)
     scores, target, sizes = _first_pass(model, chunks, device)
-    loss = _loss(loss_fn, scores, target)
+    loss, gradient = _loss(loss_fn, scores, target)
     after = _random_state(model)
     _set_random_state(*before)
-    _second_pass(model, chunks, device, scores, sizes)
+    _second_pass(model, chunks, device, torch.split(scores.detach(), sizes), torch.split(gradient, sizes))
     _set_random_state(*after)
     return loss
 
@@ -91,8 +91,8 @@ def _first_pass(
     return torch.cat(scores).requires_grad_(), torch.cat(targets), [len(part) for part in scores]
 
 
-def _loss(loss_fn: Callable[[Tensor, Tensor], Tensor], scores: Tensor, target: Tensor) -> Tensor:
-    """The loss; its gradient is left in ``scores.grad``. Parameters that the loss itself may have get theirs too."""
+def _loss(loss_fn: Callable[[Tensor, Tensor], Tensor], scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """The loss and its gradient by the scores. Parameters that the loss itself may have get theirs too."""
     with torch.enable_grad():
         loss = check_tensor("the result of loss_fn", loss_fn(scores, target))
         if loss.numel() != 1:
@@ -102,18 +102,15 @@ def _loss(loss_fn: Callable[[Tensor, Tensor], Tensor], scores: Tensor, target: T
         loss.backward()  # type: ignore[no-untyped-call]
     if scores.grad is None:
         fail("loss_fn", "must be differentiable in the scores", "a function that does not use them")
-    return loss.detach()
+    return loss.detach(), scores.grad
 
 
 def _second_pass(
-    model: nn.Module,
-    chunks: Callable[[], Iterator[Chunk]],
-    device: torch.device,
-    scores: Tensor,
-    sizes: list[int],
-) -> None:
+    model: nn.Module, chunks: Callable[[], Iterator[Chunk]], device: torch.device, scores: tuple[Tensor, ...],
+    gradients: tuple[Tensor, ...],
+) -> None:  # fmt: skip
     again = chunks()
-    for expected, gradient in zip(_split(scores.detach(), sizes), _split(_gradient(scores), sizes), strict=True):
+    for expected, gradient in zip(scores, gradients, strict=True):
         item = next(again, None)
         if item is None or len(item[1]) != len(expected):
             _refuse_changes()
@@ -125,14 +122,6 @@ def _second_pass(
         found.backward(gradient)  # type: ignore[no-untyped-call]
     if next(again, None) is not None:
         _refuse_changes()
-
-
-def _split(values: Tensor, sizes: int | list[int]) -> tuple[Tensor, ...]:
-    return torch.split(values, sizes)
-
-
-def _gradient(scores: Tensor) -> Tensor:
-    return torch.zeros_like(scores) if scores.grad is None else scores.grad
 
 
 def _same(found: Tensor, expected: Tensor) -> bool:
@@ -162,7 +151,7 @@ def _chunks(data: Data, size: int) -> Callable[[], Iterator[Chunk]]:
         x, y = data
         if x.dim() == 0 or y.dim() == 0 or len(x) != len(y):
             fail("data", "must have as many inputs as labels", f"of shapes {tuple(x.shape)} and {tuple(y.shape)}")
-        return lambda: zip(_split(x, size), _split(y, size), strict=True)
+        return lambda: zip(torch.split(x, size), torch.split(y, size), strict=True)
     if isinstance(data, Dataset) and hasattr(data, "__len__"):
         return lambda: _collated(data, size)
     if isinstance(data, Iterator):

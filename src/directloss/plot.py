@@ -22,6 +22,7 @@ from directloss._checks import (
     check_positive,
     check_same_shape,
     check_scores,
+    check_tensor,
     fail,
 )
 from directloss._registry import as_task
@@ -110,9 +111,7 @@ def step(
     ax.set(xlabel="score", ylabel="rank", ylim=(len(scores) + 0.6, 0.4))
     ax.set_xlim(float(ends.min()) - room, float(ends.max()) + room)
     ax.set_title(f"loss {before:.3f}, after the step {after:.3f}")
-    _grid(ax, "x")
-    ax.legend(frameon=False)
-    return ax
+    return _finished(ax, "x")
 
 
 def precision_recall(scores: Tensor | Mapping[str, Tensor], target: Tensor, *, ax: Axes | None = None) -> Axes:
@@ -129,23 +128,18 @@ def precision_recall(scores: Tensor | Mapping[str, Tensor], target: Tensor, *, a
         >>> [line.get_label() for line in ax.lines]
         ['before, AP 0.500', 'after, AP 1.000', 'chance 0.500']
     """
-    curves = {}
-    for name, values in _by_name("scores", scores):
-        curves[name] = _one_list(values, target)
-        check_labels(target)
+    curves = _by_name("scores", scores, target)
     share = float(target.double().mean())
     if share == 0:
         fail("target", "must have a relevant item", "0 everywhere", "Recall is not defined without one.")
     ax = _axes(ax)
     for place, (name, (values, labels)) in enumerate(curves.items()):
         recall, precision = _curve(values, labels)
-        label = f"AP {float(average_precision(values, labels)):.3f}"
-        ax.plot(recall, precision, **_look(place), drawstyle="steps-pre", label=f"{name}, {label}" if name else label)
+        label = f"{name}AP {float(average_precision(values, labels)):.3f}"
+        ax.plot(recall, precision, **_look(place), drawstyle="steps-pre", label=label)
     ax.axhline(share, color="0.5", linewidth=1, linestyle=(0, (1, 3)), label=f"chance {share:.3f}")
     ax.set(xlabel="recall", ylabel="precision", xlim=(0, 1.02), ylim=(0, 1.03))
-    _grid(ax)
-    ax.legend(frameon=False)
-    return ax
+    return _finished(ax)
 
 
 def landscape(
@@ -200,9 +194,7 @@ def landscape(
         ax.plot(moved.cpu(), curve.cpu(), **_look(place), label=f"noise {scale:g}" if scale else "no noise")
     ax.axvline(float(scores[item]), color="0.5", linewidth=1, linestyle=(0, (1, 3)), label="now")
     ax.set(xlabel=f"score of item {item}", ylabel="expected loss" if any(scales) else "loss")
-    _grid(ax, "y")
-    ax.legend(frameon=False)
-    return ax
+    return _finished(ax, "y")
 
 
 def reliability(
@@ -225,10 +217,8 @@ def reliability(
         'perfect'
     """
     bins = check_count("bins", bins)
-    given = {}
-    for name, values in _by_name("probabilities", probabilities):
-        given[name] = _one_list(values, target, "probabilities")
-        check_labels(target)
+    given = _by_name("probabilities", probabilities, target)
+    for values, _ in given.values():
         if bool(((values < 0) | (values > 1)).any()):
             wrong = values[(values < 0) | (values > 1)][0].item()
             fail("probabilities", "must lie between 0 and 1", wrong, "Apply torch.sigmoid to logits.")
@@ -237,15 +227,12 @@ def reliability(
     for place, (name, (values, labels)) in enumerate(given.items()):
         count, mean, observed = _binned(values, labels, bins)
         error = float((count * (mean - observed).abs()).sum() / count.sum())
-        label = f"ECE {error:.3f}"
         ax.errorbar(
             mean, observed, _wilson(count, observed), **_look(place), capsize=2.5, elinewidth=1, markersize=5,
-            marker="osD^"[place % 4], label=f"{name}, {label}" if name else label,
+            marker="osD^"[place % 4], label=f"{name}ECE {error:.3f}",
         )  # fmt: skip
     ax.set(xlabel="probability", ylabel="observed share", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
-    _grid(ax)
-    ax.legend(frameon=False, loc="lower right")
-    return ax
+    return _finished(ax, loc="lower right")
 
 
 # ---------------------------------------------------------------------- numbers
@@ -342,9 +329,7 @@ def _wilson(count: Tensor, share: Tensor) -> Tensor:
 
 def _list(argument: str, values: object) -> Tensor:
     """One list of finite numbers, without its history."""
-    if not isinstance(values, Tensor):
-        fail(argument, "must be a torch.Tensor", f"a {type(values).__name__}", "Convert it with torch.as_tensor.")
-    values = check_scores(values, 1, "(n,)").detach()
+    values = check_scores(check_tensor(argument, values), 1, "(n,)").detach()
     if values.dim() != 1:
         fail(argument, "must be one list, of shape (n,)", f"of shape {tuple(values.shape)}", "Pick one of a batch.")
     check_finite(values, argument)
@@ -357,13 +342,14 @@ def _one_list(values: object, target: object, argument: str = "scores") -> tuple
     return values, check_same_shape(target, values).detach()
 
 
-def _by_name(argument: str, given: Tensor | Mapping[str, Tensor]) -> list[tuple[str, Tensor]]:
-    """Several lists by name; a single one has none."""
-    if not isinstance(given, Mapping):
-        return [("", given)]
-    if not given:
+def _by_name(argument: str, given: Tensor | Mapping[str, Tensor], target: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+    """Lists and their labels of 0 and 1, by how the label of each begins: with its name, if it has one."""
+    if isinstance(given, Mapping) and not given:
         fail(argument, "must hold at least one list", given)
-    return [(str(name), values) for name, values in given.items()]
+    named = {f"{name}, ": values for name, values in given.items()} if isinstance(given, Mapping) else {"": given}
+    lists = {name: _one_list(values, target, argument) for name, values in named.items()}
+    check_labels(target)
+    return lists
 
 
 def _needed(module: str) -> Any:
@@ -381,8 +367,11 @@ def _axes(ax: Axes | None, width: float = 6.0, height: float = 3.4) -> Axes:
     return place
 
 
-def _grid(ax: Axes, axis: Literal["both", "x", "y"] = "both") -> None:
+def _finished(ax: Axes, axis: Literal["both", "x", "y"] = "both", **legend: Any) -> Axes:
+    """The axes with a grid and a legend."""
     ax.grid(axis=axis, linewidth=0.6, alpha=0.5)
+    ax.legend(frameon=False, **legend)
+    return ax
 
 
 def _look(place: int) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def test_all_ones_is_the_best_configuration(named: Problem) -> None:
 
 def test_consistency_of_pairs_by_enumeration() -> None:
     """A table of 2 x 2 binaries is consistent exactly when some order of the four scores has it."""
-    pairs = Pairs(torch.tensor([[0, 1]]), torch.tensor([[2, 3]]))
+    pairs = Pairs(torch.tensor([0, 1]), torch.tensor([2, 3]), torch.tensor([[2, 2]]))
     orders = torch.tensor(list(itertools.permutations(range(4))), dtype=torch.float64)
     possible = {tuple(row) for row in (pairs.values(orders) > 0).tolist()}
     every = torch.tensor(list(itertools.product([False, True], repeat=4)))

@@ -1,4 +1,4 @@
-"""Comparisons: values, flips, and the configurations that flips lead to."""
+"""Comparisons: values, binaries, flips, and pairs in lists."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ import pytest
 import torch
 from torch import Tensor
 
+from directloss import Anchoring
 from directloss._uniloss.comparisons import Comparisons, Differences, General, Pairs
-from directloss._uniloss.lists import Ragged, layout
+from directloss._uniloss.compiled import lists_of
+from directloss._uniloss.lists import Layout
+from directloss._uniloss.refactoring import Bound
 
 SCORES = torch.randn(10, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 UP, DOWN = torch.tensor([[0, 3], [5, 9]]), torch.tensor([[1, 2, 4], [6, 7, 8]])
+PAIRS = Pairs(UP.flatten(), DOWN.flatten(), torch.tensor([[2, 3], [2, 3]]))
+SINGLE = Pairs(torch.tensor([8, 2, 5]), torch.tensor([9, 0]), torch.tensor([[3, 2]]))
 
 
 def _differences() -> Differences:
@@ -27,11 +32,12 @@ def _general() -> General:
     return General(function, 4)
 
 
-RAGGED = Ragged(torch.tensor([9, 3, 0]), torch.tensor([1, 2, 4, 6]), torch.tensor([[2, 1], [1, 3]]))
+RAGGED = Pairs(torch.tensor([9, 3, 0]), torch.tensor([1, 2, 4, 6]), torch.tensor([[2, 1], [1, 3]]))
 
 KINDS: dict[str, Comparisons] = {
     "differences": _differences(),
-    "pairs": Pairs(UP, DOWN),
+    "pairs": PAIRS,
+    "single list": SINGLE,
     "ragged": RAGGED,
     "general": _general(),
 }
@@ -57,23 +63,10 @@ def test_flipped_changes_the_sign_of_the_chosen_comparison(kind: str) -> None:
 
 
 @EVERY
-def test_changed_is_the_configuration_of_the_moved_scores(kind: str) -> None:
+def test_binaries_are_the_signs_of_the_values(kind: str) -> None:
+    rows = torch.randint(4, (5, 10), generator=torch.Generator().manual_seed(2)).double()  # with ties
     comparisons = KINDS[kind]
-    which = torch.arange(comparisons.count)[:, None]
-    moved = comparisons.flipped(SCORES.repeat(comparisons.count, 1), which[:, 0])
-    found = comparisons.changed(comparisons.values(SCORES) > 0, moved, which).dense()
-    assert torch.equal(found, comparisons.values(moved) > 0)
-
-
-@pytest.mark.parametrize("items", [[[0], [3], [1], [8]], [[0, 1], [3, 9], [4, 6], [2, 4]]])
-def test_moved_pairs_are_found_without_looking_at_all(items: list[list[int]]) -> None:
-    pairs, chosen = Pairs(UP, DOWN), torch.tensor(items)
-    moved = SCORES.repeat(len(items), 1)
-    moved.scatter_(
-        1, chosen, torch.randn(chosen.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-    )
-    found = pairs.moved(pairs.values(SCORES) > 0, moved, chosen).dense()
-    assert torch.equal(found, pairs.values(moved) > 0)
+    assert torch.equal(comparisons.bits(rows), comparisons.values(rows) > 0)
 
 
 @EVERY
@@ -98,7 +91,9 @@ def test_comparisons_of_one_score(kind: str) -> None:
 def test_random_scores_come_with_their_mirror_images() -> None:
     """Rows of the first half are as good as independent, although each number of them continues one that was drawn."""
     scores = torch.randn(20_001, generator=torch.Generator().manual_seed(1), dtype=torch.float64) * 3 + 5
-    drawn = Pairs(torch.tensor([[0]]), torch.tensor([[1]])).random(scores, 7, torch.Generator().manual_seed(2))
+    drawn = Pairs(torch.tensor([0]), torch.tensor([1]), torch.tensor([[1, 1]])).random(
+        scores, 7, torch.Generator().manual_seed(2)
+    )
     half, rest = drawn[:4], drawn[4:]
     torch.testing.assert_close(rest + half[:3], (2 * scores.mean()).expand_as(rest))
     torch.testing.assert_close(half.mean(1), scores.mean().expand(4), rtol=0.02, atol=0)
@@ -120,8 +115,8 @@ def test_random_scores_are_coin_flips(kind: str) -> None:
 
 def test_equal_scores_have_a_spread() -> None:
     flat = torch.ones(10, dtype=torch.float64)
-    moved = Pairs(UP, DOWN).flipped(flat[None], torch.tensor([0]))
-    assert bool(Pairs(UP, DOWN).values(moved)[0, 0] > 0)
+    moved = PAIRS.flipped(flat[None], torch.tensor([0]))
+    assert bool(PAIRS.values(moved)[0, 0] > 0)
 
 
 def test_ragged_pairs_are_those_of_each_list() -> None:
@@ -130,24 +125,30 @@ def test_ragged_pairs_are_those_of_each_list() -> None:
     assert right.tolist() == [1, 1, 2, 4, 6]
 
 
-def test_lists_of_equal_size_are_the_same_either_way() -> None:
-    """Pairs in a block and the same lists as ragged ones: same pairs, same layout for the compiled loops."""
-    block = Pairs(UP, DOWN)
-    ragged = Ragged(UP.flatten(), DOWN.flatten(), torch.tensor([[2, 3], [2, 3]]))
-    assert torch.equal(block.values(SCORES), ragged.values(SCORES))
-    one, other = layout(block), layout(ragged)
-    assert one is not None
-    assert other is not None
-    for first, second in zip(one, other, strict=True):
-        assert np.array_equal(first, second)
-    up, down = one.place(np.arange(12))
-    assert torch.equal(SCORES[one.relevant[up]] - SCORES[one.irrelevant[down]], block.values(SCORES))
-    assert layout(_differences()) is None
+def _layout(pairs: Pairs) -> Layout:
+    found = lists_of(Bound(SCORES, pairs, lambda rows: rows[:, 0], None, SCORES), Anchoring())
+    assert found is not None
+    return found
+
+
+def test_the_layout_for_compiled_loops_has_the_same_pairs() -> None:
+    for pairs in (PAIRS, SINGLE, RAGGED):
+        found = _layout(pairs)
+        up, down = found.place(np.arange(pairs.count))
+        assert torch.equal(SCORES[found.relevant[up]] - SCORES[found.irrelevant[down]], pairs.values(SCORES))
+
+
+def test_lists_without_both_kinds_have_no_pairs() -> None:
+    lists = torch.tensor([[0, 1], [2, 3], [4, 5]])
+    high = torch.tensor([[True, False], [True, True], [False, True]])
+    found = Pairs.of(lists, high, ~high)
+    assert found is not None
+    assert torch.equal(found.values(SCORES), SCORES[[0, 5]] - SCORES[[1, 4]])
+    assert Pairs.of(lists, high | True, ~high & False) is None
 
 
 def test_scores_are_found_in_their_lists() -> None:
-    found = layout(RAGGED)
-    assert found is not None
+    found = _layout(RAGGED)
     up, down = found.find(np.array([9, 3, 0, 1, 6, 5]), 10)
     assert up.tolist() == [0, 1, 2, -1, -1, -1]
     assert down.tolist() == [-1, -1, -1, 0, 3, -1]

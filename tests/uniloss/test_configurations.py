@@ -1,4 +1,4 @@
-"""Configurations: whatever the storage, the numbers of the written-out bits."""
+"""Configurations: the numbers of the written-out bits, in whatever parts and blocks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from directloss._uniloss import configurations
-from directloss._uniloss.configurations import Configurations, Dense, Flipped, Joined
+from directloss._uniloss.configurations import Configurations
 
 L = 11
 
@@ -16,14 +16,18 @@ def _random_bits(rows: int, seed: int) -> torch.Tensor:
 
 
 def _sets() -> list[Configurations]:
-    base, other = _random_bits(2, 0)
-    single = Flipped(base, torch.tensor([[0], [3], [10], [3]]))
-    several = Flipped(other, torch.tensor([[0, 4], [7, 2]]), torch.tensor([[True, False], [True, True]]))
-    dense = Dense(_random_bits(3, 1))
-    return [dense, single, several, Joined([single, dense, several]), Joined([dense, Dense(_random_bits(2, 2))])]
+    one, other = _random_bits(3, 1), _random_bits(2, 2)
+    return [Configurations(one), Configurations(one, one[:1], other)]
 
 
-@pytest.mark.parametrize("index", range(5))
+@pytest.fixture(params=[configurations.BLOCK, 12])
+def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All binaries at once, and a few at a time."""
+    monkeypatch.setattr(configurations, "BLOCK", request.param)
+
+
+@pytest.mark.usefixtures("block")
+@pytest.mark.parametrize("index", range(2))
 def test_squared_distances_are_those_of_the_bits(index: int) -> None:
     stored = _sets()[index]
     u = torch.rand(L, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
@@ -31,14 +35,16 @@ def test_squared_distances_are_those_of_the_bits(index: int) -> None:
     torch.testing.assert_close(stored.squared_distances(u), expected)
 
 
-@pytest.mark.parametrize("index", range(5))
+@pytest.mark.usefixtures("block")
+@pytest.mark.parametrize("index", range(2))
 def test_gradient_of_squared_distances(index: int) -> None:
     stored = _sets()[index]
     u = torch.rand(L, dtype=torch.float64, generator=torch.Generator().manual_seed(4)).requires_grad_()
     assert torch.autograd.gradcheck(stored.squared_distances, (u,))
 
 
-@pytest.mark.parametrize("index", range(5))
+@pytest.mark.usefixtures("block")
+@pytest.mark.parametrize("index", range(2))
 def test_between_is_the_hamming_distance(index: int) -> None:
     stored = _sets()[index]
     bits = stored.dense()
@@ -48,12 +54,4 @@ def test_between_is_the_hamming_distance(index: int) -> None:
 
 def test_a_saturated_configuration_is_at_distance_zero_of_itself() -> None:
     bits = _random_bits(1, 5)
-    far = Joined([Dense(bits), Dense(~bits)])
-    assert far.squared_distances(bits[0].float()).tolist() == [0.0, L]
-
-
-def test_blocks_do_not_change_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    u = torch.rand(L, dtype=torch.float64, generator=torch.Generator().manual_seed(6))
-    whole = _sets()[0].squared_distances(u)
-    monkeypatch.setattr(configurations, "BLOCK", 6)
-    torch.testing.assert_close(_sets()[0].squared_distances(u), whole)
+    assert Configurations(bits, ~bits).squared_distances(bits[0].float()).tolist() == [0.0, L]

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from directloss import DirectLossError
-from directloss._uniloss.configurations import Dense
+from directloss._uniloss.configurations import Configurations
 from directloss._uniloss.interpolation import INTERPOLATIONS, as_interpolation
 from directloss.relaxation import DistanceSpline, InverseDistance
 
-ANCHORS = Dense(torch.rand(9, 16, generator=torch.Generator().manual_seed(0)) < 0.5)
+ANCHORS = Configurations(torch.rand(9, 16, generator=torch.Generator().manual_seed(0)) < 0.5)
 VALUES = torch.rand(9, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 EVERY = pytest.mark.parametrize(
     "surface", [*INTERPOLATIONS.values(), InverseDistance(4.0), DistanceSpline(0.5), DistanceSpline(1.5)], ids=str
@@ -55,10 +55,10 @@ def test_several_anchors_at_one_place_share_it() -> None:
 
 
 def test_spline_bears_the_same_anchor_twice() -> None:
-    twice = Dense(ANCHORS.dense()[[0, 1, 2, 0]])
+    twice = Configurations(ANCHORS.dense()[[0, 1, 2, 0]])
     u = torch.rand(16, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
     value = DistanceSpline()(twice.squared_distances(u), VALUES[[0, 1, 2, 0]], twice.between)
-    once = Dense(ANCHORS.dense()[:3])
+    once = Configurations(ANCHORS.dense()[:3])
     expected = DistanceSpline()(once.squared_distances(u), VALUES[:3], once.between)
     assert value.item() == pytest.approx(expected.item(), abs=1e-4)
 

@@ -16,7 +16,7 @@ import directloss as dl
 from directloss import Anchoring, DirectLossError, DirectLossWarning, Refactoring, UniLoss, kernels, uniloss
 from directloss._uniloss import compiled
 from directloss._uniloss.byhand import BY_HAND, PairRefactoring
-from directloss._uniloss.lists import Ragged
+from directloss._uniloss.comparisons import Pairs
 from directloss._uniloss.spacing import between
 from directloss.relaxation import ideal_scores, interpolation_quality
 from tests.uniloss.conftest import Problem, problem
@@ -116,7 +116,7 @@ def test_compiled_loops_read_the_labels_alone(name: str) -> None:
     lists, bound = refactored.layout(scores, target), refactored.bind(scores, target)
     assert lists is not None
     assert bound is not None
-    for part, same in zip(lists, compiled.of_problem(bound), strict=True):
+    for part, same in zip(lists, compiled.lists_of(bound, Anchoring()) or (), strict=True):
         assert np.array_equal(part, same)
 
 
@@ -219,7 +219,23 @@ def test_compiled_lists_may_have_any_sizes(seed: int) -> None:
     target[4, 0] = -1
     _both_ways(scores, target, "pckh")
     _both_ways(scores, target, "pckh", anchors=Anchoring(4, 30, 4, unit="score"))
-    assert isinstance(UniLoss("pckh").refactored.bind(scores, target).comparisons, Ragged)  # type: ignore[union-attr]
+    bound = BY_HAND["pckh"].bind(scores, target)
+    assert bound is not None
+    assert isinstance(bound.comparisons, Pairs)
+    assert len(bound.comparisons.sizes.unique(dim=0)) > 1
+
+
+def test_lists_of_any_sizes_are_found_in_code() -> None:
+    def best_is_relevant(scores: Tensor, target: Tensor) -> Tensor:
+        return target.gather(1, scores.argmax(1, keepdim=True)).float().mean()
+
+    target = torch.tensor([[1, 0, 0, 0], [1, 0, 1, 1], [0, 0, 0, 0], [0, 1, 1, 0]])
+    scores = torch.randn(4, 4, generator=_seeded(1), dtype=torch.float64)
+    _both_ways(scores, target, best_is_relevant)
+    bound = UniLoss(best_is_relevant).refactored.bind(scores, target)
+    assert bound is not None
+    assert isinstance(bound.comparisons, Pairs)
+    assert bound.comparisons.sizes.tolist() == [[1, 3], [3, 1], [2, 2]]
 
 
 @pytest.mark.parametrize("name", ["ap", "accuracy", "pckh"])

@@ -13,8 +13,6 @@ from directloss import Anchoring, UniLoss
 from directloss._uniloss import anchors as drawing
 from directloss._uniloss import configurations
 from directloss._uniloss.byhand import BY_HAND
-from directloss._uniloss.comparisons import Differences
-from directloss._uniloss.configurations import Dense, Flipped
 from directloss._uniloss.tracing import record, variables
 
 LABELS = (torch.arange(600) % 6 == 0).long()
@@ -66,18 +64,6 @@ def test_binaries_are_the_signs_of_the_comparisons() -> None:
     some = bound.comparisons.take(torch.arange(0, PAIRS, 7))
     for comparisons in (bound.comparisons, some):
         assert torch.equal(comparisons.bits(rows), comparisons.values(rows) > 0)
-
-
-def test_few_changes_are_stored_as_such() -> None:
-    scores = _scores()
-    comparisons = Differences(torch.arange(599), torch.arange(1, 600))
-    now, near = comparisons.bits(scores), scores.repeat(3, 1)
-    near[0, 5], near[1, :3] = 9.0, -9.0
-    for rows, kind in ((near, Flipped), (torch.stack((scores, -scores)), Dense)):
-        found = comparisons.moved(now, rows, torch.zeros(len(rows), 3, dtype=torch.long))
-        assert type(found) is kind
-        assert torch.equal(found.dense(), comparisons.bits(rows))
-        assert torch.equal(torch.cat(list(found.pieces(10**7))), found.dense())
 
 
 @pytest.mark.parametrize(("flips", "among"), [(1, 5), (3, 5), (3, 40), (5, 10_000), (9, 5)])

@@ -4,8 +4,8 @@ scores -> comparisons -> binaries -> metric        each step a file:
 
 comparisons     f, what is compared                refactoring     the user's own f and g
 byhand          the paper's three metrics          automatic       f and g found in the metric's code
-lists           pairs in lists of any sizes        compiled        the usual anchors, in compiled loops
-configurations  binaries, stored cheaply           anchors         configurations with known values
+lists           pairs, for compiled loops          compiled        the usual anchors, in compiled loops
+configurations  distances between binaries         anchors         configurations with known values
 interpolation   the metric between anchors         loss            all of it as a loss
 consistency     binaries that no scores have       analysis        how good the interpolation is
 names           metrics by name                    spacing         how far anchors lie from each other

@@ -14,15 +14,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from directloss._checks import check_choice, check_count, fail, warn_once
 from directloss._uniloss.comparisons import BEYOND, Comparisons, numbers, spread, words
-from directloss._uniloss.configurations import Configurations, Dense, Flipped, Joined
-from directloss._uniloss.consistency import consistent_differences
+from directloss._uniloss.configurations import BLOCK, Configurations
+from directloss._uniloss.consistency import consistent
 from directloss._uniloss.refactoring import Bound
 
 KINDS = ("good", "nearby", "bad")
@@ -154,21 +153,23 @@ def check_numbers(values: Tensor) -> Tensor:
     return values
 
 
-class _Draw(ABC):
-    """What both spaces share."""
+Drawn = tuple[Tensor, Tensor, Tensor]
+"""Of some anchors the binaries ``(k, l)``, their values ``(k,)``, and which no scores have ``(k,)``."""
 
-    def __init__(
-        self,
-        problem: Bound,
-        comparisons: Comparisons,
-        how: Anchoring,
-        present: Tensor,
-        generator: torch.Generator,
-        subset: Tensor | None,
-    ) -> None:
-        self.problem, self.comparisons, self.how = problem, comparisons, how
-        self.present, self.generator, self.subset = present, generator, subset
-        self.scores = problem.scores.detach()
+
+@dataclass
+class _Draw(ABC):
+    """What both spaces share; the arguments of `sample`."""
+
+    problem: Bound
+    comparisons: Comparisons
+    how: Anchoring
+    present: Tensor
+    generator: torch.Generator
+    subset: Tensor | None
+
+    def __post_init__(self) -> None:
+        self.scores = self.problem.scores.detach()
 
     def anchors(self) -> Anchors:
         kinds = [kind for kind in KINDS if getattr(self.how, kind)]
@@ -181,10 +182,10 @@ class _Draw(ABC):
             if top[1] != drawn[0][1][0]:
                 drawn[0], names = top, ("good", *names[self.how.good :])
         values, bad = (torch.cat(part) for part in list(zip(*drawn, strict=True))[1:])
-        return Anchors(Joined([configurations for configurations, _, _ in drawn]), check_numbers(values), names, bad)
+        return Anchors(Configurations(*(bits for bits, _, _ in drawn)), check_numbers(values), names, bad)
 
     @abstractmethod
-    def top(self) -> tuple[Configurations, Tensor, Tensor]:
+    def top(self) -> Drawn:
         """The best configuration itself."""
 
     def choose(self, k: int, among: int) -> Tensor:
@@ -207,22 +208,19 @@ class _Draw(ABC):
 class _InScores(_Draw):
     """Anchors are scores."""
 
-    def good(self, k: int) -> tuple[Configurations, Tensor, Tensor]:
-        best = self.best()
-        return self._flips_of(best, self.comparisons.bits(best), k)
+    def good(self, k: int) -> Drawn:
+        return self._flips_of(self.best(), k)
 
-    def top(self) -> tuple[Configurations, Tensor, Tensor]:
-        best = self.best()[None]
-        return self._valued(Dense(self.comparisons.bits(best)), best)
+    def top(self) -> Drawn:
+        return self._valued(self.best()[None])
 
-    def nearby(self, k: int) -> tuple[Configurations, Tensor, Tensor]:
+    def nearby(self, k: int) -> Drawn:
         if self.how.unit == "score":
             return self._moves_of_scores(k)
-        return self._flips_of(self.scores, self.present, k)
+        return self._flips_of(self.scores, k)
 
-    def bad(self, k: int) -> tuple[Configurations, Tensor, Tensor]:
-        scores = self.comparisons.random(self.scores, k, self.generator)
-        return self._valued(Dense(self.comparisons.bits(scores)), scores)
+    def bad(self, k: int) -> Drawn:
+        return self._valued(self.comparisons.random(self.scores, k, self.generator))
 
     def best(self) -> Tensor:
         """The best scores that are known, or the nearest optimal ones on the way to them."""
@@ -248,33 +246,33 @@ class _InScores(_Draw):
         as_good = ((values - values[0]).abs() <= 1e-6).int().cumprod(0)
         return float(shares[int(as_good.sum()) - 1])
 
-    def _flips_of(self, base: Tensor, binaries: Tensor, k: int) -> tuple[Configurations, Tensor, Tensor]:
+    def _flips_of(self, base: Tensor, k: int) -> Drawn:
         which = self.choose(k, self.comparisons.count)
         scores = base.repeat(k, 1)
         for flip in range(which.shape[1]):
             scores = self.comparisons.flipped(scores, which[:, flip])
-        return self._valued(self.comparisons.changed(binaries, scores, which), scores)
+        return self._valued(scores)
 
-    def _moves_of_scores(self, k: int) -> tuple[Configurations, Tensor, Tensor]:
+    def _moves_of_scores(self, k: int) -> Drawn:
         """A score that loses most of its comparisons goes to the top, another to the bottom."""
         items = self.choose(k, self.scores.numel())
         scores = self.scores.repeat(k, 1)
         scores.scatter_(1, items, leap(self.scores, items))
-        return self._valued(self.comparisons.moved(self.present, scores, items), scores)
+        return self._valued(scores)
 
-    def _valued(self, configurations: Configurations, scores: Tensor) -> tuple[Configurations, Tensor, Tensor]:
+    def _valued(self, scores: Tensor) -> Drawn:
         values = self.problem.measure(scores)
-        return configurations, values, torch.zeros_like(values, dtype=torch.bool)
+        return self.comparisons.bits(scores), values, torch.zeros_like(values, dtype=torch.bool)
 
 
 class _InBits(_Draw):
     """Anchors are bits."""
 
-    def good(self, k: int) -> tuple[Configurations, Tensor, Tensor]:
+    def good(self, k: int) -> Drawn:
         return self._flips_of(self.best(), k)
 
-    def top(self) -> tuple[Configurations, Tensor, Tensor]:
-        return self._valued(Dense(self.best()[None]))
+    def top(self) -> Drawn:
+        return self._valued(self.best()[None])
 
     def best(self) -> Tensor:
         """The best binaries, all ones unless others are known."""
@@ -283,21 +281,22 @@ class _InBits(_Draw):
             return torch.ones_like(self.present)
         return best if self.subset is None else best[self.subset]
 
-    def nearby(self, k: int) -> tuple[Configurations, Tensor, Tensor]:
+    def nearby(self, k: int) -> Drawn:
         if self.how.unit == "score":
             return self._flips_of_scores(k)
         return self._flips_of(self.present, k)
 
-    def bad(self, k: int) -> tuple[Configurations, Tensor, Tensor]:
+    def bad(self, k: int) -> Drawn:
         bits = torch.empty(k, self.present.numel(), dtype=torch.bool)
         for row in bits:
             row.random_(generator=self.generator)
-        return self._valued(Dense(bits.to(self.present.device)))
+        return self._valued(bits.to(self.present.device))
 
-    def _flips_of(self, base: Tensor, k: int) -> tuple[Configurations, Tensor, Tensor]:
-        return self._valued(Flipped(base, self.choose(k, self.present.numel())))
+    def _flips_of(self, base: Tensor, k: int) -> Drawn:
+        which = self.choose(k, self.present.numel())
+        return self._valued(base.repeat(k, 1).scatter_(1, which, ~base[which]))
 
-    def _flips_of_scores(self, k: int) -> tuple[Configurations, Tensor, Tensor]:
+    def _flips_of_scores(self, k: int) -> Drawn:
         items = self.choose(k, self.scores.numel())
         rows = []
         for row in items.tolist():
@@ -305,17 +304,17 @@ class _InBits(_Draw):
             for item in row:
                 touched ^= self.comparisons.of_score(self.scores, item)
             rows.append(self.present ^ touched)
-        return self._valued(Dense(torch.stack(rows)))
+        return self._valued(torch.stack(rows))
 
-    def _valued(self, configurations: Configurations) -> tuple[Configurations, Tensor, Tensor]:
+    def _valued(self, bits: Tensor) -> Drawn:
+        comparisons = self.problem.comparisons
         if self.problem.decide is None:
             fail("space", "must be 'scores' for a metric whose value of configurations is not known", "'bits'")
         found, values = [], []
-        for piece in configurations.pieces(self.problem.comparisons.count):
-            bits = self._completed(piece)
-            test = self.problem.consistent
-            found.append(consistent_differences(self.problem.comparisons, bits) if test is None else test(bits))
-            values.append(self.problem.decide(bits))
+        for piece in torch.split(bits, max(1, BLOCK // comparisons.count)):
+            whole = self._completed(piece)
+            found.append(consistent(comparisons, whole))
+            values.append(self.problem.decide(whole))
         good = torch.cat(found)
         if not bool(good.all()):
             warn_once(
@@ -323,16 +322,12 @@ class _InBits(_Draw):
                 f"{int((~good).sum())} of {len(good)} anchors in bit space contradict themselves: no scores have those "
                 'binaries. They keep the value of the counting rule. Anchoring(space="scores") has none.',
             )
-        return configurations, torch.cat(values), ~good
+        return bits, torch.cat(values), ~good
 
     def _completed(self, bits: Tensor) -> Tensor:
         """Binaries that are not relaxed in this step stay as they are."""
         if self.subset is None:
             return bits
-        whole = self._whole.repeat(len(bits), 1)
+        whole = self.problem.comparisons.bits(self.scores).repeat(len(bits), 1)
         whole[:, self.subset] = bits
         return whole
-
-    @cached_property
-    def _whole(self) -> Tensor:
-        return self.problem.comparisons.bits(self.scores)

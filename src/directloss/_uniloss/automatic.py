@@ -22,7 +22,7 @@ from directloss._uniloss.best import ideal_scores
 from directloss._uniloss.comparisons import Comparisons, Pairs
 from directloss._uniloss.refactoring import Bound, Refactored
 from directloss._uniloss.stateful import stateless
-from directloss._uniloss.tracing.calls import as_scalar, call_metric, name_of, without_checks
+from directloss._uniloss.tracing.calls import name_of, value_of, without_checks
 from directloss._uniloss.tracing.explanation import Explanation
 from directloss._uniloss.tracing.patterns import Pattern, learn
 from directloss._uniloss.tracing.pruning import Rule, find_rule, pruned, variation
@@ -46,9 +46,7 @@ class Plan:
     replays: bool
     """Whether the metric can be run on answers; if not, only scores can be measured."""
     explanation: Explanation
-    constant: Comparisons | None
-    """The comparisons, where they do not depend on the target."""
-    batched: bool = False
+    batched: bool
     """Whether the metric takes many problems at once along a dimension in front."""
 
 
@@ -103,7 +101,8 @@ class Automatic(Refactored):
         if (plan is None or plan.pattern is None) and bool(torch.isnan(self._value(fixed, target))):
             return None  # and nothing to record: a metric that has no value may return before it compares
         plan = self._plan(fixed, target)
-        comparisons = self._comparisons(plan, fixed, target)
+        pattern = plan.pattern
+        comparisons = self._trace(plan, fixed, target).comparisons if pattern is None else pattern.comparisons(target)
         if comparisons.count == 0:
             return None
         best = ideal_scores(fixed, target)
@@ -135,28 +134,19 @@ class Automatic(Refactored):
         check_finite(scores)
         return self._plan(scores, target).explanation
 
-    def _comparisons(self, plan: Plan, scores: Tensor, target: Tensor) -> Comparisons:
-        if plan.constant is not None:
-            return plan.constant
-        if plan.pattern is not None:
-            return plan.pattern.comparisons(target)
-        return self._trace(plan, scores, target).comparisons
-
     def _trace(self, plan: Plan, scores: Tensor, target: Tensor) -> Trace:
         return pruned(record(self.metric, scores, target, plan.follow), plan.rule)
 
     def _measure(self, shape: torch.Size, target: Tensor, batched: bool) -> Callable[[Tensor], Tensor]:
         def measure(scores: Tensor) -> Tensor:
             with torch.no_grad():
-                rows = scores.detach().clone().reshape(-1, *shape)  # a metric may write into its scores
+                rows = scores.detach().reshape(-1, *shape)
                 if batched:
-                    values: Tensor = self.metric(rows, target.expand(len(rows), *target.shape))
+                    values: Tensor = self.metric(rows.clone(), target.expand(len(rows), *target.shape))
                     return values
                 # All rows are of one kind with one target: what the metric does not object to once, it never does.
                 calls = [self.metric, *[self._unchecked] * (len(rows) - 1)]
-                return torch.stack(
-                    [as_scalar(call_metric(call, row, target), row) for call, row in zip(calls, rows, strict=True)]
-                )
+                return torch.stack([value_of(call, row, target) for call, row in zip(calls, rows, strict=True)])
 
         return measure
 
@@ -210,8 +200,7 @@ class Automatic(Refactored):
             pattern="none, each batch is recorded anew" if pattern is None else pattern.words,
             warnings=() if replays else ("it cannot be run on answers; use anchors in score space",),
         )
-        constant = pattern.comparisons(target) if pattern is not None and rule is None else None
-        return Plan(rule, pattern, follow, replays, found, constant, self._takes_batches(trace, generator))
+        return Plan(rule, pattern, follow, replays, found, self._takes_batches(trace, generator))
 
     def _takes_batches(self, trace: Trace, generator: torch.Generator) -> bool:
         """Whether the metric of a stack of problems is the stack of their metrics, for some random ones."""
@@ -229,7 +218,7 @@ class Automatic(Refactored):
 
     def _value(self, scores: Tensor, target: Tensor) -> Tensor:
         with torch.no_grad():
-            return as_scalar(call_metric(self.metric, scores.clone(), target), scores)
+            return value_of(self.metric, scores, target)
 
     def _check_deterministic(self, scores: Tensor, target: Tensor) -> None:
         one, two = self._value(scores, target), self._value(scores, target)

@@ -15,11 +15,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from directloss._checks import check_labels, check_same_shape, fail, near
+from directloss._checks import check_labels, check_same_shape, fail
 from directloss._uniloss.best import ideal_scores
-from directloss._uniloss.comparisons import Comparisons, Pairs
-from directloss._uniloss.consistency import consistent_pairs
-from directloss._uniloss.lists import Layout, Ragged, of_labels
+from directloss._uniloss.comparisons import Pairs
+from directloss._uniloss.lists import Layout, of_labels
 from directloss._uniloss.refactoring import Bound, Refactored
 from directloss.kernels import BINARY
 from directloss.metrics.classification import check_class_problem
@@ -38,12 +37,12 @@ class PairRefactoring(Refactored):
     def lists(self, scores: Tensor, target: Tensor) -> Tensor:
         """Labels 1, 0 or -1 (neither) of each score, as lists ``(b, n)`` of the flattened scores."""
 
-    @abstractmethod
-    def of_lost(self, lost: Tensor, real: Tensor) -> Tensor:
-        """The metric of one list, ``(..., b)``, from the numbers of lost comparisons ``(..., b, p)``.
+    def of_lost(self, lost: Tensor) -> Tensor:
+        """The metric ``(k,)`` of one list, from the numbers ``(k, p)`` of comparisons that its relevant scores lose.
 
-        ``real`` ``(b, p)`` says which relevant scores are there; lists may have different numbers of them.
+        By default a hit, where one of them loses nothing.
         """
+        return (lost == 0).any(-1).to(torch.get_default_dtype())
 
     @abstractmethod
     def plain(self, rows: Tensor, labels: Tensor) -> Tensor:
@@ -59,7 +58,8 @@ class PairRefactoring(Refactored):
     def bind(self, scores: Tensor, target: Tensor) -> Bound | None:
         """See `Refactored.bind`."""
         labels = self.lists(scores, target)
-        comparisons = _comparisons(labels)
+        places = torch.arange(labels.numel(), device=labels.device).reshape(labels.shape)
+        comparisons = Pairs.of(places, labels == 1, labels == 0)
         if comparisons is None:
             return None
         best = ideal_scores(scores.reshape(labels.shape), labels)
@@ -68,19 +68,15 @@ class PairRefactoring(Refactored):
             scores=scores.flatten(),
             comparisons=comparisons,
             measure=lambda rows: self.plain(rows.reshape(len(rows), *labels.shape), labels),
-            decide=lambda bits: self.of_binaries(bits, labels),
+            decide=lambda bits: self.of_binaries(bits, comparisons),
             best_scores=best.flatten(),
             counting=self.counting,
-            consistent=lambda bits: _all_consistent(bits, labels),
         )
 
-    def of_binaries(self, bits: Tensor, labels: Tensor) -> Tensor:
+    def of_binaries(self, bits: Tensor, pairs: Pairs) -> Tensor:
         """g: the metric ``(k,)`` of configurations ``(k, l)``, a mean over the lists with something to compare."""
-        tables = _tables(bits, labels)
-        widest = max(table.shape[1] for table in tables)
-        lost = torch.stack([_padded((~table).sum(-1), widest) for table in tables], -2)
-        real = torch.stack([torch.arange(widest, device=bits.device) < table.shape[1] for table in tables])
-        return self.of_lost(lost, real).mean(-1)
+        values = [self.of_lost((~table).sum(-1)) for table in pairs.tables(bits)]
+        return torch.stack(values).mean(0)
 
 
 class AccuracyPairs(PairRefactoring):
@@ -100,10 +96,6 @@ class AccuracyPairs(PairRefactoring):
         """Each item is a list of classes."""
         labels = torch.zeros(scores.shape, dtype=torch.int8, device=scores.device)
         return labels.scatter_(-1, target.long()[:, None], 1)
-
-    def of_lost(self, lost: Tensor, real: Tensor) -> Tensor:
-        """Right where nothing is lost."""
-        return (lost[..., 0] == 0).to(torch.get_default_dtype())
 
     def plain(self, rows: Tensor, labels: Tensor) -> Tensor:
         """The share of items whose best class is the right one."""
@@ -137,20 +129,14 @@ class AveragePrecisionPairs(PairRefactoring):
             refuse()
         return Layout.of(relevant, irrelevant, (p,), (n,)) if p and n else None
 
-    def of_lost(self, lost: Tensor, real: Tensor) -> Tensor:
+    def of_lost(self, lost: Tensor) -> Tensor:
         """The k-th best relevant item, beaten by ``lost`` irrelevant ones, has precision k / (k + lost)."""
         place = torch.arange(1, lost.shape[-1] + 1, device=lost.device)
-        ranked = torch.where(real, lost, torch.iinfo(lost.dtype).max // 2).sort(-1).values
-        precision = torch.where(real, place / (place + ranked), 0.0)
-        return precision.sum(-1) / real.sum(-1)
+        return (place / (place + lost.sort(-1).values)).mean(-1)
 
     def plain(self, rows: Tensor, labels: Tensor) -> Tensor:
         """Average precision, ties as everywhere in the library."""
         return average_precision(rows[:, 0], labels.expand(len(rows), -1))
-
-    def hide(self, scores: Tensor, target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Padding is neither relevant nor irrelevant."""
-        return scores[mask], target[mask]
 
 
 class KeypointPairs(PairRefactoring):
@@ -174,10 +160,6 @@ class KeypointPairs(PairRefactoring):
         """Each heatmap is a list of pixels."""
         return target.reshape(-1, target.shape[-2] * target.shape[-1]).to(torch.int8)
 
-    def of_lost(self, lost: Tensor, real: Tensor) -> Tensor:
-        """Right where one relevant pixel loses nothing."""
-        return ((lost == 0) & real).any(-1).to(torch.get_default_dtype())
-
     def plain(self, rows: Tensor, labels: Tensor) -> Tensor:
         """The share of heatmaps whose highest pixel is a relevant one, among those with both kinds."""
         kept = (labels == 1).any(-1) & (labels == 0).any(-1)
@@ -191,47 +173,8 @@ class KeypointPairs(PairRefactoring):
         return torch.where(mask, scores, 0.0), torch.where(mask, target.to(torch.int8), -1)
 
 
-def _comparisons(labels: Tensor) -> Comparisons | None:
-    """Pairs in a block where all lists have as many relevant and as many irrelevant scores, else list by list."""
-    high, low = labels == 1, labels == 0
-    sizes = torch.stack([high.sum(-1), low.sum(-1)], -1)
-    if not bool(sizes.all()):  # leave out lists in which nothing is compared
-        kept = sizes.all(-1)
-        high, low, sizes = high & kept[:, None], low & kept[:, None], sizes[kept]
-        if not len(sizes):
-            return None
-    up, down = (part.flatten().nonzero()[:, 0] for part in (high, low))
-    if bool((sizes == sizes[0]).all()):
-        return Pairs(up.reshape(len(sizes), -1), down.reshape(len(sizes), -1))
-    return Ragged(up, down, sizes)
-
-
-def _tables(bits: Tensor, labels: Tensor) -> list[Tensor]:
-    """The binaries of each list that has any, as tables ``(k, p, n)``."""
-    relevant, irrelevant = (labels == 1).sum(-1).tolist(), (labels == 0).sum(-1).tolist()
-    sizes = [(p, n) for p, n in zip(relevant, irrelevant, strict=True) if p and n]
-    pieces = torch.split(bits, [p * n for p, n in sizes], -1)
-    return [piece.reshape(len(bits), p, n) for piece, (p, n) in zip(pieces, sizes, strict=True)]
-
-
-def _all_consistent(bits: Tensor, labels: Tensor) -> Tensor:
-    return torch.stack([consistent_pairs(table) for table in _tables(bits, labels)]).all(0)
-
-
-def _padded(lost: Tensor, width: int) -> Tensor:
-    return torch.nn.functional.pad(lost, (0, width - lost.shape[-1]))
-
-
 BY_HAND: dict[str, Refactored] = {
     "accuracy": AccuracyPairs(),
     "ap": AveragePrecisionPairs(),
     "pckh": KeypointPairs(),
 }
-
-
-def by_hand(name: str) -> Refactored:
-    """The refactoring of a name."""
-    if name not in BY_HAND:
-        hint = near(name, tuple(BY_HAND)) or f"Known: {', '.join(BY_HAND)}; or pass the metric's function."
-        fail("metric", "must be a function, a Refactoring, or a known name", repr(name), hint)
-    return BY_HAND[name]

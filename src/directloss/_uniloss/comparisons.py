@@ -10,14 +10,12 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-
-from directloss._uniloss.configurations import Configurations, Dense, Flipped
 
 BEYOND = 1e-3
 """How far past the point of indifference a flipped comparison goes, as a share of the spread of the scores."""
@@ -58,27 +56,6 @@ class Comparisons(ABC):
             rows = [torch.autograd.grad(value, free, retain_graph=True)[0][item] for value in values]
         return torch.stack(rows) != 0
 
-    def moved(self, binaries: Tensor, scores: Tensor, items: Tensor) -> Configurations:
-        """The configurations of scores ``(k, m)`` that differ at ``items`` ``(k, f)`` only from scores whose binaries
-        are known. Whoever knows which comparisons those touch need not look at the others.
-        """
-        return self._apart(binaries, scores)
-
-    def changed(self, binaries: Tensor, scores: Tensor, which: Tensor) -> Configurations:
-        """The configurations of scores ``(k, m)`` that `flipped` made for comparisons ``which`` ``(k, f)``."""
-        return self._apart(binaries, scores)
-
-    def _apart(self, binaries: Tensor, scores: Tensor) -> Configurations:
-        """The configurations of scores, as what they change of the binaries where that is little."""
-        if not len(scores):
-            return Dense(self.bits(scores))
-        changes = [(self.bits(row) ^ binaries).nonzero()[:, 0] for row in scores]
-        sizes = torch.tensor([len(change) for change in changes], device=binaries.device)
-        if int(sizes.max()) > self.count // 16:
-            return Dense(self.bits(scores))
-        where = torch.nn.utils.rnn.pad_sequence(changes, batch_first=True)
-        return Flipped(binaries, where, torch.arange(where.shape[1], device=where.device) < sizes[:, None])
-
     def random(self, scores: Tensor, k: int, generator: torch.Generator) -> Tensor:
         """Scores ``(k, m)`` whose comparisons are as good as coin flips, as wide as the present ones."""
         return as_wide(heights(k, scores.numel(), words(half_of(scores.numel()), generator)), k, scores)
@@ -106,11 +83,12 @@ class Differences(Comparisons):
 
     def values(self, scores: Tensor) -> Tensor:
         """The comparisons; see `Comparisons.values`."""
-        partner = scores[..., self.right.clamp(min=0)]
+        left, right, offset = self.all_parts()
+        partner = scores[..., right]  # the last one, where there is none
         if self.any_alone:
             partner = torch.where(self.alone, torch.zeros_like(partner), partner)
-        difference = scores[..., self.left] - partner
-        return difference if self.offset is None else difference + self.offset.to(scores.dtype)
+        difference = scores[..., left] - partner
+        return difference if offset is None else difference + offset.to(scores.dtype)
 
     def flipped(self, scores: Tensor, which: Tensor) -> Tensor:
         """Both scores meet in the middle and go a little beyond; a lone score goes to its threshold and beyond."""
@@ -132,13 +110,18 @@ class Differences(Comparisons):
         """Left, right and offset of some comparisons."""
         return self.left[which], self.right[which], None if self.offset is None else self.offset[which]
 
+    def all_parts(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Left, right and offset of all comparisons."""
+        return self.left, self.right, self.offset
+
     def take(self, which: Tensor) -> Differences:
         """Only the comparisons ``which``."""
         return Differences(*self.parts(which))
 
     def of_score(self, scores: Tensor, item: int) -> Tensor:
         """Those with the score on either side."""
-        return (self.left == item) | (self.right == item)
+        left, right, _ = self.all_parts()
+        return (left == item) | (right == item)
 
     def random(self, scores: Tensor, k: int, generator: torch.Generator) -> Tensor:
         """Random scores around the thresholds, where there are any."""
@@ -202,82 +185,65 @@ class General(Comparisons):
 
 
 class Pairs(Differences):
-    """Every relevant score of a list against every irrelevant one, for lists of equal size, without storing the pairs.
+    """Every relevant score of a list against every irrelevant one of it, for lists of any sizes.
+
+    The pairs are not stored: a step in compiled loops asks for a few of them only.
 
     Args:
-        relevant: indices ``(b, p)`` of the flattened scores.
-        irrelevant: indices ``(b, n)``.
+        relevant: indices ``(p,)`` of the flattened scores, list after list.
+        irrelevant: indices ``(n,)``, list after list.
+        sizes: shape ``(lists, 2)``, how many relevant and irrelevant scores each list has; none has zero.
 
     Examples:
-        >>> Pairs(torch.tensor([[1]]), torch.tensor([[0, 2]])).values(torch.tensor([3.0, 1.0, 0.0]))
-        tensor([-2.,  1.])
+        >>> both = Pairs(torch.tensor([0, 2, 3]), torch.tensor([1, 4]), torch.tensor([[1, 1], [2, 1]]))
+        >>> both.values(torch.tensor([3.0, 1.0, 0.0, 5.0, 4.0]))
+        tensor([ 2., -4.,  1.])
     """
 
-    def __init__(self, relevant: Tensor, irrelevant: Tensor) -> None:
-        self.relevant, self.irrelevant = relevant, irrelevant
-        self.shape = (len(relevant), relevant.shape[1], irrelevant.shape[1])
-        self.count = self.shape[0] * self.shape[1] * self.shape[2]
+    def __init__(self, relevant: Tensor, irrelevant: Tensor, sizes: Tensor) -> None:
+        self.relevant, self.irrelevant, self.sizes = relevant, irrelevant, sizes
+        ups, downs = sizes.unbind(-1)
+        each = downs.repeat_interleave(ups)
+        self._ends = each.cumsum(0)
+        """Where the pairs of each relevant score end."""
+        # What has to be added to a pair's number to get its irrelevant score's.
+        self._shift = (downs.cumsum(0) - downs).repeat_interleave(ups) - (self._ends - each)
+        self.count = int(self._ends[-1])
         self.any_alone, self.offset = False, None
 
-    def values(self, scores: Tensor) -> Tensor:
-        """The comparisons, list by list, relevant score by relevant score."""
-        up, down = scores[..., self.relevant], scores[..., self.irrelevant]
-        return (up[..., :, None] - down[..., None, :]).flatten(-3)
+    @classmethod
+    def of(cls, lists: Tensor, high: Tensor, low: Tensor) -> Pairs | None:
+        """The pairs of lists ``(b, n)`` of indices, of which some are relevant and some irrelevant; None for none."""
+        sizes = torch.stack([high.sum(-1), low.sum(-1)], -1)
+        kept = sizes.all(-1)
+        if not bool(kept.any()):
+            return None
+        return cls(lists[high & kept[:, None]], lists[low & kept[:, None]], sizes[kept])
 
     def bits(self, scores: Tensor) -> Tensor:
-        """The binaries, without their differences."""
-        if scores.dim() > 1:
+        """The binaries; of a single list without their differences, several times faster."""
+        if scores.dim() > 1 or len(self.sizes) > 1:
             return super().bits(scores)
-        return (scores[self.relevant][:, :, None] > scores[self.irrelevant][:, None, :]).flatten()
+        return (scores[self.relevant][:, None] > scores[self.irrelevant]).flatten()
 
     def parts(self, which: Tensor) -> tuple[Tensor, Tensor, None]:
-        """Left and right of some comparisons, by arithmetic."""
-        _, p, n = self.shape
-        block, row, column = which // (p * n), which // n % p, which % n
-        return self.relevant[block, row], self.irrelevant[block, column], None
+        """Left and right of some comparisons, by a search among the relevant scores."""
+        row = torch.searchsorted(self._ends, which.contiguous(), right=True)
+        return self.relevant[row], self.irrelevant[which + self._shift[row]], None
 
-    def of_score(self, scores: Tensor, item: int) -> Tensor:
-        """A row or a column of one list."""
-        hit = (self.relevant == item)[:, :, None] | (self.irrelevant == item)[:, None, :]
-        return hit.expand(self.shape).flatten()
+    def all_parts(self) -> tuple[Tensor, Tensor, None]:
+        """See `parts`; kept, because the general way asks once for each anchor."""
+        return self._all_parts
 
-    def changed(self, binaries: Tensor, scores: Tensor, which: Tensor) -> Configurations:
-        """Two scores have moved."""
-        left, right, _ = self.parts(which)
-        return self.moved(binaries, scores, torch.cat([left, right], -1))
+    @cached_property
+    def _all_parts(self) -> tuple[Tensor, Tensor, None]:
+        return self.parts(torch.arange(self.count, device=self.sizes.device))
 
-    def moved(self, binaries: Tensor, scores: Tensor, items: Tensor) -> Configurations:
-        """A moved relevant score touches one row of comparisons, an irrelevant one a column: compare only those."""
-        if items.shape[1] > 2:
-            return super().moved(binaries, scores, items)
-        touched = [self._touched(items[:, j]) for j in range(items.shape[1])]
-        where = torch.cat([index for index, _ in touched], -1)
-        real = torch.cat([kept for _, kept in touched], -1)
-        left, right, _ = self.parts(where)
-        if len(touched) == 2:  # the comparison of the two moved scores with each other is in both: count it once
-            second, first = slice(touched[0][0].shape[1], None), items[:, :1]
-            real[:, second] &= (left[:, second] != first) & (right[:, second] != first)
-        now = scores.gather(1, left) > scores.gather(1, right)
-        return Flipped(binaries, where, real & (now != binaries[where]))
-
-    def _touched(self, items: Tensor) -> tuple[Tensor, Tensor]:
-        """Comparisons ``(k, max(p, n))`` of one score each, and which of these are no padding."""
-        _, p, n = self.shape
-        place, relevant = self._places(items)
-        wide = torch.arange(max(p, n), device=items.device)
-        row = place[:, None] * n + wide
-        block, column = place // n, place % n
-        down = block[:, None] * p * n + wide * n + column[:, None]
-        index = torch.where(relevant[:, None], row, down)
-        real = wide < torch.where(relevant[:, None], n, p)
-        return torch.where(real, index, 0), real
-
-    def _places(self, items: Tensor) -> tuple[Tensor, Tensor]:
-        """Where each item stands among the relevant ones, or else among the irrelevant ones."""
-        as_relevant = (self.relevant.flatten() == items[:, None]).int()
-        as_irrelevant = (self.irrelevant.flatten() == items[:, None]).int()
-        relevant = as_relevant.any(-1)
-        return torch.where(relevant, as_relevant.argmax(-1), as_irrelevant.argmax(-1)), relevant
+    def tables(self, bits: Tensor) -> list[Tensor]:
+        """Binaries ``(k, l)``, list by list, as tables ``(k, p, n)``."""
+        sizes = self.sizes.tolist()
+        pieces = torch.split(bits, [p * n for p, n in sizes], -1)
+        return [piece.reshape(len(bits), p, n) for piece, (p, n) in zip(pieces, sizes, strict=True)]
 
 
 MULTIPLIER = 747796405

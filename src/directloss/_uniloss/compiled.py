@@ -15,7 +15,7 @@ from directloss import kernels
 from directloss._uniloss.anchors import Anchoring, as_kinds, check_numbers, constants, leap
 from directloss._uniloss.comparisons import BEYOND, Pairs, as_wide, half_of, heights, numbers, spread, words
 from directloss._uniloss.interpolation import Interpolation, InverseDistance
-from directloss._uniloss.lists import Layout, Ragged, layout, unsigned
+from directloss._uniloss.lists import Layout, unsigned
 from directloss._uniloss.refactoring import Bound
 from directloss._uniloss.spacing import between
 from directloss.kernels import largest
@@ -26,17 +26,17 @@ def usual(how: Anchoring) -> bool:
     return how == Anchoring(how.good, how.nearby, how.bad, unit=how.unit, control=how.control)
 
 
-def applies(problem: Bound, how: Anchoring) -> bool:
-    """Whether the loops know `usual` anchors of this problem, on the CPU.
+def lists_of(problem: Bound, how: Anchoring) -> Layout | None:
+    """The lists of a problem, if the loops know its `usual` anchors, on the CPU; else None.
 
     The best scores must be `ideal_scores`, where every pair is right, with a gap between the two groups.
     """
-    return (
-        type(problem.comparisons) in (Pairs, Ragged)
-        and (how.unit == "comparison" or problem.counting is not None)
-        and problem.best_scores is not None
-        and kernels.compiles(problem.scores)
-    )
+    pairs, known = problem.comparisons, how.unit == "comparison" or problem.counting is not None
+    if not (
+        known and isinstance(pairs, Pairs) and problem.best_scores is not None and kernels.compiles(problem.scores)
+    ):
+        return None
+    return Layout.of(pairs.relevant.numpy(), pairs.irrelevant.numpy(), *pairs.sizes.numpy().T)
 
 
 class Interpolated(NamedTuple):
@@ -46,13 +46,6 @@ class Interpolated(NamedTuple):
     now: float
     gradient: Tensor
     """Means nothing if it was not asked for."""
-
-
-def of_problem(problem: Bound) -> Layout:
-    """The lists of a problem to which `applies` says yes."""
-    lists = layout(problem.comparisons)
-    assert lists is not None
-    return lists
 
 
 def interpolate(

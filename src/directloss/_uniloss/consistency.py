@@ -7,7 +7,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from directloss._uniloss.comparisons import Comparisons, Differences
+from directloss._uniloss.comparisons import Comparisons, Differences, Pairs
+
+
+def consistent(comparisons: Comparisons, bits: Tensor) -> Tensor:
+    """Which configurations ``(k, l)`` some scores really have, ``(k,)``."""
+    if isinstance(comparisons, Pairs):
+        return torch.stack([consistent_pairs(table) for table in comparisons.tables(bits)]).all(0)
+    return consistent_differences(comparisons, bits)
 
 
 def consistent_pairs(bits: Tensor) -> Tensor:
@@ -45,7 +52,7 @@ def consistent_differences(comparisons: Comparisons, bits: Tensor) -> Tensor:
     """
     if not isinstance(comparisons, Differences):
         return torch.ones(len(bits), dtype=torch.bool, device=bits.device)
-    left, right, offset = comparisons.parts(torch.arange(comparisons.count, device=bits.device))
+    left, right, offset = comparisons.all_parts()
     if offset is not None and bool((offset[right >= 0] != 0).any()):
         return torch.ones(len(bits), dtype=torch.bool, device=bits.device)
     nodes = _Nodes(left, right, offset)

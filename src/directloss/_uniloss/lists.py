@@ -1,4 +1,4 @@
-"""Lists of relevant and irrelevant scores, one after another: pairs of lists of any sizes, and the compiled form."""
+"""Lists of relevant and irrelevant scores, one after another, as compiled loops read them."""
 
 from __future__ import annotations
 
@@ -6,51 +6,6 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
-
-from directloss._uniloss.comparisons import Comparisons, Differences, Pairs
-
-
-class Ragged(Differences):
-    """Every relevant score of a list against every irrelevant one, for lists of any sizes, without storing the pairs.
-
-    Args:
-        relevant: indices ``(p,)`` of the flattened scores, list after list.
-        irrelevant: indices ``(n,)``, list after list.
-        sizes: shape ``(lists, 2)``, how many relevant and irrelevant scores each list has; none has zero.
-
-    Examples:
-        >>> both = Ragged(torch.tensor([0, 2, 3]), torch.tensor([1, 4]), torch.tensor([[1, 1], [2, 1]]))
-        >>> both.values(torch.tensor([3.0, 1.0, 0.0, 5.0, 4.0]))
-        tensor([ 2., -4.,  1.])
-    """
-
-    def __init__(self, relevant: Tensor, irrelevant: Tensor, sizes: Tensor) -> None:
-        self.relevant, self.irrelevant, self.sizes = relevant, irrelevant, sizes
-        ups, downs = sizes.unbind(-1)
-        each = downs.repeat_interleave(ups)
-        self._ends = each.cumsum(0)
-        """Where the pairs of each relevant score end."""
-        # What has to be added to a pair's number to get its irrelevant score's.
-        self._shift = (downs.cumsum(0) - downs).repeat_interleave(ups) - (self._ends - each)
-        self.count = int(self._ends[-1])
-        self.any_alone, self.offset = False, None
-
-    def values(self, scores: Tensor) -> Tensor:
-        """The comparisons, list by list, relevant score by relevant score."""
-        left, right, _ = self.parts(torch.arange(self.count, device=scores.device))
-        return scores[..., left] - scores[..., right]
-
-    def parts(self, which: Tensor) -> tuple[Tensor, Tensor, None]:
-        """Left and right of some comparisons, by a search among the relevant scores."""
-        row = torch.searchsorted(self._ends, which.contiguous(), right=True)
-        return self.relevant[row], self.irrelevant[which + self._shift[row]], None
-
-    def of_score(self, scores: Tensor, item: int) -> Tensor:
-        """Those with the score on either side."""
-        left, right, _ = self.parts(torch.arange(self.count, device=scores.device))
-        return (left == item) | (right == item)
 
 
 class Layout(NamedTuple):
@@ -127,14 +82,3 @@ def of_labels(labels: Any) -> Layout | None:
         return None
     some = kept[:, None]
     return Layout.of((high & some).ravel().nonzero()[0], (low & some).ravel().nonzero()[0], ups[kept], downs[kept])
-
-
-def layout(pairs: Comparisons) -> Layout | None:
-    """The layout of pairs in lists; None for comparisons of another form."""
-    if type(pairs) is Pairs:
-        lists, p, n = pairs.shape
-        up, down = (part.flatten().numpy() for part in (pairs.relevant, pairs.irrelevant))
-        return Layout.of(up, down, np.full(lists, p), np.full(lists, n))
-    if type(pairs) is Ragged:
-        return Layout.of(pairs.relevant.numpy(), pairs.irrelevant.numpy(), *pairs.sizes.numpy().T)
-    return None

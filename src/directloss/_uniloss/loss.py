@@ -26,8 +26,8 @@ from directloss._checks import (
     fail,
     warn_once,
 )
-from directloss._gradient import attach_first, first_only, keep, refuse_second_of, through_operator, with_value
-from directloss._loss import LossModule, are_tensors, named_places, names_first
+from directloss._gradient import attach_first, first_only, refuse_second_of, with_value
+from directloss._loss import LossModule, named_places, traced_loss
 from directloss._problem import UNRANKED, Dim, arrange, blank, reduce, weigh
 from directloss._uniloss import compiled
 from directloss._uniloss.anchors import Anchoring, Anchors, all_equal, as_anchoring, sample
@@ -114,24 +114,10 @@ def uniloss(
         >>> scores.grad[1] < 0  # the relevant item is to rise
         tensor(True)
     """
-    settings = (
-        metric, maximize, anchors, interpolation, fraction, generator, value, best_scores, batch_dims, reduction, dim,
-        check_values,
-    )  # fmt: skip
-    if torch.compiler.is_compiling() and are_tensors(scores, target, mask, weight):
-        return through_operator(keep(_as_module, *settings), scores, target, mask, weight, [])
-    result: Tensor = _as_module(*settings)(scores, target, mask, weight)
-    return result
-
-
-def _as_module(
-    metric: Any, maximize: bool, anchors: Any, interpolation: Any, fraction: float, generator: Any, value: str,
-    best_scores: Any, batch_dims: int, reduction: str, dim: Any, check_values: bool,
-) -> UniLoss:  # fmt: skip
-    return UniLoss(
-        metric, maximize=maximize, anchors=anchors, interpolation=interpolation, fraction=fraction, generator=generator,
-        value=value, best_scores=best_scores, batch_dims=batch_dims, reduction=reduction, dim=dim,
-        check_values=check_values,
+    return traced_loss(
+        UniLoss, metric, scores, target, mask, weight, maximize=maximize, anchors=anchors, interpolation=interpolation,
+        fraction=fraction, generator=generator, value=value, best_scores=best_scores, batch_dims=batch_dims,
+        reduction=reduction, dim=dim, check_values=check_values,
     )  # fmt: skip
 
 
@@ -237,12 +223,6 @@ class UniLoss(LossModule):
 
     def places(self, dims: int) -> tuple[int, ...]:
         return named_places(self.dim, self._event_dims(dims), dims)
-
-    def joins_items(self, dims: int) -> bool:
-        if self.dim is not None:
-            return names_first(self.dim, dims)
-        known = self.refactored.event_dims
-        return self.batch_dims == 0 if known is None else dims <= known
 
     def _source(self, scores: Tensor) -> torch.Generator:
         """Anchors are drawn on the CPU, wherever the scores are."""
@@ -404,9 +384,9 @@ class UniLoss(LossModule):
         problem = self._bind(scores, target)
         if problem is None:
             return None
-        if self._usual and compiled.applies(problem, self.anchoring):
-            lists, bound = compiled.of_problem(problem), problem
-            needed = scores.requires_grad and torch.is_grad_enabled()
+        lists = compiled.lists_of(problem, self.anchoring) if self._usual else None
+        if lists is not None:
+            bound, needed = problem, scores.requires_grad and torch.is_grad_enabled()
             found = self._in_loops(scores, lists, problem.counting, lambda: bound, needed)
             if found is not None:
                 return self._as_loss(found, scores, needed)
@@ -415,8 +395,7 @@ class UniLoss(LossModule):
         relaxed = self._relaxed(problem)
         if relaxed is None:
             return None
-        found_both = (relaxed.value, relaxed.metric)
-        loss, true = (1 - value if self.maximize else value.clone() for value in found_both)
+        loss, true = (1 - value if self.maximize else value.clone() for value in (relaxed.value, relaxed.metric))
         return loss if self.value == "interpolated" else with_value(loss, true)
 
     def _as_loss(self, found: Interpolated, scores: Tensor, needed: bool) -> Tensor | None:

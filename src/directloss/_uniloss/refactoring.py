@@ -32,8 +32,6 @@ class Bound:
     """The best configuration, boolean ``(l,)``, for anchors in bit space; None for all ones."""
     counting: str | None = None
     """The compiled rule that makes the metric out of lost comparisons; see `directloss._uniloss.compiled`."""
-    consistent: Callable[[Tensor], Tensor] | None = None
-    """Which configurations ``(k, l)`` some scores really have, ``(k,)``; None: the general test on differences."""
 
 
 class Refactored(ABC):

@@ -329,18 +329,13 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     def _learn(self, rows: Any, y: Array, weight: Array) -> _Part:
         """Learn the classes, and give the rows with their targets."""
         self._multilabel = y.ndim == 2
-        if self._multilabel:
-            self.classes_, target = np.arange(y.shape[1]), torch.from_numpy(np.asarray(y != 0, np.int64))
-        else:
-            self.classes_ = np.unique(y)
-            if len(self.classes_) < 2:
-                fail("y", "must have at least two classes", "of one class only")
+        self.classes_ = np.arange(y.shape[1]) if self._multilabel else np.unique(y)
+        if len(self.classes_) < 2 and not self._multilabel:
+            fail("y", "must have at least two classes", "of one class only")
         self._fitted_task = task = self._task()
         self._by_class = task.event_dims > task.target_dims
-        if not self._multilabel:
-            target = self._target(y)
         factor = weight if self.class_weight is None else weight * compute_sample_weight(self.class_weight, y)
-        return _Part(rows, target, torch.from_numpy(weight), torch.from_numpy(factor))
+        return _Part(rows, self._target(y), torch.from_numpy(weight), torch.from_numpy(factor))
 
     def _task(self) -> Task:
         """The metric as a task: of one score for each yes or no, or of one score for each class of a row."""
@@ -355,6 +350,8 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
     def _target(self, y: Array) -> Tensor:
         """Labels as the task takes them: the numbers of classes, or a yes or no for each (of two, for the last)."""
+        if self._multilabel:
+            return torch.from_numpy(np.asarray(y != 0, np.int64))
         labels = torch.from_numpy(np.searchsorted(self.classes_, y))
         if self._by_class:
             return labels
@@ -372,9 +369,8 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         known = np.array([0, 1]) if self._multilabel else self.classes_
         if not (found := np.isin(wanted, known)).all():
             fail("eval_set", f"must have labels that y has, such as {known[0]}", wanted[~found][0])
-        target = torch.from_numpy(wanted.astype(np.int64)) if self._multilabel else self._target(wanted)
-        ones = torch.ones(len(target), dtype=torch.float64)
-        return _Part(rows, target, ones, ones)
+        ones = torch.ones(len(wanted), dtype=torch.float64)
+        return _Part(rows, self._target(wanted), ones, ones)
 
     # ------------------------------------------------------------------ training
 

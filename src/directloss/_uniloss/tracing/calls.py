@@ -75,6 +75,11 @@ def _check_signature(metric: Callable[..., Any], error: TypeError) -> None:
         return
 
 
+def value_of(metric: Callable[..., Any], scores: Tensor, target: Tensor) -> Tensor:
+    """The one number that a metric returns; it may write into its scores."""
+    return as_scalar(call_metric(metric, scores.clone(), target), scores)
+
+
 def as_scalar(result: Any, scores: Tensor) -> Tensor:
     """The one number that a metric returns, as a tensor without dimensions."""
     kind = torch.promote_types(scores.dtype, torch.float32)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from directloss._uniloss.tracing.run import Run, handles, name_of
+from directloss._uniloss.tracing.run import Run, argument, handles, name_of
 
 STEPS = 64
 """The most values that rounding may tell apart."""
@@ -86,20 +86,16 @@ def _steps(run: Run, x: Tensor, how: str) -> Any:
         return NotImplemented
     run.begin(how)
     whole = torch.arange(low, high, dtype=x.dtype, device=x.device)
-    answers = run.signs(x.unsqueeze(-1), _edges(whole, how))
-    tie = {"floor": torch.ones_like(whole), "ceil": torch.zeros_like(whole), "round": whole.remainder(2) != 0,
-           "trunc": whole + 1 > 0}[how]  # fmt: skip
-    up = (answers > 0) | ((answers == 0) & tie.bool())
+    # Where the step from a whole number to the next is, and whether a value on the edge takes it.
+    edge, tie = {
+        "floor": (whole + 1, whole == whole),
+        "ceil": (whole, whole != whole),
+        "round": (whole + 0.5, whole.remainder(2) != 0),
+        "trunc": (torch.where(whole >= 0, whole + 1, whole), whole >= 0),
+    }[how]
+    answers = run.signs(x.unsqueeze(-1), edge)
+    up = (answers > 0) | ((answers == 0) & tie)
     return low + up.sum(-1).to(x.dtype)
-
-
-def _edges(whole: Tensor, how: str) -> Tensor:
-    """Where the step from ``whole`` to ``whole + 1`` is."""
-    if how == "floor":
-        return whole + 1
-    if how == "ceil":
-        return whole
-    return whole + 0.5 if how == "round" else torch.where(whole >= 0, whole + 1, whole)
 
 
 def _range(run: Run, x: Tensor) -> tuple[int, int]:
@@ -143,16 +139,12 @@ def absolute(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
 @handles("clamp", "clip", "clamp_min", "clamp_max", "relu", "hardtanh", "relu6")
 def clamp(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Between two bounds: which side of each bound is a decision."""
-    name = name_of(func)
-    x, bounds = args[0], [*args[1:], None, None]
-    low, high = kwargs.get("min", bounds[0]), kwargs.get("max", bounds[1])
-    if name == "clamp_max":
-        low, high = None, bounds[0]
-    elif name in ("relu", "relu6"):
+    name, x = name_of(func), args[0]
+    if name in ("relu", "relu6"):
         low, high = 0.0, 6.0 if name == "relu6" else None
-    elif name == "hardtanh":
-        low, high = kwargs.get("min_val", bounds[0]), kwargs.get("max_val", bounds[1])
-        low, high = -1.0 if low is None else low, 1.0 if high is None else high
+    else:
+        names = ("min_val", "max_val") if name == "hardtanh" else ("min", "max")
+        low, high = (argument(func, args, kwargs, bound) for bound in names)
     if not x.is_floating_point():
         return NotImplemented
     run.begin(name)
@@ -178,12 +170,6 @@ def _pick(run: Run, first: Tensor, x: Any, y: Any) -> Tensor:
     like = y if isinstance(y, Tensor) else x
     x, y = (v if isinstance(v, Tensor) else torch.tensor(v, dtype=like.dtype, device=like.device) for v in (x, y))
     return run.chosen(torch.where(first, x, y), torch.where(first, run.shadows.of(x), run.shadows.of(y)))
-
-
-@handles("equal", "allclose")
-def same(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A check that gives a Python bool: a guard, frozen."""
-    return func(*args, **kwargs)
 
 
 @handles("isclose")

@@ -89,21 +89,12 @@ class Images:
         columns = torch.stack((index.flatten(), partner.flatten(), group.flatten()))
         good = torch.isfinite(values) & (columns[0] >= 0)
         values, columns = values[good], columns[:, good]
-        fresh = self._find(kind, values) < 0
+        fresh = find(kind.values, values) < 0
         if bool(fresh.any()):
-            self._store(kind, values[fresh], columns[:, fresh])
-
-    def _store(self, kind: Kind, values: Tensor, columns: Tensor) -> None:
-        values = torch.cat((kind.values.to(values.device), values))
-        columns = torch.cat((kind.columns.to(columns.device), columns), 1)
-        order = values.argsort()
-        kind.values, kind.columns = values[order], columns[:, order]
-
-    def _find(self, kind: Kind, values: Tensor) -> Tensor:
-        """Where in the sorted images of a kind these values stand; -1 where they do not."""
-        if kind.values.numel() == 0:
-            return torch.full(values.shape, -1, dtype=torch.long, device=values.device)
-        return find(kind.values, values)
+            values = torch.cat((kind.values.to(values.device), values[fresh]))
+            columns = torch.cat((kind.columns.to(columns.device), columns[:, fresh]), 1)
+            order = values.argsort()
+            kind.values, kind.columns = values[order], columns[:, order]
 
     def locate(self, shadow: Tensor) -> Origin:
         """Which images the entries of a shadow are."""
@@ -111,7 +102,7 @@ class Images:
         found = torch.full((4, flat.numel()), -1, dtype=torch.long, device=flat.device)
         open_ = torch.ones_like(flat, dtype=torch.bool)
         for kind in self.by_number:
-            at = self._find(kind, flat)
+            at = find(kind.values, flat)
             hit = open_ & (at >= 0)
             if bool(hit.any()):
                 found[:3, hit] = kind.columns[:, at[hit]]
@@ -140,6 +131,8 @@ class Images:
 
 def find(table: Tensor, values: Tensor, tolerance: float = TOLERANCE) -> Tensor:
     """Where values stand in a sorted table, within the tolerance; -1 where they do not."""
+    if table.numel() == 0:
+        return torch.full_like(values, -1, dtype=torch.long)
     right = torch.searchsorted(table, values.contiguous()).clamp(max=table.numel() - 1)
     left = (right - 1).clamp(min=0)
     nearer = (table[left] - values).abs() < (table[right] - values).abs()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from directloss._uniloss.tracing.elementwise import extreme_of_two
-from directloss._uniloss.tracing.run import Run, handles, name_of
+from directloss._uniloss.tracing.run import Run, argument, handles, name_of
 
 FEW = 64
 """The maximum of more scores than this, or of a whole matrix, is a value of its own and not the choice of one of them:
@@ -26,7 +26,7 @@ def order(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     if name in ("median", "nanmedian") and func._overloadname == "default":
         return _middle(run, args[0])
     x = args[0]
-    dim = _dim(func, args, kwargs, -1)
+    dim = argument(func, args, kwargs, "dim", -1)
     run.begin(name)
     indices = func(run.ranked(x, dim), *args[1:], **kwargs)[1]
     return _gathered(run, x, indices, dim, x.dim() == indices.dim()), indices
@@ -34,23 +34,15 @@ def order(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 def _middle(run: Run, x: Tensor) -> Tensor:
     run.begin("median")
-    at = run.ranked(x.reshape(-1) if x.is_contiguous() else _flat(run, x), -1).median(0).indices
-    return run.chosen(x.detach().flatten()[at].clone(), run.shadows.of(x).flatten()[at])
+    flat = _flat(run, x)
+    at = run.ranked(flat, -1).median(0).indices
+    return run.chosen(flat[at].clone(), run.shadows.of(flat)[at])
 
 
 def _flat(run: Run, x: Tensor) -> Tensor:
     """All entries in a row; a copy, with the shadow of the original."""
     flat = x.detach().flatten().clone()
     return run.chosen(flat, run.shadows.of(x).flatten())
-
-
-def _dim(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], default: int) -> int:
-    """The dimension that an operation works along."""
-    for at, argument in enumerate(func._schema.arguments):
-        if argument.name == "dim":
-            value = kwargs.get("dim", args[at] if at < len(args) else None)
-            return default if value is None else int(value)
-    return default
 
 
 def _gathered(run: Run, x: Tensor, indices: Tensor, dim: int, keeps: bool) -> Tensor:
@@ -67,37 +59,29 @@ def _gathered(run: Run, x: Tensor, indices: Tensor, dim: int, keeps: bool) -> Te
 def where_extreme(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Operations that return indices alone."""
     run.begin(name_of(func))
-    x = args[0]
-    dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
-    if name_of(func) == "argsort":
-        dim = _dim(func, args, kwargs, -1)
-    if dim is None:
-        flat = run.ranked(_flat(run, x), 0)
-        return func(flat.reshape(x.shape), *args[1:], **kwargs)
-    return func(run.ranked(x, int(dim)), *args[1:], **kwargs)
+    x, dim = args[0], argument(func, args, kwargs, "dim", -1 if name_of(func) == "argsort" else None)
+    ranked = run.ranked(_flat(run, x), 0).reshape(x.shape) if dim is None else run.ranked(x, dim)
+    return func(ranked, *args[1:], **kwargs)
 
 
 @handles("max", "min")
 def extreme(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The extreme value along a dimension with its index, or of everything."""
-    name, x = name_of(func), args[0]
     if func._overloadname == "other":
         return extreme_of_two(run, func, args, kwargs)
-    if func._overloadname != "dim":
-        return _extreme_over(run, name, x, list(range(x.dim())), False)
-    run.begin(name)
-    indices = func(run.ranked(x, int(args[1])), *args[1:], **kwargs)[1]
-    keeps = bool(args[2]) if len(args) > 2 else bool(kwargs.get("keepdim", False))
-    return _gathered(run, x, indices, int(args[1]), keeps), indices
+    if func._overloadname == "dim":
+        return order(run, func, args, kwargs)
+    return _extreme_over(run, name_of(func), args[0], list(range(args[0].dim())), False)
 
 
 @handles("amax", "amin", "aminmax")
 def extreme_value(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The extreme value over some dimensions."""
     x, name = args[0], name_of(func)
-    dims = kwargs.get("dim", args[1] if len(args) > 1 else None)
-    dims = list(range(x.dim())) if dims is None or dims == [] else [dims] if isinstance(dims, int) else list(dims)
-    keepdim = bool(kwargs.get("keepdim", args[2] if len(args) > 2 else False))
+    everything = list(range(x.dim()))
+    dims = argument(func, args, kwargs, "dim", everything)
+    dims = [dims] if isinstance(dims, int) else list(dims) or everything
+    keepdim = argument(func, args, kwargs, "keepdim")
     if name == "aminmax":
         return tuple(_extreme_over(run, which, x, dims, keepdim) for which in ("min", "max"))
     return _extreme_over(run, name[1:], x, dims, keepdim)
@@ -184,9 +168,8 @@ def membership(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any
 @handles("histc")
 def histogram(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Counts between equally spaced edges."""
-    x, *given = args
-    settings: list[Any] = [*given, *(100, 0, 0)[len(given) :]]
-    bins, low, high = settings[0], float(kwargs.get("min", settings[1])), float(kwargs.get("max", settings[2]))
+    x = args[0]
+    bins, low, high = (argument(func, args, kwargs, name) for name in ("bins", "min", "max"))
     if low == high:
         return NotImplemented
     run.begin("histc")

@@ -7,6 +7,7 @@ that are not listed are no mistake: comparisons of their results are then variab
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -59,7 +60,7 @@ UNARY: dict[str, Rule] = {
     "reciprocal": Rule(lambda t: torch.where(t <= 0, INF, 1 / t), -1, low=0.0, positive=True),
 }
 ROWWISE = {"_softmax": (0.0, 1.0), "_log_softmax": (-INF, 0.0)}
-SHIFTS = {"add": 1, "sub": 1, "rsub": -1}
+SHIFTS = {"add", "sub", "rsub"}
 SCALES = {"mul", "div"}
 
 
@@ -93,14 +94,27 @@ def _chain(inner: Inverse, outer: Inverse) -> Inverse:
     return lambda t: inner(outer(t))
 
 
-def _unary(images: Images, origin: Origin, name: str, rule: Rule, values: Tensor) -> None:
+def _mapped(
+    images: Images, origin: Origin, name: tuple[Any, ...], rule: Callable[[Kind], Rule | None], values: Tensor
+) -> None:
+    """The values are what the rule of each kind, if there is one, makes of the images."""
     for kind, here in _each_kind(images, origin):
-        if rule.positive and kind.low < 0:
-            continue
-        if kind.name[:1] == ("minus",) and name != "neg":
-            continue
-        new = _compose(images, kind, (name,), rule)
-        images.add(new, values[here], origin.score[here], origin.partner[here], origin.group[here])
+        known = rule(kind)
+        if known is not None:
+            new = _compose(images, kind, name, known)
+            images.add(new, values[here], origin.score[here], origin.partner[here], origin.group[here])
+
+
+def _is_difference(kind: Kind) -> bool:
+    return kind.name[:1] == ("minus",)
+
+
+def _unary(images: Images, origin: Origin, name: str, rule: Rule, values: Tensor) -> None:
+    def known(kind: Kind) -> Rule | None:
+        unknown = (rule.positive and kind.low < 0) or (_is_difference(kind) and name != "neg")
+        return None if unknown else rule
+
+    _mapped(images, origin, (name,), known, values)
 
 
 def _rowwise(images: Images, origin: Origin, name: str, dim: int, values: Tensor) -> None:
@@ -109,7 +123,7 @@ def _rowwise(images: Images, origin: Origin, name: str, dim: int, values: Tensor
     each = [1 if d == dim else size for d, size in enumerate(values.shape)]
     rows = images.groups(each, values.device).expand(values.shape)
     for kind, here in _each_kind(images, origin):
-        if kind.name[:1] == ("minus",):
+        if _is_difference(kind):
             continue
         new = images.kind((*kind.name, (name,)), kind.direction, None, low, high)
         images.add(new, values[here], origin.score[here], origin.partner[here], rows[here])
@@ -121,22 +135,28 @@ def _binary(
     x, y = args
     alpha = float(kwargs.get("alpha", 1))
     if name == "rsub":
-        x, y, alpha, first = y, x, 1.0, alpha
-        if first != 1:
+        if alpha != 1:
             return
+        name, x, y = "sub", y, x
     free_x = isinstance(x, Tensor) and shadows.carries(x)
     free_y = isinstance(y, Tensor) and shadows.carries(y)
     if free_x and free_y:
-        if name in ("sub", "rsub") and alpha == 1 and _difference(images, shadows, x, y, values):
+        if name == "sub" and alpha == 1 and _difference(images, shadows, x, y, values):
             return
         _broadcast(images, shadows, name, x, y, values)
-    elif free_x:
-        _with_constant(images, shadows.of(x), name, y, alpha, values)
-    elif free_y and name in ("add", "mul", "sub", "rsub"):
-        if name in ("sub", "rsub"):
-            _minus_from_constant(images, shadows.of(y), x, alpha, values)
-        elif name == "mul" or alpha == 1:
-            _with_constant(images, shadows.of(y), name, x, 1.0, values)
+    elif free_x or (free_y and name != "div"):
+        number = _single(y if free_x else x)
+        if number is not None and math.isfinite(number):
+            factor, step = _line(name, number, alpha, free_x)
+            _affine(images, images.locate(shadows.of(x if free_x else y).expand_as(values)), factor, step, values)
+
+
+def _line(name: str, number: float, alpha: float, first: bool) -> tuple[float, float]:
+    """Factor and step of an operation of a tensor, which comes first or second, and a number."""
+    if name in SCALES:
+        return (1 / number if name == "div" and number else number), 0.0
+    sign = -1.0 if name == "sub" else 1.0
+    return (1.0, sign * alpha * number) if first else (sign * alpha, number)
 
 
 def _single(value: Any) -> float | None:
@@ -149,39 +169,19 @@ def _single(value: Any) -> float | None:
     return float(value)
 
 
-def _with_constant(images: Images, shadow: Tensor, name: str, constant: Any, alpha: float, values: Tensor) -> None:
-    number = _single(constant)
-    if number is None or not math.isfinite(number):
+def _affine(images: Images, origin: Origin, factor: float, step: float, values: Tensor) -> None:
+    """``factor * x + step``."""
+    if not factor:
         return
-    step = -alpha * number if name in ("sub", "rsub") else alpha * number
-    origin = images.locate(shadow.expand_as(values))
-    if name in SHIFTS:
-        _shifted(images, origin, step, 1, values)
-        return
-    factor = 1 / number if name == "div" and number else number
-    if factor:
-        rule = Rule(lambda t: t / factor, 1 if factor > 0 else -1)
-        for kind, here in _each_kind(images, origin):
-            ends = (kind.low * factor, kind.high * factor)
-            new = _compose(images, kind, ("times", factor), rule._replace(low=min(ends), high=max(ends)))
-            images.add(new, values[here], origin.score[here], origin.partner[here], origin.group[here])
+    rule = Rule(lambda t: (t - step) / factor, 1 if factor > 0 else -1)
 
+    def known(kind: Kind) -> Rule | None:
+        if step and _is_difference(kind):  # its zero is what counts
+            return None
+        ends = (step + factor * kind.low, step + factor * kind.high)
+        return rule._replace(low=min(ends), high=max(ends))
 
-def _minus_from_constant(images: Images, shadow: Tensor, constant: Any, alpha: float, values: Tensor) -> None:
-    number = _single(constant)
-    if number is not None and alpha == 1 and math.isfinite(number):
-        _shifted(images, images.locate(shadow.expand_as(values)), number, -1, values)
-
-
-def _shifted(images: Images, origin: Origin, step: float, direction: int, values: Tensor) -> None:
-    """``step + x`` or ``step - x``."""
-    rule = Rule(lambda t: (t - step) * direction, direction)
-    for kind, here in _each_kind(images, origin):
-        if kind.name[:1] == ("minus",):
-            continue
-        ends = (step + direction * kind.low, step + direction * kind.high)
-        new = _compose(images, kind, ("plus", step, direction), rule._replace(low=min(ends), high=max(ends)))
-        images.add(new, values[here], origin.score[here], origin.partner[here], origin.group[here])
+    _mapped(images, origin, ("line", factor, step), known, values)
 
 
 def _difference(images: Images, shadows: Shadows, x: Tensor, y: Tensor, values: Tensor) -> bool:

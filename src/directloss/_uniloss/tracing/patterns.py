@@ -46,20 +46,14 @@ class Pattern:
         return Differences(torch.cat((left, self.places)), torch.cat((right, torch.full_like(self.places, -1))), offset)
 
     def _in_two(self, label: Tensor) -> Pairs | None:
-        """The pairs in their compact form, for lists with the same numbers of relevant and irrelevant scores."""
+        """The pairs in their compact form, for labels of two kinds."""
         if self.places.numel() or self.lists is None:
             return None
         high = label if label.dtype == torch.bool else label == 1
         if label.dtype != torch.bool and not bool((high | (label == 0)).all()):
             return None
         high = high[self.lists]
-        many = high.sum(-1)
-        most = int(many[0])
-        n = self.lists.shape[1]
-        if most in (0, n) or not bool((many == most).all()):
-            return None
-        b = len(self.lists)
-        return Pairs(self.lists[high].reshape(b, most), self.lists[~high].reshape(b, n - most))
+        return Pairs.of(self.lists, high, ~high)
 
     def explains(self, trace: Trace) -> bool:
         """Whether these are exactly the comparisons of a record."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from directloss._checks import DirectLossError
 from directloss._uniloss.best import class_dims, right_class
-from directloss._uniloss.tracing.calls import as_scalar, call_metric
+from directloss._uniloss.tracing.calls import value_of
 from directloss._uniloss.tracing.layout import lists_of, rows
 from directloss._uniloss.tracing.trace import Trace
 
@@ -62,16 +62,13 @@ def invariant(trace: Trace, label: Tensor, dim: int | None, generator: torch.Gen
     for draw in range(DRAWS):
         before = trace.scores if draw == 0 else variation(trace.scores, generator)
         try:
-            values = [_value(trace, scores) for scores in (before, exchanged(before, group, generator))]
+            pair = (before, exchanged(before, group, generator))
+            values = [value_of(trace.metric, scores, trace.target) for scores in pair]
         except DirectLossError:
             return False
         if not torch.allclose(values[0], values[1], rtol=1e-5, atol=1e-6, equal_nan=True):
             return False
     return True
-
-
-def _value(trace: Trace, scores: Tensor) -> Tensor:
-    return as_scalar(call_metric(trace.metric, scores.clone(), trace.target), scores)
 
 
 class Rule(NamedTuple):

@@ -31,8 +31,8 @@ SHAPE_ONLY = {
     "empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like",
     "new_empty", "new_zeros", "new_ones", "new_full", "new_empty_strided", "sym_size", "sym_numel", "sym_stride",
 }  # fmt: skip
-NEVER = {"isnan", "isinf", "isposinf", "isneginf", "isfinite"}
-"""Checks that finite scores pass; their answer is frozen."""
+NEVER = {"isnan", "isinf", "isposinf", "isneginf", "isfinite", "equal", "allclose"}
+"""Checks that finite scores pass, and those that give a Python bool; their answer is frozen."""
 # What these return may have another shape for other scores, which Python code can see.
 VARIABLE_SHAPE = {"nonzero", "masked_select", "_unique2", "unique_consecutive", "unique_dim", "index", "bincount"}
 JUMPS = {
@@ -62,6 +62,15 @@ def name_of(func: Any) -> str:
     """The name of an operation, the same for its version in place."""
     name: str = func._schema.name.split("::")[1]
     return name.rstrip("_") if not name.startswith("_") else name
+
+
+def argument(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, default: Any = None) -> Any:
+    """What an operation is given under a name of its schema, or what that says if it is given nothing."""
+    for place, one in enumerate(func._schema.arguments):
+        if one.name == name:
+            value = kwargs.get(name, args[place] if place < len(args) else one.default_value)
+            return default if value is None else value
+    return default
 
 
 class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -180,8 +189,7 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _written(self, into: Tensor, out: Tensor) -> Tensor:
         """The result of an operation in place."""
-        carries = self.shadows.carries(out)
-        if carries and into.is_floating_point():
+        if self.shadows.carries(out) and into.is_floating_point():
             self.shadows.ensure(into)
         if self.shadows.carries(into):
             self.shadows.of(into).copy_(self.shadows.of(out))
@@ -212,8 +220,7 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Whether a tensor holds the same values for the real and the witness scores."""
         before, self.paused = self.paused, True
         shadow = self.shadows.of(tensor)
-        near = torch.isclose(tensor.detach().to(torch.float64), shadow, rtol=1e-6, atol=1e-12, equal_nan=True)
-        same = bool(near.all())
+        same = torch.allclose(tensor.detach().to(torch.float64), shadow, rtol=1e-6, atol=1e-12, equal_nan=True)
         self.paused = before
         return same
 
@@ -228,7 +235,7 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
             value = torch.tensor(value, dtype=kind, device=other.device if isinstance(other, Tensor) else None)
         elif not self.shadows.carries(value):
             value = value.to(torch.result_type(value, other))
-        return Operand(value, self.shadows.of(value))
+        return Operand(value, self.shadows.of(value), value)
 
     def signs(self, x: Any, y: Any) -> Tensor:
         """The answers to ``sign(x - y)``, int8, broadcast."""

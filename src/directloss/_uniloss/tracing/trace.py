@@ -54,8 +54,6 @@ class Trace:
     """The numbers of the variables that are left after pruning; None for all."""
     turn: Tensor | None = None
     """-1 for those of them that are looked at the other way round, ``s_j - s_i``."""
-    value: Tensor | None = None
-    """What the metric returned."""
     guards: tuple[Location, ...] = field(default=())
     length: int = 0
     """How many decisions were made, those included that do not matter."""
@@ -152,7 +150,7 @@ class Trace:
             self._run(scores, replayer, tape.aside)
         groups = replayer.kept
         assert groups is not None
-        run = tape.towards([side.whole for group in groups for side in group.sides[:2]])
+        run = tape.towards([side.source for group in groups for side in group.sides[:2]])
         entries = [[side.entries(group.sides[2], group.at) for side in group.sides[:2]] for group in groups]
         order = torch.cat([group.number for group in groups]).argsort()
 
@@ -180,7 +178,7 @@ class Trace:
         """The same record, for comparisons that come in another order and direction."""
         if not isinstance(wanted, Differences) or wanted.any_alone:
             return self
-        left, right, _ = wanted.parts(torch.arange(wanted.count, device=self.scores.device))
+        left, right, _ = wanted.all_parts()
         codes = torch.minimum(left, right) * self.variables.m + torch.maximum(left, right)
         kept = torch.searchsorted(self.variables.pairs, codes)
         return replace(self, kept=kept, turn=torch.where(left < right, 1, -1))
@@ -226,7 +224,7 @@ def record(metric: Metric, scores: Tensor, target: Tensor, follow: bool = False)
     with torch.no_grad(), kernels.use("tensor"), Watch(run), run:
         result = call_metric(metric, own, target)
     needed = _needed(run, result, recorder, follow)
-    value = as_scalar(result, scores)
+    as_scalar(result, scores)  # refuses what is no number
     decisions = [decision for k, decision in enumerate(recorder.decisions) if needed >> k & 1]
     _check(run, result, decisions)
     locations = {decision.location for decision in decisions}
@@ -251,7 +249,7 @@ def record(metric: Metric, scores: Tensor, target: Tensor, follow: bool = False)
         )
     frozen = frozenset(d.location for _, d in idle)
     return Trace(
-        metric, scores, target, variables, domain_of(scores), frozen, tuple(decisions), value=value, guards=guards,
+        metric, scores, target, variables, domain_of(scores), frozen, tuple(decisions), guards=guards,
         length=len(recorder.decisions),
     )  # fmt: skip
 

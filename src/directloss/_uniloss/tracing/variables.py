@@ -35,15 +35,10 @@ class Operand(NamedTuple):
 
     real: Tensor
     shadow: Tensor
-    source: Tensor | None = None
-    """The tensor of the metric that the entries were taken from, if it is another one than ``real``."""
+    source: Tensor
+    """The tensor of the metric that the entries were taken from."""
     spots: Tensor | None = None
-    """Which flat entry of the source each entry is."""
-
-    @property
-    def whole(self) -> Tensor:
-        """The tensor of the metric that the entries were taken from."""
-        return self.real if self.source is None else self.source
+    """Which flat entry of the source each entry is, if that is another tensor than ``real``."""
 
     def entries(self, shape: torch.Size, at: Tensor) -> Tensor:
         """Which flat entries of that tensor those of the operand are, broadcast to a shape."""
@@ -212,9 +207,8 @@ class Variables:
         place = _exact(self.places, asked.code[here] * max(len(self.ticks), 1) + tick)
         out[here] = torch.where((tick < 0) | (place < 0), -2, place + self.pairs.numel())
         here = asked.kind == GENERAL
-        if self.marks.numel():
-            at = find(self.marks, asked.value[here])
-            out[here] = torch.where(at < 0, -2, at + self.simple)
+        at = find(self.marks, asked.value[here])
+        out[here] = torch.where(at < 0, -2, at + self.simple)
         return out
 
 
