@@ -27,7 +27,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
+
+from directloss.kernels._collector import uncollected
+
+with uncollected():
+    from numba import njit
 
 # Nothing here divides by zero, and without the check for it loops are faster.
 OPTIONS = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
@@ -41,10 +45,11 @@ def kernel(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """Compile a function that makes no arrays; keep the result on disk, unless there is no place to write to."""
     options = {**OPTIONS, **LEAN, **options}
     try:
-        compiled: Callable[..., Any] = _njit(cache=True, **options)(function)
+        compiled: Any = _njit(cache=True, **options)(function)
     except RuntimeError:
         compiled = _njit(**options)(function)
-    return compiled
+    compiled._compile_for_args = uncollected()(compiled._compile_for_args)  # called for types that are new to it
+    return compiled  # type: ignore[no-any-return]
 
 
 def reordering(function: Callable[..., Any]) -> Callable[..., Any]:
