@@ -57,7 +57,7 @@ class Layout(NamedTuple):
 
 
 def unsigned(indices: Any) -> Any:
-    """Indices as the loops read them, in which -1 is `directloss.kernels.pairs.NONE`."""
+    """Indices as the loops read them, in which -1 is larger than any index."""
     return indices.view(np.uint64)
 
 

@@ -15,14 +15,14 @@ A step goes through one small kernel after the other:
     move          those from good and nearby anchors
     weigh         the interpolated value, and its derivatives by the squared distances
     carry_back    the gradient by the scores
-    flips, differ     for interpolations that ask how far the anchors are apart
+    flips, differ for interpolations that ask how far the anchors are apart
 
 None of them stores bits: a bit is a comparison away. They also count how many pairs each relevant score loses in each
 anchor, of which the metric is made.
 
 The i-th relevant score has the rivals ``b[lows[i]:highs[i]]`` and the pairs ``u[firsts[i]:]``, as many. Anchor m moves
-a_i to ``to_a[m]`` and b_j to ``to_b[m]``, where ``i = ups[m]`` and ``j = downs[m]``, or NONE; the first ``good`` of
-these are the wrong pairs of the good anchors.
+a_i to ``to_a[m]`` and b_j to ``to_b[m]``, where ``i = ups[m]`` and ``j = downs[m]``, which are larger
+than any index for none; the first ``good`` of these are the wrong pairs of the good anchors.
 
 Numba vectorises an inner loop if no index can be negative, so all of them are unsigned; and best if all numbers have
 the type of u, so ``units`` are 0 and 1 in that type.
@@ -33,9 +33,6 @@ from __future__ import annotations
 from math import exp, nan
 
 from directloss.kernels.compiled import kernel, reordering
-
-NONE = (1 << 64) - 1
-"""No score."""
 
 
 @reordering
