@@ -128,7 +128,10 @@ def attach_first(value: Tensor | float, scores: Tensor, slope: Tensor) -> Tensor
     """As `attach`; differentiating the gradient raises `DirectLossError`."""
     result = attach(value, scores, slope)
     assert result.grad_fn is not None
-    result.grad_fn.register_prehook(lambda upstream: (_only_first(upstream[0], scores),))
+    # Without the graph of the backward pass nobody can differentiate the gradient, and None leaves it as it is.
+    result.grad_fn.register_prehook(
+        lambda upstream: (_refused(upstream[0], scores),) if torch.is_grad_enabled() else None
+    )
     return result
 
 
@@ -146,13 +149,11 @@ class _FirstOnly(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return _only_first(gradient, *ctx.saved_tensors)
+        return _refused(gradient, *ctx.saved_tensors) if torch.is_grad_enabled() else gradient
 
 
-def _only_first(gradient: Tensor, scores: Tensor) -> Tensor:
+def _refused(gradient: Tensor, scores: Tensor) -> Tensor:
     """A gradient that belongs to scores, and refuses to be differentiated."""
-    if not torch.is_grad_enabled():  # nobody keeps the graph of the backward pass
-        return gradient
     result: Tensor = _Refused.apply(gradient.detach(), scores)  # type: ignore[no-untyped-call]
     return result
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from directloss import DirectLossError
 from directloss._uniloss.configurations import Configurations
-from directloss._uniloss.interpolation import INTERPOLATIONS, as_interpolation
+from directloss._uniloss.interpolation import INTERPOLATIONS, Interpolation, as_interpolation
 from directloss.relaxation import DistanceSpline, InverseDistance
 
 ANCHORS = Configurations(torch.rand(9, 16, generator=torch.Generator().manual_seed(0)) < 0.5)
@@ -40,6 +40,19 @@ def test_gradient_at_an_anchor_is_finite(surface: InverseDistance) -> None:
     _at(surface, u).backward()
     assert u.grad is not None
     assert bool(torch.isfinite(u.grad).all())
+
+
+@EVERY
+@pytest.mark.parametrize("at_anchor", [False, True])
+def test_slopes_in_closed_form_are_those_of_autograd(surface: InverseDistance, at_anchor: bool) -> None:
+    u = torch.rand(16, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
+    squared = ANCHORS.squared_distances(ANCHORS.dense()[3].double() if at_anchor else u).numpy()
+    ours, theirs = (
+        way.with_slopes(surface, squared, VALUES.numpy(), lambda: ANCHORS.between().double().numpy())
+        for way in (type(surface), Interpolation)
+    )
+    assert ours[0] == pytest.approx(theirs[0])
+    assert ours[1] == pytest.approx(theirs[1])
 
 
 def test_inverse_distance_is_equation_10() -> None:

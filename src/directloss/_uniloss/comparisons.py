@@ -58,7 +58,8 @@ class Comparisons(ABC):
 
     def random(self, scores: Tensor, k: int, generator: torch.Generator) -> Tensor:
         """Scores ``(k, m)`` whose comparisons are as good as coin flips, as wide as the present ones."""
-        return as_wide(heights(k, scores.numel(), words(half_of(scores.numel()), generator)), k, scores)
+        m = scores.numel()
+        return as_wide(halves(words(half_of(m), generator), m), k, scores)
 
 
 class Differences(Comparisons):
@@ -267,26 +268,27 @@ def half_of(m: int) -> int:
     return (m + 1) // 2
 
 
-def heights(k: int, m: int, drawn: Any) -> Any:
-    """Random whole numbers of 32 bits, ``(k / 2, m)``: half of ``k`` rows, see `as_wide`.
-
-    Only the first row is made of `words`, because drawing takes most of the time; the others continue each number of it
-    by multiplication.
-    """
-    return (drawn.view(np.uint32)[:m] * _powers((k + 1) // 2)).view(np.int32)
+def halves(drawn: Any, m: int) -> Any:
+    """`words` as ``m`` numbers of 32 bits."""
+    return drawn.view(np.uint32)[:m]
 
 
 @lru_cache
-def _powers(count: int) -> Any:
-    return np.multiply.accumulate(np.full((count, 1), MULTIPLIER, np.uint32), dtype=np.uint32)
+def powers(k: int) -> Any:
+    """What `halves` are multiplied by, modulo 2^32, to be one random number of ``k / 2`` after the other.
+
+    Drawing takes most of the time, so each number is drawn once and continued.
+    """
+    return np.multiply.accumulate(np.full((k + 1) // 2, MULTIPLIER, np.uint32), dtype=np.uint32)
 
 
-def as_wide(half: Any, k: int, scores: Tensor) -> Tensor:
-    """`heights` as scores ``(k, m)``, with mean and deviation of the present ones.
+def as_wide(drawn: Any, k: int, scores: Tensor) -> Tensor:
+    """`halves` as random scores ``(k, m)``, with mean and deviation of the present ones.
 
     The second half mirrors the first, so that what is random in the one cancels with the other.
     """
-    part = torch.from_numpy(half).to(scores.device, scores.dtype) * (math.sqrt(3) / WIDEST)
+    rows = (drawn * powers(k)[:, None]).view(np.int32)
+    part = torch.from_numpy(rows).to(scores.device, scores.dtype) * (math.sqrt(3) / WIDEST)
     return middle(scores) + torch.cat([part, -part])[:k] * spread(scores)
 
 

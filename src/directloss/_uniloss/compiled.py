@@ -13,8 +13,8 @@ from torch import Tensor
 
 from directloss import kernels
 from directloss._uniloss.anchors import Anchoring, as_kinds, check_numbers, constants, leap
-from directloss._uniloss.comparisons import BEYOND, Pairs, as_wide, half_of, heights, numbers, spread, words
-from directloss._uniloss.interpolation import Interpolation, InverseDistance
+from directloss._uniloss.comparisons import BEYOND, Pairs, as_wide, half_of, halves, numbers, powers, spread, words
+from directloss._uniloss.interpolation import Interpolation
 from directloss._uniloss.lists import Layout, unsigned
 from directloss._uniloss.refactoring import Bound
 from directloss._uniloss.spacing import between
@@ -93,12 +93,13 @@ class Step:
         rows = np.ascontiguousarray(scores.numpy())
         kind, p, n = rows.dtype, len(lists.relevant), len(lists.irrelevant)
         self.units = UNITS[kind.char]
-        few, anchors = how.good + how.nearby, how.good + how.nearby + how.bad
-        self.a, self.b, self.u, self.sums = np.empty(p), np.empty(n), np.empty(lists.size, kind), np.zeros(4)
-        self.squared, self.lost, facts = np.empty(anchors), np.zeros((anchors + 1, p), np.int32), np.empty(3)
+        anchors = how.good + how.nearby + how.bad
+        self.a, self.b, self.u = np.empty(p, kind), np.empty(n, kind), np.empty(lists.size, kind)
+        self.sums, self.squared, self.lost = np.zeros(4), np.empty(anchors), np.zeros((anchors + 1, p), np.int32)
+        facts = np.empty(3)
         loops.relax(
-            rows, *self.sides, *self.spans, 2 * FAR, self.a, self.b, np.empty(p), np.empty(n), facts, self.u, self.sums,
-            self.lost[-1],
+            rows, *self.sides, *self.spans, 2 * FAR, self.a, self.b, np.empty(p), np.empty(n), facts, self.u,
+            self.units, self.sums, self.lost[-1],
         )  # fmt: skip
         low, high, variance = facts.tolist()
         if refuse is not None and not (variance < math.inf and abs(low) + abs(high) < largest(scores.dtype) / 1024):
@@ -107,20 +108,21 @@ class Step:
             self._relax_far_apart()
         self.drawn = Drawn.draw(scores, lists.size, how, generator)
         self.moves = self.drawn.moves(scores, lists)
-        self.rivals, relaxed = np.empty((len(self.drawn.noise), n), np.int32), (self.u, self.units, self.sums)
-        loops.compare(
-            self.drawn.noise, *self.sides, *self.spans, *relaxed, self.rivals, self.squared[few:], self.lost[few:-1]
-        )
+        factors = powers(how.bad)
+        self.tops, self.rivals = np.empty((len(factors), p), np.int32), np.empty((len(factors), n), np.int32)
         width = math.sqrt(variance) if 0 < variance < math.inf else float(spread(scores))
         beyond = BEYOND * width if how.unit == "comparison" else 0.0
-        loops.move(self.a, self.b, *self.spans, how.good, *self.moves, beyond, *relaxed, self.squared, self.lost)
+        loops.compare(
+            self.a, self.b, *self.sides, *self.spans, how.good, *self.moves, beyond, self.drawn.noise, factors,
+            self.tops, self.rivals, self.u, self.units, self.sums, self.squared, self.lost,
+        )  # fmt: skip
 
     def _relax_far_apart(self) -> None:
         """For scores that are so far apart that their exponentials are no numbers; without the loops, because they are
         rare.
         """
         up, down = self.lists.place(np.arange(self.lists.size))
-        apart = self.a[up] - self.b[down]
+        apart = np.subtract(self.a[up], self.b[down], dtype=np.float64)
         s = 1 / (1 + np.exp(np.minimum(-apart, 2 * FAR)))
         self.u[:] = s
         self.sums[:] = s @ s, (1 - s) @ (1 - s), np.square(np.minimum(s, 1 - s)).sum(), (apart == 0).sum()
@@ -142,21 +144,17 @@ class Step:
         """The interpolated value, NaN if all values are equal, and ``scale`` times its derivatives by the squared
         distances.
         """
-        if isinstance(interpolation, InverseDistance):
-            weights = np.empty(len(values), self.u.dtype)
-            return self.loops.weigh(self.squared, values, interpolation.power, scale, weights), weights
-        if (values == values[0]).all():
+        if values[0] == values[-1] and (values == values[0]).all():
             return math.nan, values
         value, slopes = interpolation.with_slopes(self.squared, values, partial(between, self))
-        return value, (scale * slopes).astype(self.u.dtype)
+        return value, np.multiply(scale, slopes, dtype=self.u.dtype, casting="same_kind")
 
     def gradient(self, weights: Any) -> Tensor:
         """That of the squared distances with these weights, by the scores."""
-        gradient = np.zeros(len(self.scores), self.u.dtype)
+        gradient = np.zeros(self.scores.shape, self.u.dtype)
         self.loops.carry_back(
-            self.a, self.b, *self.sides, *self.spans, self.how.good, *self.moves,
-            self.drawn.noise, self.rivals, self.u, self.units, weights, np.empty(len(self.b), self.u.dtype),
-            np.zeros(len(self.b)), gradient,
+            self.a, self.b, *self.sides, *self.spans, self.how.good, *self.moves, self.tops, self.rivals, self.u,
+            self.units, weights, np.empty(len(self.b), self.u.dtype), np.zeros(len(self.b)), gradient,
         )  # fmt: skip
         return torch.from_numpy(gradient)
 
@@ -166,11 +164,11 @@ class Drawn(NamedTuple):
 
     flips: Any
     """Pairs, of the good anchors, and of the nearby ones if these are a flipped pair away."""
-    leaps: Tensor
+    leaps: Any
     """Scores, of the nearby anchors, if these are a moved score away."""
     noise: Any
-    """Of half of the bad anchors, shape ``(k, m)``. The order of these is that of `Comparisons.random`, and it is all
-    that counts."""
+    """Of the bad anchors, shape ``(m,)``, see `as_wide`. The order of these is that of `Comparisons.random`, and it is
+    all that counts."""
 
     @classmethod
     def draw(cls, scores: Tensor, pairs: int, how: Anchoring, generator: torch.Generator) -> Drawn:
@@ -178,21 +176,21 @@ class Drawn(NamedTuple):
         m, few = scores.numel(), how.good + how.nearby
         flips = few if how.unit == "comparison" else how.good
         drawn = words(few + half_of(m), generator)
-        leaps = torch.from_numpy(numbers(drawn[flips:few], m)) if flips < few else NOTHING
-        return cls(numbers(drawn[:flips], pairs), leaps, heights(how.bad, m, drawn[few:]))
+        leaps = numbers(drawn[flips:few], m) if flips < few else NOTHING
+        return cls(numbers(drawn[:flips], pairs), leaps, halves(drawn[few:], m))
 
     def moves(self, scores: Tensor, lists: Layout) -> tuple[Any, Any, Any, Any]:
         """Which scores move, and where to if they leap."""
         ups, downs = lists.place(self.flips)
         to = np.empty((2, len(ups) + len(self.leaps)))
         if len(self.leaps):
-            found = lists.find(self.leaps.numpy(), len(scores))
+            found = lists.find(self.leaps, len(scores))
             ups, downs = (np.concatenate(parts) for parts in zip((ups, downs), found, strict=True))
-            to[:, len(self.flips) :] = leap(scores, self.leaps).numpy()
+            to[:, len(self.flips) :] = leap(scores, torch.from_numpy(self.leaps)).numpy()
         return unsigned(ups), unsigned(downs), to[0], to[1]
 
 
-NOTHING = torch.empty(0, dtype=torch.int64)
+NOTHING = np.empty(0, np.int64)
 
 
 def _measured(problem: Bound, how: Anchoring, drawn: Drawn) -> Any:
@@ -208,7 +206,8 @@ def _measured(problem: Bound, how: Anchoring, drawn: Drawn) -> Any:
         if how.unit == "comparison":
             near = pairs.flipped(near, flips[how.good :])
         else:
-            near.scatter_(1, drawn.leaps[:, None], leap(fixed, drawn.leaps)[:, None])
+            leaps = torch.from_numpy(drawn.leaps)
+            near.scatter_(1, leaps[:, None], leap(fixed, leaps)[:, None])
         random = as_wide(drawn.noise, how.bad, fixed)
         values = problem.measure(torch.cat([best, near, random, fixed[None]])).double()
     now = float(values[-1])

@@ -69,6 +69,16 @@ class InverseDistance(Interpolation):
         weight = torch.where(hit.any(-1, keepdim=True), hit.to(squared.dtype), far)
         return (weight * values).sum(-1) / weight.sum(-1)
 
+    def with_slopes(self, squared: Any, values: Any, between: Callable[[], Any]) -> tuple[float, Any]:
+        """See `Interpolation.with_slopes`."""
+        nearest = np.minimum.reduce(squared)
+        if nearest <= 0:
+            return float(values[squared <= 0].mean()), np.zeros_like(values)
+        near = (nearest / squared) ** (self.power / 2)
+        whole = np.add.reduce(near)
+        value = float(near.dot(values) / whole)
+        return value, near / squared * (value - values) * (0.5 * self.power / whole)
+
 
 @dataclass(frozen=True)
 class DistanceSpline(Interpolation):

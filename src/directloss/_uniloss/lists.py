@@ -15,9 +15,10 @@ class Layout(NamedTuple):
     irrelevant: Any
     lows: Any
     """Where the rivals of each relevant score begin, among the irrelevant ones."""
-    highs: Any
     firsts: Any
     """Where its pairs begin."""
+    spans: tuple[Any, Any, Any]
+    """As the loops read them: lows, how many rivals each relevant score has, and firsts."""
     size: int
     """How many pairs there are."""
     ups: Any
@@ -29,11 +30,6 @@ class Layout(NamedTuple):
         return cls(relevant, irrelevant, *(_block(*ups, *downs) if len(ups) == 1 else _blocks(ups, downs)))
 
     @property
-    def spans(self) -> tuple[Any, Any, Any]:
-        """Where rivals and pairs of each relevant score are."""
-        return unsigned(self.lows), unsigned(self.highs), unsigned(self.firsts)
-
-    @property
     def sides(self) -> tuple[Any, Any]:
         """The scores of both sides."""
         return unsigned(self.relevant), unsigned(self.irrelevant)
@@ -41,8 +37,7 @@ class Layout(NamedTuple):
     def place(self, pairs: Any) -> tuple[Any, Any]:
         """Relevant score and irrelevant score of some pairs."""
         if len(self.ups) == 1:
-            up = pairs // len(self.irrelevant)
-            return up, pairs - len(self.irrelevant) * up
+            return np.divmod(pairs, len(self.irrelevant))
         up = self.firsts.searchsorted(pairs, "right") - 1
         return up, pairs - self.firsts[up] + self.lows[up]
 
@@ -62,15 +57,15 @@ def unsigned(indices: Any) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _block(p: int, n: int) -> tuple[Any, Any, Any, int, Any]:
+def _block(p: int, n: int) -> tuple[Any, Any, tuple[Any, Any, Any], int, Any]:
     """What `Layout` knows of a single list."""
     return _blocks(np.array([p]), np.array([n]))
 
 
-def _blocks(ups: Any, downs: Any) -> tuple[Any, Any, Any, int, Any]:
-    width, highs = downs.repeat(ups), downs.cumsum().repeat(ups)
-    ends = width.cumsum()
-    return highs - width, highs, ends - width, int(ends[-1]), ups.cumsum() - ups
+def _blocks(ups: Any, downs: Any) -> tuple[Any, Any, tuple[Any, Any, Any], int, Any]:
+    widths, ends = downs.repeat(ups), downs.cumsum().repeat(ups)
+    lows, firsts = ends - widths, widths.cumsum() - widths
+    return lows, firsts, (unsigned(lows), unsigned(widths), unsigned(firsts)), int(widths.sum()), ups.cumsum() - ups
 
 
 def of_labels(labels: Any) -> Layout | None:

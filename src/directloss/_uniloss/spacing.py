@@ -31,8 +31,7 @@ class Bits(NamedTuple):
         order = np.concatenate((step.a, step.b)).argsort(kind="stable")
         ranks = np.empty(len(order), np.int32)
         ranks[order] = np.arange(len(order))
-        rows = zip((step.lists.relevant, step.lists.irrelevant), np.split(ranks, [len(step.a)]), strict=True)
-        return cls(*(np.vstack((step.drawn.noise.take(side, 1), now)) for side, now in rows))
+        return cls(np.vstack((step.tops, ranks[: len(step.a)])), np.vstack((step.rivals, ranks[len(step.a) :])))
 
     def at(self, up: Any, down: Any) -> Any:
         """Bits ``(r + 1, pairs)`` of some pairs."""

@@ -11,17 +11,15 @@ anchors, which lie at the distances ``d_k`` from u. The anchors are configuratio
 A step goes through one small kernel after the other:
 
     relax         the scores of both sides, u, and its squared distances from the best and from the present pairs
-    compare       the squared distances from bad anchors
-    move          those from good and nearby anchors
-    weigh         the interpolated value, and its derivatives by the squared distances
+    compare       the squared distances from all anchors
     carry_back    the gradient by the scores
     flips, differ for interpolations that ask how far the anchors are apart
 
 None of them stores bits: a bit is a comparison away. They also count how many pairs each relevant score loses in each
 anchor, of which the metric is made.
 
-The i-th relevant score has the rivals ``b[lows[i]:highs[i]]`` and the pairs ``u[firsts[i]:]``, as many. Anchor m moves
-a_i to ``to_a[m]`` and b_j to ``to_b[m]``, where ``i = ups[m]`` and ``j = downs[m]``, which are larger
+The i-th relevant score has ``widths[i]`` rivals, from ``b[lows[i]]`` on, and as many pairs, from ``u[firsts[i]]`` on.
+Anchor m moves a_i to ``to_a[m]`` and b_j to ``to_b[m]``, where ``i = ups[m]`` and ``j = downs[m]``, which are larger
 than any index for none; the first ``good`` of these are the wrong pairs of the good anchors.
 
 Numba vectorises an inner loop if no index can be negative, so all of them are unsigned; and best if all numbers have
@@ -30,13 +28,15 @@ the type of u, so ``units`` are 0 and 1 in that type.
 
 from __future__ import annotations
 
-from math import exp, nan
+from math import exp
 
 from directloss.kernels.compiled import kernel, reordering
 
 
 @reordering
-def relax(scores, relevant, irrelevant, lows, highs, firsts, far, a, b, inverse, powers, facts, u, sums, lost):
+def relax(
+    scores, relevant, irrelevant, lows, widths, firsts, far, a, b, inverse, powers, facts, u, units, sums, lost
+):  # fmt: skip
     """Fill a and b, u, and ``lost`` with how many rivals each a_i does not beat.
 
     The ``facts`` are the lowest score, the highest, and the variance, which is NaN if a score is. Adds to ``sums`` the
@@ -46,15 +46,15 @@ def relax(scores, relevant, irrelevant, lows, highs, firsts, far, a, b, inverse,
     Shapes: scores (m,), relevant, a, inverse and lost (p,), irrelevant, b and powers (n,), facts (3,), u (pairs,), sums
     (4,).
     """
-    low, high, total, square = scores[0], scores[0], 0.0, 0.0
+    low, high, base, total, square = scores[0], scores[0], 1.0 * scores[0], 0.0, 0.0
     for k in range(len(scores)):
+        apart = scores[k] - base
         low = scores[k] if scores[k] < low else low
         high = scores[k] if scores[k] > high else high
-        total += scores[k]
+        total += apart
+        square += apart * apart
     mean = total / len(scores)
-    for k in range(len(scores)):
-        square += (scores[k] - mean) * (scores[k] - mean)
-    facts[0], facts[1], facts[2] = low, high, square / len(scores)
+    facts[0], facts[1], facts[2] = low, high, square / len(scores) - mean * mean
     centre = 0.5 * low + 0.5 * high
     for i in range(len(a)):
         a[i] = scores[relevant[i]]
@@ -64,19 +64,21 @@ def relax(scores, relevant, irrelevant, lows, highs, firsts, far, a, b, inverse,
         powers[j] = exp(b[j] - centre)
     if high - low >= far:
         return
+    none, one = units[0], units[1]
     for i in range(len(a)):
-        mine, factor, start, first = a[i], inverse[i], lows[i], firsts[i]
-        from_zero, from_best, from_now, below, ties = 0.0, 0.0, 0.0, 0, 0
-        for j in range(highs[i] - start):
-            s = 1.0 / (1.0 + factor * powers[start + j])
-            rest = 1.0 - s
+        mine, factor, low, first = a[i], inverse[i], lows[i], firsts[i]
+        from_zero, from_best, from_now, below, ties = none, none, none, none, none
+        for j in range(widths[i]):
+            u[first + j] = factor * powers[low + j]  # perhaps infinite in this type
+            s = one / (one + u[first + j])
+            rest = one - s
             least = s if s < rest else rest
             u[first + j] = s
             from_zero += s * s
             from_best += rest * rest
             from_now += least * least
-            below += mine <= b[start + j]
-            ties += mine == b[start + j]
+            below += one if mine <= b[low + j] else none
+            ties += one if mine == b[low + j] else none
         sums[0] += from_zero
         sums[1] += from_best
         sums[2] += from_now
@@ -85,69 +87,65 @@ def relax(scores, relevant, irrelevant, lows, highs, firsts, far, a, b, inverse,
 
 
 @reordering
-def compare(noise, relevant, irrelevant, lows, highs, firsts, u, units, sums, rivals, squared, lost):
-    """The squared distances of u from the pairs of random scores, and how many of these each a_i loses; the same of the
-    opposite pairs behind them.
-
-    Shapes: noise (k, m), rivals (k, n) for those of the irrelevant scores, u (pairs,), sums as in `relax`, squared
-    (2 k,) and lost (2 k, p), or one less of these.
-    """
-    none, one = units[0], units[1]
-    for k in range(len(noise)):
-        for j in range(len(irrelevant)):
-            rivals[k, j] = noise[k, irrelevant[j]]
-        squared[k] = sums[0]
-        for i in range(len(relevant)):
-            mine, low, first, beaten, total = noise[k, relevant[i]], lows[i], firsts[i], none, none
-            for j in range(highs[i] - low):
-                won = mine > rivals[k, low + j]
-                beaten += one if won else none
-                total += u[first + j] if won else none
-            squared[k] += beaten - 2.0 * total
-            lost[k, i] = highs[i] - low - beaten
-    for k in range(len(noise), len(squared)):
-        squared[k] = sums[0] + sums[1] - squared[k - len(noise)]
-        for i in range(len(relevant)):
-            lost[k, i] = highs[i] - lows[i] - lost[k - len(noise), i]
-
-
-@reordering
-def move(a, b, lows, highs, firsts, good, ups, downs, to_a, to_b, beyond, u, units, sums, squared, lost):
-    """The squared distances of u from good and nearby anchors, and how many pairs each a_i loses there.
+def compare(
+    a, b, relevant, irrelevant, lows, widths, firsts, good, ups, downs, to_a, to_b, beyond, drawn, powers, tops, rivals,
+    u, units, sums, squared, lost
+):  # fmt: skip
+    """The squared distances of u from the anchors, and how many pairs each a_i loses there.
 
     If ``beyond`` is not 0, a_i and b_j of a nearby anchor meet in the middle, and go this far beyond.
 
-    Shapes: ups, downs, to_a, to_b (k,), squared (k or more,), lost (more than k, p), zeros at first, but for the last
-    row, which is that of the present pairs; sums as in `relax`.
+    Random scores are ``drawn``, times the powers, modulo 2^32; they are stored in ``tops`` and ``rivals``.
+
+    Shapes: ups, downs, to_a, to_b (few,), for good and nearby anchors; drawn (m,), powers (k,), tops (k, p), rivals
+    (k, n); squared (few + 2 k,), or one less, lost (one more, p), zeros at first, but for the last row, which is that
+    of the present pairs; sums as in `relax`.
     """
-    none, one = units[0], units[1]
+    none, one, few = units[0], units[1], len(ups)
     for m in range(good):
         squared[m] = sums[1] + 2.0 * u[firsts[ups[m]] + downs[m] - lows[ups[m]]] - 1.0
         lost[m, ups[m]] = 1
-    if beyond > 0:
-        for m in range(good, len(ups)):
+    for m in range(good, few):
+        if beyond > 0:
             step = a[ups[m]] - b[downs[m]]
             step += beyond if step > 0 else -beyond
             to_a[m] = a[ups[m]] - step / 2
             to_b[m] = b[downs[m]] + step / 2
-    for m in range(good, len(ups)):
         squared[m] = sums[2]
         for i in range(len(a)):
-            mine, low, first, place = a[i], lows[i], firsts[i], downs[m] - lows[i]
-            beaten, total = none, none
+            mine, low, first, place, beaten, total = a[i], lows[i], firsts[i], downs[m] - lows[i], none, none
             if i == ups[m]:
                 moved = to_a[m]
-                for j in range(highs[i] - low):
+                for j in range(widths[i]):
                     change = (one if moved > b[low + j] else none) - (one if mine > b[low + j] else none)
                     beaten += change
                     total += change * (one - u[first + j] - u[first + j])
                 mine = moved
-            if place < highs[i] - low:
+            if place < widths[i]:
                 change = (one if mine > to_b[m] else none) - (one if mine > b[downs[m]] else none)
                 beaten += change
                 total += change * (one - u[first + place] - u[first + place])
             squared[m] += total
             lost[m, i] = lost[-1, i] - beaten
+    for k in range(len(powers)):
+        squared[few + k] = sums[0]
+        for j in range(len(b)):
+            rivals[k, j] = drawn[irrelevant[j]] * powers[k]
+    for i in range(len(a)):
+        low, first = lows[i], firsts[i]
+        for k in range(len(powers)):
+            tops[k, i] = drawn[relevant[i]] * powers[k]
+            mine, beaten, total = tops[k, i], none, none
+            for j in range(widths[i]):
+                won = mine > rivals[k, low + j]
+                beaten += one if won else none
+                total += u[first + j] if won else none
+            squared[few + k] += beaten - 2.0 * total
+            lost[few + k, i] = widths[i] - beaten
+    for k in range(few + len(powers), len(squared)):  # of the opposite pairs
+        squared[k] = sums[0] + sums[1] - squared[k - len(powers)]
+        for i in range(len(a)):
+            lost[k, i] = widths[i] - lost[k - len(powers), i]
 
 
 @kernel
@@ -164,38 +162,9 @@ def average_precision(lost, values):
         values[k] /= len(one)
 
 
-@kernel
-def weigh(squared, values, power, scale, weights):
-    """The interpolated value, Eq. (10) of the paper, and ``scale`` times its derivatives by the squared distances:
-
-        value = sum_k v_k / d_k^power  /  sum_k 1 / d_k^power
-
-    At an anchor it is that anchor's value (the mean of theirs, if several are there), with derivatives zero. If all
-    values are equal, it is NaN.
-
-    Shapes: squared, values and weights (k,).
-    """
-    nearest, whole, total, flat = squared[0], 0.0, 0.0, True
-    for k in range(len(squared)):
-        nearest = squared[k] if squared[k] < nearest else nearest
-        flat = flat and values[k] == values[0]
-    if flat:
-        return nan
-    for k in range(len(squared)):
-        near = 1.0 if squared[k] <= 0 else 0.0
-        weights[k] = 0
-        if nearest > 0:  # relative to the nearest, so that no power underflows
-            near = (nearest / squared[k]) ** (power / 2)
-            weights[k] = near / squared[k]
-        whole, total = whole + near, total + near * values[k]
-    for k in range(len(squared)):
-        weights[k] *= (total / whole - values[k]) * (power / 2) / whole * scale
-    return total / whole
-
-
 @reordering
 def carry_back(
-    a, b, relevant, irrelevant, lows, highs, firsts, good, ups, downs, to_a, to_b, noise, rivals, u, units, weights,
+    a, b, relevant, irrelevant, lows, widths, firsts, good, ups, downs, to_a, to_b, tops, rivals, u, units, weights,
     mixed, grads, gradient
 ):  # fmt: skip
     """Fill ``gradient`` with that of the squared distances, which have these weights:
@@ -212,15 +181,15 @@ def carry_back(
             right += weights[k]
         elif k < len(ups):
             present += weights[k]
-        elif k >= len(ups) + len(noise):  # the opposite of random pairs: all pairs, but for these
+        elif k >= len(ups) + len(tops):  # the opposite of random pairs: all pairs, but for these
             right += weights[k]
-            weights[k - len(noise)] -= weights[k]
+            weights[k - len(tops)] -= weights[k]
     for i in range(len(a)):
-        mine, low, first, width, total = a[i], lows[i], firsts[i], highs[i] - lows[i], none
+        mine, low, first, width, total = a[i], lows[i], firsts[i], widths[i], none
         for j in range(width):
             mixed[j] = right + (present if mine > b[low + j] else none)
-        for k in range(len(noise)):
-            weight, best = weights[len(ups) + k], noise[k, relevant[i]]
+        for k in range(len(tops)):
+            weight, best = weights[len(ups) + k], tops[k, i]
             for j in range(width):
                 mixed[j] += weight if best > rivals[k, low + j] else none
         for m in range(len(ups)):
@@ -245,7 +214,7 @@ def carry_back(
 
 
 @kernel
-def flips(a, b, lows, highs, firsts, ups, downs, to_a, to_b, who, pairs):
+def flips(a, b, lows, widths, firsts, ups, downs, to_a, to_b, who, pairs):
     """List which nearby anchor flips which of the present pairs, and return how many do.
 
     Shapes: ups, downs, to_a, to_b (nearby,), who and pairs (any number that is large enough,).
@@ -255,13 +224,13 @@ def flips(a, b, lows, highs, firsts, ups, downs, to_a, to_b, who, pairs):
         for i in range(len(a)):
             low, place = lows[i], downs[m] - lows[i]
             if i == ups[m]:
-                for j in range(highs[i] - low):
+                for j in range(widths[i]):
                     his = to_b[m] if j == place else b[low + j]
                     if (to_a[m] > his) != (a[i] > b[low + j]):
                         who[count] = m
                         pairs[count] = firsts[i] + j
                         count += 1
-            elif place < highs[i] - low and (a[i] > to_b[m]) != (a[i] > b[low + place]):
+            elif place < widths[i] and (a[i] > to_b[m]) != (a[i] > b[low + place]):
                 who[count] = m
                 pairs[count] = firsts[i] + place
                 count += 1
@@ -269,7 +238,7 @@ def flips(a, b, lows, highs, firsts, ups, downs, to_a, to_b, who, pairs):
 
 
 @reordering
-def differ(a, b, lows, highs, firsts, apart):
+def differ(a, b, lows, widths, firsts, apart):
     """Count the pairs in which rows of scores differ.
 
     Shapes: a (k, p), b (k, n), apart (k, k), zeros at first.
@@ -278,7 +247,7 @@ def differ(a, b, lows, highs, firsts, apart):
         for other in range(k):
             for i in range(len(lows)):
                 mine, his, low, count = a[k, i], a[other, i], lows[i], 0
-                for j in range(highs[i] - low):
+                for j in range(widths[i]):
                     count += (mine > b[k, low + j]) != (his > b[other, low + j])
                 apart[k, other] += count
             apart[other, k] = apart[k, other]
