@@ -160,7 +160,7 @@ def test_an_experiment_without_description_gets_the_usual_figures(tmp_path: Path
     )
     drawn = draw_all(run, Description("own", ""), metrics_of(run, ()))
     assert [panel.name for panel in drawn] == ["curve-test-ap", "curve-test-accuracy", "methods-test-ap"]
-    assert "my-own-loss-wit…" in drawn[0].inline
+    assert "my-own-loss-with-a-long…" in drawn[0].inline
 
 
 def test_gaps_in_a_curve_are_left_open(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ _LIKE = {"mse": "x"}
 """Kinds that look like another: the usual loss of their task, as cross-entropy is of classes."""
 _MARKERS = {"direct-ap": "H", "pos-ap": "o", "neg-ap": "s", "hinge-ap": "^", "per-ap": "D", "x-ent": "X"}
 _MARKERS |= {"pos-01": "p", "neg-01": "P", "hinge-01": "v", "per-01": "d", "uniloss-ap": "*"}
-_SPARE_MARKERS = ("<", ">", "h", "8")
+_SPARE_MARKERS = ("<", ">", "h", "8", "p", "P", "d", "v", "s", "D", "*")
 _SPARE_DASHES = ((0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)), (0, (3, 1, 1, 1, 1, 1)))
 DASHED = (0, (4, 2))
 
@@ -111,20 +111,17 @@ RC: Any = {
     "svg.hashsalt": "directloss",
 }
 
-LONGEST = 16
-
-
-def short(name: str) -> str:
-    """A name of at most 16 letters; a long method with options keeps its options.
+def short(name: str, longest: int = 16) -> str:
+    """A name of at most so many letters; a long method with options keeps its options.
 
     Examples:
         >>> short("pos-ap"), short("a-method-with-a-very-long-name"), short("uniloss-accuracy:anchors=5")
         ('pos-ap', 'a-method-with-a…', '…:anchors=5')
     """
     _, colon, options = name.partition(":")
-    if len(name) > LONGEST and colon:
+    if len(name) > longest and colon:
         name = f"…:{options}"
-    return name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
+    return name if len(name) <= longest else name[: longest - 1] + "…"
 
 
 def name_lines(canvas: Canvas, axes: Axes, ends: Mapping[str, float]) -> None:
@@ -132,7 +129,7 @@ def name_lines(canvas: Canvas, axes: Axes, ends: Mapping[str, float]) -> None:
     handles, names = axes.get_legend_handles_labels()
     found = dict(zip(names, handles, strict=True))
     ranked = sorted(ends, key=lambda name: -ends[name])
-    canvas.legend([found[name] for name in ranked], [short(name) for name in ranked], loc="outside right upper")
+    canvas.legend([found[name] for name in ranked], [short(name, 24) for name in ranked], loc="outside right upper")
 
 
 # ---------------------------------------------------------------------- files
