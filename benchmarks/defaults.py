@@ -1,6 +1,7 @@
 """Do the defaults earn their place? `DirectLoss(metric)` with nothing set, against cross-entropy and the peers.
 
     python -m benchmarks.defaults --data-root DATA [--seeds 5] [--out results/defaults] [--workers 2]
+    python -m benchmarks.unseen   the same on data sets that played no part while the defaults were chosen
 
 A column is a data set, a model (linear, or one hidden layer of 64) and a metric. Every method trains with Adam for 600
 steps on batches of 256 (or on all rows where there are fewer) at four learning rates. The rate with the best validation
@@ -38,6 +39,8 @@ RATES = (0.001, 0.003, 0.01, 0.03)
 NOISES = (0.0, 0.2)
 MODELS = ("linear", "mlp")
 KEEL = ("yeast1", "vehicle1", "page-blocks0", "yeast3", "car-good")
+UNSEEN_KEEL = ("pima", "segment0", "vowel0", "flare-F", "abalone9-18", "wisconsin", "kr-vs-k-three_vs_eleven")
+UNSEEN = ("Fashion-MNIST, 4", "MNIST, 9", *UNSEEN_KEEL)
 OURS, HALF, BASE, SPLINE = "direct", "direct, noise 0.5", "x-ent", "uniloss, spline"
 
 METHODS: dict[str, Callable[[str, int], Loss]] = {
@@ -59,6 +62,10 @@ COMPARED = {"ap": tuple(METHODS), "f1": (OURS, BASE, "hinge", "uniloss"), "ndcg"
             "accuracy": (OURS, BASE, "hinge", "uniloss", SPLINE)}  # fmt: skip
 
 
+Sets = dict[str, tuple[str, ...]]
+"""For each metric, some names of data sets, or of methods."""
+
+
 def data(root: Path) -> dict[str, Callable[[], tables.Table]]:
     return {
         "Fashion-MNIST, 6": partial(tables.image_class, root, "fashion-mnist", 6, 8_000),
@@ -67,8 +74,10 @@ def data(root: Path) -> dict[str, Callable[[], tables.Table]]:
         "MNIST, 5, few": partial(tables.image_class, root, "mnist", 5, 4_000),
         "census-income": partial(tables.census_sample, root, 16_000),
         "digits, 8": partial(tables.digit, 8),
-        **{name: partial(tables.keel, name) for name in KEEL},
+        **{name: partial(tables.keel, name) for name in KEEL + UNSEEN_KEEL},
         "digits, all": tables.digits,
+        "Fashion-MNIST, 4": partial(tables.image_class, root, "fashion-mnist", 4, 8_000),
+        "MNIST, 9": partial(tables.image_class, root, "mnist", 9, 8_000),
     }
 
 
@@ -122,33 +131,34 @@ def _best_cut(scores: Tensor, target: Tensor) -> Tensor:
     return (ranked[last] + ranked[min(last + 1, len(ranked) - 1)]) / 2
 
 
-def study(arguments: argparse.Namespace) -> Campaign:
+def study(
+    arguments: argparse.Namespace, judged: Sets = JUDGED, compared: Sets = COMPARED, name: str = "defaults"
+) -> Campaign:
     cells = tuple(
-        Cell(f"{name} / {model} / {metric}", method, noise)
-        for metric, names in JUDGED.items()
+        Cell(f"{data} / {model} / {metric}", method, noise)
+        for metric, sets in judged.items()
         for noise in NOISES
-        for name in names
+        for data in sets
         for model in MODELS
-        for method in COMPARED[metric]
+        for method in compared[metric]
     )
     trainer = partial(train_cell, arguments.data_root)
-    return Campaign("defaults", "2", cells, rates(*RATES), trainer, lambda cell: "val", arguments.seeds)
+    return Campaign(name, "2", cells, rates(*RATES), trainer, lambda cell: "val", arguments.seeds)
 
 
-def show(records: list[Record]) -> str:
+def show(records: list[Record], judged: Sets = JUDGED, compared: Sets = COMPARED) -> str:
     """For each metric, model and noise: the test metric of every data set; the lead over cross-entropy; mean ranks."""
     parts = [
-        f"**{metric.upper()}, {model}, {noise:.0%} wrong labels**\n\n{_one(records, metric, model, noise)}"
-        for metric in JUDGED
+        f"**{metric.upper()}, {model}, {noise:.0%} wrong labels**\n\n"
+        + _one(records, [f"{data} / {model} / {metric}" for data in sets], compared[metric], noise)
+        for metric, sets in judged.items()
         for model in MODELS
         for noise in NOISES
     ]
     return "\n\n".join(parts)
 
 
-def _one(records: list[Record], metric: str, model: str, noise: float) -> str:
-    methods = COMPARED[metric]
-    columns = [f"{name} / {model} / {metric}" for name in JUDGED[metric]]
+def _one(records: list[Record], columns: list[str], methods: tuple[str, ...], noise: float) -> str:
     found = {(c, m): values(records, Cell(c, m, noise), "test") for c in columns for m in methods}
     whole = [c for c in columns if all(found[c, m] for m in methods)]
     return table(["data", *methods, f"{OURS} - {BASE}"], _rows(whole, methods, found))
