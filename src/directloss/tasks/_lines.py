@@ -1,6 +1,6 @@
 """The best flips of decisions in few tensor operations, for accelerators: no synchronisation, and fixed shapes.
 
-`directloss.tasks._flips` has the problem: of ``i`` positives and ``j`` negatives the cheapest are flipped, for the
+`directloss.kernels.flips` has the problem: of ``i`` positives and ``j`` negatives the cheapest are flipped, for the
 highest ``sign * L(i, j) - X_i - Y_j``. Where L is linear at a fixed number of predicted positives, that is, along each
 line ``j - i = gap``, one more step on a line gains its slope and costs ``x_i + y_j``, which grows: the top of the line
 is where the cost exceeds the slope. It is counted here, with all steps of all lines in one matrix, in pieces of
@@ -11,12 +11,16 @@ Dimensions: class (negatives, positives), sign, draw, the problems ``b``, and it
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from directloss.task import Solve, Solved
-from directloss.tasks._search import Loss
+
+Loss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""L as a function of tp, fp, fn, tn."""
 
 CELLS = 1 << 25
 """How many steps are looked at in one go: five bytes for each."""
