@@ -151,6 +151,11 @@ class TaskLoss(LossModule):
         chosen = {"reduction": self.reduction, "dim": self.dim, "check_values": self.check_values}
         return chosen if self.epsilon is None else {**chosen, "epsilon": self.epsilon}
 
+    def extra_repr(self) -> str:
+        """The task, its epsilon if it has one, and the reduction."""
+        epsilon = "" if self.epsilon is None else f"epsilon={self.epsilon!r}, "
+        return f"{self.task!r}, {epsilon}reduction={self.reduction!r}"
+
     def places(self, dims: int) -> tuple[int, ...]:
         return named_places(self.dim, self.task.event_dims, dims)
 

@@ -121,9 +121,6 @@ class HingeLoss(TaskLoss):
     ) -> None:
         super().__init__(task, reduction, dim, check_values, epsilon, gather)
 
-    def extra_repr(self) -> str:
-        return f"{self.task!r}, epsilon={self.epsilon!r}, reduction={self.reduction!r}"
-
 
 class PerceptronLoss(TaskLoss):
     """`perceptron_loss` as a module, with the same arguments; ``gather`` as in `DirectLoss`.
@@ -145,6 +142,3 @@ class PerceptronLoss(TaskLoss):
         gather: Gather = False,
     ) -> None:
         super().__init__(task, reduction, dim, check_values, gather=gather)
-
-    def extra_repr(self) -> str:
-        return f"{self.task!r}, reduction={self.reduction!r}"

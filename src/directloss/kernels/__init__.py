@@ -54,7 +54,7 @@ _chosen: ContextVar[str] = ContextVar("backend", default="auto")
 
 
 class PositionWeights(NamedTuple):
-    """``m_i(n) = u_i * table[base + stride * i + n]``, where ``u_i`` is 1, or i if `rising`, or ``[i = 1]`` if `first`."""
+    """``m_i(n) = u_i * table[base + stride * i + n]``; ``u_i`` is 1, or i if `rising`, or ``[i = 1]`` if `first`."""
 
     tables: Tensor
     """Four rows of float64, long enough for the lists: `table`, `drop`, `z` and `best`."""

@@ -153,7 +153,8 @@ def mistakes(P: Any, N: Any) -> Any:
 
 
 def units(known: Any, items: Any) -> Any:
-    """As `directloss.tasks.CountTask.unit_epsilon`, from the losses of `mistakes`."""
+    """`directloss.tasks.CountTask.unit_epsilon`, from the losses of `mistakes`."""
+    # A metric that one wrong decision does not change: as if each mattered the same.
     stake = items * (np.maximum(known[0], known[1]) - known[2])
     return 1 / np.where(stake > 0, stake, 1.0)
 
