@@ -66,7 +66,7 @@ def full_batch_step(
     if not callable(loss_fn):
         fail("loss_fn", "must be a function of scores and labels", repr(loss_fn), 'For example DirectLoss("ap").')
     chunks = _chunks(data, check_count("chunk", chunk))
-    device = _device(model)
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     before = _random_state(model)
     scores, target, sizes = _first_pass(model, chunks, device)
     loss, gradient = _loss(loss_fn, scores, target)
@@ -182,11 +182,6 @@ def _check_model(model: nn.Module) -> None:
                 f"one with {type(module).__name__} {name!r}",
                 f"Call model.get_submodule({name!r}).eval() to use its stored statistics.",
             )
-
-
-def _device(model: nn.Module) -> torch.device:
-    first = next(model.parameters(), None)
-    return torch.device("cpu") if first is None else first.device
 
 
 def _random_state(model: nn.Module) -> tuple[Tensor, list[int], list[Tensor]]:

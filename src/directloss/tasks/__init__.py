@@ -44,17 +44,6 @@ from directloss.tasks.solver import SolverTask
 from directloss.tasks.tours import Tour
 from directloss.tasks.trees import SpanningTree
 
-
-def _precision(k: int | None = None) -> Task:
-    """The precision of yes-or-no decisions; with a number after the @ that of the first k of a ranking."""
-    return Precision() if k is None else PrecisionAtK(k)
-
-
-def _recall(k: int | None = None) -> Task:
-    """The recall of yes-or-no decisions; with a number after the @ that of the first k of a ranking."""
-    return Recall() if k is None else RecallAtK(k)
-
-
 _ALSO = {
     "ap": ("average_precision", "map", "mean_average_precision"),
     "assignment": ("hungarian",),
@@ -92,13 +81,13 @@ for _name, _factory, _measured, _summary in (
     ("fbeta", FBeta, Measured(metrics.f_beta, "beta"), "F-beta of decisions; for fbeta@2 recall counts twice as much"),
     (
         "precision",
-        _precision,
+        lambda k=None: Precision() if k is None else PrecisionAtK(k),
         Measured(metrics.precision, "k", other=metrics.precision_at_k),
         "precision of yes-or-no decisions; precision@k among the first k of a ranking",
     ),
     (
         "recall",
-        _recall,
+        lambda k=None: Recall() if k is None else RecallAtK(k),
         Measured(metrics.recall, "k", other=metrics.recall_at_k),
         "recall of yes-or-no decisions; recall@k among the first k of a ranking",
     ),

@@ -59,7 +59,9 @@ def solve(scores: Tensor, target: Tensor, loss: Loss, line: str, how: Solve) -> 
     way = 1 - 2 * wanted
     # One call for the scores, for epsilon and for both ends of all lines: a call takes many operations.
     moved = ends * way.unsqueeze(1)
-    wrong = torch.minimum(size.unsqueeze(1), _one_mistake(both).reshape(2, 3, *ones[1:]))
+    # One false alarm, one miss, none.
+    mistakes = both.unsqueeze(1) == torch.arange(3, device=target.device)
+    wrong = torch.minimum(size.unsqueeze(1), mistakes.reshape(2, 3, *ones[1:]))
     right = size.unsqueeze(1) - wrong
     known_yes, known_no = torch.stack((wrong[0], right[1])), torch.stack((right[0], wrong[1]))
     parts_yes = (first_yes, known_yes, yes.unsqueeze(1) + moved)
@@ -80,11 +82,6 @@ def solve(scores: Tensor, target: Tensor, loss: Loss, line: str, how: Solve) -> 
 def _loss(loss: Loss, yes: Tensor, no: Tensor) -> Tensor:
     (fp, tp), (tn, fn) = yes, no
     return loss(tp, fp, fn, tn)
-
-
-def _one_mistake(both: Tensor) -> Tensor:
-    """One false alarm, one miss, none: shape (2, 3)."""
-    return both.unsqueeze(1) == torch.arange(3, device=both.device)
 
 
 def _unit(how: Solve, known: Tensor, size: Tensor) -> Tensor:
