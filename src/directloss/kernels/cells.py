@@ -40,7 +40,7 @@ class Staircase:
         f, h = np.moveaxis((1 - losses).reshape(len(self.flips.numbers), 2, -1), 1, 0)
         highest = f[:, :1] if self.sign > 0 else f[:, -1:]
         h = h / np.where(highest > 0, highest, 1.0)
-        limit = np.abs(f[:, 0] * h[:, 0] - f[:, -1] * h[:, -1])
+        limit = np.abs(f[:, 0] * h[:, 0] - f[:, -1] * h[:, -1])  # between the plain decisions and all flips
         cells = Cells.within(unit, limit, {self.sign: self.flips})
         place, tops = np.empty(f.shape[1] + 2, np.int64), np.empty((3, len(cells.k)))
         climb(f, h, cells.cost, cells.low, cells.high, cells.starts, self.sign, place, tops)
@@ -55,12 +55,12 @@ class Grid:
         self.flips = {way: rows.flips(way) for way in ((sign,) if monotone else (+1, -1))}
         self.counts = rows.counts[:, :0]
         if monotone:
-            all_of_them = sign * self.flips[sign].numbers
-            self.counts = np.stack((self.plain, moved(self.plain, *all_of_them.T)), 1)
+            most = sign * self.flips[sign].numbers
+            self.counts = np.stack((self.plain, moved(self.plain, *most.T)), 1)
 
     def add_best(self, losses: Any, unit: Any, factor: Any, slope: Any) -> None:
-        limit = self.sign * np.subtract(*losses.reshape(2, -1)[::-1]) if losses.size else np.inf
-        cells = Cells.within(unit, limit, self.flips)
+        plain, extreme = losses.reshape(2, -1) if losses.size else (0.0, self.sign * np.inf)
+        cells = Cells.within(unit, self.sign * (extreme - plain), self.flips)
         tops = np.empty((3, len(cells.k)))
         ends = (cells.high - cells.low + 1)[cells.owner, NEGATIVE].cumsum()
         first = 0
@@ -112,15 +112,14 @@ class Cells(NamedTuple):
                 totals[way] = np.cumsum(sizes / -np.resize(unit, (r, 1, 1)), 2)
                 able = (totals[way] < np.reshape(limit, (-1, 1, 1))) & (np.arange(n) < numbers[:, :, None])
             reach[way] = able.sum(2)
-        wrong, right = (way if way in flips else -way for way in (-1, +1))  # beyond reach there may be anything, too
+        wrong, right = (way if way in flips else -way for way in (-1, +1))  # what is out of reach may be anything
         cost = np.concatenate((totals[wrong][:, :, ::-1], np.zeros((r, 2, 1)), totals[right]), 2)
         items = np.concatenate((flips[wrong].items[:, :, ::-1], flips[right].items), 2)
         low, high = -reach[-1], reach[+1]
         heights = (high - low)[:, POSITIVE] + 1
         starts, owner = np.append(0, heights.cumsum()), np.repeat(np.arange(r), heights)
-        return Cells(
-            cost, items, low, high, starts, owner, np.arange(len(owner)) - (starts[:-1] - low[:, POSITIVE])[owner]
-        )
+        k = np.arange(len(owner)) - starts[owner] + low[owner, POSITIVE]
+        return Cells(cost, items, low, high, starts, owner, k)
 
 
 @kernel

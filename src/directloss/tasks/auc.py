@@ -1,8 +1,4 @@
-"""The area under the ROC curve, also of items with weights.
-
-With weights a pair counts as much as the product of its two, in F and in the loss, so each pair still decides alone and
-loss-augmented inference is a sort, exact for both signs: O(n log n); `directloss.kernels.weighted` has the formulas.
-"""
+"""The area under the ROC curve, also of items with weights: O(n log n), exact for both signs."""
 
 from __future__ import annotations
 
