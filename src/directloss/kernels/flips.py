@@ -59,6 +59,7 @@ class Rows(NamedTuple):
     """Plain decisions of several draws ``(d, b, n)`` for problems with these labels ``(b, n)``."""
 
     draws: Any
+    chosen: Any
     positive: Any
     negative: Any
     counts: Any
@@ -67,7 +68,7 @@ class Rows(NamedTuple):
     def flips(self, way: int) -> Flips:
         """Right decisions for +1: a yes of the positives, a no of the negatives. Wrong ones for -1."""
         n = self.draws.shape[-1]
-        yes = self.draws > 0 if way > 0 else self.draws <= 0
+        yes = self.chosen if way > 0 else ~self.chosen
         able = np.where(self.positive & yes, np.int8(1), np.where(self.negative & ~yes, np.int8(0), np.int8(-1)))
         return Flips(*order_by_side(-np.abs(self.draws).reshape(-1, n), able.reshape(-1, n)))
 
@@ -112,19 +113,23 @@ def solve(scores: Any, labels: Any, draws: Any, asked: Asked) -> tuple[Any, Any]
     if draws is None:
         return asked.loss(now), None
     d, b, _ = draws.shape
-    rows = Rows(draws, positive, negative, confusion(draws > 0, positive, negative, P, N).reshape(4, -1))
+    chosen = draws > 0
+    counts = confusion(chosen, positive, negative, P, N).reshape(4, -1)
+    rows = Rows(draws, chosen, positive, negative, counts)
     searches = [_search(rows, sign, asked) for sign in asked.signs]
     # One call for everything: a call of the metric takes many operations.
     parts = [now, mistakes(P, N).reshape(4, -1), *(one.counts.reshape(4, -1) for one in searches)]
     values = asked.loss(np.concatenate(parts, 1))
-    losses, known, *values = np.split(values, np.cumsum([part.shape[1] for part in parts[:-1]]))
+    losses, known, values = values[:b], values[b : 4 * b], values[4 * b :]
     steps = np.broadcast_to(asked.epsilon, b) * (units(known.reshape(3, b), P + N) if asked.automatic else 1.0)
     slope, most = np.zeros(labels.shape), np.finfo(draws.dtype).max
     with np.errstate(divide="ignore", over="ignore"):
         unit = steps * np.maximum(P + N, 1)
         factor = np.minimum(1 / unit, most) / (d * len(searches))
-    for one, value in zip(searches, values, strict=True):
-        one.add_best(value, unit, factor, slope)
+    for one in searches:
+        size = one.counts[0].size
+        one.add_best(values[:size], unit, factor, slope)
+        values = values[size:]
     return losses, slope
 
 
