@@ -219,13 +219,13 @@ def top_k_members(scores: Tensor, k: int) -> Tensor:
     return above | (equal & (equal.cumsum(-1) <= room))
 
 
-def _mean_over_items(right: Tensor, mask: Tensor | None, scores: Tensor) -> Tensor:
+def mean_over_items(right: Tensor, mask: Tensor | None, scores: Tensor) -> Tensor:
     """The share of items that are right, among those that are not padding; 1 where there are none."""
     kind = torch.promote_types(scores.dtype, torch.float32)
     if mask is None:
         return right.to(kind).mean()
     real = mask.sum()
-    return torch.where(real > 0, (right & mask).sum() / real.clamp(min=1), 1.0).to(kind)
+    return torch.where(real > 0, (right & mask).sum().to(kind) / real.clamp(min=1), 1.0)
 
 
 def _class_problem(scores: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -253,7 +253,7 @@ def accuracy(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tens
         tensor(0.5000)
     """
     scores, target = _class_problem(scores, target, mask)
-    return _mean_over_items(scores.argmax(-1) == target, mask, scores)
+    return mean_over_items(scores.argmax(-1) == target, mask, scores)
 
 
 def top_k_accuracy(scores: Tensor, target: Tensor, k: int = 5, mask: Tensor | None = None) -> Tensor:
@@ -266,4 +266,4 @@ def top_k_accuracy(scores: Tensor, target: Tensor, k: int = 5, mask: Tensor | No
     scores, target = _class_problem(scores, target, mask)
     check_k(check_count("k", k), scores.shape[-1])
     found = top_k_members(scores, k).gather(-1, target.long()[..., None]).squeeze(-1)
-    return _mean_over_items(found, mask, scores)
+    return mean_over_items(found, mask, scores)
