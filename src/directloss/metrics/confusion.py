@@ -27,11 +27,6 @@ class Counts(NamedTuple):
     fn: Tensor
     tn: Tensor
 
-    @property
-    def items(self) -> Tensor:
-        """How many items there are in all."""
-        return self.tp + self.fp + self.fn + self.tn
-
 
 def count(predicted: Tensor, positive: Tensor, negative: Tensor) -> Counts:
     """Count the decisions over the last dimension, in float64. What is neither positive nor negative is padding.
