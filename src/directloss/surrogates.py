@@ -47,7 +47,7 @@ def hinge_loss(
     options: dict[str, Any] = {"reduction": reduction, "dim": dim, "check_values": check_values}
     if traced():
         return traced_loss(HingeLoss, task, scores, target, mask, weight, epsilon, **options)
-    return _loss(scores, target, task, epsilon=epsilon, mask=mask, weight=weight, **options)
+    return _loss(scores, target, task, hinge=True, epsilon=epsilon, mask=mask, weight=weight, **options)
 
 
 def perceptron_loss(
@@ -72,15 +72,15 @@ def perceptron_loss(
     options: dict[str, Any] = {"reduction": reduction, "dim": dim, "check_values": check_values}
     if traced():
         return traced_loss(PerceptronLoss, task, scores, target, mask, weight, **options)
-    return _loss(scores, target, task, epsilon=None, mask=mask, weight=weight, **options)
+    return _loss(scores, target, task, hinge=False, epsilon=1.0, mask=mask, weight=weight, **options)
 
 
 @hosted
 def _loss(
-    scores: Tensor, target: Tensor, task: Any, *, epsilon: float | Tensor | str | None, reduction: str,
+    scores: Tensor, target: Tensor, task: Any, *, hinge: bool, epsilon: float | Tensor | str, reduction: str,
     mask: Tensor | None, dim: Dim | None, weight: Tensor | None, check_values: bool,
 ) -> Tensor:  # fmt: skip
-    """The hinge or, without an epsilon, the perceptron."""
+    """The hinge or, without a margin, the perceptron."""
     problem = prepare(
         scores, target, task, reduction=reduction, mask=mask, dim=dim, weight=weight, check_values=check_values
     )
@@ -88,7 +88,7 @@ def _loss(
     task, scores, target = problem.task, problem.scores, problem.target
     charge: float | Tensor = 0.0
     with torch.no_grad():
-        if epsilon is None:
+        if not hinge:
             output = task.infer(scores.detach(), target)
         else:
             given = check_epsilon(epsilon, problem.batch_shape, check_values)
