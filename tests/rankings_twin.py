@@ -212,7 +212,7 @@ def _gain(
         return width[problem] * inside.clamp(0.0, 1.0)
     if weights.first:
         return torch.where(i == 1, width[problem] * weights.drop[1 + j], 0.0)
-    return (width[problem] * weights.alpha + width[problem] * weights.beta * i) * weights.drop[i + j]
+    return width[problem] * (i if weights.rising else 1) * weights.drop[i + j]
 
 
 def _table_of_choices(predicted: Predicted, weights: PositionWeights, width: Tensor, sign: int) -> Tensor:

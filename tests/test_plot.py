@@ -29,7 +29,7 @@ def bce(scores: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     return LOSS(scores, target.float())
 
 
-def test_step_draws_items_by_rank_and_arrows_against_the_gradient() -> None:
+def test_step_draws_items_rising_and_arrows_against_the_gradient() -> None:
     ax = dl.plot.step(SCORES, LABELS, bce, rate=3.0, names=list("abcde"))
     (arrows,) = ax.collections
     slope = torch.sigmoid(SCORES) - LABELS

@@ -225,11 +225,12 @@ def _constant(function: Callable[Arguments, Result]) -> Callable[Arguments, Resu
 
 
 @_constant
-def keep(make: Callable[..., Any], *settings: Any) -> str:
-    """The key of ``make(*settings)``, which is made once and kept for the graphs that call it."""
-    named = (make, *(repr(one) if isinstance(one, CONSTANTS) else id(one) for one in settings))
+def keep(make: Callable[..., Any], *settings: Any, **options: Any) -> str:
+    """The key of ``make(*settings, **options)``, which is made once and kept for the graphs that call it."""
+    values = (*settings, *options.values())
+    named = (make, *options, *(repr(one) if isinstance(one, CONSTANTS) else id(one) for one in values))
     if named not in _kept:
-        _kept[named] = make(*settings)
+        _kept[named] = make(*settings, **options)
     return _kept[named].key
 
 

@@ -151,6 +151,11 @@ class TaskLoss(LossModule):
         chosen = {"reduction": self.reduction, "dim": self.dim, "check_values": self.check_values}
         return chosen if self.epsilon is None else {**chosen, "epsilon": self.epsilon}
 
+    def extra_repr(self) -> str:
+        """The task, its epsilon if it has one, and the reduction."""
+        epsilon = "" if self.epsilon is None else f"epsilon={self.epsilon!r}, "
+        return f"{self.task!r}, {epsilon}reduction={self.reduction!r}"
+
     def places(self, dims: int) -> tuple[int, ...]:
         return named_places(self.dim, self.task.event_dims, dims)
 
@@ -176,26 +181,22 @@ class TaskLoss(LossModule):
 
 
 def traced_loss(
-    kind: type[LossModule], task: Any, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None,
+    kind: Any, task: Any, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None,
     epsilon: object = None, **options: Any,
 ) -> Tensor:  # fmt: skip
     """The loss of a function, inside of graphs and transforms too: that of the module of this kind, with options."""
+    if epsilon is not None:
+        options["epsilon"] = epsilon
     if not (torch.compiler.is_compiling() and are_tensors(scores, target, mask, weight)):
-        result: Tensor = _module(kind, task, epsilon, *options, *options.values())(scores, target, mask, weight)
+        result: Tensor = kind(task, **options)(scores, target, mask, weight)
         return result
-    # A number is a setting of the module, a tensor an input of the graph.
-    size, given = (1.0, epsilon) if isinstance(epsilon, Tensor) else (epsilon, None)
-    key = keep(_module, kind, task, size, *options, *options.values())
+    given = None
+    if isinstance(epsilon, Tensor):  # a number is a setting of the module, a tensor an input of the graph
+        given, options["epsilon"] = epsilon, 1.0
+    key = keep(kind, task, **options)
     own = isinstance(task, Task)
     parts = [reach(task, path if own else path.removeprefix("inner.")) for path in learned_paths(key)]
     return through_operator(key, scores, target, mask, weight, parts, given)
-
-
-def _module(kind: Any, task: Any, epsilon: object, *options: Any) -> LossModule:
-    """Of options in one row, first the names, then the values."""
-    chosen = dict(zip(options[: len(options) // 2], options[len(options) // 2 :], strict=True))
-    module: LossModule = kind(task, **chosen) if epsilon is None else kind(task, epsilon=epsilon, **chosen)
-    return module
 
 
 def hosted(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:

@@ -116,14 +116,10 @@ def _loss(
     if isinstance(noise, str) and (own := problem.task.noise_scale(problem.scores.detach())) is not None:
         # One draw: a solver costs more than a sort, and epsilon reaches five times as far as the noise.
         source = source._replace(scale=own, samples=source.samples or 1)
-    dense = way(scores.device, lambda: problem.task.advised_way(items_of(problem), signs)) == "dense"
+    items = problem.scores.shape[-1] if problem.task.event_dims == 1 else 1
+    dense = way(scores.device, lambda: problem.task.advised_way(items, signs)) == "dense"
     found = _at_once(problem, given, signs, source, warm, dense) or _in_turn(problem, given, signs, source, warm)
     return problem.reduce(_attached(problem, found), reduction, found.counted, warn=check_values)
-
-
-def items_of(problem: Problem) -> int:
-    """How many items one problem has, if they stand in one dimension."""
-    return problem.scores.shape[-1] if problem.task.event_dims == 1 else 1
 
 
 def _at_once(
@@ -258,8 +254,8 @@ def mean_metric(
     scores: Tensor, target: Tensor, task: str | Task | Any, *, mask: Tensor | None = None, dim: Dim | None = None
 ) -> float:
     """The metric of a task, a mean over the problems that count; NaN if none does."""
-    options = {"reduction": "none", "mask": mask, "dim": dim, "weight": None, "check_values": True}
-    problem = prepare(scores.detach(), target, task, **options)  # type: ignore[arg-type]
+    fixed = scores.detach()
+    problem = prepare(fixed, target, task, reduction="none", mask=mask, dim=dim, weight=None, check_values=True)
     with torch.no_grad():
         source = check_noise(0, 1, None)
         found = _at_once(problem, 1.0, (1,), source, False, False) or _in_turn(problem, 1.0, (1,), source, False)

@@ -162,17 +162,13 @@ def _forms_of(tensors: Mapping[str, Tensor | None]) -> Forms | str:
         needed = {name: part for name, part in tensors.items() if part is not None or name == "target"}
         given = {name: check_tensor(name, part) for name, part in needed.items()}
         for argument in ("target", "mask"):
-            if argument in given:
-                _check_length(argument, given[argument], len(scores))
+            shape = given.get(argument, scores).shape
+            if shape[:1] != scores.shape[:1]:
+                rule = f"must have as many entries in the first dimension as scores, {len(scores)}"
+                fail(argument, f"{rule}, because the processes are joined along it", f"of shape {tuple(shape)}")
     except DirectLossError as error:
         return str(error)
     return {name: (part.dtype, part.shape) for name, part in given.items()}
-
-
-def _check_length(argument: str, part: Tensor, items: int) -> None:
-    if part.dim() == 0 or len(part) != items:
-        rule = f"must have as many entries in the first dimension as scores, {items}"
-        fail(argument, f"{rule}, because the processes are joined along it", f"of shape {tuple(part.shape)}")
 
 
 def _agreed(told: list[Forms | str]) -> list[Forms]:

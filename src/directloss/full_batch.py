@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import get_device_states, set_device_states
-from torch.utils.data import Dataset, default_collate
+from torch.utils.data import DataLoader, Dataset
 
 from directloss._checks import check_count, check_tensor, fail
 
@@ -66,7 +66,7 @@ def full_batch_step(
     if not callable(loss_fn):
         fail("loss_fn", "must be a function of scores and labels", repr(loss_fn), 'For example DirectLoss("ap").')
     chunks = _chunks(data, check_count("chunk", chunk))
-    device = _device(model)
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     before = _random_state(model)
     scores, target, sizes = _first_pass(model, chunks, device)
     loss, gradient = _loss(loss_fn, scores, target)
@@ -153,18 +153,13 @@ def _chunks(data: Data, size: int) -> Callable[[], Iterator[Chunk]]:
             fail("data", "must have as many inputs as labels", f"of shapes {tuple(x.shape)} and {tuple(y.shape)}")
         return lambda: zip(torch.split(x, size), torch.split(y, size), strict=True)
     if isinstance(data, Dataset) and hasattr(data, "__len__"):
-        return lambda: _collated(data, size)
+        # A generator of its own, because a loader draws from the global one.
+        return lambda: map(_pair, DataLoader(data, size, generator=torch.Generator()))
     if isinstance(data, Iterator):
         fail("data", "must be readable twice", f"a {type(data).__name__}, which is used up after one reading")
     if not isinstance(data, Iterable):
         fail("data", "must be tensors (x, y), a dataset of pairs, or an iterable of chunks", f"a {type(data).__name__}")
     return lambda: map(_pair, data)
-
-
-def _collated(dataset: Any, size: int) -> Iterator[Chunk]:
-    for start in range(0, len(dataset), size):
-        items = [dataset[index] for index in range(start, min(start + size, len(dataset)))]
-        yield _pair(default_collate(items))
 
 
 def _pair(item: Any) -> Chunk:
@@ -182,11 +177,6 @@ def _check_model(model: nn.Module) -> None:
                 f"one with {type(module).__name__} {name!r}",
                 f"Call model.get_submodule({name!r}).eval() to use its stored statistics.",
             )
-
-
-def _device(model: nn.Module) -> torch.device:
-    first = next(model.parameters(), None)
-    return torch.device("cpu") if first is None else first.device
 
 
 def _random_state(model: nn.Module) -> tuple[Tensor, list[int], list[Tensor]]:

@@ -88,13 +88,13 @@ def _loss(
     task, scores, target = problem.task, problem.scores, problem.target
     charge: float | Tensor = 0.0
     with torch.no_grad():
-        if hinge:
+        if not hinge:
+            output = task.infer(scores.detach(), target)
+        else:
             given = check_epsilon(epsilon, problem.batch_shape, check_values)
             margin = epsilons.automatic(problem, noise=0.0) if given is None else given
             output = task.augmented(scores.detach(), target, margin, +1)
             charge = margin * task.loss(output, target)
-        else:
-            output = task.infer(scores.detach(), target)
     losses = task.score(scores, output) - task.score(scores, task.truth(target)) + charge
     return problem.reduce(losses, reduction, task.counted(target), check_values)
 
@@ -121,9 +121,6 @@ class HingeLoss(TaskLoss):
     ) -> None:
         super().__init__(task, reduction, dim, check_values, epsilon, gather)
 
-    def extra_repr(self) -> str:
-        return f"{self.task!r}, epsilon={self.epsilon!r}, reduction={self.reduction!r}"
-
 
 class PerceptronLoss(TaskLoss):
     """`perceptron_loss` as a module, with the same arguments; ``gather`` as in `DirectLoss`.
@@ -145,6 +142,3 @@ class PerceptronLoss(TaskLoss):
         gather: Gather = False,
     ) -> None:
         super().__init__(task, reduction, dim, check_values, gather=gather)
-
-    def extra_repr(self) -> str:
-        return f"{self.task!r}, reduction={self.reduction!r}"

@@ -6,7 +6,6 @@ Shapes in docstrings: ``b`` for any leading batch dimensions (one problem each),
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -163,22 +162,6 @@ class Task(ABC):
         Where the gradient is asked for there are draws, if only the scores themselves.
         """
         return None
-
-
-Slope = Callable[[Tensor, Tensor, float | Tensor, int], Tensor]
-
-
-def averaged(task: Task, slope: Slope, scores: Tensor, target: Tensor, how: Solve) -> Tensor | None:
-    """The mean over signs and draws of ``slope(scores, target, epsilon, sign)``, if the gradient is asked for."""
-    if not how.gradient:
-        return None
-    step = how.epsilon * task.unit_epsilon(scores, target) if how.automatic else how.epsilon
-    rows, labels = scores, target
-    if how.noisy is not None:
-        rows, labels = how.noisy, target.expand(len(how.noisy), *target.shape)
-    found = [slope(rows, labels, step, sign) for sign in how.signs]
-    both = found[0] if len(found) == 1 else found[0] / 2 + found[1] / 2
-    return both if how.noisy is None else both.mean(0)
 
 
 METHODS = ("predict", "augmented", "truth", "loss", "score")

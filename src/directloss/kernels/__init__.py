@@ -54,13 +54,12 @@ _chosen: ContextVar[str] = ContextVar("backend", default="auto")
 
 
 class PositionWeights(NamedTuple):
-    """``m_i(n) = u_i * table[base + stride * i + n]`` with ``u_i = alpha + beta * i``, or ``[i = 1]`` if `first`."""
+    """``m_i(n) = u_i * table[base + stride * i + n]``; ``u_i`` is 1, or i if `rising`, or ``[i = 1]`` if `first`."""
 
     tables: Tensor
     """Four rows of float64, long enough for the lists: `table`, `drop`, `z` and `best`."""
     stride: int = 1
-    alpha: float = 1.0
-    beta: float = 0.0
+    rising: bool = False
     first: bool = False
     base: int = 0
     cutoff: int = 0
@@ -269,7 +268,7 @@ def _known(scores: Tensor, target: Tensor, asked: Asked) -> Known:
     return Known(
         _labels(target).reshape(-1, n),
         compiled.Weights(
-            tables[:1], tables[1:2], _row_weights(weights.alpha, weights.beta, weights.first, tables.shape[1]),
+            tables[:1], tables[1:2], _row_weights(weights.rising, weights.first, tables.shape[1]),
             tables[2:3], tables[3], weights.base, weights.stride, weights.max_fpr,
         ),
         # One epsilon for each problem is repeated over leading dimensions, as in broadcasting.
@@ -334,10 +333,10 @@ def _labels(target: Tensor) -> np.ndarray[Any, Any]:
 
 
 @lru_cache(maxsize=16)
-def _row_weights(alpha: float, beta: float, first: bool, size: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _row_weights(rising: bool, first: bool, size: int) -> np.ndarray[Any, np.dtype[np.float64]]:
     """u_i from i = 0, which does not exist."""
     i = np.arange(size, dtype=np.float64)
-    return (i == 1).astype(np.float64) if first else alpha + beta * i
+    return (i == 1).astype(np.float64) if first else i if rising else np.ones(size)
 
 
 def _in_threads(problems: int, items: int, solve: Callable[[int, int], int]) -> int:

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from directloss.kernels import PositionWeights, largest
+from directloss.kernels.tensor import normaliser
 
 CELLS = 1 << 23
 """How many cells of the matrix are looked at in one go."""
@@ -51,9 +52,9 @@ def solve(
     place = torch.arange(a.shape[-1], device=a.device)
     top = a.shape[-1] - place
     n_w = _above_relevant(a, b, place)
-    tables = weights.tables.to(lists.dtype)
-    z = _normaliser(weights, tables, relevant, irrelevant)
-    loss = torch.take(tables[3], relevant) - _total(weights, tables, n_w[0], irrelevant, top) / z
+    weights = weights._replace(tables=weights.tables.to(lists.dtype))
+    z = normaliser(weights, relevant, irrelevant)
+    loss = torch.take(weights.best, relevant) - _total(weights, n_w[0], irrelevant, top) / z
     loss = loss.masked_fill(relevant == 0, 0.0)
     if noisy is None:
         return loss, None, pairs > 0
@@ -61,7 +62,7 @@ def solve(
     places = (-top).expand_as(n_w).contiguous()
     p_w = _count_below(n_w, places)
     reach = (2 * epsilon / weights.peak * z if automatic else pairs * epsilon).to(a.dtype)
-    p = _best_places(a, b, p_w, weights, tables, _clamped(reach / (2 * z)), irrelevant, top)
+    p = _best_places(a, b, p_w, weights, _clamped(reach / (2 * z)), irrelevant, top)
     n = _count_below(p, places)
     unit = (-2 / len(noisy)) / _clamped(reach)
     change = torch.stack((n - n_w, p - p_w)) * unit.unsqueeze(-1)
@@ -89,12 +90,7 @@ def _count_below(numbers: Tensor, places: Tensor) -> Tensor:
     return numbers.shape[-1] - torch.searchsorted(-numbers, places, right=True)
 
 
-def _normaliser(weights: PositionWeights, tables: Tensor, relevant: Tensor, irrelevant: Tensor) -> Tensor:
-    z = torch.take(tables[2], relevant)
-    return z * (weights.max_fpr * irrelevant.clamp(min=1)) if weights.max_fpr else z
-
-
-def _total(weights: PositionWeights, tables: Tensor, n_w: Tensor, irrelevant: Tensor, top: Tensor) -> Tensor:
+def _total(weights: PositionWeights, n_w: Tensor, irrelevant: Tensor, top: Tensor) -> Tensor:
     """``sum_i m_i(n_i)``, where n_i = n stands for no item."""
     n = n_w.shape[-1]
     if weights.max_fpr:
@@ -102,8 +98,8 @@ def _total(weights: PositionWeights, tables: Tensor, n_w: Tensor, irrelevant: Te
         worth = worth if weights.linear else worth.clamp(min=0)
         return worth.masked_fill(n_w == n, 0.0).sum(-1)
     if weights.first:
-        return torch.take(tables[0], n_w[..., -1] + 1)
-    worth = torch.take(tables[0], (n_w + top).masked_fill(n_w == n, 0))  # rank 0 has no weight
+        return torch.take(weights.table, n_w[..., -1] + 1)
+    worth = torch.take(weights.table, (n_w + top).masked_fill(n_w == n, 0))  # rank 0 has no weight
     return _weighed(worth, weights, top).sum(-1)
 
 
@@ -111,15 +107,12 @@ def _weighed(worth: Tensor, weights: PositionWeights, top: Tensor) -> Tensor:
     """Times u_i."""
     if weights.first:
         return worth * (top == 1)
-    if weights.beta == 0:
-        return worth if weights.alpha == 1 else worth * weights.alpha
-    return worth * top if (weights.alpha, weights.beta) == (0, 1) else worth * (weights.alpha + weights.beta * top)
+    return worth * top if weights.rising else worth
 
 
 def _best_places(
-    a: Tensor, b: Tensor, p_w: Tensor, weights: PositionWeights, tables: Tensor, width: Tensor, irrelevant: Tensor,
-    top: Tensor,
-) -> Tensor:  # fmt: skip
+    a: Tensor, b: Tensor, p_w: Tensor, weights: PositionWeights, width: Tensor, irrelevant: Tensor, top: Tensor
+) -> Tensor:
     """The best p of each irrelevant item, descending as the places ascend."""
     n = a.shape[-1]
     gains, width = None, width.unsqueeze(-1)
@@ -128,7 +121,7 @@ def _best_places(
     elif weights.stride == 0:  # the gain is that of the row
         b = b + width * (weights.max_fpr * irrelevant.unsqueeze(-1) - (top - 1)).clamp(0.0, 1.0)
     else:
-        gains = _weighed(pad(tables[1][: n + 1], (0, n)).flip(0).unfold(0, n, 1)[:n], weights, top)
+        gains = _weighed(pad(weights.drop[: n + 1], (0, n)).flip(0).unfold(0, n, 1)[:n], weights, top)
     rows = max(1, CELLS // a.numel())
     found = []
     for start in range(0, n, rows):

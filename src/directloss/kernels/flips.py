@@ -1,9 +1,27 @@
-"""The best flips of yes-or-no decisions on the CPU, compiled by numba; `directloss.tasks._flips` has the problem.
+"""Exact loss-augmented inference for every loss that is a function of the confusion matrix, on the CPU.
 
-Flipping the i cheapest positives and the j cheapest negatives gains ``sign * L(i, j)`` and costs ``X_i + Y_j``. L is
-linear along lines, each with a first and a last step: at a fixed number of predicted positives (``j - i`` fixed) or of
-false positives (``j`` fixed). So all that has to be known of L are its values at the two ends of every line, for which
-the metric itself is called once, with the ends of all lines of all problems, draws and signs.
+Plain inference says yes where the score is above 0. With F the mean over the items of ``score * yes``, any other output
+is that one with some decisions flipped, and each flip costs ``|score| / n``. The loss counts items but does not know
+them, so within a class the cheapest are flipped first, and what has to be found is two numbers per problem:
+
+    max over i, j  of  sign * L(i, j) - X_i - Y_j
+
+where ``X_i`` and ``Y_j`` are the prices ``|score| / (n epsilon)`` of the i cheapest flips among the positives and the j
+cheapest among the negatives. Measured from the threshold, sums never mix the large scores with the small ones.
+
+Three facts keep this small:
+
+- A monotone loss (never smaller for one more wrong decision) is raised only by flipping right decisions and lowered
+  only by flipping wrong ones, so sign +1 looks at the right ones and sign -1 at the wrong ones.
+- No set of flips may cost more than it can possibly gain, which leaves out the items far from the threshold.
+- Where L is linear along a line - for most metrics at a fixed number of predicted positives (``j - i`` fixed), for IoU
+  at a fixed number of false positives (``j`` fixed) - the objective is concave along it: its top is where the price of
+  one more step exceeds its slope, found by a binary search for each line, O(n log n). All that has to be known of L are
+  its values at the two ends of every line. For other losses, see `directloss.kernels.cells`.
+
+The metric itself is called once for all problems, draws and signs. Among equal scores the item with the lower index is
+flipped first. Of several equally good outputs the one that costs least is taken, so that the plain prediction stays
+unless something is better by more than rounding errors.
 
 Sides as in `compiled`: 0 for the positives, 1 for the negatives. A row is one problem of one draw, for one sign.
 """
@@ -19,7 +37,7 @@ from directloss.kernels.compiled import kernel, order_by_side
 
 POSITIVE, NEGATIVE = 0, 1
 ROUNDING = 1e-14
-"""As `directloss.tasks._search.ROUNDING`."""
+"""More than the rounding errors of a loss of order one in float64: what is less than this is no difference."""
 
 
 class Asked(NamedTuple):
@@ -27,8 +45,9 @@ class Asked(NamedTuple):
 
     loss: Callable[[Any], Any]
     """L of an array of counts ``(4, ...)``: true and false positives, false and true negatives."""
-    sloping: bool
-    """Whether ``j - i`` is fixed on a line; else ``j`` is."""
+    line: str | None
+    """As `directloss.tasks.CountTask.line`, and the next as its ``monotone``."""
+    monotone: bool
     epsilon: Any
     """One dimension; repeated over the problems."""
     automatic: bool
@@ -36,17 +55,51 @@ class Asked(NamedTuple):
     signs: tuple[int, ...]
 
 
+class Rows(NamedTuple):
+    """Plain decisions of several draws ``(d, b, n)`` for problems with these labels ``(b, n)``."""
+
+    draws: Any
+    chosen: Any
+    positive: Any
+    negative: Any
+    counts: Any
+    """Their confusion matrices, shape (4, r)."""
+
+    def flips(self, way: int) -> Flips:
+        """Right decisions for +1: a yes of the positives, a no of the negatives. Wrong ones for -1."""
+        n = self.draws.shape[-1]
+        yes = self.chosen if way > 0 else ~self.chosen
+        able = np.where(self.positive & yes, np.int8(1), np.where(self.negative & ~yes, np.int8(0), np.int8(-1)))
+        return Flips(*order_by_side(-np.abs(self.draws).reshape(-1, n), able.reshape(-1, n)))
+
+
 class Flips(NamedTuple):
     """What can be flipped in some rows, cheapest first."""
 
-    sign: int
     sizes: Any
     """``-|score|``, descending, shape (r, 2, n)."""
     items: Any
     numbers: Any
     """How many of each side, shape (r, 2)."""
-    starts: Any
-    """Where the lines of each row begin, shape (r + 1,)."""
+
+
+class Lines:
+    """The search along lines."""
+
+    def __init__(self, rows: Rows, sign: int, sloping: bool) -> None:
+        self.sign, self.sloping, self.flips = sign, sloping, rows.flips(sign)
+        numbers = self.flips.numbers
+        lines = numbers[:, NEGATIVE] + 1 + (numbers[:, POSITIVE] if sloping else 0)
+        self.starts = np.zeros(len(lines) + 1, np.int64)
+        np.cumsum(lines, out=self.starts[1:])
+        self.counts = np.empty((4, 2, self.starts[-1]))
+        line_ends(numbers, self.starts, rows.counts, sign, sloping, self.counts)
+
+    def add_best(self, losses: Any, unit: Any, factor: Any, slope: Any) -> None:
+        totals = np.empty((2, slope.shape[1] + 1))
+        sizes, items, numbers = self.flips
+        values = losses.reshape(2, -1)
+        take_best(sizes, items, numbers, self.starts, values, self.sign, self.sloping, unit, factor, totals, slope)
 
 
 def solve(scores: Any, labels: Any, draws: Any, asked: Asked) -> tuple[Any, Any]:
@@ -59,30 +112,36 @@ def solve(scores: Any, labels: Any, draws: Any, asked: Asked) -> tuple[Any, Any]
     now = confusion(scores > 0, positive, negative, P, N)
     if draws is None:
         return asked.loss(now), None
-    d, b, n = draws.shape
+    d, b, _ = draws.shape
     chosen = draws > 0
     counts = confusion(chosen, positive, negative, P, N).reshape(4, -1)
-    flips = [_flips(draws, chosen, positive, negative, sign, asked.sloping) for sign in asked.signs]
-    ends = [np.empty((4, 2, one.starts[-1])) for one in flips]
-    for one, end in zip(flips, ends, strict=True):
-        line_ends(one.numbers, one.starts, counts, one.sign, asked.sloping, end)
+    rows = Rows(draws, chosen, positive, negative, counts)
+    searches = [_search(rows, sign, asked) for sign in asked.signs]
     # One call for everything: a call of the metric takes many operations.
-    parts = [now, mistakes(P, N).reshape(4, -1), *(end.reshape(4, -1) for end in ends)]
+    parts = [now, mistakes(P, N).reshape(4, -1), *(one.counts.reshape(4, -1) for one in searches)]
     values = asked.loss(np.concatenate(parts, 1))
-    losses, known, values = np.split(values, (b, 4 * b))
+    losses, known, values = values[:b], values[b : 4 * b], values[4 * b :]
     steps = np.broadcast_to(asked.epsilon, b) * (units(known.reshape(3, b), P + N) if asked.automatic else 1.0)
-    slope, totals = np.zeros((b, n)), np.empty((2, n + 1))
-    most = np.finfo(draws.dtype).max
+    slope, most = np.zeros(labels.shape), np.finfo(draws.dtype).max
     with np.errstate(divide="ignore", over="ignore"):
         unit = steps * np.maximum(P + N, 1)
-        factor = np.minimum(1 / unit, most) / (d * len(flips))
-    for one in flips:
-        size = 2 * one.starts[-1]
-        value, values = values[:size].reshape(2, -1), values[size:]
-        take_best(
-            one.sizes, one.items, one.numbers, one.starts, value, one.sign, asked.sloping, unit, factor, totals, slope
-        )
+        factor = np.minimum(1 / unit, most) / (d * len(searches))
+    for one in searches:
+        size = one.counts[0].size
+        one.add_best(values[:size], unit, factor, slope)
+        values = values[size:]
     return losses, slope
+
+
+def _search(rows: Rows, sign: int, asked: Asked) -> Any:
+    """One that says for which ``counts`` (4, ...) it needs losses, and then adds the best flips to a gradient."""
+    if asked.line in ("predicted", "false positives"):
+        return Lines(rows, sign, asked.line == "predicted")
+    from directloss.kernels import cells  # compiled on their own, as few metrics need them
+
+    if asked.line == "product":
+        return cells.Staircase(rows, sign)
+    return cells.Grid(rows, sign, asked.monotone, asked.loss)
 
 
 def confusion(chosen: Any, positive: Any, negative: Any, P: Any, N: Any) -> Any:
@@ -99,21 +158,10 @@ def mistakes(P: Any, N: Any) -> Any:
 
 
 def units(known: Any, items: Any) -> Any:
-    """As `directloss.tasks.CountTask.unit_epsilon`, from the losses of `mistakes`."""
+    """`directloss.tasks.CountTask.unit_epsilon`, from the losses of `mistakes`."""
+    # A metric that one wrong decision does not change: as if each mattered the same.
     stake = items * (np.maximum(known[0], known[1]) - known[2])
     return 1 / np.where(stake > 0, stake, 1.0)
-
-
-def _flips(draws: Any, chosen: Any, positive: Any, negative: Any, sign: int, sloping: bool) -> Flips:
-    """Right decisions for sign +1: a yes of the positives, a no of the negatives. Wrong ones for sign -1."""
-    n = draws.shape[-1]
-    yes = chosen if sign > 0 else ~chosen
-    able = np.where(positive & yes, np.int8(1), np.where(negative & ~yes, np.int8(0), np.int8(-1)))
-    sizes, items, numbers = order_by_side(-np.abs(draws).reshape(-1, n), able.reshape(-1, n))
-    lines = numbers[:, NEGATIVE] + 1 + (numbers[:, POSITIVE] if sloping else 0)
-    starts = np.zeros(len(lines) + 1, np.int64)
-    np.cumsum(lines, out=starts[1:])
-    return Flips(sign, sizes, items, numbers, starts)
 
 
 @kernel

@@ -64,7 +64,7 @@ def _tie_groups(
 def row_weights(weights: PositionWeights, count: int, device: torch.device) -> Tensor:
     """u_1 ... u_count."""
     i = torch.arange(1, count + 1, device=device, dtype=torch.float64)
-    return (i == 1).double() if weights.first else weights.alpha + weights.beta * i
+    return (i == 1).double() if weights.first else i if weights.rising else torch.ones_like(i)
 
 
 def tables(weights: PositionWeights, irrelevant: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ def tables(weights: PositionWeights, irrelevant: Tensor) -> Tensor:
 def normaliser(weights: PositionWeights, relevant: Tensor, irrelevant: Tensor) -> Tensor:
     """z of each problem, shape (b,)."""
     z = torch.take(weights.z, relevant)  # and not weights.z[relevant], which waits for a single number
-    return z * (weights.max_fpr * irrelevant.clamp(min=1).double()) if weights.max_fpr else z
+    return z * irrelevant.clamp(min=1) * weights.max_fpr if weights.max_fpr else z
 
 
 def unit_epsilon(weights: PositionWeights, relevant: Tensor, irrelevant: Tensor) -> Tensor:

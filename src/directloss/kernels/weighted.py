@@ -44,15 +44,15 @@ class WeightedItems(NamedTuple):
 
 
 def weigh(scores: Tensor, target: Tensor, weight: Tensor) -> WeightedItems:
-    """Lists from scores, labels (1 relevant, 0 irrelevant, -1 padding) and weights that are finite and not negative."""
-    relevant, irrelevant = target == 1, target == 0
-    values = torch.where(relevant | irrelevant, scores.double(), -torch.inf)
-    scaled = torch.zeros_like(values)
-    for kind in (relevant, irrelevant):
-        own = torch.where(kind, weight.double(), 0.0)
-        heaviest = own.amax(-1, keepdim=True)
-        scaled = scaled + own / _positive(heaviest)
-    return WeightedItems(values, relevant, irrelevant, scaled)
+    """Lists from scores, labels (1 relevant, 0 irrelevant, -1 padding) and weights that are finite and not negative.
+
+    Labels and weights may be those of several draws of scores.
+    """
+    classes = target == 1, target == 0
+    own = torch.stack([torch.where(kind, weight.double(), 0.0) for kind in classes])
+    scaled = (own / _positive(own.amax(-1, keepdim=True))).sum(0)
+    relevant, irrelevant, scaled = (part.expand(scores.shape) for part in (*classes, scaled))
+    return WeightedItems(torch.where(relevant | irrelevant, scores.double(), -torch.inf), relevant, irrelevant, scaled)
 
 
 def predicted_above(items: WeightedItems) -> Tensor:

@@ -26,7 +26,7 @@ from directloss._checks import (
     fail,
 )
 from directloss.metrics import confusion
-from directloss.metrics.confusion import Counts, count
+from directloss.metrics.confusion import count
 
 
 def checked(scores: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -41,29 +41,12 @@ def checked(scores: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor
     return torch.where(mask, scores, 0.0), torch.where(mask, target.to(torch.int8), IGNORE)
 
 
-def confusion_counts(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Counts:
-    """The confusion matrix of each problem, float64, with a positive decision where the score is above 0.
-
-    Args:
-        scores: shape ``(..., n)``.
-        target: shape ``(..., n)``, 1 for positives and 0 for negatives.
-        mask: shape ``(..., n)``, False for padding.
-
-    Returns:
-        ``tp``, ``fp``, ``fn``, ``tn``, each of shape ``(...)``.
-
-    Examples:
-        >>> [int(c) for c in confusion_counts(torch.tensor([2.0, 1.0, -1.0, 0.0]), torch.tensor([1, 0, 0, 1]))]
-        [1, 1, 1, 1]
-    """
-    scores, target = checked(scores, target, mask)
-    check_finite(scores)
-    return count(scores > 0, target == 1, target == 0)
-
-
 def evaluate(function: Callable[..., Tensor], scores: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
     """Any function of the four counts, for each problem; in the type of the scores, but at least float32."""
-    return function(*confusion_counts(scores, target, mask)).to(torch.promote_types(scores.dtype, torch.float32))
+    scores, target = checked(scores, target, mask)
+    check_finite(scores)
+    counts = count(scores > 0, target == 1, target == 0)
+    return function(*counts).to(torch.promote_types(scores.dtype, torch.float32))
 
 
 def f_beta(scores: Tensor, target: Tensor, beta: float = 1.0, mask: Tensor | None = None) -> Tensor:
@@ -219,13 +202,13 @@ def top_k_members(scores: Tensor, k: int) -> Tensor:
     return above | (equal & (equal.cumsum(-1) <= room))
 
 
-def _mean_over_items(right: Tensor, mask: Tensor | None, scores: Tensor) -> Tensor:
+def mean_over_items(right: Tensor, mask: Tensor | None, scores: Tensor) -> Tensor:
     """The share of items that are right, among those that are not padding; 1 where there are none."""
     kind = torch.promote_types(scores.dtype, torch.float32)
     if mask is None:
         return right.to(kind).mean()
     real = mask.sum()
-    return torch.where(real > 0, (right & mask).sum() / real.clamp(min=1), 1.0).to(kind)
+    return torch.where(real > 0, (right & mask).sum().to(kind) / real.clamp(min=1), 1.0)
 
 
 def _class_problem(scores: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -253,7 +236,7 @@ def accuracy(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tens
         tensor(0.5000)
     """
     scores, target = _class_problem(scores, target, mask)
-    return _mean_over_items(scores.argmax(-1) == target, mask, scores)
+    return mean_over_items(scores.argmax(-1) == target, mask, scores)
 
 
 def top_k_accuracy(scores: Tensor, target: Tensor, k: int = 5, mask: Tensor | None = None) -> Tensor:
@@ -266,4 +249,4 @@ def top_k_accuracy(scores: Tensor, target: Tensor, k: int = 5, mask: Tensor | No
     scores, target = _class_problem(scores, target, mask)
     check_k(check_count("k", k), scores.shape[-1])
     found = top_k_members(scores, k).gather(-1, target.long()[..., None]).squeeze(-1)
-    return _mean_over_items(found, mask, scores)
+    return mean_over_items(found, mask, scores)

@@ -27,11 +27,6 @@ class Counts(NamedTuple):
     fn: Tensor
     tn: Tensor
 
-    @property
-    def items(self) -> Tensor:
-        """How many items there are in all."""
-        return self.tp + self.fp + self.fn + self.tn
-
 
 def count(predicted: Tensor, positive: Tensor, negative: Tensor) -> Counts:
     """Count the decisions over the last dimension, in float64. What is neither positive nor negative is padding.
@@ -81,10 +76,6 @@ def f_beta_of_counts(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor, beta: float
     """``(1 + beta^2) tp / ((1 + beta^2) tp + beta^2 fn + fp)``: recall weighs ``beta`` times as much as precision.
 
     van Rijsbergen: Information Retrieval, 1979, Ch. 7.
-
-    Examples:
-        >>> f_beta_of_counts(torch.tensor(2.0), torch.tensor(1.0), torch.tensor(1.0), torch.tensor(5.0))
-        tensor(0.6667)
     """
     # Divided by 1 + beta^2, so that neither a huge nor a tiny beta overflows.
     weight = beta * beta / (1 + beta * beta) if beta < 1 else 1 / (1 + 1 / (beta * beta))
@@ -105,10 +96,6 @@ def matthews_of_counts(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor
     """Matthews' correlation ``(tp tn - fp fn) / sqrt((tp+fp) (tp+fn) (tn+fp) (tn+fn))``, from -1 to 1.
 
     Matthews: Comparison of the predicted and observed secondary structure of T4 phage lysozyme, 1975.
-
-    Examples:
-        >>> matthews_of_counts(torch.tensor(2.0), torch.tensor(1.0), torch.tensor(1.0), torch.tensor(2.0))
-        tensor(0.3333)
     """
     # Two roots of two factors: the product of all four would overflow float32 for some thousand million items.
     return _ratio(tp * tn - fp * fn, ((tp + fp) * (tn + fn)).sqrt() * ((tp + fn) * (tn + fp)).sqrt(), 0.0)
@@ -118,21 +105,12 @@ def kappa_of_counts(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
     """Cohen's kappa: ``2 (tp tn - fp fn) / ((tp+fp) (fp+tn) + (tp+fn) (fn+tn))``, agreement beyond chance, -1 to 1.
 
     Cohen: A coefficient of agreement for nominal scales, 1960.
-
-    Examples:
-        >>> kappa_of_counts(torch.tensor(2.0), torch.tensor(1.0), torch.tensor(1.0), torch.tensor(2.0))
-        tensor(0.3333)
     """
     return _ratio(2 * (tp * tn - fp * fn), (tp + fp) * (fp + tn) + (tp + fn) * (fn + tn), 1.0)
 
 
 def balanced_accuracy_of_counts(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
-    """The mean of ``tp / (tp + fn)`` and ``tn / (tn + fp)``: every class weighs the same, however rare.
-
-    Examples:
-        >>> balanced_accuracy_of_counts(torch.tensor(1.0), torch.tensor(0.0), torch.tensor(1.0), torch.tensor(8.0))
-        tensor(0.7500)
-    """
+    """The mean of ``tp / (tp + fn)`` and ``tn / (tn + fp)``: every class weighs the same, however rare."""
     of_positives, of_negatives = _rates(tp, fp, fn, tn)
     return (of_positives + of_negatives) / 2
 
@@ -141,10 +119,6 @@ def g_mean_of_counts(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
     """The geometric mean of ``tp / (tp + fn)`` and ``tn / (tn + fp)``: zero as soon as one class is never found.
 
     Kubat, Matwin: Addressing the curse of imbalanced training sets, 1997.
-
-    Examples:
-        >>> g_mean_of_counts(torch.tensor(1.0), torch.tensor(0.0), torch.tensor(3.0), torch.tensor(8.0))
-        tensor(0.5000)
     """
     of_positives, of_negatives = _rates(tp, fp, fn, tn)
     return (of_positives * of_negatives).sqrt()

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from directloss._checks import check_finite, check_labels, check_positive, check_tensor, fail
+from directloss.metrics.classification import mean_over_items
 
 
 def pckh(
@@ -48,10 +49,10 @@ def pckh(
     if not bool((torch.isfinite(reference) & (reference > 0)).all()):
         fail("reference", "must be positive and finite", f"{float(reference.min())} at the least")
     radius = check_positive("fraction", fraction) * reference.double()
-    counted = _check_visible(visible, heatmaps)
+    counted = _check_visible(visible, heatmaps.shape[:-2])
     # In float64 and squared, as in `within_radius`, so that both agree on pixels that lie exactly on the circle.
     offset = _highest_pixel(heatmaps).double() - keypoints.double()
-    return _share(offset.square().sum(-1) <= radius.square().unsqueeze(-1), counted, heatmaps.dtype)
+    return mean_over_items(offset.square().sum(-1) <= radius.square().unsqueeze(-1), counted, heatmaps)
 
 
 def within_radius(keypoints: Tensor, radius: Tensor | float, size: tuple[int, int]) -> Tensor:
@@ -109,7 +110,7 @@ def pck_from_within(heatmaps: Tensor, within: Tensor, visible: Tensor | None = N
     check_labels(within)
     best = heatmaps.flatten(-2).argmax(-1, keepdim=True)
     right = within.flatten(-2).gather(-1, best).squeeze(-1) > 0
-    return _share(right, _check_visible(visible, heatmaps), heatmaps.dtype)
+    return mean_over_items(right, _check_visible(visible, heatmaps.shape[:-2]), heatmaps)
 
 
 def _highest_pixel(heatmaps: Tensor) -> Tensor:
@@ -117,12 +118,6 @@ def _highest_pixel(heatmaps: Tensor) -> Tensor:
     best = heatmaps.flatten(-2).argmax(-1)
     width = heatmaps.shape[-1]
     return torch.stack([best % width, best // width], -1)
-
-
-def _share(right: Tensor, counted: Tensor, kind: torch.dtype) -> Tensor:
-    total = counted.sum()
-    share = (right & counted).sum().double() / total.clamp(min=1)
-    return torch.where(total > 0, share, torch.ones_like(share)).to(torch.promote_types(kind, torch.float32))
 
 
 def _check_heatmaps(heatmaps: object) -> Tensor:
@@ -146,10 +141,9 @@ def _check_keypoints(keypoints: object, shape: torch.Size) -> Tensor:
     return keypoints
 
 
-def _check_visible(visible: Tensor | None, heatmaps: Tensor) -> Tensor:
-    shape = heatmaps.shape[:-2]
+def _check_visible(visible: Tensor | None, shape: torch.Size) -> Tensor | None:
     if visible is None:
-        return torch.ones(shape, dtype=torch.bool, device=heatmaps.device)
+        return None
     visible = check_tensor("visible", visible)
     if visible.dtype != torch.bool:
         fail("visible", "must be boolean (False = does not count)", visible.dtype, "Call visible.bool() first.")

@@ -69,9 +69,7 @@ class AveragePrecisionMetric(PositionMetric):
     """``m_i(n) = i / (i + n)``, z = P: the mean precision at the ranks of the relevant items; Song et al., Eq. (4)."""
 
     def weights(self, target: Tensor) -> PositionWeights:
-        return PositionWeights(
-            _tables_for(target, "reciprocal", z="relevant"), alpha=0.0, beta=1.0, convex=True, peak=0.5
-        )
+        return PositionWeights(_tables_for(target, "reciprocal", z="relevant"), rising=True, convex=True, peak=0.5)
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,8 @@ from torch import Tensor
 from directloss._checks import check_finite, check_labels, check_same_shape, warn_of_probabilities
 from directloss.kernels import binary_labels
 from directloss.metrics.confusion import count
-from directloss.task import Solve, Solved, Task, averaged
+from directloss.task import Solve, Solved, Task
 from directloss.tasks import _lines
-from directloss.tasks._flips import best_flips, decide
 from directloss.tasks._likelihood import binary_cross_entropy
 
 LINES = ("predicted", "false positives")
@@ -75,12 +74,9 @@ class CountTask(Task):
 
     def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Selection:
         plain = self.infer(scores.detach(), target)
-        if self.line in LINES:
-            how = Solve(self._steps(epsilon, scores), (sign,), gradient=True)
-            _, slope = self._by_lines(scores.detach(), target, how)
-            flipped = (slope != 0).to(scores.device)
-        else:
-            flipped = self._change(scores.detach(), target, epsilon, sign).reshape(scores.shape) != 0
+        step = torch.as_tensor(epsilon, dtype=torch.float64, device=scores.device).expand(scores.shape[:-1])
+        _, slope = self._by_flips(scores.detach(), target, Solve(step, (sign,), gradient=True))
+        flipped = (slope != 0).to(scores.device)
         return plain._replace(chosen=torch.where(flipped, 1 - plain.chosen, plain.chosen))
 
     def truth(self, target: Tensor) -> Selection:
@@ -109,27 +105,21 @@ class CountTask(Task):
         """``1 / (n d)``: a flipped decision changes F by ``|score| / n`` and the loss by at most ``d``, which is taken
         as the larger of one miss and one false alarm, all other decisions being right.
         """
-        P, N = ((target == label).sum(-1).double() for label in (1, 0))
-        none = torch.zeros_like(P)
-        miss = self.loss_of_counts((P - 1).clamp(min=0), none, P.clamp(max=1), N)
-        alarm = self.loss_of_counts(P, N.clamp(max=1), none, (N - 1).clamp(min=0))
-        stake = (P + N) * (torch.maximum(miss, alarm) - self.loss_of_counts(P, none, none, N))
-        # A metric that one wrong decision does not change: as if each mattered the same.
-        return 1 / torch.where(stake > 0, stake, 1.0)
+        from directloss.kernels import flips  # numba takes long to import
+
+        P, N = ((target == label).sum(-1).cpu().numpy() for label in (1, 0))
+        return torch.as_tensor(flips.units(self._array_loss(flips.mistakes(P, N)), P + N), device=target.device)
 
     def likelihood(self, scores: Tensor, target: Tensor) -> Tensor:
         return binary_cross_entropy(scores, target)
 
     def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:
         self.check(scores, target, how.check_values)
-        kind, counted = torch.promote_types(scores.dtype, torch.float32), (target >= 0).any(-1)
-        if self.line in LINES:
-            losses, *slopes = (part.to(kind).to(scores.device) for part in self._by_lines(scores, target, how))
-            return Solved(losses, slopes[0] if slopes else None, counted)
-        losses = self.loss_of_counts(*count(scores > 0, target == 1, target == 0)).to(kind)
-        return Solved(losses, averaged(self, self._slope, scores, target, how), counted)
+        kind = torch.promote_types(scores.dtype, torch.float32)
+        losses, *slopes = (part.to(kind).to(scores.device) for part in self._by_flips(scores, target, how))
+        return Solved(losses, slopes[0] if slopes else None, (target >= 0).any(-1))
 
-    def _by_lines(self, scores: Tensor, target: Tensor, how: Solve) -> list[Tensor]:
+    def _by_flips(self, scores: Tensor, target: Tensor, how: Solve) -> list[Tensor]:
         """Losses and, if asked for, the gradient, in float64 on the CPU."""
         from directloss.kernels import flips  # numba takes long to import
 
@@ -138,7 +128,7 @@ class CountTask(Task):
         labels = binary_labels(target.cpu()).reshape(rows.shape)
         draws = rows[None] if how.noisy is None else how.noisy.to(kind).cpu().numpy().reshape(-1, *rows.shape)
         epsilon = torch.as_tensor(how.epsilon, dtype=torch.float64, device="cpu").reshape(-1).numpy()
-        asked = flips.Asked(self._array_loss, self.line == "predicted", epsilon, how.automatic, how.signs)
+        asked = flips.Asked(self._array_loss, self.line, self.monotone, epsilon, how.automatic, how.signs)
         losses, slope = flips.solve(rows, labels, draws if how.gradient else None, asked)
         found = [torch.from_numpy(losses).reshape(shape[:-1])]
         return [*found, torch.from_numpy(slope).reshape(shape)] if how.gradient else found
@@ -146,32 +136,12 @@ class CountTask(Task):
     def _array_loss(self, counts: Any) -> Any:
         return self.loss_of_counts(*torch.from_numpy(counts)).numpy()
 
-    def _slope(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
-        change = self._change(scores, target, epsilon, sign)
-        # A finite factor: an epsilon so small that its inverse overflows must not make 0 * infinity.
-        items = (target >= 0).sum(-1).clamp(min=1).reshape(-1)
-        factor = (1 / (self._steps(epsilon, scores) * items)).clamp(max=torch.finfo(change.dtype).max)
-        slope = (change * factor.to(change.dtype)[:, None]).reshape(scores.shape)
-        return slope if sign > 0 else 0 - slope  # and not -slope, which would make zeros -0.0
-
-    def _change(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
-        """The augmented output minus the plain one, problems in one dimension."""
-        steps, product = self._steps(epsilon, scores), self.line == "product"
-        plain = decide(scores, target)
-        return best_flips(plain, self.loss_of_counts, steps, sign, product=product, monotone=self.monotone)
-
     def advised_way(self, items: int, signs: tuple[int, ...]) -> str | None:
         """Dense where the metric is linear along lines."""
         return "dense" if self.line in LINES and items <= _lines.LONGEST else "host"
 
     def dense(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:
         return _lines.solve(scores, target, lambda *counts: 1 - self.metric(*counts), str(self.line), how)
-
-    @staticmethod
-    def _steps(epsilon: float | Tensor, scores: Tensor) -> Tensor:
-        """One epsilon per problem, in one dimension."""
-        steps = torch.as_tensor(epsilon, dtype=torch.float64, device=scores.device)
-        return steps.expand(scores.shape[:-1]).reshape(-1)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"

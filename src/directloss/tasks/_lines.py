@@ -1,6 +1,6 @@
 """The best flips of decisions in few tensor operations, for accelerators: no synchronisation, and fixed shapes.
 
-`directloss.tasks._flips` has the problem: of ``i`` positives and ``j`` negatives the cheapest are flipped, for the
+`directloss.kernels.flips` has the problem: of ``i`` positives and ``j`` negatives the cheapest are flipped, for the
 highest ``sign * L(i, j) - X_i - Y_j``. Where L is linear at a fixed number of predicted positives, that is, along each
 line ``j - i = gap``, one more step on a line gains its slope and costs ``x_i + y_j``, which grows: the top of the line
 is where the cost exceeds the slope. It is counted here, with all steps of all lines in one matrix, in pieces of
@@ -11,12 +11,16 @@ Dimensions: class (negatives, positives), sign, draw, the problems ``b``, and it
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from directloss.task import Solve, Solved
-from directloss.tasks._search import Loss
+
+Loss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""L as a function of tp, fp, fn, tn."""
 
 CELLS = 1 << 25
 """How many steps are looked at in one go: five bytes for each."""
@@ -55,7 +59,9 @@ def solve(scores: Tensor, target: Tensor, loss: Loss, line: str, how: Solve) -> 
     way = 1 - 2 * wanted
     # One call for the scores, for epsilon and for both ends of all lines: a call takes many operations.
     moved = ends * way.unsqueeze(1)
-    wrong = torch.minimum(size.unsqueeze(1), _one_mistake(both).reshape(2, 3, *ones[1:]))
+    # One false alarm, one miss, none.
+    mistakes = both.unsqueeze(1) == torch.arange(3, device=target.device)
+    wrong = torch.minimum(size.unsqueeze(1), mistakes.reshape(2, 3, *ones[1:]))
     right = size.unsqueeze(1) - wrong
     known_yes, known_no = torch.stack((wrong[0], right[1])), torch.stack((right[0], wrong[1]))
     parts_yes = (first_yes, known_yes, yes.unsqueeze(1) + moved)
@@ -76,11 +82,6 @@ def solve(scores: Tensor, target: Tensor, loss: Loss, line: str, how: Solve) -> 
 def _loss(loss: Loss, yes: Tensor, no: Tensor) -> Tensor:
     (fp, tp), (tn, fn) = yes, no
     return loss(tp, fp, fn, tn)
-
-
-def _one_mistake(both: Tensor) -> Tensor:
-    """One false alarm, one miss, none: shape (2, 3)."""
-    return both.unsqueeze(1) == torch.arange(3, device=both.device)
 
 
 def _unit(how: Solve, known: Tensor, size: Tensor) -> Tensor:

@@ -95,7 +95,7 @@ class Workers:
             spawn = multiprocessing.get_context("spawn")
             self._executor = ProcessPoolExecutor(self.processes, spawn, _install, (self.solver,))
             self._end = weakref.finalize(self, end_workers, self._executor)
-            self._executor.submit(_ready).result()  # starting takes seconds, which are not the solver's
+            self._executor.submit(int).result()  # starting takes seconds, which are not the solver's
         return self._executor
 
     def close(self) -> None:
@@ -141,10 +141,6 @@ def end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-def _ready() -> None:
-    """A worker that does this has started."""
 
 
 def _solve_there(chunk: Any) -> list[Any] | Failure:

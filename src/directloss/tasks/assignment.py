@@ -9,7 +9,7 @@ from torch import Tensor
 
 from directloss._checks import IGNORE, check_labels, check_same_shape, check_tensor, fail
 from directloss.tasks._labels import Cost, LabelTask
-from directloss.tasks.decomposable import NAMED, Decomposable, GivenCosts, check_solvable, name_of
+from directloss.tasks.decomposable import Decomposable, GivenCosts, check_solvable, name_of
 
 
 class Assignment(LabelTask):
@@ -147,7 +147,7 @@ class Matching(Decomposable):
         loss: str | GivenCosts = "regret",
         truth: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        super().__init__(loss, NAMED, truth)
+        super().__init__(loss, truth)
         self.maximize = maximize
 
     def solve(self, scores: Tensor) -> Tensor:

@@ -1,8 +1,4 @@
-"""The area under the ROC curve, also of items with weights.
-
-With weights a pair counts as much as the product of its two, in F and in the loss, so each pair still decides alone and
-loss-augmented inference is a sort, exact for both signs: O(n log n); `directloss.kernels.weighted` has the formulas.
-"""
+"""The area under the ROC curve, also of items with weights: O(n log n), exact for both signs."""
 
 from __future__ import annotations
 
@@ -11,11 +7,10 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits as cross_entropies
 
 from directloss._checks import IGNORE
-from directloss.kernels import LEAST, bounded, weighted
+from directloss.kernels import weighted
 from directloss.metrics.ranking import PartialAUCMetric
-from directloss.task import Solve, Solved, averaged
 from directloss.tasks._likelihood import wide
-from directloss.tasks.ranking import Ranking, RankingTask
+from directloss.tasks.ranking import ListTask, Ranking, RankingTask
 
 
 class AUC(RankingTask):
@@ -87,20 +82,7 @@ class WeightedAUC(AUC):
         mass = weight.sum(-1)
         return (each * weight).sum(-1) / torch.where(mass > 0, mass, 1.0)
 
-    def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:
-        self.check(scores, target, how.check_values)
-        items = weighted.weigh(scores, target, self.weight)
-        losses = weighted.pair_loss(items, weighted.predicted_above(items)).to(wide(scores).dtype)
-        return Solved(losses, averaged(self, self._slope, scores, target, how), self.counted(target))
-
-    def _slope(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
-        items = weighted.weigh(scores, target, self.weight)
-        steps = torch.as_tensor(epsilon, dtype=torch.float64, device=scores.device)
-        direct, plain = weighted.augmented_above(items, steps, sign), weighted.predicted_above(items)
-        change = weighted.coefficients(items, direct) - weighted.coefficients(items, plain)
-        return bounded(
-            sign / steps[..., None].clamp(min=LEAST) * change, torch.promote_types(scores.dtype, torch.float32)
-        )
+    fused = ListTask.fused
 
     def __repr__(self) -> str:
         return "AUC() with weights of items"

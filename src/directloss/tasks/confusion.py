@@ -3,8 +3,8 @@
 Scores and target have shape ``(..., n)``; each row of n items is one problem. The output says yes or no for every item,
 F is the mean over the items of ``score * yes``, and plain inference says yes where the score is above 0 (a score of
 exactly 0 is a no). Loss-augmented inference is exact for both signs: O(n log n), except for your own functions, which
-look at all pairs of true and false positives within reach; `directloss.tasks._flips` has the algorithm and the rule for
-ties. What 0/0 means in each metric: `directloss.metrics.confusion`.
+look at all pairs of true and false positives within reach; `directloss.kernels.flips` has the algorithm and the rule
+for ties. What 0/0 means in each metric: `directloss.metrics.confusion`.
 
 A problem without positives (or without negatives) has a loss like any other: its false alarms can be fewer.
 """

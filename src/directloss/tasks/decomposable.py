@@ -13,8 +13,9 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Any, NoReturn, Protocol
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -45,39 +46,20 @@ INFERENCES = ("predict", "infer", "augmented", "score")
 """What a class of a user's own may replace, and is then asked for one by one."""
 
 
-class PartLoss(Protocol):
-    """A loss that is a sum over parts, by its costs and by its value, for parts of weight ``w``; ``y``, ``t`` and ``w``
-    have shape ``(..., parts)``.
-    """
-
-    def costs(self, t: Tensor, w: Tensor) -> Tensor:
-        """The cost of each part, shape ``(..., parts)``."""
-
-    def value(self, y: Tensor, t: Tensor, w: Tensor) -> Tensor:
-        """L itself, shape ``(...)``, never outside its bounds."""
+NamedLoss = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
+"""A share ``L = (constant + sum_p cost_p * y_p) / whole``: costs, constant and whole from the target and the weights of
+the parts, both ``(..., parts)``. For 0/1 outputs the sums are those of whole numbers, and exact.
+"""
 
 
-class Hamming:
+def hamming(t: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Share of all parts on which output and target differ, ``mean_p |y_p - t_p|``: 0 only for the target itself."""
-
-    def costs(self, t: Tensor, w: Tensor) -> Tensor:
-        return w * (1 - 2 * t) / _some(w.sum(-1, keepdim=True))
-
-    def value(self, y: Tensor, t: Tensor, w: Tensor) -> Tensor:
-        return (w * (y - t).abs()).sum(-1) / _some(w.sum(-1))
+    return w * (1 - 2 * t), (w * t).sum(-1), w.sum(-1)
 
 
-class Missed:
+def missed(t: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Share of the target's parts that the output misses, ``1 - sum_p t_p y_p / sum_p t_p``; 0 for an empty target."""
-
-    def costs(self, t: Tensor, w: Tensor) -> Tensor:
-        return -w * t / _some((w * t).sum(-1, keepdim=True))
-
-    def value(self, y: Tensor, t: Tensor, w: Tensor) -> Tensor:
-        return (w * t * (1 - y)).sum(-1) / _some((w * t).sum(-1))
-
-
-NAMED: dict[str, PartLoss] = {"hamming": Hamming(), "missed": Missed()}
+    return -w * t, (w * t).sum(-1), (w * t).sum(-1)
 
 
 class Decomposable(Task):
@@ -95,8 +77,8 @@ class Decomposable(Task):
     def __init__(
         self,
         loss: str | GivenCosts,
-        named: dict[str, PartLoss],
-        truth: Callable[[Tensor], Tensor] | None = None,
+        truth: Callable[[Tensor], Tensor] | None,
+        named: Mapping[str, NamedLoss] = MappingProxyType({"hamming": hamming, "missed": missed}),
     ) -> None:
         if not callable(loss):
             check_choice("loss", loss, [*named, "regret"])
@@ -148,6 +130,9 @@ class Decomposable(Task):
     def doubt(self, scores: Tensor, output: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> None:
         """Warn where an output of augmented inference cannot be the best one."""
 
+    def doubt_regret(self, regret: Tensor, costs: Tensor) -> None:
+        """Warn where outputs cost less than the best ones, by more than rounding errors."""
+
     def _per_part(self, epsilon: float | Tensor, scores: Tensor) -> float | Tensor:
         """A number per problem in the type of its scores, to be multiplied by one per part."""
         if not isinstance(epsilon, Tensor):
@@ -167,11 +152,13 @@ class Decomposable(Task):
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         output = wide(output)
         if self._named is not None:
-            y, t = self._flat(output), self._flat(target.to(output))
-            return self._named.value(y, t, self._weights(y))
+            costs, constant, whole = self._share(target, output)
+            return (((costs * self._flat(output)).sum(-1) + constant) / whole).clamp(0, 1)
         if self.kind == "regret":
             costs = self.costs(target, output)
-            return (self._sum(costs * output) - self._least_costs(costs)).clamp(min=0)
+            regret = self._sum(costs * (output - self._best_outputs(costs)))
+            self.doubt_regret(regret, costs)
+            return regret.clamp(min=0)
         costs, constant = self._given(target, output)
         return self._sum(costs * output) + constant
 
@@ -183,8 +170,8 @@ class Decomposable(Task):
     def costs(self, target: Tensor, like: Tensor) -> Tensor:
         """The cost of each part, in the shape and type of ``like`` (scores or an output)."""
         if self._named is not None:
-            t = self._flat(target.to(like))
-            return self._named.costs(t, self._weights(t)).expand(self._flat(like).shape).reshape(like.shape)
+            costs, _, whole = self._share(target, like)
+            return (costs / whole[..., None]).expand(self._flat(like).shape).reshape(like.shape)
         if self.kind == "regret":
             costs = -target.to(like) if self.maximize else target.to(like)
             return costs if self._weight is None else costs * self._weight.to(like)
@@ -251,10 +238,6 @@ class Decomposable(Task):
 
     # ------------------------------------------------------------------ parts
 
-    def _least_costs(self, costs: Tensor) -> Tensor:
-        """The cost of the best output of each problem, shape ``b``."""
-        return self._sum(costs * self._best_outputs(costs))
-
     def _best_outputs(self, costs: Tensor) -> Tensor:
         """The best output of each problem. It is remembered: the same problems come back in every epoch, and in every
         draw of the noise.
@@ -263,8 +246,13 @@ class Decomposable(Task):
         most = REMEMBERED // max(1, problems[:1].numel())
         return remembered(self._best, problems, lambda new: self.solve(-new), most).reshape(costs.shape)
 
-    def _weights(self, flat: Tensor) -> Tensor:
-        return flat.new_ones(flat.shape[-1]) if self._weight is None else self._flat(self._weight.to(flat))
+    def _share(self, target: Tensor, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What the named loss says, and 1 for a whole of 0."""
+        assert self._named is not None
+        t = self._flat(target.to(like))
+        weight = t.new_ones(t.shape[-1]) if self._weight is None else self._flat(self._weight.to(t))
+        costs, constant, whole = self._named(t, weight)
+        return costs, constant, torch.where(whole > 0, whole, 1.0)
 
     def _given(self, target: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
         """What the user's loss says, brought into shape."""
@@ -335,8 +323,3 @@ def _deviation(flat: Tensor) -> Tensor:
     largest = flat.abs().amax(-1)
     floor = torch.where(largest > 0, largest, 1.0)
     return torch.where(found > 1e-6 * floor, found, floor)
-
-
-def _some(total: Tensor) -> Tensor:
-    """A divisor that is 1 where there is nothing to divide."""
-    return torch.where(total > 0, total, 1.0)

@@ -8,9 +8,7 @@ import torch
 from torch import Tensor
 
 from directloss._checks import IGNORE, check_finite, check_same_shape
-from directloss.kernels import LEAST, bounded
 from directloss.metrics.graded import check_grades, check_settings, ideal, relative_gains, shared_discounts
-from directloss.task import Solve, Solved, averaged
 from directloss.tasks._likelihood import binary_cross_entropy
 from directloss.tasks.ranking import ListTask
 
@@ -77,15 +75,21 @@ class GradedNDCG(ListTask):
         self.gain = gain
 
     def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> GradedRanking:
-        return self.infer(self._moved(scores, relative_gains(target, self.gain), epsilon, sign), target)
+        relative = relative_gains(target, self.gain)
+        # In float64, so that no two scores melt into one.
+        step = epsilon.double()[..., None] if isinstance(epsilon, Tensor) else epsilon
+        return self._ranking(scores.double() - sign * step * relative, target, relative)
 
     def truth(self, target: Tensor) -> GradedRanking:
         return self.infer(target, target)
 
     def infer(self, scores: Tensor, target: Tensor) -> GradedRanking:
         """The ranking as F sees it: real items alone, with their discounts."""
+        return self._ranking(scores, target, relative_gains(target, self.gain))
+
+    def _ranking(self, scores: Tensor, target: Tensor, relative: Tensor) -> GradedRanking:
         shared = shared_discounts(scores, target >= 0, self.k)
-        return GradedRanking(shared, shared / ideal(relative_gains(target, self.gain), self.k)[..., None])
+        return GradedRanking(shared, shared / ideal(relative, self.k)[..., None])
 
     def loss(self, output: Tensor | GradedRanking, target: Tensor) -> Tensor:
         """``1 - NDCG`` of a ranking, also of one that is given by plain ranks as `predict` returns them; in float64."""
@@ -110,27 +114,8 @@ class GradedNDCG(ListTask):
         gains = torch.where(target >= 0, relative_gains(target, self.gain), float(IGNORE))
         return binary_cross_entropy(scores, gains)
 
-    def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:
-        self.check(scores, target, how.check_values)
-        loss = self.loss(self.infer(scores, target), target).to(torch.promote_types(scores.dtype, torch.float32))
-        return Solved(loss, averaged(self, self._slope, scores, target, how), self.counted(target))
-
-    def _slope(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
-        relative = relative_gains(target, self.gain)
-        real, over = target >= 0, 1 / ideal(relative, self.k)[..., None]
-        here = shared_discounts(scores, real, self.k) * over
-        there = shared_discounts(self._moved(scores, relative, epsilon, sign), real, self.k) * over
-        steps = torch.as_tensor(epsilon, dtype=torch.float64, device=scores.device)[..., None]
-        return bounded((there - here) * sign / steps.clamp(min=LEAST), torch.promote_types(scores.dtype, torch.float32))
-
     def advised_way(self, items: int, signs: tuple[int, ...]) -> str | None:
         return "host"
-
-    @staticmethod
-    def _moved(scores: Tensor, relative: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
-        """``s - sign * epsilon * u``, in float64 so that no two scores melt into one."""
-        step = epsilon.double()[..., None] if isinstance(epsilon, Tensor) else epsilon
-        return scores.double() - sign * step * relative
 
     def __repr__(self) -> str:
         words = ([] if self.k is None else [f"k={self.k}"]) + (

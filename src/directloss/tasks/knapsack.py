@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from directloss._checks import check_count, fail
-from directloss.tasks.decomposable import NAMED, Decomposable, GivenCosts, by_kernel, name_of, refuse_truth
+from directloss.tasks.decomposable import Decomposable, GivenCosts, by_kernel, name_of, refuse_truth
 
 LARGEST_TABLE = 100_000
 """The largest capacity for which the table of dynamic programming is filled."""
@@ -55,7 +55,7 @@ class Knapsack(Decomposable):
         loss: str | GivenCosts = "regret",
         truth: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        super().__init__(loss, NAMED, truth)
+        super().__init__(loss, truth)
         self.weights = _table("weights", weights)
         if self.weights.ndim == 1:
             self.weights = self.weights[None]
@@ -125,7 +125,7 @@ class Choose(Decomposable):
         loss: str | GivenCosts = "regret",
         truth: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        super().__init__(loss, NAMED, truth)
+        super().__init__(loss, truth)
         self.k, self.at_most = check_count("k", k), at_most
 
     def solve(self, scores: Tensor) -> Tensor:

@@ -20,19 +20,6 @@ from directloss.tasks._graphs import STEPS, Graph, edge_pairs, grid_edges
 from directloss.tasks.decomposable import Decomposable, GivenCosts, by_kernel, name_of, refuse_truth
 
 
-class OffPath:
-    """Steps off the true path over the most that a walk can make, ``sum_p (1 - t_p) y_p / places``; in [0, 1]."""
-
-    def __init__(self, places: int) -> None:
-        self.places = places
-
-    def costs(self, t: Tensor, w: Tensor) -> Tensor:
-        return w * (1 - t) / self.places
-
-    def value(self, y: Tensor, t: Tensor, w: Tensor) -> Tensor:
-        return (w * (1 - t) * y).sum(-1) / self.places
-
-
 class ShortestPath(Decomposable):
     """The best path from a source to a goal in a directed graph, with a score for each edge.
 
@@ -92,7 +79,7 @@ class ShortestPath(Decomposable):
                 fail(name, f"must be a node number from 0 to {nodes - 1}", repr(node))
         self.source, self.goal, self.num_nodes = source, goal, nodes
         self.max_edges = max(nodes - 1, 1) if max_edges is None else check_count("max_edges", max_edges)
-        super().__init__(loss, {"off-path": OffPath(self.places)}, truth)
+        super().__init__(loss, truth, {"off-path": self._off_path})
         if self._named is not None:  # see above: away from worse walks can be round in circles
             self.advised_sign = -1
         self.num_edges = len(pairs)
@@ -108,6 +95,10 @@ class ShortestPath(Decomposable):
     def places(self) -> int:
         """The most parts that a walk can use."""
         return self.max_edges
+
+    def _off_path(self, t: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Steps off the true path over the most that a walk can make."""
+        return w * (1 - t), t.new_zeros(()), t.new_full((), self.places)
 
     def solve(self, scores: Tensor) -> Tensor:
         return self._used(scores.reshape(-1, self.num_edges)).reshape(scores.shape)

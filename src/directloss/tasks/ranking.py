@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from directloss._checks import check_finite, check_labels, check_same_shape, fail
-from directloss.kernels import BINARY, dense, solve_rankings
+from directloss.kernels import BINARY, LEAST, bounded, dense, solve_rankings
 from directloss.kernels.tensor import position_loss, unit_epsilon
 from directloss.metrics.ranking import (
     AveragePrecisionMetric,
@@ -70,6 +70,23 @@ class ListTask(Task):
         coefficients: Tensor = output.coefficients
         scores = wide(scores)
         return (scores * coefficients.to(scores)).sum(-1)
+
+    def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:
+        """For tasks whose inferences take one target for all draws."""
+        self.check(scores, target, how.check_values)
+        kind, counted = wide(scores).dtype, self.counted(target)
+        draws = scores[None] if how.noisy is None else how.noisy
+        plain = self.infer(draws if how.noisy is None else torch.cat((scores[None].to(kind), draws)), target)
+        losses = self.loss(type(plain)(*(part[0] for part in plain)), target).to(kind)
+        if not how.gradient:
+            return Solved(losses, None, counted)
+        step = how.epsilon * self.unit_epsilon(scores, target) if how.automatic else how.epsilon
+        steps = torch.as_tensor(step, dtype=torch.float64, device=scores.device)
+        slopes = []
+        for sign in how.signs:
+            change = self.augmented(draws, target, steps, sign).coefficients - plain.coefficients[-len(draws) :]
+            slopes.append(bounded(sign / steps[..., None].clamp(min=LEAST) * change, kind) / len(how.signs))
+        return Solved(losses, torch.stack(slopes).sum(0).mean(0), counted)
 
 
 class RankingTask(ListTask):

@@ -12,7 +12,7 @@ from torch import Tensor
 from directloss._checks import check_count, check_positive, fail, warn_once
 from directloss.tasks._likelihood import wide
 from directloss.tasks._workers import Failure, Solver, Workers, answers, raised
-from directloss.tasks.decomposable import NAMED, Decomposable, GivenCosts, name_of, remembered
+from directloss.tasks.decomposable import Decomposable, GivenCosts, name_of, remembered
 
 SLACK = 1e-4  # what a solver may lose by float32 rounding, relative to the scores, before it is called wrong
 
@@ -83,7 +83,7 @@ class SolverTask(Decomposable):
             fail("solver", "must be a function from scores to the best output", f"a {type(solver).__name__}")
         if not indicator and isinstance(loss, str) and loss != "regret":
             fail("loss", 'must be a function or "regret" for outputs that are not 0/1', repr(loss))
-        super().__init__(loss, NAMED, truth)
+        super().__init__(loss, truth)
         self.solver = solver
         self.maximize = maximize
         self.event_dims = self.target_dims = check_count("event_dims", event_dims)
@@ -111,12 +111,6 @@ class SolverTask(Decomposable):
         kind = torch.bool if self.indicator else problems.dtype
         return remembered(self._solved, problems, lambda new: self._ask(new).to(kind), self.cache).reshape(scores.shape)
 
-    def loss(self, output: Tensor, target: Tensor) -> Tensor:
-        losses = super().loss(output, target)
-        if self.kind == "regret":
-            self._compare_with_best(wide(output), target)
-        return losses
-
     # ------------------------------------------------------------------ suspicions
 
     def doubt(self, scores: Tensor, output: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> None:
@@ -135,11 +129,8 @@ class SolverTask(Decomposable):
                 "possible output.",
             )
 
-    def _compare_with_best(self, output: Tensor, target: Tensor) -> None:
-        """Nothing possible costs less than the best output."""
-        costs = self.costs(target, output)
-        short = self._least_costs(costs) - self._sum(costs * output)
-        if bool((short > SLACK * self._sum(costs.abs())).any()):
+    def doubt_regret(self, regret: Tensor, costs: Tensor) -> None:
+        if bool((regret < -SLACK * self._sum(costs.abs())).any()):
             warn_once(
                 f"solver {self!r}",
                 f"The solver of {self!r} returned an output that is better than the one that it returned for the true "

@@ -8,7 +8,7 @@ from itertools import combinations
 from torch import Tensor
 
 from directloss._checks import check_count
-from directloss.tasks.decomposable import NAMED, Decomposable, GivenCosts, by_kernel, name_of, refuse_truth
+from directloss.tasks.decomposable import Decomposable, GivenCosts, by_kernel, name_of, refuse_truth
 
 
 class Tour(Decomposable):
@@ -48,7 +48,7 @@ class Tour(Decomposable):
         loss: str | GivenCosts = "regret",
         truth: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        super().__init__(loss, NAMED, truth)
+        super().__init__(loss, truth)
         self.num_nodes = check_count("num_nodes", num_nodes, least=3)
         self.edges = list(combinations(range(num_nodes), 2))
         """The pair of nodes of each part."""

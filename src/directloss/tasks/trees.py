@@ -9,7 +9,7 @@ from torch import Tensor
 
 from directloss._checks import fail
 from directloss.tasks._graphs import edge_pairs
-from directloss.tasks.decomposable import NAMED, Decomposable, GivenCosts, by_kernel, name_of, refuse_truth
+from directloss.tasks.decomposable import Decomposable, GivenCosts, by_kernel, name_of, refuse_truth
 
 
 class SpanningTree(Decomposable):
@@ -45,7 +45,7 @@ class SpanningTree(Decomposable):
         loss: str | GivenCosts = "regret",
         truth: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        super().__init__(loss, NAMED, truth)
+        super().__init__(loss, truth)
         self.edges, self.num_nodes = edge_pairs(edges, num_nodes)
         self.num_edges = len(self.edges)
         self.problem_shape = (self.num_edges,)
