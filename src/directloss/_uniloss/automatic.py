@@ -158,10 +158,7 @@ class Automatic(Refactored):
         def decide(bits: Tensor) -> Tensor:
             if not recorded:
                 recorded.append(self._trace(plan, scores, target).along(comparisons))
-            (trace,), answers = recorded, 2 * bits.to(torch.int8) - 1
-            if plan.rule is not None and not plan.rule.exact:
-                trace, answers = _with_the_others(trace, scores, answers)
-            return torch.stack([trace.replay(row) for row in answers])
+            return torch.stack([recorded[0].replay(row) for row in 2 * bits.to(torch.int8) - 1])
 
         return decide
 
@@ -336,15 +333,6 @@ def _far_apart(scores: Tensor, generator: torch.Generator) -> Tensor:
     places = torch.linspace(low, high, scores.numel() + 2, dtype=scores.dtype, device=scores.device)[1:-1]
     order = torch.randperm(scores.numel(), generator=generator).to(scores.device)
     return places[order].reshape(scores.shape)
-
-
-def _with_the_others(trace: Trace, scores: Tensor, answers: Tensor) -> tuple[Trace, Tensor]:
-    """The record of all comparisons, and answers for them: those that were dropped keep their present signs."""
-    whole = replace(trace, kept=None, turn=None)
-    complete = whole.answers(scores).repeat(len(answers), 1)
-    assert trace.kept is not None
-    complete[:, trace.kept] = answers if trace.turn is None else answers * trace.turn.to(torch.int8)
-    return whole, complete
 
 
 def _in_words(rule: Rule | None) -> str:

@@ -235,7 +235,7 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
             value = torch.tensor(value, dtype=kind, device=other.device if isinstance(other, Tensor) else None)
         elif not self.shadows.carries(value):
             value = value.to(torch.result_type(value, other))
-        return Operand(value, self.shadows.of(value), value)
+        return Operand(value, self.shadows.of(value))
 
     def signs(self, x: Any, y: Any) -> Tensor:
         """The answers to ``sign(x - y)``, int8, broadcast."""
@@ -252,7 +252,8 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _answers(self, x: Operand, y: Operand) -> Tensor:
         with self._aside():
-            return self.decider.answer(ask(self.images, x, y, self.m))
+            asked = ask(self.images, x, y, self.m)
+        return self.decider.answer(asked, x.real, y.real)
 
     def ranked(self, x: Tensor, dim: int) -> Tensor:
         """Numbers in the order of ``x`` along ``dim``: what an operation that only compares may be run on instead."""
@@ -260,17 +261,13 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return x
         rows = x.movedim(dim, -1)
         real, dark = rows.detach(), self.shadows.of(x).movedim(dim, -1)
-        spots = torch.arange(x.numel(), device=x.device).reshape(x.shape).movedim(dim, -1)
         n = rows.shape[-1]
         if rows.numel() * n > CELLS:
             raise DirectLossError(
                 f"metric must sort at most {int(CELLS**0.5):,} scores at once, but {here()} sorts lists of {n:,}. It "
                 'costs their square: use fewer scores, directloss.DirectLoss, or the name "ap" for average precision.'
             )
-        left, right = (
-            Operand(real.unsqueeze(side), dark.unsqueeze(side), x, spots.unsqueeze(side)) for side in (-1, -2)
-        )
-        answers = self._answers(left, right)
+        answers = self._answers(*(Operand(real.unsqueeze(side), dark.unsqueeze(side)) for side in (-1, -2)))
         if not self.decider.replays:
             return x
         wins = (answers.reshape(*rows.shape, n) > 0).sum(-1)

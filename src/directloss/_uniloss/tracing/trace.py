@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -53,30 +54,26 @@ class Trace:
     kept: Tensor | None = None
     """The numbers of the variables that are left after pruning; None for all."""
     turn: Tensor | None = None
-    """-1 for those of them that are looked at the other way round, ``s_j - s_i``."""
-    guards: tuple[Location, ...] = field(default=())
+    """-1 for those of them that are looked at the other way round, ``s_j - s_i``; of all that are kept, if some are."""
+    exact: bool = True
+    """Whether the metric does not depend on the pruned variables; if it does, they keep the signs that they have."""
+    guards: tuple[Location, ...] = ()
     length: int = 0
     """How many decisions were made, those included that do not matter."""
 
     @property
     def comparisons(self) -> Comparisons:
         """f: what is compared, as a function of the flattened scores."""
-        everything = self._everything()
-        found = everything if self.kept is None else everything.take(self.kept)
-        if self.turn is None or isinstance(found, General):
-            return found
-        swap = (self.turn < 0) & (found.right >= 0)
-        left, right = torch.where(swap, found.right, found.left), torch.where(swap, found.left, found.right)
-        return Differences(left, right, found.offset)
-
-    def _everything(self) -> Differences | General:
-        simple = Differences(self.variables.left(), self.variables.right(), self.variables.offset())
-        if self.variables.marks.numel() == 0:
+        simple = self.variables.differences
+        if self.variables.marks.numel():
+            general = self._general()
+            every = General(lambda scores: torch.cat((simple.values(scores), general(scores))), self.variables.count)
+            return every if self.kept is None else every.take(self.kept)
+        if self.kept is None or self.turn is None:
             return simple
-        general = self._general()
-        if not simple.count:
-            return General(general, self.variables.count)
-        return General(lambda scores: torch.cat((simple.values(scores), general(scores))), self.variables.count)
+        left, right, offset = simple.parts(self.kept)
+        swap = (self.turn < 0) & (right >= 0)
+        return Differences(torch.where(swap, right, left), torch.where(swap, left, right), offset)
 
     def answers(self, scores: Tensor) -> Tensor:
         """The signs of the comparisons for any scores, -1, 0 or +1."""
@@ -111,58 +108,48 @@ class Trace:
         Two scores of the same group stand in the order of their wins against the others. Where both have won the same
         comparisons, their order is of no importance, but they are equal only if they are equal to a third score.
         """
-        answers = answers.to(torch.int8)
-        if self.kept is None:
-            return answers
-        if self.turn is not None:
-            answers = answers * self.turn.to(torch.int8)
-        full = torch.zeros(self.variables.count, dtype=torch.int8, device=answers.device)
-        full[self.kept] = answers
+        if self.kept is None or self.turn is None:
+            return answers.to(torch.int8)
+        given = (answers * self.turn).to(torch.int8)
+        if not self.exact:
+            return self._present.index_copy(0, self.kept, given)
+        full = given.new_zeros(self.variables.count)
+        full[self.kept] = given
         codes, m = self.variables.pairs, self.variables.m
         i, j = codes // m, codes % m
         dropped = torch.ones(codes.numel(), dtype=torch.bool, device=codes.device)
         dropped[self.kept[self.kept < codes.numel()]] = False
-        given = torch.where(dropped, 0, full[: codes.numel()]).long()
-        tie = (~dropped & (given == 0)).long()
+        signs = full[: codes.numel()].long()
+        tie = (~dropped & (signs == 0)).long()
         wins, ties = (torch.zeros(m, dtype=torch.long, device=codes.device) for _ in range(2))
-        wins.index_add_(0, i, given).index_add_(0, j, -given)
+        wins.index_add_(0, i, signs).index_add_(0, j, -signs)
         ties.index_add_(0, i, tie).index_add_(0, j, tie)
         lead = torch.sign(wins[i] - wins[j])
         lead = torch.where((lead == 0) & (ties[i] + ties[j] == 0), 1, lead)
-        full[: codes.numel()] = torch.where(dropped, lead, full[: codes.numel()]).to(torch.int8)
+        full[: codes.numel()] = torch.where(dropped, lead, signs).to(torch.int8)
         return full
+
+    @cached_property
+    def _present(self) -> Tensor:
+        """The answers of the recorded scores, for all variables."""
+        return replace(self, kept=None, turn=None).answers(self.scores)
 
     def _run(
         self, scores: Tensor, replayer: Replayer, aside: Callable[[], AbstractContextManager[None]] = nullcontext
     ) -> Tensor:
-        run = Run(scores, self.domain, replayer, aside)
-        with kernels.use("tensor"), Watch(run), run:
-            result = call_metric(self.metric, scores, self.target)
-        return as_scalar(result, scores)
+        return as_scalar(_watched(Run(scores, self.domain, replayer, aside), self.metric, scores, self.target), scores)
 
     def _general(self) -> Callable[[Tensor], Tensor]:
         """The comparisons of general form, as the tape of the metric makes them of other scores."""
-        now = replace(self, kept=None, turn=None)._recorded
-        replayer = self._replayer(now, keep=True)
+        replayer = self._replayer(self._recorded, keep=True)
         scores = self.scores.clone()
         tape = Tape(scores)
         with torch.no_grad(), tape:
             self._run(scores, replayer, tape.aside)
-        groups = replayer.kept
-        assert groups is not None
-        run = tape.towards([side.source for group in groups for side in group.sides[:2]])
-        entries = [[side.entries(group.sides[2], group.at) for side in group.sides[:2]] for group in groups]
-        order = torch.cat([group.number for group in groups]).argsort()
-
-        def values(flat: Tensor) -> Tensor:
-            sides = iter(run(flat.reshape(scores.shape).to(scores.dtype)))
-            found = []
-            for group, places in zip(groups, entries, strict=True):
-                x, y = (next(sides).reshape(-1)[place] for place in places)
-                found.append(group.turn * (x - y))
-            return torch.cat(found)[order].to(flat.dtype)
-
-        return values
+        assert replayer.general is not None
+        numbers, values = zip(*replayer.general, strict=True)
+        order, run = torch.cat(numbers).argsort(), tape.towards(values)
+        return lambda flat: torch.cat(run(flat.reshape(scores.shape).to(scores.dtype)))[order].to(flat.dtype)
 
     @property
     def _recorded(self) -> Tensor:
@@ -221,8 +208,8 @@ def record(metric: Metric, scores: Tensor, target: Tensor, follow: bool = False)
     recorder = Recorder()
     own = scores.clone()
     run = Run(own, domain_of(scores), recorder)
-    with torch.no_grad(), kernels.use("tensor"), Watch(run), run:
-        result = call_metric(metric, own, target)
+    with torch.no_grad():
+        result = _watched(run, metric, own, target)
     needed = _needed(run, result, recorder, follow)
     as_scalar(result, scores)  # refuses what is no number
     decisions = [decision for k, decision in enumerate(recorder.decisions) if needed >> k & 1]
@@ -252,6 +239,12 @@ def record(metric: Metric, scores: Tensor, target: Tensor, follow: bool = False)
         metric, scores, target, variables, domain_of(scores), frozen, tuple(decisions), guards=guards,
         length=len(recorder.decisions),
     )  # fmt: skip
+
+
+def _watched(run: Run, metric: Metric, scores: Tensor, target: Tensor) -> Any:
+    """What the metric returns; `kernels` would hide their comparisons."""
+    with kernels.use("tensor"), Watch(run), run:
+        return call_metric(metric, scores, target)
 
 
 def _asks(decision: Decision) -> bool:

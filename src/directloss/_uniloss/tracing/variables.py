@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from directloss._uniloss.comparisons import Differences
 from directloss._uniloss.tracing.images import Images, Origin, find
 
 FIXED, PAIR, THRESHOLD, GENERAL = range(4)
@@ -35,17 +37,6 @@ class Operand(NamedTuple):
 
     real: Tensor
     shadow: Tensor
-    source: Tensor
-    """The tensor of the metric that the entries were taken from."""
-    spots: Tensor | None = None
-    """Which flat entry of the source each entry is, if that is another tensor than ``real``."""
-
-    def entries(self, shape: torch.Size, at: Tensor) -> Tensor:
-        """Which flat entries of that tensor those of the operand are, broadcast to a shape."""
-        spots = self.spots
-        if spots is None:
-            spots = torch.arange(self.real.numel(), device=self.real.device).reshape(self.real.shape)
-        return spots.expand(shape).reshape(-1)[at]
 
 
 class Asked(NamedTuple):
@@ -59,8 +50,6 @@ class Asked(NamedTuple):
     """The threshold, or the witness value that marks a general comparison; float64."""
     real: Tensor
     """The answer that the scores of this run give, int8."""
-    sides: tuple[Operand, Operand, torch.Size] | None
-    """The two sides, and the shape they are broadcast to."""
 
 
 def signs(x: Tensor, y: Tensor) -> Tensor:
@@ -85,12 +74,11 @@ def ask(images: Images, x: Operand, y: Operand, m: int) -> Asked:
             [(part if dim is None else part.narrow(dim, start, size)).reshape(-1) for part in side] for side in wide
         )
         parts.append(_ask(images, left, right, m))
-    kind, turn, code, value, real = parts[0] if len(parts) == 1 else map(torch.cat, zip(*parts, strict=True))
-    return Asked(kind, turn, code, value, real, (x, y, shape))
+    return parts[0] if len(parts) == 1 else Asked(*map(torch.cat, zip(*parts, strict=True)))
 
 
-def _ask(images: Images, x: list[Tensor], y: list[Tensor], m: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """All fields of `Asked` but the last, for flat sides of equal length."""
+def _ask(images: Images, x: list[Tensor], y: list[Tensor], m: int) -> Asked:
+    """The questions of flat sides of equal length."""
     (x_real, left, fixed_a, *a_parts), (y_real, right, fixed_b, *b_parts) = x, y
     a, b = Origin(*a_parts), Origin(*b_parts)
     real = signs(x_real, y_real)
@@ -102,7 +90,6 @@ def _ask(images: Images, x: list[Tensor], y: list[Tensor], m: int) -> tuple[Tens
         torch.zeros_like(a.score),
         mark.abs(),
         real,
-        None,
     )
     never = (fixed_a & fixed_b) | ~torch.isfinite(mark) | (mark.abs() < SAME * left.abs().clamp(min=1))
     out.kind[never] = FIXED
@@ -113,7 +100,7 @@ def _ask(images: Images, x: list[Tensor], y: list[Tensor], m: int) -> tuple[Tens
     _pairs(out, images, known_b & ~lone_b & fixed_a & (left == 0), b.partner, b.score, b.function, m)
     _thresholds(out, images, lone_a & fixed_b, a, right, 1)
     _thresholds(out, images, lone_b & fixed_a, b, left, -1)
-    return out.kind, out.turn, out.code, out.value, out.real
+    return out
 
 
 def _constant(operand: Operand, origin: Origin) -> Tensor:
@@ -181,20 +168,17 @@ class Variables:
         """How many of them are differences of scores, or of a score and a constant."""
         return self.pairs.numel() + self.places.numel()
 
-    def left(self) -> Tensor:
-        """The first score of each simple variable."""
-        return torch.cat((self.pairs // self.m, self.places // max(len(self.ticks), 1)))
-
-    def right(self) -> Tensor:
-        """The second score of each simple variable, -1 for thresholds."""
-        return torch.cat((self.pairs % self.m, torch.full_like(self.places, -1)))
-
-    def offset(self) -> Tensor | None:
-        """What to add, float64: minus the threshold."""
+    @cached_property
+    def differences(self) -> Differences:
+        """The simple variables as functions of the scores; a threshold, with minus, is an offset in float64."""
+        left, right = self.pairs // self.m, self.pairs % self.m
         if self.places.numel() == 0:
-            return None
-        level = self.levels[self.places % max(len(self.ticks), 1)]
-        return torch.cat((torch.zeros(self.pairs.numel(), dtype=torch.float64, device=level.device), -level))
+            return Differences(left, right)
+        levels = len(self.ticks)
+        left = torch.cat((left, self.places // levels))
+        right = torch.cat((right, torch.full_like(self.places, -1)))
+        level = torch.cat((self.levels.new_zeros(self.pairs.numel()), self.levels[self.places % levels]))
+        return Differences(left, right, -level)
 
     def number(self, asked: Asked) -> Tensor:
         """The number of the variable of each question, -1 for a question that is no variable, -2 for an unknown one."""
