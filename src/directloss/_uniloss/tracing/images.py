@@ -129,7 +129,7 @@ class Images:
         return table[function]
 
 
-def find(table: Tensor, values: Tensor, tolerance: float = TOLERANCE) -> Tensor:
+def find(table: Tensor, values: Tensor) -> Tensor:
     """Where values stand in a sorted table, within the tolerance; -1 where they do not."""
     if table.numel() == 0:
         return torch.full_like(values, -1, dtype=torch.long)
@@ -137,5 +137,5 @@ def find(table: Tensor, values: Tensor, tolerance: float = TOLERANCE) -> Tensor:
     left = (right - 1).clamp(min=0)
     nearer = (table[left] - values).abs() < (table[right] - values).abs()
     at = torch.where(nearer, left, right)
-    close = (table[at] - values).abs() <= tolerance * values.abs().clamp(min=1)
+    close = (table[at] - values).abs() <= TOLERANCE * values.abs().clamp(min=1)
     return torch.where(close & torch.isfinite(values), at, -1)

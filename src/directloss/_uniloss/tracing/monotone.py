@@ -85,11 +85,6 @@ def _each_kind(images: Images, origin: Origin) -> list[tuple[Kind, Tensor]]:
     return [(images.by_number[n], origin.function == n) for n in numbers]
 
 
-def _compose(images: Images, kind: Kind, name: tuple[Any, ...], rule: Rule) -> Kind:
-    inverse = None if kind.inverse is None else _chain(kind.inverse, rule.inverse)
-    return images.kind((*kind.name, name), kind.direction * rule.direction, inverse, rule.low, rule.high)
-
-
 def _chain(inner: Inverse, outer: Inverse) -> Inverse:
     return lambda t: inner(outer(t))
 
@@ -101,7 +96,8 @@ def _mapped(
     for kind, here in _each_kind(images, origin):
         known = rule(kind)
         if known is not None:
-            new = _compose(images, kind, name, known)
+            inverse = None if kind.inverse is None else _chain(kind.inverse, known.inverse)
+            new = images.kind((*kind.name, name), kind.direction * known.direction, inverse, known.low, known.high)
             images.add(new, values[here], origin.score[here], origin.partner[here], origin.group[here])
 
 

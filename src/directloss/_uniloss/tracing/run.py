@@ -21,7 +21,7 @@ from directloss._uniloss.tracing.decisions import Decider
 from directloss._uniloss.tracing.images import Images
 from directloss._uniloss.tracing.tensors import map_leaves, storage_key, tensors_in, written_by
 from directloss._uniloss.tracing.variables import Operand, ask
-from directloss._uniloss.tracing.witness import Shadows, witness
+from directloss._uniloss.tracing.witness import Shadows, domain_of, witness
 
 CELLS = 1 << 22
 """The most questions that one operation may ask: sorting n scores asks n^2, so lists of up to 2,048 (some 0.6 GB)."""
@@ -78,25 +78,20 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     Args:
         scores: the real scores, of any shape, in a storage of their own.
-        domain: of `witness.domain_of`.
         decider: who answers.
         aside: a context for asking, which is our work and not the metric's.
     """
 
     def __init__(
-        self,
-        scores: Tensor,
-        domain: str,
-        decider: Decider,
-        aside: Callable[[], AbstractContextManager[None]] = nullcontext,
+        self, scores: Tensor, decider: Decider, aside: Callable[[], AbstractContextManager[None]] = nullcontext
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.decider, self._aside = decider, aside
         self.m = scores.numel()
         self.shadows = Shadows()
+        domain = domain_of(scores)
         values = witness(scores, domain)
-        low, high = (0.0 if domain != "real" else -float("inf")), (1.0 if domain == "probabilities" else float("inf"))
-        self.images = Images(values, low, high)
+        self.images = Images(values, domain.low, domain.high)
         self.shadows.put(scores, values)
         self.guards = 0
         """Decisions that Python asked for as a bool."""
@@ -114,7 +109,7 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if self.paused:
             return func(*args, **kwargs)
-        name = func._schema.name.split("::")[1]
+        name = name_of(func)
         tensors = list(tensors_in((args, kwargs)))
         origins = 0
         for tensor in tensors:
@@ -138,16 +133,13 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _on_scores(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if name in NEVER:
             return func(*args, **kwargs)
-        in_place = name.endswith("_") and not name.endswith("__")
-        plain = name.rstrip("_") if in_place else name
-        handler = HANDLERS.get(plain)
-        if handler is not None:
-            out = handler(self, func, args, kwargs)
+        if name in HANDLERS:
+            out = HANDLERS[name](self, func, args, kwargs)
             if out is not NotImplemented:
-                return self._written(args[0], out) if in_place else out
-        if plain in JUMPS or kwargs.get("rounding_mode"):
+                return self._written(args[0], out) if func._schema.name.endswith("_") else out
+        if name in JUMPS or kwargs.get("rounding_mode"):
             self.refuse(func, "jumps, and the rule for it is not known")
-        return self.smooth(func, plain, args, kwargs)
+        return self.smooth(func, name, args, kwargs)
 
     def smooth(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """An operation on values: it runs on the real ones and on the witness ones."""
@@ -213,14 +205,13 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def refuse(self, func: Any, why: str) -> None:
         """An operation that may not matter to the result; if it does, the record fails."""
-        name = func._schema.name.split("::")[1]
-        self.fresh |= self.decider.begin(here(), name, f"{name} {why}")
+        self.fresh |= self.decider.begin(here(), name_of(func), f"{name_of(func)} {why}")
 
     def constant(self, tensor: Tensor) -> bool:
         """Whether a tensor holds the same values for the real and the witness scores."""
         before, self.paused = self.paused, True
-        shadow = self.shadows.of(tensor)
-        same = torch.allclose(tensor.detach().to(torch.float64), shadow, rtol=1e-6, atol=1e-12, equal_nan=True)
+        real, shadow = tensor.detach().to(torch.float64), self.shadows.of(tensor)
+        same = torch.allclose(real, shadow, rtol=1e-6, atol=1e-12, equal_nan=True)
         self.paused = before
         return same
 

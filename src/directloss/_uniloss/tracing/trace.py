@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from directloss import kernels
-from directloss._checks import DirectLossError, check_finite, check_scores, check_tensor, fail
+from directloss._checks import DirectLossError, fail
 from directloss._uniloss.comparisons import Comparisons, Differences, General
 from directloss._uniloss.tracing.calls import Location, as_scalar, call_metric, name_of
 from directloss._uniloss.tracing.decisions import Decision, Recorder, Replayer, asked_for_other_scores
@@ -21,7 +21,6 @@ from directloss._uniloss.tracing.run import Run, Watch
 from directloss._uniloss.tracing.tape import Tape
 from directloss._uniloss.tracing.tensors import storage_key
 from directloss._uniloss.tracing.variables import Variables, collect
-from directloss._uniloss.tracing.witness import domain_of
 
 Metric = Callable[[Tensor, Tensor], Any]
 GENERAL_MOST = 1 << 22
@@ -47,7 +46,6 @@ class Trace:
     scores: Tensor
     target: Tensor
     variables: Variables
-    domain: str
     frozen: frozenset[Location]
     """Locations whose decisions keep the answer of the recorded scores."""
     decisions: tuple[Decision, ...] = ()
@@ -137,7 +135,7 @@ class Trace:
     def _run(
         self, scores: Tensor, replayer: Replayer, aside: Callable[[], AbstractContextManager[None]] = nullcontext
     ) -> Tensor:
-        return as_scalar(_watched(Run(scores, self.domain, replayer, aside), self.metric, scores, self.target), scores)
+        return as_scalar(_watched(Run(scores, replayer, aside), self.metric, scores, self.target), scores)
 
     def _general(self) -> Callable[[Tensor], Tensor]:
         """The comparisons of general form, as the tape of the metric makes them of other scores."""
@@ -199,15 +197,12 @@ def record(metric: Metric, scores: Tensor, target: Tensor, follow: bool = False)
         follow: decisions that only steer Python code ("if every score is in [0, 1]") are frozen; True makes
             variables of them as well.
     """
-    if not callable(metric):
-        fail("metric", "must be a function metric(scores, target)", f"a {type(metric).__name__}")
-    scores, target = check_scores(scores, 0, "(...)").detach(), check_tensor("target", target)
-    check_finite(scores)
     # Half precision makes ties of different scores; the comparisons themselves are the same in float32.
-    scores = scores.to(torch.promote_types(scores.dtype, torch.float32)).clone(memory_format=torch.contiguous_format)
+    scores = scores.detach().to(torch.promote_types(scores.dtype, torch.float32))
+    scores = scores.clone(memory_format=torch.contiguous_format)
     recorder = Recorder()
     own = scores.clone()
-    run = Run(own, domain_of(scores), recorder)
+    run = Run(own, recorder)
     with torch.no_grad():
         result = _watched(run, metric, own, target)
     needed = _needed(run, result, recorder, follow)
@@ -234,11 +229,8 @@ def record(metric: Metric, scores: Tensor, target: Tensor, follow: bool = False)
             f"{name_of(metric)}, which makes {variables.marks.numel():,}",
             "Use a smaller batch.",
         )
-    frozen = frozenset(d.location for _, d in idle)
-    return Trace(
-        metric, scores, target, variables, domain_of(scores), frozen, tuple(decisions), guards=guards,
-        length=len(recorder.decisions),
-    )  # fmt: skip
+    frozen, length = frozenset(d.location for _, d in idle), len(recorder.decisions)
+    return Trace(metric, scores, target, variables, frozen, tuple(decisions), guards=guards, length=length)
 
 
 def _watched(run: Run, metric: Metric, scores: Tensor, target: Tensor) -> Any:
