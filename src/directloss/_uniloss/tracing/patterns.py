@@ -59,7 +59,7 @@ def learn(trace: Trace, rule: Rule | None) -> Pattern | None:
     variables, shape = trace.variables, trace.scores.shape
     if variables.marks.numel():
         return None
-    levels = len(variables.ticks)
+    levels = len(variables.levels)
     if variables.places.numel() not in (0, variables.m * levels):
         return None
     some = trace.kept is None or trace.kept.numel() > variables.places.numel()

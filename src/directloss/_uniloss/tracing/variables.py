@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from directloss._uniloss.comparisons import Differences
-from directloss._uniloss.tracing.images import Images, Origin, find
+from directloss._uniloss.tracing.images import TOLERANCE, Images, Origin, find
 
 FIXED, PAIR, THRESHOLD, GENERAL = range(4)
 """No variable at all: the answer is the same for all scores; two scores; a score and a constant; anything else."""
@@ -23,10 +23,6 @@ BLOCK = 1 << 19
 """How many questions are told apart at a time."""
 SAME = 1e-11
 """A general comparison whose witness value is nearer to zero compares an expression with itself."""
-TICKS = 2.0**28
-"""Thresholds are told apart to 1 part in this."""
-LARGEST = 2.0**33
-"""Beyond this a threshold is as good as infinite."""
 
 
 # ---------------------------------------------------------------------- questions
@@ -149,12 +145,10 @@ class Variables:
     """The number of scores."""
     pairs: Tensor
     """Codes ``i * m + j`` with ``i < j``, sorted."""
-    ticks: Tensor
-    """The different thresholds, rounded to whole numbers, sorted."""
     levels: Tensor
-    """The thresholds themselves, float64."""
+    """The different thresholds, float64, sorted."""
     places: Tensor
-    """Codes ``i * len(ticks) + number of the threshold``, sorted."""
+    """Codes ``i * len(levels) + number of the threshold``, sorted."""
     marks: Tensor
     """The witness values of the general comparisons, sorted."""
 
@@ -174,10 +168,9 @@ class Variables:
         left, right = self.pairs // self.m, self.pairs % self.m
         if self.places.numel() == 0:
             return Differences(left, right)
-        levels = len(self.ticks)
-        left = torch.cat((left, self.places // levels))
+        left = torch.cat((left, self.places // len(self.levels)))
         right = torch.cat((right, torch.full_like(self.places, -1)))
-        level = torch.cat((self.levels.new_zeros(self.pairs.numel()), self.levels[self.places % levels]))
+        level = torch.cat((self.levels.new_zeros(self.pairs.numel()), self.levels[self.places % len(self.levels)]))
         return Differences(left, right, -level)
 
     def number(self, asked: Asked) -> Tensor:
@@ -187,9 +180,9 @@ class Variables:
         here = asked.kind == PAIR
         out[here] = _exact(self.pairs, asked.code[here])
         here = asked.kind == THRESHOLD
-        tick = _exact(self.ticks, _rounded(asked.value[here]))
-        place = _exact(self.places, asked.code[here] * max(len(self.ticks), 1) + tick)
-        out[here] = torch.where((tick < 0) | (place < 0), -2, place + self.pairs.numel())
+        level = find(self.levels, asked.value[here])
+        place = _exact(self.places, asked.code[here] * len(self.levels) + level)
+        out[here] = torch.where((level < 0) | (place < 0), -2, place + self.pairs.numel())
         here = asked.kind == GENERAL
         at = find(self.marks, asked.value[here])
         out[here] = torch.where(at < 0, -2, at + self.simple)
@@ -206,23 +199,18 @@ def collect(asked: Iterable[Asked], m: int, device: torch.device) -> Variables:
         index.append(questions.code[here])
         level.append(questions.value[here])
         marks.append(questions.value[questions.kind == GENERAL])
-    levels = torch.cat(level)
-    ticks, inverse = torch.unique(_rounded(levels), return_inverse=True)
-    shown = torch.zeros(len(ticks), dtype=torch.float64, device=device).scatter_(0, inverse, levels)
-    places = torch.unique(torch.cat(index) * max(len(ticks), 1) + inverse)
-    return Variables(m, torch.unique(torch.cat(codes)), ticks, shown, places, _apart(torch.cat(marks).sort().values))
+    given = torch.cat(level)
+    levels = _apart(given)
+    number = torch.searchsorted(levels, given, right=True) - 1
+    places = torch.unique(torch.cat(index) * len(levels) + number)
+    return Variables(m, torch.unique(torch.cat(codes)), levels, places, _apart(torch.cat(marks)))
 
 
 def _apart(values: Tensor) -> Tensor:
-    """One of each run of sorted values that are equal up to rounding."""
-    if values.numel() == 0:
-        return values
-    gap = values[1:] - values[:-1] > 1e-10 * values[1:].clamp(min=1)
-    return values[torch.cat((gap.new_ones(1), gap))]
-
-
-def _rounded(level: Tensor) -> Tensor:
-    return (level.clamp(-LARGEST, LARGEST) * TICKS).round().long()
+    """The values, sorted; of those that are equal up to rounding the first."""
+    values = values.sort().values
+    gap = values[1:] - values[:-1] > TOLERANCE * values[1:].abs().clamp(min=1)
+    return values[torch.cat((gap.new_ones(min(1, values.numel())), gap))]
 
 
 def _exact(table: Tensor, values: Tensor) -> Tensor:
