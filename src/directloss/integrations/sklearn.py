@@ -14,7 +14,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Self
 
 import numpy as np
@@ -37,7 +37,6 @@ from directloss.integrations._cut import best_cut, decided, even_cut
 from directloss.integrations._fitting import (
     Network,
     Schedule,
-    Training,
     Validation,
     all_scores,
     make_network,
@@ -130,7 +129,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         check_count("n_iter_no_change", self.n_iter_no_change)
         if not 0 < self.validation_fraction < 1:
             fail("validation_fraction", "must be a share of the rows, between 0 and 1", repr(self.validation_fraction))
-        return Schedule(self.epochs, self.warm_up, self.learning_rate, self.weight_decay)
+        return Schedule(self.epochs, self.warm_up, self.learning_rate, self.weight_decay, bool(self.verbose))
 
     def _divide(self, whole: Any, held: Any) -> tuple[Any, Any]:
         """The part to train with, and the one that watches over it, if any: the given one, or what is set aside."""
@@ -146,17 +145,10 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         """Train the network with the part, and keep what is to be told about it."""
         patience = self.n_iter_no_change if self.early_stopping else float("inf")
         watch = None if held is None else Validation(lambda: self._measure(held), report, patience)
-        training = Training(
-            self.network_,
-            lambda: self._batches(part),
-            lambda batch: self._cross_entropy(part, batch),
-            lambda batch: self._direct(part, batch),
-            self._schedule(),
-            watch,
-            verbose=bool(self.verbose),
-        )
-        self.loss_curve_ = training.run(warm_up=new)
-        self.n_iter_ = training.epochs
+        losses = partial(self._cross_entropy, part), partial(self._direct, part)
+        batches = partial(self._batches, part)
+        before, self.loss_curve_ = self._schedule().train(self.network_, batches, *losses, watch, warm_up=new)
+        self.n_iter_ = len(before) + len(self.loss_curve_)
         self.validation_curve_ = {} if watch is None else watch.curve
         self.best_epoch_ = self.epochs if watch is None else watch.best
 
