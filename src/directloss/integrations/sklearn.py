@@ -152,23 +152,24 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         self.validation_curve_ = {} if watch is None else watch.curve
         self.best_epoch_ = self.epochs if watch is None else watch.best
 
-    # What an epoch is made of, with parts as the estimator has them.
+    def _batches(self, part: Any) -> Iterator[Tensor]:
+        """Numbers of rows, or of lists."""
+        return shuffled(self.batch_size, part.strata)
 
     @abstractmethod
-    def _batches(self, part: Any) -> Iterator[Tensor]: ...
+    def _scored(self, part: Any, batch: Tensor) -> tuple[Tensor, Tensor, dict[str, Any]]:
+        """Scores and target of a batch, and what `direct_loss` must know about them."""
 
     @abstractmethod
     def _cross_entropy(self, part: Any, batch: Tensor) -> Tensor: ...
 
-    @abstractmethod
-    def _direct(self, part: Any, batch: Tensor) -> Tensor: ...
+    def _direct(self, part: Any, batch: Tensor) -> Tensor:
+        scores, target, about = self._scored(part, batch)
+        about |= {"epsilon": self.epsilon, "sign": "auto" if self.sign is None else self.sign, "noise": self.noise}
+        return direct_loss(scores, target, self._fitted_task, **about)
 
     @abstractmethod
     def _measure(self, held: Any) -> float: ...
-
-    def _loss(self, scores: Tensor, target: Tensor, task: Task, **more: Any) -> Tensor:
-        sign = "auto" if self.sign is None else self.sign
-        return direct_loss(scores, target, task, epsilon=self.epsilon, sign=sign, noise=self.noise, **more)
 
     def _scores(self, X: Any) -> Tensor:
         check_is_fitted(self)
@@ -311,7 +312,8 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
             torch.manual_seed(self._seed())
             pair = one_pair(eval_set)
             part, held = self._divide(whole, None if pair is None else self._eval_part(*pair))
-            part, held, new = self._prepare(part, held, self._outputs(part.target))
+            outputs = len(self.classes_) if self._by_class else part.target.shape[1]
+            part, held, new = self._prepare(part, held, outputs)
             if new and self.warm_up and not self._by_class and not callable(self.model):
                 start_at_base_rate(self.network_, part.target)
             self._train(part, held, new, report)
@@ -350,9 +352,6 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         each = F.one_hot(labels, len(self.classes_))
         return each[:, 1:] if len(self.classes_) == 2 else each
 
-    def _outputs(self, target: Tensor) -> int:
-        return len(self.classes_) if self._by_class else target.shape[1]
-
     def _eval_part(self, X: Any, y: Any) -> _Part:
         rows, wanted = self._read(X), np.asarray(y)
         shape = (rows.shape[0], len(self.classes_)) if self._multilabel else (rows.shape[0],)
@@ -367,13 +366,11 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     # ------------------------------------------------------------------ training
 
     def _batches(self, part: _Part) -> Iterator[Tensor]:
-        """Row numbers; where the metric has no exact weights, drawn by weight."""
+        """Where the metric has no exact weights, rows are drawn by weight."""
         if part.even or self._exact_weights:
-            yield from shuffled(self.batch_size, part.strata)
-            return
+            return super()._batches(part)
         drawn = resampled(part.factor)
-        for batch in shuffled(self.batch_size, part.strata[drawn]):
-            yield drawn[batch]
+        return (drawn[batch] for batch in shuffled(self.batch_size, part.strata[drawn]))
 
     @property
     def _exact_weights(self) -> bool:
@@ -388,19 +385,18 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         factor = part.factor[batch] / part.factor.mean()
         return factor if self._by_class else factor.unsqueeze(1).expand(-1, self.outputs_)
 
+    def _scored(self, part: _Part, batch: Tensor) -> tuple[Tensor, Tensor, dict[str, Any]]:
+        scores = scores_of(self.network_, part.rows[batch], self.outputs_)
+        return scores, part.target[batch], {"dim": self._dim, "weight": self._weight(part, batch)}
+
     def _cross_entropy(self, part: _Part, batch: Tensor) -> Tensor:
-        scores, wanted = scores_of(self.network_, part.rows[batch], self.outputs_), part.target[batch]
+        scores, wanted, about = self._scored(part, batch)
         if self._by_class:
             losses = F.cross_entropy(scores, wanted, reduction="none")
         else:
             losses = F.binary_cross_entropy_with_logits(scores, wanted.to(scores.dtype), reduction="none")
-        weight = self._weight(part, batch)
+        weight = about["weight"]
         return losses.mean() if weight is None else (losses * weight).sum() / weight.sum()
-
-    def _direct(self, part: _Part, batch: Tensor) -> Tensor:
-        scores = scores_of(self.network_, part.rows[batch], self.outputs_)
-        weight = self._weight(part, batch)
-        return self._loss(scores, part.target[batch], self._fitted_task, dim=self._dim, weight=weight)
 
     @property
     def _dim(self) -> int | None:
@@ -593,23 +589,17 @@ class DirectLossRanker(_Estimator):
             self._train(*self._prepare(*self._divide(whole, held), 1))
         return self
 
-    def _batches(self, part: _ListPart) -> Iterator[Tensor]:
-        return shuffled(self.batch_size, part.strata)
-
-    def _scored(self, part: _ListPart, batch: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Scores, grades and mask of some lists."""
+    def _scored(self, part: _ListPart, batch: Tensor) -> tuple[Tensor, Tensor, dict[str, Any]]:
         some = part.take(batch)
-        return some.lists.pad(scores_of(self.network_, some.rows, 1).squeeze(1)), some.grades, some.lists.mask
+        scores = some.lists.pad(scores_of(self.network_, some.rows, 1).squeeze(1))
+        return scores, some.grades, {"mask": some.lists.mask}
 
     def _cross_entropy(self, part: _ListPart, batch: Tensor) -> Tensor:
-        scores, grades, mask = self._scored(part, batch)
+        scores, grades, about = self._scored(part, batch)
+        mask = about["mask"]
         shares = (grades / grades.sum(1, keepdim=True).clamp(min=1e-12)).to(scores.dtype)
         logs = scores.masked_fill(~mask, -torch.inf).log_softmax(1).masked_fill(~mask, 0.0)
         return -(shares * logs).sum(1).mean()
-
-    def _direct(self, part: _ListPart, batch: Tensor) -> Tensor:
-        scores, grades, mask = self._scored(part, batch)
-        return self._loss(scores, grades, self._fitted_task, mask=mask)
 
     def _measure(self, held: _ListPart) -> float:
         return self._mean(all_scores(self.network_, held.rows, 1), held, self._fitted_task)

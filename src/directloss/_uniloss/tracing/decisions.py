@@ -98,8 +98,6 @@ class Replayer(Decider):
         missing = int((number == -2).sum())
         if missing:
             self.unknown[location] = self.unknown.get(location, 0) + missing
-        if self.variables.count == 0:
-            return asked.real
         if self.general is not None:
             self.general += self._fresh(asked, number, x, y)
         given = self.answers[number.clamp(min=0)] * asked.turn

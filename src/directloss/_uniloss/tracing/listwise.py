@@ -95,7 +95,8 @@ def _extreme_over(run: Run, name: str, x: Tensor, dims: list[int], keepdim: bool
         soft = torch.logsumexp(3 * dark, -1) / 3 if name == "max" else -torch.logsumexp(-3 * dark, -1) / 3
         return run.chosen(value.reshape(shape).clone(), soft.reshape(shape))
     rows = run.chosen(real.clone(), dark)
-    return order(run, getattr(torch.ops.aten, name).dim, (rows, -1), {})[0].reshape(shape)
+    found: Tensor = order(run, getattr(torch.ops.aten, name).dim, (rows, -1), {})[0]
+    return found.reshape(shape)
 
 
 @handles("_unique2", "unique_dim", "_unique")

@@ -77,17 +77,12 @@ class Trace:
         """The signs of the comparisons for any scores, -1, 0 or +1."""
         return torch.sign(self.comparisons.values(scores.detach().reshape(-1))).to(torch.int8)
 
-    def replay(self, answers: Tensor, strict: bool = True) -> Tensor:
-        """g: the metric where the comparisons have these signs.
-
-        Args:
-            answers: shape ``(l,)``, -1, 0 or +1 for each comparison.
-            strict: whether a question that was never recorded is an error; else the recorded scores answer it.
-        """
+    def replay(self, answers: Tensor) -> Tensor:
+        """g: the metric where the comparisons have these signs, shape ``(l,)``: -1, 0 or +1."""
         replayer = self._replayer(self._complete(answers.to(self.scores.device)))
         with torch.no_grad():
             value = self._run(self.scores.clone(), replayer)
-        if strict and replayer.unknown:
+        if replayer.unknown:
             where = ", ".join(f"{count} at {location}" for location, count in replayer.unknown.items())
             fail(
                 "metric",
