@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -153,14 +154,11 @@ class Automatic(Refactored):
     def _decide(
         self, plan: Plan, scores: Tensor, target: Tensor, comparisons: Comparisons
     ) -> Callable[[Tensor], Tensor]:
-        recorded: list[Trace] = []  # made when it is first needed, and then kept
+        @cache
+        def recorded() -> Trace:
+            return self._trace(plan, scores, target).along(comparisons)
 
-        def decide(bits: Tensor) -> Tensor:
-            if not recorded:
-                recorded.append(self._trace(plan, scores, target).along(comparisons))
-            return torch.stack([recorded[0].replay(row) for row in 2 * bits.to(torch.int8) - 1])
-
-        return decide
+        return lambda bits: torch.stack([recorded().replay(row) for row in 2 * bits.to(torch.int8) - 1])
 
     def _plan(self, scores: Tensor, target: Tensor) -> Plan:
         kind = _kind(scores, target)
