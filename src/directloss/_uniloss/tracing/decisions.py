@@ -75,8 +75,8 @@ class Replayer(Decider):
         super().__init__()
         self.variables, self.answers, self.frozen = variables, answers, frozen
         self.unknown: dict[Location, int] = {}
-        self.general: list[tuple[Tensor, Tensor]] | None = [] if keep else None
-        """Numbers of general variables, and their values: each variable once."""
+        self.general: list[tuple[Tensor, Tensor, Tensor]] | None = [] if keep else None
+        """Numbers of general variables, their turns and their values before the turn: each variable once."""
         self._seen = torch.zeros(variables.count, dtype=torch.bool, device=answers.device)
         self._most = most
 
@@ -103,7 +103,7 @@ class Replayer(Decider):
         given = self.answers[number.clamp(min=0)] * asked.turn
         return torch.where(number >= 0, given, asked.real)
 
-    def _fresh(self, asked: Asked, number: Tensor, x: Tensor, y: Tensor) -> list[tuple[Tensor, Tensor]]:
+    def _fresh(self, asked: Asked, number: Tensor, x: Tensor, y: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
         """The general variables that are asked for the first time."""
         at = ((asked.kind == GENERAL) & (number >= 0)).nonzero()[:, 0]
         at = at[~self._seen[number[at]]]
@@ -113,7 +113,7 @@ class Replayer(Decider):
         at = torch.empty_like(which).scatter_(0, place, at)  # any one of those that ask the same
         self._seen[which] = True
         shape: torch.Size = torch.broadcast_shapes(x.shape, y.shape)  # type: ignore[no-untyped-call]
-        return [(which, asked.turn[at] * (_entries(x, shape, at) - _entries(y, shape, at)))]
+        return [(which, asked.turn[at], _entries(x, shape, at) - _entries(y, shape, at))]
 
 
 def _entries(side: Tensor, shape: torch.Size, at: Tensor) -> Tensor:

@@ -140,9 +140,9 @@ class Trace:
         with torch.no_grad(), tape:
             self._run(scores, replayer, tape.aside)
         assert replayer.general is not None
-        numbers, values = zip(*replayer.general, strict=True)
-        order, run = torch.cat(numbers).argsort(), tape.towards(values)
-        return lambda flat: torch.cat(run(flat.reshape(scores.shape).to(scores.dtype)))[order].to(flat.dtype)
+        numbers, turns, values = zip(*replayer.general, strict=True)
+        order, turn, run = torch.cat(numbers).argsort(), torch.cat(turns), tape.towards(values)
+        return lambda flat: (turn * torch.cat(run(flat.reshape(scores.shape).to(scores.dtype))))[order].to(flat.dtype)
 
     @property
     def _recorded(self) -> Tensor:
