@@ -55,8 +55,9 @@ from directloss.integrations._rows import (
     naming_odd_columns,
     one_pair,
 )
+from directloss.integrations.boosting import item_task, of_one_score
 from directloss.task import Task
-from directloss.tasks import NDCG, Accuracy, CountTask, Error, GradedNDCG
+from directloss.tasks import NDCG, CountTask, GradedNDCG
 
 Array = npt.NDArray[Any]
 ROWS = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
@@ -333,11 +334,9 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
     def _task(self) -> Task:
         """The metric as a task: of one score for each yes or no, or of one score for each class of a row."""
-        task = as_task(self.metric, "metric")
-        if task.event_dims > 1 or task.target_dims > 1 or task.event_dims < task.target_dims:
-            fail("metric", "must be a metric of items, such as ap, f1 or accuracy", repr(task))
-        if isinstance(task, Accuracy) and (self._multilabel or len(self.classes_) == 2):
-            return Error()  # the same with one score instead of two
+        task = item_task(self.metric)
+        if self._multilabel or len(self.classes_) == 2:
+            task = of_one_score(task)
         if self._multilabel and task.event_dims > task.target_dims:
             fail("metric", "must be a metric of yes or no for labels of shape (n, labels)", repr(task), "Try f1 or ap.")
         return task
@@ -427,11 +426,13 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         """Where scores are cut, what makes those of several classes alike, and which probabilities they mean."""
         scores = all_scores(self.network_, part.rows, self.outputs_)
         self._cut, self._spread = torch.zeros(self.outputs_), torch.ones(self.outputs_)
-        if not self._by_class and not self._decides:
+        ranks = not self._by_class and not self._decides
+        ranks_classes = ranks and self.outputs_ > 1 and not self._multilabel
+        if ranks:
             columns = zip(scores.T, part.target.T, strict=True)
             self._cut = torch.tensor([even_cut(some, wanted, part.factor) for some, wanted in columns])
-            if self.outputs_ > 1 and not self._multilabel:
-                self._spread = scores.std(0).clamp(min=1e-12)
+        if ranks_classes:
+            self._spread = scores.std(0).clamp(min=1e-12)
         judge = part if held is None else held
         if held is not None:
             scores = all_scores(self.network_, held.rows, self.outputs_)
@@ -441,7 +442,7 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         alone = self._by_class or self._fitted_task.event_dims == 0
         biased = held is not None or not alone or not judge.even
         self._calibrations = self._calibrate(self._decision(scores), judge, biased)
-        if not self._by_class and not self._decides and not self._multilabel and self.outputs_ > 1 and judge.even:
+        if ranks_classes and judge.even:
             # Rankings of several classes say nothing about which one to choose: the most probable one.
             slope, bias = self._calibrations[0].slope, self._calibrations[0].bias
             self._cut = self._cut - self._spread * torch.from_numpy(bias / slope).to(self._spread)
