@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -33,11 +34,17 @@ class Decider(ABC):
 
     replays = False
 
-    def __init__(self) -> None:
+    def __init__(self, most: float = math.inf) -> None:
         self.decisions: list[Decision] = []
+        self._most = most
 
     def begin(self, location: Location, operation: str, problem: str = "", chosen: bool = False) -> int:
         """A new decision begins; the bit that marks what depends on it."""
+        if len(self.decisions) >= self._most:  # answers that no scores give may keep a loop going for ever
+            raise DirectLossError(
+                f"metric must end for all answers to its comparisons, but a loop around {location} goes on after "
+                f"{self._most:,} decisions. Write it without a while on scores: with sort, topk, cumsum or a mask."
+            )
         self.decisions.append(Decision(location, operation, chosen=chosen, problem=problem))
         return 1 << (len(self.decisions) - 1)
 
@@ -72,22 +79,12 @@ class Replayer(Decider):
     def __init__(
         self, variables: Variables, answers: Tensor, frozen: frozenset[Location], most: int, keep: bool = False
     ) -> None:
-        super().__init__()
+        super().__init__(most)
         self.variables, self.answers, self.frozen = variables, answers, frozen
         self.unknown: dict[Location, int] = {}
         self.general: list[tuple[Tensor, Tensor, Tensor]] | None = [] if keep else None
         """Numbers of general variables, their turns and their values before the turn: each variable once."""
         self._seen = torch.zeros(variables.count, dtype=torch.bool, device=answers.device)
-        self._most = most
-
-    def begin(self, location: Location, operation: str, problem: str = "", chosen: bool = False) -> int:
-        """See `Decider.begin`; answers that no scores give may keep a loop of the metric going for ever."""
-        if len(self.decisions) >= self._most:
-            raise DirectLossError(
-                f"metric must end for all answers to its comparisons, but a loop around {location} goes on after "
-                f"{self._most:,} decisions. Write it without a while on scores: with sort, topk, cumsum or a mask."
-            )
-        return super().begin(location, operation, problem, chosen)
 
     def answer(self, asked: Asked, x: Tensor, y: Tensor) -> Tensor:
         """What the assignment says; the real sign where it says nothing."""

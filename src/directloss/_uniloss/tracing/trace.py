@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -79,9 +79,7 @@ class Trace:
 
     def replay(self, answers: Tensor) -> Tensor:
         """g: the metric where the comparisons have these signs, shape ``(l,)``: -1, 0 or +1."""
-        replayer = self._replayer(self._complete(answers.to(self.scores.device)))
-        with torch.no_grad():
-            value = self._run(self.scores.clone(), replayer)
+        value, replayer = self._replayed(self.scores.clone(), self._complete(answers.to(self.scores.device)))
         if replayer.unknown:
             where = ", ".join(f"{count} at {location}" for location, count in replayer.unknown.items())
             fail(
@@ -92,8 +90,12 @@ class Trace:
             )
         return value
 
-    def _replayer(self, answers: Tensor, keep: bool = False) -> Replayer:
-        return Replayer(self.variables, answers, self.frozen, LONGEST + 10 * self.length, keep)
+    def _replayed(self, scores: Tensor, answers: Tensor, tape: Tape | None = None) -> tuple[Tensor, Replayer]:
+        """The metric of the answers, and who gave them; with a tape, the general comparisons are kept."""
+        replayer = Replayer(self.variables, answers, self.frozen, LONGEST + 10 * self.length, tape is not None)
+        run = Run(scores, replayer, nullcontext if tape is None else tape.aside)
+        with torch.no_grad(), tape or nullcontext():
+            return as_scalar(_watched(run, self.metric, scores, self.target), scores), replayer
 
     def _complete(self, answers: Tensor) -> Tensor:
         """Answers for all variables, those that were pruned included.
@@ -127,18 +129,11 @@ class Trace:
         """The answers of the recorded scores, for all variables."""
         return replace(self, kept=None, turn=None).answers(self.scores)
 
-    def _run(
-        self, scores: Tensor, replayer: Replayer, aside: Callable[[], AbstractContextManager[None]] = nullcontext
-    ) -> Tensor:
-        return as_scalar(_watched(Run(scores, replayer, aside), self.metric, scores, self.target), scores)
-
     def _general(self) -> Callable[[Tensor], Tensor]:
         """The comparisons of general form, as the tape of the metric makes them of other scores."""
-        replayer = self._replayer(self._recorded, keep=True)
         scores = self.scores.clone()
         tape = Tape(scores)
-        with torch.no_grad(), tape:
-            self._run(scores, replayer, tape.aside)
+        _, replayer = self._replayed(scores, self._recorded, tape)
         assert replayer.general is not None
         numbers, turns, values = zip(*replayer.general, strict=True)
         order, turn, run = torch.cat(numbers).argsort(), torch.cat(turns), tape.towards(values)
