@@ -220,9 +220,9 @@ def reliability(
     bins = check_count("bins", bins)
     given = _by_name("probabilities", probabilities, target)
     for values, _ in given.values():
-        if bool(((values < 0) | (values > 1)).any()):
-            wrong = values[(values < 0) | (values > 1)][0].item()
-            fail("probabilities", "must lie between 0 and 1", wrong, "Apply torch.sigmoid to logits.")
+        wrong = values[(values < 0) | (values > 1)]
+        if len(wrong):
+            fail("probabilities", "must lie between 0 and 1", wrong[0].item(), "Apply torch.sigmoid to logits.")
     ax = _axes(ax, width=4.2, height=4.0)
     ax.plot([0, 1], [0, 1], color="0.5", linewidth=1, linestyle=(0, (1, 3)), label="perfect")
     for place, (name, (values, labels)) in enumerate(given.items()):

@@ -187,7 +187,7 @@ class Automatic(Refactored):
         trace = pruned(trace, rule)
         _announce(trace)
         pattern = learn(trace, rule)
-        if pattern is not None and not self._holds(pattern, rule, follow, trace, generator):
+        if pattern is not None and not self._holds(pattern, follow, trace, generator):
             pattern = None
         found = replace(
             trace.explain(),
@@ -266,13 +266,11 @@ class Automatic(Refactored):
                 return f"{float(replayed):g} instead of {float(plain):g}", False
         return "", False
 
-    def _holds(
-        self, pattern: Pattern, rule: Rule | None, follow: bool, trace: Trace, generator: torch.Generator
-    ) -> bool:
+    def _holds(self, pattern: Pattern, follow: bool, trace: Trace, generator: torch.Generator) -> bool:
         """Whether the pattern explains other batches of the same kind as well: other orders, other shares of labels."""
         for target in _other_targets(trace.target, generator):
             try:
-                other = pruned(record(self.metric, variation(trace.scores, generator), target, follow), rule)
+                other = pruned(record(self.metric, variation(trace.scores, generator), target, follow), pattern.rule)
             except DirectLossError:
                 return False
             if not pattern.explains(other):

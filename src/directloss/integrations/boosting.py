@@ -363,8 +363,9 @@ def train(
     over at the threshold that is then best on the training data: cross-entropy does not put it at 0.
 
     Args:
-        params: of the library; ``"objective"`` is the built-in one, by default ``binary`` (``binary:logistic``), or
-            ``lambdarank`` (``rank:ndcg``) for grades.
+        params: of the library; ``"objective"`` is the built-in one, by default ``binary`` (``binary:logistic``),
+            ``lambdarank`` (``rank:ndcg``) for grades, or ``multiclass`` (``multi:softprob``) where there is a
+            ``"num_class"``.
         data: a ``lightgbm.Dataset`` or a ``xgboost.DMatrix`` with labels.
         metric: see `Objective`.
         validation: another such data set, for LightGBM with ``reference=data``.
@@ -391,7 +392,8 @@ def train(
         fail("validation", f"must be a data set of {library} like data", f"a {type(validation).__name__}")
     task = for_labels(objective.task, np.asarray(data.get_label()))
     patience = None if patience is None else check_count("patience", patience)
-    model = (_LightGBM if library == "lightgbm" else _XGBoost)(params, data, validation, task)
+    params = {"objective": BUILT_IN[library][_kind(task, params)], **params}
+    model = (_LightGBM if library == "lightgbm" else _XGBoost)(params, data, validation)
     evaluation = evaluation or Evaluation(metric, tuned=True)
     model.run(None, first, evaluation, patience)
     chosen = model.rounds
@@ -448,9 +450,9 @@ class _Library(ABC):
 
 
 class _LightGBM(_Library):
-    def __init__(self, params: Mapping[str, Any], data: Any, validation: Any, task: Task) -> None:
+    def __init__(self, params: Mapping[str, Any], data: Any, validation: Any) -> None:
         super().__init__(data, validation)
-        self.params = {"verbosity": -1, "objective": BUILT_IN["lightgbm"][_kind(task)], **params, "metric": "None"}
+        self.params = {"verbosity": -1, **params, "metric": "None"}
         self.booster = needed("lightgbm", "boosting", "lightgbm").Booster(self.params, data)
         if validation is not None:
             self.booster.add_valid(validation, "validation")
@@ -481,9 +483,8 @@ class _LightGBM(_Library):
 
 
 class _XGBoost(_Library):
-    def __init__(self, params: Mapping[str, Any], data: Any, validation: Any, task: Task) -> None:
+    def __init__(self, params: Mapping[str, Any], data: Any, validation: Any) -> None:
         super().__init__(data, validation)
-        params = {"objective": BUILT_IN["xgboost"][_kind(task)], **params}
         cache = [data] if validation is None else [data, validation]
         self.booster = needed("xgboost", "boosting", "xgboost").Booster(params, cache)
 
@@ -504,8 +505,8 @@ BUILT_IN = {
 }
 
 
-def _kind(task: Task) -> str:
+def _kind(task: Task, params: Mapping[str, Any]) -> str:
     """What the labels are."""
-    if task.event_dims > task.target_dims:
+    if task.event_dims > task.target_dims or "num_class" in params:
         return "classes"
     return "grades" if isinstance(task, GradedNDCG) else "yes or no"
