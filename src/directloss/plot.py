@@ -6,8 +6,8 @@ shown and nothing is saved. matplotlib is imported by the first call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -82,11 +82,12 @@ def step(
     scores, target = _one_list(scores, target)
     if names is not None and len(names) != len(scores):
         fail("names", f"must have one name for each of the {len(scores)} items", f"of length {len(names)}")
+    loss = _as_loss(loss)
     before, slope = _gradient(loss, scores, target)
     rate = _rate(scores, slope) if rate is None else check_positive("rate", rate)
     moved = scores - rate * slope
-    with torch.no_grad(), _evaluation(loss):
-        after = float(_as_loss(loss)(moved, target))
+    with torch.no_grad():
+        after = float(loss(moved, target))
 
     order = scores.argsort(descending=True, stable=True)
     rank = torch.arange(1, len(scores) + 1)
@@ -219,9 +220,9 @@ def reliability(
     bins = check_count("bins", bins)
     given = _by_name("probabilities", probabilities, target)
     for values, _ in given.values():
-        if bool(((values < 0) | (values > 1)).any()):
-            wrong = values[(values < 0) | (values > 1)][0].item()
-            fail("probabilities", "must lie between 0 and 1", wrong, "Apply torch.sigmoid to logits.")
+        wrong = values[(values < 0) | (values > 1)]
+        if len(wrong):
+            fail("probabilities", "must lie between 0 and 1", wrong[0].item(), "Apply torch.sigmoid to logits.")
     ax = _axes(ax, width=4.2, height=4.0)
     ax.plot([0, 1], [0, 1], color="0.5", linewidth=1, linestyle=(0, (1, 3)), label="perfect")
     for place, (name, (values, labels)) in enumerate(given.items()):
@@ -238,11 +239,11 @@ def reliability(
 # ---------------------------------------------------------------------- numbers
 
 
-def _gradient(loss: str | Task | Loss, scores: Tensor, target: Tensor) -> tuple[float, Tensor]:
+def _gradient(loss: Loss, scores: Tensor, target: Tensor) -> tuple[float, Tensor]:
     """The value of the loss, and its gradient with respect to the scores."""
     leaf = scores.clone().requires_grad_()
-    with torch.enable_grad(), _evaluation(loss):
-        value: Any = _as_loss(loss)(leaf, target)
+    with torch.enable_grad():
+        value: Any = loss(leaf, target)
         if not isinstance(value, Tensor) or value.numel() != 1 or not value.requires_grad:
             fail("loss", "must return one number with a gradient", value, 'Try reduction="mean".')
         (slope,) = torch.autograd.grad(value, leaf)
@@ -250,23 +251,21 @@ def _gradient(loss: str | Task | Loss, scores: Tensor, target: Tensor) -> tuple[
 
 
 def _as_loss(loss: str | Task | Loss) -> Loss:
-    """A callable as it is; a name or a task as a direct loss, without warm-up."""
+    """A module in evaluation mode, any other callable as it is; a name or a task as a direct loss, without warm-up."""
+    if isinstance(loss, nn.Module):
+        return partial(_in_evaluation, loss)
     if callable(loss) and not isinstance(loss, Task):
         return loss
-    return lambda scores, target: direct_loss(scores, target, loss)
+    return partial(direct_loss, task=loss)
 
 
-@contextmanager
-def _evaluation(loss: object) -> Iterator[None]:
-    """Inside, a module is in evaluation mode."""
-    training = isinstance(loss, nn.Module) and loss.training
-    if isinstance(loss, nn.Module):
-        loss.eval()
+def _in_evaluation(module: nn.Module, scores: Tensor, target: Tensor) -> Tensor:
+    training = module.training
     try:
-        yield
+        value: Tensor = module.eval()(scores, target)
+        return value
     finally:
-        if isinstance(loss, nn.Module):
-            loss.train(training)
+        module.train(training)
 
 
 def _rate(scores: Tensor, slope: Tensor) -> float:

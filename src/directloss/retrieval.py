@@ -119,8 +119,8 @@ class RetrievalLoss(LossModule):
         scores = self.scale * self.similarity(embeddings, candidates)
         mask = _allowed(scores, own, pairs)
         target = (labels[:, None] == names).long()
-        if own and self.training:
-            self._remember(candidates, names)
+        if own and self.training and self.memory:
+            self._earlier = candidates[: self.memory].detach().clone(), names[: self.memory].clone()
         loss: Tensor = self.ranking(torch.where(mask, scores, 0.0), target, mask)
         return loss
 
@@ -145,10 +145,6 @@ class RetrievalLoss(LossModule):
             rule = f"must have {earlier.shape[1]} columns, as those in the memory have"
             fail("embeddings", rule, f"of shape {tuple(embeddings.shape)}", "Make a new loss for another network.")
         return torch.cat((embeddings, earlier.to(embeddings))), torch.cat((labels, names.to(labels)))
-
-    def _remember(self, embeddings: Tensor, labels: Tensor) -> None:
-        if self.memory:
-            self._earlier = embeddings[: self.memory].detach().clone(), labels[: self.memory].clone()
 
     def get_extra_state(self) -> dict[str, Tensor]:
         """What a ``state_dict`` holds of earlier batches."""

@@ -558,7 +558,7 @@ X3, Y3 = np.arange(12.0).reshape(6, 2), np.array([0, 1, 0, 1, 0, 1])
     ("settings", "message"),
     [
         ({"metric": "acuracy"}, "metric must be a known name"),
-        ({"metric": "chain"}, "metric must be a metric of items"),
+        ({"metric": "chain"}, "metric must be a metric of rows"),
         ({"epochs": 0}, "epochs must be a whole number of at least 1, but it is 0"),
         ({"learning_rate": -1}, "learning_rate must be positive and finite, but it is -1"),
         ({"weight_decay": -1}, "weight_decay must be a number of at least 0, but it is -1"),

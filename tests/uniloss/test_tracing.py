@@ -160,7 +160,6 @@ def test_questions_that_were_not_recorded_are_reported() -> None:
     answers = trace.answers(torch.tensor([-2.0, 1.0, 3.0]))
     with pytest.raises(ValueError, match="must ask the same questions for all scores, but it is asking 1 question"):
         trace.replay(answers)
-    assert float(trace.replay(answers, strict=False)) in (0.0, 1.0)
 
 
 def test_general_comparisons_have_values_and_gradients() -> None:

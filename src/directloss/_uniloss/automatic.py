@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -153,17 +154,11 @@ class Automatic(Refactored):
     def _decide(
         self, plan: Plan, scores: Tensor, target: Tensor, comparisons: Comparisons
     ) -> Callable[[Tensor], Tensor]:
-        recorded: list[Trace] = []  # made when it is first needed, and then kept
+        @cache
+        def recorded() -> Trace:
+            return self._trace(plan, scores, target).along(comparisons)
 
-        def decide(bits: Tensor) -> Tensor:
-            if not recorded:
-                recorded.append(self._trace(plan, scores, target).along(comparisons))
-            (trace,), answers = recorded, 2 * bits.to(torch.int8) - 1
-            if plan.rule is not None and not plan.rule.exact:
-                trace, answers = _with_the_others(trace, scores, answers)
-            return torch.stack([trace.replay(row) for row in answers])
-
-        return decide
+        return lambda bits: torch.stack([recorded().replay(row) for row in 2 * bits.to(torch.int8) - 1])
 
     def _plan(self, scores: Tensor, target: Tensor) -> Plan:
         kind = _kind(scores, target)
@@ -192,7 +187,7 @@ class Automatic(Refactored):
         trace = pruned(trace, rule)
         _announce(trace)
         pattern = learn(trace, rule)
-        if pattern is not None and not self._holds(pattern, rule, follow, trace, generator):
+        if pattern is not None and not self._holds(pattern, follow, trace, generator):
             pattern = None
         found = replace(
             trace.explain(),
@@ -271,13 +266,11 @@ class Automatic(Refactored):
                 return f"{float(replayed):g} instead of {float(plain):g}", False
         return "", False
 
-    def _holds(
-        self, pattern: Pattern, rule: Rule | None, follow: bool, trace: Trace, generator: torch.Generator
-    ) -> bool:
+    def _holds(self, pattern: Pattern, follow: bool, trace: Trace, generator: torch.Generator) -> bool:
         """Whether the pattern explains other batches of the same kind as well: other orders, other shares of labels."""
         for target in _other_targets(trace.target, generator):
             try:
-                other = pruned(record(self.metric, variation(trace.scores, generator), target, follow), rule)
+                other = pruned(record(self.metric, variation(trace.scores, generator), target, follow), pattern.rule)
             except DirectLossError:
                 return False
             if not pattern.explains(other):
@@ -336,15 +329,6 @@ def _far_apart(scores: Tensor, generator: torch.Generator) -> Tensor:
     places = torch.linspace(low, high, scores.numel() + 2, dtype=scores.dtype, device=scores.device)[1:-1]
     order = torch.randperm(scores.numel(), generator=generator).to(scores.device)
     return places[order].reshape(scores.shape)
-
-
-def _with_the_others(trace: Trace, scores: Tensor, answers: Tensor) -> tuple[Trace, Tensor]:
-    """The record of all comparisons, and answers for them: those that were dropped keep their present signs."""
-    whole = replace(trace, kept=None, turn=None)
-    complete = whole.answers(scores).repeat(len(answers), 1)
-    assert trace.kept is not None
-    complete[:, trace.kept] = answers if trace.turn is None else answers * trace.turn.to(torch.int8)
-    return whole, complete
 
 
 def _in_words(rule: Rule | None) -> str:

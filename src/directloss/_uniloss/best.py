@@ -42,9 +42,7 @@ def _direction(scores: Tensor, target: Tensor) -> Tensor | None:
     """+1 where a score should rise, -1 where it should fall; grades above one rise further."""
     if target.shape == scores.shape:
         grades = target.double()
-        if target.is_floating_point() and not bool(
-            (grades == grades.round()).all()
-        ):  # probabilities, or a regression: order is all that is known
+        if bool((grades != grades.round()).any()):  # probabilities, or a regression: order is all that is known
             grades = torch.unique(grades, return_inverse=True)[1].reshape(grades.shape).double()
         return torch.where(grades == 0, -1.0, grades.clamp(min=0))
     places = class_dims(scores.shape, target)

@@ -26,17 +26,13 @@ PAPERS = ("list", "reproduce", "report", "data")
 REMEDY = "In a clone of the repository: pip install ./repro"
 
 
-class Interrupted(Exception):
-    """Ctrl-C, with a sentence about what to do next."""
-
-
 @contextmanager
 def resumable(command: str) -> Iterator[None]:
     """What stops the work says how to go on with it."""
     try:
         yield
     except KeyboardInterrupt:
-        raise Interrupted(f"Stopped. What is finished is stored; go on with:\n  {command}") from None
+        raise KeyboardInterrupt(f"Stopped. What is finished is stored; go on with:\n  {command}") from None
     except OSError as error:
         error.add_note(f"What is finished is stored; when there is room again, or access, go on with:\n  {command}")
         raise
@@ -87,11 +83,8 @@ class Commands(TyperGroup):
             told = f"{error.filename or 'A file'} cannot be read or written: {error.strerror or error}."
             say_error("\n".join([told, *getattr(error, "__notes__", [])]))
             raise typer.Exit(BAD_INPUT) from None
-        except Interrupted as stop:
-            Console(stderr=True, highlight=False, soft_wrap=True).print(Text(str(stop)))
-            raise typer.Exit(INTERRUPTED) from None
-        except KeyboardInterrupt:
-            Console(stderr=True).print("Stopped.")
+        except KeyboardInterrupt as stop:
+            Console(stderr=True, highlight=False, soft_wrap=True).print(Text(str(stop) or "Stopped."))
             raise typer.Exit(INTERRUPTED) from None
 
 

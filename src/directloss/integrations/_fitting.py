@@ -27,12 +27,13 @@ Network = Callable[[int, int], nn.Module]
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long and how to train."""
+    """How long and how to train by two losses: first the one that makes progress from any start, then the metric."""
 
     epochs: int
     warm_up: float
     learning_rate: float
     weight_decay: float
+    verbose: bool = False
 
     def __post_init__(self) -> None:
         check_count("epochs", self.epochs)
@@ -54,6 +55,58 @@ class Schedule:
             return self.learning_rate
         start = self.learning_rate * (REFINING if first else 1.0)
         return start * (self.epochs - epoch) / (self.epochs - first)
+
+    def train(
+        self,
+        network: nn.Module,
+        batches: Callable[[], Iterable[Any]],
+        warming: Callable[[Any], Tensor],
+        direct: Callable[[Any], Tensor],
+        validation: Validation | None,
+        *,
+        warm_up: bool,
+    ) -> tuple[list[float], list[float]]:
+        """Train in place; the mean loss of each epoch of both parts.
+
+        ``batches()`` are the batches of one epoch, and both losses take one of them. With ``validation``, training on
+        the metric starts from the best epoch of the warm-up, and the network ends with its best epoch of all.
+        """
+        optimizer = torch.optim.AdamW(network.parameters(), self.learning_rate, weight_decay=self.weight_decay)
+        first = round(self.warm_up * self.epochs) if warm_up else 0
+        curves: tuple[list[float], list[float]] = ([], [])
+        network.train()
+        parts = (warming, range(first), "cross-entropy"), (direct, range(first, self.epochs), "metric's loss")
+        for curve, (loss_of, epochs, name) in zip(curves, parts, strict=True):
+            for epoch in epochs:
+                for group in optimizer.param_groups:
+                    group["lr"] = self.rate(epoch, first)
+                curve.append(_one_epoch(optimizer, batches(), loss_of))
+                due = (epoch + 1) % max(1, self.epochs // LOOKS) == 0 or epoch == epochs[-1]
+                if due and not self._look(network, validation, epoch + 1, f"{name} {curve[-1]:.4f}"):
+                    break
+            if validation is not None:
+                validation.restore(network, epochs.stop)
+        return curves
+
+    def _look(self, network: nn.Module, validation: Validation | None, epoch: int, told: str) -> bool:
+        """Look at the validation rows, if there are any, and say whether to go on."""
+        going = validation is None or validation.look(network, epoch)
+        if self.verbose:
+            held = "" if validation is None else f", metric on validation rows {validation.curve[epoch]:.4f}"
+            print(f"epoch {epoch} of {self.epochs}: {told}{held}", flush=True)
+        return going
+
+
+def _one_epoch(optimizer: torch.optim.Optimizer, batches: Iterable[Any], loss_of: Callable[[Any], Tensor]) -> float:
+    """A step for each batch; the mean of their losses."""
+    values = []
+    for batch in batches:
+        loss = loss_of(batch)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        values.append(float(loss.detach()))
+    return sum(values) / len(values)
 
 
 @dataclass
@@ -87,65 +140,6 @@ class Validation:
         self._begin = begin
         if self.best:
             network.load_state_dict(self._state)
-
-
-@dataclass
-class Training:
-    """A training by two losses: first the one that makes progress from any start, then the metric.
-
-    ``batches()`` are the batches of one epoch, and both losses take one of them. With ``validation``, training on the
-    metric starts from the best epoch of the warm-up, and the network ends with its best epoch of all.
-    """
-
-    network: nn.Module
-    batches: Callable[[], Iterable[Any]]
-    warming: Callable[[Any], Tensor]
-    direct: Callable[[Any], Tensor]
-    schedule: Schedule
-    validation: Validation | None = None
-    verbose: bool = False
-    epochs: int = 0
-    """How many were made."""
-
-    def run(self, *, warm_up: bool) -> list[float]:
-        """Train in place; the mean value of ``direct`` in each of its epochs."""
-        rate, decay = self.schedule.learning_rate, self.schedule.weight_decay
-        optimizer = torch.optim.AdamW(self.network.parameters(), rate, weight_decay=decay)
-        first = round(self.schedule.warm_up * self.schedule.epochs) if warm_up else 0
-        self.network.train()
-        self._part(optimizer, self.warming, range(first), first)
-        return self._part(optimizer, self.direct, range(first, self.schedule.epochs), first)
-
-    def _part(
-        self, optimizer: torch.optim.Optimizer, loss_of: Callable[[Any], Tensor], epochs: range, first: int
-    ) -> list[float]:
-        curve: list[float] = []
-        for epoch in epochs:
-            for group in optimizer.param_groups:
-                group["lr"] = self.schedule.rate(epoch, first)
-            values = []
-            for batch in self.batches():
-                loss = loss_of(batch)
-                optimizer.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
-                optimizer.step()
-                values.append(float(loss.detach()))
-            curve.append(sum(values) / len(values))
-            self.epochs += 1
-            due = (epoch + 1) % max(1, self.schedule.epochs // LOOKS) == 0 or epoch == epochs[-1]
-            if due and not self._look(epoch + 1, curve[-1], "cross-entropy" if epoch < first else "metric's loss"):
-                break
-        if self.validation is not None:
-            self.validation.restore(self.network, epochs.stop)
-        return curve
-
-    def _look(self, epoch: int, loss: float, name: str) -> bool:
-        """Look at the validation rows, if there are any, and say whether to go on."""
-        going = self.validation is None or self.validation.look(self.network, epoch)
-        if self.verbose:
-            held = "" if self.validation is None else f", metric on validation rows {self.validation.curve[epoch]:.4f}"
-            print(f"epoch {epoch} of {self.schedule.epochs}: {name} {loss:.4f}{held}", flush=True)
-        return going
 
 
 def make_network(model: object, columns: int, outputs: int) -> nn.Module:

@@ -363,8 +363,9 @@ def train(
     over at the threshold that is then best on the training data: cross-entropy does not put it at 0.
 
     Args:
-        params: of the library; ``"objective"`` is the built-in one, by default ``binary`` (``binary:logistic``), or
-            ``lambdarank`` (``rank:ndcg``) for grades.
+        params: of the library; ``"objective"`` is the built-in one, by default ``binary`` (``binary:logistic``),
+            ``lambdarank`` (``rank:ndcg``) for grades, or ``multiclass`` (``multi:softprob``) where there is a
+            ``"num_class"``.
         data: a ``lightgbm.Dataset`` or a ``xgboost.DMatrix`` with labels.
         metric: see `Objective`.
         validation: another such data set, for LightGBM with ``reference=data``.
@@ -390,33 +391,20 @@ def train(
     if validation is not None and _library(validation) != library:
         fail("validation", f"must be a data set of {library} like data", f"a {type(validation).__name__}")
     task = for_labels(objective.task, np.asarray(data.get_label()))
-    model = (_LightGBM if library == "lightgbm" else _XGBoost)(params, data, validation, task)
-    watch = _Watch(evaluation or Evaluation(metric, tuned=True), patience)
-    model.run(None, first, watch)
+    patience = None if patience is None else check_count("patience", patience)
+    params = {"objective": BUILT_IN[library][_kind(task, params)], **params}
+    model = (_LightGBM if library == "lightgbm" else _XGBoost)(params, data, validation)
+    evaluation = evaluation or Evaluation(metric, tuned=True)
+    model.run(None, first, evaluation, patience)
     chosen = model.rounds
     objective.threshold = _threshold(model.scored(None), task)
-    model.run(objective, then, watch)
+    model.run(objective, then, evaluation, patience)
     cut = _threshold(model.scored(objective if then else None, held=validation is not None), task)
-    return Boosted(model.booster, min(chosen, model.rounds), model.rounds, watch.curve, cut)
+    return Boosted(model.booster, min(chosen, model.rounds), model.rounds, model.curve, cut)
 
 
 def _threshold(batch: Batch, task: Task) -> float:
     return batch.best_cut(task)[0] if decides(task) and batch.is_one_list else 0.0
-
-
-class _Watch:
-    """The metric of each round, and how many rounds were best."""
-
-    def __init__(self, evaluation: Evaluation, patience: int | None) -> None:
-        self.evaluation = evaluation
-        self.patience = float("inf") if patience is None else check_count("patience", patience)
-        self.curve: list[float] = []
-        self.best, self.rounds = -float("inf"), 0
-
-    def saw(self, value: float, rounds: int) -> None:
-        self.curve.append(value)
-        if value > self.best:
-            self.best, self.rounds = value, rounds
 
 
 class _Library(ABC):
@@ -427,20 +415,26 @@ class _Library(ABC):
 
     def __init__(self, data: Any, validation: Any) -> None:
         self.data, self.validation = data, validation
+        self.curve: list[float] = []
+        """The metric after each round."""
+        self.best = -float("inf"), 0
+        """Its highest value, and after how many rounds."""
 
-    def run(self, objective: Objective | None, rounds: int, watch: _Watch) -> None:
+    def run(self, objective: Objective | None, rounds: int, evaluation: Evaluation, patience: int | None) -> None:
         """Grow by so many rounds, or until the metric rests, and go back to where it was best."""
         for start in range(rounds):
             self.grow(objective)
             self.rounds += 1
             if self.validation is None:
                 continue
-            watch.saw(watch.evaluation.value(self.scored(objective, held=True)), self.rounds)
-            if min(start + 1, self.rounds - watch.rounds) >= watch.patience:
+            self.curve.append(evaluation.value(self.scored(objective, held=True)))
+            if self.curve[-1] > self.best[0]:
+                self.best = self.curve[-1], self.rounds
+            if patience is not None and min(start + 1, self.rounds - self.best[1]) >= patience:
                 break
-        if self.validation is not None and 0 < watch.rounds < self.rounds:
-            self.back_to(watch.rounds)
-            self.rounds = watch.rounds
+        if 0 < self.best[1] < self.rounds:
+            self.back_to(self.best[1])
+            self.rounds = self.best[1]
 
     @abstractmethod
     def grow(self, objective: Objective | None) -> None:
@@ -456,9 +450,9 @@ class _Library(ABC):
 
 
 class _LightGBM(_Library):
-    def __init__(self, params: Mapping[str, Any], data: Any, validation: Any, task: Task) -> None:
+    def __init__(self, params: Mapping[str, Any], data: Any, validation: Any) -> None:
         super().__init__(data, validation)
-        self.params = {"verbosity": -1, "objective": BUILT_IN["lightgbm"][_kind(task)], **params, "metric": "None"}
+        self.params = {"verbosity": -1, **params, "metric": "None"}
         self.booster = needed("lightgbm", "boosting", "lightgbm").Booster(self.params, data)
         if validation is not None:
             self.booster.add_valid(validation, "validation")
@@ -489,9 +483,8 @@ class _LightGBM(_Library):
 
 
 class _XGBoost(_Library):
-    def __init__(self, params: Mapping[str, Any], data: Any, validation: Any, task: Task) -> None:
+    def __init__(self, params: Mapping[str, Any], data: Any, validation: Any) -> None:
         super().__init__(data, validation)
-        params = {"objective": BUILT_IN["xgboost"][_kind(task)], **params}
         cache = [data] if validation is None else [data, validation]
         self.booster = needed("xgboost", "boosting", "xgboost").Booster(params, cache)
 
@@ -512,8 +505,8 @@ BUILT_IN = {
 }
 
 
-def _kind(task: Task) -> str:
+def _kind(task: Task, params: Mapping[str, Any]) -> str:
     """What the labels are."""
-    if task.event_dims > task.target_dims:
+    if task.event_dims > task.target_dims or "num_class" in params:
         return "classes"
     return "grades" if isinstance(task, GradedNDCG) else "yes or no"

@@ -95,6 +95,11 @@ class _Rows(NamedTuple):
     weight: Array | None = None
     sizes: Array | None = None
 
+    def take(self, which: Array, sizes: Array | None = None) -> _Rows:
+        """Some of them; ``sizes`` are those of their lists."""
+        weight = None if self.weight is None else self.weight[which]
+        return _Rows(_safe_indexing(self.X, which), self.y[which], weight, sizes)
+
 
 @dataclass(eq=False, repr=False)
 class BoostedClassifier(ClassifierMixin, _Boosted):  # type: ignore[misc]
@@ -142,28 +147,20 @@ class BoostedClassifier(ClassifierMixin, _Boosted):  # type: ignore[misc]
             if task.event_dims > task.target_dims:
                 fail("metric", "must be a metric of yes or no where there are two classes", repr(task))
         seed = self._seed()
-        weight = None if sample_weight is None else np.asarray(sample_weight)
+        fitting = _Rows(X, codes, None if sample_weight is None else np.asarray(sample_weight))
         if eval_set is None:
-            kept, out = train_test_split(
-                np.arange(len(codes)), test_size=self.validation, stratify=codes, random_state=seed % 2**31
-            )
-            parts = [
-                _Rows(_safe_indexing(X, some), codes[some], None if weight is None else weight[some])
-                for some in (kept, out)
-            ]
+            places, share = np.arange(len(codes)), self.validation
+            split = train_test_split(places, test_size=share, stratify=codes, random_state=seed)
+            fitting, held = (fitting.take(some) for some in split)
         else:
-            parts = [_Rows(X, codes, weight), _Rows(eval_set[0], self._codes(eval_set[1]))]
+            held = _Rows(eval_set[0], self._codes(eval_set[1]))
         count = len(self.classes_)
-        more: dict[str, Any] = {}
-        if count > 2:
-            more = {"objective": "multiclass" if self.library == "lightgbm" else "multi:softprob", "num_class": count}
-        self._boost(parts[0], parts[1], more, seed)
-        held = self._scores(parts[1].X)
-        self._cut = 0.0
+        self._boost(fitting, held, {"num_class": count} if count > 2 else {}, seed)
+        scores, self._cut = self._scores(held.X), 0.0
         if count == 2:
-            scores, target = torch.from_numpy(held), torch.from_numpy(parts[1].y)
-            self._cut = best_cut(scores, target, task)[0] if decides(task) else even_cut(scores, target)
-        self._calibration = Calibration.of(held - self._cut, parts[1].y, parts[1].weight)
+            pair = torch.from_numpy(scores), torch.from_numpy(held.y)
+            self._cut = best_cut(*pair, task)[0] if decides(task) else even_cut(*pair)
+        self._calibration = Calibration.of(scores - self._cut, held.y, held.weight)
         return self
 
     def _codes(self, y: Any) -> Array:
@@ -212,8 +209,10 @@ class BoostedRanker(_Boosted):
             found = "left out" if qid is None and group is None else "with one list only"
             fail("qid or group", "must name at least two lists: one to train on, one to choose the rounds", found)
         seed = self._seed()
-        kept, out = train_test_split(np.arange(len(lists)), test_size=self.validation, random_state=seed % 2**31)
-        self._boost(_some(X, y, lists, kept), _some(X, y, lists, out), {}, seed)
+        split = train_test_split(np.arange(len(lists)), test_size=self.validation, random_state=seed)
+        parts = [lists.take(torch.from_numpy(some)) for some in split]
+        fitting, held = (_Rows(X, y).take(part.rows.numpy(), part.mask.sum(1).numpy()) for part in parts)
+        self._boost(fitting, held, {}, seed)
         return self
 
     def predict(self, X: Any) -> Array:
@@ -227,10 +226,3 @@ class BoostedRanker(_Boosted):
         order = lists.rows.numpy()
         sizes = lists.mask.sum(1).numpy()
         return Evaluation(self.metric).value(Batch(self._scores(X)[order], y[order], None, sizes))
-
-
-def _some(X: Any, y: Array, lists: Lists, which: Array) -> _Rows:
-    """Some of the lists, one after the other."""
-    taken = lists.take(torch.from_numpy(which))
-    rows = taken.rows.numpy()
-    return _Rows(_safe_indexing(X, rows), y[rows], sizes=taken.mask.sum(1).numpy())

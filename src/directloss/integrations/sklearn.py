@@ -14,7 +14,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Self
 
 import numpy as np
@@ -37,7 +37,6 @@ from directloss.integrations._cut import best_cut, decided, even_cut
 from directloss.integrations._fitting import (
     Network,
     Schedule,
-    Training,
     Validation,
     all_scores,
     make_network,
@@ -56,8 +55,9 @@ from directloss.integrations._rows import (
     naming_odd_columns,
     one_pair,
 )
+from directloss.integrations.boosting import item_task, of_one_score
 from directloss.task import Task
-from directloss.tasks import NDCG, Accuracy, CountTask, Error, GradedNDCG
+from directloss.tasks import NDCG, CountTask, GradedNDCG
 
 Array = npt.NDArray[Any]
 ROWS = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
@@ -130,7 +130,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         check_count("n_iter_no_change", self.n_iter_no_change)
         if not 0 < self.validation_fraction < 1:
             fail("validation_fraction", "must be a share of the rows, between 0 and 1", repr(self.validation_fraction))
-        return Schedule(self.epochs, self.warm_up, self.learning_rate, self.weight_decay)
+        return Schedule(self.epochs, self.warm_up, self.learning_rate, self.weight_decay, bool(self.verbose))
 
     def _divide(self, whole: Any, held: Any) -> tuple[Any, Any]:
         """The part to train with, and the one that watches over it, if any: the given one, or what is set aside."""
@@ -146,37 +146,31 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         """Train the network with the part, and keep what is to be told about it."""
         patience = self.n_iter_no_change if self.early_stopping else float("inf")
         watch = None if held is None else Validation(lambda: self._measure(held), report, patience)
-        training = Training(
-            self.network_,
-            lambda: self._batches(part),
-            lambda batch: self._cross_entropy(part, batch),
-            lambda batch: self._direct(part, batch),
-            self._schedule(),
-            watch,
-            verbose=bool(self.verbose),
-        )
-        self.loss_curve_ = training.run(warm_up=new)
-        self.n_iter_ = training.epochs
+        losses = partial(self._cross_entropy, part), partial(self._direct, part)
+        batches = partial(self._batches, part)
+        before, self.loss_curve_ = self._schedule().train(self.network_, batches, *losses, watch, warm_up=new)
+        self.n_iter_ = len(before) + len(self.loss_curve_)
         self.validation_curve_ = {} if watch is None else watch.curve
         self.best_epoch_ = self.epochs if watch is None else watch.best
 
-    # What an epoch is made of, with parts as the estimator has them.
+    def _batches(self, part: Any) -> Iterator[Tensor]:
+        """Numbers of rows, or of lists."""
+        return shuffled(self.batch_size, part.strata)
 
     @abstractmethod
-    def _batches(self, part: Any) -> Iterator[Tensor]: ...
+    def _scored(self, part: Any, batch: Tensor) -> tuple[Tensor, Tensor, dict[str, Any]]:
+        """Scores and target of a batch, and what `direct_loss` must know about them."""
 
     @abstractmethod
     def _cross_entropy(self, part: Any, batch: Tensor) -> Tensor: ...
 
-    @abstractmethod
-    def _direct(self, part: Any, batch: Tensor) -> Tensor: ...
+    def _direct(self, part: Any, batch: Tensor) -> Tensor:
+        scores, target, about = self._scored(part, batch)
+        about |= {"epsilon": self.epsilon, "sign": "auto" if self.sign is None else self.sign, "noise": self.noise}
+        return direct_loss(scores, target, self._fitted_task, **about)
 
     @abstractmethod
     def _measure(self, held: Any) -> float: ...
-
-    def _loss(self, scores: Tensor, target: Tensor, task: Task, **more: Any) -> Tensor:
-        sign = "auto" if self.sign is None else self.sign
-        return direct_loss(scores, target, task, epsilon=self.epsilon, sign=sign, noise=self.noise, **more)
 
     def _scores(self, X: Any) -> Tensor:
         check_is_fitted(self)
@@ -319,7 +313,8 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
             torch.manual_seed(self._seed())
             pair = one_pair(eval_set)
             part, held = self._divide(whole, None if pair is None else self._eval_part(*pair))
-            part, held, new = self._prepare(part, held, self._outputs(part.target))
+            outputs = len(self.classes_) if self._by_class else part.target.shape[1]
+            part, held, new = self._prepare(part, held, outputs)
             if new and self.warm_up and not self._by_class and not callable(self.model):
                 start_at_base_rate(self.network_, part.target)
             self._train(part, held, new, report)
@@ -339,11 +334,9 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
     def _task(self) -> Task:
         """The metric as a task: of one score for each yes or no, or of one score for each class of a row."""
-        task = as_task(self.metric, "metric")
-        if task.event_dims > 1 or task.target_dims > 1 or task.event_dims < task.target_dims:
-            fail("metric", "must be a metric of items, such as ap, f1 or accuracy", repr(task))
-        if isinstance(task, Accuracy) and (self._multilabel or len(self.classes_) == 2):
-            return Error()  # the same with one score instead of two
+        task = item_task(self.metric)
+        if self._multilabel or len(self.classes_) == 2:
+            task = of_one_score(task)
         if self._multilabel and task.event_dims > task.target_dims:
             fail("metric", "must be a metric of yes or no for labels of shape (n, labels)", repr(task), "Try f1 or ap.")
         return task
@@ -357,9 +350,6 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
             return labels
         each = F.one_hot(labels, len(self.classes_))
         return each[:, 1:] if len(self.classes_) == 2 else each
-
-    def _outputs(self, target: Tensor) -> int:
-        return len(self.classes_) if self._by_class else target.shape[1]
 
     def _eval_part(self, X: Any, y: Any) -> _Part:
         rows, wanted = self._read(X), np.asarray(y)
@@ -375,13 +365,11 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     # ------------------------------------------------------------------ training
 
     def _batches(self, part: _Part) -> Iterator[Tensor]:
-        """Row numbers; where the metric has no exact weights, drawn by weight."""
+        """Where the metric has no exact weights, rows are drawn by weight."""
         if part.even or self._exact_weights:
-            yield from shuffled(self.batch_size, part.strata)
-            return
+            return super()._batches(part)
         drawn = resampled(part.factor)
-        for batch in shuffled(self.batch_size, part.strata[drawn]):
-            yield drawn[batch]
+        return (drawn[batch] for batch in shuffled(self.batch_size, part.strata[drawn]))
 
     @property
     def _exact_weights(self) -> bool:
@@ -396,19 +384,18 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         factor = part.factor[batch] / part.factor.mean()
         return factor if self._by_class else factor.unsqueeze(1).expand(-1, self.outputs_)
 
+    def _scored(self, part: _Part, batch: Tensor) -> tuple[Tensor, Tensor, dict[str, Any]]:
+        scores = scores_of(self.network_, part.rows[batch], self.outputs_)
+        return scores, part.target[batch], {"dim": self._dim, "weight": self._weight(part, batch)}
+
     def _cross_entropy(self, part: _Part, batch: Tensor) -> Tensor:
-        scores, wanted = scores_of(self.network_, part.rows[batch], self.outputs_), part.target[batch]
+        scores, wanted, about = self._scored(part, batch)
         if self._by_class:
             losses = F.cross_entropy(scores, wanted, reduction="none")
         else:
             losses = F.binary_cross_entropy_with_logits(scores, wanted.to(scores.dtype), reduction="none")
-        weight = self._weight(part, batch)
+        weight = about["weight"]
         return losses.mean() if weight is None else (losses * weight).sum() / weight.sum()
-
-    def _direct(self, part: _Part, batch: Tensor) -> Tensor:
-        scores = scores_of(self.network_, part.rows[batch], self.outputs_)
-        weight = self._weight(part, batch)
-        return self._loss(scores, part.target[batch], self._fitted_task, dim=self._dim, weight=weight)
 
     @property
     def _dim(self) -> int | None:
@@ -439,11 +426,13 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         """Where scores are cut, what makes those of several classes alike, and which probabilities they mean."""
         scores = all_scores(self.network_, part.rows, self.outputs_)
         self._cut, self._spread = torch.zeros(self.outputs_), torch.ones(self.outputs_)
-        if not self._by_class and not self._decides:
+        ranks = not self._by_class and not self._decides
+        ranks_classes = ranks and self.outputs_ > 1 and not self._multilabel
+        if ranks:
             columns = zip(scores.T, part.target.T, strict=True)
             self._cut = torch.tensor([even_cut(some, wanted, part.factor) for some, wanted in columns])
-            if self.outputs_ > 1 and not self._multilabel:
-                self._spread = scores.std(0).clamp(min=1e-12)
+        if ranks_classes:
+            self._spread = scores.std(0).clamp(min=1e-12)
         judge = part if held is None else held
         if held is not None:
             scores = all_scores(self.network_, held.rows, self.outputs_)
@@ -453,7 +442,7 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         alone = self._by_class or self._fitted_task.event_dims == 0
         biased = held is not None or not alone or not judge.even
         self._calibrations = self._calibrate(self._decision(scores), judge, biased)
-        if not self._by_class and not self._decides and not self._multilabel and self.outputs_ > 1 and judge.even:
+        if ranks_classes and judge.even:
             # Rankings of several classes say nothing about which one to choose: the most probable one.
             slope, bias = self._calibrations[0].slope, self._calibrations[0].bias
             self._cut = self._cut - self._spread * torch.from_numpy(bias / slope).to(self._spread)
@@ -601,23 +590,17 @@ class DirectLossRanker(_Estimator):
             self._train(*self._prepare(*self._divide(whole, held), 1))
         return self
 
-    def _batches(self, part: _ListPart) -> Iterator[Tensor]:
-        return shuffled(self.batch_size, part.strata)
-
-    def _scored(self, part: _ListPart, batch: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Scores, grades and mask of some lists."""
+    def _scored(self, part: _ListPart, batch: Tensor) -> tuple[Tensor, Tensor, dict[str, Any]]:
         some = part.take(batch)
-        return some.lists.pad(scores_of(self.network_, some.rows, 1).squeeze(1)), some.grades, some.lists.mask
+        scores = some.lists.pad(scores_of(self.network_, some.rows, 1).squeeze(1))
+        return scores, some.grades, {"mask": some.lists.mask}
 
     def _cross_entropy(self, part: _ListPart, batch: Tensor) -> Tensor:
-        scores, grades, mask = self._scored(part, batch)
+        scores, grades, about = self._scored(part, batch)
+        mask = about["mask"]
         shares = (grades / grades.sum(1, keepdim=True).clamp(min=1e-12)).to(scores.dtype)
         logs = scores.masked_fill(~mask, -torch.inf).log_softmax(1).masked_fill(~mask, 0.0)
         return -(shares * logs).sum(1).mean()
-
-    def _direct(self, part: _ListPart, batch: Tensor) -> Tensor:
-        scores, grades, mask = self._scored(part, batch)
-        return self._loss(scores, grades, self._fitted_task, mask=mask)
 
     def _measure(self, held: _ListPart) -> float:
         return self._mean(all_scores(self.network_, held.rows, 1), held, self._fitted_task)

@@ -174,11 +174,12 @@ class Model:
 
     def save(self, path: Path) -> None:
         """Write the model file."""
+        slopes = self.calibration and {"slope": self.calibration.slope, "bias": self.calibration.bias.tolist()}
         content = {
             "labels": list(self.labels),
             **{name: getattr(self, name) for name in ABOUT},
             "cut": self.cut,
-            "calibration": None if self.calibration is None else _plain(self.calibration),
+            "calibration": slopes,
             "columns": self.encoder.to_list(),
             "mean": self.mean.tolist(),
             # A constant column has an infinite scale, which JSON cannot say.
@@ -246,10 +247,6 @@ def _build(content: Mapping[str, Any]) -> Model:
         labels=labels,
         **{name: kind(content[name]) for name, kind in ABOUT.items()},
     )
-
-
-def _plain(calibration: Calibration) -> dict[str, Any]:
-    return {"slope": calibration.slope, "bias": calibration.bias.tolist()}
 
 
 def _calibration(raw: Mapping[str, Any] | None, labels: int) -> Calibration | None:

@@ -47,18 +47,13 @@ def call_metric(metric: Callable[..., Any], scores: Tensor, target: Tensor) -> A
         return metric(scores, target)
     except DirectLossError:
         raise
-    except TypeError as error:
-        _check_signature(metric, error)
-        raise DirectLossError(_failed(metric, scores, target, error)) from error
     except Exception as error:
-        raise DirectLossError(_failed(metric, scores, target, error)) from error
-
-
-def _failed(metric: Any, scores: Tensor, target: Tensor, error: Exception) -> str:
-    return (
-        f"metric must accept scores of shape {tuple(scores.shape)} and target of shape {tuple(target.shape)}, but "
-        f"{name_of(metric)} raised {type(error).__name__}: {error}"
-    )
+        if isinstance(error, TypeError):
+            _check_signature(metric, error)
+        raise DirectLossError(
+            f"metric must accept scores of shape {tuple(scores.shape)} and target of shape {tuple(target.shape)}, but "
+            f"{name_of(metric)} raised {type(error).__name__}: {error}"
+        ) from error
 
 
 def _check_signature(metric: Callable[..., Any], error: TypeError) -> None:

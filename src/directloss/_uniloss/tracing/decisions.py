@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from torch import Tensor
 from directloss._checks import DirectLossError
 from directloss._uniloss.tracing.calls import Location
 from directloss._uniloss.tracing.layout import MOST, all_pairs, lists_along, lists_of
-from directloss._uniloss.tracing.variables import GENERAL, PAIR, THRESHOLD, Asked, Operand, Variables, collect
+from directloss._uniloss.tracing.variables import GENERAL, PAIR, THRESHOLD, Asked, Variables, collect
 
 
 @dataclass
@@ -34,36 +34,33 @@ class Decider(ABC):
 
     replays = False
 
-    def __init__(self) -> None:
+    def __init__(self, most: float = math.inf) -> None:
         self.decisions: list[Decision] = []
+        self._most = most
 
     def begin(self, location: Location, operation: str, problem: str = "", chosen: bool = False) -> int:
         """A new decision begins; the bit that marks what depends on it."""
+        if len(self.decisions) >= self._most:  # answers that no scores give may keep a loop going for ever
+            raise DirectLossError(
+                f"metric must end for all answers to its comparisons, but a loop around {location} goes on after "
+                f"{self._most:,} decisions. Write it without a while on scores: with sort, topk, cumsum or a mask."
+            )
         self.decisions.append(Decision(location, operation, chosen=chosen, problem=problem))
         return 1 << (len(self.decisions) - 1)
 
     @abstractmethod
-    def answer(self, asked: Asked) -> Tensor:
-        """-1, 0 or +1 for each question, int8."""
+    def answer(self, asked: Asked, x: Tensor, y: Tensor) -> Tensor:
+        """-1, 0 or +1 for each question about the sign of ``x - y``, int8."""
 
 
 class Recorder(Decider):
     """The scores answer; the questions are written down."""
 
-    def answer(self, asked: Asked) -> Tensor:
+    def answer(self, asked: Asked, x: Tensor, y: Tensor) -> Tensor:
         """The sign of the real values."""
-        # The operands are not kept: long records would hold every intermediate tensor.
-        self.decisions[-1].asked.append(asked._replace(sides=None))
+        # x and y are not kept: long records would hold every intermediate tensor.
+        self.decisions[-1].asked.append(asked)
         return asked.real
-
-
-class Kept(NamedTuple):
-    """General comparisons that were asked for together: ``turn * (x - y)``, at some entries."""
-
-    number: Tensor
-    at: Tensor
-    turn: Tensor
-    sides: tuple[Operand, Operand, torch.Size]
 
 
 class Replayer(Decider):
@@ -74,7 +71,7 @@ class Replayer(Decider):
         answers: shape ``(l,)``, -1, 0 or +1.
         frozen: decisions at these locations are left to the real values.
         most: how many decisions a metric may make before it counts as an endless loop.
-        keep: keep the two sides of each general comparison.
+        keep: keep the values of the general comparisons.
     """
 
     replays = True
@@ -82,23 +79,14 @@ class Replayer(Decider):
     def __init__(
         self, variables: Variables, answers: Tensor, frozen: frozenset[Location], most: int, keep: bool = False
     ) -> None:
-        super().__init__()
+        super().__init__(most)
         self.variables, self.answers, self.frozen = variables, answers, frozen
         self.unknown: dict[Location, int] = {}
-        self.kept: list[Kept] | None = [] if keep else None
+        self.general: list[tuple[Tensor, Tensor, Tensor]] | None = [] if keep else None
+        """Numbers of general variables, their turns and their values before the turn: each variable once."""
         self._seen = torch.zeros(variables.count, dtype=torch.bool, device=answers.device)
-        self._most = most
 
-    def begin(self, location: Location, operation: str, problem: str = "", chosen: bool = False) -> int:
-        """See `Decider.begin`; answers that no scores give may keep a loop of the metric going for ever."""
-        if len(self.decisions) >= self._most:
-            raise DirectLossError(
-                f"metric must end for all answers to its comparisons, but a loop around {location} goes on after "
-                f"{self._most:,} decisions. Write it without a while on scores: with sort, topk, cumsum or a mask."
-            )
-        return super().begin(location, operation, problem, chosen)
-
-    def answer(self, asked: Asked) -> Tensor:
+    def answer(self, asked: Asked, x: Tensor, y: Tensor) -> Tensor:
         """What the assignment says; the real sign where it says nothing."""
         location = self.decisions[-1].location
         if location in self.frozen:
@@ -107,23 +95,28 @@ class Replayer(Decider):
         missing = int((number == -2).sum())
         if missing:
             self.unknown[location] = self.unknown.get(location, 0) + missing
-        if self.variables.count == 0:
-            return asked.real
-        if self.kept is not None:
-            self._keep(asked, number)
+        if self.general is not None:
+            self.general += self._fresh(asked, number, x, y)
         given = self.answers[number.clamp(min=0)] * asked.turn
         return torch.where(number >= 0, given, asked.real)
 
-    def _keep(self, asked: Asked, number: Tensor) -> None:
-        assert self.kept is not None
-        assert asked.sides is not None
+    def _fresh(self, asked: Asked, number: Tensor, x: Tensor, y: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """The general variables that are asked for the first time."""
         at = ((asked.kind == GENERAL) & (number >= 0)).nonzero()[:, 0]
         at = at[~self._seen[number[at]]]
-        if at.numel():
-            which, place = torch.unique(number[at], return_inverse=True)
-            at = torch.empty_like(which).scatter_(0, place, at)  # any one of those that ask the same
-            self._seen[which] = True
-            self.kept.append(Kept(which, at, asked.turn[at], asked.sides))
+        if not at.numel():
+            return []
+        which, place = torch.unique(number[at], return_inverse=True)
+        at = torch.empty_like(which).scatter_(0, place, at)  # any one of those that ask the same
+        self._seen[which] = True
+        shape: torch.Size = torch.broadcast_shapes(x.shape, y.shape)  # type: ignore[no-untyped-call]
+        return [(which, asked.turn[at], _entries(x, shape, at) - _entries(y, shape, at))]
+
+
+def _entries(side: Tensor, shape: torch.Size, at: Tensor) -> Tensor:
+    """Flat entries of a tensor that is broadcast to a shape, without a broadcast copy of it."""
+    spots = torch.arange(side.numel(), device=side.device).reshape(side.shape).expand(shape)
+    return side.reshape(-1)[spots.reshape(-1)[at]]
 
 
 def asked_for_other_scores(decisions: Iterable[Decision], shape: torch.Size, device: torch.device) -> list[Asked]:
@@ -145,13 +138,12 @@ def asked_for_other_scores(decisions: Iterable[Decision], shape: torch.Size, dev
             out.append(_asked(THRESHOLD, everywhere, found.levels.repeat(shape.numel())))
         if found.pairs.numel():
             lists = lists_along(shape, lists_of(found.pairs, shape), device)
-            left, right = all_pairs(lists, shape.numel())
-            if left.numel() <= MOST:
-                codes = left * shape.numel() + right
+            codes = all_pairs(lists, shape.numel())
+            if codes is not None:
                 out.append(_asked(PAIR, codes, torch.zeros_like(codes, dtype=torch.float64)))
     return out
 
 
 def _asked(kind: int, code: Tensor, value: Tensor) -> Asked:
     none = torch.zeros_like(code, dtype=torch.int8)
-    return Asked(torch.full_like(none, kind), none, code, value, none, None)
+    return Asked(torch.full_like(none, kind), none, code, value, none)

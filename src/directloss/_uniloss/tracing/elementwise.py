@@ -81,7 +81,11 @@ def rounding(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 
 def _steps(run: Run, x: Tensor, how: str) -> Any:
-    low, high = _range(run, x)
+    """The whole number of each entry, among those around everything that x can be, as far as it is known."""
+    low, high = run.images.bounds(run.shadows.of(x))
+    if not (math.isfinite(low) and math.isfinite(high)):
+        low, high = float(x.min()) - 2, float(x.max()) + 2
+    low, high = math.floor(low), math.ceil(high)
     if high - low > STEPS:
         return NotImplemented
     run.begin(how)
@@ -96,18 +100,6 @@ def _steps(run: Run, x: Tensor, how: str) -> Any:
     answers = run.signs(x.unsqueeze(-1), edge)
     up = (answers > 0) | ((answers == 0) & tie)
     return low + up.sum(-1).to(x.dtype)
-
-
-def _range(run: Run, x: Tensor) -> tuple[int, int]:
-    """Whole numbers around everything that x can be, as far as it is known."""
-    origin = run.images.locate(run.shadows.of(x))
-    numbers = torch.unique(origin.function).tolist()
-    if all(n >= 0 for n in numbers):
-        low = min(run.images.by_number[n].low for n in numbers)
-        high = max(run.images.by_number[n].high for n in numbers)
-        if math.isfinite(low) and math.isfinite(high):
-            return math.floor(low), math.ceil(high)
-    return math.floor(float(x.min())) - 2, math.ceil(float(x.max())) + 2
 
 
 @handles("sign", "sgn")
@@ -129,10 +121,9 @@ def absolute(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
     """|x| is a value of its own: its shadow is a smooth stand-in, or it would be taken for x or for -x."""
     x = args[0]
     shadow = run.shadows.of(x)
-    origin = run.images.locate(shadow)
-    known = [run.images.by_number[n].low >= 0 if n >= 0 else False for n in torch.unique(origin.function).tolist()]
     fixed = torch.isclose(x.detach().double(), shadow, rtol=1e-6, atol=0.0) | (x == shadow)
-    stand_in = shadow if known and all(known) else torch.where(fixed, shadow.abs(), (shadow.square() + 0.371).sqrt())
+    positive = run.images.bounds(shadow)[0] >= 0
+    stand_in = shadow if positive else torch.where(fixed, shadow.abs(), (shadow.square() + 0.371).sqrt())
     return run.chosen(func(x), stand_in)
 
 

@@ -66,9 +66,10 @@ class Images:
         self.kinds: dict[Function, Kind] = {}
         self.by_number: list[Kind] = []
         self._groups = 0
-        index = torch.arange(scores.numel(), device=scores.device)
+        index = torch.arange(scores.numel(), device=scores.device).reshape(scores.shape)
         none = torch.full_like(index, -1)
-        self.add(self.kind(IDENTITY, 1, lambda t: t, low, high), scores, index, none, none)
+        itself = self.kind(IDENTITY, 1, lambda t: t, low, high)
+        self.add(itself, index >= 0, scores, Origin(index, none, none, none))
 
     def kind(self, name: Function, direction: int, inverse: Inverse | None, low: float, high: float) -> Kind:
         """The kind of this name, made on first use."""
@@ -83,12 +84,11 @@ class Images:
         self._groups += math.prod(shape)
         return torch.arange(first, self._groups, device=device).reshape(shape)
 
-    def add(self, kind: Kind, values: Tensor, index: Tensor, partner: Tensor, group: Tensor) -> None:
-        """Remember that these values are images of these scores."""
-        values = values.flatten()
-        columns = torch.stack((index.flatten(), partner.flatten(), group.flatten()))
-        good = torch.isfinite(values) & (columns[0] >= 0)
-        values, columns = values[good], columns[:, good]
+    def add(self, kind: Kind, where: Tensor, values: Tensor, origin: Origin) -> None:
+        """Remember that the values in these places are images of their scores, whatever function was known before."""
+        good = where & torch.isfinite(values) & (origin.score >= 0)
+        values = values[good]
+        columns = torch.stack((origin.score[good], origin.partner[good], origin.group[good]))
         fresh = find(kind.values, values) < 0
         if bool(fresh.any()):
             values = torch.cat((kind.values.to(values.device), values[fresh]))
@@ -113,6 +113,13 @@ class Images:
         index, partner, group, function = (row.reshape(shadow.shape) for row in found)
         return Origin(index, partner, function, group)
 
+    def bounds(self, shadow: Tensor) -> tuple[float, float]:
+        """The least and the greatest that these images can be for any scores; infinite where one is not known."""
+        numbers = torch.unique(self.locate(shadow).function).tolist()
+        if not numbers or min(numbers) < 0:
+            return -math.inf, math.inf
+        return min(self.by_number[n].low for n in numbers), max(self.by_number[n].high for n in numbers)
+
     def inverse(self, function: Tensor, value: Tensor) -> Tensor:
         """The scores at which images reach the values; NaN where phi has no inverse."""
         out = torch.full_like(value, torch.nan)
@@ -129,7 +136,7 @@ class Images:
         return table[function]
 
 
-def find(table: Tensor, values: Tensor, tolerance: float = TOLERANCE) -> Tensor:
+def find(table: Tensor, values: Tensor) -> Tensor:
     """Where values stand in a sorted table, within the tolerance; -1 where they do not."""
     if table.numel() == 0:
         return torch.full_like(values, -1, dtype=torch.long)
@@ -137,5 +144,5 @@ def find(table: Tensor, values: Tensor, tolerance: float = TOLERANCE) -> Tensor:
     left = (right - 1).clamp(min=0)
     nearer = (table[left] - values).abs() < (table[right] - values).abs()
     at = torch.where(nearer, left, right)
-    close = (table[at] - values).abs() <= tolerance * values.abs().clamp(min=1)
+    close = (table[at] - values).abs() <= TOLERANCE * values.abs().clamp(min=1)
     return torch.where(close & torch.isfinite(values), at, -1)

@@ -35,12 +35,10 @@ def lists_along(shape: torch.Size, dim: int | None, device: torch.device) -> Ten
     return index[:0].reshape(0, 1) if dim < 0 else index.reshape(shape).movedim(dim, -1).reshape(-1, shape[dim])
 
 
-def all_pairs(lists: Tensor, m: int) -> tuple[Tensor, Tensor]:
-    """All pairs ``i < j`` inside the lists."""
+def all_pairs(lists: Tensor, m: int) -> Tensor | None:
+    """The sorted codes ``i * m + j`` of all pairs ``i < j`` inside the lists; None for more than `MOST`."""
     b, n = lists.shape
     if b * n * (n - 1) // 2 > MOST:
-        return lists.new_empty(MOST + 1), lists.new_empty(0)
+        return None
     i, j = torch.triu_indices(n, n, 1, device=lists.device)
-    left, right = lists[:, i].reshape(-1), lists[:, j].reshape(-1)
-    order = (left * m + right).argsort()
-    return left[order], right[order]
+    return (lists[:, i] * m + lists[:, j]).reshape(-1).sort().values

@@ -21,22 +21,15 @@ it is there to shift or to scale, and the shadow of the choice would change with
 
 @handles("sort", "topk", "kthvalue", "median", "nanmedian", "mode", "cummax", "cummin", "msort")
 def order(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Operations along a dimension that return values and indices."""
+    """Operations along a dimension that return values and indices; the median of everything returns no index."""
     name = name_of(func)
     if name in ("median", "nanmedian") and func._overloadname == "default":
-        return _middle(run, args[0])
+        return order(run, getattr(torch.ops.aten, name).dim, (_flat(run, args[0]), 0), {})[0]
     x = args[0]
     dim = argument(func, args, kwargs, "dim", -1)
     run.begin(name)
     indices = func(run.ranked(x, dim), *args[1:], **kwargs)[1]
     return _gathered(run, x, indices, dim, x.dim() == indices.dim()), indices
-
-
-def _middle(run: Run, x: Tensor) -> Tensor:
-    run.begin("median")
-    flat = _flat(run, x)
-    at = run.ranked(flat, -1).median(0).indices
-    return run.chosen(flat[at].clone(), run.shadows.of(flat)[at])
 
 
 def _flat(run: Run, x: Tensor) -> Tensor:
@@ -101,11 +94,9 @@ def _extreme_over(run: Run, name: str, x: Tensor, dims: list[int], keepdim: bool
         value = real.amax(-1) if name == "max" else real.amin(-1)
         soft = torch.logsumexp(3 * dark, -1) / 3 if name == "max" else -torch.logsumexp(-3 * dark, -1) / 3
         return run.chosen(value.reshape(shape).clone(), soft.reshape(shape))
-    run.begin(name)
     rows = run.chosen(real.clone(), dark)
-    ranked = run.ranked(rows, -1)
-    at = (ranked.argmax(-1) if name == "max" else ranked.argmin(-1)).unsqueeze(-1)
-    return run.chosen(real.gather(-1, at).reshape(shape), dark.gather(-1, at).reshape(shape))
+    found: Tensor = order(run, getattr(torch.ops.aten, name).dim, (rows, -1), {})[0]
+    return found.reshape(shape)
 
 
 @handles("_unique2", "unique_dim", "_unique")

@@ -85,11 +85,6 @@ def _each_kind(images: Images, origin: Origin) -> list[tuple[Kind, Tensor]]:
     return [(images.by_number[n], origin.function == n) for n in numbers]
 
 
-def _compose(images: Images, kind: Kind, name: tuple[Any, ...], rule: Rule) -> Kind:
-    inverse = None if kind.inverse is None else _chain(kind.inverse, rule.inverse)
-    return images.kind((*kind.name, name), kind.direction * rule.direction, inverse, rule.low, rule.high)
-
-
 def _chain(inner: Inverse, outer: Inverse) -> Inverse:
     return lambda t: inner(outer(t))
 
@@ -101,8 +96,9 @@ def _mapped(
     for kind, here in _each_kind(images, origin):
         known = rule(kind)
         if known is not None:
-            new = _compose(images, kind, name, known)
-            images.add(new, values[here], origin.score[here], origin.partner[here], origin.group[here])
+            inverse = None if kind.inverse is None else _chain(kind.inverse, known.inverse)
+            new = images.kind((*kind.name, name), kind.direction * known.direction, inverse, known.low, known.high)
+            images.add(new, here, values, origin)
 
 
 def _is_difference(kind: Kind) -> bool:
@@ -119,14 +115,18 @@ def _unary(images: Images, origin: Origin, name: str, rule: Rule, values: Tensor
 
 def _rowwise(images: Images, origin: Origin, name: str, dim: int, values: Tensor) -> None:
     """Softmax: monotone inside each row along ``dim``."""
-    low, high = ROWWISE[name]
     each = [1 if d == dim else size for d, size in enumerate(values.shape)]
-    rows = images.groups(each, values.device).expand(values.shape)
+    _by_row(images, origin, (name,), images.groups(each, values.device), values, *ROWWISE[name])
+
+
+def _by_row(
+    images: Images, origin: Origin, name: tuple[str, ...], rows: Tensor, values: Tensor, low: float, high: float
+) -> None:
+    """Functions that keep the order inside of a row alone; they have no inverse."""
+    origin = origin._replace(group=rows.expand(values.shape))
     for kind, here in _each_kind(images, origin):
-        if _is_difference(kind):
-            continue
-        new = images.kind((*kind.name, (name,)), kind.direction, None, low, high)
-        images.add(new, values[here], origin.score[here], origin.partner[here], rows[here])
+        if not _is_difference(kind):
+            images.add(images.kind((*kind.name, name), kind.direction, None, low, high), here, values, origin)
 
 
 def _binary(
@@ -193,9 +193,8 @@ def _difference(images: Images, shadows: Shadows, x: Tensor, y: Tensor, values: 
     if not bool(good.any()):
         return False
     for kind, here in _each_kind(images, a):
-        now = here & good
         new = images.kind(("minus", kind.name), kind.direction, None, -INF, INF)
-        images.add(new, values[now], a.score[now], b.score[now], a.group[now])
+        images.add(new, here & good, values, a._replace(partner=b.score))
     return True
 
 
@@ -205,9 +204,6 @@ def _broadcast(images: Images, shadows: Shadows, name: str, x: Tensor, y: Tensor
         return
     if name in SCALES and not (bool((y > 0).all()) and bool((shadows.of(y) > 0).all())):
         return
-    rows = images.groups(y.shape, y.device).expand(values.shape)
     origin = images.locate(shadows.of(x).expand_as(values))
-    for kind, here in _each_kind(images, origin):
-        ungrouped = here & (origin.group < 0) & (origin.partner < 0)
-        new = images.kind((*kind.name, ("by row", name)), kind.direction, None, -INF, INF)
-        images.add(new, values[ungrouped], origin.score[ungrouped], origin.partner[ungrouped], rows[ungrouped])
+    ungrouped = origin._replace(function=torch.where(origin.group < 0, origin.function, -1))
+    _by_row(images, ungrouped, ("by row", name), images.groups(y.shape, y.device), values, -INF, INF)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from directloss._uniloss.comparisons import Differences, Pairs
-from directloss._uniloss.tracing.layout import MOST, all_pairs, lists_along, lists_of
-from directloss._uniloss.tracing.pruning import Rule, between, relevance
+from directloss._uniloss.comparisons import Comparisons, Differences, Pairs
+from directloss._uniloss.tracing.layout import all_pairs, lists_along, lists_of
+from directloss._uniloss.tracing.pruning import Rule, pruned, relevance
 from directloss._uniloss.tracing.trace import Trace
 
 
@@ -17,38 +17,26 @@ from directloss._uniloss.tracing.trace import Trace
 class Pattern:
     """All pairs inside lists along a dimension, and every score with the same thresholds."""
 
-    shape: torch.Size
-    words: str
-    left: Tensor
-    right: Tensor
-    """All pairs, in the order of their codes."""
-    lists: Tensor | None
+    whole: Trace
+    """A record in which all of them are variables, none of them pruned."""
+    lists: Tensor
     """The lists that they are the pairs of, shape ``(b, n)``."""
-    places: Tensor
-    offset: Tensor
-    """The scores that are compared with constants, and minus these; float64."""
     rule: Rule | None
+    words: str
 
-    def comparisons(self, target: Tensor) -> Differences:
+    def comparisons(self, target: Tensor) -> Comparisons:
         """The comparisons for a target."""
-        left, right = self.left, self.right
-        if self.rule is not None and left.numel():
-            label = relevance(self.shape, target, self.rule.place)
-            pairs = self._in_two(label)
-            if pairs is not None:
-                return pairs
-            kept, turn = between(label, left, right)
-            left, right, swap = left[kept], right[kept], turn < 0
-            left, right = torch.where(swap, right, left), torch.where(swap, left, right)
-        if self.places.numel() == 0:
-            return Differences(left, right)
-        offset = torch.cat((self.offset.new_zeros(left.numel()), self.offset))
-        return Differences(torch.cat((left, self.places)), torch.cat((right, torch.full_like(self.places, -1))), offset)
+        pairs = self._in_two(target)
+        return self._pruned(target) if pairs is None else pairs
 
-    def _in_two(self, label: Tensor) -> Pairs | None:
+    def _pruned(self, target: Tensor) -> Comparisons:
+        return pruned(replace(self.whole, target=target), self.rule).comparisons
+
+    def _in_two(self, target: Tensor) -> Pairs | None:
         """The pairs in their compact form, for labels of two kinds."""
-        if self.places.numel() or self.lists is None:
+        if self.rule is None or self.whole.variables.places.numel():
             return None
+        label = relevance(self.whole.scores.shape, target, self.rule.place)
         high = label if label.dtype == torch.bool else label == 1
         if label.dtype != torch.bool and not bool((high | (label == 0)).all()):
             return None
@@ -57,8 +45,8 @@ class Pattern:
 
     def explains(self, trace: Trace) -> bool:
         """Whether these are exactly the comparisons of a record."""
-        mine, theirs = replace(self, lists=None).comparisons(trace.target), trace.comparisons
-        if not isinstance(theirs, Differences) or mine.count != theirs.count:
+        mine, theirs = self._pruned(trace.target), trace.comparisons
+        if not isinstance(mine, Differences) or not isinstance(theirs, Differences) or mine.count != theirs.count:
             return False
         same = torch.equal(mine.left, theirs.left) and torch.equal(mine.right, theirs.right)
         if mine.offset is None or theirs.offset is None:
@@ -71,20 +59,17 @@ def learn(trace: Trace, rule: Rule | None) -> Pattern | None:
     variables, shape = trace.variables, trace.scores.shape
     if variables.marks.numel():
         return None
-    levels = len(variables.ticks)
+    levels = len(variables.levels)
     if variables.places.numel() not in (0, variables.m * levels):
         return None
     some = trace.kept is None or trace.kept.numel() > variables.places.numel()
     dim = lists_of(variables.pairs, shape) if some and variables.pairs.numel() else -1
     lists = lists_along(shape, dim, trace.scores.device)
-    left, right = all_pairs(lists, shape.numel())
-    if left.numel() > MOST:
+    pairs = all_pairs(lists, shape.numel())
+    if pairs is None:
         return None
-    offset = variables.offset()
-    none = torch.zeros(0, dtype=torch.float64, device=left.device)
-    offset = none if offset is None else offset[variables.pairs.numel() :]
-    at = variables.places // max(levels, 1)
-    found = Pattern(shape, _words(dim, shape, levels, rule), left, right, lists, at, offset, rule)
+    whole = replace(trace, variables=replace(variables, pairs=pairs), decisions=(), kept=None, turn=None)
+    found = Pattern(whole, lists, rule, _words(dim, shape, levels, rule))
     return found if found.explains(trace) else None
 
 

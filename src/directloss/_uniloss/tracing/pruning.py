@@ -105,13 +105,10 @@ def pruned(trace: Trace, rule: Rule | None) -> Trace:
     if rule is None:
         return trace
     label = relevance(trace.scores.shape, trace.target, rule.place)
-    kept, turn = between(label, trace.variables.pairs // trace.variables.m, trace.variables.pairs % trace.variables.m)
-    rest = torch.arange(trace.variables.pairs.numel(), trace.variables.count, device=kept.device)
-    return replace(trace, kept=torch.cat((kept, rest)), turn=torch.cat((turn, torch.ones_like(rest))))
-
-
-def between(label: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-    """Which pairs are of different relevance; +1 where the first score is the more relevant one, else -1."""
-    a, b = label[left], label[right]
+    differences, pairs = trace.variables.differences, trace.variables.pairs.numel()
+    a, b = label[differences.left[:pairs]], label[differences.right[:pairs]]
     kept = (a != b).nonzero()[:, 0]
-    return kept, torch.where(a[kept] > b[kept], 1, -1)
+    turn = torch.where(a[kept] > b[kept], 1, -1)
+    rest = torch.arange(pairs, trace.variables.count, device=kept.device)
+    kept, turn = torch.cat((kept, rest)), torch.cat((turn, torch.ones_like(rest)))
+    return replace(trace, kept=kept, turn=turn, exact=rule.exact)

@@ -21,7 +21,7 @@ from directloss._uniloss.tracing.decisions import Decider
 from directloss._uniloss.tracing.images import Images
 from directloss._uniloss.tracing.tensors import map_leaves, storage_key, tensors_in, written_by
 from directloss._uniloss.tracing.variables import Operand, ask
-from directloss._uniloss.tracing.witness import Shadows, witness
+from directloss._uniloss.tracing.witness import Shadows, domain_of, witness
 
 CELLS = 1 << 22
 """The most questions that one operation may ask: sorting n scores asks n^2, so lists of up to 2,048 (some 0.6 GB)."""
@@ -78,25 +78,20 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     Args:
         scores: the real scores, of any shape, in a storage of their own.
-        domain: of `witness.domain_of`.
         decider: who answers.
         aside: a context for asking, which is our work and not the metric's.
     """
 
     def __init__(
-        self,
-        scores: Tensor,
-        domain: str,
-        decider: Decider,
-        aside: Callable[[], AbstractContextManager[None]] = nullcontext,
+        self, scores: Tensor, decider: Decider, aside: Callable[[], AbstractContextManager[None]] = nullcontext
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.decider, self._aside = decider, aside
         self.m = scores.numel()
         self.shadows = Shadows()
+        domain = domain_of(scores)
         values = witness(scores, domain)
-        low, high = (0.0 if domain != "real" else -float("inf")), (1.0 if domain == "probabilities" else float("inf"))
-        self.images = Images(values, low, high)
+        self.images = Images(values, domain.low, domain.high)
         self.shadows.put(scores, values)
         self.guards = 0
         """Decisions that Python asked for as a bool."""
@@ -114,7 +109,7 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if self.paused:
             return func(*args, **kwargs)
-        name = func._schema.name.split("::")[1]
+        name = name_of(func)
         tensors = list(tensors_in((args, kwargs)))
         origins = 0
         for tensor in tensors:
@@ -138,16 +133,13 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _on_scores(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if name in NEVER:
             return func(*args, **kwargs)
-        in_place = name.endswith("_") and not name.endswith("__")
-        plain = name.rstrip("_") if in_place else name
-        handler = HANDLERS.get(plain)
-        if handler is not None:
-            out = handler(self, func, args, kwargs)
+        if name in HANDLERS:
+            out = HANDLERS[name](self, func, args, kwargs)
             if out is not NotImplemented:
-                return self._written(args[0], out) if in_place else out
-        if plain in JUMPS or kwargs.get("rounding_mode"):
+                return self._written(args[0], out) if func._schema.name.endswith("_") else out
+        if name in JUMPS or kwargs.get("rounding_mode"):
             self.refuse(func, "jumps, and the rule for it is not known")
-        return self.smooth(func, plain, args, kwargs)
+        return self.smooth(func, name, args, kwargs)
 
     def smooth(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """An operation on values: it runs on the real ones and on the witness ones."""
@@ -213,14 +205,13 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def refuse(self, func: Any, why: str) -> None:
         """An operation that may not matter to the result; if it does, the record fails."""
-        name = func._schema.name.split("::")[1]
-        self.fresh |= self.decider.begin(here(), name, f"{name} {why}")
+        self.fresh |= self.decider.begin(here(), name_of(func), f"{name_of(func)} {why}")
 
     def constant(self, tensor: Tensor) -> bool:
         """Whether a tensor holds the same values for the real and the witness scores."""
         before, self.paused = self.paused, True
-        shadow = self.shadows.of(tensor)
-        same = torch.allclose(tensor.detach().to(torch.float64), shadow, rtol=1e-6, atol=1e-12, equal_nan=True)
+        real, shadow = tensor.detach().to(torch.float64), self.shadows.of(tensor)
+        same = torch.allclose(real, shadow, rtol=1e-6, atol=1e-12, equal_nan=True)
         self.paused = before
         return same
 
@@ -235,7 +226,7 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
             value = torch.tensor(value, dtype=kind, device=other.device if isinstance(other, Tensor) else None)
         elif not self.shadows.carries(value):
             value = value.to(torch.result_type(value, other))
-        return Operand(value, self.shadows.of(value), value)
+        return Operand(value, self.shadows.of(value))
 
     def signs(self, x: Any, y: Any) -> Tensor:
         """The answers to ``sign(x - y)``, int8, broadcast."""
@@ -252,7 +243,8 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _answers(self, x: Operand, y: Operand) -> Tensor:
         with self._aside():
-            return self.decider.answer(ask(self.images, x, y, self.m))
+            asked = ask(self.images, x, y, self.m)
+        return self.decider.answer(asked, x.real, y.real)
 
     def ranked(self, x: Tensor, dim: int) -> Tensor:
         """Numbers in the order of ``x`` along ``dim``: what an operation that only compares may be run on instead."""
@@ -260,17 +252,13 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return x
         rows = x.movedim(dim, -1)
         real, dark = rows.detach(), self.shadows.of(x).movedim(dim, -1)
-        spots = torch.arange(x.numel(), device=x.device).reshape(x.shape).movedim(dim, -1)
         n = rows.shape[-1]
         if rows.numel() * n > CELLS:
             raise DirectLossError(
                 f"metric must sort at most {int(CELLS**0.5):,} scores at once, but {here()} sorts lists of {n:,}. It "
                 'costs their square: use fewer scores, directloss.DirectLoss, or the name "ap" for average precision.'
             )
-        left, right = (
-            Operand(real.unsqueeze(side), dark.unsqueeze(side), x, spots.unsqueeze(side)) for side in (-1, -2)
-        )
-        answers = self._answers(left, right)
+        answers = self._answers(*(Operand(real.unsqueeze(side), dark.unsqueeze(side)) for side in (-1, -2)))
         if not self.decider.replays:
             return x
         wins = (answers.reshape(*rows.shape, n) > 0).sum(-1)

@@ -70,20 +70,19 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._before: dict[int, Tensor] = {}
         """Constants that values of scores are written into: what they held before."""
         self.steps: list[Step] = []
-        self._idle = False
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """What is done in here is not written down."""
-        self._idle = True
-        yield
-        self._idle = False
+        """What is done in here is not written down, and not even seen: it must be the innermost mode by now."""
+        self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        try:
+            yield
+        finally:
+            self.__enter__()  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one operation and, if it touches scores, write it down."""
         kwargs = kwargs or {}
-        if self._idle:
-            return func(*args, **kwargs)
         given = list(tensors_in((args, kwargs)))
         if not any(storage_key(tensor) in self._kept for tensor in given):
             return func(*args, **kwargs)

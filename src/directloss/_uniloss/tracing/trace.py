@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from directloss import kernels
-from directloss._checks import DirectLossError, check_finite, check_scores, check_tensor, fail
+from directloss._checks import DirectLossError, fail
 from directloss._uniloss.comparisons import Comparisons, Differences, General
 from directloss._uniloss.tracing.calls import Location, as_scalar, call_metric, name_of
 from directloss._uniloss.tracing.decisions import Decision, Recorder, Replayer, asked_for_other_scores
@@ -20,7 +21,6 @@ from directloss._uniloss.tracing.run import Run, Watch
 from directloss._uniloss.tracing.tape import Tape
 from directloss._uniloss.tracing.tensors import storage_key
 from directloss._uniloss.tracing.variables import Variables, collect
-from directloss._uniloss.tracing.witness import domain_of
 
 Metric = Callable[[Tensor, Tensor], Any]
 GENERAL_MOST = 1 << 22
@@ -46,53 +46,41 @@ class Trace:
     scores: Tensor
     target: Tensor
     variables: Variables
-    domain: str
     frozen: frozenset[Location]
     """Locations whose decisions keep the answer of the recorded scores."""
     decisions: tuple[Decision, ...] = ()
     kept: Tensor | None = None
     """The numbers of the variables that are left after pruning; None for all."""
     turn: Tensor | None = None
-    """-1 for those of them that are looked at the other way round, ``s_j - s_i``."""
-    guards: tuple[Location, ...] = field(default=())
+    """-1 for those of them that are looked at the other way round, ``s_j - s_i``; of all that are kept, if some are."""
+    exact: bool = True
+    """Whether the metric does not depend on the pruned variables; if it does, they keep the signs that they have."""
+    guards: tuple[Location, ...] = ()
     length: int = 0
     """How many decisions were made, those included that do not matter."""
 
     @property
     def comparisons(self) -> Comparisons:
         """f: what is compared, as a function of the flattened scores."""
-        everything = self._everything()
-        found = everything if self.kept is None else everything.take(self.kept)
-        if self.turn is None or isinstance(found, General):
-            return found
-        swap = (self.turn < 0) & (found.right >= 0)
-        left, right = torch.where(swap, found.right, found.left), torch.where(swap, found.left, found.right)
-        return Differences(left, right, found.offset)
-
-    def _everything(self) -> Differences | General:
-        simple = Differences(self.variables.left(), self.variables.right(), self.variables.offset())
-        if self.variables.marks.numel() == 0:
+        simple = self.variables.differences
+        if self.variables.marks.numel():
+            general = self._general()
+            every = General(lambda scores: torch.cat((simple.values(scores), general(scores))), self.variables.count)
+            return every if self.kept is None else every.take(self.kept)
+        if self.kept is None or self.turn is None:
             return simple
-        general = self._general()
-        if not simple.count:
-            return General(general, self.variables.count)
-        return General(lambda scores: torch.cat((simple.values(scores), general(scores))), self.variables.count)
+        left, right, offset = simple.parts(self.kept)
+        swap = (self.turn < 0) & (right >= 0)
+        return Differences(torch.where(swap, right, left), torch.where(swap, left, right), offset)
 
     def answers(self, scores: Tensor) -> Tensor:
         """The signs of the comparisons for any scores, -1, 0 or +1."""
         return torch.sign(self.comparisons.values(scores.detach().reshape(-1))).to(torch.int8)
 
-    def replay(self, answers: Tensor, strict: bool = True) -> Tensor:
-        """g: the metric where the comparisons have these signs.
-
-        Args:
-            answers: shape ``(l,)``, -1, 0 or +1 for each comparison.
-            strict: whether a question that was never recorded is an error; else the recorded scores answer it.
-        """
-        replayer = self._replayer(self._complete(answers.to(self.scores.device)))
-        with torch.no_grad():
-            value = self._run(self.scores.clone(), replayer)
-        if strict and replayer.unknown:
+    def replay(self, answers: Tensor) -> Tensor:
+        """g: the metric where the comparisons have these signs, shape ``(l,)``: -1, 0 or +1."""
+        value, replayer = self._replayed(self.scores.clone(), self._complete(answers.to(self.scores.device)))
+        if replayer.unknown:
             where = ", ".join(f"{count} at {location}" for location, count in replayer.unknown.items())
             fail(
                 "metric",
@@ -102,8 +90,12 @@ class Trace:
             )
         return value
 
-    def _replayer(self, answers: Tensor, keep: bool = False) -> Replayer:
-        return Replayer(self.variables, answers, self.frozen, LONGEST + 10 * self.length, keep)
+    def _replayed(self, scores: Tensor, answers: Tensor, tape: Tape | None = None) -> tuple[Tensor, Replayer]:
+        """The metric of the answers, and who gave them; with a tape, the general comparisons are kept."""
+        replayer = Replayer(self.variables, answers, self.frozen, LONGEST + 10 * self.length, tape is not None)
+        run = Run(scores, replayer, nullcontext if tape is None else tape.aside)
+        with torch.no_grad(), tape or nullcontext():
+            return as_scalar(_watched(run, self.metric, scores, self.target), scores), replayer
 
     def _complete(self, answers: Tensor) -> Tensor:
         """Answers for all variables, those that were pruned included.
@@ -111,58 +103,41 @@ class Trace:
         Two scores of the same group stand in the order of their wins against the others. Where both have won the same
         comparisons, their order is of no importance, but they are equal only if they are equal to a third score.
         """
-        answers = answers.to(torch.int8)
-        if self.kept is None:
-            return answers
-        if self.turn is not None:
-            answers = answers * self.turn.to(torch.int8)
-        full = torch.zeros(self.variables.count, dtype=torch.int8, device=answers.device)
-        full[self.kept] = answers
+        if self.kept is None or self.turn is None:
+            return answers.to(torch.int8)
+        given = (answers * self.turn).to(torch.int8)
+        if not self.exact:
+            return self._present.index_copy(0, self.kept, given)
+        full = given.new_zeros(self.variables.count)
+        full[self.kept] = given
         codes, m = self.variables.pairs, self.variables.m
         i, j = codes // m, codes % m
         dropped = torch.ones(codes.numel(), dtype=torch.bool, device=codes.device)
         dropped[self.kept[self.kept < codes.numel()]] = False
-        given = torch.where(dropped, 0, full[: codes.numel()]).long()
-        tie = (~dropped & (given == 0)).long()
+        signs = full[: codes.numel()].long()
+        tie = (~dropped & (signs == 0)).long()
         wins, ties = (torch.zeros(m, dtype=torch.long, device=codes.device) for _ in range(2))
-        wins.index_add_(0, i, given).index_add_(0, j, -given)
+        wins.index_add_(0, i, signs).index_add_(0, j, -signs)
         ties.index_add_(0, i, tie).index_add_(0, j, tie)
         lead = torch.sign(wins[i] - wins[j])
         lead = torch.where((lead == 0) & (ties[i] + ties[j] == 0), 1, lead)
-        full[: codes.numel()] = torch.where(dropped, lead, full[: codes.numel()]).to(torch.int8)
+        full[: codes.numel()] = torch.where(dropped, lead, signs).to(torch.int8)
         return full
 
-    def _run(
-        self, scores: Tensor, replayer: Replayer, aside: Callable[[], AbstractContextManager[None]] = nullcontext
-    ) -> Tensor:
-        run = Run(scores, self.domain, replayer, aside)
-        with kernels.use("tensor"), Watch(run), run:
-            result = call_metric(self.metric, scores, self.target)
-        return as_scalar(result, scores)
+    @cached_property
+    def _present(self) -> Tensor:
+        """The answers of the recorded scores, for all variables."""
+        return replace(self, kept=None, turn=None).answers(self.scores)
 
     def _general(self) -> Callable[[Tensor], Tensor]:
         """The comparisons of general form, as the tape of the metric makes them of other scores."""
-        now = replace(self, kept=None, turn=None)._recorded
-        replayer = self._replayer(now, keep=True)
         scores = self.scores.clone()
         tape = Tape(scores)
-        with torch.no_grad(), tape:
-            self._run(scores, replayer, tape.aside)
-        groups = replayer.kept
-        assert groups is not None
-        run = tape.towards([side.source for group in groups for side in group.sides[:2]])
-        entries = [[side.entries(group.sides[2], group.at) for side in group.sides[:2]] for group in groups]
-        order = torch.cat([group.number for group in groups]).argsort()
-
-        def values(flat: Tensor) -> Tensor:
-            sides = iter(run(flat.reshape(scores.shape).to(scores.dtype)))
-            found = []
-            for group, places in zip(groups, entries, strict=True):
-                x, y = (next(sides).reshape(-1)[place] for place in places)
-                found.append(group.turn * (x - y))
-            return torch.cat(found)[order].to(flat.dtype)
-
-        return values
+        _, replayer = self._replayed(scores, self._recorded, tape)
+        assert replayer.general is not None
+        numbers, turns, values = zip(*replayer.general, strict=True)
+        order, turn, run = torch.cat(numbers).argsort(), torch.cat(turns), tape.towards(values)
+        return lambda flat: (turn * torch.cat(run(flat.reshape(scores.shape).to(scores.dtype))))[order].to(flat.dtype)
 
     @property
     def _recorded(self) -> Tensor:
@@ -212,17 +187,14 @@ def record(metric: Metric, scores: Tensor, target: Tensor, follow: bool = False)
         follow: decisions that only steer Python code ("if every score is in [0, 1]") are frozen; True makes
             variables of them as well.
     """
-    if not callable(metric):
-        fail("metric", "must be a function metric(scores, target)", f"a {type(metric).__name__}")
-    scores, target = check_scores(scores, 0, "(...)").detach(), check_tensor("target", target)
-    check_finite(scores)
     # Half precision makes ties of different scores; the comparisons themselves are the same in float32.
-    scores = scores.to(torch.promote_types(scores.dtype, torch.float32)).clone(memory_format=torch.contiguous_format)
+    scores = scores.detach().to(torch.promote_types(scores.dtype, torch.float32))
+    scores = scores.clone(memory_format=torch.contiguous_format)
     recorder = Recorder()
     own = scores.clone()
-    run = Run(own, domain_of(scores), recorder)
-    with torch.no_grad(), kernels.use("tensor"), Watch(run), run:
-        result = call_metric(metric, own, target)
+    run = Run(own, recorder)
+    with torch.no_grad():
+        result = _watched(run, metric, own, target)
     needed = _needed(run, result, recorder, follow)
     as_scalar(result, scores)  # refuses what is no number
     decisions = [decision for k, decision in enumerate(recorder.decisions) if needed >> k & 1]
@@ -247,11 +219,14 @@ def record(metric: Metric, scores: Tensor, target: Tensor, follow: bool = False)
             f"{name_of(metric)}, which makes {variables.marks.numel():,}",
             "Use a smaller batch.",
         )
-    frozen = frozenset(d.location for _, d in idle)
-    return Trace(
-        metric, scores, target, variables, domain_of(scores), frozen, tuple(decisions), guards=guards,
-        length=len(recorder.decisions),
-    )  # fmt: skip
+    frozen, length = frozenset(d.location for _, d in idle), len(recorder.decisions)
+    return Trace(metric, scores, target, variables, frozen, tuple(decisions), guards=guards, length=length)
+
+
+def _watched(run: Run, metric: Metric, scores: Tensor, target: Tensor) -> Any:
+    """What the metric returns; `kernels` would hide their comparisons."""
+    with kernels.use("tensor"), Watch(run), run:
+        return call_metric(metric, scores, target)
 
 
 def _asks(decision: Decision) -> bool:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from directloss._uniloss.tracing.images import Images, Origin, find
+from directloss._uniloss.comparisons import Differences
+from directloss._uniloss.tracing.images import TOLERANCE, Images, Origin, find
 
 FIXED, PAIR, THRESHOLD, GENERAL = range(4)
 """No variable at all: the answer is the same for all scores; two scores; a score and a constant; anything else."""
@@ -21,10 +23,6 @@ BLOCK = 1 << 19
 """How many questions are told apart at a time."""
 SAME = 1e-11
 """A general comparison whose witness value is nearer to zero compares an expression with itself."""
-TICKS = 2.0**28
-"""Thresholds are told apart to 1 part in this."""
-LARGEST = 2.0**33
-"""Beyond this a threshold is as good as infinite."""
 
 
 # ---------------------------------------------------------------------- questions
@@ -35,17 +33,6 @@ class Operand(NamedTuple):
 
     real: Tensor
     shadow: Tensor
-    source: Tensor
-    """The tensor of the metric that the entries were taken from."""
-    spots: Tensor | None = None
-    """Which flat entry of the source each entry is, if that is another tensor than ``real``."""
-
-    def entries(self, shape: torch.Size, at: Tensor) -> Tensor:
-        """Which flat entries of that tensor those of the operand are, broadcast to a shape."""
-        spots = self.spots
-        if spots is None:
-            spots = torch.arange(self.real.numel(), device=self.real.device).reshape(self.real.shape)
-        return spots.expand(shape).reshape(-1)[at]
 
 
 class Asked(NamedTuple):
@@ -59,8 +46,6 @@ class Asked(NamedTuple):
     """The threshold, or the witness value that marks a general comparison; float64."""
     real: Tensor
     """The answer that the scores of this run give, int8."""
-    sides: tuple[Operand, Operand, torch.Size] | None
-    """The two sides, and the shape they are broadcast to."""
 
 
 def signs(x: Tensor, y: Tensor) -> Tensor:
@@ -85,12 +70,11 @@ def ask(images: Images, x: Operand, y: Operand, m: int) -> Asked:
             [(part if dim is None else part.narrow(dim, start, size)).reshape(-1) for part in side] for side in wide
         )
         parts.append(_ask(images, left, right, m))
-    kind, turn, code, value, real = parts[0] if len(parts) == 1 else map(torch.cat, zip(*parts, strict=True))
-    return Asked(kind, turn, code, value, real, (x, y, shape))
+    return parts[0] if len(parts) == 1 else Asked(*map(torch.cat, zip(*parts, strict=True)))
 
 
-def _ask(images: Images, x: list[Tensor], y: list[Tensor], m: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """All fields of `Asked` but the last, for flat sides of equal length."""
+def _ask(images: Images, x: list[Tensor], y: list[Tensor], m: int) -> Asked:
+    """The questions of flat sides of equal length."""
     (x_real, left, fixed_a, *a_parts), (y_real, right, fixed_b, *b_parts) = x, y
     a, b = Origin(*a_parts), Origin(*b_parts)
     real = signs(x_real, y_real)
@@ -102,7 +86,6 @@ def _ask(images: Images, x: list[Tensor], y: list[Tensor], m: int) -> tuple[Tens
         torch.zeros_like(a.score),
         mark.abs(),
         real,
-        None,
     )
     never = (fixed_a & fixed_b) | ~torch.isfinite(mark) | (mark.abs() < SAME * left.abs().clamp(min=1))
     out.kind[never] = FIXED
@@ -113,7 +96,7 @@ def _ask(images: Images, x: list[Tensor], y: list[Tensor], m: int) -> tuple[Tens
     _pairs(out, images, known_b & ~lone_b & fixed_a & (left == 0), b.partner, b.score, b.function, m)
     _thresholds(out, images, lone_a & fixed_b, a, right, 1)
     _thresholds(out, images, lone_b & fixed_a, b, left, -1)
-    return out.kind, out.turn, out.code, out.value, out.real
+    return out
 
 
 def _constant(operand: Operand, origin: Origin) -> Tensor:
@@ -162,12 +145,10 @@ class Variables:
     """The number of scores."""
     pairs: Tensor
     """Codes ``i * m + j`` with ``i < j``, sorted."""
-    ticks: Tensor
-    """The different thresholds, rounded to whole numbers, sorted."""
     levels: Tensor
-    """The thresholds themselves, float64."""
+    """The different thresholds, float64, sorted."""
     places: Tensor
-    """Codes ``i * len(ticks) + number of the threshold``, sorted."""
+    """Codes ``i * len(levels) + number of the threshold``, sorted."""
     marks: Tensor
     """The witness values of the general comparisons, sorted."""
 
@@ -181,20 +162,16 @@ class Variables:
         """How many of them are differences of scores, or of a score and a constant."""
         return self.pairs.numel() + self.places.numel()
 
-    def left(self) -> Tensor:
-        """The first score of each simple variable."""
-        return torch.cat((self.pairs // self.m, self.places // max(len(self.ticks), 1)))
-
-    def right(self) -> Tensor:
-        """The second score of each simple variable, -1 for thresholds."""
-        return torch.cat((self.pairs % self.m, torch.full_like(self.places, -1)))
-
-    def offset(self) -> Tensor | None:
-        """What to add, float64: minus the threshold."""
+    @cached_property
+    def differences(self) -> Differences:
+        """The simple variables as functions of the scores; a threshold, with minus, is an offset in float64."""
+        left, right = self.pairs // self.m, self.pairs % self.m
         if self.places.numel() == 0:
-            return None
-        level = self.levels[self.places % max(len(self.ticks), 1)]
-        return torch.cat((torch.zeros(self.pairs.numel(), dtype=torch.float64, device=level.device), -level))
+            return Differences(left, right)
+        left = torch.cat((left, self.places // len(self.levels)))
+        right = torch.cat((right, torch.full_like(self.places, -1)))
+        level = torch.cat((self.levels.new_zeros(self.pairs.numel()), self.levels[self.places % len(self.levels)]))
+        return Differences(left, right, -level)
 
     def number(self, asked: Asked) -> Tensor:
         """The number of the variable of each question, -1 for a question that is no variable, -2 for an unknown one."""
@@ -203,9 +180,9 @@ class Variables:
         here = asked.kind == PAIR
         out[here] = _exact(self.pairs, asked.code[here])
         here = asked.kind == THRESHOLD
-        tick = _exact(self.ticks, _rounded(asked.value[here]))
-        place = _exact(self.places, asked.code[here] * max(len(self.ticks), 1) + tick)
-        out[here] = torch.where((tick < 0) | (place < 0), -2, place + self.pairs.numel())
+        level = find(self.levels, asked.value[here])
+        place = _exact(self.places, asked.code[here] * len(self.levels) + level)
+        out[here] = torch.where((level < 0) | (place < 0), -2, place + self.pairs.numel())
         here = asked.kind == GENERAL
         at = find(self.marks, asked.value[here])
         out[here] = torch.where(at < 0, -2, at + self.simple)
@@ -222,23 +199,18 @@ def collect(asked: Iterable[Asked], m: int, device: torch.device) -> Variables:
         index.append(questions.code[here])
         level.append(questions.value[here])
         marks.append(questions.value[questions.kind == GENERAL])
-    levels = torch.cat(level)
-    ticks, inverse = torch.unique(_rounded(levels), return_inverse=True)
-    shown = torch.zeros(len(ticks), dtype=torch.float64, device=device).scatter_(0, inverse, levels)
-    places = torch.unique(torch.cat(index) * max(len(ticks), 1) + inverse)
-    return Variables(m, torch.unique(torch.cat(codes)), ticks, shown, places, _apart(torch.cat(marks).sort().values))
+    given = torch.cat(level)
+    levels = _apart(given)
+    number = torch.searchsorted(levels, given, right=True) - 1
+    places = torch.unique(torch.cat(index) * len(levels) + number)
+    return Variables(m, torch.unique(torch.cat(codes)), levels, places, _apart(torch.cat(marks)))
 
 
 def _apart(values: Tensor) -> Tensor:
-    """One of each run of sorted values that are equal up to rounding."""
-    if values.numel() == 0:
-        return values
-    gap = values[1:] - values[:-1] > 1e-10 * values[1:].clamp(min=1)
-    return values[torch.cat((gap.new_ones(1), gap))]
-
-
-def _rounded(level: Tensor) -> Tensor:
-    return (level.clamp(-LARGEST, LARGEST) * TICKS).round().long()
+    """The values, sorted; of those that are equal up to rounding the first."""
+    values = values.sort().values
+    gap = values[1:] - values[:-1] > TOLERANCE * values[1:].abs().clamp(min=1)
+    return values[torch.cat((gap.new_ones(min(1, values.numel())), gap))]
 
 
 def _exact(table: Tensor, values: Tensor) -> Tensor:

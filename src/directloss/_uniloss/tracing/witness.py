@@ -6,6 +6,9 @@ may further have *origins*: the set of decisions it depends on, the bits of one 
 
 from __future__ import annotations
 
+import math
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -55,16 +58,25 @@ class Shadows:
             self._origins[storage_key(tensor)] = (tensor.untyped_storage(), origins | self.origins(tensor))
 
 
-def witness(scores: Tensor, domain: str) -> Tensor:
+class Domain(NamedTuple):
+    """What scores can be, and the range that witness scores are drawn from."""
+
+    low: float
+    high: float
+    first: float
+    last: float
+
+
+def domain_of(scores: Tensor) -> Domain:
+    """What the metric's guards may have found out about the scores: probabilities, positive, or any numbers."""
+    if float(scores.min()) < 0:
+        return Domain(-math.inf, math.inf, -2.93, 3.11)
+    return Domain(0.0, 1.0, 0.013, 0.987) if float(scores.max()) <= 1 else Domain(0.0, math.inf, 0.31, 4.17)
+
+
+def witness(scores: Tensor, domain: Domain) -> Tensor:
     """Random scores, float64, all different and well apart, in the domain of the real ones."""
     generator = torch.Generator().manual_seed(20201 + scores.numel())
     m = scores.numel()
     place = torch.randperm(m, generator=generator) + 0.8 * torch.rand(m, generator=generator, dtype=torch.float64)
-    low, high = {"probabilities": (0.013, 0.987), "positive": (0.31, 4.17), "real": (-2.93, 3.11)}[domain]
-    return (low + (high - low) * (place + 0.1) / m).reshape(scores.shape).to(scores.device)
-
-
-def domain_of(scores: Tensor) -> str:
-    """What the metric's guards may have found out about the scores."""
-    low, high = float(scores.min()), float(scores.max())
-    return "real" if low < 0 else "probabilities" if high <= 1 else "positive"
+    return (domain.first + (domain.last - domain.first) * (place + 0.1) / m).reshape(scores.shape).to(scores.device)
