@@ -111,6 +111,7 @@ RC: Any = {
     "svg.hashsalt": "directloss",
 }
 
+
 def short(name: str, longest: int = 16) -> str:
     """A name of at most so many letters; a long method with options keeps its options.
 
