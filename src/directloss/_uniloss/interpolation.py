@@ -6,6 +6,7 @@ anchors, and those ``(k, k)`` among the anchors, which for binaries are Hamming 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -71,13 +72,13 @@ class InverseDistance(Interpolation):
 
     def with_slopes(self, squared: Any, values: Any, between: Callable[[], Any]) -> tuple[float, Any]:
         """See `Interpolation.with_slopes`."""
-        nearest = np.minimum.reduce(squared)
-        if nearest <= 0:
-            return float(values[squared <= 0].mean()), np.zeros_like(values)
-        near = (nearest / squared) ** (self.power / 2)
-        whole = np.add.reduce(near)
-        value = float(near.dot(values) / whole)
-        return value, near / squared * (value - values) * (0.5 * self.power / whole)
+        from directloss.kernels import pairs  # numba takes long to import
+
+        slopes = np.empty_like(squared)
+        value = pairs.weigh(squared, values, self.power / 2, slopes)
+        if math.isnan(value) and (hit := squared <= 0).any():
+            return float(values[hit].mean()), np.zeros_like(values)
+        return value, slopes
 
 
 @dataclass(frozen=True)

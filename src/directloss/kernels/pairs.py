@@ -12,6 +12,7 @@ A step goes through one small kernel after the other:
 
     relax         the scores of both sides, u, and its squared distances from the best and from the present pairs
     compare       the squared distances from all anchors
+    weigh         the interpolated value, and its derivatives by the squared distances
     carry_back    the gradient by the scores
     flips, differ for interpolations that ask how far the anchors are apart
 
@@ -160,6 +161,24 @@ def average_precision(lost, values):
         for i in range(len(one)):
             values[k] += (i + 1.0) / (i + 1.0 + one[i])
         values[k] /= len(one)
+
+
+@kernel
+def weigh(squared, values, half, slopes):
+    """The interpolated value, Eq. (10) of the paper with 1 / d = squared^-half, and its derivatives by the squared
+    distances; NaN at an anchor.
+
+    Shapes: squared, values and slopes (k,).
+    """
+    nearest, whole, total = squared[0], 0.0, 0.0
+    for k in range(len(squared)):
+        nearest = squared[k] if squared[k] < nearest else nearest
+    for k in range(len(squared)):  # relative to the nearest, so that no power underflows
+        slopes[k] = (nearest / squared[k]) ** half
+        whole, total = whole + slopes[k], total + slopes[k] * values[k]
+    for k in range(len(squared)):
+        slopes[k] *= (total / whole - values[k]) * half / whole / squared[k]
+    return total / whole
 
 
 @reordering
