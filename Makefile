@@ -53,7 +53,7 @@ alone: dist ## Install the wheel into an empty environment, run the README's sam
 oldest: $(READY) ## Test the losses with the oldest versions allowed, PyTorch's too (a download of up to 3 GB; not in CI)
 	$(PYTHON) -m venv build/oldest
 	build/oldest/bin/python -m pip install --quiet $$($(BIN)/python .ci/oldest.py pyproject.toml)
-	build/oldest/bin/python -m pytest -m "not slow" $(OLDEST)
+	PYTHONPATH=$(CURDIR)/src build/oldest/bin/python -m pytest -m "not slow" $(OLDEST)
 
 format: $(READY) ## Format the code and repair what can be repaired
 	$(BIN)/ruff format .

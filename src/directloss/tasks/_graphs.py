@@ -53,7 +53,8 @@ class Graph:
         from scipy.sparse.csgraph import dijkstra  # slow to import
 
         nodes = len(self.out_first) - 1
-        table = csr_array((np.ones(len(self.tail)), (self.tail, self.head)), shape=(nodes, nodes))
+        ends = (self.tail.astype(np.int32), self.head.astype(np.int32))  # older versions of dijkstra take no others
+        table = csr_array((np.ones(len(self.tail)), ends), shape=(nodes, nodes))
         return float(dijkstra(table, indices=source, unweighted=True)[goal])
 
 
