@@ -90,6 +90,11 @@ def measured() -> dict[str, Measured]:
     return {name: entry.measured for name, entry in _known().items() if entry.measured is not None}
 
 
+def meant(word: str) -> str | None:
+    """The name that stands for a word that users may try; None for others."""
+    return _meant.get(word.strip().lower().replace(" ", "_").replace("-", "_"))
+
+
 def split_name(argument: str, name: str) -> tuple[str, int | float | None]:
     """``"ndcg@10"`` as ``("ndcg", 10)``, ``"ndcg"`` as ``("ndcg", None)``."""
     base, at, number = name.strip().lower().partition("@")

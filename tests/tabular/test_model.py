@@ -159,6 +159,7 @@ BAD_ROWS: dict[str, tuple[Any, str]] = {
     "column missing": (lambda f: f.rename(columns={"word": "words"}), "without 'word'. Did you mean 'words'"),
     "text in a number": (lambda f: f.assign(x="?"), "column 'x' must hold numbers, as in training"),
     "text in a date": (lambda f: f.assign(day="soon"), "column 'day' must hold dates, as in training"),
+    "a word among dates": (lambda f: f.assign(day=["2024-01-02", "soon", *f.day[2:]]), "it is a column with 'soon'"),
     "infinite": (lambda f: f.assign(x=np.inf), "infinite ones in x"),
     "too large": (lambda f: f.assign(x=1e31), "larger ones in x"),
 }

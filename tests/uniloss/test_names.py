@@ -68,6 +68,7 @@ def test_numbers_after_an_at(name: str, metric: object) -> None:
     [
         ("foo", "must be a function, a Refactoring, or a known name, but it is 'foo'. Known: accuracy, ap, auc"),
         ("aq", "Did you mean 'ap'.*Known: accuracy"),
+        ("average precision", "Did you mean 'ap'"),
         ("chain", "a known name, but it is 'chain'"),
         ("ap@3", "takes no number: 'ap' stands alone, but it is 'ap@3'"),
         ("f1@2", "takes no number: 'f1' stands alone, but it is 'f1@2'"),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from directloss._checks import fail, near
-from directloss._registry import measured, split_name
+from directloss._registry import meant, measured, split_name
 from directloss._uniloss.byhand import BY_HAND
 from directloss._uniloss.refactoring import Refactored
 
@@ -26,7 +26,7 @@ def by_name(name: str) -> Refactored:
             "metric",
             "must be a function, a Refactoring, or a known name",
             repr(name),
-            f"{near(base, known)} Known: {', '.join(known)}; or pass the metric's function.".strip(),
+            f"{near(meant(base) or base, known)} Known: {', '.join(known)}; or pass the metric's function.".strip(),
         )
     _, number = split_name("metric", name)
     if base in BY_HAND and number is None:

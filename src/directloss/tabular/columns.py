@@ -227,9 +227,11 @@ class Column:
         self._add_numbers(numbers[known], counts[known])
         if not known.all():
             words = pd.Series([str(value).strip() for value in values[~known]], dtype="string")
-            self.odd += [word for word in words[: 3 - len(self.odd)] if word not in self.odd]
+            dated = words.str.fullmatch(ISO_DATE).to_numpy(bool) & np.asarray(_read_dates(list(words)).notna())
+            first = list(words[~dated][:1]) if self.iso_dates else []  # what spoils a column of dates
+            self.odd = list(dict.fromkeys([*first, *self.odd, *words]))[:3]
             self.yes_no &= bool(words.isin(YES_NO).all())
-            self.iso_dates &= bool(words.str.fullmatch(ISO_DATE).all()) and not _read_dates(list(words)).isna().any()
+            self.iso_dates &= bool(dated.all())
             self.other_dates &= bool(words.str.fullmatch(OTHER_DATE).all())
             self.whole = False
         if known.any():

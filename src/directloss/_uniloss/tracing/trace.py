@@ -134,7 +134,9 @@ class Trace:
         scores = self.scores.clone()
         tape = Tape(scores)
         _, replayer = self._replayed(scores, self._recorded, tape)
-        assert replayer.general is not None
+        if not replayer.general:
+            rule, hint = "must return the same for the same scores", "Fix its random numbers, or reset its state."
+            fail("metric", rule, "one that compares other numbers in the next call", hint)
         numbers, turns, values = zip(*replayer.general, strict=True)
         order, turn, run = torch.cat(numbers).argsort(), torch.cat(turns), tape.towards(values)
         return lambda flat: (turn * torch.cat(run(flat.reshape(scores.shape).to(scores.dtype))))[order].to(flat.dtype)
