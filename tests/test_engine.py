@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import directloss as dl
 from directloss._problem import prepare
-from directloss.epsilon import REACH, spread
+from directloss.epsilon import REACH, spread_of
 from tests.toys import Hamming, Pick
 
 SCORES = torch.tensor([[0.3, 0.1, 0.2, -0.4], [1.0, -1.0, 0.5, 0.7], [0.2, 0.9, 0.4, 0.8]])
@@ -558,17 +558,53 @@ def test_without_noise_the_unit_is_the_spread_of_the_scores(name: str, kind: tor
     target = {"accuracy": torch.tensor([1, 2, 0]), "chain": torch.tensor([1, 2, 0])}.get(name, RANKED)
     inside = {"accuracy": -1, "ap": -1, "chain": (-2, -1), "error": (-2, -1)}[name]
     wanted = (scores - scores.mean(inside, keepdim=True)).square().mean().sqrt()
-    torch.testing.assert_close(spread_of(scores, target, name), wanted)
-    torch.testing.assert_close(spread_of(scores * size, target, name) / size, wanted)
+    torch.testing.assert_close(deviation_of(scores, target, name), wanted)
+    torch.testing.assert_close(deviation_of(scores * size, target, name) / size, wanted)
 
 
-def spread_of(scores: Tensor, target: Tensor, task: Any) -> Tensor:
+def deviation_of(scores: Tensor, target: Tensor, task: Any) -> Tensor:
     options = {"reduction": "none", "mask": None, "dim": None, "weight": None, "check_values": True}
-    return torch.as_tensor(spread(prepare(scores, target, task, **options)), dtype=scores.dtype)
+    return torch.as_tensor(spread_of(prepare(scores, target, task, **options)).deviation, dtype=scores.dtype)
+
+
+def without_scaling(gradient: Tensor, scores: Tensor, real: Tensor | bool = True) -> Tensor:
+    """What is left of the gradient of an epsilon that is held fixed, by autograd from the deviation as it is defined.
+
+    Problems lie in the last dimension; those that are not real have no part.
+    """
+    free = scores.detach().clone().requires_grad_()
+    kept = free.masked_select(torch.as_tensor(real).expand_as(free)).reshape(-1, free.shape[-1])
+    deviation = (kept - kept.mean(-1, keepdim=True)).square().mean().sqrt()
+    return gradient - (gradient * scores.detach()).sum() * torch.autograd.grad(deviation.log(), free)[0]
+
+
+@pytest.mark.parametrize("sign", [1, -1, "both"])
+@pytest.mark.parametrize("name", ["ap", "ndcg@2", "accuracy", "f1"])
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+def test_without_noise_the_gradient_does_not_scale_the_scores(name: str, sign: Any, kind: torch.dtype) -> None:
+    """The automatic epsilon follows the scores, so its derivative is part of the gradient."""
+    scores = torch.randn(5, 7, dtype=kind, generator=torch.Generator().manual_seed(3), requires_grad=True)
+    target = (torch.arange(35).reshape(5, 7) % 3 == 0).long()
+    if name == "accuracy":
+        target = scores.argmax(-1) * torch.tensor([1, 0, 1, 0, 1])  # some rows are right
+    task = dl.tasks.get(name)
+    weight = torch.tensor([1.0, 2.0, 0.5, 1.0, 3.0])
+    epsilon = REACH * deviation_of(scores.detach(), target, name) * task.unit_epsilon(scores.detach(), target)
+    fixed = slope(scores, theorem(scores, target, name, sign=sign, epsilon=epsilon, weight=weight))
+    found = slope(scores, theorem(scores, target, name, sign=sign, weight=weight))
+    assert fixed.any()
+    torch.testing.assert_close(found, without_scaling(fixed, scores))
+    torch.testing.assert_close((found * scores).sum().item(), 0.0, rtol=0, atol=1e-6)
+
+
+def test_of_two_scores_the_difference_is_left() -> None:
+    """It is all there is: without it the gradient would be zero."""
+    scores = torch.tensor([0.0, 1.0], requires_grad=True)
+    assert slope(scores, theorem(scores, torch.tensor([1, 0]), "ap", sign=-1))[0] < 0
 
 
 def test_the_unit_of_equal_scores_is_one() -> None:
-    assert spread_of(torch.full((4,), 3.0), RANKED[0], "ap").item() == 1
+    assert deviation_of(torch.full((4,), 3.0), RANKED[0], "ap").item() == 1
 
 
 @pytest.mark.parametrize("spoiled", [100.0, torch.nan])
@@ -610,13 +646,14 @@ def test_the_automatic_epsilon_is_a_reach_in_units_of_noise_and_task(noise: floa
 
     scores = torch.tensor([[1.0, 0.5], [9.0, 0.0], [3.0, 2.9]], requires_grad=True)
     target, mask = torch.tensor([0, 0, 0]), torch.tensor([True, False, True])
-    unit = noise or spread_of(scores[mask].detach(), target[mask], Own())
+    unit = noise or deviation_of(scores[mask].detach(), target[mask], Own())
     options = {"mask": mask, "noise": noise, "reduction": "sum"}
     found = []
     for epsilon in ("auto", REACH * unit * torch.tensor([0.2, 9.0, 0.5]), REACH * unit * 0.2):
         torch.manual_seed(0)
         found.append(slope(scores, dl.direct_loss(scores, target, Own(), epsilon=epsilon, **options)))
-    torch.testing.assert_close(found[0], found[1])
+    wanted = found[1] if noise else without_scaling(found[1], scores, mask.unsqueeze(-1))
+    torch.testing.assert_close(found[0], wanted)
     assert found[0][2].any()
     assert not torch.allclose(found[0][2], found[2][2])
 
@@ -635,8 +672,9 @@ def test_hooks_of_a_foreign_task_are_called() -> None:
     scores, target = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], requires_grad=True), torch.tensor([0, 2])
     with pytest.warns(dl.DirectLossWarning, match="1 of 2 problems have no loss"):
         found = slope(scores, theorem(scores, target, Own(), sign=+1))
-    epsilon = REACH * 10 * spread_of(scores.detach(), target, Own()).item()
-    torch.testing.assert_close(found, torch.tensor([[-1 / epsilon, 1 / epsilon, 0.0], [0.0, 0.0, 0.0]]))
+    epsilon = REACH * 10 * deviation_of(scores.detach(), target, Own()).item()
+    fixed = torch.tensor([[-1 / epsilon, 1 / epsilon, 0.0], [0.0, 0.0, 0.0]])
+    torch.testing.assert_close(found, without_scaling(fixed, scores, (target != 2).unsqueeze(-1)))
     with pytest.warns(dl.DirectLossWarning, match="1 of 2 problems have no loss"):
         found = slope(scores, dl.DirectLoss(Own(), warm_up=1)(scores, target))
     torch.testing.assert_close(found, torch.tensor([[0.0, 0.0, 3.0], [0.0, 0.0, 0.0]]))

@@ -21,13 +21,13 @@ from torch import Tensor
 
 from directloss import epsilon as epsilons
 from directloss._checks import check_count, check_epsilon, check_sign, warn_once
-from directloss._gradient import attach, largest_slope, traced, with_value
+from directloss._gradient import carrier, largest_slope, traced, with_value
 from directloss._loss import TaskLoss, hosted, traced_loss
 from directloss._problem import Dim, Problem, prepare, result_type
 from directloss.distributed import Gather
 from directloss.kernels import way
 from directloss.noise import Noise, check_noise
-from directloss.task import Solve, Task
+from directloss.task import Solve, Solved, Task
 
 WARM_UP = 300
 """How many first training steps of a `DirectLoss` follow the likelihood, which makes progress from any start."""
@@ -119,7 +119,7 @@ def _loss(
     items = problem.scores.shape[-1] if problem.task.event_dims == 1 else 1
     dense = way(scores.device, lambda: problem.task.advised_way(items, signs)) == "dense"
     found = _at_once(problem, given, signs, source, warm, dense) or _in_turn(problem, given, signs, source, warm)
-    return problem.reduce(_attached(problem, found), reduction, found.counted, warn=check_values)
+    return problem.reduce(_attached(found), reduction, found.counted, warn=check_values)
 
 
 def _at_once(
@@ -144,14 +144,14 @@ def _at_once(
             return clean._replace(gap=likelihood)
         how = how._replace(check_values=False)
     noisy = None if source.silent and not dense else source.perturb(fixed, task.density)
-    step: float | Tensor = epsilons.reach(problem, source.scale) if given is None else given
+    scores, step = epsilons.reach(problem, source.scale) if given is None else (scores, given)
     solved = solve(fixed, target, how._replace(epsilon=step, gradient=True, noisy=noisy, automatic=given is None))
-    if solved is None:
+    if solved is None or solved.gradient is None:
         return None
-    found = Found(solved.loss.to(result_type(scores)), solved.counted, solved.gradient)
     if source.silent and problem.check_values:
-        _warn_of_standstill(problem, found, signs)
-    return found
+        _warn_of_standstill(problem, solved, signs)
+    gap = carrier(scores, solved.gradient, tuple(range(solved.loss.dim(), scores.dim())))
+    return Found(solved.loss.to(result_type(scores)), solved.counted, gap)
 
 
 def _in_turn(
@@ -161,8 +161,8 @@ def _in_turn(
     problem.check()
     silent = source.silent and not warm and torch.is_grad_enabled() and problem.scores.requires_grad
     if silent:
-        step = epsilons.automatic(problem, 0.0) if given is None else given
-        return _theorem(problem, step, signs, gradient=True, value=True)
+        scores, step = epsilons.automatic(problem, 0.0) if given is None else (problem.scores, given)
+        return _theorem(problem._replace(scores=scores), step, signs, gradient=True, value=True)
     clean = _theorem(problem, 1.0, signs, gradient=False, value=True)
     if not torch.is_grad_enabled() or not (problem.scores.requires_grad or clean.learns):
         return clean
@@ -170,8 +170,8 @@ def _in_turn(
     if likelihood is not None and likelihood.requires_grad:
         problem.check_one_each(likelihood, "task.likelihood")
         return clean._replace(gap=likelihood)
-    step = epsilons.automatic(problem, source.scale) if given is None else given
-    draws = problem.repeated(source.perturb(problem.scores, problem.task.density))
+    scores, step = epsilons.automatic(problem, source.scale) if given is None else (problem.scores, given)
+    draws = problem.repeated(source.perturb(scores, problem.task.density))
     noisy = _theorem(draws, step, signs, gradient=True, value=False)
     return clean._replace(gap=None if noisy.gap is None else noisy.gap.mean(0))
 
@@ -182,10 +182,8 @@ class Found(NamedTuple):
     losses: Tensor
     """Shape ``b``; in draws ``(draws, *b)``."""
     counted: Tensor | None
-    slope: Tensor | None = None
-    """The gradient with respect to the scores, where the task computed it."""
     gap: Tensor | None = None
-    """Else a number per problem whose gradient it is."""
+    """A number per problem whose gradient is that of the loss; its value means nothing."""
     learns: bool = False
     """Whether F has parameters of its own, so that there is a gradient although the scores have none."""
 
@@ -231,21 +229,19 @@ def _factor(epsilon: float | Tensor, signs: tuple[int, ...], kind: torch.dtype) 
     return (sign / epsilon).clamp(-most, most)
 
 
-def _attached(problem: Problem, found: Found) -> Tensor:
+def _attached(found: Found) -> Tensor:
     """The losses with their gradient, if they have one."""
-    if found.slope is not None:
-        return attach(found.losses, problem.scores, found.slope)
     return found.losses if found.gap is None else with_value(found.gap, found.losses.to(found.gap.dtype))
 
 
-def _warn_of_standstill(problem: Problem, found: Found, signs: tuple[int, ...]) -> None:
+def _warn_of_standstill(problem: Problem, solved: Solved, signs: tuple[int, ...]) -> None:
     """Without noise, and with sign +1, decisions may have a loss and no gradient: for example if all are wrong."""
-    if signs != (1,) or problem.task.advised_sign != "both" or found.slope is None:
+    if signs != (1,) or problem.task.advised_sign != "both" or solved.gradient is None:
         return
-    if not bool(found.slope.any()) and bool(found.losses.any()):
+    if not bool(solved.gradient.any()) and bool(solved.loss.any()):
         warn_once(
             "standstill",
-            f"{problem.task!r} has a loss of {float(found.losses.mean()):.3g} but no gradient with sign=+1 and "
+            f"{problem.task!r} has a loss of {float(solved.loss.mean()):.3g} but no gradient with sign=+1 and "
             'noise=0: no worse output is within reach to move away from. Leave sign and noise at "auto".',
         )
 

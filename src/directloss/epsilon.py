@@ -5,18 +5,22 @@
 where ``unit`` is the scale of the noise; if there is none, the noise that the task asks for or else the standard
 deviation of the scores. The task defines its unit: the epsilon for which its most important exchange or flip bridges a
 score difference of 1.
+
+An epsilon that follows the scores is a function of them, and its derivative belongs to the gradient. The loss is the
+same for scores ``s`` and ``a * s``, so its gradient has no part that merely scales them. Without this term update and
+epsilon would feed each other: with sign +1 the scores would grow for ever, with sign -1 they would shrink to nothing.
 """
 
 from __future__ import annotations
 
-import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from directloss._checks import IGNORE
+from directloss._gradient import with_value
 from directloss._problem import Problem
 
 REACH = 5.0
@@ -25,51 +29,91 @@ draws change nothing (variance); far more, and inference reaches distant outputs
 two or three hardly matters."""
 
 
-def automatic(problem: Problem, noise: float | Tensor) -> float | Tensor:
-    """The epsilon of each problem: a number, or a tensor of shape ``b``."""
-    step = reach(problem, noise) * problem.task.unit_epsilon(problem.scores.detach(), problem.target)
-    if not isinstance(step, Tensor):
-        return step
-    return step.clamp(max=torch.finfo(step.dtype).max)  # of huge scores, too, it is a number
+def automatic(problem: Problem, noise: float | Tensor) -> tuple[Tensor, float | Tensor]:
+    """The scores as `reach` returns them, and the epsilon of each problem: a number, or a tensor of shape ``b``."""
+    scores, step = reach(problem, noise)
+    step = step * problem.task.unit_epsilon(problem.scores.detach(), problem.target)
+    if isinstance(step, Tensor):
+        step = step.clamp(max=torch.finfo(step.dtype).max)  # of huge scores, too, it is a number
+    return scores, step
 
 
-def reach(problem: Problem, noise: float | Tensor) -> float | Tensor:
-    """The epsilon of each problem in the task's unit."""
+def reach(problem: Problem, noise: float | Tensor) -> tuple[Tensor, float | Tensor]:
+    """The scores, and the epsilon of each problem in the task's unit. If epsilon is made from the scores, its
+    derivative is part of the gradient that the scores returned pass on.
+    """
     if isinstance(noise, Tensor) or noise > 0:
-        return REACH * noise
+        return problem.scores, REACH * noise
     own = problem.task.noise_scale(problem.scores.detach())
-    return REACH * (spread(problem) if own is None else own)
+    if own is not None:
+        return problem.scores, REACH * own
+    spread = spread_of(problem)
+    return _scale_free(problem.scores, spread), REACH * spread.deviation
 
 
-def spread(problem: Problem) -> float | Tensor:
-    """The standard deviation of the scores inside the problems of a call, in float32 or wider; 1 if all are equal."""
-    task, scores = problem.task, problem.scores.detach()
+class Spread(NamedTuple):
+    """How far the scores of a call lie from the mean of their problem, in float32 or wider."""
+
+    deviation: float | Tensor
+    """The standard deviation of the scores; 1 if all are equal."""
+    slope: Tensor
+    """The gradient of its logarithm, in the unit ``2 ** -power``; 0 for padding, and if all are equal."""
+    power: Tensor | None = None
+    """Keeps the squares of huge scores finite."""
+
+
+def _scale_free(scores: Tensor, spread: Spread) -> Tensor:
+    """The scores, with the gradient ``g - <g, s> * dlog(deviation)/ds`` in place of g.
+
+    It is that of ``(F(y_direct) - F(y_w)) / epsilon``, with F linear in the scores and epsilon a multiple of the
+    deviation. Of two scores all that matters is their difference, and this would leave nothing of it.
+    """
+    if not (torch.is_grad_enabled() and scores.requires_grad) or scores.numel() <= 2:
+        return scores
+    wide = scores.to(spread.slope.dtype)  # half precision only at the very end
+    fixed = wide.detach() if spread.power is None else torch.ldexp(wide.detach(), -spread.power)
+    logarithm = torch.dot(wide.flatten(), spread.slope.flatten())  # its gradient is that of the logarithm
+    return with_value(torch.addcmul(wide, fixed, logarithm, value=-1).to(scores.dtype), scores.detach())
+
+
+def spread_of(problem: Problem) -> Spread:
+    """That of the problems that count: the others have no part in epsilon, and no gradient."""
+    task, scores, shown = problem.task, problem.scores.detach(), problem.shown
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
-    if scores.device.type == "cpu" and problem.shown is None and not (problem.padded or task.padding_label):
-        square = _mean_square(scores.numpy(), problem.batch_shape.numel() if task.event_dims else 1)
-        if torch.finfo(scores.dtype).tiny < square < math.inf:
-            return math.sqrt(square)
-    inside = tuple(range(-task.event_dims, 0)) or tuple(range(scores.dim()))
-    problem.check()  # what is looked at below
+    if problem.batch_shape.numel() > 1:
+        problem.check()  # the labels, before they are looked at
+        counted = task.counted(problem.target)
+        shown = shown if counted is None else counted if shown is None else counted & shown
+    if scores.device.type == "cpu" and not (problem.padded or task.padding_label) and (shown is None or shown.all()):
+        apart, squares = _apart(scores.numpy(), problem.batch_shape.numel() if task.event_dims else 1)
+        if torch.finfo(scores.dtype).tiny < squares / apart.size < np.inf:
+            apart /= squares
+            return Spread(float(np.sqrt(squares / apart.size)), torch.from_numpy(apart).view_as(scores))
+    problem.check()
     real = torch.ones_like(scores, dtype=torch.bool)
-    if problem.shown is not None:
-        real &= problem.shown.reshape(*problem.shown.shape, *(1,) * task.event_dims)
+    if shown is not None:
+        real &= shown.reshape(*shown.shape, *(1,) * task.event_dims)
     if task.maskable:
         known = problem.target != IGNORE
         real &= known.reshape(*known.shape, *(1,) * (scores.dim() - known.dim()))
-    # Powers of two keep the squares of huge scores finite.
     power = (torch.frexp(scores.abs().amax()).exponent - 30).clamp(min=0)
     values = torch.where(real, torch.ldexp(scores, -power), 0.0)
+    inside = tuple(range(-task.event_dims, 0)) or tuple(range(scores.dim()))
     centre = values.sum(inside, keepdim=True) / real.sum(inside, keepdim=True).clamp(min=1)
-    squares = torch.where(real, values - centre, 0.0).square().sum() / real.sum().clamp(min=1)
-    deviation = torch.ldexp(squares.sqrt(), power)
+    values = torch.where(real, values - centre, 0.0)
+    total = values.square().sum()
+    deviation = torch.ldexp((total / real.sum().clamp(min=1)).sqrt(), power)
     # Below this floor 1 / epsilon would overflow the gradient's type.
-    return torch.where(deviation > torch.finfo(deviation.dtype).tiny ** 0.5, deviation, torch.ones_like(deviation))
+    differ = deviation > torch.finfo(deviation.dtype).tiny ** 0.5
+    return Spread(torch.where(differ, deviation, 1.0), torch.where(differ, values / total, 0.0), power)
 
 
-def _mean_square(scores: np.ndarray[Any, Any], problems: int) -> float:
-    """The variance inside of problems of the same size. Numpy's operations take a fraction of the time of PyTorch's."""
+def _apart(scores: np.ndarray[Any, Any], problems: int) -> tuple[np.ndarray[Any, Any], float]:
+    """Scores minus the mean of their problem, all of the same size, and the sum of squares.
+
+    Numpy's operations take a fraction of the time of PyTorch's.
+    """
     rows = scores.reshape(problems, -1)
     with np.errstate(all="ignore"):  # squares may overflow, and there may be NaN
         apart = rows - np.add.reduce(rows, 1, keepdims=True) / rows.shape[1]
-        return float(np.vdot(apart, apart)) / rows.size
+        return apart, float(np.vdot(apart, apart))
