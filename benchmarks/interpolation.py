@@ -12,19 +12,23 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from directloss_repro.files import write_all
 from directloss_repro.reports.stats import estimate
 from directloss_repro.seeding import generator, seeded
+from scipy.stats import spearmanr
 from torch import Tensor, nn
 
 import directloss as dl
 from benchmarks.study import table
 from benchmarks.tables import digits
 from benchmarks.uniloss_study import BATCH
-from directloss._uniloss.analysis import DISTANCES
-from directloss.relaxation import DistanceSpline, Interpolation, InverseDistance, interpolation_quality
+from directloss._uniloss.anchors import as_anchoring, sample
+from directloss._uniloss.names import by_name
+from directloss._uniloss.refactoring import Bound
+from directloss.relaxation import DistanceSpline, Interpolation, InverseDistance
 
 SURFACES: dict[str, Interpolation] = {
     "inverse distance (the paper's)": InverseDistance(),
@@ -32,7 +36,10 @@ SURFACES: dict[str, Interpolation] = {
     "distance spline": DistanceSpline(),
 }
 METRICS = {"accuracy": 10, "ap": 1}
-NAMES = {0.0: "0", 1 / 512: "1/512", 1 / 128: "1/128", 1 / 32: "1/32", 1 / 8: "1/8", 1 / 2: "1/2"}
+DISTANCES = {0.0: "0", 1 / 512: "1/512", 1 / 128: "1/128", 1 / 32: "1/32", 1 / 8: "1/8", 1 / 2: "1/2"}
+"""Those of Table 5, as shares of all binaries."""
+DRAWS = 32
+"""Configurations at each distance, for each batch."""
 
 
 def met_in_training(metric: str, seed: int, steps: int = 150, every: int = 10) -> tuple[Tensor, Tensor]:
@@ -56,6 +63,57 @@ def met_in_training(metric: str, seed: int, steps: int = 150, every: int = 10) -
     return torch.stack([scores for scores, _ in kept]), torch.stack([labels for _, labels in kept])
 
 
+class Quality(NamedTuple):
+    """How well an interpolation follows the metric at one distance."""
+
+    distance: float
+    error: float
+    """Root mean square of interpolated minus true metric (the paper's L2 distance)."""
+    correlation: float
+    """Spearman's rank correlation of the two; NaN if all true or all interpolated values are equal."""
+
+
+def quality(
+    scores: Tensor, target: Tensor, metric: str, surface: Interpolation, source: torch.Generator
+) -> list[Quality]:
+    """Interpolated against true metric at each distance from the configurations of ``scores`` ``(steps, ...)``."""
+    refactored = by_name(metric)
+    bound = [refactored.bind(row, labels) for row, labels in zip(scores, target, strict=True)]
+    # (steps, distances, 2, draws)
+    values = torch.stack([values_around(problem, surface, source) for problem in bound if problem is not None])
+    return [summary(distance, torch.cat([*values[:, k]], -1)) for k, distance in enumerate(DISTANCES)]
+
+
+def values_around(problem: Bound, surface: Interpolation, source: torch.Generator) -> Tensor:
+    """Interpolated and true values ``(distances, 2, draws)`` around the present configuration of one problem."""
+    assert problem.decide is not None
+    present = problem.comparisons.bits(problem.scores)
+    anchors = sample(problem, problem.comparisons, as_anchoring(16), present, source)
+    between, found = anchors.configurations.between(), []
+    for distance in DISTANCES:
+        bits = flipped(present, round(distance * len(present)), source)
+        squared = torch.stack([anchors.configurations.squared_distances(row.to(problem.scores.dtype)) for row in bits])
+        guess = surface(squared, anchors.values.to(squared.dtype), lambda: between)
+        found.append(torch.stack([guess.double(), problem.decide(bits).double()]))
+    return torch.stack(found)
+
+
+def flipped(present: Tensor, flips: int, source: torch.Generator) -> Tensor:
+    """Copies of a configuration with so many binaries flipped at random."""
+    bits = present.repeat(DRAWS, 1)
+    for row in bits:
+        where = torch.randperm(len(present), generator=source)[:flips]
+        row[where] = ~row[where]
+    return bits
+
+
+def summary(distance: float, values: Tensor) -> Quality:
+    guess, true = values
+    error = (guess - true).square().mean().sqrt()
+    level = bool((guess == guess[0]).all() or (true == true[0]).all())
+    return Quality(distance, float(error), float("nan") if level else float(spearmanr(guess, true).statistic))
+
+
 def study(seeds: int) -> dict[str, dict[str, dict[str, list[list[float]]]]]:
     """Metric -> surface -> "error" and "correlation" -> one list over distances for each seed."""
     found: dict[str, dict[str, dict[str, list[list[float]]]]] = {}
@@ -64,9 +122,7 @@ def study(seeds: int) -> dict[str, dict[str, dict[str, list[list[float]]]]]:
         for seed in range(seeds):
             scores, target = met_in_training(metric, seed)
             for name, surface in SURFACES.items():
-                rows = interpolation_quality(
-                    scores, target, metric, interpolation=surface, generator=generator("quality", seed), draws=32
-                )
+                rows = quality(scores, target, metric, surface, generator("quality", seed))
                 for kind in ("error", "correlation"):
                     found[metric][name][kind].append([round(getattr(row, kind), 6) for row in rows])
             print(f"{metric}, seed {seed}", flush=True)
@@ -86,7 +142,7 @@ def show(found: dict[str, dict[str, dict[str, list[list[float]]]]]) -> str:
         for name, kinds in surfaces.items()
         for kind, numbers in kinds.items()
     ]
-    return table(["metric", "interpolation", "", *(NAMES[d] for d in DISTANCES)], rows)
+    return table(["metric", "interpolation", "", *DISTANCES.values()], rows)
 
 
 def main() -> None:

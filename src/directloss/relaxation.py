@@ -3,10 +3,8 @@
 - `Automatic`: finds the comparisons of a metric in its code.
 - `ideal_scores`: the best scores that a target allows, around which good anchors are drawn.
 - `InverseDistance`, `DistanceSpline`: the metric between anchors; subclass `Interpolation` for another one.
-- `interpolation_quality`: how well an interpolation follows the metric, as in Table 5 of the paper.
 """
 
-from directloss._uniloss.analysis import InterpolationQuality, interpolation_quality
 from directloss._uniloss.automatic import Automatic
 from directloss._uniloss.best import ideal_scores
 from directloss._uniloss.interpolation import DistanceSpline, Interpolation, InverseDistance
@@ -15,8 +13,6 @@ __all__ = [
     "Automatic",
     "DistanceSpline",
     "Interpolation",
-    "InterpolationQuality",
     "InverseDistance",
     "ideal_scores",
-    "interpolation_quality",
 ]

@@ -7,8 +7,8 @@ byhand          the paper's three metrics          automatic       f and g found
 lists           pairs, for compiled loops          compiled        the usual anchors, in compiled loops
 configurations  distances between binaries         anchors         configurations with known values
 interpolation   the metric between anchors         loss            all of it as a loss
-consistency     binaries that no scores have       analysis        how good the interpolation is
-names           metrics by name                    spacing         how far anchors lie from each other
+consistency     binaries that no scores have       spacing         how far anchors lie from each other
+names           metrics by name
 """
 
 from directloss._uniloss.anchors import Anchoring
