@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from directloss import kernels
-from directloss.kernels import LEAST, Asked, PositionWeights, Rankings, bounded, tensor
-from directloss.kernels.tensor import normaliser, row_weights, tables
+from directloss.kernels import LEAST, Asked, PositionWeights, Rankings, bounded, dense
+from directloss.kernels.dense import normaliser
 
 BACKENDS = ("compiled", "twin")
 
@@ -38,7 +38,7 @@ def solve(scores: Tensor, target: Tensor, asked: Asked) -> Rankings:
     rows, labels = scores.reshape(-1, shape[-1]), target.reshape(-1, shape[-1])
     steps = torch.as_tensor(asked.epsilon, dtype=torch.float64, device=scores.device).expand(batch).reshape(-1)
     if asked.automatic:
-        steps = steps * tensor.unit_epsilon(asked.weights, *solved.counts.reshape(-1, 2).unbind(1))
+        steps = steps * dense.unit_epsilon(asked.weights, *solved.counts.reshape(-1, 2).unbind(1))
     slope, direct = None, None
     if asked.above == "augmented":
         direct = augment(predict(rows, labels), asked.weights, steps, asked.signs[0]).reshape(shape)
@@ -82,7 +82,7 @@ def predict(scores: Tensor, target: Tensor) -> Predicted:
     label = target.gather(1, order)
     is_a, is_b = label == 1, label == 0
     count_a, count_b = is_a.cumsum(1), is_b.cumsum(1)
-    before_a, before_b, tied_a, tied_b = tensor._tie_groups(values, label, count_a, count_b)
+    before_a, before_b, tied_a, tied_b = _tie_groups(values, label, count_a, count_b)
     rank_a, rank_b = count_a - before_a, count_b - before_b - 1
     spread_n = before_b + (rank_a * tied_b + tied_a - 1).div(tied_a.clamp(min=1), rounding_mode="floor")
     spread_p = before_a + (rank_b * tied_a).div(tied_b.clamp(min=1), rounding_mode="floor")
@@ -104,6 +104,37 @@ def predict(scores: Tensor, target: Tensor) -> Predicted:
         _compact(counts, place_b, N, 0),
         scale,
     )
+
+
+def _tie_groups(
+    values: Tensor, label: Tensor, count_a: Tensor, count_b: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """For each place in the sorted lists: the counts before its group of equal scores, and inside it."""
+    fresh = torch.ones_like(label, dtype=torch.bool)
+    # Padding stands at the end with score 0; it must not join a group of real zeros.
+    fresh[:, 1:] = (values[:, 1:] != values[:, :-1]) | ((label[:, 1:] < 0) != (label[:, :-1] < 0))
+    group = fresh.cumsum(1) - 1
+    tied_a = torch.zeros_like(count_a).scatter_add_(1, group, (label == 1).long()).gather(1, group)
+    tied_b = torch.zeros_like(count_b).scatter_add_(1, group, (label == 0).long()).gather(1, group)
+    start = torch.where(fresh, torch.arange(values.shape[1], device=values.device), 0).cummax(1).values
+    zero = count_a.new_zeros(count_a.shape[0], 1)
+    before_a = torch.cat((zero, count_a[:, :-1]), 1).gather(1, start)
+    before_b = torch.cat((zero, count_b[:, :-1]), 1).gather(1, start)
+    return before_a, before_b, tied_a, tied_b
+
+
+def row_weights(weights: PositionWeights, count: int, device: torch.device) -> Tensor:
+    """u_1 ... u_count."""
+    i = torch.arange(1, count + 1, device=device, dtype=torch.float64)
+    return (i == 1).double() if weights.first else i if weights.rising else torch.ones_like(i)
+
+
+def tables(weights: PositionWeights, irrelevant: Tensor) -> Tensor:
+    """The table of each problem, shape (b, size)."""
+    if weights.max_fpr == 0:
+        return weights.table.expand(len(irrelevant), -1)
+    n = torch.arange(int(irrelevant.max()) + 2, dtype=torch.float64, device=irrelevant.device)
+    return (weights.max_fpr * irrelevant[:, None].double() - n).clamp(min=0)
 
 
 def _unit_range(values: Tensor, size: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:

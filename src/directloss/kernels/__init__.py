@@ -356,18 +356,17 @@ def _in_threads(problems: int, items: int, solve: Callable[[int, int], int]) -> 
 
 
 def _solve_tensor(scores: Tensor, target: Tensor, asked: Asked) -> Rankings:
-    from directloss.kernels import tensor
+    from directloss.kernels import dense, weighted
 
     if asked.check_values:
         check_labels(target, asked.labels, BINARY)
         check_finite(torch.where(target >= 0, scores, 0.0))
-    shape = scores.shape
-    above, relevant, irrelevant, n_w = tensor.predict(scores.reshape(-1, shape[-1]), target.reshape(-1, shape[-1]))
-    loss = tensor.position_loss(n_w, relevant, irrelevant, asked.weights)
-    counts = torch.stack((relevant, irrelevant), 1).reshape(*shape[:-1], 2)
-    return Rankings(
-        loss.to(torch.promote_types(scores.dtype, torch.float32)).reshape(shape[:-1]),
-        counts,
-        bool((counts > 0).all()),
-        above_predicted=above.reshape(shape) if asked.above == "predicted" else None,
-    )
+    else:
+        scores = torch.nan_to_num(scores, nan=largest(scores.dtype))
+    items = weighted.weigh(scores, target, torch.ones_like(scores))
+    above = weighted.predicted_above(items).long()
+    counts = torch.stack((items.relevant.sum(-1), items.irrelevant.sum(-1)), -1)
+    n = torch.where(items.relevant, above, scores.shape[-1]).sort(dim=-1).values
+    loss = dense.position_loss(n, *counts.unbind(-1), asked.weights)
+    loss = loss.to(torch.promote_types(scores.dtype, torch.float32))
+    return Rankings(loss, counts, bool((counts > 0).all()), above_predicted=above)

@@ -1,13 +1,13 @@
-"""Rankings in few tensor operations, for accelerators: no synchronisation, and no shape that depends on the data.
+"""Rankings in a few tensor operations, for accelerators: no synchronisation, no data-dependent shapes.
 
-For sign +1 and weights that are convex in the rank the best place of each irrelevant item does not depend on the others
-(see the package's docstring), so that the augmented ranking is one arg max for each row of a dense matrix: row j holds
-what irrelevant item j gains, less what it costs, when it moves up past 1, 2, ... relevant items, summed from its
-predicted place outwards. The matrix is n x n, because P and N are known to the device alone; it is worked on in pieces
-of `CELLS`. Everything is in the type of the scores, float32 or wider.
+For sign +1 and weights that are convex in the rank, the best place of each irrelevant item does not depend on the
+others (see the package docstring), so the augmented ranking is one argmax per row of a dense matrix: row j holds what
+irrelevant item j gains, less what it costs, when it moves up past 1, 2, ... relevant items, summed outwards from its
+predicted place. The matrix is n x n, because only the device knows P and N; it is processed in pieces of `CELLS`.
+Everything has the dtype of the scores, float32 or wider.
 
-Lists are ascending here, and irrelevant and relevant items stand at the end of their rows, so that place c of n is item
-``n - c`` from the top. What is in front of them has the score minus infinity.
+`solve` sorts lists in ascending order, with the relevant and the irrelevant items at the end of their rows, so place c
+of n is item ``n - c`` from the top. The places in front of them have score minus infinity.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from directloss.kernels import PositionWeights, largest
-from directloss.kernels.tensor import normaliser
 
 CELLS = 1 << 23
-"""How many cells of the matrix are looked at in one go."""
+"""Cells of the matrix to process at once."""
 LONGEST = 8192
-"""Longer lists go to the host: the matrix grows as the square of the list."""
+"""Longer lists go to the host: the matrix grows with the square of the list."""
 SMALLEST = 1e-25
-"""The smallest gain, relative to scores, that float32 tells apart from none."""
+"""The smallest gain, relative to the scores, that float32 can tell from zero."""
 
 
 def solve(
@@ -40,7 +39,7 @@ def solve(
 
     With ``automatic``, epsilon is in units of ``2 z / (P N peak)``.
     """
-    target = target.flip(-1)  # of equal scores the first stands on top
+    target = target.flip(-1)  # among equal scores the first is on top
     members = target == torch.arange(1, -1, -1, device=target.device).reshape(2, *(1,) * target.dim())
     relevant, irrelevant = members.sum(-1)
     pairs = relevant * irrelevant
@@ -54,8 +53,7 @@ def solve(
     n_w = _above_relevant(a, b, place)
     weights = weights._replace(tables=weights.tables.to(lists.dtype))
     z = normaliser(weights, relevant, irrelevant)
-    loss = torch.take(weights.best, relevant) - _total(weights, n_w[0], irrelevant, top) / z
-    loss = loss.masked_fill(relevant == 0, 0.0)
+    loss = position_loss(n_w[0].flip(-1), relevant, irrelevant, weights)
     if noisy is None:
         return loss, None, pairs > 0
     a, b, n_w = a[1:], b[1:], n_w[1:]
@@ -90,38 +88,18 @@ def _count_below(numbers: Tensor, places: Tensor) -> Tensor:
     return numbers.shape[-1] - torch.searchsorted(-numbers, places, right=True)
 
 
-def _total(weights: PositionWeights, n_w: Tensor, irrelevant: Tensor, top: Tensor) -> Tensor:
-    """``sum_i m_i(n_i)``, where n_i = n stands for no item."""
-    n = n_w.shape[-1]
-    if weights.max_fpr:
-        worth = weights.max_fpr * irrelevant.unsqueeze(-1) - n_w
-        worth = worth if weights.linear else worth.clamp(min=0)
-        return worth.masked_fill(n_w == n, 0.0).sum(-1)
-    if weights.first:
-        return torch.take(weights.table, n_w[..., -1] + 1)
-    worth = torch.take(weights.table, (n_w + top).masked_fill(n_w == n, 0))  # rank 0 has no weight
-    return _weighed(worth, weights, top).sum(-1)
-
-
-def _weighed(worth: Tensor, weights: PositionWeights, top: Tensor) -> Tensor:
-    """Times u_i."""
-    if weights.first:
-        return worth * (top == 1)
-    return worth * top if weights.rising else worth
-
-
 def _best_places(
     a: Tensor, b: Tensor, p_w: Tensor, weights: PositionWeights, width: Tensor, irrelevant: Tensor, top: Tensor
 ) -> Tensor:
     """The best p of each irrelevant item, descending as the places ascend."""
     n = a.shape[-1]
     gains, width = None, width.unsqueeze(-1)
-    if weights.linear:  # every exchange gains the same
+    if weights.linear:  # every exchange has the same gain
         b = b + width
-    elif weights.stride == 0:  # the gain is that of the row
+    elif weights.stride == 0:  # all exchanges of a row have the same gain
         b = b + width * (weights.max_fpr * irrelevant.unsqueeze(-1) - (top - 1)).clamp(0.0, 1.0)
     else:
-        gains = _weighed(pad(weights.drop[: n + 1], (0, n)).flip(0).unfold(0, n, 1)[:n], weights, top)
+        gains = _times_u(pad(weights.drop[: n + 1], (0, n)).flip(0).unfold(0, n, 1)[:n], weights, top)
     rows = max(1, CELLS // a.numel())
     found = []
     for start in range(0, n, rows):
@@ -132,5 +110,40 @@ def _best_places(
         value = value.masked_fill_(top > p_w[..., some, None], 0.0).cumsum(-1)
         found.append(value.max(-1))
     best, at = (torch.cat(parts, -1) if len(found) > 1 else parts[0] for parts in zip(*found, strict=True))
-    # Rounding must not put two items in the wrong order.
+    # Rounding must not swap two items.
     return torch.where(best > 0, n - 1 - at, p_w).cummin(-1).values
+
+
+def position_loss(n: Tensor, relevant: Tensor, irrelevant: Tensor, weights: PositionWeights) -> Tensor:
+    """``best - 1/z sum_i m_i(n_i)``; 0 where nothing is relevant.
+
+    ``n`` has shape ``(..., size)``, ascending; entries beyond the number of relevant items are ignored.
+    """
+    i = torch.arange(1, n.shape[-1] + 1, device=n.device)
+    if weights.max_fpr:
+        worth = (weights.max_fpr * irrelevant.to(weights.table).unsqueeze(-1) - n).clamp(min=0)
+    else:
+        at = weights.base + weights.stride * i + n
+        worth = _times_u(torch.take(weights.table, at.clamp(max=len(weights.table) - 1)), weights, i)
+    total = torch.where(i <= relevant.unsqueeze(-1), worth, 0.0).sum(-1)
+    loss = torch.take(weights.best, relevant) - total / normaliser(weights, relevant, irrelevant)
+    return loss.masked_fill(relevant == 0, 0.0)
+
+
+def _times_u(worth: Tensor, weights: PositionWeights, i: Tensor) -> Tensor:
+    """``u_i * worth``."""
+    if weights.first:
+        return worth * (i == 1)
+    return worth * i if weights.rising else worth
+
+
+def normaliser(weights: PositionWeights, relevant: Tensor, irrelevant: Tensor) -> Tensor:
+    """z of each problem, shape ``b``."""
+    z = torch.take(weights.z, relevant)  # weights.z[relevant] would synchronise for a single number
+    return z * irrelevant.clamp(min=1) * weights.max_fpr if weights.max_fpr else z
+
+
+def unit_epsilon(weights: PositionWeights, relevant: Tensor, irrelevant: Tensor) -> Tensor:
+    """``2 z / (P N peak)`` of each problem, shape ``b``: the unit of the automatic epsilon."""
+    pairs = (relevant * irrelevant).clamp(min=1)
+    return 2 * normaliser(weights, relevant, irrelevant) / (pairs * weights.peak)

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from directloss._checks import check_finite, check_labels, check_same_shape, fail
 from directloss.kernels import BINARY, LEAST, bounded, dense, solve_rankings
-from directloss.kernels.tensor import position_loss, unit_epsilon
 from directloss.metrics.ranking import (
     AveragePrecisionMetric,
     CustomMetric,
@@ -126,9 +125,8 @@ class RankingTask(ListTask):
     def loss(self, output: Tensor | Ranking, target: Tensor) -> Tensor:
         """The loss of a ranking, also of one that is given by plain ranks as `predict` returns them; in float64."""
         ranking = output if isinstance(output, Ranking) else self.infer(-output, target)
-        flat = target.reshape(-1, target.shape[-1])
-        n = torch.where(flat == 1, ranking.above.reshape(flat.shape), flat.shape[1]).sort(dim=1).values
-        return position_loss(n, *counts(flat), self.metric.weights(flat)).reshape(target.shape[:-1])
+        n = torch.where(target == 1, ranking.above, target.shape[-1]).sort(dim=-1).values
+        return dense.position_loss(n, *counts(target), self.metric.weights(target))
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
         check_same_shape(target, scores)
@@ -149,7 +147,7 @@ class RankingTask(ListTask):
         """``2 z / (P N peak)``: an exchange of two neighbours changes F by ``2 / (P N)`` for each unit that their
         scores differ, and the metric by ``peak / z`` at the most. For AP this is ``4 / N``.
         """
-        return unit_epsilon(self.metric.weights(target), *counts(target))
+        return dense.unit_epsilon(self.metric.weights(target), *counts(target))
 
     def likelihood(self, scores: Tensor, target: Tensor) -> Tensor:
         return binary_cross_entropy(scores, target)
