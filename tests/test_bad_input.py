@@ -114,7 +114,7 @@ WRONG_FOR_ALL: list[tuple[dict[str, Any], str, str]] = [
     (
         {"mask": MASK.long()},
         "mask",
-        "must be boolean (True = real, False = padding), but it is torch.int64. Call mask.bool()",
+        "must be boolean (False = ignored), but it is torch.int64. Call mask.bool()",
     ),
     ({"mask": MASK[0]}, "mask", "must have the shape of target, (2, 3), but it is of shape (3,)"),
     ({"mask": MASK.tolist()}, "mask", "must be a torch.Tensor, but it is a list"),

@@ -193,10 +193,10 @@ def test_padding_is_not_perturbed_into_the_list() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"noise": -1.0}, "noise must be finite and at least 0, but it is -1.0"),
-        ({"noise": math.nan}, "noise must be finite and at least 0"),
+        ({"noise": -1.0}, "noise must be a finite number of at least 0, but it is -1.0"),
+        ({"noise": math.nan}, "noise must be a finite number of at least 0"),
         ({"noise": "much"}, "noise must be a number of at least 0 or \"auto\", but it is 'much'"),
-        ({"noise": True}, "noise must be a number of at least 0, but it is True"),
+        ({"noise": True}, "noise must be a finite number of at least 0, but it is True"),
         ({"samples": 0}, "samples must be a whole number of at least 1, but it is 0"),
         ({"samples": 2.5}, "samples must be a whole number of at least 1, but it is 2.5"),
         ({"samples": "many"}, "samples must be a whole number"),

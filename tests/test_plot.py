@@ -160,7 +160,7 @@ def test_every_picture_has_labels_and_draws_where_it_is_told(name: str) -> None:
         (lambda: dl.plot.landscape(SCORES, LABELS, item=5), "item must be the place of a score"),
         (lambda: dl.plot.landscape(SCORES, LABELS, item=-1), "item must be a whole number"),
         (lambda: dl.plot.landscape(SCORES, LABELS, noise=()), "noise must have at least one scale"),
-        (lambda: dl.plot.landscape(SCORES, LABELS, noise=(-1,)), "noise must be finite and at least 0"),
+        (lambda: dl.plot.landscape(SCORES, LABELS, noise=(-1,)), "noise must be a finite number of at least 0"),
         (lambda: dl.plot.landscape(SCORES, LABELS, points=1), "points must be a whole number of at least 2"),
         (lambda: dl.plot.reliability(SCORES, LABELS), "probabilities must lie between 0 and 1"),
         (lambda: dl.plot.reliability(SCORES.sigmoid(), LABELS, bins=0), "bins must be a whole number"),

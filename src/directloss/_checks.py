@@ -42,16 +42,15 @@ def precise(tensor: Tensor, device: torch.device | None = None) -> Tensor:
     return tensor.to(device=device, dtype=torch.float32 if device.type in NO_FLOAT64 else torch.float64)
 
 
-def check_scores(scores: object, event_dims: int, shape_words: str) -> Tensor:
-    """Scores are a non-empty real floating-point tensor with at least ``event_dims`` dimensions."""
-    if not isinstance(scores, Tensor):
-        fail("scores", "must be a torch.Tensor", f"a {type(scores).__name__}", "Convert it with torch.as_tensor.")
+def check_scores(scores: object, event_dims: int, shape_words: str, argument: str = "scores") -> Tensor:
+    """A non-empty real floating-point tensor with at least ``event_dims`` dimensions."""
+    scores = check_tensor(argument, scores)
     if not scores.is_floating_point():
-        fail("scores", "must be floating point", scores.dtype, "Call scores.float() first.")
+        fail(argument, "must be floating point", scores.dtype, f"Call {argument}.float() first.")
     if scores.dim() < event_dims:
-        fail("scores", f"must have shape {shape_words}", f"of shape {tuple(scores.shape)}")
+        fail(argument, f"must have shape {shape_words}", f"of shape {tuple(scores.shape)}")
     if scores.numel() == 0:
-        fail("scores", "must not be empty", f"of shape {tuple(scores.shape)}")
+        fail(argument, "must not be empty", f"of shape {tuple(scores.shape)}")
     return scores
 
 
@@ -99,9 +98,7 @@ def check_labels(target: Tensor, allowed: Sequence[float] = (0, 1), hint: str = 
         labels = target.detach().numpy()
         if sum(np.count_nonzero(labels == label) for label in allowed) == labels.size:
             return
-    good = target == allowed[0]
-    for label in allowed[1:]:
-        good |= target == label
+    good = torch.stack([target == label for label in allowed]).any(0)
     if not bool(good.all()):
         value = target[~good][0].item()
         words = " or ".join(str(label) for label in allowed)
@@ -118,13 +115,13 @@ def check_classes(target: Tensor, classes: int) -> None:
         fail("target", f"must hold class indices from 0 to {classes - 1}", f"{value} at {bad.nonzero()[0].tolist()}")
 
 
-def check_mask(mask: object, shape: torch.Size, what: str) -> Tensor:
+def check_mask(mask: object, shape: torch.Size, what: str, argument: str = "mask") -> Tensor:
     """A boolean mask, True for real entries and False for padding."""
-    mask = check_tensor("mask", mask)
+    mask = check_tensor(argument, mask)
     if mask.dtype != torch.bool:
-        fail("mask", "must be boolean (True = real, False = padding)", mask.dtype, "Call mask.bool() first.")
+        fail(argument, "must be boolean (False = ignored)", mask.dtype, f"Call {argument}.bool() first.")
     if mask.shape != shape:
-        fail("mask", f"must have the shape of {what}, {tuple(shape)}", f"of shape {tuple(mask.shape)}")
+        fail(argument, f"must have the shape of {what}, {tuple(shape)}", f"of shape {tuple(mask.shape)}")
     return mask
 
 
@@ -170,20 +167,16 @@ def check_positive(argument: str, value: object, hint: str = "") -> float:
     """A positive finite number."""
     if isinstance(value, bool) or not isinstance(value, Real):
         fail(argument, "must be a positive number", repr(value), hint)
-    number = float(value)
-    if not (math.isfinite(number) and number > 0):
+    if not 0 < float(value) < math.inf:
         fail(argument, "must be positive and finite", value, hint)
-    return number
+    return float(value)
 
 
-def check_not_negative(argument: str, value: object, hint: str = "") -> float:
+def check_not_negative(argument: str, value: object) -> float:
     """A finite number of at least 0."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        fail(argument, "must be a number of at least 0", repr(value), hint)
-    number = float(value)
-    if not (math.isfinite(number) and number >= 0):
-        fail(argument, "must be finite and at least 0", value, hint)
-    return number
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < math.inf:
+        fail(argument, "must be a finite number of at least 0", repr(value))
+    return float(value)
 
 
 def check_count(argument: str, value: object, least: int = 1) -> int:

@@ -126,35 +126,25 @@ NO_SECOND = (
 
 def attach_first(value: Tensor | float, scores: Tensor, slope: Tensor) -> Tensor:
     """As `attach`; differentiating the gradient raises `DirectLossError`."""
-    result = attach(value, scores, slope)
-    assert result.grad_fn is not None
-    # Without the graph of the backward pass nobody can differentiate the gradient, and None leaves it as it is.
-    result.grad_fn.register_prehook(
-        lambda upstream: (_refused(upstream[0], scores),) if torch.is_grad_enabled() else None
-    )
-    return result
+    return _first_order(attach(value, scores, slope), scores)
 
 
 def first_only(scores: Tensor) -> Tensor:
     """The same scores; differentiating their gradient raises `DirectLossError`."""
-    result: Tensor = _FirstOnly.apply(scores)  # type: ignore[no-untyped-call]
-    return result
+    return _first_order(scores.view_as(scores), scores)
 
 
-class _FirstOnly(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, scores: Tensor) -> Tensor:
-        ctx.save_for_backward(scores)
-        return scores.view_as(scores)
+def _first_order(result: Tensor, scores: Tensor) -> Tensor:
+    """A function of the scores whose gradient refuses to be differentiated."""
 
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return _refused(gradient, *ctx.saved_tensors) if torch.is_grad_enabled() else gradient
+    def refuse(upstream: tuple[Tensor, ...]) -> tuple[Tensor] | None:
+        # Without create_graph nothing can differentiate the gradient; None leaves it unchanged.
+        if not torch.is_grad_enabled():
+            return None
+        return (_Refused.apply(upstream[0].detach(), scores),)  # type: ignore[no-untyped-call]
 
-
-def _refused(gradient: Tensor, scores: Tensor) -> Tensor:
-    """A gradient that belongs to scores, and refuses to be differentiated."""
-    result: Tensor = _Refused.apply(gradient.detach(), scores)  # type: ignore[no-untyped-call]
+    assert result.grad_fn is not None
+    result.grad_fn.register_prehook(refuse)
     return result
 
 

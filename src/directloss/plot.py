@@ -22,7 +22,6 @@ from directloss._checks import (
     check_positive,
     check_same_shape,
     check_scores,
-    check_tensor,
     fail,
 )
 from directloss._registry import as_task
@@ -328,7 +327,7 @@ def _wilson(count: Tensor, share: Tensor) -> Tensor:
 
 def _list(argument: str, values: object) -> Tensor:
     """One list of finite numbers, without its history."""
-    values = check_scores(check_tensor(argument, values), 1, "(n,)").detach()
+    values = check_scores(values, 1, "(n,)", argument).detach()
     if values.dim() != 1:
         fail(argument, "must be one list, of shape (n,)", f"of shape {tuple(values.shape)}", "Pick one of a batch.")
     check_finite(values, argument)

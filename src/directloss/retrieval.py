@@ -15,7 +15,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from directloss._checks import IGNORE, check_count, check_finite, check_positive, check_tensor, fail, remembering
+from directloss._checks import (
+    IGNORE,
+    check_count,
+    check_finite,
+    check_positive,
+    check_scores,
+    check_tensor,
+    fail,
+    remembering,
+)
 from directloss._dynamo import outside_graphs
 from directloss._loss import LossModule
 from directloss._registry import as_task
@@ -125,13 +134,11 @@ class RetrievalLoss(LossModule):
         return loss
 
     def _check(self, argument: str, embeddings: Any, of_labels: str, labels: Any) -> Tensor:
-        check_tensor(argument, embeddings)
+        check_scores(embeddings, 0, "(n, d)", argument)
         names: Tensor = check_tensor(of_labels, labels)
         if embeddings.dim() != 2 or names.shape != embeddings.shape[:1]:
             rule = f"must have shape (n, d), with {of_labels} of shape (n,)"
             fail(argument, rule, f"of shape {tuple(embeddings.shape)}, and {of_labels} of {tuple(names.shape)}")
-        if not embeddings.is_floating_point():
-            fail(argument, "must be floating point", embeddings.dtype, f"Call {argument}.float() first.")
         if self.check_values:
             check_finite(embeddings, argument)
         return names

@@ -163,6 +163,9 @@ class Task(ABC):
         """
         return None
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
 
 METHODS = ("predict", "augmented", "truth", "loss", "score")
 OPTIONAL = [name for name in vars(Task) if not name.startswith("_") and name not in METHODS]

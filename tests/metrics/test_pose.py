@@ -116,7 +116,7 @@ BAD: list[tuple[str, Any, str]] = [
     ("pckh", (MAPS, POINTS, LENGTH * 0), "reference must be positive and finite"),
     ("pckh", (MAPS, POINTS, LENGTH, 0.0), "fraction must be positive"),
     ("pckh", (MAPS, POINTS, LENGTH, 0.5, torch.ones(2, 3)), "visible must be boolean"),
-    ("pckh", (MAPS, POINTS, LENGTH, 0.5, LENGTH.bool()), "visible must hold one value for each heatmap"),
+    ("pckh", (MAPS, POINTS, LENGTH, 0.5, LENGTH.bool()), "visible must have the shape of the keypoints"),
     ("within_radius", (POINTS.tolist(), 1.0, (4, 5)), "keypoints must be a torch.Tensor"),
     ("within_radius", (torch.zeros(2), 1.0, (4, 5)), "keypoints must hold one (x, y)"),
     ("within_radius", (POINTS, 1.0, (0, 5)), "size must be a height and a width"),

@@ -365,8 +365,9 @@ def _solve_tensor(scores: Tensor, target: Tensor, asked: Asked) -> Rankings:
         scores = torch.nan_to_num(scores, nan=largest(scores.dtype))
     items = weighted.weigh(scores, target, torch.ones_like(scores))
     above = weighted.predicted_above(items).long()
-    counts = torch.stack((items.relevant.sum(-1), items.irrelevant.sum(-1)), -1)
+    relevant, irrelevant = items.relevant.sum(-1), items.irrelevant.sum(-1)
+    counts = torch.stack((relevant, irrelevant), -1)
     n = torch.where(items.relevant, above, scores.shape[-1]).sort(dim=-1).values
-    loss = dense.position_loss(n, *counts.unbind(-1), asked.weights)
+    loss = dense.position_loss(n, relevant, irrelevant, asked.weights)
     loss = loss.to(torch.promote_types(scores.dtype, torch.float32))
     return Rankings(loss, counts, bool((counts > 0).all()), above_predicted=above)

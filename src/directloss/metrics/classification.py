@@ -29,16 +29,22 @@ from directloss.metrics import confusion
 from directloss.metrics.confusion import count
 
 
-def checked(scores: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Scores and labels that fit together, padding blanked out."""
+def checked(
+    scores: Tensor,
+    target: Tensor,
+    mask: Tensor | None,
+    check: Callable[[Tensor], None] = check_labels,
+    kind: torch.dtype = torch.int8,
+) -> tuple[Tensor, Tensor]:
+    """Scores and labels after their checks, both blanked where they are padding; masked labels have dtype ``kind``."""
     scores = check_scores(scores, 1, "(..., n)").detach()
     target = check_same_shape(target, scores)
     if mask is None:
-        check_labels(target)
+        check(target)
         return scores, target
     mask = check_mask(mask, target.shape, "target")
-    check_labels(torch.where(mask, target, torch.zeros_like(target)))  # whatever stands in padding
-    return torch.where(mask, scores, 0.0), torch.where(mask, target.to(torch.int8), IGNORE)
+    check(torch.where(mask, target, torch.zeros_like(target)))  # padding may hold anything
+    return torch.where(mask, scores, 0.0), torch.where(mask, target.to(kind), IGNORE)
 
 
 def evaluate(function: Callable[..., Tensor], scores: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:

@@ -14,16 +14,8 @@ import math
 import torch
 from torch import Tensor
 
-from directloss._checks import (
-    IGNORE,
-    check_choice,
-    check_count,
-    check_finite,
-    check_mask,
-    check_same_shape,
-    check_scores,
-    fail,
-)
+from directloss._checks import IGNORE, check_choice, check_count, check_finite, fail
+from directloss.metrics.classification import checked
 
 GAINS = ("exponential", "linear")
 
@@ -133,14 +125,8 @@ def check_settings(k: object, gain: object) -> None:
 
 def _prepare(scores: Tensor, target: Tensor, k: int | None, gain: str, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     check_settings(k, gain)
-    scores = check_scores(scores, 1, "(..., n)").detach()
-    target = check_same_shape(target, scores)
-    if mask is not None:
-        mask = check_mask(mask, target.shape, "target")
-        scores = torch.where(mask, scores, 0.0)
-        target = torch.where(mask, target.double(), IGNORE)
+    scores, target = checked(scores, target, mask, check_grades, torch.float64)
     check_finite(scores)
-    check_grades(target)
     return scores, target
 
 

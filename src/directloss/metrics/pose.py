@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from directloss._checks import check_finite, check_labels, check_positive, check_tensor, fail
+from directloss._checks import check_finite, check_labels, check_mask, check_positive, check_scores, check_tensor, fail
 from directloss.metrics.classification import mean_over_items
 
 
@@ -121,11 +121,7 @@ def _highest_pixel(heatmaps: Tensor) -> Tensor:
 
 
 def _check_heatmaps(heatmaps: object) -> Tensor:
-    heatmaps = check_tensor("heatmaps", heatmaps)
-    if not heatmaps.is_floating_point():
-        fail("heatmaps", "must be floating point", heatmaps.dtype, "Call heatmaps.float() first.")
-    if heatmaps.dim() < 3 or heatmaps.numel() == 0:
-        fail("heatmaps", "must have shape (..., joints, h, w) and not be empty", f"of shape {tuple(heatmaps.shape)}")
+    heatmaps = check_scores(heatmaps, 3, "(..., joints, h, w)", "heatmaps")
     check_finite(heatmaps, "heatmaps")
     return heatmaps.detach()
 
@@ -142,13 +138,4 @@ def _check_keypoints(keypoints: object, shape: torch.Size) -> Tensor:
 
 
 def _check_visible(visible: Tensor | None, shape: torch.Size) -> Tensor | None:
-    if visible is None:
-        return None
-    visible = check_tensor("visible", visible)
-    if visible.dtype != torch.bool:
-        fail("visible", "must be boolean (False = does not count)", visible.dtype, "Call visible.bool() first.")
-    if visible.shape != shape:
-        fail(
-            "visible", f"must hold one value for each heatmap, shape {tuple(shape)}", f"of shape {tuple(visible.shape)}"
-        )
-    return visible
+    return None if visible is None else check_mask(visible, shape, "the keypoints", "visible")

@@ -14,15 +14,16 @@ def wide(tensor: Tensor) -> Tensor:
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
-def binary_cross_entropy(scores: Tensor, target: Tensor) -> Tensor:
-    """Of independent yes-or-no decisions, the mean over the items ``(..., n)``; the target may hold shares of a yes.
+def binary_cross_entropy(scores: Tensor, target: Tensor, weight: Tensor | float = 1.0) -> Tensor:
+    """Of independent yes-or-no decisions, the weighted mean over the items ``(..., n)``; targets may be probabilities.
 
     For a ranking this is more than the likelihood of its order: it also fixes the level and the scale of the scores,
-    so that they are logits and noise of scale 1 is in their unit.
+    so they are logits, and noise of scale 1 is in their unit.
     """
-    scores, known = wide(scores), target != IGNORE
-    each = F.binary_cross_entropy_with_logits(scores, target.clamp(min=0).to(scores), reduction="none")
-    return torch.where(known, each, 0.0).sum(-1) / known.sum(-1).clamp(min=1)
+    scores, weight = wide(scores), weight * (target != IGNORE)
+    labels, mass = target.clamp(min=0).to(scores), weight.sum(-1)
+    each = F.binary_cross_entropy_with_logits(scores, labels, weight.to(scores), reduction="none")
+    return each.sum(-1) / torch.where(mass > 0, mass, 1.0).to(scores)
 
 
 def cross_entropy(scores: Tensor, target: Tensor) -> Tensor:

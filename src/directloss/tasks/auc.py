@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits as cross_entropies
 
-from directloss._checks import IGNORE
 from directloss.kernels import weighted
 from directloss.metrics.ranking import PartialAUCMetric
-from directloss.tasks._likelihood import wide
+from directloss.tasks._likelihood import binary_cross_entropy
 from directloss.tasks.ranking import ListTask, Ranking, RankingTask
 
 
@@ -38,6 +35,7 @@ class WeightedAUC(AUC):
     """`AUC` of lists whose items have weights, ``(..., n)``; made for one call from its ``weight``.
 
     Examples:
+        >>> import torch
         >>> task = WeightedAUC(torch.tensor([1.0, 3.0, 2.0]))
         >>> task.loss(task.predict(torch.tensor([3.0, 2.0, 1.0])), torch.tensor([0, 0, 1]))
         tensor(1., dtype=torch.float64)
@@ -76,11 +74,7 @@ class WeightedAUC(AUC):
 
     def likelihood(self, scores: Tensor, target: Tensor) -> Tensor:
         """Each item counts with its weight, for both classes."""
-        scores = wide(scores)
-        each = cross_entropies(scores, target.clamp(min=0).to(scores), reduction="none")
-        weight = (self.weight * (target != IGNORE)).to(scores)
-        mass = weight.sum(-1)
-        return (each * weight).sum(-1) / torch.where(mass > 0, mass, 1.0)
+        return binary_cross_entropy(scores, target, self.weight)
 
     fused = ListTask.fused
 

@@ -65,9 +65,6 @@ class Error(Task):
         scores = wide(scores)
         return binary_cross_entropy_with_logits(scores, target.clamp(min=0).to(scores), reduction="none")
 
-    def __repr__(self) -> str:
-        return "Error()"
-
 
 class ClassTask(Task):
     """What the tasks with scores ``(..., c)`` and one class index per row share."""
@@ -82,9 +79,6 @@ class ClassTask(Task):
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
         check_class_problem(scores, target, check_values)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
 
 
 class Accuracy(ClassTask):
