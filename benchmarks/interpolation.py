@@ -88,7 +88,7 @@ def values_around(problem: Bound, surface: Interpolation, source: torch.Generato
     """Interpolated and true values ``(distances, 2, draws)`` around the present configuration of one problem."""
     assert problem.decide is not None
     present = problem.comparisons.bits(problem.scores)
-    anchors = sample(problem, problem.comparisons, as_anchoring(16), present, source)
+    anchors = sample(problem, problem.comparisons, as_anchoring(16), source)
     between, found = anchors.configurations.between(), []
     for distance in DISTANCES:
         bits = flipped(present, round(distance * len(present)), source)

@@ -24,8 +24,7 @@ def _bound(name: str) -> Bound:
 
 
 def _sample(bound: Bound, how: Anchoring, seed: int = 0) -> Anchors:
-    present = bound.comparisons.values(bound.scores) > 0
-    return sample(bound, bound.comparisons, how, present, torch.Generator().manual_seed(seed))
+    return sample(bound, bound.comparisons, how, torch.Generator().manual_seed(seed))
 
 
 def test_anchors_in_score_space_are_consistent_and_truly_valued(named: Problem) -> None:
@@ -127,9 +126,8 @@ def test_part_of_the_comparisons_leaves_the_others_as_they_are() -> None:
     bound = _bound("accuracy")
     subset = torch.tensor([0, 5, 9, 20])
     part = bound.comparisons.take(subset)
-    present = part.values(bound.scores) > 0
     how = Anchoring(4, 4, 4, space="bits")
-    anchors = sample(bound, part, how, present, torch.Generator().manual_seed(0), subset)
+    anchors = sample(bound, part, how, torch.Generator().manual_seed(0), subset)
     assert anchors.configurations.dense().shape == (12, 4)
     whole = (bound.comparisons.values(bound.scores) > 0).repeat(12, 1)
     whole[:, subset] = anchors.configurations.dense()
@@ -139,7 +137,7 @@ def test_part_of_the_comparisons_leaves_the_others_as_they_are() -> None:
 
 def test_without_best_scores_the_message_says_what_to_do() -> None:
     bound = replace(_bound("ap"), best_scores=None)
-    with pytest.raises(DirectLossError, match=r"best_scores must be given where the target does not say"):
+    with pytest.raises(DirectLossError, match=r"best_scores must be given if the target does not tell"):
         _sample(bound, Anchoring())
 
 
@@ -156,7 +154,7 @@ def test_thresholds_take_part_in_contradictions() -> None:
 
 BAD = [
     ({"good": -1}, r"good must be a whole number of at least 0, but it is -1"),
-    ({"good": 0, "bad": 1, "nearby": 0}, r"anchors must be at least two in all, but it is 1"),
+    ({"good": 0, "bad": 1, "nearby": 0}, r"anchors must be at least two in total, but it is 1"),
     ({"flips": 0}, r"flips must be a whole number of at least 1"),
     ({"space": "bit"}, r"space must be one of .*'bit'.*bits"),
     ({"unit": "pixel"}, r"unit must be one of"),

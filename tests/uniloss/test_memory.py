@@ -71,7 +71,7 @@ def test_chosen_numbers_differ(flips: int, among: int) -> None:
     bound = BY_HAND["ap"].bind(_scores(), LABELS)
     assert bound is not None
     how = Anchoring(flips=flips)
-    draw = drawing._InBits(bound, bound.comparisons, how, LABELS > 0, torch.Generator().manual_seed(1), None)
+    draw = drawing.InBits(bound, bound.comparisons, how, torch.Generator().manual_seed(1))
     chosen = draw.choose(300, among)
     assert chosen.shape == (300, min(flips, among))
     assert all(len(set(row)) == len(row) for row in chosen.tolist())

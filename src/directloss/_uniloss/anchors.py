@@ -1,19 +1,19 @@
 """Anchors: configurations with known metric values, sampled around three places. Sec. 3.4 of the paper.
 
     good    a few flips away from the best configuration
-    nearby  a few flips away from the present one
-    bad     at random
+    nearby  a few flips away from the current one
+    bad     random
 
-In *score space* an anchor is a set of scores: its configuration is one that scores can have, and its value is the
-metric's own. In *bit space*, as in the paper, binaries are flipped as they stand: for rankings nearly all random ones
-and many flipped ones contradict themselves (a above b above c above a). Those are valued by the metric's counting
-rule, and marked.
+In *score space* an anchor is a vector of scores: its configuration is always consistent, and its value is the metric of
+those scores. In *bit space*, as in the paper, binaries are flipped directly: for rankings nearly all random
+configurations and many flipped ones contradict themselves (a above b above c above a). Those are valued by the metric's
+counting rule and marked as inconsistent.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -29,7 +29,7 @@ SPACES = ("scores", "bits")
 UNITS = ("comparison", "score")
 BESTS = ("target", "nearest")
 STEPS = 16
-"""Into how many pieces the way to the ideal scores is cut in the search for the nearest optimal ones; done twice."""
+"""Grid size of the search for the nearest optimal scores on the way to the ideal ones; a second grid refines it."""
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,15 @@ class Anchoring:
 
     Args:
         good: how many around the best configuration.
-        nearby: how many around the present one.
-        bad: how many at random.
+        nearby: how many around the current one.
+        bad: how many random ones.
         space: ``"scores"``, where every anchor is consistent, or ``"bits"``, the paper's.
         flips: how many comparisons (or scores) are flipped.
-        unit: ``"comparison"`` flips one of them; ``"score"`` flips all comparisons of one score, as the paper does
-            with the pixels of a heatmap, for nearby anchors.
+        unit: what nearby anchors flip: ``"comparison"``, or ``"score"`` for all comparisons of one score, as the paper
+            does with the pixels of a heatmap.
         best: ``"target"`` for the configuration of the target; ``"nearest"`` for the first optimal one on the way from
-            the present scores to it, so that none of several optimal ones is preferred.
-        control: replace the values by constants (good 1, nearby the present value, bad 0), to measure in an experiment
+            the current scores to it, which prefers none of several optimal ones.
+        control: replace the values by constants (good 1, nearby the current value, bad 0), to measure in an experiment
             what the metric's values contribute.
     """
 
@@ -63,7 +63,7 @@ class Anchoring:
         for kind in KINDS:
             check_count(kind, getattr(self, kind), least=0)
         if self.good + self.nearby + self.bad < 2:
-            fail("anchors", "must be at least two in all", self.good + self.nearby + self.bad)
+            fail("anchors", "must be at least two in total", self.good + self.nearby + self.bad)
         check_count("flips", self.flips)
         check_choice("space", self.space, SPACES)
         check_choice("unit", self.unit, UNITS)
@@ -82,19 +82,18 @@ class Anchors:
     """Boolean ``(k,)``: configurations that no scores have."""
 
 
-def as_anchoring(anchors: int | Anchoring) -> Anchoring:
-    """A number stands for that many of each kind."""
+def as_anchoring(anchors: int | Anchoring, unit: str = "comparison") -> Anchoring:
+    """An `Anchoring` as it is; a number stands for that many of each kind, with this unit."""
     if isinstance(anchors, Anchoring):
         return anchors
     number = check_count("anchors", anchors)
-    return Anchoring(number, number, number)
+    return Anchoring(number, number, number, unit=unit)
 
 
 def sample(
     problem: Bound,
     comparisons: Comparisons,
     how: Anchoring,
-    present: Tensor,
     generator: torch.Generator,
     subset: Tensor | None = None,
 ) -> Anchors:
@@ -103,19 +102,17 @@ def sample(
     Args:
         problem: the metric, bound to scores and target.
         comparisons: those of the problem that are relaxed in this step.
-        how: the numbers and places.
-        present: the binaries of the present scores, ``(l,)``.
-        generator: of all random choices.
-        subset: indices of those comparisons among all of the problem; None for all.
+        how: how many anchors, and where.
+        generator: the source of all random choices.
+        subset: indices of ``comparisons`` among all of the problem; None for all.
     """
+    draw = InScores if how.space == "scores" else InBits
     with torch.no_grad():
-        draw = _InScores if how.space == "scores" else _InBits
-        anchors = draw(problem, comparisons, how, present, generator, subset).anchors()
-    if how.control:
-        now = float(problem.measure(problem.scores.detach()[None])[0])
-        values = constants(anchors.kinds, now, anchors.values)
-        return Anchors(anchors.configurations, values, anchors.kinds, anchors.inconsistent)
-    return anchors
+        anchors = draw(problem, comparisons, how, generator, subset).anchors()
+    if not how.control:
+        return anchors
+    now = float(problem.measure(problem.scores.detach()[None])[0])
+    return replace(anchors, values=constants(anchors.kinds, now, anchors.values))
 
 
 def as_kinds(how: Anchoring) -> tuple[str, ...]:
@@ -124,77 +121,102 @@ def as_kinds(how: Anchoring) -> tuple[str, ...]:
 
 
 def constants(kinds: tuple[str, ...], now: float, like: Tensor) -> Tensor:
-    """What stands for the metric's values in a control experiment."""
+    """The constants that replace the metric's values in a control experiment."""
     constant = {"good": 1.0, "nearby": now, "bad": 0.0}
     return like.new_tensor([constant[kind] for kind in kinds])
 
 
 def leap(scores: Tensor, items: Tensor) -> Tensor:
-    """Where scores go so that most of their comparisons flip: a low one beyond the top, a high one to the bottom."""
+    """Where scores move to flip most of their comparisons: a low score above the top, a high one below the bottom."""
     beyond = BEYOND * spread(scores)
     top = scores[items] <= scores.median()
     return torch.where(top, scores.max() + beyond, scores.min() - beyond)
 
 
 def all_equal(values: Tensor) -> bool:
-    """Whether an interpolation of these values is flat."""
+    """Whether all values are equal, so that their interpolation is flat."""
     return bool((values == values[0]).all())
 
 
 def check_numbers(values: Tensor) -> Tensor:
-    """The metric must have a value for every anchor."""
+    """Check that the metric is finite at every anchor."""
     if not bool(torch.isfinite(values).all()):
         fail(
             "metric",
             "must be a finite number for all scores",
             f"{float(values[~torch.isfinite(values)][0])} for {int((~torch.isfinite(values)).sum())} of the anchors",
-            "Give 0 / 0 a value inside of the metric, for example with clamp(min=1) in the denominator.",
+            "Give 0 / 0 a value inside the metric, for example with clamp(min=1) in the denominator.",
         )
     return values
 
 
 Drawn = tuple[Tensor, Tensor, Tensor]
-"""Of some anchors the binaries ``(k, l)``, their values ``(k,)``, and which no scores have ``(k,)``."""
+"""For some anchors: binaries ``(k, l)``, values ``(k,)``, and whether no scores have those binaries ``(k,)``."""
 
 
 @dataclass
 class _Draw(ABC):
-    """What both spaces share; the arguments of `sample`."""
+    """What both spaces share; the fields are the arguments of `sample`."""
 
     problem: Bound
     comparisons: Comparisons
     how: Anchoring
-    present: Tensor
     generator: torch.Generator
-    subset: Tensor | None
+    subset: Tensor | None = None
 
     def __post_init__(self) -> None:
         self.scores = self.problem.scores.detach()
+        self.current = self.scores if self.how.space == "scores" else self.comparisons.bits(self.scores)
 
     def anchors(self) -> Anchors:
-        kinds = [kind for kind in KINDS if getattr(self.how, kind)]
-        drawn = [getattr(self, kind)(getattr(self.how, kind)) for kind in kinds]
-        names = as_kinds(self.how)
+        drawn, names = [self.valued(rows) for rows in self.rows()], as_kinds(self.how)
         if self.how.good and not self.how.control and all_equal(torch.cat([value for _, value, _ in drawn])):
-            # The surface would be flat. If the best configuration itself is better than those that are a flip away from
-            # it, as for an exact match, it takes their place: they would hide it.
-            top = self.top()
+            # The surface would be flat. If the best configuration itself is better than those one flip away, as for an
+            # exact match, it replaces them: they would hide it.
+            top = self.valued(self.best()[None])
             if top[1] != drawn[0][1][0]:
                 drawn[0], names = top, ("good", *names[self.how.good :])
         values, bad = (torch.cat(part) for part in list(zip(*drawn, strict=True))[1:])
         return Anchors(Configurations(*(bits for bits, _, _ in drawn)), check_numbers(values), names, bad)
 
+    def rows(self) -> list[Tensor]:
+        """The anchors of each kind that has any, in the order of `KINDS`: scores ``(k, m)`` or binaries ``(k, l)``."""
+        how, rows = self.how, []
+        if how.good:
+            rows.append(self.flips_of(self.best(), how.good))
+        if how.nearby:
+            rows.append(self.moves(how.nearby) if how.unit == "score" else self.flips_of(self.current, how.nearby))
+        if how.bad:
+            rows.append(self.random(how.bad))
+        return rows
+
     @abstractmethod
-    def top(self) -> Drawn:
-        """The best configuration itself."""
+    def valued(self, rows: Tensor) -> Drawn:
+        """The anchors that these rows stand for."""
+
+    @abstractmethod
+    def best(self) -> Tensor:
+        """The best row."""
+
+    @abstractmethod
+    def flips_of(self, base: Tensor, k: int) -> Tensor:
+        """``k`` rows with some comparisons of the base flipped."""
+
+    @abstractmethod
+    def moves(self, k: int) -> Tensor:
+        """``k`` rows with the comparisons of some scores flipped."""
+
+    @abstractmethod
+    def random(self, k: int) -> Tensor:
+        """``k`` random rows."""
 
     def choose(self, k: int, among: int) -> Tensor:
-        """``(k, flips)`` numbers below ``among``, no two alike in a row."""
+        """``(k, flips)`` random numbers below ``among``, distinct within each row."""
         flips = min(self.how.flips, among)
         if 4 * flips * flips > among and flips > 1:
             chosen = torch.stack([torch.randperm(among, generator=self.generator)[:flips] for _ in range(k)])
             return chosen.to(self.scores.device)
-        # Two alike are rare among many, and drawing a row again costs less than an order of all numbers.
+        # Duplicates are rare here, and redrawing a row costs less than a permutation of all numbers.
         chosen = torch.from_numpy(numbers(words(k * flips, self.generator), among)).reshape(k, flips)
         while flips > 1:
             ordered = chosen.sort(-1).values
@@ -205,30 +227,20 @@ class _Draw(ABC):
         return chosen.to(self.scores.device)
 
 
-class _InScores(_Draw):
-    """Anchors are scores."""
+class InScores(_Draw):
+    """Rows are scores."""
 
-    def good(self, k: int) -> Drawn:
-        return self._flips_of(self.best(), k)
-
-    def top(self) -> Drawn:
-        return self._valued(self.best()[None])
-
-    def nearby(self, k: int) -> Drawn:
-        if self.how.unit == "score":
-            return self._moves_of_scores(k)
-        return self._flips_of(self.scores, k)
-
-    def bad(self, k: int) -> Drawn:
-        return self._valued(self.comparisons.random(self.scores, k, self.generator))
+    def valued(self, rows: Tensor) -> Drawn:
+        values = self.problem.measure(rows)
+        return self.comparisons.bits(rows), values, torch.zeros_like(values, dtype=torch.bool)
 
     def best(self) -> Tensor:
-        """The best scores that are known, or the nearest optimal ones on the way to them."""
+        """The best known scores, or the nearest optimal ones on the way to them."""
         best = self.problem.best_scores
         if best is None:
             fail(
                 "best_scores",
-                "must be given where the target does not say what the best scores are",
+                "must be given if the target does not tell the best scores",
                 None,
                 'Pass best_scores=function(scores, target), or anchors=Anchoring(space="bits") with a best '
                 "configuration.",
@@ -240,78 +252,37 @@ class _InScores(_Draw):
         return self.scores + share * (best - self.scores)
 
     def _optimal_share(self, best: Tensor, low: float, high: float) -> float:
-        """The least share of the way, of ``STEPS`` between two, from which on the metric is as good as at its end."""
+        """The least share of the way, on a grid of ``STEPS``, from which on the metric is as good as at ``high``."""
         shares = torch.linspace(high, low, STEPS + 1, dtype=best.dtype, device=best.device)[:-1]
         values = self.problem.measure(self.scores + shares[:, None] * (best - self.scores))
         as_good = ((values - values[0]).abs() <= 1e-6).int().cumprod(0)
         return float(shares[int(as_good.sum()) - 1])
 
-    def _flips_of(self, base: Tensor, k: int) -> Drawn:
+    def flips_of(self, base: Tensor, k: int) -> Tensor:
         which = self.choose(k, self.comparisons.count)
         scores = base.repeat(k, 1)
         for flip in range(which.shape[1]):
             scores = self.comparisons.flipped(scores, which[:, flip])
-        return self._valued(scores)
+        return scores
 
-    def _moves_of_scores(self, k: int) -> Drawn:
-        """A score that loses most of its comparisons goes to the top, another to the bottom."""
+    def moves(self, k: int) -> Tensor:
+        """A score that loses most of its comparisons moves to the top, any other to the bottom."""
         items = self.choose(k, self.scores.numel())
-        scores = self.scores.repeat(k, 1)
-        scores.scatter_(1, items, leap(self.scores, items))
-        return self._valued(scores)
+        return self.scores.repeat(k, 1).scatter_(1, items, leap(self.scores, items))
 
-    def _valued(self, scores: Tensor) -> Drawn:
-        values = self.problem.measure(scores)
-        return self.comparisons.bits(scores), values, torch.zeros_like(values, dtype=torch.bool)
+    def random(self, k: int) -> Tensor:
+        return self.comparisons.random(self.scores, k, self.generator)
 
 
-class _InBits(_Draw):
-    """Anchors are bits."""
+class InBits(_Draw):
+    """Rows are binaries."""
 
-    def good(self, k: int) -> Drawn:
-        return self._flips_of(self.best(), k)
-
-    def top(self) -> Drawn:
-        return self._valued(self.best()[None])
-
-    def best(self) -> Tensor:
-        """The best binaries, all ones unless others are known."""
-        best = self.problem.best_binaries
-        if best is None:
-            return torch.ones_like(self.present)
-        return best if self.subset is None else best[self.subset]
-
-    def nearby(self, k: int) -> Drawn:
-        if self.how.unit == "score":
-            return self._flips_of_scores(k)
-        return self._flips_of(self.present, k)
-
-    def bad(self, k: int) -> Drawn:
-        bits = torch.empty(k, self.present.numel(), dtype=torch.bool)
-        for row in bits:
-            row.random_(generator=self.generator)
-        return self._valued(bits.to(self.present.device))
-
-    def _flips_of(self, base: Tensor, k: int) -> Drawn:
-        which = self.choose(k, self.present.numel())
-        return self._valued(base.repeat(k, 1).scatter_(1, which, ~base[which]))
-
-    def _flips_of_scores(self, k: int) -> Drawn:
-        items = self.choose(k, self.scores.numel())
-        rows = []
-        for row in items.tolist():
-            touched = torch.zeros_like(self.present)
-            for item in row:
-                touched ^= self.comparisons.of_score(self.scores, item)
-            rows.append(self.present ^ touched)
-        return self._valued(torch.stack(rows))
-
-    def _valued(self, bits: Tensor) -> Drawn:
+    def valued(self, rows: Tensor) -> Drawn:
         comparisons = self.problem.comparisons
         if self.problem.decide is None:
-            fail("space", "must be 'scores' for a metric whose value of configurations is not known", "'bits'")
+            fail("space", "must be 'scores' for a metric that has no value for configurations", "'bits'")
         found, values = [], []
-        for piece in torch.split(bits, max(1, BLOCK // comparisons.count)):
+        for piece in torch.split(rows, max(1, BLOCK // comparisons.count)):
             whole = self._completed(piece)
             found.append(consistent(comparisons, whole))
             values.append(self.problem.decide(whole))
@@ -320,14 +291,38 @@ class _InBits(_Draw):
             warn_once(
                 "inconsistent anchors",
                 f"{int((~good).sum())} of {len(good)} anchors in bit space contradict themselves: no scores have those "
-                'binaries. They keep the value of the counting rule. Anchoring(space="scores") has none.',
+                'binaries. They keep the value of the counting rule. Anchoring(space="scores") avoids them.',
             )
-        return bits, torch.cat(values), ~good
+        return rows, torch.cat(values), ~good
 
     def _completed(self, bits: Tensor) -> Tensor:
-        """Binaries that are not relaxed in this step stay as they are."""
+        """Binaries of all comparisons: those that are not relaxed in this step are the current ones."""
         if self.subset is None:
             return bits
         whole = self.problem.comparisons.bits(self.scores).repeat(len(bits), 1)
         whole[:, self.subset] = bits
         return whole
+
+    def best(self) -> Tensor:
+        """The best binaries: all ones unless the problem says otherwise."""
+        best = self.problem.best_binaries
+        if best is None:
+            return torch.ones_like(self.current)
+        return best if self.subset is None else best[self.subset]
+
+    def flips_of(self, base: Tensor, k: int) -> Tensor:
+        which = self.choose(k, base.numel())
+        return base.repeat(k, 1).scatter_(1, which, ~base[which])
+
+    def moves(self, k: int) -> Tensor:
+        rows = self.current.repeat(k, 1)
+        for row, items in zip(rows, self.choose(k, self.scores.numel()).tolist(), strict=True):
+            for item in items:
+                row ^= self.comparisons.of_score(self.scores, item)
+        return rows
+
+    def random(self, k: int) -> Tensor:
+        bits = torch.empty(k, self.comparisons.count, dtype=torch.bool)
+        for row in bits:
+            row.random_(generator=self.generator)
+        return bits.to(self.scores.device)

@@ -1,8 +1,8 @@
-"""Step 1 of UniLoss, c = f(scores, target): which numbers a metric compares. Liu, Wang, Deng (ECCV 2020), Sec. 3.3.
+"""Step 1 of UniLoss, c = f(scores, target): what a metric compares. Liu, Wang, Deng (ECCV 2020), Sec. 3.3.
 
-Scores of one problem are flattened to ``m`` numbers; a comparison is one differentiable number made of them, and the
-metric depends on its sign alone. Most metrics compare two scores, or a score with a constant: `Differences`. A
-comparison of any other form is a `General` one.
+The scores of one problem are flattened to ``m`` numbers. A comparison is a differentiable function of them, and the
+metric depends only on its sign. Most metrics compare two scores, or a score with a constant: `Differences`. Anything
+else is `General`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 BEYOND = 1e-3
-"""How far past the point of indifference a flipped comparison goes, as a share of the spread of the scores."""
+"""How far a flipped comparison goes past zero, as a share of the spread of the scores."""
 
 
 class Comparisons(ABC):
@@ -32,7 +32,7 @@ class Comparisons(ABC):
         """The comparisons, shape ``(..., m)`` to ``(..., l)``; differentiable."""
 
     def bits(self, scores: Tensor) -> Tensor:
-        """The binaries ``(..., l)`` of detached scores ``(..., m)``, one problem at a time: they take far less room."""
+        """The binaries ``(..., l)`` of detached scores ``(..., m)``; row by row, because values take more memory."""
         if scores.dim() == 1:
             return self.values(scores) > 0
         out = torch.empty(len(scores), self.count, dtype=torch.bool, device=scores.device)
@@ -42,14 +42,14 @@ class Comparisons(ABC):
 
     @abstractmethod
     def flipped(self, scores: Tensor, which: Tensor) -> Tensor:
-        """The scores ``(k, m)`` with the least movement that gives comparison ``which[i]`` of row i the other sign."""
+        """The scores ``(k, m)``, moved as little as possible to change the sign of comparison ``which[i]`` in row i."""
 
     @abstractmethod
     def take(self, which: Tensor) -> Comparisons:
         """Only the comparisons ``which``, an index tensor."""
 
     def of_score(self, scores: Tensor, item: int) -> Tensor:
-        """Which comparisons, boolean ``(l,)``, have to do with one score."""
+        """Which comparisons depend on one score, boolean ``(l,)``."""
         with torch.enable_grad():
             free = scores.detach().requires_grad_()
             values = self.values(free)
@@ -57,13 +57,13 @@ class Comparisons(ABC):
         return torch.stack(rows) != 0
 
     def random(self, scores: Tensor, k: int, generator: torch.Generator) -> Tensor:
-        """Scores ``(k, m)`` whose comparisons are as good as coin flips, as wide as the present ones."""
+        """Random scores ``(k, m)`` with the mean and the deviation of the current ones."""
         m = scores.numel()
         return as_wide(halves(words(half_of(m), generator), m), k, scores)
 
 
 class Differences(Comparisons):
-    """Comparisons ``c = scores[left] - scores[right] + offset``, without the second term where ``right`` is -1.
+    """Comparisons ``c = scores[left] - scores[right] + offset``; the second term is missing where ``right`` is -1.
 
     Args:
         left: shape ``(l,)``, indices of the flattened scores.
@@ -85,14 +85,14 @@ class Differences(Comparisons):
     def values(self, scores: Tensor) -> Tensor:
         """The comparisons; see `Comparisons.values`."""
         left, right, offset = self.all_parts()
-        partner = scores[..., right]  # the last one, where there is none
+        partner = scores[..., right]  # the last score where right is -1
         if self.any_alone:
             partner = torch.where(self.alone, torch.zeros_like(partner), partner)
         difference = scores[..., left] - partner
         return difference if offset is None else difference + offset.to(scores.dtype)
 
     def flipped(self, scores: Tensor, which: Tensor) -> Tensor:
-        """Both scores meet in the middle and go a little beyond; a lone score goes to its threshold and beyond."""
+        """Both scores move to their middle and a little past it; a lone score moves past its threshold."""
         if not len(scores):
             return scores
         left, right, offset = self.parts(which)
@@ -120,12 +120,12 @@ class Differences(Comparisons):
         return Differences(*self.parts(which))
 
     def of_score(self, scores: Tensor, item: int) -> Tensor:
-        """Those with the score on either side."""
+        """The comparisons that have the score on either side."""
         left, right, _ = self.all_parts()
         return (left == item) | (right == item)
 
     def random(self, scores: Tensor, k: int, generator: torch.Generator) -> Tensor:
-        """Random scores around the thresholds, where there are any."""
+        """Random scores; those with thresholds are centred on them."""
         drawn = super().random(scores, k, generator)
         if not self.any_alone:
             return drawn
@@ -135,7 +135,7 @@ class Differences(Comparisons):
         return torch.where(alone, drawn - middle(scores) + threshold, drawn)
 
     def _thresholds(self, scores: Tensor) -> Tensor:
-        """A threshold of each score; the mean of them where it has several."""
+        """The mean of the thresholds of each score."""
         assert self.offset is not None
         where, at = self.left[self.alone], -self.offset[self.alone].to(scores.dtype)
         total = torch.zeros_like(scores).index_add_(0, where, at)
@@ -144,28 +144,24 @@ class Differences(Comparisons):
 
 
 class General(Comparisons):
-    """Comparisons of any form, through a differentiable function of the flattened scores.
+    """Comparisons of any form, given by a differentiable function of the flattened scores.
 
     Args:
         function: takes scores ``(m,)`` and returns comparisons ``(l,)``.
         count: how many it returns.
-        which: only these of them.
     """
 
-    def __init__(self, function: Callable[[Tensor], Tensor], count: int, which: Tensor | None = None) -> None:
-        self.function, self.which = function, which
-        self.count = count if which is None else which.numel()
-        self._all = count
+    def __init__(self, function: Callable[[Tensor], Tensor], count: int) -> None:
+        self.function, self.count = function, count
 
     def values(self, scores: Tensor) -> Tensor:
-        """The comparisons, one call of the function for each problem of the batch."""
+        """The comparisons; calls the function once per row."""
         if scores.dim() > 1:
             return torch.stack([self.values(row) for row in scores])
-        values = self.function(scores)
-        return values if self.which is None else values[self.which]
+        return self.function(scores)
 
     def flipped(self, scores: Tensor, which: Tensor) -> Tensor:
-        """A step along the gradient of the comparison, as long as its linearisation asks for, and a little beyond."""
+        """A step along the gradient of the comparison: to the zero of its linearisation, and a little past it."""
         return torch.stack([self._step(row, j) for row, j in zip(scores, which.tolist(), strict=True)])
 
     def _step(self, scores: Tensor, which: int) -> Tensor:
@@ -182,13 +178,13 @@ class General(Comparisons):
 
     def take(self, which: Tensor) -> General:
         """Only the comparisons ``which``."""
-        return General(self.function, self._all, which if self.which is None else self.which[which])
+        return General(lambda scores: self.function(scores)[which], which.numel())
 
 
 class Pairs(Differences):
-    """Every relevant score of a list against every irrelevant one of it, for lists of any sizes.
+    """Every relevant score of a list against every irrelevant one, for lists of any sizes.
 
-    The pairs are not stored: a step in compiled loops asks for a few of them only.
+    The pairs are not stored: a step in compiled loops needs only a few of them.
 
     Args:
         relevant: indices ``(p,)`` of the flattened scores, list after list.
@@ -207,14 +203,14 @@ class Pairs(Differences):
         each = downs.repeat_interleave(ups)
         self._ends = each.cumsum(0)
         """Where the pairs of each relevant score end."""
-        # What has to be added to a pair's number to get its irrelevant score's.
+        # Add this to the index of a pair to get the index of its irrelevant score.
         self._shift = (downs.cumsum(0) - downs).repeat_interleave(ups) - (self._ends - each)
         self.count = int(self._ends[-1])
         self.any_alone, self.offset = False, None
 
     @classmethod
     def of(cls, lists: Tensor, high: Tensor, low: Tensor) -> Pairs | None:
-        """The pairs of lists ``(b, n)`` of indices, of which some are relevant and some irrelevant; None for none."""
+        """The pairs of lists ``(b, n)`` of indices, given masks of relevant and irrelevant ones; None if empty."""
         sizes = torch.stack([high.sum(-1), low.sum(-1)], -1)
         kept = sizes.all(-1)
         if not bool(kept.any()):
@@ -222,18 +218,18 @@ class Pairs(Differences):
         return cls(lists[high & kept[:, None]], lists[low & kept[:, None]], sizes[kept])
 
     def bits(self, scores: Tensor) -> Tensor:
-        """The binaries; of a single list without their differences, several times faster."""
+        """The binaries. A single list is compared without differences, which is several times faster."""
         if scores.dim() > 1 or len(self.sizes) > 1:
             return super().bits(scores)
         return (scores[self.relevant][:, None] > scores[self.irrelevant]).flatten()
 
     def parts(self, which: Tensor) -> tuple[Tensor, Tensor, None]:
-        """Left and right of some comparisons, by a search among the relevant scores."""
+        """Left and right of some comparisons, found by a search among the relevant scores."""
         row = torch.searchsorted(self._ends, which.contiguous(), right=True)
         return self.relevant[row], self.irrelevant[which + self._shift[row]], None
 
     def all_parts(self) -> tuple[Tensor, Tensor, None]:
-        """See `parts`; kept, because the general way asks once for each anchor."""
+        """See `parts`; cached, because the general path asks once per anchor."""
         return self._all_parts
 
     @cached_property
@@ -241,41 +237,41 @@ class Pairs(Differences):
         return self.parts(torch.arange(self.count, device=self.sizes.device))
 
     def tables(self, bits: Tensor) -> list[Tensor]:
-        """Binaries ``(k, l)``, list by list, as tables ``(k, p, n)``."""
+        """Binaries ``(k, l)`` as one table ``(k, p, n)`` per list."""
         sizes = self.sizes.tolist()
         pieces = torch.split(bits, [p * n for p, n in sizes], -1)
         return [piece.reshape(len(bits), p, n) for piece, (p, n) in zip(pieces, sizes, strict=True)]
 
 
 MULTIPLIER = 747796405
-"""Of a linear congruential generator modulo 2^32 (O'Neill, PCG, 2014)."""
+"""The multiplier of a linear congruential generator modulo 2^32 (O'Neill, PCG, 2014)."""
 WIDEST = 1 << 31
 
 
 def words(count: int, generator: torch.Generator) -> Any:
-    """Random whole numbers of 64 bits: all that anchors draw. An array, because numpy is faster at turning it."""
+    """Random 64-bit integers, the only thing that anchors draw. An array, because numpy converts it faster."""
     drawn = torch.empty(count, dtype=torch.int64).random_(-WIDEST * WIDEST * 2, None, generator=generator)
     return drawn.numpy().view(np.uint64)
 
 
 def numbers(drawn: Any, among: int) -> Any:
-    """`words` as whole numbers below another, which is far less than 2^64."""
+    """`words` as integers below ``among``, which is far less than 2^64."""
     return (drawn % among).view(np.int64)
 
 
 def half_of(m: int) -> int:
-    """How many `words` hold ``m`` numbers of 32 bits."""
+    """How many `words` hold ``m`` 32-bit numbers."""
     return (m + 1) // 2
 
 
 def halves(drawn: Any, m: int) -> Any:
-    """`words` as ``m`` numbers of 32 bits."""
+    """`words` as ``m`` 32-bit numbers."""
     return drawn.view(np.uint32)[:m]
 
 
 @lru_cache
 def powers(k: int) -> Any:
-    """What `halves` are multiplied by, modulo 2^32, to be one random number of ``k / 2`` after the other.
+    """Factors that turn `halves`, modulo 2^32, into ``k / 2`` random numbers each.
 
     Drawing takes most of the time, so each number is drawn once and continued.
     """
@@ -283,9 +279,9 @@ def powers(k: int) -> Any:
 
 
 def as_wide(drawn: Any, k: int, scores: Tensor) -> Tensor:
-    """`halves` as random scores ``(k, m)``, with mean and deviation of the present ones.
+    """`halves` as random scores ``(k, m)`` with the mean and the deviation of the current ones.
 
-    The second half mirrors the first, so that what is random in the one cancels with the other.
+    The second half mirrors the first, which cancels some of the randomness.
     """
     rows = (drawn * powers(k)[:, None]).view(np.int32)
     part = torch.from_numpy(rows).to(scores.device, scores.dtype) * (math.sqrt(3) / WIDEST)
@@ -293,16 +289,16 @@ def as_wide(drawn: Any, k: int, scores: Tensor) -> Tensor:
 
 
 def spread(scores: Tensor) -> Tensor:
-    """A scale of the scores that is never zero: their standard deviation, or one where all are equal."""
+    """A scale of the scores that is never zero: their standard deviation, or one if all are equal."""
     deviation = scores.detach().std(correction=0)
     known = float(deviation)
-    if not math.isfinite(known):  # the squares of very large scores
+    if not math.isfinite(known):  # the squares of very large scores overflow
         peak = scores.detach().abs().amax()
         return spread(scores / peak) * peak
     return deviation if known > 0 else torch.ones_like(deviation)
 
 
 def middle(scores: Tensor) -> Tensor:
-    """The mean, also where the sum of very large scores is none."""
+    """The mean, even if the sum of very large scores overflows."""
     mean = scores.detach().mean()
     return mean if math.isfinite(float(mean)) else (scores.detach() / scores.numel()).sum()

@@ -1,4 +1,4 @@
-"""The usual anchors of pairs of scores, in compiled loops: the same numbers as the general way, many times faster."""
+"""The default anchors of pairs of scores in compiled loops: the numbers of the general path, many times faster."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from directloss.kernels import largest
 
 
 def usual(how: Anchoring) -> bool:
-    """Whether the loops know this kind of anchors: one flipped pair or one moved score, in score space."""
+    """Whether the loops support these anchors: one flipped pair or one moved score, in score space."""
     return how == Anchoring(how.good, how.nearby, how.bad, unit=how.unit, control=how.control)
 
 
 def lists_of(problem: Bound, how: Anchoring) -> Layout | None:
-    """The lists of a problem, if the loops know its `usual` anchors, on the CPU; else None.
+    """The lists of a problem with `usual` anchors, or None if the loops do not support it.
 
     The best scores must be `ideal_scores`, where every pair is right, with a gap between the two groups.
     """
@@ -40,49 +40,51 @@ def lists_of(problem: Bound, how: Anchoring) -> Layout | None:
 
 
 class Interpolated(NamedTuple):
-    """The interpolated metric, the present one, and the gradient of the first, by the flattened scores."""
+    """The interpolated metric, the metric of the current scores, and the gradient of the first."""
 
     value: float
     now: float
     gradient: Tensor
-    """Means nothing if it was not asked for."""
+    """With respect to the flattened scores; meaningless if it was not requested."""
 
 
 def interpolate(
     scores: Tensor, lists: Layout, counting: str | None, bind: Callable[[], Bound], how: Anchoring,
     interpolation: Interpolation, generator: torch.Generator, scale: float, refuse: Callable[[], object] | None,
 ) -> Interpolated | None:  # fmt: skip
-    """Interpolate the metric of flattened scores between anchors, which are drawn as `anchors.sample` does.
+    """Interpolate the metric of flattened scores between anchors, drawn as in `anchors.sample`.
 
-    None where all values are equal: `anchors.sample` knows what to do. ``bind`` makes the whole problem, which is
-    needed only for ties and for metrics that the loops do not know. The gradient is multiplied by ``scale``, and left
-    out if that is 0. ``refuse`` is called if the scores are not finite, or too large.
+    Returns None, with the generator as it was, if all values are equal: `anchors.sample` handles that case. ``bind``
+    makes the whole problem, needed only for ties and for metrics that the loops do not support. The gradient is
+    multiplied by ``scale`` and skipped if that is 0. ``refuse`` is called if the scores are not finite, or too large.
     """
+    before = generator.get_state()
     step = Step(scores, lists, how, generator, refuse)
     values = step.values(counting, bind)
     now, values = float(values[-1]), values[:-1]
     value, weights = step.weigh(values, interpolation, scale)
     if math.isnan(value) and not math.isnan(now):
+        generator.set_state(before)
         return None
     return Interpolated(value, now, step.gradient(weights) if scale else scores)
 
 
 FAR = 350.0
-"""A distance of scores whose exponential, squared, is still a number."""
+"""A difference of scores whose exponential, squared, is still finite."""
 UNITS = {"f": np.array([0, 1], np.float32), "d": np.array([0.0, 1.0])}
-"""None and one, in both types of scores."""
+"""Zero and one in both types of scores."""
 
 
 @cache
 def _kernels() -> Any:
-    """Not imported before they are needed, because numba takes long to import."""
+    """Imported lazily: numba is slow to import."""
     from directloss.kernels import pairs
 
     return pairs
 
 
 class Step:
-    """One step of `directloss.kernels.pairs`: the anchors, the squared distances from them, and what they lose."""
+    """One step of `directloss.kernels.pairs`: the anchors, their squared distances, and the pairs lost in each."""
 
     def __init__(
         self, scores: Tensor, lists: Layout, how: Anchoring, generator: torch.Generator,
@@ -118,9 +120,7 @@ class Step:
         )  # fmt: skip
 
     def _relax_far_apart(self) -> None:
-        """For scores that are so far apart that their exponentials are no numbers; without the loops, because they are
-        rare.
-        """
+        """Relax scores so far apart that their exponentials overflow; rare, so without compiled loops."""
         up, down = self.lists.place(np.arange(self.lists.size))
         apart = np.subtract(self.a[up], self.b[down], dtype=np.float64)
         s = 1 / (1 + np.exp(np.minimum(-apart, 2 * FAR)))
@@ -129,7 +129,7 @@ class Step:
         self.lost[-1] = np.add.reduceat(apart <= 0, self.lists.firsts)
 
     def values(self, counting: str | None, bind: Callable[[], Bound]) -> Any:
-        """The metric of the anchors and, last, of the present scores."""
+        """The metric at the anchors and, last, at the current scores."""
         if counting is None or self.sums[3] or self.how.control:
             return _measured(bind(), self.how, self.drawn)
         if counting == "ap":
@@ -137,12 +137,12 @@ class Step:
             values = np.zeros(len(self.lost))
             self.loops.average_precision(self.lost, values)
             return values
-        # the share of the lists in which some relevant score loses no pair
+        # The share of lists in which some relevant score loses no pair.
         return (np.minimum.reduceat(self.lost, self.lists.ups, 1) == 0).mean(1)
 
     def weigh(self, values: Any, interpolation: Interpolation, scale: float) -> tuple[float, Any]:
-        """The interpolated value, NaN if all values are equal, and ``scale`` times its derivatives by the squared
-        distances.
+        """The interpolated value, or NaN if all values are equal, and ``scale`` times its derivatives with respect to
+        the squared distances.
         """
         if values[0] == values[-1] and (values == values[0]).all():
             return math.nan, values
@@ -150,7 +150,7 @@ class Step:
         return value, np.multiply(scale, slopes, dtype=self.u.dtype, casting="same_kind")
 
     def gradient(self, weights: Any) -> Tensor:
-        """That of the squared distances with these weights, by the scores."""
+        """The gradient of the weighted squared distances with respect to the scores."""
         gradient = np.zeros(self.scores.shape, self.u.dtype)
         self.loops.carry_back(
             self.a, self.b, *self.sides, *self.spans, self.how.good, *self.moves, self.tops, self.rivals, self.u,
@@ -163,16 +163,16 @@ class Drawn(NamedTuple):
     """The random choices of one step."""
 
     flips: Any
-    """Pairs, of the good anchors, and of the nearby ones if these are a flipped pair away."""
+    """Pairs that good anchors flip, and nearby ones if their unit is the comparison."""
     leaps: Any
-    """Scores, of the nearby anchors, if these are a moved score away."""
+    """Scores that nearby anchors move if their unit is the score."""
     noise: Any
-    """Of the bad anchors, shape ``(m,)``, see `as_wide`. The order of these is that of `Comparisons.random`, and it is
-    all that counts."""
+    """For the bad anchors, shape ``(m,)``, see `as_wide`. Only its order matters, which is that of
+    `Comparisons.random`."""
 
     @classmethod
     def draw(cls, scores: Tensor, pairs: int, how: Anchoring, generator: torch.Generator) -> Drawn:
-        """In the order of `anchors.sample`, all at once."""
+        """Draw everything at once, in the order of `anchors.sample`."""
         m, few = scores.numel(), how.good + how.nearby
         flips = few if how.unit == "comparison" else how.good
         drawn = words(few + half_of(m), generator)
@@ -180,7 +180,7 @@ class Drawn(NamedTuple):
         return cls(numbers(drawn[:flips], pairs), leaps, halves(drawn[few:], m))
 
     def moves(self, scores: Tensor, lists: Layout) -> tuple[Any, Any, Any, Any]:
-        """Which scores move, and where to if they leap."""
+        """Which scores move, and for leaps where to."""
         ups, downs = lists.place(self.flips)
         to = np.empty((2, len(ups) + len(self.leaps)))
         if len(self.leaps):
@@ -194,9 +194,9 @@ NOTHING = np.empty(0, np.int64)
 
 
 def _measured(problem: Bound, how: Anchoring, drawn: Drawn) -> Any:
-    """The metric's own values of the anchors and, last, of the present scores; if the latter is NaN, there is no loss.
+    """The metric's own values at the anchors and, last, at the current scores; there is no loss if that one is NaN.
 
-    For metrics that the loops do not know, and for ties, of which each metric makes something else.
+    For metrics that the loops do not support, and for ties, which each metric treats in its own way.
     """
     assert problem.best_scores is not None
     fixed, pairs, flips = problem.scores.detach(), problem.comparisons, torch.from_numpy(drawn.flips)

@@ -188,7 +188,7 @@ class UniLoss(LossModule):
         super().__init__(reduction, dim, check_values, gather)
         self.refactored = as_refactored(metric)
         self.maximize = _check_maximize(maximize)
-        self.anchoring = _with_unit(anchors, self.refactored)
+        self.anchoring = as_anchoring(anchors, self.refactored.unit)
         self.interpolation = as_interpolation(interpolation)
         self.fraction = _check_fraction(fraction)
         self.generator = check_generator(generator)
@@ -344,16 +344,11 @@ class UniLoss(LossModule):
         refuse: Callable[[], object] | None = None,
     ) -> Interpolated | None:  # fmt: skip
         """The metric and the loss's gradient in compiled loops; None, and no number drawn, if they cannot tell."""
-        generator, scale = self._source(scores), (-1.0 if self.maximize else 1.0) if needed else 0.0
-        before = generator.get_state()
+        scale = (-1.0 if self.maximize else 1.0) if needed else 0.0
         flat = scores.detach().reshape(-1) if scores.dim() > 1 or scores.requires_grad else scores
-        found = compiled.interpolate(
-            flat, lists, counting, bind, self.anchoring, self.interpolation, generator, scale,
-            refuse,
-        )  # fmt: skip
-        if found is None:
-            generator.set_state(before)
-        return found
+        return compiled.interpolate(
+            flat, lists, counting, bind, self.anchoring, self.interpolation, self._source(scores), scale, refuse
+        )
 
     def _value(self, found: Interpolated) -> float:
         metric = found.value if self.value == "interpolated" else found.now
@@ -449,7 +444,7 @@ class UniLoss(LossModule):
                 f"NaN {int(unknown.sum())} times, first number {int(unknown.nonzero()[0])}",
                 "Look for 0 / 0 or a root of something negative in what is compared.",
             )
-        anchors = sample(problem, comparisons, self.anchoring, values.detach() > 0, generator, subset)
+        anchors = sample(problem, comparisons, self.anchoring, generator, subset)
         places = anchors.configurations
         squared = places.squared_distances(torch.sigmoid(values))
         interpolated = self.interpolation(squared, anchors.values.to(squared.dtype), places.between)
@@ -490,12 +485,6 @@ def as_refactored(metric: str | Metric | Refactored) -> Refactored:
     if isinstance(metric, Refactored):
         return metric
     return by_name(metric) if isinstance(metric, str) else automatic(metric)
-
-
-def _with_unit(anchors: int | Anchoring, refactored: Refactored) -> Anchoring:
-    """A plain number leaves it to the metric what is flipped."""
-    anchoring = as_anchoring(anchors)
-    return anchoring if isinstance(anchors, Anchoring) else replace(anchoring, unit=refactored.unit)
 
 
 def _check_maximize(maximize: object) -> bool:

@@ -1,7 +1,7 @@
-"""How far the usual anchors of pairs lie from each other: Hamming distances, for interpolations that ask for them.
+"""Hamming distances among the default anchors of pairs, for interpolations that need them.
 
-An anchor is a base with a few pairs flipped: good ones are one flip away from all pairs right, nearby ones some flips
-away from the present pairs, bad ones are the pairs of random scores, or their opposite. So only a few bases have to be
+An anchor is a base with a few pairs flipped: good ones are one flip away from all pairs right, nearby ones a few flips
+away from the current pairs, bad ones are the pairs of random scores, or their opposite. So only a few bases have to be
 compared pair by pair; flips F of a base x then change its distance from y by what they gain and lose:
 
     |x with F - y| = |x - y| + (flips in which x and y agree) - (flips in which they do not)
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 class Bits(NamedTuple):
-    """The pairs of random scores and, last, of the present ones: a bit is one if the relevant score is higher."""
+    """The pairs of random scores and, last, of the current ones: a bit is one if the relevant score is higher."""
 
     a: Any
-    """Whole numbers ``(r + 1, p)`` in the order of the relevant scores."""
+    """Integers ``(r + 1, p)`` in the order of the relevant scores."""
     b: Any
     """The same ``(r + 1, n)`` of the irrelevant ones."""
 
     @classmethod
     def of(cls, step: Step) -> Bits:
-        """The bits of a step. Of equal scores the relevant one is lower."""
+        """The bits of a step. In a tie the relevant score is lower."""
         order = np.concatenate((step.a, step.b)).argsort(kind="stable")
         ranks = np.empty(len(order), np.int32)
         ranks[order] = np.arange(len(order))
@@ -51,47 +51,33 @@ def between(step: Step) -> Any:
     apart[bad, bad], apart[opposite, opposite] = bases[:-1, :-1], bases[:mirrored, :mirrored]
     apart[bad, opposite] = lists.size - bases[:-1, :mirrored]
 
-    who, pairs = _flips(step)
-    ends = who.searchsorted(np.arange(how.nearby + 1))
-    sizes = ends[1:] - ends[:-1]
-    here = bits.at(*lists.place(pairs))
-    agreeing = np.pad(here[:-1] == here[-1], ((0, 0), (1, 0))).cumsum(1)[:, ends]
-    apart[nearby, bad] = bases[-1, :-1] + (2 * (agreeing[:, 1:] - agreeing[:, :-1]) - sizes).T
-    apart[nearby, opposite] = lists.size - apart[nearby, bad][:, :mirrored]
-    apart[nearby, nearby] = sizes[:, None] + sizes - 2 * _common(who, pairs, how.nearby, lists.size)
-
     wrong = step.drawn.flips[: how.good]
+    pairs, named, flipped = _flips(step, wrong)
+    here = bits.at(*lists.place(pairs))
+    sizes, agreeing = flipped.sum(1), here[:-1] == here[-1]
+    apart[nearby, bad] = bases[-1, :-1] + flipped @ (2 * agreeing.T.astype(np.float32) - 1)
+    apart[nearby, opposite] = lists.size - apart[nearby, bad][:, :mirrored]
+    apart[nearby, nearby] = sizes[:, None] + sizes - 2 * flipped @ flipped.T
+
     apart[good, good] = 2 * (wrong[:, None] != wrong)
-    there = bits.at(*lists.place(wrong))[:-1]
-    right = np.vstack((_after_moves(step), there, ~there[:mirrored])).T  # (good, all others)
+    there = here[:, named]
+    right = np.vstack((there[-1] != flipped[:, named], there[:-1], ~there[:mirrored])).T  # (good, all others)
     apart[good, few - how.nearby :] = step.lost[how.good : -1].sum(1) + 2.0 * right - 1
 
     return np.maximum(apart, apart.T)  # blocks below the diagonal are still zero
 
 
-def _flips(step: Step) -> tuple[Any, Any]:
-    """Which nearby anchor has flipped which pair."""
+def _flips(step: Step, wrong: Any) -> tuple[Any, Any, Any]:
+    """The pairs that nearby anchors flip, and the wrong ones of good anchors; where the latter stand among these; and
+    which of them each nearby anchor flips ``(nearby, pairs)``. Of equal pairs only the last one counts.
+    """
     moves = (part[step.how.good :] for part in step.moves)
     most = step.how.nearby * (len(step.a) + len(step.b))
     who, pairs = np.empty(most, np.int64), np.empty(most, np.int64)
     count = step.loops.flips(step.a, step.b, *step.spans, *moves, who, pairs)
-    return who[:count], pairs[:count]
-
-
-def _common(who: Any, pairs: Any, anchors: int, size: int) -> Any:
-    """How many flips each two anchors share."""
-    name = np.empty(size, np.int64)
-    name[pairs] = np.arange(len(pairs))  # one name for each flipped pair, whoever wrote last
-    flipped = np.zeros((anchors, len(pairs)), np.float32)
-    flipped[who, name[pairs]] = 1
-    return flipped @ flipped.T
-
-
-def _after_moves(step: Step) -> Any:
-    """The bits ``(nearby, good)`` that nearby anchors have where good ones are wrong."""
-    good = step.how.good
-    ups, downs, to_a, to_b = step.moves
-    up, down = ups[:good], downs[:good]
-    a = np.where(ups[good:, None] == up, to_a[good:, None], step.a[up])
-    b = np.where(downs[good:, None] == down, to_b[good:, None], step.b[down])
-    return a > b
+    pairs = np.concatenate((pairs[:count], wrong))
+    name = np.empty(step.lists.size, np.int64)
+    name[pairs] = np.arange(len(pairs))
+    flipped = np.zeros((step.how.nearby, len(pairs)), np.float32)
+    flipped[who[:count], name[pairs[:count]]] = 1
+    return pairs, name[wrong], flipped

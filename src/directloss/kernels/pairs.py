@@ -1,30 +1,30 @@
-"""Relaxed comparisons of relevant with irrelevant scores, compiled: a step of UniLoss with its usual anchors.
+"""Relaxed comparisons of relevant with irrelevant scores, compiled: a step of UniLoss with its default anchors.
 
 Each list has relevant scores ``a_i`` and irrelevant scores ``b_j``, any number of each, compared pair by pair. The
 comparisons are relaxed, ``u_ij = sigmoid(a_i - b_j)``, and the metric is interpolated between its values ``v_k`` at
-anchors, which lie at the distances ``d_k`` from u. The anchors are configurations of bits, one for each pair:
+anchors, which lie at distances ``d_k`` from u. An anchor is a configuration of bits, one per pair:
 
-    good      every pair right, but one
-    nearby    the present pairs, after one relevant score, one irrelevant score, or one of each have moved
-    bad       the pairs of random scores, and then the opposite of those pairs, perhaps but for the last
+    good      every pair right except one
+    nearby    the current pairs, after one relevant score, one irrelevant score, or one of each has moved
+    bad       the pairs of random scores, then the opposite of those pairs (the last may be left out)
 
-A step goes through one small kernel after the other:
+A step calls small kernels in this order:
 
-    relax         the scores of both sides, u, and its squared distances from the best and from the present pairs
+    relax         the scores of both sides, u, and its squared distances from the best and from the current pairs
     compare       the squared distances from all anchors
-    weigh         the interpolated value, and its derivatives by the squared distances
-    carry_back    the gradient by the scores
-    flips, differ for interpolations that ask how far the anchors are apart
+    weigh         the interpolated value and its derivatives with respect to the squared distances
+    carry_back    the gradient with respect to the scores
+    flips, differ for interpolations that need the distances among anchors
 
 None of them stores bits: a bit is a comparison away. They also count how many pairs each relevant score loses in each
-anchor, of which the metric is made.
+anchor, from which the metric follows.
 
 The i-th relevant score has ``widths[i]`` rivals, from ``b[lows[i]]`` on, and as many pairs, from ``u[firsts[i]]`` on.
-Anchor m moves a_i to ``to_a[m]`` and b_j to ``to_b[m]``, where ``i = ups[m]`` and ``j = downs[m]``, which are larger
-than any index for none; the first ``good`` of these are the wrong pairs of the good anchors.
+Anchor m moves a_i to ``to_a[m]`` and b_j to ``to_b[m]``, where ``i = ups[m]`` and ``j = downs[m]``; an index beyond all
+others means none. The first ``good`` of these are the wrong pairs of the good anchors.
 
-Numba vectorises an inner loop if no index can be negative, so all of them are unsigned; and best if all numbers have
-the type of u, so ``units`` are 0 and 1 in that type.
+Numba vectorises an inner loop only if no index can be negative, so all indices are unsigned; and best if all numbers
+have the type of u, so ``units`` holds 0 and 1 in that type.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def relax(
 ):  # fmt: skip
     """Fill a and b, u, and ``lost`` with how many rivals each a_i does not beat.
 
-    The ``facts`` are the lowest score, the highest, and the variance, which is NaN if a score is. Adds to ``sums`` the
-    squared distances of u from 0, from 1 and from the present bits, and how many pairs are equal. Exponentials of
-    differences are products of two, so u is left alone if scores are ``far`` apart or farther.
+    The ``facts`` are the lowest score, the highest, and the variance, which is NaN if any score is. Adds to ``sums``
+    the squared distances of u from 0, from 1 and from the current bits, and the number of ties. Exponentials of
+    differences are products of two, so u is not filled if scores are ``far`` apart or farther.
 
     Shapes: scores (m,), relevant, a, inverse and lost (p,), irrelevant, b and powers (n,), facts (3,), u (pairs,), sums
     (4,).
@@ -70,7 +70,7 @@ def relax(
         mine, factor, low, first = a[i], inverse[i], lows[i], firsts[i]
         from_zero, from_best, from_now, below, ties = none, none, none, none, none
         for j in range(widths[i]):
-            u[first + j] = factor * powers[low + j]  # perhaps infinite in this type
+            u[first + j] = factor * powers[low + j]  # may be infinite in this type
             s = one / (one + u[first + j])
             rest = one - s
             least = s if s < rest else rest
@@ -92,15 +92,15 @@ def compare(
     a, b, relevant, irrelevant, lows, widths, firsts, good, ups, downs, to_a, to_b, beyond, drawn, powers, tops, rivals,
     u, units, sums, squared, lost
 ):  # fmt: skip
-    """The squared distances of u from the anchors, and how many pairs each a_i loses there.
+    """Fill ``squared`` with the squared distances of u from the anchors, ``lost`` with how many pairs each a_i loses.
 
-    If ``beyond`` is not 0, a_i and b_j of a nearby anchor meet in the middle, and go this far beyond.
+    If ``beyond`` is not 0, a_i and b_j of a nearby anchor move to their middle and this far past it.
 
-    Random scores are ``drawn``, times the powers, modulo 2^32; they are stored in ``tops`` and ``rivals``.
+    Random scores are ``drawn`` times the powers, modulo 2^32; they are stored in ``tops`` and ``rivals``.
 
     Shapes: ups, downs, to_a, to_b (few,), for good and nearby anchors; drawn (m,), powers (k,), tops (k, p), rivals
-    (k, n); squared (few + 2 k,), or one less, lost (one more, p), zeros at first, but for the last row, which is that
-    of the present pairs; sums as in `relax`.
+    (k, n); squared (few + 2 k,), or one less; lost (one more, p), initially zeros except for the last row, which is
+    that of the current pairs; sums as in `relax`.
     """
     none, one, few = units[0], units[1], len(ups)
     for m in range(good):
@@ -143,7 +143,7 @@ def compare(
                 total += u[first + j] if won else none
             squared[few + k] += beaten - 2.0 * total
             lost[few + k, i] = widths[i] - beaten
-    for k in range(few + len(powers), len(squared)):  # of the opposite pairs
+    for k in range(few + len(powers), len(squared)):  # the opposite pairs
         squared[k] = sums[0] + sums[1] - squared[k - len(powers)]
         for i in range(len(a)):
             lost[k, i] = widths[i] - lost[k - len(powers), i]
@@ -151,10 +151,10 @@ def compare(
 
 @kernel
 def average_precision(lost, values):
-    """The average precision of one list in each anchor, from the lost pairs, sorted: place k has precision
+    """The average precision of one list at each anchor, from the sorted lost pairs: rank k has precision
     ``k / (k + lost)``.
 
-    Shapes: lost (k, p), values (k,), zeros at first.
+    Shapes: lost (k, p), values (k,), initially zeros.
     """
     for k in range(len(values)):
         one = lost[k]
@@ -165,15 +165,15 @@ def average_precision(lost, values):
 
 @kernel
 def weigh(squared, values, half, slopes):
-    """The interpolated value, Eq. (10) of the paper with 1 / d = squared^-half, and its derivatives by the squared
-    distances; NaN at an anchor.
+    """Return the interpolated value, Eq. (10) of the paper with 1 / d = squared^-half, and fill ``slopes`` with its
+    derivatives with respect to the squared distances; NaN at an anchor.
 
     Shapes: squared, values and slopes (k,).
     """
     nearest, whole, total = squared[0], 0.0, 0.0
     for k in range(len(squared)):
         nearest = squared[k] if squared[k] < nearest else nearest
-    for k in range(len(squared)):  # relative to the nearest, so that no power underflows
+    for k in range(len(squared)):  # relative to the nearest, so that powers do not underflow
         slopes[k] = (nearest / squared[k]) ** half
         whole, total = whole + slopes[k], total + slopes[k] * values[k]
     for k in range(len(squared)):
@@ -186,27 +186,27 @@ def carry_back(
     a, b, relevant, irrelevant, lows, widths, firsts, good, ups, downs, to_a, to_b, tops, rivals, u, units, weights,
     mixed, grads, gradient
 ):  # fmt: skip
-    """Fill ``gradient`` with that of the squared distances, which have these weights:
+    """Fill ``gradient`` with that of the weighted squared distances:
 
         d |u - v|^2 = 2 (u - v) u (1 - u) d(a - b)
 
-    Shapes: weights (k,), they change; mixed, of the type of u, and grads (n,), gradient (m,), the last two zeros at
-    first.
+    Shapes: weights (k,), changed in place; mixed, of the type of u, and grads (n,), gradient (m,), the last two
+    initially zeros.
     """
-    none, one, whole, right, present = units[0], units[1], units[0], units[0], units[0]
+    none, one, whole, right, current = units[0], units[1], units[0], units[0], units[0]
     for k in range(len(weights)):
         whole += weights[k]
         if k < good:
             right += weights[k]
         elif k < len(ups):
-            present += weights[k]
-        elif k >= len(ups) + len(tops):  # the opposite of random pairs: all pairs, but for these
+            current += weights[k]
+        elif k >= len(ups) + len(tops):  # the opposite of random pairs: all pairs except these
             right += weights[k]
             weights[k - len(tops)] -= weights[k]
     for i in range(len(a)):
         mine, low, first, width, total = a[i], lows[i], firsts[i], widths[i], none
         for j in range(width):
-            mixed[j] = right + (present if mine > b[low + j] else none)
+            mixed[j] = right + (current if mine > b[low + j] else none)
         for k in range(len(tops)):
             weight, best = weights[len(ups) + k], tops[k, i]
             for j in range(width):
@@ -234,9 +234,9 @@ def carry_back(
 
 @kernel
 def flips(a, b, lows, widths, firsts, ups, downs, to_a, to_b, who, pairs):
-    """List which nearby anchor flips which of the present pairs, and return how many do.
+    """List which nearby anchor flips which of the current pairs, and return the number of flips.
 
-    Shapes: ups, downs, to_a, to_b (nearby,), who and pairs (any number that is large enough,).
+    Shapes: ups, downs, to_a, to_b (nearby,), who and pairs (at least the number of flips,).
     """
     count = 0
     for m in range(len(ups)):
@@ -260,7 +260,7 @@ def flips(a, b, lows, widths, firsts, ups, downs, to_a, to_b, who, pairs):
 def differ(a, b, lows, widths, firsts, apart):
     """Count the pairs in which rows of scores differ.
 
-    Shapes: a (k, p), b (k, n), apart (k, k), zeros at first.
+    Shapes: a (k, p), b (k, n), apart (k, k), initially zeros.
     """
     for k in range(len(a)):
         for other in range(k):
