@@ -8,8 +8,8 @@ import directloss
 
 
 def main() -> None:
-    """Run the command, or say in one line that its packages are missing."""
-    if sys.argv[1:] == ["--version"]:  # these two work without the extra `fit`
+    """Run the command, or exit with one line if its packages are missing."""
+    if sys.argv[1:] == ["--version"]:  # this and doctor work without the extra `fit`
         print(f"directloss {directloss.__version__}")
         return
     if sys.argv[1:] == ["doctor"]:
@@ -21,7 +21,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("directloss"):
             raise
-        sys.exit(f"Error: the command needs {error.name}, which is missing: pip install 'directloss[fit]'")
+        sys.exit(f"Error: the command needs {error.name}, which is not installed: pip install 'directloss[fit]'")
     run()
 
 

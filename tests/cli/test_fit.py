@@ -48,8 +48,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 def test_the_end_says_what_came_out_and_where_it_is(finished: Finished) -> None:
     _, folder, result = finished
     text = " ".join(result.output.split())
-    assert "rows.csv: 300 rows, 5 columns (3 of numbers, 1 of categories, 1 of dates)." in text
-    assert "'yes' is positive (the rarer one; --positive chooses another), 33.0% of the rows" in text
+    assert "rows.csv: 300 rows, 5 columns (3 numeric, 1 categorical, 1 date)." in text
+    assert "'yes' is positive (the rarer one; --positive changes it), 33.0% of the rows" in text
     assert "Split: 180 training (59 positive), 60 validation (20 positive), 60 test (20 positive) rows." in text
     assert "LogisticRegression" in text
     assert "against" in text
@@ -90,7 +90,7 @@ def test_the_report_has_what_one_asks_for(finished: Finished) -> None:
             "test AP",
             "95 % interval",
             "(saved)",
-            "date, taken apart into days",
+            "date, split into days",
             "training",
         ):
             assert words in text
@@ -123,8 +123,8 @@ def test_the_first_sentence_says_who_wins(tmp_path: Path, winner: str, monkeypat
     assert ("Not shown to be worse than the saved network: Hist" in told[1]) == (winner == "nobody")
     assert ("could be chance" in told[0]) == (winner == "nobody")
     if winner == "tree":
-        assert told[1] == "It is not in model.json, which holds networks only: train it with depth=3."
-    sample = "HistGradientBoosting had a sample of 90 of the 180 training rows."
+        assert told[1] == "model.json holds only networks: train HistGradientBoosting yourself with depth=3."
+    sample = "HistGradientBoosting was trained on a sample of 90 of the 180 training rows."
     assert (sample in told) == (winner == "network"), "a win over half of the rows is not kept silent"
     assert told[-1].startswith("model.json holds the network trained")
 
@@ -151,10 +151,8 @@ def test_a_sure_lead_counts_more_than_a_higher_one(tmp_path: Path) -> None:
 
     assert told(0.01)[0].startswith("Use LogisticRegression: test F1 ")
     assert any(line.startswith("HistGradientBoosting has a higher test F1, ") for line in told(0.01))
-    assert "every row" not in " ".join(told(0.01))
-    assert told(-0.01)[1] == (
-        f"No method is better than the same answer for every row: 'yes' has a test F1 of {always:.3f}."
-    )
+    assert "always answering" not in " ".join(told(0.01))
+    assert told(-0.01)[1] == f"No method beats always answering 'yes', with a test F1 of {always:.3f}."
 
 
 def test_predict_gives_the_scores_of_fit_and_keeps_columns(finished: Finished, tmp_path: Path) -> None:
@@ -164,9 +162,9 @@ def test_predict_gives_the_scores_of_fit_and_keeps_columns(finished: Finished, t
                   tmp_path / "p.csv")  # fmt: skip
     assert result.exit_code == 0, result.output
     saved = json.loads((folder / "run.json").read_text())["saved"]
-    trained = "by cross-entropy" if saved == "x-ent" else "on AP itself"
-    assert f"300 rows scored by a network trained {trained}; it had the best validation AP" in result.output
-    assert "A higher score speaks for 'yes'." in result.output
+    trained = "with cross-entropy" if saved == "x-ent" else "on AP itself"
+    assert f"Scored 300 rows with a network trained {trained}, the best of fit's by validation AP." in result.output
+    assert "Higher scores favour 'yes'." in result.output
     table, fitted = pd.read_csv(tmp_path / "p.csv"), pd.read_csv(folder / "predictions.csv")
     assert list(table.columns) == ["row", "id", "colour", "score", "probability"]
     assert table["id"][0] == "'=p0", "a formula is made harmless"
@@ -186,7 +184,7 @@ def test_predict_overwrites_nothing_by_accident(finished: Finished, tmp_path: Pa
         before = path.read_bytes()
         result = call("predict", folder / "model.json", data, "--out", path, "--force")
         assert result.exit_code == 2
-        assert "--out must be another file than the data and the model" in result.output
+        assert "--out must differ from the data and the model" in result.output
         assert path.read_bytes() == before
     other = tmp_path / "letter.csv"
     other.write_text("mine")
@@ -207,8 +205,21 @@ def test_predict_takes_other_orders_other_formats_and_no_target(
     frame = pd.read_csv(data)[["day", "colour", "noise", "b", "a"]].assign(more=1)
     result = call("predict", folder / "model.json", write(tmp_path, "new.csv.gz", frame))
     assert result.exit_code == 0, result.output
-    assert "Not used, because training did not have them: 'more'." in result.output
+    assert "Ignored columns that training did not have: 'more'." in result.output
     assert (tmp_path / "new-predictions.csv").read_bytes() == (tmp_path / "old.csv").read_bytes()
+
+
+def test_predict_warns_of_categories_that_training_did_not_have(
+    finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = pd.read_csv(finished[0]).assign(colour=lambda f: f["colour"].where(f.index % 100 > 1, "purple"))
+    frame.loc[299, ["colour", "a"]] = "teal", None
+    monkeypatch.setattr("directloss.tabular.reading.BATCH_BYTES", 4_000)  # one warning, however many batches
+    result = call("predict", finished[1] / "model.json", write(tmp_path, "n.csv", frame), "--out", tmp_path / "p.csv")
+    assert result.exit_code == 0, result.output
+    warning = "Warning: Categories that the training table does not have: 'colour' in 7 rows ('purple', 'teal').\n"
+    assert result.output.count("Warning") == result.output.count(warning) == 1
+    assert "Note: Gaps filled with the median, in columns without gaps in training: a (1 row).\n" in result.output
 
 
 @pytest.mark.parametrize(
@@ -261,7 +272,7 @@ def test_several_classes_by_accuracy(tmp_path: Path, baseline: str) -> None:
     assert "Decisions of the saved network" in (out / "tables.md").read_text()
     assert (out / "report.html").read_text().count("<svg") == 2
     told = call("predict", out / "model.json", data, "--out", tmp_path / "p.csv")
-    assert "the most probable class need not be the decision" in told.output
+    assert "need not be the most probable class" in told.output
     table, loaded = pd.read_csv(tmp_path / "p.csv"), directloss.load(out / "model.json")
     shares = table[[f"probability {label}" for label in loaded.labels]].to_numpy()
     np.testing.assert_allclose(shares, loaded.predict_proba(frame), rtol=1e-4)
@@ -279,8 +290,8 @@ def test_a_file_without_header_and_rows_without_label(tmp_path: Path) -> None:
     frame.to_csv(data, index=False, header=False)
     result = call("fit", data, "--no-header", "--target", "c5", "--metric", "f1", *FAST, "--out", out)
     assert result.exit_code == 0, result.output
-    assert "Note: 10 of 120 rows have no 'c5': they are left out." in result.output
-    assert "Note: Only 7 of the test rows have 'yes': too few to tell one method from another." in result.output
+    assert "Note: 10 of 120 rows have no 'c5' and are left out." in result.output
+    assert "Note: Too few test rows to tell methods apart: only 7 of 22 test rows have 'yes'." in result.output
     assert "Too few rows to choose by: only 7 of 22 test rows have 'yes'." in result.output
     assert "--no-header" in json.loads((out / "run.json").read_text())["command"]
     assert not set(pd.read_csv(out / "predictions.csv")["row"]) & set(range(1, 121, 12))
@@ -359,10 +370,10 @@ def test_a_torn_model_does_not_stop_a_fit_from_going_on(finished: Finished) -> N
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--metric", "auc"], "--metric must be what the fit in"),
-        (["--seed", "3"], "--seed must be what the fit in"),
-        (["--positive", "no"], "--positive must be what the fit in"),
-        (["--drop", "a"], "--drop must be what the fit in"),
+        (["--metric", "auc"], '--metric must be "ap", as in the fit in'),
+        (["--seed", "3"], "--seed must be 0, as in the fit in"),
+        (["--positive", "no"], '--positive must be "yes", as in the fit in'),
+        (["--drop", "a"], "--drop must be [], as in the fit in"),
     ],
 )
 def test_a_fit_does_not_go_on_with_other_questions(finished: Finished, words: list[str], message: str) -> None:
@@ -375,7 +386,7 @@ def test_a_fit_does_not_go_on_with_other_questions(finished: Finished, words: li
 def test_a_fit_does_not_go_on_with_other_data(finished: Finished, tmp_path: Path) -> None:
     result = call("fit", write(tmp_path, "rows.csv", rows(seed=1)), *ASK, "--out", finished[1], "--resume")
     assert result.exit_code == 2
-    assert "DATA must be what the fit in" in result.output
+    assert "DATA must be the table of the fit in" in result.output
 
 
 def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
@@ -397,7 +408,7 @@ def test_an_impossible_place_is_said_without_a_promise(tmp_path: Path) -> None:
     result = call("fit", data, *ASK, "--out", file / "run")
     assert result.exit_code == 2
     assert "cannot be read or written" in result.output
-    assert "stored" not in result.output
+    assert "saved" not in result.output
 
 
 def test_a_full_disk_is_said_and_the_fit_goes_on_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -412,7 +423,7 @@ def test_a_full_disk_is_said_and_the_fit_goes_on_later(tmp_path: Path, monkeypat
         result = call(*words)
     assert result.exit_code == 2, result.output
     assert "No space left on device" in result.output
-    assert f"go on with:\n  directloss fit {shlex.quote(str(data))}" in result.output
+    assert f"continue with:\n  directloss fit {shlex.quote(str(data))}" in result.output
     assert call(*words, "--resume").exit_code == 0
     assert (out / "report.html").is_file()
 
@@ -461,7 +472,7 @@ BAD: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
     "no xz": (text("t.csv.xz", b"a,b\n"), ASK, "DATA must be a whole csv file"),
     "no parquet": (text("t.parquet", "hello"), ASK, "DATA must be a whole parquet file"),
     "no npz": (text("t.npz", "hello"), NPZ, "DATA must"),
-    "same name twice": (text("t.csv", "a,a,outcome\n1,2,3\n"), ASK, "must have a name of its own for each column"),
+    "same name twice": (text("t.csv", "a,a,outcome\n1,2,3\n"), ASK, "must have a unique name for each column"),
     "no header": (text("t.csv", "5,5,yes\n1,2,no\n"), ASK, "If the first line is not a header, add --no-header"),
     "nameless column": (text("t.csv", "a,,outcome\n1,2,3\n"), ASK, "without a name for column 2"),
     "npz with objects": (arrays(x=np.array([[None]]), y=HALF), NPZ, "with Python objects in it"),
@@ -471,7 +482,7 @@ BAD: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
     "npz with a name twice": (
         arrays(x=np.zeros((60, 2)), x0=HALF, y=HALF),
         NPZ,
-        "array 'x0' must have another name, which a column of x has already",
+        "array 'x0' must have a name that no column of x has",
     ),
     "npz with other names": (arrays(features=HALF), NPZ, "with features. Write it with numpy.savez(file, x=x, y=y)"),
     "npz with short y": (
@@ -502,9 +513,9 @@ BAD: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
         table(outcome=np.arange(60) % 3),
         ASK,
         "target 'outcome' must have two values for --metric ap, but it is a column with 3: '0', '1', '2'. "
-        "--positive VALUE tells one value from all others. All of them at once: --metric accuracy.",
+        "--positive VALUE tells one value from all others. For all classes at once: --metric accuracy.",
     ),
-    "continuous target": (table(outcome=np.arange(60) / 7), ASK, "If it is a quantity, make it yes or no first"),
+    "continuous target": (table(outcome=np.arange(60) / 7), ASK, "If it is a quantity, turn it into yes or no first"),
     "a table named txt": (
         text("t.txt", "a,outcome\n1,yes\n"),
         NPZ,
@@ -522,12 +533,12 @@ BAD: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
     "infinite": (
         table(a=[np.inf] + [1.5] * 59),
         ASK,
-        "DATA must have finite numbers only, but it is a table with infinite ones in a (1 row)",
+        "DATA must have finite numbers of at most 1e+30, but it is a table with infinite or larger ones in a (1 row)",
     ),
     "too large": (
         table(a=[-1e300] + [1.5] * 59),
         ASK,
-        "DATA must have numbers of at most 1e+30, but it is a table with larger ones in a (1 row)",
+        "DATA must have finite numbers of at most 1e+30, but it is a table with infinite or larger ones in a (1 row)",
     ),
     "words among numbers": (
         table(a=["?"] + [str(k) for k in range(59)]),
@@ -547,7 +558,7 @@ BAD: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
     ),
     "no metric": (GOOD, ["--target", "outcome"], "Missing option '--metric'"),
     "metric without k": (GOOD, ["--target", "outcome", "--metric", "recall"], "Write recall@10 for the first 10"),
-    "metric of lists": (GOOD, ["--target", "outcome", "--metric", "mrr"], "It is a mean over many lists, and a table"),
+    "metric of lists": (GOOD, ["--target", "outcome", "--metric", "mrr"], "It averages over many lists, and a table"),
     "metric of classes": (GOOD, ["--target", "outcome", "--metric", "topk@2"], "must be a metric of yes-or-no targets"),
     "metric of quantities": (
         GOOD,
@@ -575,7 +586,7 @@ BAD: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
     "whole numbers beyond all bounds": (
         table(a=[str(10**40)] + ["1"] * 59),
         ASK,
-        "DATA must have numbers of at most 1e+30, but it is a table with larger ones in a (1 row)",
+        "DATA must have finite numbers of at most 1e+30, but it is a table with infinite or larger ones in a (1 row)",
     ),
     "lists": (
         lambda folder: write(folder, "t.parquet", rows(60).assign(a=[[1, 2]] * 60)),
@@ -585,7 +596,7 @@ BAD: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
     "no header of parquet": (
         lambda folder: write(folder, "t.parquet"),
         [*ASK, "--no-header"],
-        "--no-header must be left out where DATA is no CSV file",
+        "--no-header must be left out unless DATA is a CSV file",
     ),
     "target alone": (lambda folder: write(folder, "t.csv", rows(60)[["outcome"]]), ASK, "columns besides the target"),
 }
@@ -615,7 +626,10 @@ PREDICT_BAD: dict[str, tuple[Callable[[Path], Path], str]] = {
         lambda folder: write(folder, "t.csv", nine().assign(a=["x"] + [1] * 8)),
         "column 'a' must hold numbers, as in training, but it is a column with 'x'",
     ),
-    "infinite": (lambda folder: write(folder, "t.csv", nine().assign(a=np.inf)), "infinite ones in a (9 rows)"),
+    "infinite": (
+        lambda folder: write(folder, "t.csv", nine().assign(a=np.inf)),
+        "infinite or larger ones in a (9 rows)",
+    ),
     "empty": (text("t.csv", ""), "DATA must have rows"),
     "other format": (lambda folder: write(folder, "t.svm"), "without 'a', 'b', 'noise', 'colour', 'day'"),
 }

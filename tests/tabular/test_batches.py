@@ -89,7 +89,7 @@ def test_a_fit_in_small_pieces_is_the_same_fit(tmp_path: Path, name: str, monkey
         assert result.exit_code == 0, result.output
         assert f"Reading {name}: 300 rows\nt" in result.output
         assert "Storing rows: 300 rows (100%)\n" in result.output
-        assert "Training the network of x-ent: epoch 8, validation " in result.output
+        assert "Training x-ent: epoch 8, validation " in result.output
         predicted = call("predict", tmp_path / "parts" / "model.json", data, "--out", tmp_path / "p.csv")
         assert predicted.exit_code == 0, predicted.output
     assert places == {tmp_path / "parts" / "rows.tmp"}
@@ -179,7 +179,7 @@ def test_a_quantity_as_target_is_refused_before_all_of_it_is_read(
     data = write(tmp_path, "t.parquet", rows().assign(outcome=np.arange(300) / 7))
     result = call("fit", data, "--target", "outcome", "--metric", "ap", "--out", tmp_path / "run")
     assert "a column with 7" in result.output  # 74 of 300, and one for gaps
-    assert "If it is a quantity, make it yes or no first" in result.output
+    assert "If it is a quantity, turn it into yes or no first" in result.output
 
 
 def test_a_large_table_needs_no_more_validation_rows_than_enough() -> None:

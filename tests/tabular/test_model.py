@@ -17,7 +17,7 @@ import torch
 import directloss as dl
 from directloss.integrations.sklearn import DirectLossClassifier
 from directloss.tabular.columns import CATEGORY, DATE, NUMBER
-from directloss.tabular.model import Model, load_model
+from directloss.tabular.model import Model, Novelty, load_model
 from tests.tabular.tables import learn_encoder
 
 
@@ -123,11 +123,11 @@ BAD_FILES: dict[str, tuple[Any, str]] = {
     "one label": (lambda p: changed(p, lambda c: c["labels"].pop()), "labels must be two or more"),
     "more labels than outputs": (lambda p: changed(p, lambda c: c["labels"].append("maybe")), UNFIT),
     "wide": (lambda p: changed(p, lambda c: c.update(hidden=[10**9])), UNFIT),
-    "fine scale": (lambda p: changed(p, lambda c: c["scale"].__setitem__(0, 1e-300)), "scales from 1e-30 on"),
-    "zero scale": (lambda p: changed(p, lambda c: c["scale"].__setitem__(0, 0)), "scales from 1e-30 on"),
+    "fine scale": (lambda p: changed(p, lambda c: c["scale"].__setitem__(0, 1e-300)), "scales from 1e-30"),
+    "zero scale": (lambda p: changed(p, lambda c: c["scale"].__setitem__(0, 0)), "scales from 1e-30"),
     "far mean": (lambda p: changed(p, lambda c: c["mean"].__setitem__(0, 1e300)), "means up to 1e"),
     "short scale": (lambda p: changed(p, lambda c: c["scale"].pop()), "scaling must have"),
-    "infinite cut": (lambda p: changed(p, lambda c: c.update(cut=float("inf"))), "must be finite"),
+    "infinite cut": (lambda p: changed(p, lambda c: c.update(cut=float("inf"))), "cut must be a finite number"),
     "nan weight": (
         lambda p: changed(p, lambda c: c["weights"].update({"0.bias": packed(np.full(4, np.nan))})),
         "weights must be finite",
@@ -160,7 +160,7 @@ BAD_ROWS: dict[str, tuple[Any, str]] = {
     "text in a number": (lambda f: f.assign(x="?"), "column 'x' must hold numbers, as in training"),
     "text in a date": (lambda f: f.assign(day="soon"), "column 'day' must hold dates, as in training"),
     "a word among dates": (lambda f: f.assign(day=["2024-01-02", "soon", *f.day[2:]]), "it is a column with 'soon'"),
-    "infinite": (lambda f: f.assign(x=np.inf), "infinite ones in x"),
+    "infinite": (lambda f: f.assign(x=np.inf), "infinite or larger ones in x"),
     "too large": (lambda f: f.assign(x=1e31), "larger ones in x"),
 }
 
@@ -179,7 +179,23 @@ def test_an_array_is_no_frame(model: Model) -> None:
 
 def test_gaps_and_columns_that_training_did_not_have_are_noted(model: Model) -> None:
     rows = frame().assign(x=[None] + [1.0] * 59, more=1)
-    checked, gaps = model.check(rows)
-    assert gaps == {"x": 1}
+    novelty = Novelty()
+    checked = model.check(rows, novelty)
+    assert (novelty.gaps, novelty.warning) == ({"x": 1}, "")
     assert model.unused(list(rows.columns)) == ["more"]
     assert np.isfinite(model.decision_function(checked)).all()
+
+
+def test_unseen_categories_are_named_in_one_warning(model: Model) -> None:
+    words = [None, *(["new"] * 3), *(f"w{k}" for k in range(5))]
+    rows = frame().assign(word=[*words, *frame().word[len(words) :]])
+    message = r"does not have: 'word' in 9 rows \('new', 'w0', 'w1'\)\.$"
+    with pytest.warns(dl.DirectLossWarning, match=message) as found:
+        model.predict(rows)
+    assert len(found) == 1
+    encoder = learn_encoder(frame().assign(word=["rare"] * 2 + ["often"] * 58), {"word": CATEGORY})
+    novelty = Novelty()
+    novelty.add(encoder.columns[0], rows["word"][:4])
+    novelty.add(encoder.columns[0], pd.Series(["often", "rare", "new"]))
+    rarely = "Categories that the training table does not have, or has too rarely to learn from: 'word' in 6 rows"
+    assert novelty.warning == f"{rarely} ('new', '(missing)', 'rare')."

@@ -132,7 +132,7 @@ def test_a_value_that_was_changed_by_hand_is_refused(tmp_path: Path) -> None:
     assert f'"values":[{value}]' in text
     path.write_text(text.replace(f'"values":[{value}]', '"values":[0.999]'))
     with pytest.raises(
-        DirectLossError, match=r"trial 0 of 'fit-test .*' must be as fit stored it, but it is changed in"
+        DirectLossError, match=r"trial 0 of 'fit-test .*' must be unchanged since fit stored it, but it is changed in"
     ):
         run(str(path), 1)
 

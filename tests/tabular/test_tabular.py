@@ -77,7 +77,7 @@ def test_row_numbers_as_pandas_writes_them_are_left_out(tmp_path: Path) -> None:
     rows().to_csv(tmp_path / "t.csv")
     table = open_table(tmp_path / "t.csv")
     assert list(next(table.batches()).columns) == list(rows().columns)
-    assert table.notes == ("The first column of t.csv has no name: it is taken for row numbers and left out.",)
+    assert table.notes == ("The first column of t.csv has no name; it is taken for row numbers and left out.",)
 
 
 def test_kinds_by_name() -> None:
@@ -194,7 +194,9 @@ def test_one_of_several_values_against_all_others() -> None:
     table = pd.DataFrame({"t": ["a", "b", "c"] * 10, "x": 0})
     target = target_of(table, "t", "b")
     assert (target.labels, target.y.sum()) == (("not b", "b"), 10)
-    with pytest.raises(DirectLossError, match=r"two values for --metric ap, .* All of them at once: --metric accuracy"):
+    with pytest.raises(
+        DirectLossError, match=r"two values for --metric ap, .* For all classes at once: --metric accuracy"
+    ):
         target_of(table, "t", None)
     with pytest.raises(DirectLossError, match=r"--positive must be one of them, .* Values: a, b, c"):
         target_of(table, "t", "zebra")
@@ -285,7 +287,7 @@ def test_groups_stay_together() -> None:
     assert not names[0] & names[2]
     assert not names[1] & names[2]
     assert [len(part) / 900 for part in parts.values()] == pytest.approx([0.6, 0.2, 0.2], abs=0.05)
-    with pytest.raises(DirectLossError, match="--group must have groups enough"):
+    with pytest.raises(DirectLossError, match="--group must have enough groups"):
         split_groups(y, ["one"] * 900, 0.2, 0)
 
 
@@ -337,7 +339,7 @@ def test_a_baseline_is_chosen_on_validation_rows(monkeypatch: pytest.MonkeyPatch
     for text, message in (
         ("xgboost", "--baselines must be installed.*pip install xgboost"),
         ("logistc", "--baselines must be one of"),
-        ("logistic,none", "must stand alone"),
+        ("logistic,none", "must be given alone"),
     ):
         with pytest.raises(DirectLossError, match=message):
             parse_baselines(text)

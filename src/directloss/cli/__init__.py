@@ -1,7 +1,7 @@
 """The ``directloss`` command.
 
-Other distributions add commands of their own: an entry point of the group ``directloss.commands`` names a module that
-does so when it is imported.
+Other distributions can add commands: an entry point in the group ``directloss.commands`` names a module that adds them
+when it is imported.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ OWN = (["fit"], ["predict"], ["tasks"], ["doctor"], ["--version"])
 
 def main() -> None:
     """The entry point of the command line."""
-    if sys.argv[1:2] not in OWN:  # a command of ours does not wait for those of others
+    if sys.argv[1:2] not in OWN:  # our own commands do not wait for those of others
         for point in entry_points(group="directloss.commands"):
             point.load()
     app(prog_name="directloss")

@@ -1,4 +1,4 @@
-"""``directloss tasks`` and ``directloss doctor``: what a network can be trained on, and whether that works here."""
+"""``directloss tasks`` and ``directloss doctor``: the metrics to train on, and a check of the installation."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from directloss.cli.app import app
 
 @app.command("tasks")
 def tasks() -> None:
-    """List the metrics that a network can be trained on, with one line each."""
+    """List the metrics that a network can be trained on, one line each."""
     from directloss.tasks import summaries
 
-    table = Table("name", "what it is", box=None, pad_edge=False)
+    table = Table("name", "description", box=None, pad_edge=False)
     for name, summary in summaries().items():
         table.add_row(name, summary)
     Console(highlight=False).print(table)
@@ -22,7 +22,7 @@ def tasks() -> None:
 
 @app.command("doctor")
 def doctor() -> None:
-    """Show versions, whether the losses work here, and how to install what is missing."""
+    """Check the installation: versions, whether the losses work, and how to install what is missing."""
     from directloss.doctor import main
 
     raise typer.Exit(main())

@@ -1,6 +1,6 @@
-"""The command's frame: help, version, and errors that are shown without a traceback.
+"""The frame of the command: help, version, and errors without a traceback.
 
-Exit codes: 0 all went well, 2 the input cannot be used, 130 interrupted with Ctrl-C, 1 a bug of ours.
+Exit codes: 0 success, 1 a bug in directloss, 2 bad input, 130 interrupted with Ctrl-C.
 """
 
 from __future__ import annotations
@@ -21,43 +21,43 @@ from directloss._errors import DirectLossError
 
 BAD_INPUT, INTERRUPTED = 2, 130
 ORDER = ("fit", "predict", "tasks", "doctor", "list", "reproduce", "report", "data")
-"""Of the commands in the help."""
+"""Order of the commands in the help."""
 PAPERS = ("list", "reproduce", "report", "data")
 REMEDY = "In a clone of the repository: pip install ./repro"
 
 
 @contextmanager
 def resumable(command: str) -> Iterator[None]:
-    """What stops the work says how to go on with it."""
+    """Tell the user how to resume work that was stopped."""
     try:
         yield
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"Stopped. What is finished is stored; go on with:\n  {command}") from None
+        raise KeyboardInterrupt(f"Stopped. Finished work is saved; to continue:\n  {command}") from None
     except OSError as error:
-        error.add_note(f"What is finished is stored; when there is room again, or access, go on with:\n  {command}")
+        error.add_note(f"Finished work is saved; once the problem is solved, continue with:\n  {command}")
         raise
 
 
 def say(line: str) -> None:
-    """One line as it is: paths and numbers without colours, however long."""
+    """Print one line as it is: no colours for paths and numbers, no wrapping."""
     Console().print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def say_error(message: str) -> None:
-    """One message on standard error, in red where that is possible."""
+    """Print an error on standard error, in red if possible."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     console.print(Text.assemble(("Error: ", "bold red"), message))
 
 
 class Commands(TyperGroup):
-    """The group of all commands: what users can cause becomes a message and an exit code."""
+    """The group of all commands: errors that users can cause become a message and an exit code."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """In the order in which one meets them."""
+        """The commands in the order of `ORDER`."""
         return sorted(super().list_commands(ctx), key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command of a name; those of the papers are in a package of their own."""
+        """The command of a name; those of the papers are in a separate package."""
         if args and args[0] in PAPERS and args[0] not in self.commands:
             say_error(f"'directloss {args[0]}' belongs to the papers' experiments, which are not installed. {REMEDY}")
             raise typer.Exit(BAD_INPUT)
@@ -71,13 +71,13 @@ class Commands(TyperGroup):
             say_error(str(error))
             raise typer.Exit(BAD_INPUT) from None
         except BrokenPipeError:
-            # The reader of our output, such as `head`, has gone; nothing is wrong.
+            # The reader of our output, such as `head`, is gone; nothing is wrong.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
         except ModuleNotFoundError as error:
             if (error.name or "").startswith("directloss"):
                 raise
-            say_error(f"this command needs {error.name}, which is missing: pip install 'directloss[fit]'")
+            say_error(f"this command needs {error.name}, which is not installed: pip install 'directloss[fit]'")
             raise typer.Exit(BAD_INPUT) from None
         except OSError as error:
             told = f"{error.filename or 'A file'} cannot be read or written: {error.strerror or error}."
@@ -107,11 +107,12 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def frame(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and stop.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Train networks on the metric they are judged by, and reproduce the papers behind it.
 
-    For a table of your own: **directloss fit DATA --target COLUMN --metric ap**.
-    For the papers: **directloss list**, then **directloss reproduce robustness**, which takes about two minutes.
+    Your own table: **directloss fit DATA --target COLUMN --metric ap**
+
+    The papers: **directloss list**, then **directloss reproduce robustness** (about two minutes)
     """

@@ -12,12 +12,12 @@ from rich.table import Column, Table
 from directloss.cli.app import app, resumable, say
 
 KINDS = "CSV (also .gz, .xz), Parquet, NPZ or svmlight"
-NO_HEADER = "The first line of a CSV file is a row; columns are called c1, c2, ..."
+NO_HEADER = "The CSV file has no header line; its columns are called c1, c2, ..."
 EXAMPLE = "Example: directloss fit patients.csv --target outcome --metric ap"
 
 
 def complete_metric(incomplete: str) -> list[str]:
-    """Metrics, for the shell."""
+    """Metric names, for completion in the shell."""
     from directloss.tabular.measures import OFFERED
 
     return [name for name in OFFERED if name.startswith(incomplete)]
@@ -29,69 +29,69 @@ def fit(
     metric: Annotated[
         str,
         typer.Option(
-            help="What counts: ap, auc, ndcg@10, precision@10, recall@10, f1, fbeta@2, iou, mcc, kappa, accuracy ...",
+            help="Metric to train on: ap, auc, ndcg@10, precision@10, recall@10, f1, fbeta@2, iou, mcc, accuracy ...",
             autocompletion=complete_metric,
             show_default=False,
         ),
     ],
     target: Annotated[
         str | None,
-        typer.Option(help="The column to predict.", show_default="y (NPZ), label (svmlight)"),
+        typer.Option(help="Column to predict.", show_default="y (NPZ), label (svmlight)"),
     ] = None,
     positive: Annotated[
         str | None,
         typer.Option(
-            help="The value of the target that is positive; of more than two, all others are negative.",
-            show_default="1 or true, or the rarer one",
+            help="Target value that counts as positive; all others are negative.",
+            show_default="1 or true, otherwise the rarer value",
         ),
     ] = None,
     group: Annotated[
         str | None,
-        typer.Option(help="A column, such as a patient, whose rows stay in one part.", show_default=False),
+        typer.Option(help="Column, such as a patient, whose rows must not be split across parts.", show_default=False),
     ] = None,
-    drop: Annotated[str, typer.Option(help="Columns to leave out, with commas.", show_default=False)] = "",
+    drop: Annotated[str, typer.Option(help="Columns to leave out, comma-separated.", show_default=False)] = "",
     categorical: Annotated[
-        str, typer.Option(help="Columns of numbers that are names, such as postcodes.", show_default=False)
+        str, typer.Option(help="Numeric columns to read as categories, such as postcodes.", show_default=False)
     ] = "",
     trials: Annotated[
-        int | None, typer.Option(help="Settings to try for each loss.", show_default="8, or as many as --minutes allow")
+        int | None, typer.Option(help="Settings to try per loss.", show_default="8, or as many as --minutes allow")
     ] = None,
-    minutes: Annotated[float | None, typer.Option(help="Try settings for so long.", show_default=False)] = None,
+    minutes: Annotated[float | None, typer.Option(help="Time limit for the search.", show_default=False)] = None,
     epochs: Annotated[
-        int | None, typer.Option(help="Length of a training.", show_default="200, fewer for large tables")
+        int | None, typer.Option(help="Epochs per training run.", show_default="200, fewer for large tables")
     ] = None,
     baselines: Annotated[
-        str, typer.Option(help="What to compare with: all, none, or logistic,hist,xgboost,lightgbm.")
+        str, typer.Option(help="Models to compare with: all, none, or a list of logistic,hist,xgboost,lightgbm.")
     ] = "all",
-    test_share: Annotated[float, typer.Option(help="Share of the rows that judge.")] = 0.2,
-    seed: Annotated[int, typer.Option(help="Draws another split and other first weights.")] = 0,
-    workers: Annotated[int, typer.Option(help="Processes that train at the same time.")] = 1,
+    test_share: Annotated[float, typer.Option(help="Share of the rows for the final test.")] = 0.2,
+    seed: Annotated[int, typer.Option(help="Random seed of the split and of the initial weights.")] = 0,
+    workers: Annotated[int, typer.Option(help="Number of processes that train in parallel.")] = 1,
     storage: Annotated[
         str | None,
         typer.Option(
-            help="Where optuna keeps the trials: a file or a database URL.", show_default="OUT/search.journal"
+            help="Where optuna stores the trials: a file or a database URL.", show_default="OUT/search.journal"
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for the results.", show_default="runs/fit-DATA, or the next that is free"),
+        typer.Option(help="Folder for the results.", show_default="runs/fit-DATA, numbered if it exists"),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the fit in the folder.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the fit in the folder.")] = False,
     no_header: Annotated[bool, typer.Option("--no-header", help=NO_HEADER)] = False,
 ) -> None:
-    """Train on the metric that counts, and compare with what you would use instead.
+    """Train a network on your metric, and compare it with what you would use instead.
 
     Splits the rows, searches settings on the validation rows, compares with logistic regression, gradient boosting and
     cross-entropy on the test rows, and writes a model, a report, and the predictions for the test rows.
     """
-    options = dict(locals())  # each one is a field of the request
-    # Here, because these imports take seconds, which the help need not wait for.
+    options = dict(locals())  # each is a field of the request
+    # Imported here: these take seconds, and --help should not wait for them.
     from directloss.tabular.planning import Request, introduce, make_plan
 
     request = Request(**options | {"drop": words(drop), "categorical": words(categorical)})
     plan = make_plan(request, say)
     introduce(plan, say)
-    # And here, because what is wrong with the options or the data is known without them.
+    # And here: bad options or data are reported without them.
     from directloss.tabular.report import short_results, verdict, write_report
     from directloss.tabular.session import MODEL, begin, carry_out
 

@@ -1,10 +1,9 @@
-"""``directloss predict``: scores of new rows."""
+"""``directloss predict``: score new rows."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +16,7 @@ from directloss.cli.fit import KINDS, NO_HEADER, words
 if TYPE_CHECKING:
     import pandas as pd
 
-    from directloss.tabular.model import Model
+    from directloss.tabular.model import Model, Novelty
     from directloss.tabular.reading import Table
 
 EXAMPLE = "Example: directloss predict runs/fit-patients/model.json new.csv --keep id --out scores.csv"
@@ -25,56 +24,63 @@ EXAMPLE = "Example: directloss predict runs/fit-patients/model.json new.csv --ke
 
 @app.command("predict", epilog=EXAMPLE)
 def predict(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model.json that fit wrote.", show_default=False)],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model.json written by fit.", show_default=False)],
     data: Annotated[
         Path, typer.Argument(metavar="DATA", help=f"Rows with the columns of training: {KINDS}.", show_default=False)
     ],
-    keep: Annotated[str, typer.Option(help="Columns of DATA to carry over, such as id.", show_default=False)] = "",
+    keep: Annotated[
+        str,
+        typer.Option(help="Columns of DATA to copy to the output, comma-separated, such as id.", show_default=False),
+    ] = "",
     out: Annotated[
-        Path | None, typer.Option(help="The CSV file to write.", show_default="DATA-predictions.csv, here")
+        Path | None, typer.Option(help="CSV file to write.", show_default="DATA-predictions.csv in the current folder")
     ] = None,
     no_header: Annotated[bool, typer.Option("--no-header", help=NO_HEADER)] = False,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
-    """Score new rows with a model that **fit** wrote; where the metric asks for decisions, decide as well."""
+    """Score new rows with a model written by **fit**; for metrics of decisions, also write the decisions."""
     from directloss.tabular.columns import check_known, listed, some_names
     from directloss.tabular.files import write_file
-    from directloss.tabular.model import load_model
+    from directloss.tabular.model import Novelty, load_model
     from directloss.tabular.reading import open_table
 
     path = out if out is not None else Path(f"{data.name.split('.')[0]}-predictions.csv")
     if path.resolve() in (data.resolve(), model.resolve()):
-        fail("--out", "must be another file than the data and the model", path)
+        fail("--out", "must differ from the data and the model", path)
     if path.exists() and not force:
-        fail("--out", "must be a new file", f"{path}, which is there already", "Add --force to overwrite it.")
+        fail("--out", "must be a new file", f"{path}, which exists", "Add --force to overwrite it.")
     loaded, table, kept = load_model(model), open_table(data, not no_header), words(keep)
     check_known("--keep", kept, table.names)
     if clash := {"row", "score", "probability", "decision", *shares_of(loaded)} & set(kept):
         fail("--keep", "must name columns other than those that predict writes", repr(min(clash)))
-    scoring = Scoring(loaded, table, kept)
+    scoring = Scoring(loaded, table, kept, Novelty())
     write_file(path, scoring.lines())
     notes = list(table.notes)
     if extra := loaded.unused([name for name in table.names if name not in kept]):
-        notes.append(f"Not used, because training did not have them: {some_names(extra)}.")
-    if scoring.gaps:
-        notes.append(f"Filled with the median, though training had no gaps there: {listed(scoring.gaps)}.")
-    for line in (*(f"Note: {note}" for note in notes), told(loaded, scoring.rows), f"Predictions: {path}"):
+        notes.append(f"Ignored columns that training did not have: {some_names(extra)}.")
+    if scoring.novelty.gaps:
+        notes.append(
+            f"Gaps filled with the median, in columns without gaps in training: {listed(scoring.novelty.gaps)}."
+        )
+    lines = [f"Note: {note}" for note in notes]
+    if scoring.novelty.warning:
+        lines.append(f"Warning: {scoring.novelty.warning}")
+    for line in (*lines, told(loaded, scoring.rows), f"Predictions: {path}"):
         say(line)
 
 
 @dataclass
 class Scoring:
-    """The rows of a table with their scores, one batch at a time."""
+    """The rows of a table with their scores, in batches."""
 
     model: Model
     table: Table
     kept: Sequence[str]
+    novelty: Novelty
     rows: int = 0
-    gaps: Counter[str] = field(default_factory=Counter)
-    """Rows without a number, in columns without gaps in training."""
 
     def lines(self) -> Iterator[bytes]:
-        """The CSV file."""
+        """The CSV file, in pieces."""
         from directloss.tabular.files import csv_bytes
 
         for batch in self.table.batches():
@@ -82,8 +88,7 @@ class Scoring:
             self.rows += len(batch)
 
     def _columns(self, batch: pd.DataFrame) -> dict[str, list[Any]]:
-        frame, gaps = self.model.check(batch, self.table.sparse)
-        self.gaps.update(gaps)
+        frame = self.model.check(batch, self.novelty, self.table.sparse)
         scores = self.model.scores(self.model.encoder.encode(frame))
         columns: dict[str, list[Any]] = {"row": list(range(self.rows + 1, self.rows + len(batch) + 1))}
         columns |= {name: batch[name].astype(object).where(batch[name].notna(), "").tolist() for name in self.kept}
@@ -99,22 +104,21 @@ class Scoring:
 
 
 def shares_of(model: Model) -> list[str]:
-    """Columns of probabilities: of the positive label, or of each class."""
+    """Names of the probability columns: one for the positive label, or one per class."""
     return ["probability"] if len(model.labels) == 2 else [f"probability {label}" for label in model.labels]
 
 
 def told(model: Model, rows: int) -> str:
-    """What the scores are, in plain words."""
+    """What the scores mean, in plain words."""
     from directloss.tabular.measures import CROSS_ENTROPY
 
     metric = model.measure
-    trained = "by cross-entropy" if model.method == CROSS_ENTROPY else f"on {metric.title} itself"
-    chosen = f"it had the best validation {metric.title} of the networks that fit tried"
-    scored = f"{rows} rows scored by a network trained {trained}; {chosen}."
+    trained = "with cross-entropy" if model.method == CROSS_ENTROPY else f"on {metric.title} itself"
+    scored = f"Scored {rows:,} rows with a network trained {trained}, the best of fit's by validation {metric.title}."
     if len(model.labels) > 2:
         shares = "Probabilities are calibrated on the validation rows"
-        return f"{scored} {shares}; the most probable class need not be the decision, which follows {metric.title}."
-    cut = f", and a score above 0 decides for it: the threshold with the best validation {metric.title}"
-    means = f"A higher score speaks for {model.labels[1]!r}{cut if metric.decides else ''}."
+        return f"{scored} {shares}; decisions follow {metric.title} and need not be the most probable class."
+    cut = f"; above 0 the decision is {model.labels[1]!r}, the threshold with the best validation {metric.title}"
+    means = f"Higher scores favour {model.labels[1]!r}{cut if metric.decides else ''}."
     share = f" The probability of {model.labels[1]!r} is calibrated on the validation rows."
     return f"{scored} {means}{share if model.calibration is not None else ''}"

@@ -1,4 +1,4 @@
-"""What a practitioner would use instead, each with a few settings, of which the validation rows choose one."""
+"""The models a practitioner would use instead, each with a few settings; the validation rows choose one of them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.special import logit
 
 from directloss._checks import check_choice, fail
 from directloss.integrations._rows import blocks_of
@@ -20,13 +21,13 @@ from directloss.tabular.measures import Measure
 
 Array = npt.NDArray[Any]
 ROOM = 3 * 10**7
-"""Numbers, of eight bytes each, that a baseline is trained with at most; of longer tables it gets a sample of rows."""
+"""The most numbers (8 bytes each) a baseline is trained on; larger tables are sampled by row."""
 Setting = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """Where it is, and what is tried; the first setting is the library's own."""
+    """An estimator class and the settings to try, the library's defaults first."""
 
     title: str
     home: str
@@ -40,7 +41,7 @@ class Baseline:
         return importlib.util.find_spec(self.home.split(".")[0]) is not None
 
     def make(self, seed: int, setting: Setting) -> Any:
-        """An estimator that is not trained yet."""
+        """An untrained estimator."""
         from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import StandardScaler
 
@@ -69,14 +70,14 @@ BASELINES = {
         "LightGBM",
         "lightgbm.LGBMClassifier",
         ({}, {"learning_rate": 0.05, "n_estimators": 200}, {"num_leaves": 15}),
-        # By itself it takes all cores of the machine, whatever this process was given.
+        # LightGBM defaults to all cores of the machine, whatever this process was given.
         {"verbosity": -1, "n_jobs": torch.get_num_threads()},
     ),
 }
 
 
 def parse_baselines(text: str) -> tuple[str, ...]:
-    """``all``, ``none``, or names: what is not installed is left out of ``all``, and refused by name."""
+    """``all``, ``none``, or names. ``all`` skips what is not installed; naming it raises an error."""
     if text == "none":
         return ()
     if text == "all":
@@ -85,7 +86,7 @@ def parse_baselines(text: str) -> tuple[str, ...]:
     for name in names:
         check_choice("--baselines", name, (*BASELINES, "all", "none"))
         if name not in BASELINES:
-            fail("--baselines", "must stand alone", repr(name))
+            fail("--baselines", "must be given alone", repr(name))
         if not BASELINES[name].there:
             fail("--baselines", "must be installed", f"{name!r}, which is not", f"pip install {name}")
     return names
@@ -94,9 +95,9 @@ def parse_baselines(text: str) -> tuple[str, ...]:
 def fit_baseline(
     name: str, measure: Measure, train: tuple[Any, Array], held: tuple[Any, Array], test: Any, seed: int
 ) -> Method:
-    """Train with each setting and keep the one with the best metric on the validation rows, the first of equals.
+    """Train with each setting and keep the one with the best validation metric, the first in a tie.
 
-    Rows are arrays, or `StoredRows`, of which no more than `ROOM` allows are made into an array.
+    Rows are arrays or `StoredRows`; at most `ROOM` numbers of the latter become an array.
     """
     baseline, target = BASELINES[name], torch.from_numpy(held[1])
     rows, y = train
@@ -115,7 +116,7 @@ def fit_baseline(
 
 
 def sample(y: Array, shape: tuple[int, int], seed: int) -> npt.NDArray[np.int64]:
-    """Numbers of the rows that a baseline is trained with, the labels in the same shares."""
+    """Indices of the rows to train a baseline on, a stratified sample."""
     share = min(1.0, ROOM / (shape[0] * max(1, shape[1])))
     if share == 1:
         return np.arange(len(y))
@@ -125,15 +126,15 @@ def sample(y: Array, shape: tuple[int, int], seed: int) -> npt.NDArray[np.int64]
 
 
 def _scores(estimator: Any, rows: Any) -> npt.NDArray[np.float64]:
-    """Of all rows, some at a time; above a cut for yes, or one for each class, as the networks' scores are."""
+    """Scores of all rows, in blocks: one per row, or one per class as the networks have them."""
     return np.concatenate([_some_scores(estimator, block) for block in blocks_of(rows)])
 
 
 def _some_scores(estimator: Any, rows: Array) -> npt.NDArray[np.float64]:
-    """Log-odds: probabilities near 1 are too close to each other to be ranked."""
+    """Log-odds, because probabilities near 1 are too close together to be ranked."""
     if hasattr(estimator, "decision_function"):
         return np.asarray(estimator.decision_function(rows), dtype=np.float64)
     shares = np.asarray(estimator.predict_proba(rows), dtype=np.float64)
     if shares.shape[1] > 2:
         return np.log(np.clip(shares, 1e-300, None))
-    return np.log(np.clip(shares[:, 1], 1e-300, None)) - np.log1p(-np.clip(shares[:, 1], None, 1 - 1e-16))
+    return np.asarray(logit(np.clip(shares[:, 1], 1e-300, 1 - 1e-16)))

@@ -1,4 +1,4 @@
-"""What the columns hold, and what is wrong or suspicious about them, found out one batch of rows at a time."""
+"""What each column holds, and what is wrong or suspicious about it, collected one batch of rows at a time."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ import pandas as pd
 from directloss._checks import fail, near
 
 NUMBER, CATEGORY, DATE = "number", "category", "date"
+KINDS = {NUMBER: "numeric", CATEGORY: "categorical", DATE: "date"}
 MOSTLY = 0.9
-"""A text column with at least this share of numbers among its values is taken for a spoilt column of numbers."""
+"""A text column with at least this share of numbers is taken for numbers with mistakes in them."""
 SOME = 0.05
-"""With this share of numbers, and fewer than that, it is a mixture that deserves a note."""
+"""From this share of numbers on, a column of categories gets a note."""
 LARGEST = 1e30
-"""Larger numbers are marks for something else, and too large for the networks, which count in float32."""
+"""Larger numbers are usually sentinels, and too large for the networks, which compute in float32."""
 ID_ROWS, ID_SHARE = 20, 0.95
-"""From so many rows on, a column with this share of different values looks like a name for each row."""
+"""From this many rows on, a column with this share of distinct values looks like an identifier."""
 COUNTED = 200_000
-"""In so many rows from the first on, different values are counted."""
+"""Distinct values are counted in this many leading rows."""
 GAPS = (
     *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
     *("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
 )
-"""Words that stand for a missing value, those of `pandas.read_csv`, in a table of any origin."""
+"""Words for a missing value in any format, the same as in `pandas.read_csv`."""
 ISO_DATE = r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}.*)?"
 OTHER_DATE = r"\d{1,4}[./-]\d{1,2}[./-]\d{1,4}(?: .*)?"
 WHOLE = r"[+-]?\d+"
 PARTS = ("days", "month", "day", "weekday", "hour")
-"""The numbers that a date becomes; days are counted from 1970."""
+"""The numbers a date becomes; days count from 1970."""
 YES_NO = {word: float(word.lower() == "true") for word in ("True", "TRUE", "true", "False", "FALSE", "false")}
 
 Floats = npt.NDArray[np.float64]
@@ -45,7 +46,7 @@ Codes = npt.NDArray[np.intp]
 
 
 def text_of(value: Any) -> str:
-    """A label or a category as text; 1 and 1.0 are the same.
+    """A label or a category as text; 1 and 1.0 give the same text.
 
     Examples:
         >>> text_of(1.0), text_of(0.5), text_of(np.True_), text_of(" yes")
@@ -59,7 +60,7 @@ def text_of(value: Any) -> str:
 
 
 def number_text(word: str) -> str:
-    """A number that is written as text, as `text_of` writes it; what is no number stays.
+    """Text normalised like `text_of` if it is a number, unchanged otherwise.
 
     Examples:
         >>> number_text("01.50"), number_text("7"), number_text("TRUE"), number_text("x")
@@ -77,13 +78,13 @@ def number_text(word: str) -> str:
 
 
 def is_words(column: pd.Series[Any]) -> bool:
-    """Whether it is text, or Python objects that can be written as text, rather than numbers or times."""
+    """Whether it holds text, or Python objects to be read as text, rather than numbers or times."""
     kind = column.dtype
     return isinstance(kind, pd.CategoricalDtype) or pd.api.types.is_string_dtype(kind) or kind == np.dtype(object)
 
 
 def without_gap_words(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with gaps instead of the words that stand for one."""
+    """The frame with the words of `GAPS` replaced by missing values."""
     found = {}
     for name, column in frame.items():
         if isinstance(column.dtype, pd.CategoricalDtype):
@@ -95,7 +96,7 @@ def without_gap_words(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def values_of(column: pd.Series[Any]) -> tuple[Codes, npt.NDArray[np.object_]]:
-    """The number of each row's value, -1 for a missing one, and the values themselves."""
+    """The index of each row's value, -1 where it is missing, and the distinct values."""
     if isinstance(column.dtype, pd.CategoricalDtype):
         return column.cat.codes.to_numpy().astype(np.intp), np.asarray(column.cat.categories, dtype=object)
     codes, values = pd.factorize(column)
@@ -103,30 +104,30 @@ def values_of(column: pd.Series[Any]) -> tuple[Codes, npt.NDArray[np.object_]]:
 
 
 def words_of(column: pd.Series[Any], numeric: bool = False) -> tuple[Codes, list[str]]:
-    """As `values_of`, with texts; the same text can come twice. ``numeric``: 01.0 and 1 are the same."""
+    """`values_of` with values as text, which may repeat. With ``numeric``, 01.0 and 1 are the same."""
     codes, values = values_of(column)
     return codes, [number_text(value) if numeric and isinstance(value, str) else text_of(value) for value in values]
 
 
 def _read_numbers(values: npt.NDArray[np.object_]) -> Floats:
-    """Texts as numbers; NaN for those that are none."""
+    """Text as numbers; NaN if it is not a number."""
     import pyarrow as pa
     from pyarrow import compute
 
     texts = [str(value) for value in values]
     try:
-        # The fast way, which fails at the first that is no number.
+        # Fast, but raises at the first value that is not a number.
         return np.array(compute.cast(pa.array(texts, pa.string()), pa.float64()), dtype=np.float64)
     except pa.ArrowInvalid:
         return np.array(pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce"), dtype=np.float64)
 
 
 def dates_of(column: pd.Series[Any]) -> pd.DatetimeIndex:
-    """Dates and times without time zone; what is none becomes missing."""
+    """Dates and times without time zone; NaT if it is not a date."""
     if not pd.api.types.is_datetime64_any_dtype(column.dtype):
         codes, words = words_of(column)
         found = pd.DatetimeIndex(_read_dates(words)).append(pd.DatetimeIndex([pd.NaT]))
-        return pd.DatetimeIndex(found[codes])  # -1 takes the last
+        return pd.DatetimeIndex(found[codes])  # -1 is the last
     return pd.DatetimeIndex(pd.to_datetime(column, utc=True)).tz_localize(None)
 
 
@@ -136,7 +137,7 @@ def _read_dates(words: Sequence[str]) -> pd.DatetimeIndex:
 
 
 def numbers_of(column: pd.Series[Any], kind: str) -> Floats:
-    """A column as numbers ``(n, k)``, with NaN for what is missing: k is 1, or one for each part of a date."""
+    """A column as numbers ``(n, k)``, NaN where missing; k is 1, or the number of parts of a date."""
     if kind == DATE:
         dates = dates_of(column)
         days = (dates - pd.Timestamp(0)) / pd.Timedelta(days=1)
@@ -162,31 +163,31 @@ class Column:
     rows: int = 0
     gaps: int = 0
     type: str = ""
-    """Of the values: numbers, dates or words."""
+    """Type of the values: numbers, dates or words."""
     numbers: int = 0
-    """Values that can be read as numbers."""
-    infinite: int = 0
+    """Number of values that can be read as numbers."""
     large: int = 0
+    """Number of values that are infinite or larger than `LARGEST`."""
     odd: list[str] = field(default_factory=list)
-    """Some of those that cannot be read as numbers."""
+    """A few values that cannot be read as numbers."""
     iso_dates: bool = True
     other_dates: bool = True
     yes_no: bool = True
     whole: bool = True
-    """No more than whole numbers, without gaps."""
+    """Whole numbers only, without gaps."""
     counting: bool = True
-    """Each number is one more than the one before."""
+    """Each number is one more than the last."""
     in_float32: bool = True
-    """Whether every number can be stored in 32 bits without a loss."""
+    """Whether 32 bits store every number exactly."""
     constant: bool = True
     _values: set[Any] = field(default_factory=set)
-    """While it is constant: its only value, None for a gap."""
+    """The only value while the column is constant; None stands for a gap."""
     _last: float = np.nan
     _marks: list[npt.NDArray[np.uint64]] = field(default_factory=list)
-    """Marks of the different values in the first rows, batch by batch."""
+    """Hashes of the distinct values in the first rows, per batch."""
 
     def add(self, column: pd.Series[Any]) -> None:
-        """Look at one more batch."""
+        """Take in one more batch."""
         kind, gaps = _type(column, self.name), int(column.isna().sum())
         self.type = self.type or kind
         if kind == "words":
@@ -200,22 +201,22 @@ class Column:
 
     @property
     def present(self) -> int:
-        """Rows with a value."""
+        """Number of rows with a value."""
         return self.rows - self.gaps
 
     @property
     def share_of_numbers(self) -> float:
-        """Which share of the values that are there can be read as numbers."""
+        """The share of the present values that can be read as numbers."""
         return self.numbers / max(1, self.present)
 
     @property
     def numeric(self) -> bool:
-        """Whether all that is there is numbers, or yes and no, however they are written."""
+        """Whether all present values are numbers, or all are true and false, in any notation."""
         return self.type == "numbers" or (self.type == "words" and (self.numbers == self.present or self.yes_no))
 
     @property
     def different(self) -> int:
-        """Different values in the first rows."""
+        """Number of distinct values in the first rows."""
         return len(np.unique(np.concatenate(self._marks))) if self._marks else 0
 
     def _add_words(self, codes: Codes, values: npt.NDArray[np.object_]) -> None:
@@ -228,7 +229,7 @@ class Column:
         if not known.all():
             words = pd.Series([str(value).strip() for value in values[~known]], dtype="string")
             dated = words.str.fullmatch(ISO_DATE).to_numpy(bool) & np.asarray(_read_dates(list(words)).notna())
-            first = list(words[~dated][:1]) if self.iso_dates else []  # what spoils a column of dates
+            first = list(words[~dated][:1]) if self.iso_dates else []  # why this is not a column of dates
             self.odd = list(dict.fromkeys([*first, *self.odd, *words]))[:3]
             self.yes_no &= bool(words.isin(YES_NO).all())
             self.iso_dates &= bool(dated.all())
@@ -239,14 +240,12 @@ class Column:
             self.whole &= bool(pd.Series(values[known], dtype=object).astype("string").str.fullmatch(WHOLE).all())
 
     def _add_numbers(self, numbers: Floats, counts: Any) -> None:
-        size = np.abs(numbers)
-        self.infinite += int(((size == np.inf) * counts).sum())
-        self.large += int(((size >= LARGEST) * counts).sum())
+        self.large += int(((np.abs(numbers) >= LARGEST) * counts).sum())
         with np.errstate(over="ignore"):
             self.in_float32 &= bool((numbers.astype(np.float32) == numbers)[~np.isnan(numbers)].all())
 
     def _count(self, column: pd.Series[Any], gaps: int) -> None:
-        """What takes the rows in their order: constant, counting, different values."""
+        """Update what depends on the order of the rows: constant, counting, distinct values."""
         present = column[column.notna()] if gaps else column
         if self.constant:
             self._values |= {*present.unique()[:2], *([None] if gaps else [])}
@@ -277,11 +276,11 @@ class Survey:
 
     columns: dict[str, Column]
     twins: dict[str, str] = field(default_factory=dict)
-    """Columns with the same content as an earlier one, so far."""
+    """Columns that so far have the same content as an earlier one."""
 
     @classmethod
     def of(cls, batches: Iterable[pd.DataFrame], names: Sequence[str]) -> Survey:
-        """Of all batches."""
+        """Survey all batches."""
         survey = cls({name: Column(name) for name in names})
         for batch in batches:
             survey.add(batch)
@@ -289,11 +288,11 @@ class Survey:
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """Number of rows."""
         return next(iter(self.columns.values())).rows
 
     def add(self, batch: pd.DataFrame) -> None:
-        """Look at one more batch."""
+        """Take in one more batch."""
         first = not self.rows
         for name, column in self.columns.items():
             column.add(batch[name])
@@ -310,11 +309,11 @@ def _mark(column: pd.Series[Any]) -> bytes:
     return hashlib.blake2b(pd.util.hash_pandas_object(column, index=False).to_numpy().tobytes()).digest()
 
 
-# ---------------------------------------------------------------------- what follows from it
+# ---------------------------------------------------------------------- conclusions
 
 
 def choose(survey: Survey, target: str, drop: Sequence[str], group: str | None) -> list[str]:
-    """The columns to learn from, in the order of the file; those without any value are not among them."""
+    """The columns to learn from, in file order, without empty ones."""
     others = [name for name in survey.columns if name not in (target, group) and name not in drop]
     left = [name for name in others if survey.columns[name].present]
     if not left:
@@ -323,7 +322,7 @@ def choose(survey: Survey, target: str, drop: Sequence[str], group: str | None) 
 
 
 def check_known(option: str, names: Sequence[str], known: Sequence[str]) -> None:
-    """Every name is a column."""
+    """Check that every name is a column."""
     for name in names:
         if name not in known:
             hint = near(name, known) or f"Columns: {', '.join(known)}."
@@ -336,7 +335,7 @@ def kinds_of(survey: Survey, names: Sequence[str], categorical: Sequence[str]) -
 
 
 def _kind(column: Column) -> str:
-    """A column of numbers with a few words in it is a mistake in the file rather than categories."""
+    """A column of numbers with a few words in it is a mistake in the file, not a column of categories."""
     if column.numeric:
         return NUMBER
     if column.type == "dates":
@@ -344,22 +343,26 @@ def _kind(column: Column) -> str:
     if column.share_of_numbers >= MOSTLY:
         name, shown = column.name, ", ".join(repr(word) for word in column.odd)
         typed = shlex.quote(name)
-        hint = f"Mend the values (an empty cell is a missing number), or add --categorical {typed} or --drop {typed}."
+        hint = f"Fix the values (an empty cell is a missing number), or add --categorical {typed} or --drop {typed}."
         rows = f"{column.present - column.numbers} of {column.present} values are not: {shown}"
         fail(f"column {name!r}", "must hold numbers throughout", f"a column in which {rows}", hint)
     return DATE if column.iso_dates else CATEGORY
 
 
+def check_kind(column: Column, kind: str) -> None:
+    """Check that a column of new rows holds numbers or dates where training had them."""
+    dates = column.type == "dates" or (column.type == "words" and column.iso_dates)
+    if column.present and not {NUMBER: column.numeric, DATE: dates, CATEGORY: True}[kind]:
+        found = f"a column with {column.odd[0]!r}" if column.odd else "a column of other values"
+        fail(f"column {column.name!r}", f"must hold {kind}s, as in training", found)
+
+
 def check_finite(survey: Survey, kinds: Mapping[str, str]) -> None:
-    """No infinite numbers, and none whose square would be."""
-    numbers = [survey.columns[name] for name, kind in kinds.items() if kind == NUMBER]
-    for rule, odd, found in (
-        ("finite numbers only", "infinite ones", {column.name: column.infinite for column in numbers}),
-        (f"numbers of at most {LARGEST:.0e}", "larger ones", {column.name: column.large for column in numbers}),
-    ):
-        found = {name: count for name, count in found.items() if count}
-        if found:
-            fail("DATA", f"must have {rule}", f"a table with {odd} in {listed(found)}", "Replace these values.")
+    """Check that numbers are finite and their squares do not overflow."""
+    found = {name: survey.columns[name].large for name, kind in kinds.items() if kind == NUMBER}
+    if found := {name: count for name, count in found.items() if count}:
+        rule = f"must have finite numbers of at most {LARGEST:.0e}"
+        fail("DATA", rule, f"a table with infinite or larger ones in {listed(found)}", "Replace these values.")
 
 
 def listed(counts: Mapping[str, int]) -> str:
@@ -378,7 +381,7 @@ def some_names(names: Sequence[str]) -> str:
 
 
 def suspicions(survey: Survey, kinds: Mapping[str, str]) -> list[str]:
-    """Sentences about columns that are of no use or too good to be true; nothing is changed."""
+    """Sentences about columns that are useless or too good to be true; nothing is changed."""
     columns = [survey.columns[name] for name in kinds]
     words = [column for column in columns if kinds[column.name] == CATEGORY and column.type == "words"]
     found = [
@@ -388,14 +391,14 @@ def suspicions(survey: Survey, kinds: Mapping[str, str]) -> list[str]:
     ]
     dates = [column for column in words if column.other_dates]
     found += [
-        f"Column {column.name!r} looks like dates, but is read as categories: write them as 2024-12-31."
+        f"Column {column.name!r} looks like dates, but is read as categories. Write dates as 2024-12-31."
         for column in dates
     ]
     if constant := [column.name for column in columns if column.constant]:
         subject = "Column {} has" if len(constant) == 1 else "Columns {} have"
         found.append(f"{subject.format(some_names(constant))} the same value in every row.")
     found += [
-        f"Column {column.name!r} looks like a name or number of each row; if it is one, "
+        f"Column {column.name!r} looks like an identifier of the rows; if so, "
         f"leave it out with --drop {shlex.quote(column.name)}."
         for column in columns
         if _looks_like_id(column, kinds[column.name]) and column not in dates

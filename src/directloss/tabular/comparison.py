@@ -1,7 +1,7 @@
-"""Who wins on the test rows, and how much of it may be chance: the bootstrap of Efron (1979), paired.
+"""Who wins on the test rows, and how much of it may be chance: a paired bootstrap (Efron, 1979).
 
-Test rows, or whole groups of them, are drawn again with replacement, and every method is measured on the same draws.
-The intervals cover the chance of the test rows. They do not cover that of the split and of the training.
+Test rows, or whole groups of them, are resampled with replacement, and every method is measured on the same resamples.
+The intervals cover the choice of test rows, but neither the split nor the training.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from directloss.tabular.measures import Measure
 
 RESAMPLES, FEWEST = 1_000, 200
 WORK = 5_000_000
-"""Rows drawn in all, about: for large test data, whose intervals are narrow anyway, fewer resamples are enough."""
+"""About how many rows are drawn in total; large test sets have narrow intervals and need fewer resamples."""
 BLOCK = 1_000_000
 """Rows drawn at once."""
 DRAWN = 250_000
-"""Rows of a draw at most. From more test rows fewer are drawn, and the spread is scaled (Bickel et al., 1997)."""
+"""The largest resample. Larger test sets are subsampled and the spread is rescaled (Bickel et al., 1997)."""
+Groups = Sequence[str] | npt.NDArray[np.int64] | None
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its interval of 95 %."""
+    """A value with its 95 % interval."""
 
     value: float
     low: float
@@ -36,7 +37,7 @@ class Estimate:
 
     @classmethod
     def of(cls, value: float, drawn: Tensor, scale: float = 1.0) -> Estimate:
-        """The middle 95 % of what was drawn; with a scale, of its spread around the value."""
+        """The interval between the 2.5 % and 97.5 % quantiles; ``scale`` rescales the spread around the value."""
         if scale != 1.0:
             drawn = value + scale * (drawn - drawn.mean())
         low, high = torch.quantile(drawn.double(), torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
@@ -44,7 +45,7 @@ class Estimate:
 
     @property
     def certain(self) -> bool:
-        """Whether 0 is outside of the interval."""
+        """Whether the interval excludes 0."""
         return self.low > 0 or self.high < 0
 
     def __neg__(self) -> Estimate:
@@ -53,19 +54,19 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Method:
-    """A network or a baseline, with the settings that the validation rows chose."""
+    """A network or a baseline with the settings chosen on the validation rows."""
 
     name: str
     title: str
     setting: str
     validation: float
     test: npt.NDArray[np.float64] = field(repr=False)
-    """Scores of the test rows, above 0 for yes, or of each class."""
+    """Scores of the test rows, positive above 0, or one per class."""
     seconds: float
-    """To choose its settings and to train it."""
+    """Time to choose the settings and to train."""
     ours: bool = False
     sampled: int | None = None
-    """Training rows, if it had not all of them."""
+    """Number of training rows, if it was trained on a sample."""
 
 
 def described(setting: Mapping[str, Any]) -> str:
@@ -76,24 +77,19 @@ def described(setting: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The metric of each method on the test rows, and how far each is ahead of the saved model."""
+    """The test metric of each method, and its lead over the saved model."""
 
     test: dict[str, Estimate]
     ahead: dict[str, Estimate]
-    """Of every other method: its metric minus that of the saved model."""
+    """For each other method, its metric minus that of the saved model."""
 
 
 def compare(
-    measure: Measure,
-    scores: Mapping[str, Tensor],
-    target: Tensor,
-    saved: str,
-    seed: int,
-    groups: Sequence[str] | npt.NDArray[np.int64] | None = None,
+    measure: Measure, scores: Mapping[str, Tensor], target: Tensor, saved: str, seed: int, groups: Groups = None
 ) -> Comparison:
-    """Measure all methods; scores ``(n,)`` are positive above 0 where decisions count."""
+    """Measure all methods. Where the metric judges decisions, scores ``(n,)`` are positive above 0."""
     drawn: dict[str, list[Tensor]] = {name: [] for name in scores}
-    # The first k of fewer rows are not what the first k of all rows are, and groups have their own sizes.
+    # A smaller resample changes what the first k rows are, and groups have their own sizes.
     size = len(target) if groups is not None or measure.of_first else min(len(target), DRAWN)
     scale = (size / len(target)) ** 0.5
     for rows in draws(target, seed, groups, size):
@@ -107,13 +103,8 @@ def compare(
     return Comparison(test, ahead)
 
 
-def draws(
-    target: Tensor,
-    seed: int,
-    groups: Sequence[str] | npt.NDArray[np.int64] | None = None,
-    size: int | None = None,
-) -> Iterator[Tensor]:
-    """Row numbers ``(b, size)``, block by block; with groups one draw at a time, as their sizes differ."""
+def draws(target: Tensor, seed: int, groups: Groups = None, size: int | None = None) -> Iterator[Tensor]:
+    """Row indices ``(b, size)`` in blocks; with groups, one resample at a time, because their sizes differ."""
     n, draw = len(target), np.random.default_rng(seed)
     size = size or n
     count = max(FEWEST, min(RESAMPLES, WORK // size))
@@ -130,7 +121,7 @@ def draws(
 
 
 def _both_labels(rows: Tensor, target: Tensor) -> Tensor:
-    """A resample without positives has no AP: it gets one, which errs less than to leave the resample out."""
+    """Put a row of a missing label into a resample: AP needs both, and skipping the resample would bias more."""
     for label in (0, 1):
         lacking = ~(target[rows] == label).any(1)
         rows[lacking, label] = (target == label).nonzero()[0, 0]

@@ -1,15 +1,15 @@
-"""Columns to numbers: filled, taken apart, one-hot, with parameters that are plain data.
+"""Columns as numbers: filled, split into parts, or one-hot, with parameters that are plain data.
 
-What is learnt from the training rows (medians, categories) is a list of numbers and words that JSON can hold. The
-estimator scales the columns. Categories that are rare in training, and those that are new later, share one column; a
-missing category is a category of its own.
+What the training rows teach (medians, categories) is numbers and words that JSON can hold. The estimator scales the
+columns. Categories that are rare in training, or new later, share one column; a missing category is a category too.
 
-Encoding has two steps. `Column.read` makes a compact table of a batch: a number, or the place of a category. That is
-what `directloss.tabular.store` keeps. `Encoder.spread` makes the columns of the network of it, a few rows at a time.
+Encoding has two steps. `Column.read` turns a batch into a compact table of numbers and category indices, which
+`directloss.tabular.store` keeps. `Encoder.spread` expands it into the columns of the network, a few rows at a time.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
@@ -24,12 +24,12 @@ from directloss.tabular.columns import CATEGORY, DATE, LARGEST, NUMBER, PARTS, n
 
 MISSING = "(missing)"
 SMALLEST = 1e-20
-"""Smaller numbers are zero, so that no column has a spread that would make others' scores infinite."""
+"""Smaller numbers become zero, so that no column has a spread so small that scores overflow."""
 
 
 @dataclass(frozen=True)
 class NumberColumn:
-    """A number, or the parts of a date. What is missing becomes ``fill``; another column says so if ``marks``."""
+    """A number, or the parts of a date. Gaps become ``fill``; with ``marks``, one more column marks them."""
 
     name: str
     kind: str
@@ -38,21 +38,21 @@ class NumberColumn:
 
     @property
     def width(self) -> int:
-        """How many columns it becomes."""
+        """Number of encoded columns."""
         return len(self.fill) + self.marks
 
     @property
     def story(self) -> str:
-        """What became of it."""
-        told = "number" if self.kind == NUMBER else f"date, taken apart into {', '.join(PARTS)}"
+        """How the column is encoded, for the report."""
+        told = "number" if self.kind == NUMBER else f"date, split into {', '.join(PARTS)}"
         return told + ("; gaps are filled with the median and marked" if self.marks else "")
 
     def read(self, column: pd.Series[Any]) -> npt.NDArray[np.float64]:
-        """The numbers ``(n, k)``, with NaN for gaps."""
+        """The numbers ``(n, k)``, NaN for gaps."""
         return numbers_of(column, self.kind)
 
     def filled(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """Numbers ``(n, k)`` as columns ``(n, width)``, without gaps."""
+        """Numbers ``(n, k)`` as columns ``(n, width)`` without gaps."""
         missing = np.isnan(values[:, :1])
         numbers = np.where(missing, self.fill, np.where(np.abs(values) < SMALLEST, 0.0, values))
         return np.hstack([numbers, missing]) if self.marks else numbers
@@ -60,36 +60,47 @@ class NumberColumn:
 
 @dataclass(frozen=True)
 class CategoryColumn:
-    """One column of zeros and ones for each category, and one for all others if training had rare ones."""
+    """One column of zeros and ones per category, and one for all others if training had rare ones."""
 
     kind: ClassVar[str] = CATEGORY
     name: str
     categories: tuple[str, ...]
     others: bool
     numeric: bool = False
-    """Whether its words are numbers, of which 1.0 and 1 are the same."""
+    """Whether its words are numbers, so that 1.0 and 1 are the same."""
 
     @property
     def width(self) -> int:
-        """How many columns it becomes."""
+        """Number of encoded columns."""
         return len(self.categories) + self.others
 
     @property
     def story(self) -> str:
-        """What became of it."""
-        joined = ", and one for rare and new ones" if self.others else ""
+        """How the column is encoded, for the report."""
+        joined = ", plus one for rare and new ones" if self.others else ""
         return f"{len(self.categories)} categories, one column each{joined}"
 
     def read(self, column: pd.Series[Any]) -> npt.NDArray[np.int64]:
-        """The place ``(n, 1)`` of each row's category."""
+        """The index ``(n, 1)`` of each row's category."""
         codes, words = words_of(column, self.numeric)
-        return self.places([*words, MISSING])[codes][:, None]  # -1 takes the last
+        return self.places([*words, MISSING])[codes][:, None]  # -1 is the last
 
     def places(self, words: Sequence[str]) -> npt.NDArray[np.int64]:
-        """A new category is one of the others, or nothing, -1, where training had none."""
+        """The index of each word; a new word has that of the others, or -1 if training had no others."""
         place = {word: k for k, word in enumerate(self.categories)}
         others = len(self.categories) if self.others else -1
         return np.array([place.get(word, others) for word in words], dtype=np.int64)
+
+    def unseen(self, column: pd.Series[Any]) -> Counter[str]:
+        """Number of rows per value that has no column of its own: new, or rare in training."""
+        codes, words = words_of(column, self.numeric)
+        words.append(MISSING)
+        rows, known = np.bincount(codes % len(words), minlength=len(words)), set(self.categories)
+        found: Counter[str] = Counter()
+        for word, count in zip(words, rows.tolist(), strict=True):
+            if count and word not in known:
+                found[word] += count
+        return found
 
 
 Column = NumberColumn | CategoryColumn
@@ -97,26 +108,26 @@ Column = NumberColumn | CategoryColumn
 
 @dataclass(frozen=True)
 class Encoder:
-    """Every column, in the order in which the network sees them."""
+    """All columns, in the order in which the network sees them."""
 
     columns: tuple[Column, ...]
 
     @property
     def width(self) -> int:
-        """How many numbers a row becomes."""
+        """Number of encoded columns."""
         return sum(column.width for column in self.columns)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns it needs."""
+        """Names of the columns it needs."""
         return tuple(column.name for column in self.columns)
 
     def encode(self, frame: pd.DataFrame) -> npt.NDArray[np.float64]:
-        """The rows as numbers, shape ``(n, width)``."""
+        """The rows as numbers ``(n, width)``."""
         return self.spread([column.read(frame[column.name]) for column in self.columns])
 
     def spread(self, values: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
-        """What was read as numbers ``(n, width)``, one column for each category."""
+        """What `Column.read` returned as numbers ``(n, width)``, one column per category."""
         return self.scaled(values, np.zeros(self.width), np.ones(self.width), np.float64)
 
     def scaled(
@@ -126,7 +137,7 @@ class Encoder:
         scale: npt.NDArray[np.float64],
         kind: type[np.floating[Any]] = np.float32,
     ) -> npt.NDArray[Any]:
-        """``(spread(values) - mean) / scale``: of zeros and ones, two numbers for each column are all there is."""
+        """``(spread(values) - mean) / scale``, fast: a one-hot column has only two values."""
         zero, one = (((number - mean) / scale).astype(kind) for number in (0.0, 1.0))
         out, end = np.tile(zero, (len(values[0]), 1)), 0
         for column, own in zip(self.columns, values, strict=True):
@@ -141,7 +152,7 @@ class Encoder:
 
     @property
     def story(self) -> dict[str, str]:
-        """What became of each column."""
+        """How each column is encoded, for the report."""
         return {column.name: column.story for column in self.columns}
 
     def to_list(self) -> list[dict[str, Any]]:
@@ -150,20 +161,20 @@ class Encoder:
 
     @classmethod
     def from_list(cls, columns: Sequence[Mapping[str, Any]]) -> Encoder:
-        """The inverse of `to_list`, strict about what it is given."""
+        """The inverse of `to_list`; raises on invalid data."""
         return cls(tuple(_column_from_dict(column) for column in columns))
 
 
 def learn_numbers(name: str, kind: str, values: npt.NDArray[np.float64], marks: bool) -> NumberColumn:
-    """The median of numbers ``(n, k)``."""
+    """A column filled with the median of numbers ``(n, k)``."""
     known = values[~np.isnan(values[:, 0])]
-    # A column without any value in these rows keeps its place and is filled with zero.
+    # A column without any value in these rows is kept and filled with zero.
     fill = np.median(known, axis=0) if len(known) else np.zeros(values.shape[1])
     return NumberColumn(name, kind, tuple(float(value) for value in fill), marks)
 
 
 def learn_categories(name: str, counts: Mapping[str, int], numeric: bool) -> CategoryColumn:
-    """The frequent ones, by how many rows each has: what `sklearn.preprocessing.OneHotEncoder` takes for frequent."""
+    """The frequent categories by `sklearn.preprocessing.OneHotEncoder`'s rule, from the number of rows of each."""
     words = sorted(word for word, count in counts.items() if count)
     rows = np.array([counts[word] for word in words], dtype=np.int64)
     frequent = rows >= RARE

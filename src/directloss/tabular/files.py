@@ -1,4 +1,4 @@
-"""Files that are written as a whole or not at all."""
+"""Atomic file writes: a file is complete or absent."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""A cell that starts like this is a formula to a spreadsheet program."""
+"""Spreadsheet programs take a cell that starts with one of these for a formula."""
 
 
 @contextmanager
 def whole_file(path: Path, *, state: bool = False) -> Iterator[Path]:
-    """A temporary name to write to; it becomes ``path`` if the block ends well, and is removed if it does not.
+    """A temporary path to write to. It replaces ``path`` when the block succeeds and is removed when it fails.
 
-    ``state`` is for the files that a run is resumed from. They are on the disk before they count. Only one process
-    writes them, so the temporary name is fixed and a killed process leaves at most one such file behind. Other files
-    may be written by several processes at once.
+    ``state`` is for files that a run is resumed from. They are flushed to disk before they count. Only one process
+    writes them, so the temporary name is fixed and a killed process leaves at most one behind. Other files may be
+    written by several processes at once.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.part" if state else f".{path.name}.{os.getpid()}.part")
@@ -35,7 +35,7 @@ def whole_file(path: Path, *, state: bool = False) -> Iterator[Path]:
 
 
 def write_file(path: Path, content: bytes | Iterable[bytes]) -> None:
-    """Replace a file at once; whoever reads it sees the old content or the new one."""
+    """Replace a file atomically: readers see the old content or the new."""
     with whole_file(path) as part, part.open("wb") as file:
         file.writelines([content] if isinstance(content, bytes) else content)
         file.flush()
@@ -45,7 +45,7 @@ def write_file(path: Path, content: bytes | Iterable[bytes]) -> None:
 def csv_bytes(columns: Mapping[str, Sequence[Any]], head: bool = True) -> bytes:
     """A CSV file, or more lines of one.
 
-    Text that a spreadsheet program would run as a formula gets an apostrophe in front.
+    Text that a spreadsheet program would run as a formula is prefixed with an apostrophe.
 
     Examples:
         >>> csv_bytes({"score": [-1.5], "name": ["=1+1"]})

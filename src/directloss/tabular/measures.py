@@ -1,4 +1,4 @@
-"""The metrics that `fit` can be asked for: any registered one of a yes-or-no target, by the name of its task."""
+"""The metrics that `fit` accepts: every registered metric of a yes-or-no target, by the name of its task."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ OFFERED = (
 )
 SHOWN = {"ap": "AP", "auc": "AUC", "ndcg": "NDCG", "f1": "F1", "iou": "IoU", "mcc": "MCC", "dice": "Dice"}
 CROSS_ENTROPY = "x-ent"
-"""The name of the loss that is compared with the metric's own."""
+"""Name of the loss that the metric's own is compared with."""
 OF_LISTS = {"mrr", "map"}
 FIRST = {"precision", "recall"}
 
 
 @dataclass(frozen=True)
 class Measure:
-    """One metric by its name, such as ``ap``, ``f1``, ``fbeta@2`` or ``ndcg@10``.
+    """A metric by name, such as ``ap``, ``f1``, ``fbeta@2`` or ``ndcg@10``.
 
-    Scores are ``(..., n)``; of more than two classes, which accuracy alone takes, ``(..., n, classes)``.
+    Scores are ``(..., n)``; for more than two classes, which only accuracy supports, ``(..., n, classes)``.
     """
 
     name: str
@@ -37,17 +37,17 @@ class Measure:
 
     @property
     def takes_classes(self) -> bool:
-        """Whether it can judge more than two."""
+        """Whether it supports more than two classes."""
         return self.name == "accuracy"
 
     @property
     def task(self) -> Task:
-        """What a network is trained on; accuracy of two classes is that of one score, positive above 0."""
+        """The task to train on; with two classes, accuracy has one score per row, positive above 0."""
         return Error() if self.takes_classes and self.classes == 2 else as_task(self.name, "--metric")
 
     @property
     def decides(self) -> bool:
-        """Whether it judges decisions and not a ranking."""
+        """Whether it judges decisions rather than a ranking."""
         return self.takes_classes or isinstance(self.task, CountTask)
 
     @property
@@ -57,31 +57,32 @@ class Measure:
 
     @property
     def of_first(self) -> bool:
-        """Whether it looks at the first k rows only."""
+        """Whether it judges only the first k rows."""
         base, number = split_name("--metric", self.name)
         return number is not None and base in (*FIRST, "ndcg")
 
     @property
     def title(self) -> str:
-        """As one writes it."""
+        """The name for people to read."""
         base, at, number = self.name.partition("@")
         return SHOWN.get(base, base.replace("_", " ")) + at + number
 
     def value(self, scores: Tensor, target: Tensor) -> Tensor:
-        """The metric of each problem, labels ``(..., n)``; decisions are positive above 0, or the highest class."""
+        """The metric per problem, with labels ``(..., n)``; a row is positive above 0, or of the highest class."""
+        if self.classes > 2 and target.dim() > 1:
+            return torch.stack([self.value(*problem) for problem in zip(scores, target, strict=True)])
         if self.classes > 2:
-            problems = zip(scores.flatten(0, -3), target.flatten(0, -2), strict=True) if target.dim() > 1 else ()
-            return torch.stack([accuracy(*own) for own in problems]) if target.dim() > 1 else accuracy(scores, target)
+            return accuracy(scores, target)
         base, number = split_name("--metric", self.name)
         found: Tensor = measured()["error" if base == "accuracy" else base].function(number)(scores, target)
         return found
 
     def cut(self, scores: Tensor, target: Tensor) -> float:
-        """The threshold that is best on these rows; 0 for a ranking and for several classes, which need none."""
+        """The best threshold for these rows; 0 for rankings and for more than two classes, which have none."""
         return best_cut(scores, target, self.task)[0] if self.cuts else 0.0
 
     def check_rows(self, sizes: dict[str, int]) -> None:
-        """A metric of the first k needs that many rows in every part."""
+        """Check that every part has as many rows as a metric of the first k needs."""
         base, number = split_name("--metric", self.name)
         for part, size in sizes.items():
             if base in FIRST and number is not None and number > size:
@@ -89,13 +90,13 @@ class Measure:
 
 
 def get_measure(name: str) -> Measure:
-    """The metric of a name; refuses those that are not of one list of yes-or-no targets."""
+    """The metric of a name; raises unless it is a metric of one list of yes-or-no targets."""
     word = {"error": "accuracy", "01": "accuracy", "jaccard": "iou"}.get(name.strip().lower(), name.strip().lower())
     if word in OF_LISTS:
-        hint = "It is a mean over many lists, and a table here is one list: choose ap or precision@10."
+        hint = "It averages over many lists, and a table is one list: choose ap or precision@10."
         fail("--metric", "must be a metric of one list", repr(name), hint)
     if word in FIRST:
-        fail("--metric", "must say of how many rows", repr(name), f"Write {word}@10 for the first 10, or choose f1.")
+        fail("--metric", "must say how many rows", repr(name), f"Write {word}@10 for the first 10, or choose f1.")
     base = split_name("--metric", word)[0]
     task = Error() if word == "accuracy" else as_task(word, "--metric") if base in measured() else None
     if task is None or (task.event_dims, task.target_dims) not in ((0, 0), (1, 1)):

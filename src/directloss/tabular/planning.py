@@ -1,4 +1,4 @@
-"""From a request ("fit this, for that metric") to a plan: all that can be known and checked before the first trial."""
+"""From a request ("fit this, for that metric") to a plan: everything known and checked before the first trial."""
 
 from __future__ import annotations
 
@@ -20,18 +20,7 @@ import pandas as pd
 
 from directloss._checks import check_count, fail
 from directloss.tabular.baselines import parse_baselines
-from directloss.tabular.columns import (
-    CATEGORY,
-    DATE,
-    NUMBER,
-    Column,
-    Survey,
-    check_finite,
-    check_known,
-    choose,
-    kinds_of,
-    suspicions,
-)
+from directloss.tabular.columns import KINDS, Survey, check_finite, check_known, choose, kinds_of, suspicions
 from directloss.tabular.measures import Measure, get_measure
 from directloss.tabular.reading import Table, open_table
 from directloss.tabular.split import Rows, split_groups, split_rows
@@ -39,16 +28,14 @@ from directloss.tabular.target import Labels, Target, check_few, find_target, re
 
 RUN, JOURNAL = "run.json", "search.journal"
 TRIALS = 8
-FEW = 10
-"""Test rows of each label below which a comparison is not more than chance."""
 QUIET = 10
-"""Seconds of work without a line about it."""
+"""Seconds between two lines of progress."""
 Say = Callable[[str], None]
 
 
 @dataclass
 class Progress:
-    """Lines about work that takes long; of quick work none."""
+    """Lines about slow work; quick work prints none."""
 
     say: Say
     what: str
@@ -56,13 +43,13 @@ class Progress:
     _last: float = field(default_factory=time.monotonic)
 
     def tell(self, line: str) -> None:
-        """Say it, unless something was said shortly before."""
+        """Print the line, unless one was printed shortly before."""
         if time.monotonic() - self._last >= QUIET:
             self._last = time.monotonic()
             self.say(f"{self.what}: {line}")
 
     def over(self, batches: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        """The batches, with lines about them."""
+        """The batches, with progress lines."""
         rows = 0
         for batch in batches:
             yield batch
@@ -95,21 +82,21 @@ class Request:
 
     @cached_property
     def folder(self) -> Path:
-        """Where the results go: a new folder, unless one is named or resumed."""
+        """The folder for the results: a new one, unless one is named or resumed."""
         return self.out or usual_folder(self.data.name.split(".")[0], self.resume)
 
     @property
     def address(self) -> str:
-        """Where the trials are kept."""
+        """Where the trials are stored."""
         return self.storage or str(self.folder / JOURNAL)
 
     @property
     def most_trials(self) -> int | None:
-        """Of each loss; minutes alone leave it open."""
+        """Trials per loss; None if only ``--minutes`` limits them."""
         return self.trials if self.trials or self.minutes else TRIALS
 
     def command(self, resume: bool = False) -> str:
-        """The command that asks for exactly this."""
+        """The command that makes this request."""
         words = ["directloss", "fit", str(self.data), "--metric", self.metric]
         for option in fields(self):
             value = getattr(self, option.name)
@@ -119,7 +106,7 @@ class Request:
         return shlex.join([*words, "--out", str(self.folder), *(["--resume"] if resume else [])])
 
     def check(self) -> None:
-        """The numbers of the request."""
+        """Check the numbers of the request."""
         for option, value in (("--trials", self.trials), ("--epochs", self.epochs), ("--workers", self.workers)):
             if value is not None:
                 check_count(option, value)
@@ -132,7 +119,7 @@ class Request:
 
 
 def usual_folder(name: str, resume: bool) -> Path:
-    """``runs/fit-NAME``, or with the first number that is free; to resume, the last one that is there."""
+    """``runs/fit-NAME``, numbered if that is taken; to resume, the last one that exists."""
     last = None
     for number in count(1):
         folder = Path("runs") / f"fit-{name}{f'-{number}' if number > 1 else ''}"
@@ -144,7 +131,7 @@ def usual_folder(name: str, resume: bool) -> Path:
 
 @dataclass(frozen=True)
 class Plan:
-    """A checked request with the rows that it is about; nothing has been written."""
+    """A checked request and the rows it is about; nothing is written yet."""
 
     request: Request
     measure: Measure
@@ -153,10 +140,10 @@ class Plan:
     survey: Survey
     kinds: dict[str, str]
     left_out: dict[str, str]
-    """Columns that are not learnt from, and why."""
+    """Columns that are not used, and why."""
     parts: dict[str, Rows]
     groups: npt.NDArray[np.int64] | None
-    """The number of each row's group."""
+    """The group index of each row."""
     baselines: tuple[str, ...]
     notes: list[str]
     config: dict[str, Any]
@@ -166,12 +153,17 @@ class Plan:
 
     @property
     def name(self) -> str:
-        """The name of the studies: only the same rows and settings share trials."""
+        """The name of the studies; trials are shared only between equal rows and settings."""
         return "fit-" + hashlib.sha256(json.dumps(self.config, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def too_few(self) -> str:
+        """Which label has too few test rows to compare methods; empty if none has."""
+        return self.target.too_few(self.parts["test"])
 
 
 def make_plan(request: Request, say: Say = lambda line: None) -> Plan:
-    """Check everything that can be checked before the first trial, and write nothing."""
+    """Check everything that can be checked before the first trial; write nothing."""
     request.check()
     measure = get_measure(request.metric)
     baselines = parse_baselines(request.baselines)
@@ -190,8 +182,10 @@ def make_plan(request: Request, say: Say = lambda line: None) -> Plan:
     else:
         parts = split_groups(target.y, groups, request.test_share, request.seed)
     measure.check_rows({part: len(rows) for part, rows in parts.items()})
+    with request.data.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
     config = {
-        "sha256": _digest(request.data),
+        "sha256": digest,
         "target": target.name,
         "positive": target.positive,
         "metric": measure.name,
@@ -218,8 +212,8 @@ def _check_columns(request: Request, names: list[str], target: str) -> None:
 def _look_at(
     table: Table, target: str, group: str | None, measure: Measure, say: Say
 ) -> tuple[Survey, Labels, npt.NDArray[np.int64] | None]:
-    """The first reading: what the columns hold, the target, and which rows belong together."""
-    survey, labels, groups = Survey({name: Column(name) for name in table.names}), Labels(), Labels()
+    """Read the file for the first time: what the columns hold, the target, and the groups."""
+    survey, labels, groups = Survey.of([], table.names), Labels(), Labels()
     progress = Progress(say, f"Reading {table.path.name}")
     for batch in progress.over(table.batches()):
         survey.add(batch)
@@ -231,21 +225,13 @@ def _look_at(
 
 
 def _target_notes(target: Target, parts: dict[str, Rows]) -> list[str]:
-    """Rows that are left out, and what too few of them mean."""
+    """Notes about rows without a target, and about labels with too few test rows."""
     notes = []
     if target.unknown:
-        notes.append(f"{target.unknown} of {len(target.y)} rows have no {target.name!r}: they are left out.")
-    counts = target.counts(parts["test"])
-    if counts.min() < FEW:
-        rare = target.labels[counts.argmin()]
-        have = "has" if counts.min() == 1 else "have"
-        notes.append(f"Only {counts.min()} of the test rows {have} {rare!r}: too few to tell one method from another.")
+        notes.append(f"{target.unknown} of {len(target.y)} rows have no {target.name!r} and are left out.")
+    if few := target.too_few(parts["test"]):
+        notes.append(f"Too few test rows to tell methods apart: {few}.")
     return notes
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _left_out(table: Table, request: Request, target: str, names: list[str]) -> dict[str, str]:
@@ -262,31 +248,32 @@ def _check_folder(folder: Path, resume: bool) -> None:
     if resume and not (folder / RUN).is_file():
         fail("--resume", "needs an --out folder that holds a fit", f"{folder}, which holds none", "Leave it out.")
     if not resume and folder.is_dir() and any(folder.iterdir()):
-        hint = "Add --resume to go on with the fit in it, or choose another folder."
+        hint = "Add --resume to continue the fit in it, or choose another folder."
         fail("--out", "must be a new or empty folder", f"{folder}, which is not empty", hint)
 
 
 def _check_same(path: Path, config: dict[str, Any]) -> str:
-    """A fit goes on with the same rows and the same questions; only the budget may change. Returns its owner."""
+    """Check that a resumed fit has the same rows and options, except for its budget. Returns its owner."""
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
         before, owner = {key: stored["config"][key] for key in config}, str(stored["owner"])
     except (ValueError, LookupError, TypeError) as error:
-        hint = "Choose another --out to fit anew."
+        hint = "Choose another --out to start a new fit."
         fail(str(path), "must describe a fit of this version", f"another file or damaged ({error!r:.60})", hint)
+    hint = "Choose another --out for another fit."
     for key, value in config.items():
+        if key == "sha256" and value != before[key]:
+            fail("DATA", f"must be the table of the fit in {path.parent}", "another table", hint)
         if value != before[key]:
-            name = "DATA" if key == "sha256" else f"--{key.replace('_', '-')}"
-            told = "another table" if key == "sha256" else json.dumps(value)
-            had = "began with" if key == "sha256" else f"has, {json.dumps(before[key])}"
-            fail(name, f"must be what the fit in {path.parent} {had}", told, "Choose another --out for another fit.")
+            rule = f"must be {json.dumps(before[key])}, as in the fit in {path.parent}"
+            fail(f"--{key.replace('_', '-')}", rule, json.dumps(value), hint)
     return owner
 
 
 def introduce(plan: Plan, say: Say) -> None:
-    """What was found in the file, before the work begins."""
-    found, names = list(plan.kinds.values()), {NUMBER: "numbers", CATEGORY: "categories", DATE: "dates"}
-    counts = ", ".join(f"{found.count(kind)} of {name}" for kind, name in names.items() if kind in found)
+    """Say what was found in the file, before the work begins."""
+    found = list(plan.kinds.values())
+    counts = ", ".join(f"{found.count(kind)} {name}" for kind, name in KINDS.items() if kind in found)
     say(f"{plan.request.data.name}: {plan.survey.rows:,} rows, {len(found)} columns ({counts}).")
     target, sizes = plan.target, {part: f"{len(rows):,} {part}" for part, rows in plan.parts.items()}
     shares = target.counts(np.concatenate(list(plan.parts.values()))) / sum(map(len, plan.parts.values()))

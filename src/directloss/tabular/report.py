@@ -1,4 +1,4 @@
-"""What came out, for people: a page that needs no other file, its tables as Markdown, and who wins in a sentence."""
+"""The result for people: a self-contained HTML page, its tables as Markdown, and the verdict in sentences."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from directloss.integrations._cut import decided
 from directloss.tabular.baselines import BASELINES
 from directloss.tabular.comparison import Estimate, Method
 from directloss.tabular.files import write_file
-from directloss.tabular.planning import FEW
+from directloss.tabular.measures import CROSS_ENTROPY
 from directloss.tabular.session import MODEL, Outcome, versions
 
 PAGE, TABLES = "report.html", "tables.md"
 SCORES = "Every method on the same test rows."
-CURVES = "Precision and recall on the test rows, for every place of the threshold."
-SHARES = "Probabilities of the saved network on the test rows: how often what it calls 80 % likely does happen."
+CURVES = "Precision and recall on the test rows, at every threshold."
+SHARES = "Calibration of the saved network on the test rows: how often what it calls 80 % likely happens."
 STYLE: Any = {"font.size": 9, "svg.fonttype": "none", "svg.hashsalt": "directloss", "font.family": "sans-serif"}
 
 
@@ -40,31 +40,33 @@ class Section:
     head: Sequence[str]
     rows: list[list[str]]
     marked: int | None = None
-    """The row to point out."""
+    """The row to highlight."""
 
 
 def write_report(outcome: Outcome) -> Path:
-    """Write report.html and tables.md; the path of the page."""
-    folder, told = outcome.plan.request.folder, verdict(outcome)
-    two, decides = outcome.plan.target.positive is not None, outcome.plan.measure.decides
-    sections = [results_table(outcome), *([labels_table(outcome)] if decides else [])]
+    """Write report.html and tables.md; returns the path of the page."""
+    plan, folder, told = outcome.plan, outcome.plan.request.folder, verdict(outcome)
+    heading = f"{plan.target.name} in {plan.request.data.name}, judged by {plan.measure.title}"
+    sections = [results_table(outcome), *([labels_table(outcome)] if plan.measure.decides else [])]
     sections += [split_table(outcome), columns_table(outcome)]
-    lines = [f"# {_heading(outcome)}", "", *told, ""]
+    lines = [f"# {heading}", "", *told, ""]
     for section in sections:
         lines += [f"## {section.title}", "", *markdown(section), ""]
     write_file(folder / TABLES, "\n".join(lines).encode())
     loader = PackageLoader("directloss.tabular", "")
     template = Environment(loader=loader, autoescape=True, undefined=StrictUndefined).get_template("report.html.j2")
+    curves = {} if plan.target.positive is None else {CURVES: draw_curves}
+    figures = {SCORES: draw_scores, **curves, SHARES: draw_reliability}
     with rc_context(STYLE):
-        figures = {SCORES: draw_scores, **({CURVES: draw_curves} if two else {}), SHARES: draw_reliability}
         drawn = {caption: _svg(draw(outcome)) for caption, draw in figures.items()}
+    predict = shlex.join(["directloss", "predict", str(folder / MODEL), "NEW.csv", "--out", "scores.csv"])
     page = template.render(
-        heading=_heading(outcome),
+        heading=heading,
         verdict=told,
         sections=sections,
         figures=drawn,
-        notes=outcome.plan.notes,
-        commands=commands(outcome),
+        notes=plan.notes,
+        commands=[plan.request.command(), predict],
         how=how(outcome),
         versions=", ".join(f"{name} {number}" for name, number in versions().items()),
     )
@@ -73,7 +75,7 @@ def write_report(outcome: Outcome) -> Path:
 
 
 def verdict(outcome: Outcome) -> list[str]:
-    """Who wins, by how much, and what to use; then what training on the metric brought, and what was saved."""
+    """Who wins, by how much, and what to use; then the effect of training on the metric, and what was saved."""
     methods = {method.name: method for method in outcome.methods}
     test, ahead, metric = outcome.comparison.test, outcome.comparison.ahead, outcome.plan.measure.title
     saved, ours = methods[outcome.saved], test[outcome.saved]
@@ -81,7 +83,7 @@ def verdict(outcome: Outcome) -> list[str]:
     told = [f"The saved network has a test {metric} of {number(ours.value)} ({interval(ours)})."]
     if rivals:
         rivals.sort(key=lambda method: (-test[method.name].value, -method.validation))
-        sure = [method for method in rivals if ahead[method.name].low > 0 and _enough(outcome)]
+        sure = [method for method in rivals if ahead[method.name].low > 0 and not outcome.plan.too_few]
         rival = (sure or rivals)[0]
         told = _against(outcome, rival)
         if sure and rivals[0] is not rival:
@@ -89,30 +91,29 @@ def verdict(outcome: Outcome) -> list[str]:
             told.append(f"{more}, but its lead over the saved network could be chance.")
         if rival.sampled is not None:
             all_rows = len(outcome.plan.parts["training"])
-            told.append(f"{rival.title} had a sample of {rival.sampled:,} of the {all_rows:,} training rows.")
+            told.append(
+                f"{rival.title} was trained on a sample of {rival.sampled:,} of the {all_rows:,} training rows."
+            )
     other = next(method for method in outcome.methods if method.ours and method.name != saved.name)
-    gap = ahead[other.name] if other.name != "x-ent" else -ahead[other.name]
-    told.append(_brought(gap, metric))
-    told[1:1] = _same_answer(outcome)
-    told.append(
-        f"{MODEL} holds the {saved.title}: its validation {metric}, {number(saved.validation)}, "
-        f"{'is as high as' if saved.validation == other.validation else 'is higher than'} "
-        f"that of the {other.title}, {number(other.validation)}. Test rows had no say in it."
-    )
+    gap = ahead[other.name] if other.name != CROSS_ENTROPY else -ahead[other.name]
+    told.append(_effect(gap, metric))
+    told[1:1] = _constant_answer(outcome)
+    values = f"{number(saved.validation)} against {number(other.validation)} for the {other.title}"
+    told.append(f"{MODEL} holds the {saved.title}, chosen by its validation {metric}: {values}.")
     return told
 
 
-def _brought(gap: Estimate, metric: str) -> str:
-    """What training on the metric changed."""
+def _effect(gap: Estimate, metric: str) -> str:
+    """The effect of training on the metric."""
     if gap.value == gap.low == gap.high == 0:
-        return f"Training on {metric} instead of cross-entropy changes nothing about the network's test {metric}."
-    shown = "The difference is shown" if gap.certain else "The difference could be chance"
+        return f"Training on {metric} instead of cross-entropy does not change the network's test {metric}."
+    shown = "This is unlikely to be chance" if gap.certain else "This could be chance"
     changes = f"changes the network's test {metric} by {number(gap.value, '+')}"
     return f"Training on {metric} instead of cross-entropy {changes}. {shown} ({interval(gap)})."
 
 
-def _same_answer(outcome: Outcome) -> list[str]:
-    """Whether an answer that looks at no column would have done as well."""
+def _constant_answer(outcome: Outcome) -> list[str]:
+    """A sentence if no method beats giving every row the same answer."""
     measure, target = outcome.plan.measure, outcome.plan.target
     if not measure.decides:
         return []
@@ -124,34 +125,25 @@ def _same_answer(outcome: Outcome) -> list[str]:
     best = max(values, key=lambda label: values[label])
     if max(estimate.value for estimate in outcome.comparison.test.values()) > values[best]:
         return []
-    shown = f"{best!r} has a test {measure.title} of {number(values[best])}"
-    return [f"No method is better than the same answer for every row: {shown}."]
-
-
-def _enough(outcome: Outcome) -> bool:
-    """Whether there are test rows enough of every label to choose by."""
-    return bool(outcome.plan.target.counts(outcome.plan.parts["test"]).min() >= FEW)
+    return [f"No method beats always answering {best!r}, with a test {measure.title} of {number(values[best])}."]
 
 
 def _against(outcome: Outcome, rival: Method) -> list[str]:
-    """The saved network and the best baseline."""
+    """The saved network against the best baseline."""
     test, ahead, metric = outcome.comparison.test, outcome.comparison.ahead, outcome.plan.measure.title
     ours, theirs, gap = test[outcome.saved], test[rival.name], ahead[rival.name]
-    how_to = f"It is not in {MODEL}, which holds networks only: train it with {rival.setting}."
-    counts = outcome.plan.target.counts(outcome.plan.parts["test"])
-    if gap.low > 0 and _enough(outcome):
+    few = outcome.plan.too_few
+    if gap.low > 0 and not few:
+        how_to = f"{MODEL} holds only networks: train {rival.title} yourself with {rival.setting}."
         values = f"test {metric} {number(theirs.value)} against {number(ours.value)} for the saved network"
         return [f"Use {rival.title}: {values} ({number(gap.value, '+')}, {interval(gap)}).", how_to]
     difference = f"{number(-gap.value, '+')}, {interval(-gap)}"
     values = f"{number(ours.value)} against {number(theirs.value)} for {rival.title}, the best baseline ({difference})"
-    if not _enough(outcome):
-        rare = outcome.plan.target.labels[counts.argmin()]
-        have = "has" if counts.min() == 1 else "have"
-        why = f"only {counts.min()} of {counts.sum()} test rows {have} {rare!r}"
-        return [f"Too few rows to choose by: {why}.", f"The saved network's test {metric} is {values}."]
+    if few:
+        return [f"Too few rows to choose by: {few}.", f"The saved network's test {metric} is {values}."]
     if gap.high < 0:
         return [f"Use the saved network: its test {metric} is {values}."]
-    chance = "the difference could be chance" if gap.value else "they are level"
+    chance = "the difference could be chance" if gap.value else "they are equal"
     open_ones = [method.title for method in outcome.methods if not method.ours and ahead[method.name].high >= 0]
     return [
         f"No winner: the saved network's test {metric} is {values}; {chance}.",
@@ -160,17 +152,17 @@ def _against(outcome: Outcome, rival: Method) -> list[str]:
 
 
 def number(value: float, sign: str = "") -> str:
-    """Three digits after the point, with a real minus; a little less than zero is zero."""
+    """Three decimals with a real minus sign; values that round to zero have no sign."""
     return f"{round(value, 3) + 0.0:{sign}.3f}".replace("-", "\u2212")
 
 
 def interval(estimate: Estimate) -> str:
-    """In words."""
+    """The interval in words."""
     return f"95 % interval {number(estimate.low)} to {number(estimate.high)}"
 
 
 def results_table(outcome: Outcome) -> Section:
-    """Validation beside test for each method."""
+    """Validation and test metric of each method."""
     metric, saved = outcome.plan.measure.title, outcome.saved
     ordered = sorted(outcome.methods, key=lambda method: -outcome.comparison.test[method.name].value)
     rows = []
@@ -187,29 +179,29 @@ def results_table(outcome: Outcome) -> Section:
                 method.setting,
             ]
         )
-    head = ("method", f"validation {metric}", f"test {metric}", "95 % interval", "ahead of the saved one", "time")
+    head = ("method", f"validation {metric}", f"test {metric}", "95 % interval", "lead over saved", "time")
     marked = next(k for k, method in enumerate(ordered) if method.name == saved)
     return Section("Results", (*head, "settings"), rows, marked)
 
 
 def short_results(outcome: Outcome) -> Section:
-    """The same for a terminal of 80 columns; the networks have the names that the search told of."""
+    """The results for a terminal of 80 columns; the networks have the names that the search printed."""
     names = {_shown(method, outcome): method.name if method.ours else method.title for method in outcome.methods}
     rows = [
         [names[shown], validation, test, ahead or "(saved)", taken]
         for shown, validation, test, _, ahead, taken, _ in results_table(outcome).rows
     ]
-    head = ("method", "validation", "test", "ahead of the saved one", "time")
+    head = ("method", "validation", "test", "lead over saved", "time")
     return Section("Results", head, rows)
 
 
 def split_table(outcome: Outcome) -> Section:
-    """Rows and positives of each part."""
+    """Rows and positives per part."""
     target, parts = outcome.plan.target, outcome.plan.parts
     uses = {
-        "training": "trains every method",
-        "validation": "chooses settings, epochs and thresholds",
-        "test": "judges, once",
+        "training": "training every method",
+        "validation": "choosing settings, epochs and thresholds",
+        "test": "the final comparison",
     }
     rows = []
     for part, own in {**parts, "all": np.concatenate(list(parts.values()))}.items():
@@ -217,11 +209,11 @@ def split_table(outcome: Outcome) -> Section:
         shares = [] if target.positive is None else [f"{counts[1]:,}", f"{counts[1] / len(own):.1%}"]
         rows.append([part, f"{len(own):,}", *shares, uses.get(part, "")])
     positive = [] if target.positive is None else [f"positive ({target.positive})", "share"]
-    return Section("Rows", ("part", "rows", *positive, "what for"), rows)
+    return Section("Rows", ("part", "rows", *positive, "used for"), rows)
 
 
 def labels_table(outcome: Outcome) -> Section:
-    """What the saved network decides for the test rows of each label."""
+    """The decisions of the saved network for the test rows of each label."""
     target, test = outcome.plan.target, outcome.plan.parts["test"]
     places, y = decided(next(method.test for method in outcome.methods if method.name == outcome.saved)), target.y[test]
     chosen, right = (np.bincount(some, minlength=len(target.labels)) for some in (places, y[places == y]))
@@ -229,7 +221,7 @@ def labels_table(outcome: Outcome) -> Section:
         [label, f"{wanted:,}", f"{got:,}", f"{hits:,}", _share(hits, got), _share(hits, wanted)]
         for label, wanted, got, hits in zip(target.labels, target.counts(test), chosen, right, strict=True)
     ]
-    head = ("label", "test rows", "decided for", "of these right", "precision", "recall")
+    head = ("label", "test rows", "predicted", "correct", "precision", "recall")
     return Section("Decisions of the saved network", head, rows)
 
 
@@ -238,47 +230,34 @@ def _share(part: int, whole: int) -> str:
 
 
 def columns_table(outcome: Outcome) -> Section:
-    """What became of each column."""
+    """How each column is encoded."""
     plan, story = outcome.plan, {**outcome.encoder.story, **outcome.plan.left_out}
     columns = [column for name, column in plan.survey.columns.items() if name != plan.target.name]
     rows = [[column.name, story[column.name], f"{column.gaps:,}" if column.gaps else ""] for column in columns]
-    return Section("Columns", ("column", "what became of it", "gaps"), rows)
+    return Section("Columns", ("column", "encoding", "gaps"), rows)
 
 
 def how(outcome: Outcome) -> list[str]:
-    """How the numbers were made."""
+    """How the numbers were obtained."""
     plan, trials = outcome.plan, " and ".join(f"{count} ({loss})" for loss, count in outcome.trials.items())
     kept = f" Rows with the same {plan.request.group!r} are in the same part." if plan.request.group else ""
-    cut = " Every method's threshold is the best one on the validation rows." if plan.measure.cuts else ""
+    cut = " Every method has the threshold that is best on the validation rows." if plan.measure.cuts else ""
     absent = [baseline.title for baseline in BASELINES.values() if not baseline.there]
     without = f" Not installed, so not compared: {', '.join(absent)}." if absent else ""
     drawn = "groups of test rows" if plan.groups is not None else "test rows"
     sizes = [method.sampled for method in outcome.methods if method.sampled is not None]
-    room = f" They had a sample of {sizes[0]:,} training rows, as many as they get memory for." if sizes else ""
-    tried = " Each trial had a sample of the training rows, the network that won has all." if outcome.tried else ""
+    room = f" They were trained on a sample of {sizes[0]:,} training rows, to limit memory." if sizes else ""
+    tried = " Each trial used a sample of the training rows; the winner is trained on all." if outcome.tried else ""
     return [
         f"Networks: optuna tried settings on the validation rows, {trials} trials; poor ones were stopped early."
         f"{tried} "
         f"Training on {plan.measure.title} is cross-entropy in its first half and direct loss minimization in its "
         "second. The best epoch on the validation rows is kept.",
         f"Baselines: a few settings each, chosen on the same validation rows.{room}{cut}{kept}{without}",
-        f"Intervals: a paired bootstrap over the {drawn}. They do not cover the chance of the split and of the "
-        "training: another --seed shows that.",
-        f"It took {outcome.seconds:.0f} seconds.",
+        f"Intervals: a paired bootstrap over the {drawn}. They do not cover the randomness of the split and of the "
+        "training: try another --seed for that.",
+        f"The fit took {outcome.seconds:.0f} seconds.",
     ]
-
-
-def commands(outcome: Outcome) -> list[str]:
-    """What was typed, and what to type next."""
-    path = str(outcome.plan.request.folder / MODEL)
-    return [
-        outcome.plan.request.command(),
-        shlex.join(["directloss", "predict", path, "NEW.csv", "--out", "scores.csv"]),
-    ]
-
-
-def _heading(outcome: Outcome) -> str:
-    return f"{outcome.plan.target.name} in {outcome.plan.request.data.name}, judged by {outcome.plan.measure.title}"
 
 
 def markdown(section: Section) -> list[str]:
@@ -291,7 +270,7 @@ def markdown(section: Section) -> list[str]:
 
 
 def draw_scores(outcome: Outcome) -> Figure:
-    """Test scores with their intervals, and validation scores beside them."""
+    """Test metrics with their intervals, next to validation metrics."""
     test, colours = outcome.comparison.test, cycle(plot.COLOURS)
     own = {method.name: next(colours) for method in outcome.methods}
     ordered = sorted(outcome.methods, key=lambda method: test[method.name].value)
@@ -310,7 +289,7 @@ def draw_scores(outcome: Outcome) -> Figure:
 
 
 def draw_curves(outcome: Outcome) -> Figure:
-    """Precision over recall on the test rows."""
+    """Precision against recall on the test rows."""
     figure, axes = _figure(3.9)
     target = torch.from_numpy(outcome.plan.target.y[outcome.plan.parts["test"]])
     curves = {_shown(method, outcome): torch.from_numpy(method.test) for method in outcome.methods}
@@ -321,7 +300,7 @@ def draw_curves(outcome: Outcome) -> Figure:
 
 
 def draw_reliability(outcome: Outcome) -> Figure:
-    """Whether the saved network's probabilities are right: of the positive label, or of the likeliest class."""
+    """Calibration of the saved network's probabilities: of the positive label, or of the most probable class."""
     y, shares = outcome.plan.target.y[outcome.plan.parts["test"]], outcome.probabilities
     figure, axes = _figure(3.9)
     if outcome.plan.target.positive is None:

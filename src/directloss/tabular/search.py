@@ -1,8 +1,8 @@
-"""Settings of the networks, proposed by optuna and judged on the validation rows.
+"""Hyperparameter search for the networks: optuna proposes settings, the validation rows judge them.
 
-Each loss has a study of its own with the same budget. Trials that are worse than the median are stopped early. The
-studies are in a storage that several processes, or machines, can share; whoever finds trials there goes on from them.
-Every trial carries a digest, so that a value which was changed by hand is found.
+Each loss has its own study with the same budget. Trials that are worse than the median are stopped early. The studies
+live in a storage that several processes or machines can share; a search continues from the trials it finds there.
+Every trial carries a digest, so that a value changed by hand is detected.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -41,27 +41,27 @@ SPACE: dict[str, BaseDistribution] = {
     "weight_decay": FloatDistribution(1e-4, 1.0, log=True),
 }
 FIRST = {"hidden": "64", "learning_rate": 0.01, "weight_decay": 0.01}
-"""What is tried before optuna knows anything."""
+"""The first setting to try, before optuna knows anything."""
 FREE = 3
-"""So many trials run to their end before others are compared with them."""
+"""Number of trials that run to the end before others are compared with them."""
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
 OWNER, DIGEST = "fit", "digest"
-"""Under these names a trial says which fit it belongs to, and what it said at its end."""
+"""User attributes of a trial: the fit it belongs to, and a digest of its result."""
 STALE = 10
-"""Seconds after which the lock of a journal is that of a dead process: it is held for one line."""
+"""Seconds after which a journal's lock belongs to a dead process; it is held only while one line is written."""
 EPOCHS, LARGE, BATCH, STEPS, FEWEST = 200, 20_000, 2_048, 1_000, 2
-"""More training rows than ``LARGE`` are trained in batches of ``BATCH``, for about ``STEPS`` steps, in epochs."""
+"""More than ``LARGE`` training rows are trained in batches of ``BATCH``, for the epochs of about ``STEPS`` steps."""
 TRIED = BATCH * STEPS // 4
-"""Training rows of a trial. The network that is chosen is then trained with all of them."""
+"""Training rows per trial. The chosen network is then trained on all rows."""
 
 Rows = tuple[Any, npt.NDArray[np.int64]]
-"""Rows, as an array or as `StoredRows`, and their labels."""
+"""Rows, an array or `StoredRows`, and their labels."""
 Setting = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What a trial needs to know: encoded rows with labels, and the metric."""
+    """What a trial needs: encoded rows with labels, and the metric."""
 
     train: Rows
     held: Rows
@@ -71,7 +71,7 @@ class Problem:
 
     @property
     def losses(self) -> tuple[str, str]:
-        """The names of the losses that are compared: the metric's own, and cross-entropy."""
+        """Names of the losses to compare: the metric's own, and cross-entropy."""
         return f"direct-{self.measure.name}", CROSS_ENTROPY
 
     @cached_property
@@ -85,11 +85,11 @@ class Problem:
 
     @property
     def tried(self) -> int | None:
-        """How many they are, if not all."""
+        """Number of training rows of a trial, if it is a sample."""
         return len(self.sample[1]) if self.sample is not self.train else None
 
     def estimator(self, loss: str, setting: Setting, rows: int) -> DirectLossClassifier:
-        """The estimator of a setting for so many rows; cross-entropy is its warm-up, and nothing else."""
+        """The estimator of a setting for this many rows; for cross-entropy, the warm-up is the whole training."""
         batches = rows // BATCH if rows > LARGE else 0
         epochs = self.epochs or (max(FEWEST, STEPS // batches) if batches else EPOCHS)
         return DirectLossClassifier(
@@ -106,7 +106,7 @@ class Problem:
     def train_with(
         self, loss: str, setting: Setting, report: Callable[[int, float], None] | None = None, trial: bool = False
     ) -> DirectLossClassifier:
-        """Train with a setting, or try it; the same setting always gives the same network."""
+        """Train with a setting, on the sample if it is a trial; the same setting always gives the same network."""
         train = self.sample if trial else self.train
         with one_thread():
             return self.estimator(loss, setting, len(train[1])).fit(*train, eval_set=self.held, report=report)
@@ -114,7 +114,7 @@ class Problem:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """The networks are so small that a second thread costs more than it brings."""
+    """The networks are so small that a second thread costs more than it gains."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -124,10 +124,10 @@ def one_thread() -> Iterator[None]:
 
 
 class Here(Executor):
-    """Does the work at once, in this process."""
+    """Runs the work at once, in this process."""
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
-        """The finished future."""
+        """A finished future."""
         future: Future[Any] = Future()
         future.set_result(function(*args, **options))
         return future
@@ -135,11 +135,11 @@ class Here(Executor):
 
 @contextmanager
 def plain_errors(address: str) -> Iterator[None]:
-    """What goes wrong in a storage, in one sentence."""
+    """Turn errors of the storage into one sentence."""
     try:
         yield
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError) as error:
-        hint = "Remove it, or choose another with --storage, to begin the search anew."
+        hint = "Remove it, or choose another with --storage, to start a new search."
         fail("--storage", "must be a whole journal of optuna", f"{address}, which is damaged ({error!r:.60})", hint)
     except (SQLAlchemyError, optuna.exceptions.OptunaError, ImportError) as error:
         hint = "Give the path of a file, or a URL such as sqlite:///trials.db."
@@ -147,10 +147,10 @@ def plain_errors(address: str) -> Iterator[None]:
 
 
 def open_storage(address: str) -> BaseStorage:
-    """A database of a URL, or else a journal file."""
+    """The database of a URL, or a journal file."""
     if "://" in address:
         return get_storage(address)
-    path = str(Path(address).resolve())  # the lock is a link, which would lead nowhere from another folder
+    path = str(Path(address).resolve())  # the lock is a symlink, which breaks from another folder
     lock = JournalFileSymlinkLock(path, STALE)
     backend = JournalFileBackend(path, lock)
     lock.acquire()
@@ -162,7 +162,7 @@ def open_storage(address: str) -> BaseStorage:
 
 
 def cut_torn_line(path: Path) -> None:
-    """Take away a last line without an end, which a kill or a full disk left: the next one would be glued to it."""
+    """Remove an unfinished last line, left by a kill or a full disk: the next one would be appended to it."""
     with path.open("rb+") as file:
         file.truncate(file.read().rfind(b"\n") + 1)
 
@@ -172,9 +172,9 @@ def _pruner() -> optuna.pruners.BasePruner:
 
 
 class Search:
-    """The studies of one fit, one for each loss.
+    """The studies of one fit, one per loss.
 
-    ``owner`` stays the same when the fit goes on after a kill; every other fit that shares the storage has another.
+    ``owner`` stays the same when a killed fit is resumed; every other fit that shares the storage has its own.
     """
 
     def __init__(self, problem: Problem, name: str, address: str, owner: str = "") -> None:
@@ -199,39 +199,31 @@ class Search:
         )
 
     def _give_up_killed(self, study: optuna.Study) -> None:
-        """What was under way in this fit when it was killed is tried again from its beginning."""
+        """Give up the trials that were running when this fit was killed; they start again."""
         for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if trial.user_attrs.get(OWNER) == self.owner:
                 study.tell(trial.number, state=TrialState.FAIL)
 
-    def _begun(self, loss: str) -> int:
-        """How many trials have ended or are under way, here or elsewhere."""
-        return len(self.studies[loss].get_trials(deepcopy=False, states=(*FINISHED, TrialState.RUNNING)))
-
     def finished(self, loss: str) -> list[FrozenTrial]:
-        """The trials that have ended, stopped ones included."""
+        """The finished trials, including those stopped early."""
         return self.studies[loss].get_trials(deepcopy=False, states=FINISHED)
 
     def seconds(self, loss: str) -> float:
-        """What its trials took, here or elsewhere."""
+        """The time its trials took, in any process."""
         return sum(trial.duration.total_seconds() for trial in self.finished(loss) if trial.duration is not None)
 
     def best(self, loss: str) -> FrozenTrial:
-        """The trial with the highest value on validation rows, the first of equals."""
+        """The trial with the highest validation metric, the first in a tie."""
         complete = [trial for trial in self.finished(loss) if trial.state == TrialState.COMPLETE]
         if not complete:
             hint = "Look at the columns for extreme numbers, or try more --trials."
-            fail("--trials", "must bring a network that can be used", f"{loss} without one", hint)
+            fail("--trials", "must yield a usable network", f"{loss} without one", hint)
         return max(complete, key=lambda trial: trial.value or 0.0)
 
     def run(
-        self,
-        trials: int | None,
-        minutes: float | None,
-        workers: int,
-        observe: Callable[[str, FrozenTrial], None],
+        self, trials: int | None, minutes: float | None, workers: int, observe: Callable[[str, FrozenTrial], None]
     ) -> None:
-        """Try so many settings of each loss, or for so many minutes; the loss that is behind comes first."""
+        """Run this many trials per loss, or for this many minutes; the loss with fewer trials goes first."""
         deadline = None if minutes is None else time.monotonic() + 60 * minutes
         pool: Executor = Here()
         if workers > 1:
@@ -241,43 +233,43 @@ class Search:
             while True:
                 while len(running) < workers and (loss := self._next(trials, deadline, running)) is not None:
                     trial = self._ask(loss)
-                    job = _in_worker if workers > 1 else self._here
-                    name = self.studies[loss].study_name
-                    running[pool.submit(job, name, loss, trial._trial_id, trial.params)] = loss
+                    study = self.studies[loss]
+                    here, there = partial(run_trial, self.problem, study), partial(_in_worker, study.study_name)
+                    job = pool.submit(here if workers == 1 else there, loss, trial._trial_id, trial.params)
+                    running[job] = loss
                 if not running:
                     break
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     observe(running.pop(future), future.result())
 
     def _next(self, trials: int | None, deadline: float | None, running: Mapping[Any, str]) -> str | None:
-        """Whose turn it is; None if the budget is spent, or will be by what is under way."""
+        """The loss to try next; None if the budget is spent, or will be by the running trials."""
         counts = {loss: len(self.finished(loss)) + [*running.values()].count(loss) for loss in self.studies}
         loss = min(counts, key=lambda loss: counts[loss])
         late = deadline is not None and time.monotonic() >= deadline and counts[loss] > 0
         return None if late or (trials is not None and counts[loss] >= trials) else loss
 
     def _ask(self, loss: str) -> Trial:
-        # Seeded by what is known, so that a search which is interrupted goes on as it would have, and no two of those
-        # who share it try the same.
-        study, begun = self.studies[loss], self._begun(loss)
+        # Seeded by the number of trials, here or elsewhere: an interrupted search continues as it would have, and
+        # fits that share a storage try different settings.
+        study = self.studies[loss]
+        begun = len(study.get_trials(deepcopy=False, states=(*FINISHED, TrialState.RUNNING)))
         study.sampler = optuna.samplers.TPESampler(seed=self.problem.seed * 10_007 + begun, n_startup_trials=FREE)
-        # Through the queue, so that no trial is ever without its owner. One may be there from before a kill.
+        # Through the queue, so that no trial is ever without its owner. One may be left from before a kill.
         waiting = study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
         if not any(trial.user_attrs.get(OWNER) == self.owner for trial in waiting):
             study.enqueue_trial({} if begun else FIRST, {OWNER: self.owner})
         trial = study.ask(SPACE)
-        if trial.user_attrs.get(OWNER) != self.owner:  # another fit was faster, and takes ours
+        if trial.user_attrs.get(OWNER) != self.owner:  # another fit was faster, and will take ours
             trial.set_user_attr(OWNER, self.owner)
         return trial
 
-    def _here(self, name: str, loss: str, trial_id: int, setting: Setting) -> FrozenTrial:
-        return run_trial(self.problem, self.studies[loss], loss, trial_id, setting)
-
 
 def run_trial(problem: Problem, study: optuna.Study, loss: str, trial_id: int, setting: Setting) -> FrozenTrial:
-    """Train with one setting, as long as it is not worse than the median, and store how it ended."""
+    """Train with one setting until it is worse than the median, and store the result."""
     trial = Trial(study, trial_id)
     curve: dict[int, float] = {}
+    value: float | None
 
     def report(epoch: int, value: float) -> None:
         curve[epoch] = value
@@ -287,17 +279,15 @@ def run_trial(problem: Problem, study: optuna.Study, loss: str, trial_id: int, s
 
     try:
         problem.train_with(loss, setting, report, trial=True)
-    except (optuna.TrialPruned, DirectLossError):  # of ours: the scores became infinite
-        last = next(reversed(curve.values()), None)
-        trial.set_user_attr(DIGEST, digest(study.study_name, setting, curve, last))
-        return study.tell(trial, state=TrialState.PRUNED)
-    value = max(curve.values())
+        value, pruned = max(curve.values()), False
+    except (optuna.TrialPruned, DirectLossError):  # the latter if scores became infinite
+        value, pruned = next(reversed(curve.values()), None), True
     trial.set_user_attr(DIGEST, digest(study.study_name, setting, curve, value))
-    return study.tell(trial, value)
+    return study.tell(trial, state=TrialState.PRUNED) if pruned else study.tell(trial, value)
 
 
 _worker: dict[str, Any] = {}
-"""What this process was started with."""
+"""What this worker process was started with."""
 
 
 def _begin_worker(problem: Problem, address: str) -> None:
@@ -311,16 +301,16 @@ def _in_worker(name: str, loss: str, trial_id: int, setting: Setting) -> FrozenT
 
 
 def digest(study: str, setting: Setting, curve: Mapping[int, float], value: float | None) -> str:
-    """A name for everything that a trial says."""
+    """A digest of everything a trial reports."""
     content = [study, sorted(setting.items()), sorted(curve.items()), value]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
 
 
 def check_digests(study: optuna.Study, address: str) -> None:
-    """Refuse trials whose values are not those that were stored."""
+    """Raise if the values of a trial are not those that were stored."""
     for trial in study.get_trials(deepcopy=False, states=FINISHED):
         found = digest(study.study_name, trial.params, trial.intermediate_values, trial.value)
         if trial.user_attrs.get(DIGEST) != found:
             which = f"trial {trial.number} of {study.study_name!r}"
-            hint = "Restore the file, or remove it to begin the search anew."
-            fail(which, "must be as fit stored it", f"changed in {address}", hint)
+            hint = "Restore the file, or remove it to start a new search."
+            fail(which, "must be unchanged since fit stored it", f"changed in {address}", hint)

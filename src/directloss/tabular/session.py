@@ -30,33 +30,33 @@ from directloss.tabular.store import Store, StoredRows
 
 MODEL, PREDICTIONS = "model.json", "predictions.csv"
 ROWS = "rows.tmp"
-"""Where the rows of a large table are while the fit is under way."""
+"""The file for the rows of a large table during the fit."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """All that a report tells."""
+    """Everything that the report needs."""
 
     plan: Plan
     encoder: Encoder
     methods: list[Method]
     saved: str
     probabilities: npt.NDArray[np.float64] = field(repr=False)
-    """Of the labels of the test rows, by the saved network."""
+    """Probabilities of the labels of the test rows, by the saved network."""
     comparison: Comparison
     trials: dict[str, int]
     tried: int | None
-    """Training rows of a trial, if it had not all of them."""
+    """Number of training rows per trial, if it is a sample."""
     seconds: float
 
 
 def begin(plan: Plan) -> None:
-    """Make the folder and say in it what it is for; from here on the fit can be resumed."""
+    """Create the folder and its run.json; from here on the fit can be resumed."""
     write_file(plan.request.folder / RUN, _run_text(plan, {"finished": None}))
 
 
 def carry_out(plan: Plan, say: Say) -> Outcome:
-    """Search, train, compare, and write model and predictions."""
+    """Search, train, compare, and write the model and the predictions."""
     path = plan.request.folder / ROWS
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -66,7 +66,7 @@ def carry_out(plan: Plan, say: Say) -> Outcome:
 
 
 def _encode(plan: Plan, path: Path, say: Say) -> tuple[Encoder, dict[str, tuple[StoredRows, npt.NDArray[np.int64]]]]:
-    """The second reading: the rows in compact form, and what to learn from them before a network can."""
+    """Read the file for the second time: store the rows in compact form and learn the encoder."""
     progress = Progress(say, "Storing rows", plan.survey.rows)
     store = Store.of(progress.over(plan.table.batches()), plan.survey, plan.kinds, path)
     gaps = [name for name in plan.kinds if plan.survey.columns[name].gaps]
@@ -90,29 +90,18 @@ def _carry_out(plan: Plan, path: Path, say: Say) -> Outcome:
         models[loss] = model = _model(plan, network, encoder, loss)
         about = _title(loss, plan.measure), described(search.best(loss).params), max(network.validation_curve_.values())
         methods.append(Method(loss, *about, model.scores(rows), seconds, ours=True))
-    # Chosen by validation rows; test rows only judge.
+    # The validation rows choose; the test rows only judge.
     saved = max(methods, key=lambda method: method.validation)
     for name in plan.baselines:
         say(f"Training {BASELINES[name].title} ...")
         methods.append(fit_baseline(name, plan.measure, train, held, rows, plan.request.seed))
-    outcome = Outcome(
-        plan,
-        encoder,
-        methods,
-        saved.name,
-        models[saved.name].probabilities(saved.test),
-        compare(
-            plan.measure,
-            {method.name: torch.from_numpy(method.test) for method in methods},
-            torch.from_numpy(y),
-            saved.name,
-            plan.request.seed,
-            None if plan.groups is None else plan.groups[plan.parts["test"]],
-        ),
-        {loss: len(search.finished(loss)) for loss in problem.losses},
-        problem.tried,
-        time.monotonic() - began,
-    )
+    probabilities = models[saved.name].probabilities(saved.test)
+    scores = {method.name: torch.from_numpy(method.test) for method in methods}
+    groups = None if plan.groups is None else plan.groups[plan.parts["test"]]
+    comparison = compare(plan.measure, scores, torch.from_numpy(y), saved.name, plan.request.seed, groups)
+    trials = {loss: len(search.finished(loss)) for loss in problem.losses}
+    seconds = time.monotonic() - began
+    outcome = Outcome(plan, encoder, methods, saved.name, probabilities, comparison, trials, problem.tried, seconds)
     models[saved.name].save(plan.request.folder / MODEL)
     write_file(plan.request.folder / PREDICTIONS, _predictions(plan, methods))
     write_file(plan.request.folder / RUN, _run_text(plan, _results(outcome)))
@@ -120,12 +109,12 @@ def _carry_out(plan: Plan, path: Path, say: Say) -> Outcome:
 
 
 def _search(plan: Plan, problem: Problem, say: Say) -> Search:
-    """Try settings of both losses."""
+    """Search settings for both losses."""
     most, measure = plan.request.most_trials, plan.measure
-    each = "" if most is None else f", {most} each"
-    say(f"Trying settings of {' and '.join(f'{loss} ({_title(loss, measure)})' for loss in problem.losses)}{each}.")
+    each = "" if most is None else f", {most} trials each"
+    say(f"Searching settings for {' and '.join(f'{loss} ({_title(loss, measure)})' for loss in problem.losses)}{each}.")
     if problem.tried is not None:
-        say(f"Trials use a sample of {problem.tried:,} of the {len(problem.train[1]):,} training rows.")
+        say(f"Each trial uses a sample of {problem.tried:,} of the {len(problem.train[1]):,} training rows.")
     search = Search(problem, plan.name, plan.request.address, plan.owner)
 
     def observe(loss: str, trial: Any) -> None:
@@ -138,17 +127,15 @@ def _search(plan: Plan, problem: Problem, say: Say) -> Search:
 
 
 def _train(problem: Problem, search: Search, loss: str, say: Say) -> DirectLossClassifier:
-    """The network with the settings that won, trained with all training rows."""
-    progress = Progress(say, f"Training the network of {loss}")
+    """Train the network with the best settings on all training rows."""
+    progress = Progress(say, f"Training {loss}")
     return problem.train_with(
         loss, search.best(loss).params, lambda epoch, value: progress.tell(f"epoch {epoch}, validation {value:.4f}")
     )
 
 
 def _title(loss: str, measure: Measure) -> str:
-    if loss == CROSS_ENTROPY:
-        return "network trained by cross-entropy"
-    return f"network trained on {measure.title}"
+    return f"network trained {'with cross-entropy' if loss == CROSS_ENTROPY else f'on {measure.title}'}"
 
 
 def _model(plan: Plan, network: DirectLossClassifier, encoder: Encoder, loss: str) -> Model:
@@ -158,7 +145,7 @@ def _model(plan: Plan, network: DirectLossClassifier, encoder: Encoder, loss: st
 
 
 def _predictions(plan: Plan, methods: list[Method]) -> Iterator[bytes]:
-    """The test rows with their label and each method's score, or class; rows are counted from 1, without the header."""
+    """The test rows with their label and each method's score or class; rows count from 1, without the header."""
     for start in range(0, len(plan.parts["test"]), BATCH_ROWS):
         some = slice(start, start + BATCH_ROWS)
         test = plan.parts["test"][some]
@@ -201,7 +188,7 @@ def _run_text(plan: Plan, more: dict[str, Any]) -> bytes:
 
 
 def versions() -> dict[str, str]:
-    """What the numbers were made with."""
+    """The versions that produced the numbers."""
     from importlib.metadata import version
 
     names = ("numpy", "torch", "scikit-learn", "optuna")

@@ -1,7 +1,7 @@
-"""The rows of a table in compact form: in memory, or in a file if they are many.
+"""The rows of a table in compact form, in memory or, if they are many, in a file.
 
-Numbers take four bytes where that loses nothing and eight otherwise, categories two. One-hot columns are made when rows
-are asked for, so that ten million rows of forty columns take about a gigabyte of disk and no memory.
+Numbers take four bytes where that is exact and eight otherwise, categories two. One-hot columns are made on access, so
+ten million rows of forty columns take about a gigabyte of disk and no memory.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ from directloss.tabular.columns import CATEGORY, DATE, PARTS, Survey, numbers_of
 from directloss.tabular.encoding import MISSING, CategoryColumn, Encoder, NumberColumn, learn_categories, learn_numbers
 
 WORDS = 2**16 - 1
-"""Different words of a column that are told apart; what comes later counts as rare."""
+"""Distinct words per column; later ones count as rare."""
 IN_MEMORY = 2**28
-"""Bytes from which on the rows are in a file."""
+"""Rows that take more bytes than this go to a file."""
 AT_ONCE = 2**18
-"""Records that are read at once to learn from one of their fields."""
+"""Records read at once to learn from one of their fields."""
 SPREAD = 8
-"""Rows that lie in so many times their number are read together with what lies between them."""
+"""Rows within this many times their number are read together with those in between."""
 
 Array = npt.NDArray[Any]
 
 
 @dataclass
 class Store:
-    """Every row as one record, with a field for each column."""
+    """All rows as records with one field per column."""
 
     kinds: dict[str, str]
     numeric: dict[str, bool]
     layout: list[tuple[str, str, tuple[int]]]
     path: Path | None
     words: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Numbers of the words of each column of categories."""
+    """The index of each word, per column of categories."""
     _rows: Array | None = None
     """All records, if they are in memory."""
     moments: tuple[Array, Array] = field(default=(np.zeros(0), np.zeros(0)))
-    """Mean and deviation of each encoded column, in the rows that were learnt from."""
+    """Mean and deviation of each encoded column, over the rows learnt from."""
 
     @classmethod
     def of(cls, batches: Iterable[pd.DataFrame], survey: Survey, kinds: Mapping[str, str], path: Path | None) -> Store:
         """The rows of all batches, in the file ``path`` if they are many."""
-        layout = [(name, *_field(survey, name, kind)) for name, kind in kinds.items()]
+        layout = [(name, *_format(survey, name, kind)) for name, kind in kinds.items()]
         large = path is not None and survey.rows * np.dtype(layout).itemsize > IN_MEMORY
         numeric = {name: survey.columns[name].numeric for name in kinds}
         store = cls(dict(kinds), numeric, layout, path if large else None)
@@ -76,10 +76,10 @@ class Store:
         numbers = [
             known.setdefault(word, len(known)) if len(known) < WORDS else known.get(word, WORDS) for word in words
         ]
-        return np.array([*numbers, 0], dtype=np.uint16)[codes][:, None]  # -1 takes the last, the missing one
+        return np.array([*numbers, 0], dtype=np.uint16)[codes][:, None]  # -1 is the last, the missing word
 
     def take(self, which: npt.NDArray[np.int64]) -> Array:
-        """Some records. The file is not mapped: its pages would count as ours, all of them after a few batches."""
+        """Some records. The file is not mapped, because its pages would soon all count as memory of this process."""
         if self.path is None:
             assert self._rows is not None
             return np.asarray(self._rows[which])
@@ -96,7 +96,7 @@ class Store:
         return records
 
     def _field(self, name: str, which: npt.NDArray[np.int64]) -> Array:
-        """One field of these records, which are in the order of the file; some at a time are read from it."""
+        """One field of these records, which are in file order; read in blocks."""
         if self._rows is not None:
             return np.asarray(self._rows[name][which])
         parts = (which[start : start + AT_ONCE] for start in range(0, len(which), AT_ONCE))
@@ -109,7 +109,7 @@ class Store:
         return np.fromfile(self.path, kind, int(last - first) + 1, offset=int(first) * kind.itemsize)
 
     def learn(self, which: npt.NDArray[np.int64], with_gaps: Sequence[str] = ()) -> Encoder:
-        """Statistics of these rows. ``with_gaps`` are the columns whose missing numbers are marked."""
+        """Learn an encoder from these rows; ``with_gaps`` are the columns whose gaps are marked."""
         found = [
             self._learn_words(name, which)
             if kind == CATEGORY
@@ -138,13 +138,13 @@ class Store:
         return column, filled.mean(0), filled.std(0)
 
     def places(self, column: CategoryColumn) -> npt.NDArray[np.int64]:
-        """From the number of a word to the place of its category; words without a number are rare."""
+        """The category index for each word index; words without an index are rare."""
         known = column.places(list(self.words[column.name]))
         rare = len(column.categories) if column.others else -1
         return np.append(known, np.full(WORDS + 1 - len(known), rare))
 
 
-def _field(survey: Survey, name: str, kind: str) -> tuple[str, tuple[int]]:
+def _format(survey: Survey, name: str, kind: str) -> tuple[str, tuple[int]]:
     if kind == CATEGORY:
         return "u2", (1,)
     if kind == DATE:
@@ -154,7 +154,7 @@ def _field(survey: Survey, name: str, kind: str) -> tuple[str, tuple[int]]:
 
 @dataclass
 class StoredRows:
-    """Some rows of a store as an encoder makes them: a table of numbers that is made when it is looked at."""
+    """Some rows of a store, encoded on access."""
 
     store: Store
     encoder: Encoder
@@ -162,7 +162,7 @@ class StoredRows:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Numbers of rows and of columns."""
+        """Number of rows and of encoded columns."""
         return len(self.which), self.encoder.width
 
     def __len__(self) -> int:
@@ -183,11 +183,11 @@ class StoredRows:
 
     @property
     def moments(self) -> tuple[Array, Array]:
-        """Mean and deviation of each column, in all rows that were learnt from."""
+        """Mean and deviation of each column, over the rows learnt from."""
         return self.store.moments
 
     def scaled(self, which: Any, mean: Array, scale: Array) -> npt.NDArray[np.float32]:
-        """``(self[which] - mean) / scale``, in a fraction of the time."""
+        """``(self[which] - mean) / scale``, much faster."""
         return self.encoder.scaled(self._read(which), mean, scale)
 
     def part(self, which: npt.NDArray[np.int64]) -> StoredRows:

@@ -1,4 +1,4 @@
-"""The column to predict: found by name, checked, and turned into places of labels; and groups of rows."""
+"""The column to predict: found by name, checked, and turned into label indices; and groups of rows."""
 
 from __future__ import annotations
 
@@ -16,75 +16,85 @@ from directloss.tabular.measures import Measure
 from directloss.tabular.reading import FIRST_TARGET, NO_HEADER, Table
 
 LEAST = 5
-"""Rows of each label that are needed: some for training, validation and test each."""
+"""The fewest rows of each label: training, validation and test need some."""
 CLASSES = 30
-"""More different values than these are a quantity rather than classes."""
+"""A column with more distinct values is a quantity, not a label."""
 TOO_MANY = 100_000
-"""With more of them the rest of the file need not be read."""
+"""With more distinct values, the rest of the file need not be read."""
+FEW = 10
+"""With fewer test rows of a label than this, a comparison is no better than chance."""
 USUAL_POSITIVES = {frozenset(("0", "1")): "1", frozenset(("False", "True")): "True", frozenset(("-1", "1")): "1"}
-"""Pairs of labels that say themselves which one is positive."""
+"""Pairs of labels with a conventional positive one."""
 UNKNOWN = -1
 GAP = ""
 
 
 @dataclass(frozen=True)
 class Target:
-    """The place of each row's label ``(n,)`` in ``labels``; `UNKNOWN` where the file has none."""
+    """The index ``(n,)`` of each row's label in ``labels``; `UNKNOWN` where the file has none."""
 
     name: str
     labels: tuple[str, ...]
-    """As the file writes them: negative and positive, or all classes in their order."""
+    """As written in the file: negative and positive, or all classes in order."""
     y: npt.NDArray[np.int64]
     why: str = ""
     """Why this label is the positive one."""
 
     @property
     def positive(self) -> str | None:
-        """The positive one of two labels."""
+        """The positive label if there are two labels."""
         return self.labels[1] if len(self.labels) == 2 else None
 
     @property
     def unknown(self) -> int:
-        """Rows without a label, which are left out."""
+        """Number of rows without a label, which are left out."""
         return int((self.y == UNKNOWN).sum())
 
     def counts(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """How many of these rows have each label."""
+        """Number of these rows per label."""
         return np.bincount(self.y[rows], minlength=len(self.labels))
+
+    def too_few(self, test: npt.NDArray[np.int64]) -> str:
+        """Which label has too few test rows to compare methods; empty if none has."""
+        counts = self.counts(test)
+        if counts.min() >= FEW:
+            return ""
+        have = "has" if counts.min() == 1 else "have"
+        return f"only {counts.min()} of {counts.sum()} test rows {have} {self.labels[counts.argmin()]!r}"
 
 
 @dataclass
 class Labels:
-    """A word for each row, as the number of a word, batch by batch; `GAP` stands for a missing one."""
+    """A word per row, stored as the index of the word, batch by batch; `GAP` stands for a missing one."""
 
     words: dict[str, int] = field(default_factory=dict)
     _rows: list[npt.NDArray[np.int32]] = field(default_factory=list)
 
     def add(self, column: pd.Series[Any]) -> None:
-        """One more batch."""
+        """Take in one more batch."""
         codes, words = words_of(column)
         numbers = [self.words.setdefault(word, len(self.words)) for word in (*words, GAP)]
-        self._rows.append(np.array(numbers, dtype=np.int32)[codes])  # -1 takes the last
+        self._rows.append(np.array(numbers, dtype=np.int32)[codes])  # -1 is the last
 
     @property
     def rows(self) -> npt.NDArray[np.int32]:
-        """The number of the word in each row."""
+        """The index of each row's word."""
         return np.concatenate(self._rows)
 
     def sorted_rows(self) -> npt.NDArray[np.int64]:
-        """The same, with numbers in the alphabetical order of the words."""
+        """The same, with indices in alphabetical order of the words."""
         order = np.argsort(np.array([*self.words], dtype=object))
         return np.argsort(order)[self.rows]
 
 
 def check_few(name: str, labels: Labels, metric: Measure) -> None:
-    """Stop at once where the target is a quantity, before its values fill the memory."""
+    """Raise as soon as the target is clearly a quantity, before its values fill the memory."""
     if len(labels.words) > TOO_MANY:
         _wrong_number(name, Counter(list(labels.words)), metric)
 
 
 def find_target(table: Table, name: str | None) -> str:
-    """The name of the target column; formats with a usual one need not be told."""
+    """The name of the target column, which is optional for formats with a usual one."""
     name = name if name is not None else FIRST_TARGET.get(table.kind)
     if name is None:
         fail("--target", "must name the column to predict", "not given", f"Columns: {some(table.names, 12)}.")
@@ -98,12 +108,12 @@ def find_target(table: Table, name: str | None) -> str:
 
 
 def read_target(column: Column, rows: Labels, positive: str | None, metric: Measure) -> Target:
-    """The target as places of labels; several classes where the metric can judge them."""
+    """The target as label indices; more than two classes if the metric supports them."""
     words, numbers = [number_text(word) if column.numeric else word for word in rows.words], rows.rows
     counts: Counter[str] = Counter()
     for word, size in zip(words, np.bincount(numbers, minlength=len(words)).tolist(), strict=True):
         counts[word] += size
-    counts = +counts  # without those that do not occur
+    counts = +counts  # drop words that do not occur
     counts.pop(GAP, None)
     most = CLASSES if metric.takes_classes else 2
     if len(counts) < 2 or (len(counts) > most and positive is None):
@@ -127,32 +137,32 @@ def _wrong_number(name: str, counts: Counter[str], metric: Measure) -> NoReturn:
     found = f"a column with {len(counts)}: {some([repr(word) for word, _ in counts.most_common()], 4)}"
     one = "--positive VALUE tells one value from all others."
     if len(counts) > CLASSES:
-        hint = f"If it is a quantity, make it yes or no first, by a limit. {one}"
-        fail(target, f"must have at most {CLASSES} values, as fit predicts labels and no quantities", found, hint)
-    hint = f"{one} All of them at once: --metric accuracy."
+        hint = f"If it is a quantity, turn it into yes or no first, with a threshold. {one}"
+        fail(target, f"must have at most {CLASSES} values, because fit predicts labels, not quantities", found, hint)
+    hint = f"{one} For all classes at once: --metric accuracy."
     fail(target, f"must have two values for --metric {metric.name}", found, hint)
 
 
 def _labels(counts: Counter[str], wanted: str | None) -> tuple[tuple[str, ...], str]:
-    """Negative and positive, with the reason; or all of several classes."""
+    """Negative and positive label with the reason, or all classes."""
     words = sorted(counts, key=_in_order)
     if wanted is not None and wanted not in counts:
         known = " or ".join(repr(word) for word in words[:2]) if len(words) == 2 else "one of them"
         told = "" if len(words) == 2 else near(wanted, words) or f"Values: {some(words, 12)}."
         fail("--positive", f"must be {known}, the values of the target", repr(wanted), told)
     if len(words) > 2:
-        # Of several values, all others together are the other label.
-        return (tuple(words), "") if wanted is None else ((f"not {wanted}", wanted), "as asked for")
+        # All other values together are the negative label.
+        return (tuple(words), "") if wanted is None else ((f"not {wanted}", wanted), "as requested")
     usual = USUAL_POSITIVES.get(frozenset(words))
-    # Among equally frequent ones the later in the alphabet: yes rather than no.
+    # In a tie the alphabetically later one: yes rather than no.
     rare = min(reversed(words), key=lambda word: counts[word])
     positive = wanted or usual or rare
-    why = "as asked for" if wanted else f"{'as usual' if usual else 'the rarer one'}; --positive chooses another"
+    why = "as requested" if wanted else f"{'by convention' if usual else 'the rarer one'}; --positive changes it"
     return (next(word for word in words if word != positive), positive), why
 
 
 def _in_order(word: str) -> tuple[float, str]:
-    """Numbers by their size, before words."""
+    """Sort key: numbers by size, then words."""
     try:
         return float(word), word
     except ValueError:
