@@ -143,9 +143,13 @@ def test_other_losses_and_what_is_told() -> None:
     [
         ({"average": "mean"}, torch.zeros(6, dtype=torch.long), "average must be one of"),
         ({"task": "accuracy"}, torch.zeros(6, dtype=torch.long), "task must be a metric of yes or no, such as f1"),
-        ({"dim": 1}, torch.zeros(6, dtype=torch.long), "dim must be left out: average says which decisions"),
+        ({"dim": 1}, torch.zeros(6, dtype=torch.long), "dim must be left out: average decides which decisions"),
         ({}, torch.zeros(5, dtype=torch.long), r"target must have shape \(6,\) or \(6, 3\): scores \(n, c, ...\)"),
-        ({}, torch.full((6,), 255), r"target must hold classes from 0 to 2, but it is 255. ignore_index=255 leaves"),
+        (
+            {},
+            torch.full((6,), 255),
+            r"target must hold classes from 0 to 2, but it is 255. Ignore such targets with ignore_index=255",
+        ),
         ({}, torch.zeros(6), r"target must hold whole numbers, .* Call target.long\(\)"),
         ({"average": "samples_macro"}, torch.zeros(6, dtype=torch.long), "scores must have more than one item"),
     ],
@@ -162,7 +166,7 @@ def test_other_losses_tell_of_averages() -> None:
         with pytest.raises(dl.DirectLossError, match=r"target \(n, ...\) are for dl.AveragedLoss"):
             dl.DirectLoss("iou", dim=dim)(scores, masks)
     masks[:, 0] = 255
-    with pytest.raises(dl.DirectLossError, match="ignore_index=255 leaves such targets out"):
+    with pytest.raises(dl.DirectLossError, match="Ignore such targets with ignore_index=255"):
         dl.AveragedLoss("iou", average="samples")(scores, masks)
     with pytest.raises(dl.DirectLossError, match=r'AveragedLoss\("f1", average="macro"\)'):
         dl.DirectLoss("f1_macro")

@@ -102,8 +102,8 @@ WRONG_FOR_ALL: list[tuple[dict[str, Any], str, str]] = [
     ({"task": "roc-auc"}, "task", "Did you mean 'auc'?"),
     ({"task": "matthews"}, "task", "Did you mean 'mcc'?"),
     ({"task": ""}, "task", "must be a known name, or a task object, but it is ''"),
-    ({"task": Pick}, "task", "but it is the class Pick. Make an object of it first"),
-    ({"task": dl.Task}, "task", "but it is the class Task. Make an object of it first"),
+    ({"task": Pick}, "task", "but it is the class Pick. Create an instance first"),
+    ({"task": dl.Task}, "task", "but it is the class Task. Create an instance first"),
     ({"task": torch.nn.ReLU()}, "task", "but it is a ReLU. It lacks predict, augmented, truth, loss, score"),
     ({"task": None}, "task", "but it is a NoneType"),
     # reduction
@@ -308,8 +308,8 @@ def test_the_largest_unsigned_label_is_no_padding(loss: str) -> None:
 
 NAMES: list[tuple[tuple[Any, ...], str]] = [
     (("ap", Pick, ""), "name must not be taken, but it is 'ap', which is directloss.tasks.ranking.AveragePrecision"),
-    (("x@y", Pick, ""), "name must be made of small letters, digits and _, but it is 'x@y'"),
-    ((3, Pick, ""), "name must be made of small letters, digits and _, but it is 3"),
+    (("x@y", Pick, ""), "name must consist of lowercase letters, digits and _, but it is 'x@y'"),
+    ((3, Pick, ""), "name must consist of lowercase letters, digits and _, but it is 3"),
     (("own", 3, ""), "factory must be a class, or a function that returns a task, but it is a int"),
 ]
 

@@ -237,7 +237,7 @@ def test_a_graph_outlives_no_loss() -> None:
     assert loss_operator(LISTS, RANKED, None, None, None, [], key, True, True)[0].shape == ()
     del loss_fn
     gc.collect()
-    with pytest.raises(dl.DirectLossError, match="not alive"):
+    with pytest.raises(dl.DirectLossError, match="no longer exists"):
         loss_operator(LISTS, RANKED, None, None, None, [], key, True, True)
 
 

@@ -157,7 +157,7 @@ def test_every_picture_has_labels_and_draws_where_it_is_told(name: str) -> None:
         (lambda: dl.plot.precision_recall({}, LABELS), "scores must hold at least one list"),
         (lambda: dl.plot.precision_recall(SCORES, 2 * LABELS), "target must hold only 0 or 1"),
         (lambda: dl.plot.precision_recall(SCORES, 0 * LABELS), "target must have a relevant item"),
-        (lambda: dl.plot.landscape(SCORES, LABELS, item=5), "item must be the place of a score"),
+        (lambda: dl.plot.landscape(SCORES, LABELS, item=5), "item must be the index of a score"),
         (lambda: dl.plot.landscape(SCORES, LABELS, item=-1), "item must be a whole number"),
         (lambda: dl.plot.landscape(SCORES, LABELS, noise=()), "noise must have at least one scale"),
         (lambda: dl.plot.landscape(SCORES, LABELS, noise=(-1,)), "noise must be a finite number of at least 0"),

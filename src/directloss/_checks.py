@@ -1,8 +1,8 @@
-"""The checks of arguments.
+"""Argument checks.
 
-Every message names the argument, the rule it breaks, the value it has, and what to do about it.
-Checks of shapes and types are free and always run. Checks of values (finite scores, labels 0 or 1) read the data, which
-synchronises with a GPU; ``check_values=False`` skips them.
+Every message names the argument, the rule it breaks, its value, and what to do about it. Checks of shapes and dtypes
+are free and always run. Checks of values (finite scores, labels 0 or 1) read the data, which synchronises with a GPU;
+``check_values=False`` skips them.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from directloss._errors import fail as fail
 from directloss._errors import near as near
 
 IGNORE = -1
-"""The label that stands for padding inside the library; users give a ``mask``."""
+"""The label of padding inside the library; users pass a ``mask``."""
 
 REDUCTIONS = ("mean", "sum", "none")
 
 
 NO_FLOAT64 = {"mps"}
-"""Devices that have no float64."""
+"""Device types without float64."""
 
 
 def precise(tensor: Tensor, device: torch.device | None = None) -> Tensor:
-    """A tensor in float64, or in float32 where the device has no such thing; on another device if one is given."""
+    """A tensor in float64, or float32 on devices without it; moved to ``device`` if given."""
     device = tensor.device if device is None else device
     return tensor.to(device=device, dtype=torch.float32 if device.type in NO_FLOAT64 else torch.float64)
 
@@ -55,7 +55,7 @@ def check_scores(scores: object, event_dims: int, shape_words: str, argument: st
 
 
 def check_finite(scores: Tensor, argument: str = "scores") -> None:
-    """No NaN and no infinity: a ranking of such scores has no meaning."""
+    """No NaN and no infinity: such scores cannot be ranked."""
     finite = torch.isfinite(scores)
     if not bool(finite.all()):
         first = (~finite).nonzero()[0].tolist()
@@ -69,7 +69,7 @@ def check_finite(scores: Tensor, argument: str = "scores") -> None:
 
 
 def check_same_shape(target: object, scores: Tensor) -> Tensor:
-    """One label for each score."""
+    """One label per score."""
     target = check_tensor("target", target)
     if target.shape != scores.shape:
         rule = f"must have the shape of scores, {tuple(scores.shape)}"
@@ -78,7 +78,7 @@ def check_same_shape(target: object, scores: Tensor) -> Tensor:
 
 
 def hint_of_classes(target: Tensor, scores: Tensor) -> str:
-    """Which loss takes one target for all scores of a sample or pixel, if that is what these are."""
+    """A hint at the right loss, if the target has one class per sample or pixel."""
     by_class = scores.dim() > 1 and target.shape == scores.shape[:1] + scores.shape[2:]
     return "Scores (n, c, ...) with a target (n, ...) are for dl.AveragedLoss." if by_class else ""
 
@@ -91,10 +91,10 @@ def check_tensor(argument: str, value: object) -> Tensor:
 
 
 def check_labels(target: Tensor, allowed: Sequence[float] = (0, 1), hint: str = "") -> None:
-    """Every label is one of ``allowed``, which differ."""
+    """Every label is one of ``allowed``, which are distinct."""
     if target.dtype == torch.bool:
         return
-    if target.device.type == "cpu" and target.dtype != torch.bfloat16:  # numpy, which lacks that type, is faster
+    if target.device.type == "cpu" and target.dtype != torch.bfloat16:  # numpy is faster, but lacks that dtype
         labels = target.detach().numpy()
         if sum(np.count_nonzero(labels == label) for label in allowed) == labels.size:
             return
@@ -126,7 +126,7 @@ def check_mask(mask: object, shape: torch.Size, what: str, argument: str = "mask
 
 
 def check_weight(weight: object, shape: torch.Size, what: str, check_values: bool = True) -> Tensor:
-    """Finite weights that are not negative, one for each problem or each item."""
+    """Finite, non-negative weights, one per problem or per item."""
     weight = check_tensor("weight", weight)
     if weight.shape != shape:
         fail("weight", f"must hold one weight per {what}, shape {tuple(shape)}", f"of shape {tuple(weight.shape)}")
@@ -136,14 +136,14 @@ def check_weight(weight: object, shape: torch.Size, what: str, check_values: boo
 
 
 def check_generator(generator: object) -> torch.Generator | None:
-    """A random generator, or None for the global one."""
+    """A random generator; None for the global one."""
     if generator is not None and not isinstance(generator, torch.Generator):
         fail("generator", "must be a torch.Generator", f"a {type(generator).__name__}")
     return generator
 
 
 def check_epsilon(epsilon: object, shape: torch.Size | None = None, check_values: bool = True) -> float | Tensor | None:
-    """A positive finite number, or a tensor of them that broadcasts to ``shape``; "auto" is returned as None."""
+    """A positive finite number, or a tensor of them that broadcasts to ``shape``; None for "auto"."""
     if isinstance(epsilon, str):
         if epsilon != "auto":
             fail("epsilon", 'must be a positive number or "auto"', repr(epsilon))
@@ -160,7 +160,7 @@ def check_epsilon(epsilon: object, shape: torch.Size | None = None, check_values
             return epsilon.expand(shape)
         except RuntimeError:
             fail("epsilon", f"must be a number or broadcast to {tuple(shape)}", f"of shape {tuple(epsilon.shape)}")
-    return check_positive("epsilon", epsilon, 'Leave it at "auto" to have it follow the scores.')
+    return check_positive("epsilon", epsilon, 'Leave it at "auto" to let it follow the scores.')
 
 
 def check_positive(argument: str, value: object, hint: str = "") -> float:
@@ -180,14 +180,14 @@ def check_not_negative(argument: str, value: object) -> float:
 
 
 def check_count(argument: str, value: object, least: int = 1) -> int:
-    """A whole number of at least 1, or another least number."""
+    """A whole number of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
         fail(argument, f"must be a whole number of at least {least}", repr(value))
     return int(value)
 
 
 def check_sign(sign: object, advised: int | str = "both") -> tuple[int, ...]:
-    """+1 (away from worse), -1 (towards better), "both", or "auto" for the advised one: the signs to average over."""
+    """The signs to average over, from +1 (away from worse), -1 (towards better), "both", or "auto" for ``advised``."""
     if isinstance(sign, str) and sign == "auto":
         sign = advised
     if isinstance(sign, str) and sign == "both":
@@ -198,7 +198,7 @@ def check_sign(sign: object, advised: int | str = "both") -> tuple[int, ...]:
 
 
 def check_choice(argument: str, value: Any, choices: Iterable[str]) -> Any:
-    """One of a few words; the nearest one is suggested."""
+    """One of several words; the error suggests the closest one."""
     choices = list(choices)
     if value not in choices:
         fail(
@@ -215,7 +215,7 @@ _NOT_THE_USERS = tuple(str(Path(file).parent) + os.sep for file in (__file__, to
 
 
 class remembering:
-    """Inside, `warn_once` repeats nothing that is in ``told``: each loss module has such a set of its own."""
+    """A context in which `warn_once` repeats nothing in ``told``; each loss module has its own set."""
 
     def __init__(self, told: set[str]) -> None:
         self.told = told
@@ -228,7 +228,7 @@ class remembering:
 
 
 def warn_once(key: str, message: str) -> None:
-    """Warn, once per loss module; from a plain function every time, and Python's filters show it once per line."""
+    """Warn once per loss module. Plain functions warn every time; Python's filters then show it once per line."""
     told = _told.get()
     if told is not None:
         if key in told:
@@ -238,7 +238,7 @@ def warn_once(key: str, message: str) -> None:
 
 
 def _users_level() -> int:
-    """How many frames above `warn_once` the first line lies that is neither ours nor PyTorch's: the user's call."""
+    """The stack level of the user's call: the first frame outside this library and PyTorch."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_THE_USERS):
         level, frame = level + 1, frame.f_back
@@ -246,12 +246,12 @@ def _users_level() -> int:
 
 
 FEW = 8
-"""So few logits may well lie between 0 and 1."""
+"""Fewer logits than this may all lie between 0 and 1 by chance."""
 
 
 def warn_of_probabilities(scores: Tensor) -> None:
-    """Decisions are yes above 0, where every probability is."""
-    first = scores.detach().flatten()[:64]  # one negative score among these, as nearly always, and we are done
+    """Warn if scores look like probabilities: a decision is yes above 0, so all of them would be."""
+    first = scores.detach().flatten()[:64]  # nearly always one of these is negative, which settles it
     if scores.numel() < FEW or bool((first < 0).any()):
         return
     low, high = torch.aminmax(scores.detach())

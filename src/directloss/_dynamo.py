@@ -1,4 +1,4 @@
-"""How functions that cannot be traced, such as compiled kernels, are kept out of the graphs of ``torch.compile``."""
+"""Keeps functions that cannot be traced, such as compiled kernels, out of ``torch.compile`` graphs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Result = TypeVar("Result")
 
 
 def outside_graphs(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """As ``torch.compiler.disable``, but free of charge where nothing is being compiled.
+    """Like ``torch.compiler.disable``, but free when nothing is being compiled.
 
-    That is, ``torch._dynamo``, which takes longer to import than all of ours, is not imported, and a call costs no
-    switch of the interpreter's mode.
+    It does not import ``torch._dynamo``, which takes longer to import than this whole library, and a call does not
+    switch the interpreter's frame evaluation.
     """
     shielded: Callable[Arguments, Result] = _disable_dynamo(function)
 

@@ -1,7 +1,7 @@
-"""Known values with known gradients: the one place where autograd meets what was computed without it.
+"""Attaches known gradients to known values: the only place that hands results to autograd.
 
-A loss of this library knows its value (the task loss) and its gradient (two inferences) separately. Here they are put
-together: in eager mode (`attach`, `with_value`) and, inside the graphs of ``torch.compile`` and the transforms of
+A loss computes its value (the task loss) and its gradient (two inferences) separately. This module combines them: in
+eager mode (`attach`, `with_value`) and, inside the graphs of ``torch.compile`` and the transforms of
 ``torch.func``, as the operator ``directloss::loss`` (`through_operator`).
 """
 
@@ -30,10 +30,10 @@ def attach(value: Tensor | float, scores: Tensor, slope: Tensor) -> Tensor:
 
 
 def carrier(scores: Tensor, slope: Tensor, inside: tuple[int, ...]) -> Tensor:
-    """Sums over the dimensions ``inside`` whose gradient is ``slope``, in its type; their own value means nothing."""
+    """Sums over the dimensions ``inside`` with gradient ``slope``, in its dtype; their own value is meaningless."""
     if slope.dtype != scores.dtype:
         slope = fitting(slope, scores.dtype)
-        scores = scores.to(slope.dtype)  # half precision only at the very end, where backward undoes this
+        scores = scores.to(slope.dtype)  # back to half precision only at the end of the backward pass
     if scores.dim() == 1 and inside:
         return torch.dot(scores, slope)
     product = scores * slope
@@ -41,9 +41,9 @@ def carrier(scores: Tensor, slope: Tensor, inside: tuple[int, ...]) -> Tensor:
 
 
 def fitting(slope: Tensor, kind: torch.dtype) -> Tensor:
-    """A slope cut to the largest that scores of this type can hold.
+    """A slope clamped to the range of scores of dtype ``kind``.
 
-    What the backward pass makes of it is not: a scaled loss may overflow, and a ``GradScaler`` waits for that.
+    The result of the backward pass is not clamped: a scaled loss may overflow, which ``GradScaler`` relies on.
     """
     if slope.dtype == kind:
         return slope
@@ -53,17 +53,17 @@ def fitting(slope: Tensor, kind: torch.dtype) -> Tensor:
 
 @lru_cache
 def largest_slope(kind: torch.dtype) -> float:
-    """The largest gradient that scores of this type are given: in half precision the largest number there is, else
-    some room is left for sums.
+    """The largest gradient for scores of dtype ``kind``: the largest number in half precision, otherwise less, to leave
+    room for sums.
     """
     return torch.finfo(kind).max / (1 if kind.itemsize == 2 else 1024)
 
 
 def with_value(carrier: Tensor, value: Tensor | float) -> Tensor:
-    """The gradient of ``carrier`` with another value, whatever (infinity included) its own may be.
+    """Replace the value of ``carrier``, which may even be infinite, and keep its gradient.
 
-    The value is written where autograd does not look: sums and products do not need their results to be differentiated.
-    An ``autograd.Function`` would do the same, and call Python from every backward pass.
+    The value is written behind autograd's back, which is safe: the derivatives of sums and products do not use their
+    results. An ``autograd.Function`` would do the same, but call Python in every backward pass.
     """
     if isinstance(value, Tensor):
         carrier.detach().copy_(value)
@@ -73,7 +73,7 @@ def with_value(carrier: Tensor, value: Tensor | float) -> Tensor:
 
 
 def with_gradient_times(values: Tensor, factor: float) -> Tensor:
-    """The same values, with a gradient that is ``factor`` times as large."""
+    """The same values, with their gradient multiplied by ``factor``."""
     return with_value(values * factor, values)
 
 
@@ -83,9 +83,9 @@ def with_gradient_times(values: Tensor, factor: float) -> Tensor:
 def on_host(
     loss: Callable[..., Tensor], scores: Tensor, others: Sequence[Tensor | None], inside: tuple[int, ...]
 ) -> Tensor:
-    """``loss(scores, *others)``, computed on the CPU: everything goes there at once, value and gradient come back.
+    """``loss(scores, *others)`` computed on the CPU: all tensors are moved at once, value and gradient come back.
 
-    ``inside`` are the dimensions of the scores that hold one problem.
+    ``inside`` are the dimensions of the scores that make up one problem.
     """
     needed = torch.is_grad_enabled() and scores.requires_grad
     leaf, *rest = fetch([scores.detach(), *others])
@@ -100,7 +100,7 @@ def on_host(
 
 
 def fetch(tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """Copies on the CPU, or the tensors themselves if they are there; one wait for all of them."""
+    """The tensors on the CPU, with a single synchronisation."""
     copies = [None if one is None else one.to("cpu", non_blocking=True) for one in tensors]  # into pinned memory
     for device in {one.device for one in tensors if one is not None and one.device.type != "cpu"}:
         wait_for(device)
@@ -108,7 +108,7 @@ def fetch(tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
 
 
 def wait_for(device: torch.device) -> None:
-    """Until all that was asked of a device so far is done."""
+    """Block until the device has finished its queued work."""
     module = torch.get_device_module(device)
     if hasattr(module, "current_stream"):
         module.current_stream().synchronize()
@@ -119,13 +119,13 @@ def wait_for(device: torch.device) -> None:
 # ---------------------------------------------------------------------- no second derivatives
 
 NO_SECOND = (
-    "UniLoss has first derivatives only: its anchors are held fixed, and a second derivative would ignore how they "
-    "move. Leave out create_graph=True, or take second derivatives of the rest of your loss alone."
+    "UniLoss has first derivatives only: its anchors are held fixed, so a second derivative would ignore how they "
+    "move. Leave out create_graph=True, or take second derivatives only of the rest of your loss."
 )
 
 
 def attach_first(value: Tensor | float, scores: Tensor, slope: Tensor) -> Tensor:
-    """As `attach`; differentiating the gradient raises `DirectLossError`."""
+    """Like `attach`; differentiating the gradient raises `DirectLossError`."""
     return _first_order(attach(value, scores, slope), scores)
 
 
@@ -171,10 +171,10 @@ def refuse_second_of(scores: object) -> None:
 
 
 class Operable(Protocol):
-    """A loss module, as the operator sees it."""
+    """The interface of a loss module that the operator uses."""
 
     key: str
-    """What `enroll` returned."""
+    """The key that `enroll` returned."""
     reduction: str
 
     def plain_loss(
@@ -183,40 +183,40 @@ class Operable(Protocol):
         """The loss of ordinary tensors, with some settings changed."""
 
     def places(self, dims: int) -> tuple[int, ...]:
-        """Which of the ``dims`` dimensions of the scores hold one problem."""
+        """Which of the ``dims`` dimensions of the scores make up one problem."""
 
     def learned(self) -> dict[str, Tensor]:
-        """The tensors of its task that get gradients as well, by the path to their attribute."""
+        """Tensors of the task that also receive gradients, by attribute path."""
 
 
 _numbers = itertools.count()
 _operable: WeakValueDictionary[str, Operable] = WeakValueDictionary()
 _kept: dict[tuple[Any, ...], Operable] = {}
 CONSTANTS = (str, int, float, tuple, list, type(None))
-"""Settings that are equal if they read the same; others, such as tasks, are kept and known by their identity."""
+"""Settings that are compared by their repr; others, such as tasks, are compared by identity."""
 
 
 def enroll(module: Operable) -> str:
-    """The key by which the operator finds a module while it lives: a graph can hold strings, but no modules."""
+    """Register a module and return its key: a graph can hold strings, but not modules."""
     key = f"{type(module).__name__} {next(_numbers)}"
     _operable[key] = module
     return key
 
 
 def traced() -> bool:
-    """Whether ``torch.compile`` or ``torch.export`` records this call, or ``torch.func`` transforms it."""
+    """Whether ``torch.compile`` or ``torch.export`` traces this call, or ``torch.func`` transforms it."""
     return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 
 
 def _constant(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """As ``torch._dynamo.assume_constant_result``: graphs hold the result. Without the import, which is slow."""
+    """Like ``torch._dynamo.assume_constant_result``, which is slow to import: graphs store the result."""
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
 
 
 @_constant
 def keep(make: Callable[..., Any], *settings: Any, **options: Any) -> str:
-    """The key of ``make(*settings, **options)``, which is made once and kept for the graphs that call it."""
+    """The key of ``make(*settings, **options)``, which is built once and kept for the graphs that call it."""
     values = (*settings, *options.values())
     named = (make, *options, *(repr(one) if isinstance(one, CONSTANTS) else id(one) for one in values))
     if named not in _kept:
@@ -231,12 +231,12 @@ def _places(key: str, dims: int) -> tuple[int, ...]:
 
 @_constant
 def learned_paths(key: str) -> tuple[str, ...]:
-    """Where a loss's task has tensors that get gradients."""
+    """The paths of a task's tensors that receive gradients."""
     return tuple(_operable[key].learned())
 
 
 def reach(owner: Any, path: str) -> Tensor:
-    """The tensor at the end of a path of attributes."""
+    """The tensor at an attribute path."""
     for name in path.split("."):
         owner = getattr(owner, name)
     tensor: Tensor = owner
@@ -252,20 +252,20 @@ def through_operator(
     parts: list[Tensor],
     epsilon: Tensor | None = None,
 ) -> Tensor:
-    """The loss of a module inside a graph or a transform. In a graph values are not checked.
+    """The loss of a module inside a graph or a transform. Graphs skip the checks of values.
 
-    ``parts`` are the tensors of `learned_paths`; ``epsilon`` takes the place of the module's.
+    ``parts`` are the tensors at `learned_paths`; ``epsilon`` replaces that of the module.
     """
     transformed, compiling = torch._C._are_functorch_transforms_active(), torch.compiler.is_compiling()
     if weight is not None and weight.requires_grad:
-        fail("weight", "must not require gradients inside of graphs and transforms", "one that does", "Detach it.")
+        fail("weight", "must not require gradients inside graphs and transforms", "one that does", "Detach it.")
     needed = torch.is_grad_enabled() and (transformed or scores.requires_grad or any(p.requires_grad for p in parts))
     value: Tensor
     if not transformed:
         value, _, _ = loss_operator(scores, target, mask, weight, epsilon, parts, key, needed, not compiling)
         return value
-    # A transform cannot differentiate an operator, but it can differentiate this: the scores minus themselves are 0,
-    # and their derivative is the slope. Where the slope is 0 the scores may be anything, such as padding.
+    # A transform cannot differentiate the operator, but it can differentiate slope * (scores - fixed): the value is 0
+    # and the derivative is the slope. Where the slope is 0 the scores may be anything, such as padding.
     fixed = scores.detach()
     value, slope, _ = loss_operator(fixed, target, mask, weight, epsilon, parts, key, needed, not compiling)
     if not needed:
@@ -289,9 +289,9 @@ def loss_operator(
     gradient: bool,
     check_values: bool,
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """Value and gradient of the loss module ``key``, the gradient with respect to the scores and to the parts.
+    """Value of the loss module ``key``, and its gradients with respect to the scores and the parts.
 
-    The gradient is in float32 or wider, and has no elements if it is not asked for.
+    Gradients are float32 or wider, and empty unless ``gradient`` is True.
     """
     module = _found(key)
     changed: dict[str, Any] = {} if check_values else {"check_values": False}
@@ -302,7 +302,7 @@ def loss_operator(
         with torch.no_grad():
             value = module.plain_loss(leaf, target, mask, weight, **changed)
         return value.clone(), leaf.new_empty(0), [part.new_empty(0) for part in parts]
-    # Operators run below autograd; here it is needed, for the leaf and for nothing outside.
+    # Operators run below autograd, so switch it on, for the leaf only.
     with torch._C._PreserveDispatchKeyGuard(), torch.enable_grad():
         torch._C._dispatch_tls_set_dispatch_key_excluded(torch._C.DispatchKey.AutogradFunctionality, False)
         leaf = leaf.detach().requires_grad_()
@@ -316,8 +316,8 @@ def loss_operator(
 def _found(key: str) -> Operable:
     if key not in _operable:
         raise DirectLossError(
-            f"The loss {key!r} that this graph calls is not alive in this process. Keep the loss module as long as the "
-            "graph; a graph loaded from a file needs the process that exported it."
+            f"The loss {key!r} of this graph no longer exists in this process. Keep the loss module as long as the "
+            "graph; a graph loaded from a file only works in the process that exported it."
         )
     return _operable[key]
 
@@ -346,13 +346,13 @@ def _keep_slopes(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor
 
 
 def _from_slopes(ctx: Any, upstream: Tensor, *_: Any) -> tuple[Any, ...]:
-    """Each score belongs to one problem; the parts belong to all of them, so only the sum of the losses has theirs."""
+    """A score belongs to one problem, but parts belong to all, so they only have a gradient of the reduced loss."""
     slope, *slopes = ctx.saved_tensors
     wide = upstream
     for place in ctx.inside:
         wide = wide.unsqueeze(place)
     if slopes and upstream.dim():
-        rule = 'must be "mean" or "sum" inside of graphs for a task that learns'
+        rule = 'must be "mean" or "sum" inside graphs for a task with learned tensors'
         fail("reduction", rule, "none", "Or take the gradient outside of torch.compile.")
     found = [(upstream * one).to(kind) for one, kind in zip(slopes, ctx.kinds, strict=True)]
     return (wide * slope).to(ctx.kind), None, None, None, None, found, None, None, None
@@ -363,7 +363,7 @@ loss_operator.register_autograd(_from_slopes, setup_context=_keep_slopes)
 
 @loss_operator.register_vmap
 def _(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[Any, Any]:
-    """One call after the other, as in a loop; for speed, give the losses leading dimensions and reduction="none"."""
+    """Loops over the batch; leading dimensions with reduction="none" are faster."""
     parts = inputs[5]
     if any(place is not None for place in in_dims[5]):
         fail("task", "must hold ordinary tensors", "one that is mapped over by torch.vmap")
@@ -380,12 +380,12 @@ def _(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[Any, Any]:
 
 
 def refuse_wrapped(task: object) -> None:
-    """A task's own tensors are not differentiated by transforms, and a gradient of zero would be wrong."""
+    """Raise if a transform differentiates a task's own tensors: it would get a wrong gradient of zero."""
     for name, part in getattr(task, "__dict__", {}).items():
         if isinstance(part, Tensor) and _functorch.is_functorch_wrapped_tensor(part):
             fail(
                 "task",
-                "must hold ordinary tensors inside torch.func's transforms, which differentiate the scores alone",
+                "must hold ordinary tensors inside torch.func's transforms, which only differentiate the scores",
                 f"{task!r} whose {name!r} is being differentiated",
-                "Use loss.backward() or torch.autograd.grad for what a task has learned.",
+                "Use loss.backward() or torch.autograd.grad for the tensors of a task.",
             )

@@ -1,4 +1,4 @@
-"""The skeleton of all loss modules: settings checked when built, the batch of all processes, warnings, one loss."""
+"""The base of all loss modules: checks settings at construction, gathers over processes, warns once."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from directloss.task import Task
 
 
 class LossModule(nn.Module):
-    """A loss of scores and target. Fails when built, not when called; subclasses write `loss`."""
+    """A loss of scores and target. Invalid settings raise at construction; subclasses implement `loss`."""
 
     generator: torch.Generator | None = None
-    """Where random choices come from; None for the global generator."""
+    """The source of random choices; None for the global generator."""
 
     def __init__(self, reduction: str, dim: Dim | None, check_values: bool, gather: Gather) -> None:
         super().__init__()
@@ -40,24 +40,24 @@ class LossModule(nn.Module):
     def loss(
         self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, **changed: Any
     ) -> Tensor:
-        """The loss of a batch that lies on this process, with some settings changed."""
+        """The loss of a batch on this process, with some settings changed."""
 
     def joins_items(self, dims: int) -> bool:
-        """Whether the first of ``dims`` dimensions of the scores holds the items of one problem, not the problems."""
+        """Whether the first of ``dims`` dimensions of the scores holds items of one problem, not problems."""
         return 0 in self.places(dims)
 
     def places(self, dims: int) -> tuple[int, ...]:
-        """Which of the ``dims`` dimensions of the scores hold one problem."""
+        """Which of the ``dims`` dimensions of the scores make up one problem."""
         return tuple(range(dims))
 
     def learned(self) -> dict[str, Tensor]:
-        """Tensors of the task that get gradients as well, by the path to their attribute."""
+        """Tensors of the task that also receive gradients, by attribute path."""
         return {}
 
     def forward(
         self, scores: Tensor, target: Tensor, mask: Tensor | None = None, weight: Tensor | None = None
     ) -> Tensor:
-        """The loss of a batch, with ``gather`` that of the batch of all processes."""
+        """The loss of a batch; with ``gather``, of the joined batch of all processes."""
         if self.gather is False and traced() and are_tensors(scores, target, mask, weight):
             return self._traced_loss(scores, target, mask, weight)
         return self._eager_loss(scores, target, mask, weight)
@@ -73,7 +73,7 @@ class LossModule(nn.Module):
     def plain_loss(
         self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, **changed: Any
     ) -> Tensor:
-        """`loss`, which repeats no warning."""
+        """`loss`, without repeating warnings."""
         with remembering(self._told):
             return self.loss(scores, target, mask, weight, **changed)
 
@@ -89,7 +89,7 @@ class LossModule(nn.Module):
         return joined
 
     def _joined_weight(self, shards: Shards, scores: Tensor, target: Tensor) -> Tensor | None:
-        """One weight per problem is shared by all processes if these divide the items of each problem."""
+        """All processes share one weight per problem if the items of each problem are divided among them."""
         inside, given = self.joins_items(scores.dim()), shards.parts.get("weight")
         if given is None:
             return None
@@ -97,16 +97,16 @@ class LossModule(nn.Module):
         return shards.common("weight") if shared else shards.join("weight")
 
     def _source(self, scores: Tensor) -> torch.Generator:
-        """The generator that random choices come from."""
+        """The generator of random choices."""
         if self.generator is not None:
             return self.generator
-        device = getattr(scores, "device", None)  # whatever is wrong with the scores is found later
+        device = getattr(scores, "device", None)  # wrong scores are reported later
         if device is not None and device.type == "cuda":
             return torch.cuda.default_generators[device.index or 0]
         return torch.default_generator
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the generator, which cannot be pickled: a copy of the loss draws from the global one."""
+        """Without the generator, which cannot be pickled: a copy uses the global one."""
         return {**self.__dict__, "generator": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -115,7 +115,7 @@ class LossModule(nn.Module):
 
 
 class TaskLoss(LossModule):
-    """A loss of a task, with or without an epsilon."""
+    """A task loss, with or without an epsilon."""
 
     epsilon: float | Tensor | str | None
     function: Callable[..., Tensor]
@@ -132,11 +132,11 @@ class TaskLoss(LossModule):
     ) -> None:
         super().__init__(reduction, dim, check_values, gather)
         self.task = as_task(task)
-        if isinstance(task, nn.Module):  # whose parameters, seen through a task of ours, would be hidden
+        if isinstance(task, nn.Module):  # otherwise the wrapper would hide its parameters
             self.task_module = task
         if epsilon is not None:
             check_epsilon(epsilon)
-        if isinstance(epsilon, Tensor):  # moves with the module and is saved with it
+        if isinstance(epsilon, Tensor):  # moved and saved with the module
             self.register_buffer("epsilon", epsilon)
         else:
             self.epsilon = epsilon
@@ -147,7 +147,7 @@ class TaskLoss(LossModule):
         return self.function(scores, target, self.task, mask=mask, weight=weight, **{**self.options(), **changed})
 
     def options(self) -> dict[str, Any]:
-        """The settings, as the functions take them."""
+        """The settings as keyword arguments of the function."""
         chosen = {"reduction": self.reduction, "dim": self.dim, "check_values": self.check_values}
         return chosen if self.epsilon is None else {**chosen, "epsilon": self.epsilon}
 
@@ -173,7 +173,7 @@ class TaskLoss(LossModule):
         if first and (self.task.event_dims, self.task.target_dims) != (1, 1):
             fail(
                 "scores",
-                "must have a first dimension that numbers problems, along which the processes are joined",
+                "must have a first dimension of problems, along which the processes are joined",
                 f"without one: a problem of {self.task!r} has shape {self.task.shape_words}",
                 "Use scores.unsqueeze(0) and target.unsqueeze(0) for a single problem.",
             )
@@ -184,14 +184,14 @@ def traced_loss(
     kind: Any, task: Any, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None,
     epsilon: object = None, **options: Any,
 ) -> Tensor:  # fmt: skip
-    """The loss of a function, inside of graphs and transforms too: that of the module of this kind, with options."""
+    """The result of a loss function inside graphs and transforms: that of a module of this kind with these options."""
     if epsilon is not None:
         options["epsilon"] = epsilon
     if not (torch.compiler.is_compiling() and are_tensors(scores, target, mask, weight)):
         result: Tensor = kind(task, **options)(scores, target, mask, weight)
         return result
     given = None
-    if isinstance(epsilon, Tensor):  # a number is a setting of the module, a tensor an input of the graph
+    if isinstance(epsilon, Tensor):  # numbers are settings of the module, tensors are inputs of the graph
         given, options["epsilon"] = epsilon, 1.0
     key = keep(kind, task, **options)
     own = isinstance(task, Task)
@@ -200,7 +200,7 @@ def traced_loss(
 
 
 def hosted(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Let a loss of ordinary tensors run on the CPU where that is the best way (`directloss.kernels.way`)."""
+    """Let a loss of ordinary tensors run on the CPU where `directloss.kernels.way` says so."""
 
     @wraps(loss)
     def either(scores: Tensor, target: Tensor, task: Any, **options: Any) -> Tensor:
@@ -229,7 +229,7 @@ def hosted(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
 def _advised_way(task: Task, scores: Tensor, target: Tensor, inside: tuple[int, ...], options: Any) -> str | None:
     weight = options["weight"]
     if isinstance(weight, Tensor) and task.target_dims and weight.dim() == target.dim():
-        return "host"  # the items have weights
+        return "host"  # weighted items
     advised = task.advised_way(
         math.prod(scores.shape[place] for place in inside), check_sign(options.get("sign", 1), task.advised_sign)
     )
@@ -238,27 +238,27 @@ def _advised_way(task: Task, scores: Tensor, target: Tensor, inside: tuple[int, 
 
 
 def _seed(generator: torch.Generator | None, scores: Tensor) -> Tensor | None:
-    """Of the draws on the host, from a generator that is not there."""
+    """A seed for draws on the host, if the generator is on another device."""
     if generator is None or generator.device.type == "cpu":
         return None
     return torch.randint(2**62, (), generator=generator, device=scores.device)
 
 
 def are_tensors(scores: object, target: object, mask: object, weight: object) -> bool:
-    """Whether the arguments have the types that they must have."""
+    """Whether all arguments are tensors, or None where that is allowed."""
     given = isinstance(scores, Tensor) and isinstance(target, Tensor)
     return given and (mask is None or isinstance(mask, Tensor)) and (weight is None or isinstance(weight, Tensor))
 
 
 def named_places(dim: Dim | None, event_dims: int, dims: int) -> tuple[int, ...]:
-    """The dimensions that ``dim`` names, out of ``dims``; the last ``event_dims`` if it names none. Ascending."""
+    """The dimensions named by ``dim``, ascending, out of ``dims``; the last ``event_dims`` if it is None."""
     if dim is None:
         return tuple(range(max(dims - event_dims, 0), dims))
     return tuple(sorted(place % dims for place in ([dim] if isinstance(dim, int) else dim)))
 
 
 def _learned(task: Any) -> Iterator[tuple[str, Tensor]]:
-    """The tensors of a task that require gradients: its attributes, and the parameters of its modules."""
+    """Tensors of a task that require gradients: attributes, and parameters of modules."""
     if isinstance(task, nn.Module):
         yield from ((name, part) for name, part in task.named_parameters() if part.requires_grad)
     for name, part in getattr(task, "__dict__", {}).items():

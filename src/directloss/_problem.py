@@ -1,4 +1,4 @@
-"""From what a user passes to what a task sees, and from one loss per problem back to one number."""
+"""Brings user arguments into the form that tasks see, and reduces losses per problem to one number."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SIGNED = {
     torch.uint32: torch.int64,
     torch.uint64: torch.int64,
 }
-"""Types that can hold the label of padding, -1, for those that cannot, in which -1 is the same as their largest."""
+"""Signed replacements for unsigned dtypes, which cannot hold -1, the label of padding."""
 
 
 class Problem(NamedTuple):
@@ -41,19 +41,19 @@ class Problem(NamedTuple):
     scores: Tensor
     target: Tensor
     weight: Tensor | None
-    """Weight of each problem, shape ``b``; None when all weigh one."""
+    """Weight of each problem, shape ``b``; None if all are 1."""
     check_values: bool
-    """Whether the values are still to be looked at."""
+    """Whether values still need to be checked."""
     shown: Tensor | None = None
-    """Which problems are no padding and have a weight, shape ``b``; None for all of them."""
+    """Which problems are not padding and have a positive weight, shape ``b``; None for all."""
     padded: bool = False
     """Whether there is a mask over items."""
     given: torch.dtype | None = None
-    """The type of the user's scores, which the gradient is returned in; None where ``scores`` has it."""
+    """The dtype of the user's scores and of the gradient; None if it is that of ``scores``."""
 
     @property
     def kind(self) -> torch.dtype:
-        """The type that the gradient is returned in."""
+        """The dtype of the gradient."""
         return self.scores.dtype if self.given is None else self.given
 
     @property
@@ -62,13 +62,13 @@ class Problem(NamedTuple):
         return self.scores.shape[: self.scores.dim() - self.task.event_dims]
 
     def check(self) -> None:
-        """Let the task look at scores and target."""
+        """Run the task's checks of scores and target."""
         self.task.check(self.scores, self.target, self.check_values)
 
     def repeated(self, scores: Tensor) -> Problem:
-        """The same problems for draws of perturbed scores ``(draws, *b, ...)``; their values need no second look.
+        """The same problems for draws of perturbed scores ``(draws, *b, ...)``, whose values are not checked again.
 
-        A target that all problems share, which some losses of a user's own take, is shared by the draws as well.
+        A target shared by all problems, as some user-defined losses have, is shared by the draws as well.
         """
         shared = self.target.shape[: len(self.batch_shape)] != self.batch_shape
         target = self.target if shared else self.target.expand(scores.shape[0], *self.target.shape)
@@ -94,18 +94,18 @@ def reduce(
     losses: Tensor, reduction: str, weight: Tensor | None, counted: Tensor | None, under: object, why: str,
     warn: bool = True,
 ) -> Tensor:  # fmt: skip
-    """Mean, sum, or nothing, over the problems that have a weight and count; None for all of them.
+    """The mean or the sum over the problems that count, by weight, or the losses themselves; None for all alike.
 
-    ``under`` and ``why`` are for the warning of problems that do not count, which costs a synchronisation.
+    ``under`` and ``why`` go into the warning about problems that do not count, which costs a synchronisation.
     """
     if not warn and counted is not None and counted.dim() == 0 and weight is None:
-        return losses  # 0, if the only problem does not count
+        return losses  # 0 if the only problem does not count
     missing = 0 if counted is None or not warn else counted.numel() - int(counted.sum())
     if counted is not None and missing:
         warn_once(
             f"uncounted {under!r}",
-            f"{missing} of {counted.numel()} problems have no loss under {under!r} ({why}). They have loss 0, "
-            "gradient 0 and no part in the mean.",
+            f"{missing} of {counted.numel()} problems have no loss under {under!r} ({why}). They get loss 0 "
+            "and gradient 0, and are left out of the mean.",
         )
     if counted is not None and (missing or not warn):
         weight = counted.to(losses.dtype) if weight is None else counted.to(losses.dtype) * weight
@@ -118,12 +118,12 @@ def reduce(
     total = (losses * weight).sum()
     if reduction == "sum":
         return total
-    # A batch in which nothing counts has the loss 0, not 0 / 0.
+    # If nothing counts, the loss is 0, not 0 / 0.
     return total / weight.sum().clamp(min=torch.finfo(weight.dtype).tiny)
 
 
 def result_type(scores: Tensor) -> torch.dtype:
-    """The type of losses: that of the scores, or float32 for half precision."""
+    """The dtype of losses: that of the scores, or float32 for half precision."""
     return torch.promote_types(scores.dtype, torch.float32)
 
 
@@ -138,7 +138,7 @@ def prepare(
     weight: Tensor | None,
     check_values: bool,
 ) -> Problem:
-    """Bring the arguments into canonical form, checking shapes on the way; `Problem.check` looks at the rest."""
+    """Bring the arguments into canonical form and check shapes; `Problem.check` does the rest."""
     if reduction not in REDUCTIONS:
         check_choice("reduction", reduction, REDUCTIONS)
     task = as_task(task)
@@ -159,7 +159,7 @@ def prepare(
     if mask is not None:
         scores, target, mask = _blank_padding(task, scores, target, mask)
         if not task.padding_label:
-            # Looked at before padding gets its label, so that a user's own -1 is refused.
+            # Checked before padding gets its label, so that a user's own -1 raises.
             task.check(scores, target, check_values)
             check_values = False
     if item_weight is not None:
@@ -174,7 +174,7 @@ def prepare(
 
 
 def _weigh_items(task: Task, weight: Tensor, mask: Tensor | None, batch_shape: torch.Size, check_values: bool) -> Task:
-    """The task for items with weights, if it knows such a thing. Padding weighs nothing."""
+    """The task for weighted items; raises if there is none. Padding has weight 0."""
     weight = precise(weight.detach())
     if mask is not None:
         weight = torch.where(mask, weight, 0.0)
@@ -190,7 +190,7 @@ def _weigh_items(task: Task, weight: Tensor, mask: Tensor | None, batch_shape: t
 
 
 class Form(Protocol):
-    """What one problem looks like: all that `arrange` wants to know of a task or of a metric."""
+    """The shape of one problem: all that `arrange` needs to know of a task or a metric."""
 
     target_dims: int
     shape_words: str
@@ -205,7 +205,7 @@ def arrange(
     weight: Tensor | None,
     dim: Dim | None,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    """The tensors with the ``event_dims`` dimensions of one problem last, their shapes checked."""
+    """The tensors with the ``event_dims`` dimensions of one problem last, after checks of shapes."""
     scores = check_scores(scores, event_dims, form.shape_words)
     target = check_tensor("target", target)
     if target.requires_grad:
@@ -225,7 +225,7 @@ def arrange(
 
 
 def weigh(scores: Tensor, weight: Tensor, event_dims: int, check_values: bool = True) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores (0 in problems without weight, so that nobody looks at them), weights, and which problems have one."""
+    """Scores (0 in problems without weight, which hides them), weights, and which problems have one."""
     shape = scores.shape[: scores.dim() - event_dims]
     weight = check_weight(weight, shape, "problem", check_values).to(result_type(scores))
     shown = weight > 0
@@ -233,8 +233,8 @@ def weigh(scores: Tensor, weight: Tensor, event_dims: int, check_values: bool = 
 
 
 def blank(scores: Tensor, target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Scores and labels of padding set to zero, so that whatever stands there, NaN included, is neither checked nor
-    leaks into a gradient.
+    """Scores and labels with padding set to zero, so that its content, NaN included, is not checked and does not leak
+    into a gradient.
     """
     shown = mask.reshape(mask.shape + (1,) * (scores.dim() - mask.dim()))
     return torch.where(shown, scores, 0.0), torch.where(mask, target, torch.zeros_like(target))
@@ -243,7 +243,7 @@ def blank(scores: Tensor, target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]
 def _events_last(
     form: Form, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, dim: Dim
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    """Move ``dim`` (one or several dimensions, which together hold the items of one problem) to the end."""
+    """Move ``dim``, the one or several dimensions that hold the items of one problem, to the end."""
     dims = [dim] if isinstance(dim, int) else list(dim)
     try:
         places = sorted(range(scores.dim())[d] for d in dims)
@@ -259,21 +259,21 @@ def _events_last(
             fail(argument, rule, f"of shape {tuple(tensor.shape)}", hint_of_classes(tensor, scores))
         return tensor.movedim(places, list(range(-len(places), 0))).flatten(-len(places))
 
-    if form.target_dims == 0:  # one label per problem: only the scores have the dimension
+    if form.target_dims == 0:  # one label per problem: only the scores have this dimension
         return last("scores", scores), target, mask, weight
-    if weight is not None and check_tensor("weight", weight).dim() == scores.dim():  # one for each item
+    if weight is not None and check_tensor("weight", weight).dim() == scores.dim():  # one per item
         weight = last("weight", weight)
     return last("scores", scores), last("target", target), None if mask is None else last("mask", mask), weight
 
 
 def _blank_padding(task: Task, scores: Tensor, target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """See `blank`. The mask has the shape of the target, or of the problems where each has a single label."""
+    """`blank`, for a mask in the shape of the target, or of the problems if each has a single label."""
     if task.target_dims > 0 and not task.maskable:
         fail(
             "mask",
             f"must be left out: parts of {task!r} cannot be padding",
             "given",
-            "Leave out problems with weight=0.",
+            "Leave out whole problems with weight=0.",
         )
     if task.target_dims == 0:
         mask = check_mask(mask, scores.shape[: scores.dim() - task.event_dims], "the problems")

@@ -17,23 +17,23 @@ Factory = Callable[..., Task]
 
 
 class Measured(NamedTuple):
-    """The function of scores and target that a task is judged by, and what a number after an @ means to it."""
+    """The metric of a task, as a function of scores and target, and the meaning of a number after the @."""
 
     metric: Callable[..., Any]
     number: str = ""
-    """The argument that takes the number; empty if the name takes none."""
+    """The argument that receives the number; empty if the name takes none."""
     event_dims: int = 1
-    """How many trailing dimensions of the scores the function takes at once."""
+    """How many trailing dimensions of the scores one call reduces."""
     other: Callable[..., Any] | None = None
-    """The function to use when there is a number, if it is a different one."""
+    """The function to use with a number, if different."""
 
     def function(self, value: float | None) -> Callable[..., Any]:
-        """The function of scores and target alone, with the number after the @ or without one."""
+        """The metric as a function of scores and target only, with the number after the @ bound if given."""
         return self.metric if value is None else partial(self.other or self.metric, **{self.number: value})
 
 
 class Entry(NamedTuple):
-    """What the registry knows about a name."""
+    """A registered name."""
 
     factory: Factory
     summary: str
@@ -47,13 +47,13 @@ _meant: dict[str, str] = {}
 def register(
     name: str, factory: Factory, summary: str, also: Iterable[str] = (), measured: Measured | None = None
 ) -> None:
-    """Give a task a name. ``"name@x"`` calls ``factory(x)``, plain ``"name"`` calls ``factory()``.
+    """Register a task under a name. ``"name@x"`` calls ``factory(x)``, plain ``"name"`` calls ``factory()``.
 
-    ``also`` lists words that users may try instead; the error message then suggests the name. With ``measured``,
-    `UniLoss` knows the name as well.
+    ``also`` lists words that users may try instead, for which the error message suggests the name. With ``measured``,
+    `UniLoss` accepts the name as well.
     """
     if not re.fullmatch(r"[a-z0-9_]+", str(name)) or str(name) != name:
-        fail("name", "must be made of small letters, digits and _", repr(name))
+        fail("name", "must consist of lowercase letters, digits and _", repr(name))
     if not callable(factory):
         fail("factory", "must be a class, or a function that returns a task", f"a {type(factory).__name__}")
     if name in _entries and _origin(_entries[name].factory) != _origin(factory):
@@ -64,12 +64,12 @@ def register(
 
 
 def _origin(factory: Factory) -> tuple[str, str]:
-    """Where a factory was written: the same for a class that a notebook defines again."""
+    """Module and qualified name of a factory; unchanged when a notebook cell runs again."""
     return getattr(factory, "__module__", ""), getattr(factory, "__qualname__", repr(factory))
 
 
 def _known() -> dict[str, Entry]:
-    """All entries. The library's own tasks register themselves when their package is imported, which may be now."""
+    """All entries; imports the library's own tasks, which register themselves."""
     if "directloss.tasks" not in sys.modules:
         importlib.import_module("directloss.tasks")
     return _entries
@@ -81,17 +81,17 @@ def names() -> list[str]:
 
 
 def summaries() -> dict[str, str]:
-    """Each registered name with one line that says what it is."""
+    """Each registered name with its one-line summary."""
     return {name: _entries[name].summary for name in names()}
 
 
 def measured() -> dict[str, Measured]:
-    """The names whose metric is a function of scores and target, with that function."""
+    """The names that have a metric of scores and target, with that metric."""
     return {name: entry.measured for name, entry in _known().items() if entry.measured is not None}
 
 
 def meant(word: str) -> str | None:
-    """The name that stands for a word that users may try; None for others."""
+    """The registered name for a word that users may try; None if unknown."""
     return _meant.get(word.strip().lower().replace(" ", "_").replace("-", "_"))
 
 
@@ -110,7 +110,7 @@ def get(name: str, argument: str = "task") -> Task:
         hint = near(base.replace(" ", "_").replace("-", "_"), _meant) or f"Known: {', '.join(names())}."
         of, _, average = base.rpartition("_")
         if of in _known() and average in ("macro", "micro", "weighted", "samples"):
-            hint = f'Averages are those of directloss.AveragedLoss("{of}", average="{average}").'
+            hint = f'For averages use directloss.AveragedLoss("{of}", average="{average}").'
         fail(argument, "must be a known name, or a task object", repr(name), hint)
     _, number = split_name(argument, name)
     factory = _entries[base].factory
@@ -124,7 +124,7 @@ def get(name: str, argument: str = "task") -> Task:
 
 
 def as_task(task: object, argument: str = "task") -> Task:
-    """A task from a name, a `Task`, or any object that has the five methods."""
+    """A task from a name, a `Task`, or any object with the five methods."""
     if isinstance(task, Task):
         return task
     if isinstance(task, str):
@@ -132,7 +132,7 @@ def as_task(task: object, argument: str = "task") -> Task:
     missing = [method for method in METHODS if not callable(getattr(task, method, None))]
     if missing or isinstance(task, type):
         what = f"the class {task.__name__}" if isinstance(task, type) else f"a {type(task).__name__}"
-        hint = "Make an object of it first." if isinstance(task, type) else f"It lacks {', '.join(missing)}."
+        hint = "Create an instance first." if isinstance(task, type) else f"It lacks {', '.join(missing)}."
         if callable(task) and not isinstance(task, type) and len(missing) == len(METHODS):
             hint += " If it is a metric, a function of scores and target, use directloss.UniLoss."
         fail(argument, "must be a name or an object with the methods " + ", ".join(METHODS), what, hint)

@@ -1,4 +1,4 @@
-"""Macro, micro and other averages of a two-class loss over several classes or labels."""
+"""Macro, micro and other averages of a binary loss over several classes or labels."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ SHAPES = "scores (n, c, ...) take classes (n, ...), or a 0 or 1 for each score"
 
 
 class AveragedLoss(LossModule):
-    """A two-class loss for each of several classes or labels, averaged as scikit-learn does.
+    """A binary loss for each of several classes or labels, averaged as in scikit-learn.
 
     Scores have shape ``(n, c, ...)``: n samples, c classes or labels, then pixels if there are any. The target holds
-    class indices, ``(n, ...)``, or 0 and 1 for each score, ``(n, c, ...)``. One score for each pixel,
+    class indices, ``(n, ...)``, or 0 or 1 for each score, ``(n, c, ...)``. One score per pixel,
     ``(n, 1, h, w)``, takes masks ``(n, h, w)`` of 0 and 1.
 
-    With class indices, the class with the highest score is the prediction, and the value is its metric. A class that
+    With class indices, the prediction is the class with the highest score, and the value is its metric. A class that
     is absent from the target is left out of ``"macro"``, and for that sample out of ``"samples_macro"``: its wrong
-    pixels already count against the classes they belong to. With labels of 0 and 1, each score above 0 is a yes, and
+    pixels already count against the classes they belong to. With labels 0 and 1, each score above 0 is a yes, and
     every label counts.
 
     Args:
-        task: name of a metric of two classes (``"f1"``, ``"iou"``, ``"dice"``, ``"mcc"``, ``"ap"`` ...), or a task.
+        task: name of a binary metric (``"f1"``, ``"iou"``, ``"dice"``, ``"mcc"``, ``"ap"`` ...), or a task.
         average: ``"macro"``, the mean over the classes, each over all samples and pixels; ``"weighted"``, the same
-            with the classes weighted by how often they occur; ``"micro"``, all decisions of all classes together;
+            with classes weighted by their frequency; ``"micro"``, all decisions of all classes together;
             ``"samples"``, the mean over the samples, each over all its decisions; ``"samples_macro"``, the mean over
             each class of each sample, such as the mean IoU of images.
-        ignore_index: the target of entries that do not count, such as 255.
+        ignore_index: target value to ignore, such as 255.
         loss: `DirectLoss`, `HingeLoss` or `PerceptronLoss`.
-        gather: True joins the samples of all processes, see `DirectLoss`.
-        **options: further arguments of that loss, such as ``warm_up``.
+        gather: True joins the samples of all processes; see `DirectLoss`.
+        **options: other arguments of that loss, such as ``warm_up``.
 
     Examples:
         >>> scores = torch.tensor([[2.0, 1.0, 0.0], [0.0, 3.0, 1.0], [1.0, 2.0, 0.0], [0.0, 1.0, 2.0]])
@@ -64,12 +64,12 @@ class AveragedLoss(LossModule):
         self.average: str = check_choice("average", average, AVERAGES)
         self.ignore_index = ignore_index
         if "dim" in options:
-            fail("dim", "must be left out: average says which decisions belong together", repr(options["dim"]))
+            fail("dim", "must be left out: average decides which decisions belong together", repr(options["dim"]))
         self.each = loss(task, dim=0 if average in ("macro", "weighted") else None, **options)
         self.generator = self.each.generator
         judged = self.each.task
         if (judged.event_dims, judged.target_dims) not in ((0, 0), (1, 1)):
-            hint = "It takes classes as they are: use the loss without average."
+            hint = "It takes class indices directly: use the loss without AveragedLoss."
             fail("task", "must be a metric of yes or no, such as f1, iou or ap", repr(judged), hint)
 
     def forward(  # type: ignore[override]
@@ -83,7 +83,7 @@ class AveragedLoss(LossModule):
     def loss(
         self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, **changed: Any
     ) -> Tensor:
-        """The loss of a batch that lies on this process; the average is what says how much a class weighs."""
+        """The loss of a batch on this process; ``weight`` is ignored: the average sets the class weights."""
         scores, target = _check_shapes(scores, target)
         of_classes = target.dim() < scores.dim() and scores.shape[1] > 1
         scores, wanted, shown = self._decisions(scores, target, mask)
@@ -94,7 +94,7 @@ class AveragedLoss(LossModule):
         return value
 
     def _weight(self, wanted: Tensor, of_classes: bool) -> Tensor | None:
-        """How much each class, or each class of each sample, counts; None for all alike."""
+        """The weight of each class, or of each class of each sample; None if all are equal."""
         if self.average == "weighted" or (self.average == "macro" and of_classes):
             counts = wanted.sum(0).to(torch.float64)
             return counts if self.average == "weighted" else (counts > 0).to(torch.float64)
@@ -103,7 +103,7 @@ class AveragedLoss(LossModule):
         return None
 
     def _decisions(self, scores: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Scores, labels of 0 and 1, and which of them count, all ``(n, c, ...)``."""
+        """Scores, labels 0 and 1, and which of them count, all ``(n, c, ...)``."""
         shown = None if mask is None else check_mask(mask, target.shape, "target")
         if self.ignore_index is not None:
             kept = target != self.ignore_index
@@ -123,7 +123,7 @@ class AveragedLoss(LossModule):
         return margins(scores) if decides else scores, wanted, shown
 
     def _problems(self, values: Tensor) -> Tensor:
-        """Values ``(n, c, ...)`` with the items of each problem together."""
+        """Values ``(n, c, ...)`` grouped by problem."""
         if self.average == "micro":
             return values.flatten()
         if self.average == "samples":
@@ -133,13 +133,13 @@ class AveragedLoss(LossModule):
         return values.movedim(1, -1).flatten(0, -2)
 
     def extra_repr(self) -> str:
-        """The average, and what does not count."""
+        """The average and the ignored index."""
         ignored = "" if self.ignore_index is None else f", ignore_index={self.ignore_index}"
         return f"average={self.average!r}{ignored}"
 
 
 def margins(scores: Tensor) -> Tensor:
-    """How far each score is above the best of the others, along dimension 1: above 0 for the predicted class alone.
+    """Each score minus the best of the others, along dimension 1: positive only for the predicted class.
 
     Examples:
         >>> margins(torch.tensor([[2.0, 5.0, 1.0]]))
@@ -167,7 +167,7 @@ def _check_classes(target: Tensor, classes: int) -> None:
         fail("target", "must hold classes", target.dtype)
     if target.dtype != torch.bool and bool((beyond := (target < 0) | (target >= classes)).any()):
         found = target[beyond][0].item()
-        hint = f"ignore_index={found} leaves such targets out."
+        hint = f"Ignore such targets with ignore_index={found}."
         fail("target", f"must hold classes from 0 to {classes - 1}", found, hint)
 
 

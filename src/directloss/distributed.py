@@ -1,10 +1,10 @@
 """One batch from the shards of all processes, for losses that couple the items of a batch.
 
 Average precision does not decompose over shards. So every process gathers the scores and labels of all, computes the
-loss of the joined batch, and propagates the gradient of its own scores.
+loss of the joined batch, and backpropagates through its own scores.
 
 Shards are joined along their first dimension, in the order of the ranks. Values are checked only after all processes
-have them, so wrong input on one process raises the same error on all, and none waits for another that has stopped.
+have them, so invalid input on one process raises the same error on all, and no process waits for one that stopped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from directloss._dynamo import outside_graphs
 from directloss._gradient import with_gradient_times
 
 Gather: TypeAlias = "bool | dist.ProcessGroup"
-"""True for all processes, a process group for those in it, False for this process alone."""
+"""True for all processes, a process group for its members, False for this process only."""
 Form = tuple[torch.dtype, torch.Size]
 Forms = dict[str, Form]
 
@@ -37,19 +37,19 @@ def gather_items(
     *,
     group: dist.ProcessGroup | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    """Return the batch of all processes, for a loss of your own; the losses of this library have ``gather=True``.
+    """Return the batch of all processes, for your own loss; the losses of this library have ``gather=True``.
 
-    Every process of the group must call it, with gradients or without. The shards may differ in their first
+    Every process of the group must call it, with or without gradients. The shards may differ in their first
     dimension, which may be 0. In the backward pass a process receives the gradient of its own scores times the number
     of processes: DDP and FSDP divide by that number when they average over processes, so parameter gradients are those
     of one process with the whole batch.
 
     Args:
         scores: the scores of this process, with a first dimension.
-        target: its labels, as many as ``scores`` has in the first dimension; likewise ``mask`` and ``weight``.
+        target: its labels, with the same first dimension as ``scores``; likewise ``mask`` and ``weight``.
         mask: as the losses take it.
         weight: as the losses take it.
-        group: the processes; all of them by default. Without a process group, the arguments are returned.
+        group: the processes; all of them by default. Outside a process group, returns the arguments.
 
     Examples:
         >>> scores, target, mask, weight = gather_items(torch.tensor([2.0, 1.0]), torch.tensor([1, 0]))
@@ -71,11 +71,11 @@ class Shards:
     """The state of the first process's random generator."""
 
     def join(self, argument: str) -> Any:
-        """The parts of an argument, one after the other; None for one that was left out."""
+        """The concatenated parts of an argument; None if it was not given."""
         return torch.cat(self.parts[argument]) if argument in self.parts else None
 
     def common(self, argument: str) -> Tensor:
-        """An argument that is not divided: all processes must have brought the same."""
+        """An argument that is not divided, so all processes must pass the same."""
         parts = self.parts[argument]
         if not all(torch.equal(parts[0], other) for other in parts):
             fail(argument, "must be the same on all processes, because it is not divided among them", "different")
@@ -86,9 +86,9 @@ class Shards:
 def exchange(
     tensors: Mapping[str, Tensor | None], gather: Gather, draws: torch.Generator | None = None, loss: str = ""
 ) -> Shards | None:
-    """Gather the tensors of all processes on all; None if there is only this one. ``"scores"`` carry gradients.
+    """All-gather the tensors of all processes; None if there is only this one. ``"scores"`` carry gradients.
 
-    ``loss`` describes what each process is going to compute, which has to be the same.
+    ``loss`` describes what each process will compute, which must be the same everywhere.
     """
     if gather is False or not (dist.is_available() and dist.is_initialized()):
         return None
@@ -103,7 +103,7 @@ def exchange(
     other = next((other for other, (_, name, _) in enumerate(told) if name != told[0][1]), None)
     if other is not None:
         found = f"{told[0][1]} on process 0 and {told[other][1]} on process {other}"
-        fail("loss", "must be the same on all processes, which compute it of the joined batch", found)
+        fail("loss", "must be the same on all processes, which compute it on the joined batch", found)
     parts = _gathered(tensors, forms, group)
     parts["scores"][rank] = with_gradient_times(tensors["scores"], size)  # type: ignore[arg-type]
     return Shards(parts, told[0][2])
@@ -111,7 +111,7 @@ def exchange(
 
 @contextmanager
 def failing_together(gather: Gather) -> Iterator[None]:
-    """If the block raises on one process, it raises on all of them, and none waits for another that has stopped."""
+    """If the block raises on one process, raise on all, so that no process waits for one that stopped."""
     group = None if isinstance(gather, bool) else gather
     error: Exception | None = None
     try:
@@ -130,7 +130,7 @@ def failing_together(gather: Gather) -> Iterator[None]:
 
 @contextmanager
 def drawing_from(generator: torch.Generator, state: Tensor | None) -> Iterator[None]:
-    """Draw the numbers that the first process draws; the generators of the others go on where they were."""
+    """Draw the same numbers as the first process; the other generators are restored afterwards."""
     if state is None or not dist.is_initialized() or torch.equal(generator.get_state(), state):
         yield
         return
@@ -143,18 +143,18 @@ def drawing_from(generator: torch.Generator, state: Tensor | None) -> Iterator[N
 
 
 def check_gather(gather: object) -> Gather:
-    """True, False or a process group that this process belongs to."""
+    """True, False, or a process group of this process."""
     kinds = (bool, dist.ProcessGroup) if dist.is_available() else (bool,)
     if not isinstance(gather, kinds):
         fail("gather", "must be True, False or a process group that this process belongs to", repr(gather))
     return gather
 
 
-# ---------------------------------------------------------------------- what the others must know before
+# ---------------------------------------------------------------------- agreeing on shapes
 
 
 def _forms_of(tensors: Mapping[str, Tensor | None]) -> Forms | str:
-    """Type and shape of each tensor, or what is wrong with them."""
+    """Dtype and shape of each tensor, or an error message."""
     try:
         scores = check_tensor("scores", tensors["scores"])
         if scores.dim() == 0:
@@ -172,7 +172,7 @@ def _forms_of(tensors: Mapping[str, Tensor | None]) -> Forms | str:
 
 
 def _agreed(told: list[Forms | str]) -> list[Forms]:
-    """The forms of all, which may differ only in the first dimension. Raises the same error on every process."""
+    """The forms of all processes, which may only differ in the first dimension; the same error is raised on each."""
     forms: list[Forms] = []
     for rank, one in enumerate(told):
         if isinstance(one, str):
@@ -201,7 +201,7 @@ def _words(form: Form | None) -> str:
 def _gathered(
     tensors: Mapping[str, Tensor | None], forms: list[Forms], group: dist.ProcessGroup | None
 ) -> dict[str, list[Tensor]]:
-    """All tensors of all processes. They travel as bytes, which every backend takes, padded to the longest."""
+    """All tensors of all processes, sent as bytes, which every backend supports, padded to the longest."""
     given = [part for part in tensors.values() if part is not None]
     device = given[0].device
     packed = torch.cat([part.detach().to(device).contiguous().view(-1).view(torch.uint8) for part in given])

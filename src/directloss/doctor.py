@@ -1,6 +1,6 @@
-"""``directloss doctor``: what is installed, whether the losses work here, and what to install for what is missing.
+"""``directloss doctor``: what is installed, whether the losses work here, and how to install what is missing.
 
-It needs nothing but the standard library, so that it can also tell what is wrong with an installation.
+It only needs the standard library, so it can also diagnose a broken installation.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ EXTRAS = {
     "integrations": "scikit-learn, Lightning, skorch, Accelerate and the two before",
     "dev": "working on directloss itself",
 }
-"""Those that are told of, and what they are for."""
+"""The extras to report, and what they are for."""
 
 
 KNOWN = [0.5, -0.111111, 0.111111]
-"""Value and gradient of the loss that is tried."""
+"""Value and gradient of the test loss."""
 
 
 class Need(NamedTuple):
-    """A package that directloss, or one of its extras, needs."""
+    """A package that directloss or one of its extras needs."""
 
     name: str
     least: str
@@ -37,7 +37,7 @@ class Need(NamedTuple):
 
     @property
     def found(self) -> str:
-        """The version that is installed; empty if none is."""
+        """The installed version; empty if there is none."""
         try:
             return version(self.name)
         except PackageNotFoundError:
@@ -45,7 +45,7 @@ class Need(NamedTuple):
 
     @property
     def trouble(self) -> str:
-        """What is wrong with it; empty if nothing is."""
+        """What is wrong with it; empty if nothing."""
         if not self.found:
             return f"{self.name} is missing"
         if numbers(self.found) < numbers(self.least):
@@ -54,7 +54,7 @@ class Need(NamedTuple):
 
 
 def numbers(text: str) -> tuple[int, ...]:
-    """A version as numbers that can be compared.
+    """A version as comparable numbers.
 
     Examples:
         >>> numbers("2.13.0+cpu") > numbers("2.4")
@@ -64,7 +64,7 @@ def numbers(text: str) -> tuple[int, ...]:
 
 
 def parse(lines: list[str]) -> list[Need]:
-    """The needs that a package's metadata list.
+    """The requirements listed in a package's metadata.
 
     Examples:
         >>> parse(["torch<3,>=2.4", "optuna>=4; extra == 'fit'"])
@@ -82,13 +82,13 @@ def parse(lines: list[str]) -> list[Need]:
 
 
 def diagnose() -> tuple[list[str], bool]:
-    """Lines about this machine, and whether the losses work on it."""
+    """Lines about this machine, and whether the losses work."""
     lines = [f"directloss {directloss.__version__} on Python {platform.python_version()}, {platform.platform()}"]
     try:
         needs = parse(requires("directloss") or [])
     except PackageNotFoundError:
         needs = []
-        lines.append("The package's metadata are missing, so nothing is known about versions: pip install directloss")
+        lines.append("The package's metadata is missing, so versions are unknown: pip install directloss")
     own = [need for need in needs if not need.extra]
     lines += [f"{need.name} {need.found}" if not need.trouble else need.trouble for need in own]
     troubles = [need for need in own if need.trouble]
@@ -103,7 +103,7 @@ def diagnose() -> tuple[list[str], bool]:
 
 
 def probes() -> Iterator[tuple[str, bool]]:
-    """What is tried out, and whether it went well."""
+    """The result of each probe, and whether it succeeded."""
     import torch
 
     cuda = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
@@ -121,7 +121,7 @@ def probes() -> Iterator[tuple[str, bool]]:
 
 
 def _try(backend: str) -> list[float]:
-    """The value and the gradient of a loss that is known by hand, with both kinds of kernels."""
+    """The value and gradient of a loss worked out by hand, with one kind of kernels."""
     import torch
 
     from directloss.kernels import use
@@ -135,9 +135,9 @@ def _try(backend: str) -> list[float]:
 
 
 def extras(needs: list[Need]) -> Iterator[str]:
-    """One line for each extra: whole, or what is missing and how to install it."""
+    """One line per extra: complete, or what is missing and how to install it."""
     for extra, purpose in EXTRAS.items():
-        # An extra may name a package twice, with different rules.
+        # An extra may list a package twice, with different markers.
         missing = dict.fromkeys(need.trouble for need in needs if need.extra == extra and need.trouble)
         state = f"{'; '.join(missing)}: pip install 'directloss[{extra}]'" if missing else "complete"
         yield f"extra {extra} ({purpose}): {state}"

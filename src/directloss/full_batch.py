@@ -1,13 +1,13 @@
 """The exact gradient of a full batch in bounded memory.
 
-Average precision couples all items, so the mean of the gradients of small batches is not the gradient of the whole.
+Average precision couples all items, so the mean gradient of small batches is not the gradient of the whole batch.
 But the loss depends on the network only through the scores, and by the chain rule
 
     dL/dw = sum_i dL/ds_i * ds_i/dw
 
 the sum over the items can be computed in chunks once all ``dL/ds_i`` are known. So the data is read twice: first for
-the scores, without a graph; then in chunks with a graph, each with its stored part of the score gradient. It takes the
-memory of one chunk and one more forward pass.
+the scores, without a graph; then in chunks with a graph, each with its stored part of the score gradient. This takes
+the memory of one chunk and one extra forward pass.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Chunk = tuple[Any, Tensor]
 Data = tuple[Tensor, Tensor] | Dataset[Any] | Iterable[Chunk]
 
 SAME = 1e-3
-"""Relative difference of the scores of two passes that sums in another order can explain, in half precision too."""
+"""Relative difference between two passes that a different summation order can explain, even in half precision."""
 
 
 def full_batch_step(
@@ -80,7 +80,7 @@ def full_batch_step(
 def _first_pass(
     model: nn.Module, chunks: Callable[[], Iterator[Chunk]], device: torch.device
 ) -> tuple[Tensor, Tensor, list[int]]:
-    """All scores, all labels, and how many items each chunk had."""
+    """All scores, all labels, and the size of each chunk."""
     scores, targets = [], []
     with torch.no_grad():
         for inputs, target in chunks():
@@ -92,7 +92,7 @@ def _first_pass(
 
 
 def _loss(loss_fn: Callable[[Tensor, Tensor], Tensor], scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """The loss and its gradient by the scores. Parameters that the loss itself may have get theirs too."""
+    """The loss and its gradient with respect to the scores; parameters of the loss receive their gradients too."""
     with torch.enable_grad():
         loss = check_tensor("the result of loss_fn", loss_fn(scores, target))
         if loss.numel() != 1:
@@ -132,9 +132,9 @@ def _same(found: Tensor, expected: Tensor) -> bool:
 def _refuse_changes() -> NoReturn:
     fail(
         "data",
-        "must give the same items with the same scores when it is read twice",
-        "different in the second reading",
-        "Switch shuffling and random augmentation off; a model must not change its state when it is called.",
+        "must give the same items with the same scores in both passes",
+        "different in the second pass",
+        "Switch off shuffling and random augmentation; the model must not change its state when called.",
     )
 
 
@@ -146,17 +146,17 @@ def _scores(model: nn.Module, inputs: Any, items: int, device: torch.device) -> 
 
 
 def _chunks(data: Data, size: int) -> Callable[[], Iterator[Chunk]]:
-    """A function that starts a new reading of the data."""
+    """A function that starts a new pass over the data."""
     if isinstance(data, tuple) and len(data) == 2 and isinstance(data[0], Tensor) and isinstance(data[1], Tensor):
         x, y = data
         if x.dim() == 0 or y.dim() == 0 or len(x) != len(y):
             fail("data", "must have as many inputs as labels", f"of shapes {tuple(x.shape)} and {tuple(y.shape)}")
         return lambda: zip(torch.split(x, size), torch.split(y, size), strict=True)
     if isinstance(data, Dataset) and hasattr(data, "__len__"):
-        # A generator of its own, because a loader draws from the global one.
+        # With its own generator: otherwise the loader draws from the global one.
         return lambda: map(_pair, DataLoader(data, size, generator=torch.Generator()))
     if isinstance(data, Iterator):
-        fail("data", "must be readable twice", f"a {type(data).__name__}, which is used up after one reading")
+        fail("data", "must be readable twice", f"a {type(data).__name__}, which is exhausted after one pass")
     if not isinstance(data, Iterable):
         fail("data", "must be tensors (x, y), a dataset of pairs, or an iterable of chunks", f"a {type(data).__name__}")
     return lambda: map(_pair, data)
@@ -180,7 +180,7 @@ def _check_model(model: nn.Module) -> None:
 
 
 def _random_state(model: nn.Module) -> tuple[Tensor, list[int], list[Tensor]]:
-    """The state of the CPU's generator; the model's other devices, and the states of theirs."""
+    """The state of the CPU generator; the model's other devices and the states of their generators."""
     one_each = {parameter.device: parameter for parameter in model.parameters()}
     return torch.get_rng_state(), *get_device_states(*one_each.values())
 

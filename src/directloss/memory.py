@@ -1,8 +1,8 @@
 """Scores of earlier batches, so that a small batch is ranked among many items.
 
 The average precision of a minibatch is a biased estimate of that of the data set: with few items each rank counts
-more, and a batch of 64 with 6 % positives has four of them. Stored scores of the last few batches cost almost no memory
-and no forward pass. The network has changed a little since, but their order is nearly the same.
+more, and a batch of 64 with 6 % positives has only four. Stored scores of the last few batches cost almost no memory
+and no forward pass. The network has changed a little since then, but their order is nearly the same.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class ScoreMemory(nn.Module):
     with any loss that couples the items of a batch, such as rankings or F-beta.
 
     Only the current batch gets a gradient. A list of ``k`` times as many items gives each of them a ``k``-th of the
-    gradient, so the gradient of the batch is multiplied by ``k``; the learning rate need not change.
+    gradient, so the gradient of the batch is multiplied by ``k``; the learning rate can stay the same.
 
     With several processes, call the memory first: ``DirectLoss("ap", gather=True)(*memory(scores, target))`` ranks
-    among the memories of all.
+    among the memories of all processes.
 
-    In evaluation mode it adds and stores nothing. The memory is part of the ``state_dict``, so training continues from
-    a checkpoint unchanged.
+    In evaluation mode it adds and stores nothing. The memory is part of the ``state_dict``, so training can resume from
+    a checkpoint.
 
     Args:
         size: how many items to keep; the oldest are dropped first. More than 1,024 did not help in our study.
@@ -81,7 +81,7 @@ class ScoreMemory(nn.Module):
         return 0 if self._scores is None else len(self._scores)
 
     def _recalled(self, scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """What is remembered, as the batch has it: on its device, in its types."""
+        """The stored items, on the device and in the dtypes of the batch."""
         if self._scores is None or self._target is None:
             return scores[:0].detach(), target[:0]
         if self._scores.shape[1:] != scores.shape[1:]:
@@ -89,16 +89,16 @@ class ScoreMemory(nn.Module):
                 "scores",
                 f"must have the shape ({', '.join(['n', *map(str, self._scores.shape[1:])])}) of earlier batches",
                 f"of shape {tuple(scores.shape)}",
-                "Use one memory for each kind of scores, or clear() it.",
+                "Use one memory per kind of scores, or clear() it.",
             )
         return self._scores.to(scores), self._target.to(target)
 
     def get_extra_state(self) -> dict[str, Tensor | None]:
-        """What a ``state_dict`` holds."""
+        """The stored items, for a ``state_dict``."""
         return {"scores": self._scores, "target": self._target}
 
     def set_extra_state(self, state: Any) -> None:
-        """What comes back from a ``state_dict``."""
+        """Restore the items from a ``state_dict``."""
         self._scores, self._target = state["scores"], state["target"]
 
     def extra_repr(self) -> str:

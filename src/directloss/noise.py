@@ -1,8 +1,8 @@
-"""Where the theorem's density comes from: random noise on the scores, shared by both inferences.
+"""The theorem's density: random noise on the scores, shared by both inferences.
 
 Theorem 1 differentiates an expectation over data with a density. A batch is a handful of points: its loss is a step
 function, with a gradient that is zero almost everywhere. So the scores are perturbed, ``s + noise * z``, and the
-gradient is averaged over draws of z: it is then that of the expected loss of a randomised predictor.
+gradient is averaged over draws of z, which gives the gradient of the expected loss of a randomised predictor.
 
     output            z           the predictor                its likelihood (the companion)
     ranking           Gumbel      Plackett-Luce                softmax over the list
@@ -21,15 +21,15 @@ from torch import Tensor
 from directloss._checks import check_choice, check_count, check_generator, check_not_negative, fail
 
 DRAWN = 4096
-"""``samples="auto"`` draws this many perturbed scores in all, or one for each score where there are more: a long list
-averages over its own items, and a call never costs much more than one that is twice as long as the scores."""
+"""``samples="auto"`` draws this many perturbed scores in total, or one per score if there are more: a long list
+averages over its own items, and a call never costs much more than one without noise on twice as many scores."""
 LEAST = 2.0**-24
-"""Half the distance between 1 and the float32 below it: uniform numbers are kept this far from 0 and 1."""
+"""Half the gap between 1 and the next lower float32: uniform numbers stay this far from 0 and 1."""
 DENSITIES = ("gumbel", "logistic")
 
 
 class Noise(NamedTuple):
-    """The checked settings of one loss."""
+    """The validated noise settings of a loss."""
 
     scale: float | Tensor
     """A number, or one per problem, shape ``b``."""
@@ -43,7 +43,7 @@ class Noise(NamedTuple):
 
     @property
     def silent(self) -> bool:
-        """Whether there is none."""
+        """Whether there is no noise."""
         return not isinstance(self.scale, Tensor) and self.scale == 0
 
     def perturb(self, scores: Tensor, density: str) -> Tensor:
@@ -73,7 +73,7 @@ def draw(shape: tuple[int, ...], density: str, like: Tensor, generator: torch.Ge
 
 
 def check_noise(noise: object, samples: object, generator: object, advised: float = 0.0) -> Noise:
-    """The settings of the noise; ``"auto"``, which is the ``advised`` scale, and None are understood."""
+    """The noise settings; ``"auto"`` means the ``advised`` scale and None means 0."""
     if isinstance(noise, str) and noise != "auto":
         fail("noise", 'must be a number of at least 0 or "auto"', repr(noise))
     scale = advised if isinstance(noise, str) else 0.0 if noise is None else check_not_negative("noise", noise)

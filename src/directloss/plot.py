@@ -1,7 +1,7 @@
-"""Pictures of what a loss does: a step in a ranking, precision and recall, the loss along one score, reliability.
+"""Plots of what a loss does: a step in a ranking, precision and recall, the loss along one score, reliability.
 
-Each function takes tensors, draws on ``ax`` or on a new figure, and returns the `matplotlib.axes.Axes`. Nothing is
-shown and nothing is saved. matplotlib is imported by the first call.
+Each function takes tensors, draws on ``ax`` or a new figure, and returns the `matplotlib.axes.Axes`, without showing or
+saving it. matplotlib is imported on first use.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
 __all__ = ["landscape", "precision_recall", "reliability", "step"]
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#5a6470")
-"""After Okabe and Ito: told apart with any kind of colour vision. Dashes or markers say the same once more."""
+"""After Okabe and Ito: safe for all kinds of colour vision. Dashes or markers repeat the distinction."""
 DASHES = ("-", "--", "-.", ":")
 ARROW = 0.2
-"""The longest arrow of `step`, as a share of the range of the scores."""
+"""Length of the longest arrow of `step`, as a fraction of the range of the scores."""
 FEW = 30
-"""Lists up to this length have a row, and its rank, for each item."""
+"""Lists up to this length label the row of each item."""
 CORNERS = 1000
-"""Points of a curve of precision: more cannot be seen, and an SVG of millions cannot be opened."""
+"""Points of a precision curve: more are invisible, and an SVG with millions does not open."""
 AT_ONCE = 2**20
-"""Scores that `landscape` perturbs at once: 8 MB in float64."""
+"""Scores that `landscape` perturbs at a time: 8 MB in float64."""
 Z = 1.96
-"""Of a two-sided 95 % interval."""
+"""Normal quantile of a two-sided 95 % interval."""
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -62,15 +62,15 @@ def step(
     names: Sequence[str] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """What one step against the gradient moves in a ranking: one row per item, best rank first, with an arrow each.
+    """How one gradient descent step moves the items of a ranking: one row and arrow per item, best rank first.
 
     Args:
         scores: one list, shape ``(n,)``.
         target: shape ``(n,)``; items above 0 are drawn as relevant.
         loss: a name or `Task` for `direct_loss`, or any loss of scores and target. A module is called in evaluation
-            mode, so that drawing is no step of its warm-up; within the warm-up, the gradient is that of the warm-up.
+            mode, so plotting does not advance its warm-up; during warm-up, the gradient is that of the warm-up.
         rate: the step size; by default the longest arrow is a fifth of the range of the scores.
-        names: the names of the items, in the order of ``scores``.
+        names: item names, in the order of ``scores``.
         ax: where to draw; a new figure by default.
 
     Examples:
@@ -115,7 +115,7 @@ def step(
 
 
 def precision_recall(scores: Tensor | Mapping[str, Tensor], target: Tensor, *, ax: Axes | None = None) -> Axes:
-    """Precision over recall of one ranking or of several, each with its AP: the area below its curve.
+    """Precision over recall of one or several rankings, each with its AP, the area under its curve.
 
     Args:
         scores: shape ``(n,)``, or several by name, as in ``{"before": a, "after": b}``.
@@ -164,9 +164,9 @@ def landscape(
         task: a name or a `Task`.
         item: the index of the score that moves.
         noise: one curve for each scale; 0 is the loss as it is.
-        points: how many values of the score are computed, from one range below the others to one above.
-        samples: draws of noise for each point; all points of a curve share them.
-        generator: the generator of the noise; PyTorch's global one by default.
+        points: number of values of the score, from half the range of the scores below them to half above.
+        samples: draws of noise, shared by all points of a curve.
+        generator: source of the noise; PyTorch's global generator by default.
         ax: where to draw; a new figure by default.
 
     Examples:
@@ -177,7 +177,7 @@ def landscape(
     task = as_task(task)
     scores = _list("scores", scores)
     if check_count("item", item, least=0) >= len(scores):
-        fail("item", f"must be the place of a score, from 0 to {len(scores) - 1}", item)
+        fail("item", f"must be the index of a score, from 0 to {len(scores) - 1}", item)
     if not noise:
         fail("noise", "must have at least one scale", noise, "0 is the loss without noise.")
     scales = [check_not_negative("noise", scale) for scale in noise]
@@ -200,14 +200,14 @@ def landscape(
 def reliability(
     probabilities: Tensor | Mapping[str, Tensor], target: Tensor, *, bins: int = 10, ax: Axes | None = None
 ) -> Axes:
-    """How often events of predicted probability p happen; on the diagonal, p is right.
+    """How often events with predicted probability p happen; on the diagonal, p is right.
 
-    One marker for each bin of equal width that is not empty, at its mean probability, with a 95 % interval (Wilson).
-    The legend gives the expected calibration error (ECE): the mean distance from the diagonal, by the size of the bins.
+    One marker per non-empty bin of equal width, at its mean probability, with a 95 % interval (Wilson). The legend
+    shows the expected calibration error (ECE): the mean distance from the diagonal, weighted by bin size.
 
     Args:
         probabilities: shape ``(n,)``, between 0 and 1, or several by name, as in ``{"raw": a, "calibrated": b}``.
-        target: shape ``(n,)``, 1 where it happened and 0 where not.
+        target: shape ``(n,)``, 1 if the event happened, otherwise 0.
         bins: the number of bins.
         ax: where to draw; a new figure by default.
 
@@ -250,7 +250,7 @@ def _gradient(loss: Loss, scores: Tensor, target: Tensor) -> tuple[float, Tensor
 
 
 def _as_loss(loss: str | Task | Loss) -> Loss:
-    """A module in evaluation mode, any other callable as it is; a name or a task as a direct loss, without warm-up."""
+    """A module in evaluation mode, other callables unchanged, names and tasks as direct losses without warm-up."""
     if isinstance(loss, nn.Module):
         return partial(_in_evaluation, loss)
     if callable(loss) and not isinstance(loss, Task):
@@ -268,7 +268,7 @@ def _in_evaluation(module: nn.Module, scores: Tensor, target: Tensor) -> Tensor:
 
 
 def _rate(scores: Tensor, slope: Tensor) -> float:
-    """The step size of an arrow of the usual length; 1 if nothing moves."""
+    """The step size that gives the longest arrow its default length; 1 if nothing moves."""
     longest = float(slope.abs().max())
     reach = float(scores.max() - scores.min()) or 1.0
     return ARROW * reach / longest if longest else 1.0
@@ -289,7 +289,7 @@ def _curve(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 def _expected_loss(
     lists: Tensor, target: Tensor, task: Task, scale: float, samples: int, generator: torch.Generator | None
 ) -> Tensor:
-    """The mean loss of each list under noise, shape ``(points,)``, in pieces that fit into memory."""
+    """The mean loss of each list under noise, shape ``(points,)``, computed in pieces that fit into memory."""
     samples = samples if scale else 1
     total = torch.zeros(len(lists), dtype=torch.float64)
     for start in range(0, samples, AT_ONCE // lists.numel() + 1):
@@ -304,7 +304,7 @@ def _expected_loss(
 
 
 def _binned(values: Tensor, labels: Tensor, bins: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Size, mean probability and share of ones of each bin that is not empty."""
+    """Size, mean probability and share of ones of each non-empty bin."""
     values, labels = values.double().cpu(), labels.double().cpu()
     place = (values * bins).long().clamp(max=bins - 1)
     count, mean, observed = (
@@ -316,7 +316,7 @@ def _binned(values: Tensor, labels: Tensor, bins: int) -> tuple[Tensor, Tensor, 
 
 
 def _wilson(count: Tensor, share: Tensor) -> Tensor:
-    """How far the 95 % interval of a share reaches below and above it, shape ``(2, bins)``."""
+    """Distances of the bounds of a 95 % interval below and above a share, shape ``(2, bins)``."""
     centre = (share + Z**2 / (2 * count)) / (1 + Z**2 / count)
     half = Z / (1 + Z**2 / count) * (share * (1 - share) / count + Z**2 / (4 * count**2)).sqrt()
     return torch.stack((share - centre + half, centre + half - share)).clamp(min=0)
@@ -326,7 +326,7 @@ def _wilson(count: Tensor, share: Tensor) -> Tensor:
 
 
 def _list(argument: str, values: object) -> Tensor:
-    """One list of finite numbers, without its history."""
+    """One list of finite numbers, detached."""
     values = check_scores(values, 1, "(n,)", argument).detach()
     if values.dim() != 1:
         fail(argument, "must be one list, of shape (n,)", f"of shape {tuple(values.shape)}", "Pick one of a batch.")
@@ -341,7 +341,7 @@ def _one_list(values: object, target: object, argument: str = "scores") -> tuple
 
 
 def _by_name(argument: str, given: Tensor | Mapping[str, Tensor], target: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
-    """Lists and their labels of 0 and 1, by how the label of each begins: with its name, if it has one."""
+    """Lists with labels 0 and 1, keyed by the prefix of their legend entries: the name, if given."""
     if isinstance(given, Mapping) and not given:
         fail(argument, "must hold at least one list", given)
     named = {f"{name}, ": values for name, values in given.items()} if isinstance(given, Mapping) else {"": given}
@@ -356,9 +356,9 @@ def _needed(module: str) -> Any:
 
 
 def _axes(ax: Axes | None, width: float = 6.0, height: float = 3.4) -> Axes:
-    """The axes to draw on, without the two spines that say nothing."""
+    """The axes to draw on, without top and right spines."""
     if ax is not None and not isinstance(ax, _needed("matplotlib.axes").Axes):
-        fail("ax", "must be a matplotlib.axes.Axes", f"a {type(ax).__name__}", "Take one from plt.subplots().")
+        fail("ax", "must be a matplotlib.axes.Axes", f"a {type(ax).__name__}", "Create one with plt.subplots().")
     place: Axes = ax or _needed("matplotlib.pyplot").subplots(figsize=(width, height), layout="constrained")[1]
     place.spines[["top", "right"]].set_visible(False)
     place.set_axisbelow(True)
@@ -373,5 +373,5 @@ def _finished(ax: Axes, axis: Literal["both", "x", "y"] = "both", **legend: Any)
 
 
 def _look(place: int) -> dict[str, Any]:
-    """Colour and dash of the curve at this place."""
+    """Colour and dash of the curve with this index."""
     return {"color": COLOURS[place % len(COLOURS)], "linestyle": DASHES[place % len(DASHES)], "linewidth": 2}

@@ -1,8 +1,8 @@
-"""Embeddings trained on the metric of their retrieval: every item of a batch is a query, the others are its candidates.
+"""Embeddings trained on a retrieval metric: each item of a batch is a query, the others are its candidates.
 
     scores_ij = scale * <e_i, r_j> / (|e_i| |r_j|),    relevant where the labels are equal
 
-Each query is a list of a ranking task; the item itself is not among its candidates.
+Each query is one list of a ranking task; an item is not a candidate for itself.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class RetrievalLoss(LossModule):
             batches are a good size. Labels must then mean the same in every batch.
         warm_up: see `DirectLoss`.
         check_values: whether to raise on NaN, which synchronises with a GPU.
-        gather: True joins the batches of all processes, see `DirectLoss`.
+        gather: True joins the batches of all processes; see `DirectLoss`.
         more: ``noise``, ``samples``, ``epsilon``, ``sign``, ``generator`` of `DirectLoss`.
 
     Shapes:
@@ -144,21 +144,21 @@ class RetrievalLoss(LossModule):
         return names
 
     def _with_earlier(self, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """The batch, followed by what is remembered."""
+        """The batch followed by the memory."""
         if self._earlier is None or not self.training:
             return embeddings, labels
         earlier, names = self._earlier
         if earlier.shape[1] != embeddings.shape[1]:
-            rule = f"must have {earlier.shape[1]} columns, as those in the memory have"
-            fail("embeddings", rule, f"of shape {tuple(embeddings.shape)}", "Make a new loss for another network.")
+            rule = f"must have {earlier.shape[1]} columns, like those in the memory"
+            fail("embeddings", rule, f"of shape {tuple(embeddings.shape)}", "Create a new loss for another network.")
         return torch.cat((embeddings, earlier.to(embeddings))), torch.cat((labels, names.to(labels)))
 
     def get_extra_state(self) -> dict[str, Tensor]:
-        """What a ``state_dict`` holds of earlier batches."""
+        """The memory, for a ``state_dict``."""
         return {} if self._earlier is None else {"embeddings": self._earlier[0], "labels": self._earlier[1]}
 
     def set_extra_state(self, state: Any) -> None:
-        """What comes back from a ``state_dict``."""
+        """Restore the memory from a ``state_dict``."""
         self._earlier = (state["embeddings"], state["labels"]) if state else None
 
     def extra_repr(self) -> str:
@@ -171,7 +171,7 @@ def cosine(queries: Tensor, candidates: Tensor) -> Tensor:
 
 
 def _allowed(scores: Tensor, own: bool, pairs: Sequence[Tensor] | None) -> Tensor:
-    """Which candidates count for which query: all but the item itself, or the pairs of a miner."""
+    """Which candidates count for each query: all but the item itself, or the pairs of a miner."""
     if pairs is None:
         mask = torch.ones_like(scores, dtype=torch.bool)
     elif len(pairs) not in (3, 4):

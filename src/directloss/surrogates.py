@@ -1,9 +1,9 @@
-"""The two classic stand-ins, built from any task: the structured hinge and the structured perceptron.
+"""The two classic surrogates, built from any task: the structured hinge and the structured perceptron.
 
     hinge       max_y [ F(y) + epsilon * L(y) ] - F(truth)        for AP: Yue et al. (2007), the paper's hinge-AP
     perceptron  max_y   F(y)                    - F(truth)        the paper's per-AP and per-01
 
-Both are ordinary differentiable expressions once the maximiser is known, so autograd does the rest.
+Given the maximiser, both are ordinary differentiable expressions, so autograd does the rest.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _loss(
     scores: Tensor, target: Tensor, task: Any, *, hinge: bool, epsilon: float | Tensor | str, reduction: str,
     mask: Tensor | None, dim: Dim | None, weight: Tensor | None, check_values: bool,
 ) -> Tensor:  # fmt: skip
-    """The hinge or, without a margin, the perceptron."""
+    """The hinge or, if not ``hinge``, the perceptron."""
     problem = prepare(
         scores, target, task, reduction=reduction, mask=mask, dim=dim, weight=weight, check_values=check_values
     )

@@ -1,4 +1,4 @@
-"""What a task is: five methods that the theorem needs, and a few optional hooks.
+"""The task protocol: the five methods that the theorem needs, and a few optional hooks.
 
 Shapes in docstrings: ``b`` for any leading batch dimensions (one problem each), ``n`` for items, ``c`` for classes.
 """
@@ -17,32 +17,32 @@ Output = Any
 
 
 class Solve(NamedTuple):
-    """What the engine asks of a task that computes losses and gradients together."""
+    """A request to a task that computes losses and gradients together."""
 
     epsilon: float | Tensor
     """A number, or one per problem, shape ``b``."""
     signs: tuple[int, ...]
     """+1, -1, or both: the gradient is the mean."""
     gradient: bool
-    """Whether the gradient is needed, or the losses alone."""
+    """Whether to compute the gradient, or only the losses."""
     noisy: Tensor | None = None
-    """Perturbed scores ``(draws, *scores.shape)``, whose mean gradient is asked for; None for that of the scores."""
+    """Perturbed scores ``(draws, *scores.shape)`` to average the gradient over; None for the scores themselves."""
     automatic: bool = False
-    """Whether epsilon is yet to be multiplied by the task's `unit_epsilon`."""
+    """Whether epsilon still needs to be multiplied by the task's `unit_epsilon`."""
     padded: bool = False
     """Whether some items may be padding."""
     check_values: bool = False
-    """Whether scores and labels have not been checked yet."""
+    """Whether scores and labels still need to be checked."""
 
 
 class Solved(NamedTuple):
-    """Loss and gradient of one batch of problems, from a task that computes them together."""
+    """Loss and gradient of a batch of problems, from a task that computes them together."""
 
     loss: Tensor
     """Task loss L(y, y_w) of each problem, shape ``b``."""
     gradient: Tensor | None
-    """``sign / epsilon * (dF(y_direct) - dF(y_w))``, a mean over signs and draws, in the shape of the scores; float32
-    or better."""
+    """``sign / epsilon * (dF(y_direct) - dF(y_w))``, averaged over signs and draws, in the shape of the scores; float32
+    or wider."""
     counted: Tensor | None = None
     """As `Task.counted`."""
 
@@ -50,9 +50,9 @@ class Solved(NamedTuple):
 class Task(ABC):
     """A prediction problem and the loss that judges it.
 
-    With the five abstract methods, `direct_loss`, `hinge_loss` and `perceptron_loss` work. All methods take whole
+    The five abstract methods are all that `direct_loss`, `hinge_loss` and `perceptron_loss` need. All methods take
     batches: the leading dimensions of ``scores`` are independent problems, and the draws of `direct_loss` are one more
-    leading dimension. A class with these methods need not inherit from this one.
+    leading dimension. A class with these methods does not have to inherit from this one.
     """
 
     event_dims: int = 1
@@ -62,20 +62,20 @@ class Task(ABC):
     shape_words: str = "(..., n)"
     """The shape of ``scores`` in error messages."""
     maskable: bool = False
-    """Whether a problem may contain padding, which reaches the task as the label -1. Otherwise such a mask raises.
+    """Whether a problem may contain padding, which the task sees as label -1. If not, a mask over items raises.
     A mask over whole problems (``target_dims`` 0) never reaches the task."""
     padding_label: bool = False
-    """Whether the user may mark padding with the label -1 as well as with ``mask``; `check` then sees it."""
+    """Whether users may mark padding with label -1 as well as with ``mask``; `check` then sees it."""
     advised_sign: int | str = "both"
-    """What ``sign="auto"`` means: +1 where moving away from worse outputs is enough, else ``"both"``."""
+    """The meaning of ``sign="auto"``: +1 where moving away from worse outputs is enough, otherwise ``"both"``."""
     advised_noise: float = 0.5
-    """What ``noise="auto"`` means, in logits: 0.5, or 1 for rankings."""
+    """The meaning of ``noise="auto"``, in logits: 0.5, or 1 for rankings."""
     density: str = "gumbel"
     """The distribution of the noise: ``"gumbel"`` where scores are compared with each other (a ranking is then drawn
     from Plackett-Luce, a class from the softmax), ``"logistic"`` where each is compared with 0 (a decision is then
     drawn from the sigmoid)."""
     no_item_weights: str = "the task does not define items that count more than others"
-    """The reason, in the error message, why items of one problem cannot have weights; see `weighted`."""
+    """Why the items of a problem cannot have weights, for the error message; see `weighted`."""
 
     @abstractmethod
     def predict(self, scores: Tensor) -> Output:
@@ -87,7 +87,7 @@ class Task(ABC):
 
     @abstractmethod
     def truth(self, target: Tensor) -> Output:
-        """The correct output. Only the hinge and the perceptron need it."""
+        """The correct output. Only hinge and perceptron need it."""
 
     @abstractmethod
     def loss(self, output: Output, target: Tensor) -> Tensor:
@@ -101,36 +101,36 @@ class Task(ABC):
 
     def infer(self, scores: Tensor, target: Tensor) -> Output:
         """`predict` in the form that `augmented` returns, for tasks whose F depends on part of the target: which items
-        are padding, or, for a ranking, which pairs of items F counts. The rest of the target may not be used.
+        are padding or, for a ranking, which pairs of items F counts. It must not use the rest of the target.
         """
         return self.predict(scores)
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
-        """Raise `DirectLossError` when ``scores`` and ``target`` do not fit together."""
+        """Raise `DirectLossError` if ``scores`` and ``target`` do not match."""
         check_tensor("target", target)
         if check_values:
             check_finite(scores)
 
     def counted(self, target: Tensor) -> Tensor | None:
-        """Which problems have a loss, shape ``b``, or None if all have. The others have loss 0 and no part in
+        """Which problems have a loss, shape ``b``, or None if all do. The others have loss 0 and are left out of
         the mean.
         """
         return None
 
     def value(self, losses: Tensor, target: Tensor) -> Tensor:
-        """The metric of problems with these losses, shape ``b``: one minus the loss, unless its best value is not 1."""
+        """The metric of problems with these losses, shape ``b``: one minus the loss, unless the best value is not 1."""
         return 1 - losses
 
     def weighted(self, weight: Tensor) -> Task | None:
-        """This task for items with these weights, in the shape of the target (float64, finite, not negative, 0 for
-        padding); or None if it has no exact inference for them.
+        """This task for weighted items, or None if it has no exact inference for them. ``weight`` has the shape of the
+        target (float64, finite, not negative, 0 for padding).
         """
         return None
 
     def unit_epsilon(self, scores: Tensor, target: Tensor) -> float | Tensor:
         """The epsilon for which the largest change of the loss by a single change of the output (one exchange, one
-        flipped decision) outweighs a difference of 1 in the scores; a number, or one per problem, shape ``b``. The
-        values of the scores may not be used.
+        flipped decision) outweighs a difference of 1 in the scores; a number, or one per problem, shape ``b``. It must
+        not use the values of the scores.
         """
         return 1.0
 
@@ -142,24 +142,24 @@ class Task(ABC):
 
     def likelihood(self, scores: Tensor, target: Tensor) -> Tensor | None:
         """The negative log-likelihood of the target when the output is drawn under noise of scale 1 (`density`),
-        shape ``b``, differentiable; None if the task has none. Padding does not count.
+        shape ``b``, differentiable; None if the task has none. Padding is ignored.
         """
         return None
 
     def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved | None:
-        """Checks, losses and gradient together, for tasks that do it faster than through the five methods."""
+        """Checks, losses and gradient in one call, for tasks that are faster this way than through the five methods."""
         return None
 
     def advised_way(self, items: int, signs: tuple[int, ...]) -> str | None:
-        """How scores that are not on the CPU are best worked on (`directloss.kernels.way`): "dense", if the task has
-        such a form for so many items per problem; "host"; or None for the task's own operations, where they are.
+        """How to process scores that are not on the CPU (`directloss.kernels.way`): "dense", if the task has such a
+        form for this many items per problem; "host"; or None for the task's own operations on the device.
         """
         return None
 
     def dense(self, scores: Tensor, target: Tensor, how: Solve) -> Solved | None:
-        """As `fused`, in few operations and without a synchronisation; values are not checked.
+        """Like `fused`, in few operations and without synchronisation; values are not checked.
 
-        Where the gradient is asked for there are draws, if only the scores themselves.
+        If the gradient is needed, ``how.noisy`` is given, if only as the scores themselves.
         """
         return None
 
@@ -173,7 +173,7 @@ OPTIONAL = [name for name in vars(Task) if not name.startswith("_") and name not
 
 
 class ForeignTask(Task):
-    """A user's object with the five methods of `Task`, and with whichever hooks it has."""
+    """A user's object with the five methods of `Task` and any of its hooks."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner

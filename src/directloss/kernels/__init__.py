@@ -1,28 +1,27 @@
-"""The hot loops of rankings: compiled for the CPU, dense for accelerators; losses in plain tensor operations, too.
+"""The hot loops of rankings: compiled for the CPU, dense for accelerators.
 
-A ranking of P relevant and N irrelevant items is described by counts: ``n_i`` irrelevant items stand above the i-th
+A ranking of P relevant and N irrelevant items is described by counts: ``n_i`` irrelevant items rank above the i-th
 relevant one, ``p_j`` relevant ones above the j-th irrelevant one. With the scores sorted (``a`` relevant, ``b``
 irrelevant) the scoring function of Yue et al. and its gradient are
 
     F = 1/(PN) sum_ij y_ij (a_i - b_j)        dF/da_i = (N - 2 n_i) / (PN)        dF/db_j = (P - 2 p_j) / (PN)
 
 and a metric of positions is ``M = 1/z sum_i m_i(n_i)``, here with ``m_i(n) = u_i * table[base + stride * i + n]``.
-Loss-augmented inference, ``argmax F + sign * epsilon * (best - M)``, is a set of exchanges of neighbours: for sign +1
-right pairs are made wrong, for sign -1 wrong ones right. Exchanging i and j costs ``|a_i - b_j|``, in units of 2/(PN),
-and gains ``epsilon PN / (2 z)`` times the change of ``m_i``, which is ``u_i * drop[i + j]``. It takes one of two ways:
+Loss-augmented inference, ``argmax F + sign * epsilon * (best - M)``, is a set of exchanges of neighbours: sign +1 makes
+right pairs wrong, sign -1 makes wrong pairs right. Exchanging i and j costs ``|a_i - b_j|``, in units of 2/(PN), and
+gains ``epsilon PN / (2 z)`` times the change of ``m_i``, which is ``u_i * drop[i + j]``. There are two cases:
 
-* Where ``m_i`` is convex (sign +1) or linear (both signs), the objective is totally monotone: the best ``p_j`` of each
-  irrelevant item alone are already in order, O(P log N + N).
-* Else it is a sum over relevant items of what each gains and costs, with ``n`` in order: a table of choices, one bit
-  per cell, limited to the cells that an optimum can reach (``n_i >= n^w_i`` for sign +1, ``n_i <= n^w_i`` for -1).
+* If ``m_i`` is convex (sign +1) or linear (both signs), the objective is totally monotone: the best ``p_j``, found for
+  each irrelevant item alone, are already in order, O(P log N + N).
+* Otherwise the objective is a sum over relevant items of gains and costs, with ``n`` in order: a table of choices, one
+  bit per cell, limited to the cells that an optimum can reach (``n_i >= n^w_i`` for sign +1, ``n_i <= n^w_i`` for -1).
 
-Both ways start at the predicted ranking and sum outwards, so that scores far away never enter a sum of near ones: of
-lists that mix 1e30 with 1e-30 the result is as exact as of others. Among outputs that are equally good in these sums
-the nearest to the prediction is taken. `compiled` and `tensor` sum in float64; `dense` sums in the type of the scores,
-float32 or wider.
+Both start at the predicted ranking and sum outwards, so distant scores never enter the sum of near ones, and a list
+that mixes 1e30 with 1e-30 is solved as exactly as any other. Among outputs with equal sums, the one nearest to the
+prediction wins. `compiled` sums in float64; `dense` sums in the dtype of the scores, float32 or wider.
 
-Ties: among equal scores the k-th of r relevant items stands behind ``ceil(k q / r)`` of the q irrelevant ones, that is,
-they are spread evenly. This does not depend on the order of the input, and a constant scorer gets the value of chance.
+Ties are spread evenly: among equal scores the k-th of r relevant items ranks below ``ceil(k q / r)`` of the q
+irrelevant ones. This does not depend on the order of the input, and a constant scorer gets the value of chance.
 """
 
 from __future__ import annotations
@@ -45,11 +44,11 @@ from directloss._dynamo import outside_graphs
 if TYPE_CHECKING:
     from directloss.kernels import compiled
 
-BINARY = 'Relevance is binary here: of labels -1 and 1 take target > 0; for grades there is "graded_ndcg".'
+BINARY = 'Relevance is binary here: for labels -1 and 1 pass target > 0; for grades use "graded_ndcg".'
 LABELS = (0, 1, IGNORE)
 WAYS = ("auto", "compiled", "dense", "host", "tensor")
 GRAIN = 1 << 14
-"""As many items as take half a millisecond, for which a thread is worth starting."""
+"""Items that take about half a millisecond, which is worth a thread."""
 _chosen: ContextVar[str] = ContextVar("backend", default="auto")
 
 
@@ -57,19 +56,19 @@ class PositionWeights(NamedTuple):
     """``m_i(n) = u_i * table[base + stride * i + n]``; ``u_i`` is 1, or i if `rising`, or ``[i = 1]`` if `first`."""
 
     tables: Tensor
-    """Four rows of float64, long enough for the lists: `table`, `drop`, `z` and `best`."""
+    """Four float64 rows, long enough for the lists: `table`, `drop`, `z` and `best`."""
     stride: int = 1
     rising: bool = False
     first: bool = False
     base: int = 0
     cutoff: int = 0
-    """``m_i(n)`` is 0 for ``i + n > cutoff``; 0 means that there is no cutoff."""
+    """``m_i(n)`` is 0 for ``i + n > cutoff``; 0 means no cutoff."""
     max_fpr: float = 0.0
-    """If not 0, ``m_i(n) = max(0, max_fpr * N - n)`` takes the table's place and ``max_fpr * N`` multiplies ``z``."""
+    """If not 0, ``m_i(n) = max(0, max_fpr * N - n)`` replaces the table, and ``z`` is multiplied by ``max_fpr * N``."""
     convex: bool = False
     linear: bool = False
     peak: float = 1.0
-    """The most that one irrelevant item more can take from an ``m_i``: the largest ``m_i(n) - m_i(n + 1)``."""
+    """The most that one more irrelevant item can take from an ``m_i``: the largest ``m_i(n) - m_i(n + 1)``."""
 
     @property
     def table(self) -> Tensor:
@@ -78,19 +77,19 @@ class PositionWeights(NamedTuple):
 
     @property
     def drop(self) -> Tensor:
-        """``table[k - 1] - table[k]``, without cancellation; needed only where the best positions are found one by
-        one and the stride is 1.
+        """``table[k - 1] - table[k]``, without cancellation; only needed if best positions are found one by one and
+        the stride is 1.
         """
         return self.tables[1]
 
     @property
     def z(self) -> Tensor:
-        """The normaliser for each number P of relevant items; never 0."""
+        """The normaliser for each P; never 0."""
         return self.tables[2]
 
     @property
     def best(self) -> Tensor:
-        """What the loss is measured from, ``best - M``, for each P."""
+        """The reference value of the loss ``best - M``, for each P."""
         return self.tables[3]
 
     def monotone(self, sign: int) -> bool:
@@ -99,10 +98,10 @@ class PositionWeights(NamedTuple):
 
 
 class Rankings(NamedTuple):
-    """What a backend returns, for lists of shape ``(b, n)``; None for what was not asked for."""
+    """The result of a backend for lists of shape ``(b, n)``; None for parts that were not requested."""
 
     loss: Tensor
-    """``best - M``, 0 where nothing is relevant; float32, or float64 for such scores."""
+    """``best - M``, 0 where nothing is relevant; float32, or float64 for float64 scores."""
     counts: Tensor
     """Numbers of relevant and irrelevant items, shape ``(b, 2)``."""
     complete: bool
@@ -110,15 +109,15 @@ class Rankings(NamedTuple):
     gradient: Tensor | None = None
     """``sign / epsilon * (dF(y_direct) - dF(y_w))``, shape ``(b, n)``."""
     above_predicted: Tensor | None = None
-    """For each item the number of items of the other class above it, in the predicted ranking; 0 for padding."""
+    """For each item, how many items of the other class rank above it in the prediction; 0 for padding."""
     above_augmented: Tensor | None = None
 
 
 @contextmanager
 def use(way: str) -> Iterator[None]:
-    """Choose inside a ``with`` block where and how losses are computed; `way` has the table of the choices.
+    """Choose where and how losses are computed inside a ``with`` block; `way` lists the choices.
 
-    It holds for this thread (or asyncio task) alone.
+    Applies to this thread (or asyncio task) only.
     """
     before = _chosen.set(check_choice("way", way, WAYS))
     try:
@@ -128,16 +127,16 @@ def use(way: str) -> Iterator[None]:
 
 
 def way(device: torch.device, advise: Callable[[], str | None]) -> str | None:
-    """How a loss is computed, where nothing else is chosen with `use`. The one table of it:
+    """How a loss is computed, unless chosen with `use`:
 
-        scores on      what the task advises     the way
+        scores on      the task advises          the way
         the CPU        anything                  "compiled": compiled loops, and PyTorch's operations around them
         elsewhere      "dense"                   few operations on the device, no synchronisation (`kernels.dense`)
-        elsewhere      "host"                    the scores go to the CPU once, the gradient comes back
+        elsewhere      "host"                    scores move to the CPU once, the gradient comes back
         elsewhere      None                      the task's own operations on the device, such as those of classes
 
-    ``advise`` returns `directloss.task.Task.advised_way`. "tensor" is never chosen: it computes losses, without their
-    gradients, in plain operations that UniLoss can watch. A task without a dense form never takes it.
+    ``advise`` returns `directloss.task.Task.advised_way`. "tensor" is never automatic: it computes losses without
+    gradients, in plain operations that UniLoss can trace. A task without a dense form never uses "dense".
     """
     chosen = _chosen.get()
     if chosen in ("auto", "dense"):
@@ -146,17 +145,17 @@ def way(device: torch.device, advise: Callable[[], str | None]) -> str | None:
 
 
 def works_here(scores: Tensor) -> bool:
-    """Whether the scores are on the CPU, where nothing else is chosen."""
+    """Whether the scores are on the CPU and no other way is chosen."""
     return scores.is_cpu and _chosen.get() in ("auto", "compiled", "tensor")
 
 
 def compiles(scores: Tensor) -> bool:
-    """Whether compiled loops are to be used for these scores."""
+    """Whether to use compiled loops for these scores."""
     return scores.is_cpu and _chosen.get() != "tensor"
 
 
 class Asked(NamedTuple):
-    """What is asked of a backend; see `solve_rankings`."""
+    """A request to a backend; see `solve_rankings`."""
 
     weights: PositionWeights
     epsilon: float | Tensor = 1.0
@@ -170,7 +169,7 @@ class Asked(NamedTuple):
 
     @property
     def labels(self) -> tuple[int, ...]:
-        """The labels that are allowed."""
+        """The allowed labels."""
         return LABELS if self.padding else LABELS[:2]
 
 
@@ -180,16 +179,16 @@ def solve_rankings(scores: Tensor, target: Tensor, weights: PositionWeights, **o
 
     Args:
         scores: floating point, detached, shape ``(b, n)`` with any number of batch dimensions ``b``.
-        target: any number type, shape ``(b, n)``: 1 relevant, 0 irrelevant, -1 padding.
+        target: any dtype, shape ``(b, n)``: 1 relevant, 0 irrelevant, -1 padding.
         weights: the metric's position weights, for lists of n items.
-        epsilon: a number, or one for each problem; a shape that broadcasts to ``b``.
+        epsilon: a number, or a tensor that broadcasts to ``b``.
         automatic: whether epsilon is in units of ``2 z / (P N peak)``.
-        signs: +1, -1, or both, of which the gradient is the mean.
-        gradient: whether to return the direct gradient, in the type of the loss.
-        noisy: perturbed scores ``(draws, *b, n)``, of which the gradient is the mean; the loss is that of the scores.
+        signs: +1, -1, or both, to average the gradient over.
+        gradient: whether to return the direct gradient, in the dtype of the loss.
+        noisy: perturbed scores ``(draws, *b, n)`` to average the gradient over; the loss is that of ``scores``.
         above: which counts to return: "predicted", "augmented" (for the first sign), or none.
-        check_values: whether to look for NaN and wrong labels.
-        padding: whether the label -1 is allowed.
+        check_values: whether to raise on NaN and wrong labels.
+        padding: whether label -1 is allowed.
     """
     asked = Asked(weights, **options)
     if _chosen.get() == "tensor" and not asked.gradient and asked.above != "augmented":
@@ -208,17 +207,17 @@ def solve_rankings(scores: Tensor, target: Tensor, weights: PositionWeights, **o
 
 @lru_cache
 def largest(kind: torch.dtype) -> float:
-    """The largest number of a type."""
+    """The largest number of a dtype."""
     return torch.finfo(kind).max
 
 
 LEAST = 2.0**-960
-"""The smallest epsilon (times the number of pairs, or over the range of the scores) that is told apart from less: its
-inverse times any count is still finite."""
+"""The smallest effective epsilon (times the number of pairs, or over the range of the scores): its inverse times any
+count is still finite."""
 
 
 def bounded(gradient: Tensor, kind: torch.dtype) -> Tensor:
-    """A gradient in a type that may be narrower: what would overflow it is cut to its largest number."""
+    """A gradient in a possibly narrower dtype, clamped to its range."""
     most = largest(kind)
     return gradient.clamp(-most, most).to(kind)
 
@@ -250,17 +249,17 @@ def _solve_compiled(scores: Tensor, target: Tensor, asked: Asked) -> Rankings:
 
 
 class Known(NamedTuple):
-    """What all lists of a call have in common, as the loops read it."""
+    """What all lists of a call share, as the loops read it."""
 
     labels: Any
     weights: compiled.Weights
     epsilon: Any
     cutoffs: tuple[int, int]
-    """As in `compiled.Search`: where nothing more can be lost, and how many can gain."""
+    """``cutoff`` and ``earning`` of `compiled.Search`."""
 
 
 def _known(scores: Tensor, target: Tensor, asked: Asked) -> Known:
-    # Imported here because numba takes longer to import than all the rest; only the first ranking pays for it.
+    # Imported lazily: numba is slow to import.
     from directloss.kernels import compiled
 
     weights, epsilon, n = asked.weights, asked.epsilon, scores.shape[-1]
@@ -271,7 +270,7 @@ def _known(scores: Tensor, target: Tensor, asked: Asked) -> Known:
             tables[:1], tables[1:2], _row_weights(weights.rising, weights.first, tables.shape[1]),
             tables[2:3], tables[3], weights.base, weights.stride, weights.max_fpr,
         ),
-        # One epsilon for each problem is repeated over leading dimensions, as in broadcasting.
+        # One epsilon per problem repeats over leading dimensions, as in broadcasting.
         epsilon.double().reshape(-1).numpy() if isinstance(epsilon, Tensor) else np.array([float(epsilon)]),
         (weights.cutoff, 1 if weights.first else weights.cutoff or n),
     )  # fmt: skip
@@ -280,7 +279,7 @@ def _known(scores: Tensor, target: Tensor, asked: Asked) -> Known:
 def _solved(
     scores: Tensor, target: Tensor, known: Known, asked: Asked, sign: int, gradient: bool, above: str = ""
 ) -> tuple[compiled.Lists, int]:
-    """Solved lists, the gradient of each divided by the number of draws, and how many lists lack relevant or irrelevant
+    """Solved lists, with gradients divided by the number of draws, and how many lists lack relevant or irrelevant
     items.
     """
     from directloss.kernels import compiled
@@ -311,7 +310,7 @@ def _solved(
             check_labels(target, asked.labels, BINARY)
         known = known._replace(labels=binary_labels(target).reshape(-1, scores.shape[-1]))
     else:
-        if asked.check_values and scores.shape == target.shape:  # and no draws, which may overflow
+        if asked.check_values and scores.shape == target.shape:  # draws may overflow, so they are not checked
             check_finite(torch.where(target >= 0, scores, 0.0))
         scores = torch.nan_to_num(scores, nan=largest(scores.dtype))
     return _solved(scores, target, known, asked, sign, gradient, above)
@@ -323,10 +322,10 @@ def binary_labels(target: Tensor) -> np.ndarray[Any, np.dtype[np.int8]]:
 
 
 def _labels(target: Tensor) -> np.ndarray[Any, Any]:
-    """Labels as the loops read them, in the type that they have."""
-    while target.dim() > 1 and target.stride(0) == 0:  # the same labels for all draws of noise: read them once
+    """Labels as the loops read them, in their own dtype where possible."""
+    while target.dim() > 1 and target.stride(0) == 0:  # shared by all draws of noise
         target = target[0]
-    if target.dtype.itemsize == 2 and target.is_floating_point():  # types that loops do not know
+    if target.dtype.itemsize == 2 and target.is_floating_point():  # dtypes unknown to the loops
         target = target.float()
     labels = target.contiguous().numpy()
     return labels.view(np.int8) if target.dtype == torch.bool else labels
@@ -334,16 +333,16 @@ def _labels(target: Tensor) -> np.ndarray[Any, Any]:
 
 @lru_cache(maxsize=16)
 def _row_weights(rising: bool, first: bool, size: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """u_i from i = 0, which does not exist."""
+    """u_i from i = 0, which is unused."""
     i = np.arange(size, dtype=np.float64)
     return (i == 1).astype(np.float64) if first else i if rising else np.ones(size)
 
 
 def _in_threads(problems: int, items: int, solve: Callable[[int, int], int]) -> int:
-    """The sum of ``solve(first, last)`` over parts of the problems, one for each thread that PyTorch may use; or the
-    least, if one of them is negative.
+    """The sum of ``solve(first, last)`` over parts of the problems, one per PyTorch thread; or the minimum if that is
+    negative.
 
-    The threads live as long as the call, so that processes may fork between calls.
+    Threads only live as long as the call, so processes can fork between calls.
     """
     parts = min(torch.get_num_threads(), problems, items // GRAIN)
     if parts < 2:

@@ -1,4 +1,4 @@
-"""Numba makes very many objects and keeps them, and the garbage collector would look at them again and again."""
+"""Pauses the garbage collector while numba creates many long-lived objects, which it would scan repeatedly."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Without the garbage collector, which takes about a tenth of the time of a first call."""
+    """Pause the garbage collector, which takes about a tenth of the time of a first call."""
     collects = gc.isenabled()
     gc.disable()
     try:

@@ -1,12 +1,12 @@
-"""The best flips of decisions where L has no lines: the cells of a grid; `directloss.kernels.flips` has the problem.
+"""The best flips if L is not linear along lines: a search over a grid. `directloss.kernels.flips` states the problem.
 
-A cell ``(k, m)`` stands for k more mistakes among the positives and m more among the negatives than the plain decisions
-make; fewer where they are negative. A line is one k of one row. All cells of the grid are looked at, unless the metric
-is a product ``f(tp) h(fp)``, as the G-mean is. Then the mixed difference ``(f_{k+1} - f_k) (h_{m+1} - h_m)`` of L has
-one sign, so that the best cells of the lines form a staircase. Its lines are settled from coarse to fine, each between
-the best cells of its neighbours on both sides, which takes O(n log n).
+A cell ``(k, m)`` has k more mistakes among the positives and m more among the negatives than the plain decisions, or
+fewer if they are negative. A line is one k of one row. The search visits all cells, unless the metric is a product
+``f(tp) h(fp)``, like the G-mean. Then the mixed difference ``(f_{k+1} - f_k) (h_{m+1} - h_m)`` of L has one sign, so
+the best cells of the lines form a staircase. Lines are solved from coarse to fine, each between the best cells of its
+neighbours, which takes O(n log n).
 
-Of equally good cells the cheapest is taken, of these that with the fewest flips.
+Among equally good cells the cheapest wins, and among these the one with the fewest flips.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from directloss.kernels.compiled import kernel
 from directloss.kernels.flips import NEGATIVE, POSITIVE, ROUNDING, Flips, Rows
 
 CELLS = 1 << 15
-"""How many cells of the grid are evaluated at a time, unless a line has more: they stay in the cache."""
+"""Cells of the grid to evaluate at a time, unless a line has more: they fit into the cache."""
 
 
 class Staircase:
-    """The search for a product: its factors are known from two borders of the grid."""
+    """The search for a product, whose factors follow from two borders of the grid."""
 
     def __init__(self, rows: Rows, sign: int) -> None:
         self.sign, self.flips = sign, rows.flips(sign)
         numbers = self.flips.numbers[:, :, None]
         steps = np.minimum(np.arange(rows.draws.shape[-1] + 1), numbers)
-        # The borders meet where the metric is highest, so that it can be divided by.
+        # The borders meet where the metric is highest, so that it can serve as divisor.
         corner = 0 * numbers if sign > 0 else numbers
         k = np.stack(np.broadcast_arrays(steps[:, POSITIVE], corner[:, POSITIVE]), 1)
         m = np.stack(np.broadcast_arrays(corner[:, NEGATIVE], steps[:, NEGATIVE]), 1)
@@ -88,10 +88,10 @@ class Cells(NamedTuple):
     cost: Any
     """Of k more mistakes of each row and side at place n + k, shape (r, 2, 2 n + 1)."""
     items: Any
-    """What is flipped for them: the items between place n and place n + k, shape (r, 2, 2 n)."""
+    """The items to flip: those between place n and place n + k, shape (r, 2, 2 n)."""
     low: Any
     high: Any
-    """The least and the largest k and m of each row, shape (r, 2)."""
+    """The smallest and largest k and m of each row, shape (r, 2)."""
     starts: Any
     """Where the lines of each row begin, shape (r + 1,)."""
     owner: Any
@@ -100,7 +100,7 @@ class Cells(NamedTuple):
 
     @staticmethod
     def within(unit: Any, limit: Any, flips: dict[int, Flips]) -> Cells:
-        """Those that cost less than a limit, one for each row; ``unit`` is the score that costs 1, for each problem.
+        """Cells below a cost limit per row; ``unit`` is the score that costs 1, per problem.
 
         ``flips`` are the right decisions (+1), the wrong ones (-1) or both.
         """
@@ -108,11 +108,11 @@ class Cells(NamedTuple):
         r, _, n = some.sizes.shape
         totals, reach = {}, {-1: np.zeros((r, 2), np.int64), +1: np.zeros((r, 2), np.int64)}
         for way, (sizes, _, numbers) in flips.items():
-            with np.errstate(all="ignore"):  # beyond the last flip of a row there is anything
+            with np.errstate(all="ignore"):  # entries after the last flip of a row are arbitrary
                 totals[way] = np.cumsum(sizes / -np.resize(unit, (r, 1, 1)), 2)
                 able = (totals[way] < np.reshape(limit, (-1, 1, 1))) & (np.arange(n) < numbers[:, :, None])
             reach[way] = able.sum(2)
-        wrong, right = (way if way in flips else -way for way in (-1, +1))  # what is out of reach may be anything
+        wrong, right = (way if way in flips else -way for way in (-1, +1))  # cells out of reach are arbitrary
         cost = np.concatenate((totals[wrong][:, :, ::-1], np.zeros((r, 2, 1)), totals[right]), 2)
         items = np.concatenate((flips[wrong].items[:, :, ::-1], flips[right].items), 2)
         low, high = -reach[-1], reach[+1]
@@ -158,9 +158,9 @@ def compare(owner, k, low, high, cost, losses, sign, tops):
 
 @kernel
 def climb(f, h, cost, low, high, starts, sign, place, tops):
-    """As `compare`, for all lines of a product ``f_i h_j``, where i and j are the numbers of flips.
+    """Like `compare`, for all lines of a product ``f_i h_j``, where i and j are the numbers of flips.
 
-    ``place`` is scratch, for the best j of each i and a bound on both sides. For sign +1 it falls with i, so that it is
+    ``place`` is scratch for the best j of each i and a bound on both sides. For sign +1 it decreases with i, so it is
     counted from the other end.
     """
     n = cost.shape[2] // 2
@@ -178,7 +178,7 @@ def climb(f, h, cost, low, high, starts, sign, place, tops):
                 for spot in range(place[at - step], place[end] + 1):
                     j = most - spot if sign > 0 else spot
                     value = -sign * f[row, i] * h[row, j] - cost[row, NEGATIVE, n + sign * j]
-                    if value > best or (value == best and sign > 0):  # of equally good ones that with fewer flips
+                    if value > best or (value == best and sign > 0):  # ties go to fewer flips
                         best, place[at] = value, spot
             step //= 2
         for i in range(height):

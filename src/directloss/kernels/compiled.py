@@ -1,24 +1,24 @@
-"""Rankings on the CPU, compiled by numba. Same results as `tensor`; the package's docstring has the formulas.
+"""Rankings on the CPU, compiled by numba; the package docstring has the formulas.
 
-A block of lists goes through one small kernel after the other:
+A block of lists passes through a sequence of small kernels:
 
-    pack          turns scores into whole numbers of the same order, which numpy sorts, or `radix` in long lists
+    pack          maps scores to integers of the same order, sorted by numpy, or by `radix` for long lists
                   (`refine` finishes the order of float64 scores)
-    split         parts them by side and counts who stands above whom as predicted; `spread_ties` corrects the counts
-                  of equal scores
-    judge         the loss, and the scales of what follows
-    lower_each    the augmented ranking for sign +1, where the best positions can be found one by one;
+    split         splits them by side and counts who ranks above whom in the prediction; `spread_ties` corrects the
+                  counts of equal scores
+    judge         the loss, and the scales for the next steps
+    lower_each    the augmented ranking for sign +1, if the best positions can be found one by one;
                   `raise_each` is the same for sign -1
-    narrow, choose_in_order      the augmented ranking where they cannot
-    fill_other_side              one side's counts from the other's
-    slopes, scatter              the gradient, or the counts themselves, in the order of the input
+    narrow, choose_in_order      the augmented ranking otherwise
+    fill_other_side              the counts of one side from those of the other
+    slopes, scatter              the gradient, or the counts themselves, in input order
 
-Numba spends most of its time on what a kernel refers to: helpers, new arrays, ``min`` and ``max``. So the kernels have
-none of these, and a first call compiles those that it needs and no others. They are stored on disk, each in a file of
-its own, so that processes that compile at the same time cannot mix them up.
+Numba spends most of its compile time on what a kernel refers to: helpers, new arrays, ``min`` and ``max``. So the
+kernels use none of these, and a first call only compiles the kernels it needs. Each is cached on disk in its own file,
+so processes that compile at the same time cannot mix them up.
 
-Shapes: ``r`` lists of ``n`` items in a block, arrays of both sides ``(r, 2, n)``. An item's side is 0 if it is relevant
-and 1 if it is not; its place is ``item << 1 | side``.
+Shapes: a block has ``r`` lists of ``n`` items; arrays with both sides are ``(r, 2, n)``. The side of an item is 0 if it
+is relevant and 1 if not; its place is ``item << 1 | side``.
 """
 
 from __future__ import annotations
@@ -33,81 +33,81 @@ from directloss.kernels._collector import uncollected
 with uncollected():
     from numba import njit
 
-# Nothing here divides by zero, and without the check for it loops are faster.
+# Nothing here divides by zero, and loops are faster without the check.
 OPTIONS = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
-# Without references to count and expressions to rewrite, numba compiles in three quarters of the time.
+# Without reference counting and rewrites, numba compiles in three quarters of the time.
 LEAN = {"_nrt": False, "no_rewrites": True}
 
-_njit: Any = njit  # its types know only some of its options
+_njit: Any = njit  # its type hints cover only some of its options
 
 
 def kernel(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """Compile a function that makes no arrays; keep the result on disk, unless there is no place to write to."""
+    """Compile a function that allocates no arrays; cache the result on disk if that is writable."""
     options = {**OPTIONS, **LEAN, **options}
     try:
         compiled: Any = _njit(cache=True, **options)(function)
     except RuntimeError:
         compiled = _njit(**options)(function)
-    compiled._compile_for_args = uncollected()(compiled._compile_for_args)  # called for types that are new to it
+    compiled._compile_for_args = uncollected()(compiled._compile_for_args)  # called for new argument types
     return compiled  # type: ignore[no-any-return]
 
 
 def reordering(function: Callable[..., Any]) -> Callable[..., Any]:
-    """As `kernel`, where sums may be taken in any order, which lets a processor add several numbers at a time."""
+    """Like `kernel`, but sums may be reordered, which enables SIMD."""
     return kernel(function, fastmath={"reassoc", "nsz"})
 
 
 def allocating(function: Callable[..., Any]) -> Callable[..., Any]:
-    """As `kernel`, for a function that makes arrays, and for those that it calls, which stand in the same file: numba
-    drops a stored result only when the file of that function changes.
+    """Like `kernel`, for functions that allocate arrays and the helpers they call. Keep these in the same file: numba
+    only drops a cached function when its own file changes.
     """
     return kernel(function, _nrt=True, no_rewrites=False)
 
 
 def vectorised(function: Callable[..., Any]) -> Callable[..., Any]:
-    """As `allocating`, for loops that find the least of several numbers at a time. There is no NaN."""
+    """Like `allocating`, for SIMD loops that find a minimum. There must be no NaN."""
     return kernel(function, _nrt=True, no_rewrites=False, fastmath={"reassoc", "nsz", "nnan"})
 
 
 FINE, NOT_FINITE, NO_LABEL = 0, -1, -2
-"""What is wrong with scores and labels: nothing, a score is not finite, or a label is not one that is allowed."""
+"""Status of scores and labels: fine, a score is not finite, or a label is not allowed."""
 RELEVANT, IRRELEVANT = 0, 1
 SCALE, WIDTH, UNIT = 0, 1, 2
-"""Columns of the factors of a list: what its scores are multiplied by, what an exchange may cost at most, and what a
-change of the counts is multiplied by in the gradient."""
+"""Columns of the factors of a list: the multiplier of its scores, the maximal cost of an exchange, and the multiplier
+of a change of the counts in the gradient."""
 LONGEST = 1 << 29
-"""The most items of a list, a power of two: the place of an item is twice its number."""
+"""Maximal length of a list, a power of two: the place of an item is twice its index."""
 BLOCK = 1 << 14
-"""As many items as fit into a processor's cache with all that is computed of them."""
+"""Items that fit into the CPU cache together with all intermediate results."""
 SHORT = 1024
-"""Lists of so many items are sorted by numpy, which is as fast there and need not be compiled."""
+"""Lists up to this length are sorted by numpy, which is as fast there and needs no compilation."""
 DIGITS, PASSES = 11, 3
-"""Longer ones are sorted by so many bits at a time, of 32 in all."""
+"""Bits per pass and passes of the radix sort of longer lists, for 32 bits in total."""
 PADDING = (1 << 63) - 1
-"""What padding is packed into."""
+"""The packed word of padding."""
 PLACE = (1 << 31) - 1
 """The bits of a packed item that hold its place; the others hold its score."""
 MOVES = 8
-"""How far `refine` may move an item on average; beyond that numpy sorts."""
+"""Average distance that `refine` may move an item; beyond it numpy sorts."""
 MOST = 1000
-"""The largest power of two that scores are scaled by, or its inverse."""
+"""Scores are scaled by at most two to this power, or its inverse."""
 SAFE = 1 + 1e-6
-"""How much more than needed an exchange has to cost to be out of reach, because of rounding."""
+"""Safety factor against rounding for calling an exchange out of reach."""
 
 
 class Weights(NamedTuple):
     """`directloss.kernels.PositionWeights` as the kernels read it: ``m_i(n) = u[i] * worth[:, base + stride * i + n]``.
 
-    With a ``max_fpr`` the tables are made for each block by `weights_of`.
+    With ``max_fpr``, `weights_of` builds the tables for each block.
     """
 
     worth: Any
-    """``(1, size)``, or one row for each list of the block."""
+    """``(1, size)``, or one row per list of the block."""
     drop: Any
-    """How much less each is worth than the one before; as ``worth``."""
+    """The decrease from the entry before; same shape as ``worth``."""
     u: Any
     z: Any
-    """As ``worth``, for each number of relevant items."""
+    """Same shape as ``worth``, indexed by the number of relevant items."""
     best: Any
     base: int
     stride: int
@@ -115,53 +115,53 @@ class Weights(NamedTuple):
 
 
 def weights_of(weights: Weights, numbers: Any, n: int) -> Weights:
-    """The weights of lists with these numbers of items on each side."""
+    """The weights for lists with these numbers of items on each side."""
     if weights.max_fpr == 0:
         return weights
     inside = weights.max_fpr * numbers[:, IRRELEVANT:] - np.arange(n + 2)
-    # An irrelevant item is behind those before it, and takes one from each relevant item, unless less is left.
+    # An irrelevant item ranks below those before it and takes 1 from each relevant item, or what is left.
     drop = np.concatenate((inside[:, :1], inside[:, :-1]), 1).clip(0, 1)
     z = weights.z * (weights.max_fpr * np.maximum(numbers[:, IRRELEVANT:], 1))
     return weights._replace(worth=inside.clip(0), drop=drop, z=z)
 
 
 class Search(NamedTuple):
-    """How the augmented ranking is found."""
+    """How to find the augmented ranking."""
 
     sign: int
     one_by_one: bool
     """Whether the best positions can be found one by one."""
     cutoff: int
-    """Behind how many irrelevant items nothing more can be lost; 0 for none."""
+    """The number of irrelevant items above which nothing more can be lost; 0 for no cutoff."""
     earning: int
     """How many relevant items can gain by moving up."""
     convex: bool
-    """Whether ``m_i`` is convex, and a function of the rank."""
+    """Whether ``m_i`` is convex and a function of the rank."""
 
 
 class Step(NamedTuple):
-    """How far the augmented ranking looks, and what becomes of it in the gradient."""
+    """The size of the step, and the scaling of the gradient."""
 
     epsilon: Any
-    """One dimension; repeated over the lists."""
+    """One-dimensional; repeated over the lists."""
     sign: int
     peak: float
     """If not 0, epsilon is in units of ``2 z / (P N peak)``."""
     draws: int
-    """What gradients are divided by."""
+    """The divisor of gradients."""
     least: float
     """`directloss.kernels.LEAST`."""
     largest: float
-    """The largest gradient; what is larger is cut to it."""
+    """Gradients are clamped to this size."""
 
 
 class Lists(NamedTuple):
-    """What is given, of lists ``(b, n)``, and the arrays to fill: None for what is not asked for."""
+    """Inputs for lists ``(b, n)`` and the arrays to fill; None for results that are not requested."""
 
     scores: Any
     """float32 or float64."""
     labels: Any
-    """Of any type, ``(any, n)``: 1 relevant, 0 irrelevant, -1 padding; repeated over the lists."""
+    """Any dtype, ``(any, n)``: 1 relevant, 0 irrelevant, -1 padding; repeated over the lists."""
     padding: bool
     """Whether padding is allowed."""
     weights: Weights
@@ -169,22 +169,22 @@ class Lists(NamedTuple):
     step: Step
     loss: Any
     numbers: Any
-    """How many items are on each side, ``(b, 2)``."""
+    """Number of items on each side, ``(b, 2)``."""
     gradient: Any
-    """Zeros at first, as the next two: padding has no part in them."""
+    """Initialised with zeros, which padding keeps; so are the next two."""
     above_predicted: Any
     above_augmented: Any
 
     @property
     def augments(self) -> bool:
-        """Whether the augmented ranking is asked for."""
+        """Whether the augmented ranking is needed."""
         return self.gradient is not None or self.above_augmented is not None
 
 
 def solve(lists: Lists, first: int, last: int) -> int:
-    """Fill the arrays for the lists from ``first`` to before ``last``.
+    """Fill the arrays for the lists ``first`` to ``last - 1``.
 
-    Returns how many of them lack relevant or irrelevant items, or what is wrong with them, if something is.
+    Returns how many of them lack relevant or irrelevant items, or a negative status if the input is invalid.
     """
     n = lists.scores.shape[1]
     together = max(1, min(last - first, BLOCK // n))
@@ -234,11 +234,11 @@ def _choose(
     """The relevant side of the augmented ranking, by a table of choices."""
     r, n = len(numbers), values.shape[2]
     start, ends = predicted[:r, RELEVANT], np.zeros((r, n), np.int64)
-    if search.sign > 0:  # rows that stand where nothing more can be lost stay there
+    if search.sign > 0:  # rows with nothing more to lose stay where they are
         far = np.minimum(numbers[:, IRRELEVANT], search.cutoff) if search.cutoff else numbers[:, IRRELEVANT]
         rows = ((start < far[:, None]) & (np.arange(n) < numbers[:, :1])).sum(1)
         ends += far[:, None]
-    else:  # only rows that still earn something can gain by moving up
+    else:  # only rows that still earn something gain by moving up
         rows = np.minimum(numbers[:, RELEVANT], search.earning)
     if search.sign < 0 and search.convex:
         words = narrow(values, predicted, factors, weights.worth, weights.u, weights.base, rows, ends)
@@ -256,7 +256,7 @@ def _choose(
 
 
 def order_by_side(scores: Any, labels: Any) -> tuple[Any, Any, Any]:
-    """Finite scores of each side, descending, ``(r, 2, n)`` in float64; their items; how many there are, ``(r, 2)``."""
+    """Finite scores by side, descending, ``(r, 2, n)`` in float64; their items; and their numbers, ``(r, 2)``."""
     r, n = scores.shape
     places, sizes, _ = _ordered(scores, labels, 0)
     values, numbers = np.empty((r, 2, n)), np.empty((r, 2), np.int64)
@@ -266,8 +266,9 @@ def order_by_side(scores: Any, labels: Any) -> tuple[Any, Any, Any]:
 
 
 def _ordered(scores: Any, labels: Any, first: int, padding: bool = True) -> tuple[Any, Any, int]:
-    """The real items of some lists, the first of which has number ``first``, by descending scores, how many there are,
-    and what is wrong with them: `FINE`, or else they are not sorted. The lower bits (`PLACE`) hold the places.
+    """The real items of some lists by descending score, their numbers, and the status; sorted only if it is `FINE`.
+
+    ``first`` is the index of the first list. The lower bits (`PLACE`) hold the places.
     """
     wide = scores.dtype == np.float64
     rounded = _rounded(scores) if wide else scores
@@ -288,13 +289,13 @@ def _ordered(scores: Any, labels: Any, first: int, padding: bool = True) -> tupl
 
 
 def _rounded(scores: Any) -> Any:
-    """Float64 scores in float32, finite where they are."""
+    """Float64 scores as float32; finite scores stay finite."""
     most = np.finfo(np.float32).max
     return np.where(np.isfinite(scores), scores.clip(-most, most), np.nan).astype(np.float32)
 
 
 def _scaled(lists: Lists, some: slice, factors: Any) -> Any:
-    """Scores that may be subtracted and summed in float64. Those of float64 are multiplied by a power of two, for a
+    """Scores that can safely be subtracted and summed in float64. Float64 scores are scaled by a power of two to a
     range of about 1, or by 0 if all are equal; the powers go to ``factors``.
     """
     scores = lists.scores[some]
@@ -311,9 +312,9 @@ def _scaled(lists: Lists, some: slice, factors: Any) -> Any:
 
 @kernel
 def pack(bits, labels, first, padding, words, sizes):
-    """Words that rise as the scores of real items fall, with the place below; those of padding are the largest.
+    """Words that increase as scores decrease, with the place in the lower bits; padding gets the largest word.
 
-    The scores are given by their bits, in float32. Returns what is wrong with scores and labels.
+    ``bits`` are those of float32 scores. Returns the status of scores and labels.
 
     Shapes: bits and words (r, n), labels (any, n), sizes (r,).
     """
@@ -328,7 +329,7 @@ def pack(bits, labels, first, padding, words, sizes):
                 continue
             if key & 0x7F800000 == 0x7F800000:
                 return NOT_FINITE
-            if key < 0:  # of negative numbers those with the smaller bits are the larger ones; -0.0 equals 0.0
+            if key < 0:  # negative floats have reversed order; -0.0 equals 0.0
                 key = (key ^ 0x7FFFFFFF) + (key == -0x80000000)
             words[row, item] = 0x7FFFFFFF - key << 31 | item << 1 | (label == 0)
             size += 1
@@ -338,7 +339,7 @@ def pack(bits, labels, first, padding, words, sizes):
 
 @kernel
 def radix(words, sizes, scratch, counts):
-    """Sort packed items: a stable radix sort by their scores.
+    """Sort packed items by score: a stable radix sort.
 
     Shapes: words (r, n), sizes (r,), scratch (2, n), counts (passes, buckets).
     """
@@ -357,7 +358,7 @@ def radix(words, sizes, scratch, counts):
                     counts[turn, (word >> (31 + turn * DIGITS)) & mask] += 1
         for turn in range(PASSES):
             shift, start = 31 + turn * DIGITS, 0
-            if counts[turn, (scratch[here, 0] >> shift) & mask] == size:  # all agree in this digit
+            if counts[turn, (scratch[here, 0] >> shift) & mask] == size:  # all share this digit
                 continue
             for bucket in range(mask + 1):
                 number = counts[turn, bucket]
@@ -375,7 +376,7 @@ def radix(words, sizes, scratch, counts):
 
 @kernel
 def refine(scores, places, sizes, moves):
-    """Finish by insertion an order that is right but for the rounding of scores. False if that takes too long."""
+    """Finish an order that is right up to rounding, by insertion sort. Returns False if that takes too long."""
     for row in range(len(sizes)):
         left = moves * sizes[row]
         for k in range(1, sizes[row]):
@@ -396,9 +397,9 @@ def refine(scores, places, sizes, moves):
 
 @kernel
 def split(scores, scaled, places, sizes, values, items, predicted, numbers):
-    """Part sorted lists by side: scaled scores, items, and how many of the other side stand above each.
+    """Split sorted lists by side: scaled scores, items, and how many of the other side rank above each.
 
-    Returns how many scores are equal to the one before. Where there are any, the counts are not right yet.
+    Returns how many scores equal the one before. If there are any, the counts still need `spread_ties`.
 
     Shapes: scores, scaled and places (r, n), sizes (r,), numbers (r, 2), the others (r, 2, n).
     """
@@ -418,7 +419,7 @@ def split(scores, scaled, places, sizes, values, items, predicted, numbers):
 
 @kernel
 def spread_ties(values, predicted, numbers):
-    """Correct the counts: the k-th of r relevant items stands behind ceil(k q / r) of the q equal irrelevant ones."""
+    """Correct the counts: the k-th of r relevant items ranks below ceil(k q / r) of the q equal irrelevant ones."""
     for row in range(len(numbers)):
         P, N, i, j = numbers[row, RELEVANT], numbers[row, IRRELEVANT], 0, 0
         while i < P and j < N:
@@ -442,8 +443,8 @@ def spread_ties(values, predicted, numbers):
 
 @kernel
 def judge(predicted, numbers, weights, step, first, factors, loss):
-    """``best - 1/z sum_i m_i(n_i)``, 0 where nothing is relevant; and the factors of each list. Returns how many lists
-    lack relevant or irrelevant items.
+    """Fill the loss, ``best - 1/z sum_i m_i(n_i)`` or 0 where nothing is relevant, and the factors of each list.
+    Returns how many lists lack relevant or irrelevant items.
     """
     worth, _, u, zs, best, base, stride, _ = weights
     epsilons, sign, peak, _, least, _ = step
@@ -454,7 +455,7 @@ def judge(predicted, numbers, weights, step, first, factors, loss):
         for i in range(P):
             total += u[i + 1] * worth[mine, base + stride * (i + 1) + predicted[row, RELEVANT, i]]
         loss[first + row] = best[P] - total / z
-        if pairs == 0:  # whatever moves, nothing changes
+        if pairs == 0:  # no move changes anything
             lacking += 1
             pairs = 1
             if P == 0:
@@ -476,7 +477,7 @@ def judge(predicted, numbers, weights, step, first, factors, loss):
 
 @kernel
 def lower_each(values, predicted, numbers, factors, drop, u, stride, above):
-    """The best p_j of each irrelevant item alone, from coarse to fine: O(P log N + N) exchanges are looked at.
+    """The best p_j of each irrelevant item alone, from coarse to fine, in O(P log N + N) exchanges.
 
     Each item starts at the bound next to its predicted place and moves up, past one relevant item at a time.
     """
@@ -500,7 +501,7 @@ def lower_each(values, predicted, numbers, factors, drop, u, stride, above):
 
 @kernel
 def raise_each(values, predicted, numbers, factors, above):
-    """As `lower_each` for sign -1, where all exchanges gain the same: each irrelevant item moves down."""
+    """Like `lower_each` for sign -1, where all exchanges have the same gain: irrelevant items move down."""
     for row in range(len(numbers)):
         N, width, step = numbers[row, IRRELEVANT], factors[row, WIDTH], LONGEST
         while step > 0:
@@ -537,10 +538,10 @@ def fill_other_side(above, numbers, known):
 def narrow(values, predicted, factors, worth, u, base, rows, ends):
     """How far up each relevant item can move for sign -1 and convex ``m_i``, which are functions of the rank.
 
-    Say that row i and some rows after it stand behind less than c. If they all stood behind c instead, each step would
-    save ``b_c - a_i`` or more, and lose no more than the steepest mean slope, ``width * (m_i(0) - m_i(c)) / c``, which
-    falls with i. So wherever the first exceeds the second, no optimum is below c. Returns how many words the bits of a
-    list take at most.
+    Suppose row i and some rows after it rank below fewer than c items. If they all ranked below c instead, each step
+    would save at least ``b_c - a_i`` and lose at most the steepest mean slope, ``width * (m_i(0) - m_i(c)) / c``, which
+    decreases with i. So where the first exceeds the second, no optimum is below c. Returns the maximal number of words
+    for the bits of a list.
 
     Shapes: rows (r,) with the number of items that can move, ends (r, n).
     """
@@ -564,10 +565,10 @@ def narrow(values, predicted, factors, worth, u, base, rows, ends):
 def choose_in_order(
     values, predicted, factors, worth, u, base, stride, sign, changing, ends, bits, starts, best, above
 ):  # fmt: skip
-    """The best n_i in order, by a table of one bit per cell: for each relevant item those from its predicted n_i to its
-    end, which are all that an optimum can have.
+    """The best n_i in order, by a table of one bit per cell: for each relevant item the cells from its predicted n_i to
+    its end, which are all that an optimum can use.
 
-    Rows come in the order in which their windows shrink: downwards for sign +1, upwards for sign -1.
+    Rows are processed in the order in which their windows shrink: downwards for sign +1, upwards for sign -1.
 
     Shapes: changing (r,) with the number of rows that can change, ends (r, n), bits (words,), starts (n + 1,), best
     (n + 2,), above as predicted at first.
@@ -585,7 +586,7 @@ def choose_in_order(
         for row in range(rows):
             i = row if sign > 0 else rows - 1 - row
             m, score, gain, offset = n_w[i], a[i], width * u[i + 1], base + stride * (i + 1)
-            # Where the row before had no cells, its best is that of its end.
+            # Where the row before has no cells, its best is the one at its end.
             for n in range(ends[problem, i], m + 1 if m + 1 < end else end):
                 best[n] = top
             end = ends[problem, i]
@@ -601,7 +602,7 @@ def choose_in_order(
                         word |= flag
                     best[m] = top
                     flag <<= 1
-                    cost += sign * (score - b[m + shift])  # of the next cell; behind the last one it is not used
+                    cost += sign * (score - b[m + shift])  # of the next cell; unused after the last one
                     m += sign
                 bits[at] = word
                 left -= 64
@@ -617,23 +618,25 @@ def choose_in_order(
             chosen[i] = m
 
 
-# ---------------------------------------------------------------------------------------------- in the input's order
+# ---------------------------------------------------------------------------------------------- in input order
 
 
 @kernel
 def slopes(predicted, augmented, items, numbers, factors, draws, largest, gradient):
-    """``sign / epsilon * (dF(y_direct) - dF(y_w)) / draws``; what is not finite in the type of the scores is cut."""
+    """``sign / epsilon * (dF(y_direct) - dF(y_w)) / draws``, clamped to ``largest``."""
     for row in range(len(numbers)):
         for side in range(2):
             for k in range(numbers[row, side]):
-                slope = factors[row, UNIT] * (augmented[row, side, k] - predicted[row, side, k]) + 0.0  # and not -0.0
+                slope = (
+                    factors[row, UNIT] * (augmented[row, side, k] - predicted[row, side, k]) + 0.0
+                )  # turns -0.0 into 0.0
                 slope = largest if slope > largest else -largest if slope < -largest else slope
                 gradient[row, items[row, side, k]] = slope / draws
 
 
 @kernel
 def scatter(above, items, numbers, counts):
-    """For each item how many of the other side stand above it."""
+    """For each item, how many of the other side rank above it."""
     for row in range(len(numbers)):
         for side in range(2):
             for k in range(numbers[row, side]):

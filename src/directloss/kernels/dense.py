@@ -34,8 +34,8 @@ def solve(
     epsilon: float | Tensor = 1.0,
     automatic: bool = False,
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Losses of ``scores`` ``(b, n)``; the mean over the draws ``noisy`` ``(draws, b, n)`` of the gradients,
-    ``(dF(y_direct) - dF(y_w)) / epsilon``; and which lists have relevant and irrelevant items, ``b``.
+    """Losses of ``scores`` ``(b, n)``; the gradient ``(dF(y_direct) - dF(y_w)) / epsilon``, averaged over the draws
+    ``noisy`` ``(draws, b, n)``; and which lists have relevant and irrelevant items, ``b``.
 
     With ``automatic``, epsilon is in units of ``2 z / (P N peak)``.
     """
@@ -73,18 +73,18 @@ def _clamped(size: Tensor) -> Tensor:
 
 
 def _above_relevant(a: Tensor, b: Tensor, place: Tensor) -> Tensor:
-    """n_i of the prediction, ties spread evenly; n for places without an item."""
+    """n_i of the prediction, with ties spread evenly; n for empty places."""
     n = a.shape[-1]
     above, among = torch.searchsorted(b, a, right=True), torch.searchsorted(a, a, right=True)
     tied_b, tied_a = above - torch.searchsorted(b, a), among - torch.searchsorted(a, a)
     rank = among - place
-    # ceil(rank * tied_b / tied_a) of the tied ones stand above as well.
+    # ceil(rank * tied_b / tied_a) of the tied items rank above as well.
     tied = (rank * tied_b - 1).div(tied_a, rounding_mode="floor")
     return (tied - above + (n + 1)).masked_fill(a == -torch.inf, n)
 
 
 def _count_below(numbers: Tensor, places: Tensor) -> Tensor:
-    """How many of the numbers, which descend, are less than each place from the top: p from n, and n from p."""
+    """How many of the descending numbers are below each place from the top: p from n, and n from p."""
     return numbers.shape[-1] - torch.searchsorted(-numbers, places, right=True)
 
 

@@ -1,29 +1,29 @@
-"""Exact loss-augmented inference for every loss that is a function of the confusion matrix, on the CPU.
+"""Exact loss-augmented inference for any loss that is a function of the confusion matrix, on the CPU.
 
 Plain inference says yes where the score is above 0. With F the mean over the items of ``score * yes``, any other output
-is that one with some decisions flipped, and each flip costs ``|score| / n``. The loss counts items but does not know
-them, so within a class the cheapest are flipped first, and what has to be found is two numbers per problem:
+is that one with some decisions flipped, and each flip costs ``|score| / n``. The loss counts items but does not
+distinguish them, so within a class the cheapest are flipped first, which leaves two unknowns per problem:
 
     max over i, j  of  sign * L(i, j) - X_i - Y_j
 
 where ``X_i`` and ``Y_j`` are the prices ``|score| / (n epsilon)`` of the i cheapest flips among the positives and the j
-cheapest among the negatives. Measured from the threshold, sums never mix the large scores with the small ones.
+cheapest among the negatives. Measured from the threshold, sums never mix large scores with small ones.
 
-Three facts keep this small:
+Three facts keep the search small:
 
-- A monotone loss (never smaller for one more wrong decision) is raised only by flipping right decisions and lowered
-  only by flipping wrong ones, so sign +1 looks at the right ones and sign -1 at the wrong ones.
-- No set of flips may cost more than it can possibly gain, which leaves out the items far from the threshold.
+- A monotone loss (never smaller for one more wrong decision) only rises by flipping right decisions and only falls by
+  flipping wrong ones, so sign +1 considers the right ones and sign -1 the wrong ones.
+- No set of flips may cost more than it can possibly gain, which excludes items far from the threshold.
 - Where L is linear along a line - for most metrics at a fixed number of predicted positives (``j - i`` fixed), for IoU
-  at a fixed number of false positives (``j`` fixed) - the objective is concave along it: its top is where the price of
-  one more step exceeds its slope, found by a binary search for each line, O(n log n). All that has to be known of L are
-  its values at the two ends of every line. For other losses, see `directloss.kernels.cells`.
+  at a fixed number of false positives (``j`` fixed) - the objective is concave along it: its maximum is where the price
+  of one more step exceeds its slope, found by binary search per line, O(n log n). This only needs the values of L at
+  the two ends of every line. For other losses, see `directloss.kernels.cells`.
 
-The metric itself is called once for all problems, draws and signs. Among equal scores the item with the lower index is
-flipped first. Of several equally good outputs the one that costs least is taken, so that the plain prediction stays
-unless something is better by more than rounding errors.
+The metric is called once for all problems, draws and signs. Among equal scores the item with the lower index is flipped
+first. Among equally good outputs the cheapest wins, so the plain prediction stays unless something is better by more
+than rounding errors.
 
-Sides as in `compiled`: 0 for the positives, 1 for the negatives. A row is one problem of one draw, for one sign.
+Sides as in `compiled`: 0 for positives, 1 for negatives. A row is one problem of one draw, for one sign.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from directloss.kernels.compiled import kernel, order_by_side
 
 POSITIVE, NEGATIVE = 0, 1
 ROUNDING = 1e-14
-"""More than the rounding errors of a loss of order one in float64: what is less than this is no difference."""
+"""More than the rounding errors of a loss of order one in float64: smaller differences are ignored."""
 
 
 class Asked(NamedTuple):
-    """What is asked of a batch of problems."""
+    """A request for a batch of problems."""
 
     loss: Callable[[Any], Any]
     """L of an array of counts ``(4, ...)``: true and false positives, false and true negatives."""
     line: str | None
-    """As `directloss.tasks.CountTask.line`, and the next as its ``monotone``."""
+    """``line`` of `directloss.tasks.CountTask`; the next is its ``monotone``."""
     monotone: bool
     epsilon: Any
-    """One dimension; repeated over the problems."""
+    """One-dimensional; repeated over the problems."""
     automatic: bool
-    """Whether epsilon is yet to be multiplied by `units`."""
+    """Whether epsilon still needs to be multiplied by `units`."""
     signs: tuple[int, ...]
 
 
@@ -74,13 +74,13 @@ class Rows(NamedTuple):
 
 
 class Flips(NamedTuple):
-    """What can be flipped in some rows, cheapest first."""
+    """The possible flips of some rows, cheapest first."""
 
     sizes: Any
     """``-|score|``, descending, shape (r, 2, n)."""
     items: Any
     numbers: Any
-    """How many of each side, shape (r, 2)."""
+    """Number of flips per side, shape (r, 2)."""
 
 
 class Lines:
@@ -117,7 +117,7 @@ def solve(scores: Any, labels: Any, draws: Any, asked: Asked) -> tuple[Any, Any]
     counts = confusion(chosen, positive, negative, P, N).reshape(4, -1)
     rows = Rows(draws, chosen, positive, negative, counts)
     searches = [_search(rows, sign, asked) for sign in asked.signs]
-    # One call for everything: a call of the metric takes many operations.
+    # One call for everything, as the metric takes many operations.
     parts = [now, mistakes(P, N).reshape(4, -1), *(one.counts.reshape(4, -1) for one in searches)]
     values = asked.loss(np.concatenate(parts, 1))
     losses, known, values = values[:b], values[b : 4 * b], values[4 * b :]
@@ -134,10 +134,10 @@ def solve(scores: Any, labels: Any, draws: Any, asked: Asked) -> tuple[Any, Any]
 
 
 def _search(rows: Rows, sign: int, asked: Asked) -> Any:
-    """One that says for which ``counts`` (4, ...) it needs losses, and then adds the best flips to a gradient."""
+    """A search with the ``counts`` (4, ...) whose losses it needs to add the best flips to a gradient."""
     if asked.line in ("predicted", "false positives"):
         return Lines(rows, sign, asked.line == "predicted")
-    from directloss.kernels import cells  # compiled on their own, as few metrics need them
+    from directloss.kernels import cells  # compiled separately, as few metrics need them
 
     if asked.line == "product":
         return cells.Staircase(rows, sign)
@@ -159,7 +159,7 @@ def mistakes(P: Any, N: Any) -> Any:
 
 def units(known: Any, items: Any) -> Any:
     """`directloss.tasks.CountTask.unit_epsilon`, from the losses of `mistakes`."""
-    # A metric that one wrong decision does not change: as if each mattered the same.
+    # If no single wrong decision changes the metric, treat all as equally important.
     stake = items * (np.maximum(known[0], known[1]) - known[2])
     return 1 / np.where(stake > 0, stake, 1.0)
 
@@ -187,10 +187,10 @@ def line_ends(numbers, starts, counts, sign, sloping, ends):
 
 @kernel
 def take_best(sizes, items, numbers, starts, values, sign, sloping, unit, factor, totals, slope):
-    """Find the best step of every line and the best of these, and add its flips to the gradient.
+    """Find the best step of every line and the best line, and add its flips to the gradient.
 
-    One more step gains the slope of the line and costs more than the step before: a binary search finds the last one
-    that is worth it. Of equally good outputs the cheapest is taken, of these that with the fewest flips. A flipped
+    Each step gains the slope of the line and costs more than the step before, so binary search finds the last one that
+    pays off. Among equally good outputs the cheapest wins, and among these the one with the fewest flips. A flipped
     positive adds ``-factor``, a negative ``factor``, whatever the sign. ``sizes``, ``numbers`` and ``values`` are
     overwritten.
 
@@ -199,7 +199,7 @@ def take_best(sizes, items, numbers, starts, values, sign, sloping, unit, factor
     for row in range(len(numbers)):
         problem, x, y = row % len(unit), numbers[row, POSITIVE], numbers[row, NEGATIVE]
         a, b = sizes[row, POSITIVE], sizes[row, NEGATIVE]
-        zero = starts[row] + (x if sloping else 0)  # the line of the plain decisions, which is its first step
+        zero = starts[row] + (x if sloping else 0)  # the line that starts at the plain decisions
         # No set of flips may cost more than all of them could gain.
         limit = sign * (values[1, zero + y - (x if sloping else 0)] - values[0, zero])
         for side in range(2):

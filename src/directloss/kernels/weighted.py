@@ -1,21 +1,21 @@
-"""Rankings whose items have weights, judged by the weighted share of pairs in the wrong order; on every device.
+"""Rankings of weighted items, judged by the weighted share of pairs in the wrong order; for all devices.
 
     F = 1/(V W) sum_ij v_i w_j y_ij (a_i - b_j)        L = 1/(V W) sum_ij v_i w_j [b_j above a_i]
 
-with weights ``v`` of the relevant and ``w`` of the irrelevant items, V and W their sums. A pair is worth the same in F
-and in L, so it decides alone: in the best ``F + sign * epsilon * L`` it is in the wrong order where ``a_i - b_j <
+with weights ``v`` of the relevant and ``w`` of the irrelevant items, V and W their sums. A pair has the same weight in
+F and L, so each pair decides alone: in the best ``F + sign * epsilon * L`` it is in the wrong order where ``a_i - b_j <
 sign * epsilon / 2``. That is the order of the scores with the irrelevant ones raised by ``sign * epsilon / 2``: a sort.
-A pair exactly at the threshold stays as it is predicted.
+A pair exactly at the threshold stays as predicted.
 
-A ranking is described by ``above``: for each item the weight of the items of the other class above it, a cumulative sum
-along the order. It gives the loss and the gradient,
+A ranking is described by ``above``: for each item, the weight of the items of the other class above it, a cumulative
+sum along the order. It gives the loss and the gradient,
 
     L = 1/(V W) sum_i v_i above_i      dF/da_i = v_i (W - 2 above_i) / (V W)      dF/db_j = w_j (V - 2 above_j) / (V W)
 
 Ties: equal scores are spread evenly by weight. Among the tied items of each class, heaviest first, relevant item k
-stands behind those irrelevant ones before which a smaller share of the irrelevant weight has passed than of the
-relevant weight up to and with k. For equal weights this is the rule of the package, ``ceil(k q / r)``; for many light
-items every tied pair is half right.
+ranks below those irrelevant ones before which a smaller share of the irrelevant weight has passed than of the
+relevant weight up to and including k. For equal weights this is the rule of the package, ``ceil(k q / r)``; with
+many light items every tied pair is half right.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class WeightedItems(NamedTuple):
 
 
 def weigh(scores: Tensor, target: Tensor, weight: Tensor) -> WeightedItems:
-    """Lists from scores, labels (1 relevant, 0 irrelevant, -1 padding) and weights that are finite and not negative.
+    """Lists from scores, labels (1 relevant, 0 irrelevant, -1 padding) and finite, non-negative weights.
 
-    Labels and weights may be those of several draws of scores.
+    Labels and weights broadcast over draws of scores.
     """
     classes = target == 1, target == 0
     own = torch.stack([torch.where(kind, weight.double(), 0.0) for kind in classes])
@@ -57,7 +57,7 @@ def weigh(scores: Tensor, target: Tensor, weight: Tensor) -> WeightedItems:
 
 def predicted_above(items: WeightedItems) -> Tensor:
     """The ranking by score, ties spread evenly by weight."""
-    # Relevant before irrelevant before padding, and the heaviest of each first: that is the order among equal scores.
+    # Among equal scores: relevant before irrelevant before padding, and the heaviest of each first.
     kind = torch.where(items.relevant, -2.0, torch.where(items.irrelevant, 0.0, 2.0))
     order = _resort((kind - items.weight).argsort(dim=-1, stable=True), -items.values)
     values = items.values.gather(-1, order)
@@ -71,8 +71,8 @@ def predicted_above(items: WeightedItems) -> Tensor:
 
 
 def _share_passed(items: WeightedItems, order: Tensor, group: Tensor, fresh: Tensor) -> Tensor:
-    """Inside each group of equal scores, how much of its class's weight has passed: with a relevant item, before an
-    irrelevant one.
+    """The share of its class's weight that has passed inside a group of equal scores: including a relevant item, before
+    an irrelevant one.
     """
 
     def share(kind: Tensor, inclusive: bool) -> Tensor:
@@ -86,9 +86,9 @@ def _share_passed(items: WeightedItems, order: Tensor, group: Tensor, fresh: Ten
 
 
 def augmented_above(items: WeightedItems, epsilon: float | Tensor, sign: int) -> Tensor:
-    """The ranking with the highest ``F + sign * epsilon * L``; one epsilon, or one for each list."""
+    """The ranking with the highest ``F + sign * epsilon * L``; epsilon is a number, or one per list."""
     half = 0.5 * torch.as_tensor(epsilon, dtype=torch.float64, device=items.values.device)[..., None]
-    # However small epsilon is, it decides between equal scores: at least the next number there is.
+    # However small epsilon is, it must break ties: move at least to the next number.
     beyond = torch.nextafter(items.values, torch.full_like(items.values, sign * torch.inf))
     raised = items.values + sign * half
     raised = torch.maximum(raised, beyond) if sign > 0 else torch.minimum(raised, beyond)
@@ -119,7 +119,7 @@ def coefficients(items: WeightedItems, above: Tensor) -> Tensor:
 
 
 def _resort(order: Tensor, key: Tensor) -> Tensor:
-    """An order changed so that the key (of each item) ascends; where it is equal, the order stays."""
+    """An order stably sorted by the key of each item, ascending."""
     return order.gather(-1, key.gather(-1, order).argsort(dim=-1, stable=True))
 
 
@@ -137,7 +137,7 @@ def _above(items: WeightedItems, order: Tensor) -> Tensor:
 
 
 def _at_start(values: Tensor, fresh: Tensor) -> Tensor:
-    """For each place the value at the start of its group."""
+    """For each place, the value at the start of its group."""
     places = torch.arange(values.shape[-1], device=values.device)
     return values.gather(-1, torch.where(fresh, places, 0).cummax(-1).values)
 

@@ -32,7 +32,7 @@ def check_decisions(scores: Tensor, target: Tensor, check_values: bool) -> None:
     check_same_shape(target, scores)
     if check_values:
         check_finite(scores)
-        check_labels(target, hint="Leave items out with mask. Of labels -1 and 1 take target > 0.")
+        check_labels(target, hint="Leave items out with mask. For labels -1 and 1 pass target > 0.")
         warn_of_probabilities(scores)
 
 
