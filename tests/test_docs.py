@@ -180,7 +180,7 @@ def test_site_has_every_heading_and_every_example(page: Path, site: Path) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["api", "integrations"])
+@pytest.mark.parametrize("page", ["api", "api-integrations"])
 def test_examples_of_docstrings_are_code(page: str, site: Path) -> None:
     seen = rendered(site, page)
     assert any(">>>" in code for code in seen.code)
