@@ -9,7 +9,7 @@
 # %% [markdown]
 # # First steps
 #
-# What the gradient of a metric does to a ranking, in four pictures.
+# What the gradient of a metric does to a ranking, in four plots.
 
 # %%
 import torch
@@ -19,7 +19,7 @@ import directloss as dl
 _ = torch.manual_seed(0)
 
 # %% [markdown]
-# Eight items, three of them relevant. Average precision (AP) asks for the relevant ones at the top.
+# Eight items, three of them relevant. Average precision (AP) is 1 if the relevant ones are at the top.
 
 # %%
 scores = torch.tensor([2.1, 1.6, 1.3, 0.9, 0.4, 0.1, -0.5, -1.0])
@@ -29,17 +29,16 @@ dl.metrics.average_precision(scores, labels)
 # %% [markdown]
 # ## One step
 #
-# AP depends on the order alone: a small change of a score changes nothing, so AP has no gradient of its own.
-# `dl.direct_loss` has the value 1 - AP and a gradient that says which items to move. Each arrow is one step against
-# it.
+# AP depends only on the order: a small change of a score changes nothing, so AP has no useful gradient of its own.
+# `dl.direct_loss` has the value 1 - AP and a gradient that says which items to move. Each arrow is one step against it.
 
 # %%
 ax = dl.plot.step(scores, labels, "ap")
 
 # %% [markdown]
-# Relevant items go up, irrelevant ones down, and most of the force is where ranks decide: the last relevant item is
-# far below the others and gets little. Cross-entropy pushes every item by how wrong its own probability is, wherever
-# it stands.
+# Relevant items move up, irrelevant ones down, and items move most where a change of rank matters: the last relevant
+# item is far below the others and moves little. Cross-entropy moves every item by how wrong its own probability is,
+# whatever its rank.
 
 # %%
 cross_entropy = torch.nn.BCEWithLogitsLoss()
@@ -48,8 +47,8 @@ ax = dl.plot.step(scores, labels, lambda scores, target: cross_entropy(scores, t
 # %% [markdown]
 # ## Why there is a gradient
 #
-# Move the score of one relevant item and look at the loss. Without noise it is a staircase, flat between two steps.
-# With noise on the scores, the mean over many draws is smooth, and the direct loss estimates its slope.
+# Move the score of one relevant item and look at the loss. Without noise it is a staircase, flat between the steps.
+# With noise on the scores, the mean over many draws is smooth, and direct loss estimates its slope.
 
 # %%
 ax = dl.plot.landscape(scores, labels, "ap", item=4)
@@ -57,8 +56,8 @@ ax = dl.plot.landscape(scores, labels, "ap", item=4)
 # %% [markdown]
 # ## Training
 #
-# A loss module replaces the loss of a training loop, and nothing else changes. Here 2,000 items with 20 features, one
-# in ten relevant.
+# In a training loop, only the loss changes. Here are 2,000 items with 20 features, one in ten relevant. The first 50
+# of 100 steps follow cross-entropy (`warm_up`).
 
 # %%
 features = torch.randn(2000, 20)

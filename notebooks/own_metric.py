@@ -9,8 +9,10 @@
 # %% [markdown]
 # # Your own metric
 #
-# `dl.UniLoss` turns a metric that you wrote into a loss. The metric need not be differentiable, and its code stays as
-# it is.
+# `dl.UniLoss` turns a metric that you wrote into a loss. The metric need not be differentiable, and its code does not
+# change.
+#
+# **When not to use it**: F1, IoU, AP, NDCG and the others in `dl.tasks.names()` have exact inference in `dl.DirectLoss`.
 
 # %%
 import torch
@@ -22,8 +24,8 @@ _ = torch.manual_seed(0)
 # %% [markdown]
 # ## The metric
 #
-# A clinic refers patients whose score is above 0. A missed patient costs five times as much as a needless visit. The
-# metric is the share of the worst possible cost that is saved.
+# A clinic refers patients whose score is above 0. Missing an ill patient costs five times as much as a needless visit.
+# The metric is the share of the worst possible cost that is saved.
 
 
 # %%
@@ -35,7 +37,7 @@ def saved_cost(scores, target):
 
 
 # %% [markdown]
-# `explain` shows what the library finds in this code: one decision for each score.
+# `explain` shows what the library finds in this code: one decision per score.
 
 # %%
 loss_fn = dl.UniLoss(saved_cost, generator=torch.Generator().manual_seed(0))
@@ -43,7 +45,7 @@ scores, target = torch.randn(12), (torch.arange(12) % 3 == 0).long()
 print(loss_fn.explain(scores, target))
 
 # %% [markdown]
-# The value of the loss is exactly 1 - metric. The gradient raises the ill and lowers the healthy.
+# The value of the loss is exactly 1 - metric. A step raises the scores of the ill and lowers those of the healthy.
 
 # %%
 print(f"loss {loss_fn(scores, target):.4f}, 1 - metric {1 - saved_cost(scores, target):.4f}")
@@ -52,14 +54,14 @@ ax = dl.plot.step(scores, target, loss_fn)
 # %% [markdown]
 # ## Training
 #
-# Some of the patients are ill, and the features tell only part of it. First cross-entropy, then the metric itself.
+# Illness depends on the features only in part. Train with cross-entropy first, then on the metric itself.
 
 # %%
 weights = torch.randn(10)
 
 
 def patients(n):
-    """Features, and who is ill."""
+    """Return features and who is ill."""
     features = torch.randn(n, 10)
     return features, (torch.rand(n) < torch.sigmoid(features @ weights - 2)).long()
 
@@ -69,7 +71,7 @@ cross_entropy = torch.nn.BCEWithLogitsLoss()
 
 
 def fit(model, loss, steps, lr):
-    """Train on all rows, and return the metric of the test rows."""
+    """Train on all rows and return the metric on the test rows."""
     optimizer = torch.optim.Adam(model.parameters(), lr=lr)
     features, ill = train
     for _ in range(steps):
@@ -86,8 +88,5 @@ metric = fit(model, loss_fn, steps=60, lr=0.02)
 print(f"saved cost on test rows: cross-entropy {likelihood:.3f}, then UniLoss {metric:.3f}")
 
 # %% [markdown]
-# Training on the metric keeps what cross-entropy reached, and adds nothing here. That is what we find
-# [elsewhere](../results-uniloss.md) too: compare on validation rows before you choose.
-#
-# When **not** to use it: F1, IoU, AP, NDCG and the others in `dl.tasks.names()` have exact inference in
-# `dl.DirectLoss`.
+# Here training on the metric is as good as cross-entropy, not better. That is what we find
+# [elsewhere](../results-uniloss.md), too: compare on validation rows before you choose.

@@ -10,7 +10,7 @@
 # # Wrong labels
 #
 # A fifth of the training labels is wrong. Which loss still ranks well? The data are scikit-learn's images of digits;
-# the task is to rank the images of one digit first.
+# the images of one digit should rank first.
 
 # %%
 import torch
@@ -37,7 +37,7 @@ y_wrong = torch.where(flipped, 1 - y_train, y_train)
 print(f"of {y_wrong.sum()} images called relevant, {(y_wrong & y_train).sum()} are")
 
 # %% [markdown]
-# The same linear scorer and the same number of steps for both losses. The direct loss spends its first half on
+# Both losses train the same linear model for the same number of steps. Direct loss spends the first half on
 # cross-entropy (`warm_up`).
 
 # %%
@@ -46,7 +46,7 @@ cross_entropy = torch.nn.BCEWithLogitsLoss()
 
 
 def fit(loss, labels):
-    """Scores of the test images after training."""
+    """Train and return the scores of the test images."""
     torch.manual_seed(0)
     model = torch.nn.Linear(64, 1)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.03)
@@ -58,7 +58,7 @@ def fit(loss, labels):
 
 
 def likelihood(scores, target):
-    """Cross-entropy, for labels that are integers."""
+    """Cross-entropy for integer labels."""
     return cross_entropy(scores, target.float())
 
 
@@ -73,7 +73,7 @@ for name, labels in {"clean": y_train, "wrong": y_wrong}.items():
         print(f"{name} labels, {loss}: test AP {dl.metrics.average_precision(scores, y_test):.3f}")
 
 # %% [markdown]
-# Precision and recall on the test images, whose labels are right:
+# Precision and recall on the test images, whose labels are correct:
 
 # %%
 ax = dl.plot.precision_recall(found["wrong"], y_test)
@@ -81,8 +81,8 @@ ax = dl.plot.precision_recall(found["wrong"], y_test)
 # %% [markdown]
 # ## Probabilities
 #
-# Scores of a ranking loss are not probabilities. Where you need them, calibrate: a slope and a bias, fitted on rows
-# with right labels (here the first half of the test images; the picture shows the second).
+# Scores of a ranking loss are not probabilities. If you need probabilities, calibrate: fit a slope and a bias on rows
+# with correct labels (here the first half of the test images; the plot shows the second).
 
 # %%
 scores = found["wrong"]["direct loss"]
@@ -93,5 +93,5 @@ shares = {"raw": torch.sigmoid(scores[half:]), "calibrated": calibrated}
 ax = dl.plot.reliability(shares, y_test[half:], bins=5)
 
 # %% [markdown]
-# One digit and one draw of wrong labels are an illustration. The [results](../results.md) compare losses on many data
-# sets and seeds, clean labels included, where cross-entropy is hard to beat.
+# One digit and one draw of wrong labels are only an illustration. [Other losses](../peers.md) compares losses on many
+# data sets and seeds, including clean labels, where cross-entropy is hard to beat.
