@@ -12,7 +12,7 @@
 # `dl.UniLoss` turns a metric that you wrote into a loss. The metric need not be differentiable, and its code does not
 # change.
 #
-# **When not to use it**: F1, IoU, AP, NDCG and the others in `dl.tasks.names()` have exact inference in `dl.DirectLoss`.
+# **When not to use it**: F1, IoU, AP, NDCG and the rest of `dl.tasks.names()` have exact inference in `dl.DirectLoss`.
 
 # %%
 import torch
