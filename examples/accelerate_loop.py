@@ -1,4 +1,7 @@
-"""Hugging Face Accelerate: the usual loop; the metric is taken over all processes, not averaged over batches."""
+"""Hugging Face Accelerate: the usual loop; F1 is computed over all processes, not averaged over batches.
+
+python examples/accelerate_loop.py
+"""
 
 import torch
 from accelerate import Accelerator
@@ -9,7 +12,7 @@ import directloss as dl
 
 
 def main() -> None:
-    """Train on F1 and measure it on the gathered scores of all validation batches."""
+    """Train on F1 and compute it on the gathered scores of all validation batches."""
     torch.manual_seed(0)
     x = torch.randn(3000, 10)
     y = (x[:, 0] + x[:, 1] * x[:, 2] + 0.5 * torch.randn(3000) > 1.5).long()
@@ -28,7 +31,7 @@ def main() -> None:
             accelerator.backward(loss_fn(network(inputs), target))
             optimizer.step()
 
-    with torch.no_grad():  # gather_for_metrics leaves out what was repeated to fill up the last batch
+    with torch.no_grad():  # gather_for_metrics drops samples repeated to fill the last batch
         seen = [accelerator.gather_for_metrics((network(inputs), target)) for inputs, target in val]
     scores, target = (torch.cat(parts) for parts in zip(*seen, strict=True))
     accelerator.print(f"validation F1 {dl.metrics.f_beta(scores, target):.3f}")

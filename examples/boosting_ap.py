@@ -1,4 +1,4 @@
-"""LightGBM with wrong labels: the same number of rounds, with and without rounds on average precision.
+"""LightGBM with 20 % wrong labels: 200 rounds on cross-entropy, or 100 of them on average precision.
 
 python examples/boosting_ap.py
 """
@@ -12,7 +12,7 @@ PARAMS = {"num_leaves": 15, "learning_rate": 0.1, "num_threads": 1, "seed": 0}
 
 
 def rows(count: int, seed: int, wrong: float) -> tuple[np.ndarray, np.ndarray]:
-    """About 11 % positives; a share of the labels is wrong."""
+    """Draw features and labels, about 11 % positive; a share `wrong` of the labels is flipped."""
     draw = np.random.default_rng(seed)
     x = draw.normal(size=(count, 10))
     y = x[:, 0] + x[:, 1] * x[:, 2] + 0.5 * draw.normal(size=count) > 1.6

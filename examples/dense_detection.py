@@ -1,9 +1,9 @@
 """Dense detection: average precision as the loss of a detection head, against cross-entropy and focal loss.
 
-Scanned digits (scikit-learn's own) lie in images of 32 by 32 pixels, one at most in each cell of a grid of 4 by 4. The
-head scores all cells of an image; a cell is positive if it holds a 3, about one in thirty. The cells of the whole batch
-are one ranking, as in the AP of a detector. Network, steps and rate are the same for all losses, and test images show
-digits that training has not seen.
+Images of 32 x 32 pixels contain scikit-learn's scanned digits, at most one per cell of a 4 x 4 grid. The head scores
+all cells of an image; a cell is positive if it contains a 3, about one in thirty. All cells of a batch form one
+ranking, as in the AP of a detector. Network, steps and learning rate are the same for all losses, and test images
+contain unseen digits.
 
 python examples/dense_detection.py [--quick] [--seeds 2] [--out dense_detection.png]
 """
@@ -26,11 +26,11 @@ from torch.nn import functional as F
 import directloss as dl
 
 GRID, CELL, DIGIT, BATCH = 4, 8, 8, 32
-WANTED, FILLED = 3, 0.35  # the digit to find, and the share of cells with any digit
+WANTED, FILLED = 3, 0.35  # the digit to find; the share of cells with a digit
 
 
 def scenes(count: int, first: int, last: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Images (count, 1, 32, 32) with digits from first to last, and 1 for the cells (count, 4, 4) to find."""
+    """Images (count, 1, 32, 32) of the digits first to last, and labels (count, 4, 4): 1 for the cells to find."""
     draw = np.random.default_rng(seed)
     digits, names = (values[first:last] for values in load_digits(return_X_y=True))
     images = np.zeros((count, GRID * CELL + 2, GRID * CELL + 2))
@@ -45,7 +45,7 @@ def scenes(count: int, first: int, last: int, seed: int) -> tuple[Tensor, Tensor
 
 
 def network() -> nn.Module:
-    """Three convolutions that halve the image, and a head with one score for each cell."""
+    """Three strided convolutions and a head with one score per cell."""
     return nn.Sequential(
         nn.Conv2d(1, 16, 5, padding=2, stride=2), nn.ReLU(),
         nn.Conv2d(16, 32, 3, padding=1, stride=2), nn.ReLU(),
@@ -55,7 +55,7 @@ def network() -> nn.Module:
 
 
 def focal_loss(scores: Tensor, target: Tensor) -> Tensor:
-    """With the published gamma = 2 and alpha = 0.25."""
+    """Focal loss with the published gamma = 2 and alpha = 0.25."""
     each = F.binary_cross_entropy_with_logits(scores, target, reduction="none")
     weight = torch.where(target > 0, 0.25, 0.75)
     return (weight * (1 - torch.exp(-each)) ** 2 * each).sum() / target.sum().clamp(min=1)
@@ -64,7 +64,7 @@ def focal_loss(scores: Tensor, target: Tensor) -> Tensor:
 def train(
     loss_fn: Callable[[Tensor, Tensor], Tensor], images: Tensor, cells: Tensor, steps: int, seed: int
 ) -> nn.Module:
-    """A trained network; the seed decides its start and the batches."""
+    """Return a trained network; the seed determines its initialisation and batches."""
     torch.manual_seed(seed)
     net = network()
     optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
@@ -72,14 +72,14 @@ def train(
     for _ in range(steps):
         chosen = torch.randint(len(images), (BATCH,))
         optimizer.zero_grad()
-        loss_fn(net(images[chosen]).flatten(), cells[chosen].flatten()).backward()  # one list: the cells of the batch
+        loss_fn(net(images[chosen]).flatten(), cells[chosen].flatten()).backward()  # one list: all cells of the batch
         optimizer.step()
         rate.step()
     return net
 
 
 def draw(path: Path, images: Tensor, cells: Tensor, scores: dict[str, Tensor]) -> None:
-    """A test image with its most confident cells by AP, and precision over recall of each loss."""
+    """Draw a test image with the top cells of the AP loss, and precision-recall curves of all losses."""
     figure = Figure(figsize=(6.4, 2.9), layout="constrained")
     left, right = figure.subplots(1, 2)
     shown = int(cells.sum((1, 2)).argmax())
@@ -100,9 +100,9 @@ def draw(path: Path, images: Tensor, cells: Tensor, scores: dict[str, Tensor]) -
 
 
 def main() -> None:
-    """Train with each loss, print the table, draw the picture."""
+    """Train with each loss, print the table, draw the figure."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="few steps, one seed: does it run?")
+    parser.add_argument("--quick", action="store_true", help="a short run with one seed, to see that it works")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("dense_detection.png"))
     options = parser.parse_args()
@@ -113,7 +113,7 @@ def main() -> None:
     losses = {
         "cross-entropy": lambda: lambda scores, target: F.binary_cross_entropy_with_logits(scores, target.float()),
         "focal loss": lambda: lambda scores, target: focal_loss(scores, target.float()),
-        # A metric starts from cross-entropy; half of the training is what the library advises.
+        # Half of the training follows cross-entropy, as recommended.
         "AP": lambda: dl.DirectLoss("ap", warm_up=steps // 2),
     }
     share = float(truth.double().mean())

@@ -1,4 +1,4 @@
-"""Average precision of the batch of all processes: the same numbers, up to rounding, for any number of them.
+"""Average precision over the batches of all processes: the same numbers, up to rounding, for any number of them.
 
 python examples/distributed.py
 torchrun --standalone --nproc-per-node 2 examples/distributed.py
@@ -25,7 +25,7 @@ loss_fn = dl.DirectLoss("ap", warm_up=30, gather=True)  # half of the steps
 optimizer = torch.optim.Adam(model.parameters(), 0.01)
 
 for step in range(1, 61):
-    batch = torch.randint(len(x), (300,))  # the same on all processes, which have the same seed
+    batch = torch.randint(len(x), (300,))  # the same on all processes: they share the seed
     mine = batch.tensor_split(size)[rank]
     optimizer.zero_grad()
     loss = loss_fn(model(x[mine]).squeeze(1), y[mine])

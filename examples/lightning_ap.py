@@ -1,4 +1,7 @@
-"""PyTorch Lightning: train on AP, log the AP of the whole validation set, and keep the best epoch by it."""
+"""PyTorch Lightning: train on AP, log the AP of the whole validation set and keep the best epoch.
+
+python examples/lightning_ap.py
+"""
 
 import logging
 import warnings

@@ -1,7 +1,7 @@
-"""Segmentation of several classes: IoU as the loss against cross-entropy, same network, same steps, same rate.
+"""Multi-class segmentation: IoU as the loss against cross-entropy, with the same network, steps and learning rate.
 
-Scanned digits (scikit-learn's own) lie in images of 24 by 24 pixels. The network marks the pixels of 0, 3 and 7, from
-the most to the least frequent. Test images show digits that training has not seen.
+Images of 24 x 24 pixels contain scikit-learn's scanned digits. The network labels the pixels of 0, 3 and 7, from the
+most to the least frequent. Test images contain unseen digits.
 
 python examples/segmentation.py [--quick] [--seeds 2] [--out segmentation.png]
 """
@@ -28,7 +28,7 @@ COLOURS = ["#f2f2f2", "#0072b2", "#e69f00", "#009e73"]
 
 
 def scenes(count: int, first: int, last: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Images (count, 1, 24, 24) with three of the digits from first to last each, and their masks (count, 24, 24)."""
+    """Images (count, 1, 24, 24), each with three of the digits first to last, and their masks (count, 24, 24)."""
     draw = np.random.default_rng(seed)
     digits, names = (values[first:last] for values in load_digits(return_X_y=True))
     images = draw.normal(0, 0.15, (count, SIDE, SIDE))
@@ -44,7 +44,7 @@ def scenes(count: int, first: int, last: int, seed: int) -> tuple[Tensor, Tensor
 
 
 def network() -> nn.Module:
-    """Four convolutions; a pixel sees 15 by 15 pixels."""
+    """Four convolutions with a receptive field of 15 x 15 pixels."""
     return nn.Sequential(
         nn.Conv2d(1, 24, 5, padding=2), nn.BatchNorm2d(24), nn.ReLU(),
         nn.Conv2d(24, 24, 3, padding=2, dilation=2), nn.BatchNorm2d(24), nn.ReLU(),
@@ -56,7 +56,7 @@ def network() -> nn.Module:
 def train(
     loss_fn: Callable[[Tensor, Tensor], Tensor], images: Tensor, masks: Tensor, steps: int, seed: int
 ) -> nn.Module:
-    """A trained network; the seed decides its start and the batches."""
+    """Return a trained network; the seed determines its initialisation and batches."""
     torch.manual_seed(seed)
     net = network()
     optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
@@ -71,13 +71,13 @@ def train(
 
 
 def measure(scores: Tensor, masks: Tensor) -> list[float]:
-    """IoU of the classes over all images, IoU of the classes of each image, and the share of pixels that are right."""
+    """Mean IoU over classes, mean IoU over the classes of each image, and pixel accuracy."""
     overall, each = (dl.AveragedLoss("iou", average=name)(scores, masks) for name in ("macro", "samples_macro"))
     return [1 - float(overall), 1 - float(each), float((scores.argmax(1) == masks).double().mean())]
 
 
 def draw(path: Path, images: Tensor, masks: Tensor, predictions: dict[str, Tensor]) -> None:
-    """Four test images: input, truth, and what each network says."""
+    """Draw four test images: input, truth and the prediction of each network."""
     rows = {"image": images[:, 0], "truth": masks, **predictions}
     figure = Figure(figsize=(5.2, 1.25 * len(rows)), layout="constrained")
     for axes, (name, values) in zip(figure.subplots(len(rows), 4), rows.items(), strict=True):
@@ -90,9 +90,9 @@ def draw(path: Path, images: Tensor, masks: Tensor, predictions: dict[str, Tenso
 
 
 def main() -> None:
-    """Train with each loss, print the table, draw the picture."""
+    """Train with each loss, print the table, draw the figure."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="few steps, one seed: does it run?")
+    parser.add_argument("--quick", action="store_true", help="a short run with one seed, to see that it works")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("segmentation.png"))
     options = parser.parse_args()
@@ -100,7 +100,7 @@ def main() -> None:
 
     images, masks = scenes(4 * tests, 0, 1200, seed=0)
     new, truth = scenes(tests, 1200, 1797, seed=1)
-    half = steps // 2  # a metric starts from cross-entropy; half of the training is what the library advises
+    half = steps // 2  # half of the training follows cross-entropy, as recommended
     losses = {
         "cross-entropy": lambda: nn.CrossEntropyLoss(),
         "IoU of the batch": lambda: dl.AveragedLoss("iou", average="macro", warm_up=half),

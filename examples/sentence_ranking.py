@@ -1,4 +1,4 @@
-"""sentence-transformers: a cross-encoder and a bi-encoder, tiny and made from a configuration, ranked by their metric.
+"""sentence-transformers: a tiny cross-encoder trained on NDCG and a tiny bi-encoder trained on MRR, from scratch.
 
 python examples/sentence_ranking.py
 """
@@ -20,7 +20,7 @@ SPECIAL = ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]
 
 
 def saved(folder: Path, kind: type, **more: int) -> str:
-    """A tiny model with its tokenizer, in a folder."""
+    """Save a tiny model with its tokenizer and return the folder."""
     words = {word: number for number, word in enumerate([*SPECIAL, *(w for topic in TOPICS for w in topic)])}
     plain = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
     plain.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -38,12 +38,12 @@ def saved(folder: Path, kind: type, **more: int) -> str:
 
 
 def text(topic: int, draw: random.Random) -> str:
-    """Two words of a topic."""
+    """Draw two words of a topic."""
     return " ".join(draw.sample(TOPICS[topic], 2))
 
 
 def cross_encoder(folder: Path, draw: random.Random) -> tuple[float, float]:
-    """Lists of two to six documents; those of the first two topics are relevant, the first more than the second."""
+    """Rank lists of two to six documents; topic 0 is more relevant than topic 1, the others are irrelevant."""
     model = CrossEncoder(saved(folder, BertForSequenceClassification, num_labels=1), device="cpu")
     loss_fn = CrossEncoderRankingLoss(model, "ndcg@3", warm_up=20)
     optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
@@ -62,7 +62,7 @@ def cross_encoder(folder: Path, draw: random.Random) -> tuple[float, float]:
 
 
 def bi_encoder(folder: Path, draw: random.Random) -> tuple[float, float]:
-    """Questions about topic 0, 1, ... are answered by texts of topic 4, 5, ...; the other answers are the negatives."""
+    """Match questions on topics 0 to 3 with answers on topics 4 to 7; the other answers are the negatives."""
     model = SentenceTransformer(saved(folder, BertModel), device="cpu")
     loss_fn = BiEncoderRankingLoss(model, "mrr", warm_up=20)
     optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
@@ -78,7 +78,7 @@ def bi_encoder(folder: Path, draw: random.Random) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Train both."""
+    """Train both and print their metrics."""
     torch.manual_seed(0)
     transformers.logging.disable_progress_bar()
     draw = random.Random(0)

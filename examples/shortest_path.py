@@ -1,8 +1,10 @@
-"""Learn what terrain costs from the best paths alone: direct loss against structured hinge and cross-entropy.
+"""Learn the cost of terrain from cheapest paths alone: direct loss against structured hinge and cross-entropy.
 
-Every cell of a map has five features; its cost depends on them in a way that nobody tells. Given are maps with their
-cheapest paths, in a second run 30 % of them with the path of another map. Judged is the path through unseen maps.
-The margin of the hinge is the best of several tried on other maps; the direct loss uses its automatic epsilon.
+Every cell of a map has five features, and its unknown cost depends on them. Training data are maps with their cheapest
+paths; in a second run, 30 % of the maps have the path of another map. Methods are judged by their paths through unseen
+maps. The margin of the hinge is the best of several tried on other maps; direct loss is the paper's negative update.
+
+python examples/shortest_path.py
 """
 
 import torch
@@ -15,20 +17,20 @@ task = dl.tasks.GridPath(SIZE, SIZE, connectivity=8)
 
 
 def draw(maps: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-    """Features (maps, 5, h, w), true costs (maps, h, w) and the cheapest paths."""
+    """Draw features (maps, 5, h, w), true costs (maps, h, w) and the cheapest paths."""
     x = torch.randn(maps, 5, SIZE, SIZE, generator=generator)
     cost = 0.2 + (x[:, 0] + 0.8 * x[:, 1] * x[:, 2] + 0.5 * x[:, 3].abs()).exp().clamp(max=20)
     return x, cost, task.predict(-cost)
 
 
 def relative(z: Tensor) -> Tensor:
-    """Scores that are minus positive costs. Only ratios of costs matter, so their mean is fixed at 1."""
+    """Turn outputs into scores: minus positive costs with mean 1, because only ratios of costs matter."""
     cost = nn.functional.softplus(z)
     return -cost / cost.mean((1, 2), keepdim=True)
 
 
 def main() -> None:
-    """Train each method on clean and on wrong paths, and print how its paths do on 500 unseen maps."""
+    """Train each method on clean and on wrong paths, and evaluate its paths on 500 unseen maps."""
     torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(7)
     (maps, _, clean), (unseen, costs, best) = draw(400, generator), draw(500, generator)

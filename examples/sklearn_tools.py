@@ -1,4 +1,7 @@
-"""scikit-learn: cross-validate, search and rank with estimators that train on the metric."""
+"""scikit-learn: cross-validation, grid search and ranking with estimators that train on the metric.
+
+python examples/sklearn_tools.py
+"""
 
 import numpy as np
 from sklearn.datasets import load_breast_cancer
@@ -11,7 +14,7 @@ from directloss.integrations.sklearn import DirectLossClassifier, DirectLossRank
 
 
 def main() -> None:
-    """A classifier beside logistic regression, a grid search over metrics, and a ranker of lists."""
+    """Compare with logistic regression, search over metrics, and rank lists."""
     X, y = load_breast_cancer(return_X_y=True)
     logistic = make_pipeline(StandardScaler(), LogisticRegression())
     for name, estimator in (("logistic", logistic), ("direct", DirectLossClassifier("ap", random_state=0))):

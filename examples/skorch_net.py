@@ -1,4 +1,7 @@
-"""skorch: the loss is a criterion like any other; metrics that couple all items want the whole data in one batch."""
+"""skorch: the loss is an ordinary criterion; AP couples all items, so all rows form one batch.
+
+python examples/skorch_net.py
+"""
 
 import torch
 from sklearn.datasets import make_classification
@@ -11,14 +14,14 @@ from directloss.integrations.skorch import two_classes
 
 
 class Scorer(nn.Sequential):
-    """One score for each row."""
+    """One score per row."""
 
     def __init__(self, columns: int = 20) -> None:
         super().__init__(nn.Linear(columns, 16), nn.ReLU(), nn.Linear(16, 1), nn.Flatten(0))
 
 
 def main() -> None:
-    """Cross-validate a network that is trained on AP."""
+    """Cross-validate a network trained on AP."""
     torch.manual_seed(0)
     X, y = make_classification(1000, weights=[0.9], random_state=0)
     options = {"optimizer": torch.optim.Adam, "lr": 0.01, "max_epochs": 40, "train_split": None, "verbose": 0}

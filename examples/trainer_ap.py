@@ -1,4 +1,4 @@
-"""Hugging Face Trainer: a tiny BERT, made from its configuration, that finds rare texts by average precision.
+"""Hugging Face Trainer: a tiny BERT, from scratch, learns to find rare texts by average precision.
 
 python examples/trainer_ap.py
 """
@@ -15,7 +15,7 @@ WORDS, LENGTH = 50, 12
 
 
 def texts(count: int, seed: int) -> list[dict[str, torch.Tensor]]:
-    """A text is positive if word 7 comes before word 11, about one in seven."""
+    """Draw texts; about one in seven is positive: word 7 comes before word 11."""
     draw = torch.Generator().manual_seed(seed)
     words = torch.randint(12, WORDS, (count, LENGTH), generator=draw)
     places = torch.rand(count, LENGTH, generator=draw).argsort(1)[:, :2]
@@ -28,7 +28,7 @@ def texts(count: int, seed: int) -> list[dict[str, torch.Tensor]]:
 
 
 def main() -> None:
-    """Train, and evaluate before and after."""
+    """Train, evaluating before and after."""
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=WORDS, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
