@@ -362,7 +362,7 @@ def test_missing_library_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
         (lambda: train({}, lightgbm.Dataset(np.zeros((3, 1)))), "data must have labels"),
         (lambda: BoostedClassifier().fit(np.zeros((4, 1)), [0, 1, None, 1]), "without one in 1 of 4"),
         (lambda: BoostedClassifier().fit(np.zeros((0, 1)), []), "at least two classes, but it is empty"),
-        (lambda: train({}, lightgbm.Dataset(*toy(20)), first=0, then=0), "first and then must be at least one round"),
+        (lambda: train({}, lightgbm.Dataset(*toy(20)), first=0, then=0), "must add up to at least one round"),
         (lambda: train({}, lightgbm.Dataset(*toy(20)), validation=3), "validation must be a data set of lightgbm"),
         (lambda: train({}, lightgbm.Dataset(*toy(20)), patience=0), "patience must be a whole number"),
         (lambda: BoostedClassifier(library="catboost").fit(*toy(50)), "library must be one of"),

@@ -323,7 +323,9 @@ def test_columns_of_dates_are_named(categories: bool) -> None:
     frame, y = people(40)
     frame = frame if categories else frame.drop(columns="town")
     frame["day"] = pd.date_range("2024-01-01", periods=40)
-    with pytest.raises(dl.DirectLossError, match=r"X must hold numbers.* with dates in \['day'\]. Make numbers"):
+    with pytest.raises(
+        dl.DirectLossError, match=r"X must hold numbers.* with dates in \['day'\]. Turn them into numbers"
+    ):
         DirectLossClassifier().fit(frame, y)
 
 
@@ -533,6 +535,16 @@ def test_lists_of_different_length_are_each_a_problem() -> None:
     assert some.pad(torch.tensor([7, 8, 9])).tolist() == [[7, 8], [9, 0]]
 
 
+def test_many_rows_without_lists_are_one_list_with_a_warning() -> None:
+    X, y, _ = searches(lists=100)
+    ranker = DirectLossRanker("ap", epochs=1, random_state=0)
+    with pytest.warns(dl.DirectLossWarning, match=r"All 1200 rows are ranked as one list: .* group=\[1200\]") as found:
+        ranker.fit(X, y >= 2)
+    assert len(found) == 1
+    np.testing.assert_array_equal(ranker.predict(X), clone(ranker).fit(X, y >= 2, group=[1200]).predict(X))
+    ranker.fit(X[:1000], y[:1000] >= 2)  # a list of this length is common
+
+
 def test_ranker_in_cross_validation_with_lists() -> None:
     X, y, qid = searches()
     with config_context(enable_metadata_routing=True):
@@ -609,8 +621,8 @@ def test_labels_of_several_kinds_are_refused() -> None:
 @pytest.mark.parametrize(
     ("lists", "message"),
     [
-        ({"group": [3, 3], "qid": [0] * 6}, "group must be left out where qid is given"),
-        ({"group": [3, 4]}, "group must hold the sizes of lists with 6 rows in all"),
+        ({"group": [3, 3], "qid": [0] * 6}, "group must be left out if qid is given"),
+        ({"group": [3, 4]}, "group must hold the sizes of lists with 6 rows in total"),
         ({"group": [6, 0]}, "group must hold the sizes"),
         ({"group": [3.0, 3.0]}, "group must hold the sizes"),
         ({"qid": [0, 1]}, "qid must have one entry for each of the 6 rows"),
@@ -627,7 +639,7 @@ def test_bad_lists(lists: dict[str, Any], message: str) -> None:
         ("error", Y3, "metric must be a metric of rankings"),
         ("f1", Y3, "metric must be a metric of rankings"),
         ("ap", 2 * Y3, "target must hold only 0 or 1"),
-        ("ndcg", Y3 - 1, "y must be at least 0, a grade of relevance, but it is -1 at the least"),
+        ("ndcg", Y3 - 1, "y must hold grades of relevance, at least 0, but it is -1"),
     ],
 )
 def test_bad_relevance(metric: str, grades: np.ndarray, message: str) -> None:
@@ -639,7 +651,7 @@ def test_one_class_and_another_number_of_classes_are_refused() -> None:
     with pytest.raises(dl.DirectLossError, match="y must have at least two classes"):
         DirectLossClassifier(epochs=2).fit(X3, np.zeros(6, int))
     fitted = DirectLossClassifier(epochs=2, warm_start=True).fit(X3, Y3)
-    with pytest.raises(dl.DirectLossError, match="y must have the 1 outputs of the fit before"):
+    with pytest.raises(dl.DirectLossError, match="y must have the 1 outputs of the previous fit"):
         fitted.fit(X3, np.arange(6) % 3)
 
 

@@ -1,4 +1,4 @@
-"""directloss inside other libraries: one file for each, which imports its library on first use.
+"""directloss inside other libraries, one file each, which imports its library on first use.
 
 sklearn      estimators for pipelines, cross-validation and grid search
 lightning    the true metric of a whole validation epoch

@@ -1,8 +1,8 @@
 """Scores as probabilities, by maximum likelihood.
 
-A slope and a bias for each class: Platt's method (1999) for two classes, temperature scaling (Guo et al., 2017) with a
-bias for more. The bias takes out the thresholds that the metric wants; without it, the class with the highest score is
-the most probable one. Platt's softened targets keep the probabilities of separable data away from 0 and 1.
+One slope and a bias per class: Platt scaling (1999) for two classes, temperature scaling (Guo et al., 2017) with a bias
+for more. The bias removes the thresholds that the metric prefers; without it, the class with the highest score is the
+most probable one. Platt's softened targets keep the probabilities of separable data away from 0 and 1.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from scipy.special import log_softmax, softmax
 
 Numbers = npt.NDArray[np.float64]
 FLATTEST = 1e-3
-"""The least slope for scores of deviation 1: a higher score is never less probable."""
+"""The smallest slope for scores of deviation 1, so that a higher score is never less probable."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Calibration:
         *,
         biased: bool = True,
     ) -> Calibration:
-        """The most likely one for rows of these classes; without a bias unless ``biased``.
+        """The maximum-likelihood calibration for rows of these classes; the bias is 0 unless ``biased``.
 
         Examples:
             >>> draw = np.random.default_rng(0)
@@ -68,15 +68,15 @@ class Calibration:
 
 
 def _columns(scores: npt.NDArray[np.floating]) -> Numbers:
-    """Scores of each class; one score for each row speaks for the second of two."""
+    """Scores per class; a single score per row is that of the second of two classes."""
     each = np.column_stack([np.zeros(len(scores)), scores]) if scores.ndim == 1 else scores
     return each.astype(np.float64)
 
 
 def _softened(codes: npt.NDArray[np.int64], classes: int, weight: Numbers) -> Numbers:
-    """Targets as if there were two more rows that are right, and two that are wrong, however many classes there are.
+    """Targets as if there were two more correct rows and two more wrong ones, for any number of classes.
 
-    Of two classes they are Platt's. One wrong row of every class in each class would make ten classes too unsure.
+    For two classes they are Platt's. One wrong row of every class in each class would make ten classes too uncertain.
     """
     counts, more = np.bincount(codes, weight, minlength=classes), 2 / classes
     rest = more / (counts + 2 * more) / (classes - 1)

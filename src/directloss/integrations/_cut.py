@@ -1,4 +1,4 @@
-"""From scores to decisions: what they choose, the best threshold of a metric, and an even one for a ranking."""
+"""From scores to decisions: the predicted class, the best threshold for a metric, and an even one for a ranking."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from directloss.tasks import CountTask
 
 
 def decided(scores: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """The place of the class that each row's scores choose: the second above 0, or the highest of several.
+    """The index of each row's predicted class: the second above 0, or the one with the highest score.
 
     Examples:
         >>> decided(np.array([0.5, -1.0])), decided(np.array([[0.1, 0.3, 0.2]]))
@@ -24,9 +24,9 @@ def decided(scores: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 
 def best_cut(scores: Tensor, target: Tensor, task: Task) -> tuple[float, float]:
-    """The cut with the highest metric when scores above it mean yes, and that metric. Scores and labels ``(n,)``.
+    """The threshold with the highest metric, and that metric; scores ``(n,)`` above it mean yes, labels are ``(n,)``.
 
-    ``task`` is an `Error` or a `CountTask`; among equally good cuts it is the highest.
+    ``task`` is an `Error` or a `CountTask`. In a tie the highest threshold wins.
 
     Examples:
         >>> from directloss.tasks import get
@@ -38,7 +38,7 @@ def best_cut(scores: Tensor, target: Tensor, task: Task) -> tuple[float, float]:
     tp, fp = (torch.cat([hits.new_zeros(1), part.cumsum(0)]) for part in (hits, 1 - hits))
     fn, tn = tp[-1] - tp, fp[-1] - fp
     values = 1 - task.loss_of_counts(tp, fp, fn, tn) if isinstance(task, CountTask) else (tp + tn) / len(hits)
-    # One can cut only between different scores, above all of them and below all of them.
+    # A threshold lies between two different scores, above all scores, or below them.
     ends = torch.cat([ranked[:1] + 2, ranked, ranked[-1:] - 2])
     values = torch.where(ends[:-1] > ends[1:], values, -torch.inf)
     place = int(values.argmax())
@@ -46,7 +46,7 @@ def best_cut(scores: Tensor, target: Tensor, task: Task) -> tuple[float, float]:
 
 
 def even_cut(scores: Tensor, target: Tensor, weight: Tensor | None = None) -> float:
-    """The cut with as many scores above it as there are positives, where precision equals recall; ``(n,)`` all.
+    """The threshold with as many scores above it as there are positives, where precision equals recall; all ``(n,)``.
 
     Examples:
         >>> even_cut(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1, 0, 0]))
@@ -56,7 +56,7 @@ def even_cut(scores: Tensor, target: Tensor, weight: Tensor | None = None) -> fl
     weight = torch.ones(len(scores), dtype=torch.float64) if weight is None else weight
     above = torch.cat([weight.new_zeros(1), weight[order].cumsum(0)])
     away = (above - weight[target == 1].sum()).abs()
-    # The lowest of those that are equal but for a millionth: rows of next to no weight have no say.
+    # The lowest within a millionth of the best, so that rows of negligible weight do not matter.
     place = int((away <= away.min() + 1e-6 * above[-1]).nonzero()[-1])
     ends = torch.cat([ranked[:1] + 2, ranked, ranked[-1:] - 2])
     return float((ends[place] + ends[place + 1]) / 2)

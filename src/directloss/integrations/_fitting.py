@@ -1,4 +1,4 @@
-"""How the estimators train: a small network on standardised columns, first by cross-entropy, then by the metric."""
+"""How the estimators train: a small network on standardised columns, first with cross-entropy, then on the metric."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from directloss._checks import check_count, check_positive, fail
 from directloss.integrations._rows import LazyRows, blocks_of
 
 WIDTH = 64
-"""Width of the one hidden layer of ``model="mlp"``."""
+"""Width of the hidden layer of ``model="mlp"``."""
 REFINING = 0.1
-"""Share of the learning rate that training by the metric starts with, after cross-entropy has come near."""
+"""The share of the learning rate that training on the metric starts with after the warm-up."""
 LOOKS = 25
-"""How often a training looks at validation rows, if it is given some."""
+"""How often training evaluates the validation rows, if there are any."""
 
 Network = Callable[[int, int], nn.Module]
-"""Makes a network: numbers of columns and of scores for each row."""
+"""Makes a network from the number of columns and the number of scores per row."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long and how to train by two losses: first the one that makes progress from any start, then the metric."""
+    """A training schedule: first cross-entropy, which makes progress from any start, then the metric."""
 
     epochs: int
     warm_up: float
@@ -44,7 +44,7 @@ class Schedule:
             fail("weight_decay", "must be a number of at least 0", repr(self.weight_decay))
 
     def rate(self, epoch: int, first: int) -> float:
-        """The learning rate: constant during the warm-up of ``first`` epochs, then falling to zero.
+        """The learning rate: constant during the ``first`` epochs of warm-up, then decaying to zero.
 
         Examples:
             >>> schedule = Schedule(epochs=4, warm_up=0.5, learning_rate=1.0, weight_decay=0.0)
@@ -66,10 +66,10 @@ class Schedule:
         *,
         warm_up: bool,
     ) -> tuple[list[float], list[float]]:
-        """Train in place; the mean loss of each epoch of both parts.
+        """Train in place; returns the mean loss per epoch, of both phases.
 
-        ``batches()`` are the batches of one epoch, and both losses take one of them. With ``validation``, training on
-        the metric starts from the best epoch of the warm-up, and the network ends with its best epoch of all.
+        ``batches()`` returns the batches of one epoch, and both losses take a batch. With ``validation``, training on
+        the metric starts from the best epoch of the warm-up, and the network ends up with the best weights of all.
         """
         optimizer = torch.optim.AdamW(network.parameters(), self.learning_rate, weight_decay=self.weight_decay)
         first = round(self.warm_up * self.epochs) if warm_up else 0
@@ -89,7 +89,7 @@ class Schedule:
         return curves
 
     def _look(self, network: nn.Module, validation: Validation | None, epoch: int, told: str) -> bool:
-        """Look at the validation rows, if there are any, and say whether to go on."""
+        """Evaluate the validation rows, if there are any; returns whether to go on."""
         going = validation is None or validation.look(network, epoch)
         if self.verbose:
             held = "" if validation is None else f", metric on validation rows {validation.curve[epoch]:.4f}"
@@ -98,7 +98,7 @@ class Schedule:
 
 
 def _one_epoch(optimizer: torch.optim.Optimizer, batches: Iterable[Any], loss_of: Callable[[Any], Tensor]) -> float:
-    """A step for each batch; the mean of their losses."""
+    """One step per batch; returns the mean loss."""
     values = []
     for batch in batches:
         loss = loss_of(batch)
@@ -111,21 +111,21 @@ def _one_epoch(optimizer: torch.optim.Optimizer, batches: Iterable[Any], loss_of
 
 @dataclass
 class Validation:
-    """The metric on validation rows during training, and the weights that were best there."""
+    """Tracks the metric on validation rows during training, and the best weights."""
 
     measure: Callable[[], float]
     report: Callable[[int, float], None] | None = None
-    """Is told the epoch and the value, and may end the training by raising an exception."""
+    """Called with the epoch and the value; may end the training by raising an exception."""
     patience: float = float("inf")
-    """After so many epochs without a better value, one part of the training ends."""
+    """Number of epochs without a better value after which a phase ends."""
     curve: dict[int, float] = field(default_factory=dict)
     best: int = 0
-    """The first of the epochs with the highest value."""
+    """The first epoch with the highest value."""
     _state: dict[str, Tensor] = field(default_factory=dict)
     _begin: int = 0
 
     def look(self, network: nn.Module, epoch: int) -> bool:
-        """Measure after an epoch, and say whether to go on; the network stays in training mode."""
+        """Evaluate after an epoch; returns whether to go on. The network stays in training mode."""
         self.curve[epoch] = value = self.measure()
         network.train()
         if not self.best or value > self.curve[self.best]:
@@ -135,15 +135,15 @@ class Validation:
             self.report(epoch, value)
         return epoch - max(self.best, self._begin) < self.patience
 
-    def restore(self, network: nn.Module, begin: int = 0) -> None:
-        """Go back to the best weights so far; patience starts anew at the epoch ``begin``."""
+    def restore(self, network: nn.Module, begin: int) -> None:
+        """Go back to the best weights so far; patience starts again at the epoch ``begin``."""
         self._begin = begin
         if self.best:
             network.load_state_dict(self._state)
 
 
 def make_network(model: object, columns: int, outputs: int) -> nn.Module:
-    """The network of ``model``: "linear", "mlp", widths of hidden layers, or a function of columns and outputs."""
+    """The network for ``model``: "linear", "mlp", widths of hidden layers, or a function of columns and outputs."""
     widths: Any = {"linear": (), "mlp": (WIDTH,)}.get(model) if isinstance(model, str) else model
     if isinstance(widths, tuple | list) and all(type(width) is int and width > 0 for width in widths):
         return layers([columns, *widths, outputs])
@@ -173,9 +173,9 @@ def layers(widths: Sequence[int], bias: bool = True) -> nn.Sequential:
 
 
 def start_at_base_rate(network: nn.Module, target: Tensor) -> None:
-    """Set the last bias of `layers` to the log-odds of each output, the answer without looking at the columns.
+    """Set the last bias of `layers` to the log-odds of each output, the best answer without any columns.
 
-    With few positives, cross-entropy would otherwise spend most of its time on the way there. ``target`` is
+    With few positives, cross-entropy would otherwise spend most of its time getting there. ``target`` is
     ``(n, outputs)``, 0 or 1.
     """
     last = network[-1] if isinstance(network, nn.Sequential) else None
@@ -186,25 +186,25 @@ def start_at_base_rate(network: nn.Module, target: Tensor) -> None:
 
 
 def scores_of(network: nn.Module, rows: Tensor, outputs: int) -> Tensor:
-    """Scores ``(n, outputs)`` of rows ``(n, columns)``; one score for each row may also come as ``(n,)``."""
+    """Scores ``(n, outputs)`` of rows ``(n, columns)``; with one output, networks may also return ``(n,)``."""
     scores: Tensor = network(rows)
     if outputs == 1 and scores.shape == (len(rows),):
         scores = scores.unsqueeze(-1)
     if scores.shape != (len(rows), outputs):
-        rule = f"must have shape {(len(rows), outputs)}, one score for each row and output"
+        rule = f"must have shape {(len(rows), outputs)}, one score per row and output"
         fail("model(columns, outputs)(rows)", rule, f"of shape {tuple(scores.shape)}")
     return scores
 
 
 @torch.no_grad()
 def all_scores(network: nn.Module, rows: Tensor | LazyRows, outputs: int) -> Tensor:
-    """The scores of many rows, outside of training."""
+    """The scores of many rows in evaluation mode, computed in blocks."""
     network.eval()
     return torch.cat([scores_of(network, block, outputs) for block in blocks_of(rows)])
 
 
 def shuffled(size: int | None, labels: Tensor) -> Iterator[Tensor]:
-    """Numbers of items in batches of about ``size``, each with the labels in about the same shares; or all at once."""
+    """Item indices in stratified batches of about ``size``; one batch if ``size`` is None."""
     count = len(labels)
     if size is None or size >= count:
         yield torch.arange(count)
@@ -213,19 +213,19 @@ def shuffled(size: int | None, labels: Tensor) -> Iterator[Tensor]:
 
 
 def mixed(labels: Tensor) -> Tensor:
-    """Numbers of all items in random order, in which each label is spread evenly."""
+    """All item indices in random order, with each label spread evenly."""
     places = torch.empty(len(labels))
     for label in torch.unique(labels):
         own = (labels == label).nonzero().squeeze(1)
-        # Evenly spread over the whole, at random inside of each stretch.
+        # Evenly spread over the whole, at random within each stretch.
         places[own] = (torch.randperm(len(own)) + torch.rand(len(own))) / len(own)
     return places.argsort()
 
 
 def resampled(weight: Tensor) -> Tensor:
-    """As many numbers of items as there are, each about as often as its weight says, for metrics without weights.
+    """Item indices, as many as items, each about as often as its weight says; for metrics without weights.
 
-    Systematic resampling: an item with k times the mean weight is drawn k times, up to a rounding that is fair.
+    Systematic resampling: an item with k times the mean weight is drawn k times, up to unbiased rounding.
 
     Examples:
         >>> resampled(torch.tensor([2.0, 1.0, 1.0, 4.0], dtype=torch.float64))

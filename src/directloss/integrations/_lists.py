@@ -1,4 +1,4 @@
-"""Rows that belong to lists of different lengths, as padded tensors."""
+"""Rows of lists of different lengths, as padded tensors."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from directloss._checks import fail
 class Lists:
     """Which rows belong to which list.
 
-    ``place`` is the row of each padded entry ``(q, n)``, and ``mask`` says which entries are real.
+    ``place`` is the row of each padded entry ``(q, n)``; ``mask`` is False for padding.
     """
 
     place: Tensor
     mask: Tensor
     rows: Tensor
-    """The rows that these lists have, one list after the other."""
+    """The rows of these lists, one list after the other."""
 
     @classmethod
     def of(cls, count: int, group: Any = None, qid: Any = None) -> Lists:
-        """The lists of ``count`` rows: by the sizes of consecutive lists, or by a name for each row, or all in one.
+        """The lists of ``count`` rows: by the sizes of consecutive lists, by a name per row, or one list of all.
 
         Examples:
             >>> Lists.of(5, qid=["b", "a", "b", "b", "a"]).place
@@ -34,14 +34,14 @@ class Lists:
                     [0, 2, 3]])
         """
         if group is not None and qid is not None:
-            fail("group", "must be left out where qid is given", "given as well")
+            fail("group", "must be left out if qid is given", "given as well")
         names = np.zeros(count, np.int64) if qid is None else np.asarray(qid)
         if group is not None:
             sizes = np.asarray(group)
             if sizes.ndim != 1 or sizes.dtype.kind not in "iu" or (sizes < 1).any() or sizes.sum() != count:
-                told = f", with {sizes.sum()} rows in all" if sizes.dtype.kind in "iu" else ""
+                told = f", with {sizes.sum()} rows in total" if sizes.dtype.kind in "iu" else ""
                 shown = np.array2string(sizes, threshold=6, separator=", ")
-                fail("group", f"must hold the sizes of lists with {count} rows in all, each at least 1", shown + told)
+                fail("group", f"must hold the sizes of lists with {count} rows in total, each at least 1", shown + told)
             names = np.repeat(np.arange(len(sizes)), sizes)
         if names.shape != (count,):
             fail("qid", f"must have one entry for each of the {count} rows", f"of shape {names.shape}")
@@ -61,15 +61,15 @@ class Lists:
 
     @property
     def longest(self) -> int:
-        """The number of rows of the longest list."""
+        """Number of rows of the longest list."""
         return self.mask.shape[1]
 
     def pad(self, values: Tensor) -> Tensor:
-        """One value for each row ``(rows,)`` as ``(q, n)``; 0 in padding."""
-        return torch.where(self.mask, values[self.place], 0)
+        """One value per row ``(rows,)`` as ``(q, n)`` on the same device; 0 in padding."""
+        return torch.where(self.mask.to(values.device), values[self.place.to(values.device)], 0)
 
     def take(self, which: Tensor) -> Lists:
-        """Some of the lists, with rows that are numbered anew in the order of ``rows``."""
+        """Some of the lists, with rows renumbered in the order of ``rows``."""
         mask, place = self.mask[which], self.place[which]
         kept, sizes = place[mask], mask.sum(1)
         taken = Lists._padded(torch.arange(len(kept)), sizes)

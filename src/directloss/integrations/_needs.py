@@ -1,4 +1,4 @@
-"""Packages that only some users have."""
+"""Optional packages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def needed(module: str, user: str, install: str) -> Any:
-    """The module, imported now; where it is missing, one line with the command that installs it.
+    """Import a module; raise one line with the install command if it is missing.
 
     Examples:
         >>> needed("no_such_package", "this example", "no-such-package")
@@ -17,5 +17,5 @@ def needed(module: str, user: str, install: str) -> Any:
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        # Without the traceback of the import machinery: the line is what helps.
+        # Without the traceback of the import machinery, which does not help.
         raise ImportError(f"{user} needs {error.name}: pip install {install}") from None

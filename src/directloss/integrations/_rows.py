@@ -1,4 +1,4 @@
-"""From a user's table to the rows of a network: categories, missing numbers, sparse columns, and their scale."""
+"""From a user's table to the rows of a network: categories, missing numbers, sparse columns, and scaling."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 RARE = 5
-"""A category with fewer training rows than this is joined with the other rare ones."""
+"""Categories with fewer training rows than this are grouped together."""
 MOST = 50
-"""So many columns one column of categories may become."""
+"""The most columns that a column of categories becomes."""
 DATES = (date, timedelta, np.datetime64, np.timedelta64)
-"""As the values of a column come out of a data frame; a datetime is a date."""
+"""Types of the values in a date column of a data frame; a datetime is a date."""
 ENTRIES = 2**23
-"""So many numbers are made dense, or scored, at once."""
+"""The most numbers that are made dense, or scored, at once."""
 
 
 def blocks_of(rows: Any) -> Iterator[Any]:
-    """The rows, so many at a time that a block has no more than `ENTRIES` numbers."""
+    """The rows in blocks of at most `ENTRIES` numbers."""
     size = max(1, ENTRIES // max(1, rows.shape[1]))
     for start in range(0, len(rows), size):
         yield rows[start : start + size]
@@ -39,7 +39,7 @@ def blocks_of(rows: Any) -> Iterator[Any]:
 
 @runtime_checkable
 class RowSource(Protocol):
-    """Rows that are not in memory: it makes those that it is asked for, without missing numbers."""
+    """Rows that are not in memory but made on access, without missing numbers."""
 
     @property
     def shape(self) -> tuple[int, int]: ...
@@ -59,19 +59,19 @@ class RowSource(Protocol):
 
 @dataclass(frozen=True)
 class Scaling:
-    """Columns with mean 0 and deviation 1 on the training rows; a constant column becomes 0.
+    """Scales columns to mean 0 and deviation 1 on the training rows; a constant column becomes 0.
 
-    A missing number (NaN) becomes the mean. Columns that have some in training get a second column, which marks them.
+    A missing number (NaN) becomes the mean. Columns with missing numbers in training get a second one to mark them.
     """
 
     mean: npt.NDArray[np.float64]
     scale: npt.NDArray[np.float64]
     gaps: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    """The columns with marks, which come after all columns."""
+    """Indices of the columns with marks; the marks come after all columns."""
 
     @classmethod
     def of(cls, table: Any) -> Scaling:
-        """The scaling of an array, a sparse matrix or a `RowSource`."""
+        """The scaling for an array, a sparse matrix or a `RowSource`."""
         if isinstance(table, RowSource):
             mean, deviation = table.moments
             missing = np.zeros(len(mean))
@@ -82,16 +82,16 @@ class Scaling:
         share = missing[gaps]
         mean = np.concatenate([mean, share])
         deviation = np.concatenate([deviation, np.sqrt(share * (1 - share))])
-        rounding = 1e-12 * np.abs(mean)  # what is left of a constant column
+        rounding = 1e-12 * np.abs(mean)  # the spread of a constant column
         return cls(mean, np.where(deviation > rounding, deviation, np.inf), gaps)
 
     @property
     def width(self) -> int:
-        """How many numbers a row becomes."""
+        """Number of columns after scaling, including marks."""
         return len(self.mean)
 
     def __call__(self, rows: Array) -> Tensor:
-        """The rows of an array as a tensor."""
+        """The scaled rows of an array."""
         if len(self.gaps):
             rows = np.hstack([rows, np.isnan(rows[:, self.gaps])])
         scaled = ((rows - self.mean) / self.scale).astype(np.float32)
@@ -99,7 +99,7 @@ class Scaling:
         return torch.from_numpy(scaled)
 
     def rows(self, table: Any) -> Tensor | LazyRows:
-        """The rows of an array, or of a sparse matrix or `RowSource`, which stays what it is."""
+        """Scaled rows: a tensor for an array, lazy for a sparse matrix or a `RowSource`."""
         if isinstance(table, RowSource):
             return LazyRows(table, self)
         return LazyRows(table.tocsr(), self) if sparse.issparse(table) else self(table)
@@ -111,13 +111,13 @@ def statistics(block: npt.NDArray[np.float64]) -> tuple[Array, Array, Array]:
     known = np.maximum((~missing).sum(0), 1)
     mean = np.where(missing, 0.0, block).sum(0) / known
     away = np.where(missing, 0.0, block - mean)
-    # Divided first: numbers near the largest float would overflow when they are squared.
+    # Divided first: squares of numbers near the largest float would overflow.
     largest = np.maximum(np.abs(away).max(0), np.finfo(np.float64).tiny)
     return mean, largest * (away / largest).std(0), missing.mean(0)
 
 
 def _column_blocks(table: Any) -> Iterator[npt.NDArray[np.float64]]:
-    """The columns of a sparse matrix, a few at a time."""
+    """The columns of a sparse matrix, in blocks."""
     columns, width = table.tocsc(), max(1, ENTRIES // table.shape[0])
     for first in range(0, table.shape[1], width):
         yield columns[:, first : first + width].toarray().astype(np.float64, copy=False)
@@ -125,14 +125,14 @@ def _column_blocks(table: Any) -> Iterator[npt.NDArray[np.float64]]:
 
 @dataclass(frozen=True)
 class LazyRows:
-    """Rows of a sparse matrix or a `RowSource`, made dense and scaled when asked for, as if they were an array."""
+    """Rows of a sparse matrix or a `RowSource`, made dense and scaled on access."""
 
     table: Any
     scaling: Scaling
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Numbers of rows and of numbers in each."""
+        """Number of rows and of columns."""
         return len(self), self.scaling.width
 
     def __len__(self) -> int:
@@ -146,18 +146,18 @@ class LazyRows:
 
 
 def learn_categories(table: Any, chosen: Any) -> ColumnTransformer | None:
-    """What turns the columns of categories into columns of zeros and ones; None if there are none.
+    """The one-hot encoder for the columns of categories; None if there are none.
 
     Args:
         table: the training rows.
-        chosen: ``"from_dtype"`` for columns of a data frame with the type ``category``, None, or the columns: their
-            numbers, their names, or True for each of them.
+        chosen: ``"from_dtype"`` for the columns of a data frame with dtype ``category``, None, or the columns as
+            indices, names, or a boolean mask.
     """
     places = _category_places(table, chosen)
     if not places:
         return None
     if sparse.issparse(table):
-        fail("X", "must be a dense table where categorical_features is given", "a sparse one")
+        fail("X", "must be a dense table if categorical_features is given", "a sparse one")
     from sklearn.compose import ColumnTransformer
     from sklearn.preprocessing import OneHotEncoder
 
@@ -167,21 +167,20 @@ def learn_categories(table: Any, chosen: Any) -> ColumnTransformer | None:
 
 @contextmanager
 def naming_odd_columns(table: Any, categories: Any = None) -> Iterator[None]:
-    """If other columns of a data frame than the categories turn out to hold words or dates, name them."""
+    """Name the columns of a data frame, other than the categories, that hold dates or words."""
     try:
         yield
     except (ValueError, TypeError) as error:
+        if isinstance(error, DirectLossError):
+            raise
         known = [] if categories is None else categories.transformers[0][2]
         names = [name for place, name in enumerate(getattr(table, "columns", ())) if place not in known]
-        words = [name for name in names if any(isinstance(value, str) for value in table[name])]
-        dates = [name for name in names if any(isinstance(value, DATES) for value in table[name])]
-        if not (words or dates) or isinstance(error, DirectLossError):
-            raise
-        if dates:
-            hint = "Make numbers of them, such as days since a fixed date, the month or the weekday."
-            fail("X", "must hold numbers, or columns of the type category", f"with dates in {dates}", hint)
-        hint = f'Convert them with X.astype("category"), or pass categorical_features={words}.'
-        fail("X", "must hold numbers, or columns of the type category", f"with words in {words}", hint)
+        numbers = "Turn them into numbers, such as days since a fixed date, the month or the weekday."
+        convert = 'Convert them with X.astype("category"), or name them in categorical_features.'
+        for what, kind, hint in (("dates", DATES, numbers), ("words", str, convert)):
+            if found := [name for name in names if any(isinstance(value, kind) for value in table[name])]:
+                fail("X", "must hold numbers, or columns of the type category", f"with {what} in {found}", hint)
+        raise
 
 
 def _category_places(table: Any, chosen: Any) -> list[int]:
@@ -197,13 +196,13 @@ def _category_places(table: Any, chosen: Any) -> list[int]:
     if given.dtype.kind in "iu" and ((given >= 0) & (given < width)).all():
         return sorted({int(place) for place in given})
     if given.dtype.kind not in "UO" or any(str(name) not in names for name in given):
-        rule = f'must be "from_dtype", None, or columns of X: numbers below {width}, names, or True or False for each'
+        rule = f'must be "from_dtype", None, or columns of X: numbers below {width}, names, or a boolean for each'
         fail("categorical_features", rule, repr(chosen))
     return [names.index(str(name)) for name in given]
 
 
 def check_class_labels(y: npt.NDArray[Any]) -> None:
-    """Labels can be words or numbers, without gaps."""
+    """Check that labels are words or numbers, without gaps."""
     from sklearn.utils.multiclass import check_classification_targets
 
     if y.dtype == object:
@@ -214,7 +213,7 @@ def check_class_labels(y: npt.NDArray[Any]) -> None:
 
 
 def one_pair(eval_set: Any) -> tuple[Any, Any] | None:
-    """Validation rows and labels; a list of one pair, as gradient boosting libraries take it, is fine too."""
+    """Validation rows and labels; also accepts a list of one pair, as gradient boosting libraries do."""
     if isinstance(eval_set, list) and len(eval_set) == 1:
         eval_set = eval_set[0]
     if eval_set is not None and (not isinstance(eval_set, tuple | list) or len(eval_set) != 2):

@@ -1,14 +1,14 @@
-"""Gradient boosting on the metric, with LightGBM or XGBoost: an objective, an evaluation, and the recipe of both.
+"""Gradient boosting on the metric, with LightGBM or XGBoost: an objective, an evaluation, and a recipe that uses both.
 
-A library of boosted trees asks its objective for a gradient and a curvature of each score. The gradient is that of
-`directloss.direct_loss`. The curvature is a bound that the noise supplies: a decision under logistic noise of scale
-``noise`` is a yes with the probability ``p = sigmoid(s / noise)``, so the expected loss is a linear function of p, and
+Boosting asks its objective for a gradient and a curvature per score. The gradient is that of `directloss.direct_loss`.
+The curvature is a bound that follows from the noise: a decision under logistic noise of scale ``noise`` is a yes with
+probability ``p = sigmoid(s / noise)``, so the expected loss is linear in p, and
 
     |L''(s)|  =  |L'(s)| |1 - 2 p| / noise  <=  |L'(s)| / noise
 
-which holds for a pair of items under Gumbel noise as well, whose difference is logistic. A leaf that divides the sum of
-gradients by the sum of such curvatures moves no score by more than ``noise``. As one draw of the noise leaves the
-gradient of many items at zero, the mean of the bound is added to it.
+This also holds for a pair of items under Gumbel noise, whose difference is logistic. A leaf that divides the sum of
+gradients by the sum of these curvatures moves no score by more than ``noise``. Because one draw of the noise leaves the
+gradient of many items at zero, the mean of the bound is added.
 """
 
 from __future__ import annotations
@@ -34,13 +34,17 @@ from directloss.tasks import NDCG, Accuracy, CountTask, Error, GradedNDCG
 
 Array = npt.NDArray[Any]
 NOISE = 0.5
-"""Half a logit: after the few rounds that wrong labels allow, scores lie close together, and noise of one logit gained
+"""Half a logit. After the few rounds that wrong labels allow, scores lie close together, and noise of one logit gained
 less than half as much."""
 SAMPLES = 16
-"""Draws of noise in each round. A round grows a tree, beside which they cost little."""
+"""Draws of noise per round; they are cheap compared with growing a tree."""
 FLAT = 0.1
-"""Share of the mean curvature that every score gets, whatever its gradient; the rest follows the gradient."""
-LIBRARIES = ("lightgbm", "xgboost")
+"""The share of the mean curvature that every score gets; the rest is proportional to its gradient."""
+BUILT_IN = {
+    "lightgbm": {"grades": "lambdarank", "classes": "multiclass", "yes or no": "binary"},
+    "xgboost": {"grades": "rank:ndcg", "classes": "multi:softprob", "yes or no": "binary:logistic"},
+}
+"""The built-in objective of each library, by the kind of labels."""
 
 
 class Objective:
@@ -48,28 +52,28 @@ class Objective:
 
     One object fits all four calls: ``lightgbm.train({"objective": objective, ...}, data)``,
     ``xgboost.train(params, data, obj=objective)``, and ``objective=`` of the estimators of both. Labels, weights
-    and groups are those of the data. Start from a model of the built-in objective, as `train` does: the metric has
-    little to say about scores that are all equal.
+    and groups are those of the data. Start from a model of the built-in objective, as `train` does: scores that are all
+    equal carry little information about the metric.
 
-    Gradient and curvature are scaled together so that the mean curvature is 1. A regularisation that counts curvature
-    (``reg_lambda``, ``min_child_weight``) thus counts items, and the learning rate means the same for every metric.
+    Gradient and curvature are scaled so that the mean curvature is 1. Regularisation by curvature (``reg_lambda``,
+    ``min_child_weight``) then counts items, and the learning rate means the same for every metric.
 
     Args:
         metric: name of a ranking or of a metric of decisions (``"ap"``, ``"ndcg@10"``, ``"f1"``, ``"accuracy"`` ...),
-            or such a task. NDCG of labels other than 0 and 1 takes them as grades.
-        noise: the scale of the noise, in units of the scores (logits after ``binary:logistic``); must be positive.
-        samples: how many draws of it are averaged in a round.
+            or such a task. NDCG treats labels other than 0 and 1 as grades.
+        noise: scale of the noise, in units of the scores (logits after ``binary:logistic``); must be positive.
+        samples: number of draws averaged per round.
         epsilon: see `directloss.direct_loss`.
         sign: see `directloss.direct_loss`.
-        seed: of the noise.
+        seed: seed of the noise.
 
     Shapes:
-        Predictions ``(n,)`` and labels ``(n,)``: all rows are one list, or with groups each group is one, and the mean
-        over the groups counts. Predictions ``(n, classes)`` with labels from 0 to ``classes - 1``: a metric of
-        classes, or the mean over each class against the rest, where a row is of the class with the highest score.
+        Predictions ``(n,)`` and labels ``(n,)``: all rows are one list; with groups, each group is a list, and the
+        mean over groups counts. Predictions ``(n, classes)`` with labels from 0 to ``classes - 1``: a metric of
+        classes, or the mean over each class against the rest, where the highest score decides the class of a row.
         ``"accuracy"`` takes either.
-        Weights: one for each group, or for each row where the metric judges rows one by one (``"accuracy"``,
-        ``"error"``) or has weights of items (``"auc"``).
+        Weights: one per group, or one per row if the metric judges rows one by one (``"accuracy"``, ``"error"``) or
+        supports item weights (``"auc"``).
 
     Examples:
         >>> gradient, curvature = Objective("ap")(np.array([1, 0, 0, 1]), np.array([0.2, 0.1, 0.3, -0.5]))
@@ -92,33 +96,28 @@ class Objective:
         self.samples, self.epsilon, self.sign = check_count("samples", samples), epsilon, sign
         self.seed = check_count("seed", seed, least=0)
         self.threshold = 0.0
-        """A score above it is a yes, where the metric judges decisions."""
+        """For metrics of decisions, a score above it is a yes."""
         self.calls = 0
         self._told: set[str] = set()
 
     def __call__(self, first: Any, second: Any, sample_weight: Any = None, group: Any = None) -> tuple[Array, Array]:
-        """Gradient and curvature, from predictions and a data set or from labels and predictions."""
+        """Gradient and curvature, from predictions and a data set, or from labels and predictions."""
         batch = _batch(first, second, sample_weight, group)
         generator = torch.Generator().manual_seed(self.seed + 7919 * self.calls)
         self.calls += 1
-        with remembering(self._told):
-            gradient = self._gradient(batch, generator)
-        return self._scaled(gradient)
-
-    def _gradient(self, batch: Batch, generator: torch.Generator) -> Array:
         scores = torch.from_numpy(batch.scores - self.threshold).double().requires_grad_()
-        for part in batch.problems(self.task):
-            loss = direct_loss(
-                part.pick(scores), part.target, part.task, mask=part.mask, weight=part.weight, epsilon=self.epsilon,
-                sign=self.sign, noise=self.noise, samples=self.samples, generator=generator, reduction="sum",
-            )  # fmt: skip
-            if loss.requires_grad:
-                loss.backward()  # type: ignore[no-untyped-call]
-        gradient = torch.zeros_like(scores) if scores.grad is None else scores.grad
-        return gradient.numpy()
+        with remembering(self._told):
+            for part in batch.problems(self.task):
+                loss = direct_loss(
+                    part.pick(scores), part.target, part.task, mask=part.mask, weight=part.weight, epsilon=self.epsilon,
+                    sign=self.sign, noise=self.noise, samples=self.samples, generator=generator, reduction="sum",
+                )  # fmt: skip
+                if loss.requires_grad:
+                    loss.backward()  # type: ignore[no-untyped-call]
+        return self._scaled(np.zeros(batch.scores.shape) if scores.grad is None else scores.grad.numpy())
 
     def _scaled(self, gradient: Array) -> tuple[Array, Array]:
-        """With curvatures of mean 1, of which `FLAT` is the same for all and the rest the bound of the noise."""
+        """Scale to a mean curvature of 1, of which `FLAT` is constant and the rest is the bound of the noise."""
         size = np.abs(gradient)
         mean = size.mean()
         if mean == 0:
@@ -134,12 +133,12 @@ class Evaluation:
     """A metric as the evaluation function of LightGBM (``feval``) and XGBoost (``custom_metric``).
 
     Metrics of decisions say yes above 0: they need raw scores, which both libraries pass when the objective is custom.
-    Rankings take scores and probabilities alike. In LightGBM's estimators it is an ``eval_metric``; those of XGBoost
-    minimise theirs and take ``Evaluation(metric).cost``.
+    Rankings take scores or probabilities. In LightGBM's estimators it is an ``eval_metric``; XGBoost's minimise theirs
+    and take ``Evaluation(metric).cost``.
 
     Args:
         metric: see `Objective`.
-        tuned: whether a metric of decisions is that of the best threshold instead of 0; for one list of all rows.
+        tuned: whether a metric of decisions uses the best threshold instead of 0; for one list of all rows.
 
     Examples:
         >>> Evaluation("ap")(np.array([1, 0, 0, 1]), np.array([0.4, 0.1, 0.3, 0.2]))
@@ -153,16 +152,16 @@ class Evaluation:
         self._told: set[str] = set()
 
     def __call__(self, first: Any, second: Any, sample_weight: Any = None, group: Any = None) -> Any:
-        """Name and value, for LightGBM also that higher is better."""
+        """Name and value; for LightGBM also that higher is better."""
         value = self.value(_batch(first, second, sample_weight, group))
         return (self.name, value) if _library(second) == "xgboost" else (self.name, value, True)
 
     def cost(self, y_true: Any, y_pred: Any) -> float:
-        """Minus the metric, of labels and predictions."""
+        """Minus the metric of labels and predictions."""
         return -self.value(_batch(y_true, y_pred, None, None))
 
     def value(self, batch: Batch) -> float:
-        """The mean over the problems that count, by weight; NaN if none does."""
+        """The weighted mean over the problems that count; NaN if none does."""
         if self.tuned and batch.is_one_list:
             return batch.best_cut(self.task)[1]
         total, mass = 0.0, 0.0
@@ -195,19 +194,19 @@ class Part(NamedTuple):
 
     task: Task
     rows: Tensor | None
-    """The row of each entry; None for rows as they are."""
+    """The row of each entry; None for all rows in order."""
     mask: Tensor | None
     target: Tensor
     weight: Tensor | None
     by_item: bool
-    """Whether the weights are those of items."""
+    """Whether the weights belong to items rather than problems."""
 
     def pick(self, scores: Tensor) -> Tensor:
         """The scores of these problems."""
         if self.rows is not None:
             return scores[self.rows]
         if self.target.dim() == scores.dim() == 2:  # each class against the rest
-            # Only the highest score is a yes: those of a softmax have no zero of their own.
+            # Only the highest score is a yes: softmax scores have no natural zero.
             return (margins(scores) if decides(self.task) else scores).T
         return scores
 
@@ -222,11 +221,11 @@ class Batch(NamedTuple):
 
     @property
     def is_one_list(self) -> bool:
-        """One score for each row, and no groups."""
+        """Whether there is one score per row and no groups."""
         return self.scores.ndim == 1 and self.sizes is None
 
     def best_cut(self, task: Task) -> tuple[float, float]:
-        """The best threshold of all rows for a metric of decisions, and the metric there."""
+        """The best threshold over all rows for a metric of decisions, and the metric there."""
         return best_cut(torch.from_numpy(self.scores), torch.from_numpy(self.labels), task)
 
     def problems(self, task: Task) -> Iterator[Part]:
@@ -234,20 +233,16 @@ class Batch(NamedTuple):
         task = of_one_score(for_labels(task, self.labels)) if self.scores.ndim == 1 else for_labels(task, self.labels)
         labels = torch.from_numpy(self.labels if task.event_dims and task.target_dims else self.labels.astype(np.int64))
         weight = None if self.weight is None else torch.from_numpy(self.weight)
-        if task.target_dims == 0:
-            yield Part(task, None, None, labels, weight, by_item=False)
-        elif self.scores.ndim == 2:
-            each = torch.nn.functional.one_hot(labels.long(), self.scores.shape[1]).T
-            if weight is not None:
-                weight = weight.expand(each.shape)
-            yield Part(task, None, None, each, weight, by_item=weight is not None)
-        elif self.sizes is None:
-            yield Part(task, None, None, labels, weight, by_item=weight is not None)
-        else:
+        if task.target_dims and self.scores.ndim == 1 and self.sizes is not None:
             yield from self._by_group(task, labels, weight, self.sizes)
+            return
+        if task.target_dims and self.scores.ndim == 2:
+            labels = torch.nn.functional.one_hot(labels.long(), self.scores.shape[1]).T
+            weight = None if weight is None else weight.expand(labels.shape)
+        yield Part(task, None, None, labels, weight, by_item=bool(task.target_dims) and weight is not None)
 
     def _by_group(self, task: Task, labels: Tensor, weight: Tensor | None, sizes: Array) -> Iterator[Part]:
-        """Groups whose lengths share a power of two: padding never doubles the work."""
+        """Batches of groups whose lengths share a power of two, so that padding never doubles the work."""
         starts, lengths = torch.from_numpy(np.cumsum(sizes) - sizes), torch.from_numpy(sizes.astype(np.int64))
         weight, by_item = _of_groups(weight, starts, lengths)
         power = torch.frexp(lengths.double()).exponent
@@ -261,7 +256,7 @@ class Batch(NamedTuple):
 
 
 def _of_groups(weight: Tensor | None, starts: Tensor, lengths: Tensor) -> tuple[Tensor | None, bool]:
-    """Weights of groups, as XGBoost has them, also where LightGBM has one for each row; else those of items."""
+    """Weights per group, as in XGBoost, or as in LightGBM if equal within each group; otherwise per item."""
     if weight is None or len(weight) == len(starts):
         return weight, False
     first = weight[starts]
@@ -278,28 +273,28 @@ def item_task(metric: str | Task) -> Task:
 
 
 def decides(task: Task) -> bool:
-    """Whether the metric judges a yes or no for each row, so that the threshold matters."""
+    """Whether the metric judges a yes or no per row, so that the threshold matters."""
     return isinstance(task, CountTask | Error)
 
 
 def for_labels(task: Task, labels: Array) -> Task:
-    """The same task, or NDCG of grades where labels are more than yes and no."""
+    """The same task, or graded NDCG if labels go beyond 0 and 1."""
     return GradedNDCG(task.k) if isinstance(task, NDCG) and bool((labels > 1).any()) else task
 
 
 def of_one_score(task: Task) -> Task:
-    """The same metric, of one score for each row: two classes need no more."""
+    """The same metric with one score per row, which is enough for two classes."""
     return Error() if isinstance(task, Accuracy) else task
 
 
 def _library(data: Any) -> str:
-    """Which library's data set this is; nothing for anything else."""
+    """The library that a data set belongs to; empty for anything else."""
     home = type(data).__module__.split(".")[0]
-    return home if home in LIBRARIES and hasattr(data, "get_label") else ""
+    return home if home in BUILT_IN and hasattr(data, "get_label") else ""
 
 
 def _batch(first: Any, second: Any, weight: Any, group: Any) -> Batch:
-    """From predictions and a data set, or from labels and predictions as scikit-learn has them."""
+    """From predictions and a data set, or from labels and predictions in scikit-learn's order."""
     library = _library(second)
     if not library:
         return _checked(second, first, weight, group)
@@ -313,15 +308,15 @@ def _batch(first: Any, second: Any, weight: Any, group: Any) -> Batch:
 def _checked(scores: Any, labels: Any, weight: Any, sizes: Any) -> Batch:
     scores, labels = np.asarray(scores), np.asarray(labels)
     if scores.ndim not in (1, 2) or labels.shape != scores.shape[:1]:
-        rule = "must have shape (n,) or (n, classes), with one label for each row"
+        rule = "must have shape (n,) or (n, classes), with one label per row"
         fail("predictions", rule, f"of shape {scores.shape}, and the labels of shape {labels.shape}")
     weight = None if weight is None or not len(weight) else np.asarray(weight)
     if weight is not None and (weight == weight[0]).all() and weight[0] > 0:
-        weight = None  # the scale of the gradient is our own
+        weight = None  # we scale the gradient ourselves
     if sizes is not None:
         sizes = np.asarray(sizes)
         if sizes.sum() != len(labels):
-            fail("group", f"must hold sizes with {len(labels)} rows in all", f"{sizes.sum()} rows in all")
+            fail("group", f"must hold sizes with {len(labels)} rows in total", f"{sizes.sum()} in total")
     return Batch(np.ascontiguousarray(scores), labels, weight, sizes)
 
 
@@ -329,19 +324,19 @@ def _checked(scores: Any, labels: Any, weight: Any, sizes: Any) -> Batch:
 
 
 class Boosted(NamedTuple):
-    """A trained model and how it came about."""
+    """A trained model and how it was found."""
 
     booster: Any
-    """The library's own ``Booster``, of the chosen rounds alone. Its raw scores are what the metric is about."""
+    """The library's ``Booster`` with the chosen rounds only. Its raw scores are what the metric judges."""
     first: int
-    """How many of its rounds are those of the built-in objective."""
+    """Number of its rounds with the built-in objective."""
     rounds: int
-    """How many rounds it has."""
+    """Number of all its rounds."""
     curve: list[float]
-    """The metric on the validation data after each round that was tried; empty without such data."""
+    """The metric on the validation data after each round that was tried; empty without validation data."""
     threshold: float
-    """A raw score above it is a yes, for metrics of decisions: the best on the validation data, without them on the
-    training data. 0 for rankings, groups and several classes."""
+    """For metrics of decisions, a raw score above it is a yes: the best threshold on the validation data, or on the
+    training data without them. 0 for rankings, groups and more than two classes."""
 
 
 def train(
@@ -358,22 +353,22 @@ def train(
 ) -> Boosted:
     """Boost with the built-in objective, then with the metric; validation data choose the rounds of both.
 
-    The metric takes over where the built-in objective was best, and the rounds that are best of all are kept, which may
-    be those of the built-in objective alone. Without validation data all rounds are kept. A metric of decisions takes
-    over at the threshold that is then best on the training data: cross-entropy does not put it at 0.
+    The metric takes over where the built-in objective was best, and the best round of all is kept, which may be one of
+    the built-in objective. Without validation data all rounds are kept. A metric of decisions takes over at the
+    threshold that is then best on the training data, because cross-entropy does not put it at 0.
 
     Args:
-        params: of the library; ``"objective"`` is the built-in one, by default ``binary`` (``binary:logistic``),
-            ``lambdarank`` (``rank:ndcg``) for grades, or ``multiclass`` (``multi:softprob``) where there is a
-            ``"num_class"``.
+        params: parameters of the library; ``"objective"`` is the built-in one, by default ``binary``
+            (``binary:logistic``), ``lambdarank`` (``rank:ndcg``) for grades, or ``multiclass``
+            (``multi:softprob``) with ``"num_class"``.
         data: a ``lightgbm.Dataset`` or a ``xgboost.DMatrix`` with labels.
         metric: see `Objective`.
-        validation: another such data set, for LightGBM with ``reference=data``.
-        first: rounds with the built-in objective.
-        then: rounds with the metric, at most.
-        patience: rounds without progress on the validation data after which each of the two ends; None for all.
-        evaluation: what is measured on the validation data; ``Evaluation(metric, tuned=True)`` by default.
-        settings: of `Objective`: ``noise``, ``samples``, ``seed`` ...
+        validation: another such data set; for LightGBM with ``reference=data``.
+        first: maximum number of rounds with the built-in objective.
+        then: maximum number of rounds with the metric.
+        patience: rounds without progress on the validation data after which each phase ends; None for no limit.
+        evaluation: the measure on the validation data; ``Evaluation(metric, tuned=True)`` by default.
+        settings: settings of `Objective`: ``noise``, ``samples``, ``seed`` ...
     """
     if "num_class" not in params:
         metric = of_one_score(item_task(metric))
@@ -381,7 +376,7 @@ def train(
     check_count("first", first, least=0)
     check_count("then", then, least=0)
     if first + then == 0:
-        fail("first and then", "must be at least one round together", "0")
+        fail("first and then", "must add up to at least one round", "0")
     library = _library(data)
     if not library:
         hint = "BoostedClassifier and BoostedRanker take rows and labels as they are."
@@ -408,7 +403,7 @@ def _threshold(batch: Batch, task: Task) -> float:
 
 
 class _Library(ABC):
-    """A booster that grows by one round at a time, and can go back."""
+    """A booster that grows one round at a time and can be rolled back."""
 
     booster: Any
     rounds = 0
@@ -418,10 +413,10 @@ class _Library(ABC):
         self.curve: list[float] = []
         """The metric after each round."""
         self.best = -float("inf"), 0
-        """Its highest value, and after how many rounds."""
+        """The highest value, and the number of rounds it took."""
 
     def run(self, objective: Objective | None, rounds: int, evaluation: Evaluation, patience: int | None) -> None:
-        """Grow by so many rounds, or until the metric rests, and go back to where it was best."""
+        """Grow by this many rounds, or until the metric stops improving, and roll back to the best."""
         for start in range(rounds):
             self.grow(objective)
             self.rounds += 1
@@ -438,15 +433,15 @@ class _Library(ABC):
 
     @abstractmethod
     def grow(self, objective: Objective | None) -> None:
-        """Another round, with the built-in objective or with ours."""
+        """Add a round, with the built-in objective or ours."""
 
     @abstractmethod
     def scored(self, objective: Objective | None, held: bool = False) -> Batch:
-        """Raw scores and labels of the training or of the validation data, after rounds with this objective."""
+        """Raw scores and labels of the training or validation data, after rounds with this objective."""
 
     @abstractmethod
     def back_to(self, rounds: int) -> None:
-        """Drop the rounds after the first so many."""
+        """Keep only the first rounds."""
 
 
 class _LightGBM(_Library):
@@ -471,7 +466,7 @@ class _LightGBM(_Library):
         return found[0]
 
     def _raw(self, predictions: Array) -> Array:
-        """LightGBM shows probabilities as long as its own objective is in place."""
+        """LightGBM shows probabilities as long as its own objective is in use."""
         inside = np.clip(predictions, 1e-15, 1 - 1e-15)
         if self.params["objective"] in ("binary", "cross_entropy", "xentropy"):
             return np.log(inside / (1 - inside))  # type: ignore[no-any-return]
@@ -499,14 +494,8 @@ class _XGBoost(_Library):
         self.booster = self.booster[:rounds]
 
 
-BUILT_IN = {
-    "lightgbm": {"grades": "lambdarank", "classes": "multiclass", "yes or no": "binary"},
-    "xgboost": {"grades": "rank:ndcg", "classes": "multi:softprob", "yes or no": "binary:logistic"},
-}
-
-
 def _kind(task: Task, params: Mapping[str, Any]) -> str:
-    """What the labels are."""
+    """The kind of labels."""
     if task.event_dims > task.target_dims or "num_class" in params:
         return "classes"
     return "grades" if isinstance(task, GradedNDCG) else "yes or no"

@@ -1,4 +1,4 @@
-"""Boosted trees that end on the metric, as scikit-learn estimators: `BoostedClassifier` and `BoostedRanker`."""
+"""Boosted trees that finish on the metric, as scikit-learn estimators: `BoostedClassifier` and `BoostedRanker`."""
 
 from __future__ import annotations
 
@@ -23,16 +23,7 @@ from directloss.integrations._calibration import Calibration
 from directloss.integrations._cut import best_cut, decided, even_cut
 from directloss.integrations._lists import Lists
 from directloss.integrations._rows import check_class_labels, one_pair
-from directloss.integrations.boosting import (
-    LIBRARIES,
-    NOISE,
-    Batch,
-    Evaluation,
-    decides,
-    item_task,
-    of_one_score,
-    train,
-)
+from directloss.integrations.boosting import BUILT_IN, NOISE, Batch, Evaluation, decides, item_task, of_one_score, train
 from directloss.task import Task
 
 Array = npt.NDArray[Any]
@@ -40,7 +31,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(eq=False, repr=False)
 class _Boosted(BaseEstimator):  # type: ignore[misc]
-    """What both estimators share: the parameters, data sets of either library, and the way to scores."""
+    """What both estimators share: parameters, data sets of either library, and scores."""
 
     metric: str | Task = "ap"
     _: KW_ONLY
@@ -54,8 +45,8 @@ class _Boosted(BaseEstimator):  # type: ignore[misc]
     random_state: Any = None
 
     def _boost(self, fitting: _Rows, held: _Rows, more: Mapping[str, Any], seed: int) -> None:
-        """Train, with ``held`` to choose the rounds."""
-        library = check_choice("library", self.library, LIBRARIES)
+        """Train; ``held`` chooses the rounds."""
+        library = check_choice("library", self.library, BUILT_IN)
         module = needed(library, type(self).__name__, library)
         if library == "lightgbm":
             data = module.Dataset(fitting.X, fitting.y, weight=fitting.weight, group=fitting.sizes)
@@ -88,7 +79,7 @@ class _Boosted(BaseEstimator):  # type: ignore[misc]
 
 
 class _Rows(NamedTuple):
-    """Some of the rows, as both libraries take them."""
+    """Rows as both libraries take them."""
 
     X: Any
     y: Array
@@ -96,42 +87,42 @@ class _Rows(NamedTuple):
     sizes: Array | None = None
 
     def take(self, which: Array, sizes: Array | None = None) -> _Rows:
-        """Some of them; ``sizes`` are those of their lists."""
+        """Some of the rows; ``sizes`` are the sizes of their lists."""
         weight = None if self.weight is None else self.weight[which]
         return _Rows(_safe_indexing(self.X, which), self.y[which], weight, sizes)
 
 
 @dataclass(eq=False, repr=False)
 class BoostedClassifier(ClassifierMixin, _Boosted):  # type: ignore[misc]
-    """Boosted trees of LightGBM or XGBoost, first by cross-entropy, then by the metric.
+    """Boosted trees of LightGBM or XGBoost, trained with cross-entropy, then on the metric.
 
-    Rows go to the library as they are: missing values, sparse matrices and categorical columns of pandas are its own
-    business. A part of the rows (or ``eval_set``) chooses the rounds, and the threshold of `predict`: the best one for
-    a metric of decisions; for a ranking the one above which as many rows lie as are positive.
+    Rows go to the library as they are, which handles missing values, sparse matrices and categorical columns of pandas.
+    A part of the rows (or ``eval_set``) chooses the rounds and the threshold of `predict`: for a metric of decisions
+    the best one; for a ranking the one that predicts as many positives as there are.
 
     Args:
         metric: see `directloss.integrations.boosting.Objective`. With more than two classes, a metric of two is the
             mean over each class against the rest.
         library: ``"lightgbm"`` or ``"xgboost"``.
-        first: rounds with cross-entropy, at most.
-        then: rounds with the metric, at most.
-        patience: rounds without progress after which each of the two ends; None for all.
-        validation: the share of the rows that chooses the rounds, where there is no ``eval_set``.
-        params: of the library: ``{"num_leaves": 15, "learning_rate": 0.05}`` ...
+        first: maximum number of rounds with cross-entropy.
+        then: maximum number of rounds with the metric.
+        patience: rounds without progress after which each phase ends; None for no limit.
+        validation: the share of the rows that chooses the rounds if there is no ``eval_set``.
+        params: parameters of the library: ``{"num_leaves": 15, "learning_rate": 0.05}`` ...
         noise: see `directloss.integrations.boosting.Objective`.
         random_state: seed of the split, of the library and of the noise.
 
     Attributes:
-        classes_: the labels in order; of two, the last is the positive class.
+        classes_: the labels in order; of two, the second is the positive class.
         boosted_: the ``Boosted`` of the training: booster, rounds and validation curve.
-        n_iter_: number of rounds that are kept.
-        n_features_in_: number of columns; ``feature_names_in_`` has their names, where there are some.
+        n_iter_: number of rounds kept.
+        n_features_in_: number of columns; ``feature_names_in_`` has their names, if they have any.
     """
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, eval_set: Any = None) -> Self:
         """Train on rows and labels; ``eval_set`` is a pair of both that chooses the rounds.
 
-        Weights of rows are for metrics that have them, such as ``"auc"`` and ``"accuracy"``.
+        Row weights need a metric that supports them, such as ``"auc"`` and ``"accuracy"``.
         """
         task = item_task(self.metric)
         eval_set = one_pair(eval_set)
@@ -145,7 +136,7 @@ class BoostedClassifier(ClassifierMixin, _Boosted):  # type: ignore[misc]
         if len(self.classes_) == 2:
             task = of_one_score(task)
             if task.event_dims > task.target_dims:
-                fail("metric", "must be a metric of yes or no where there are two classes", repr(task))
+                fail("metric", "must be a metric of yes or no for two classes", repr(task))
         seed = self._seed()
         fitting = _Rows(X, codes, None if sample_weight is None else np.asarray(sample_weight))
         if eval_set is None:
@@ -166,7 +157,7 @@ class BoostedClassifier(ClassifierMixin, _Boosted):  # type: ignore[misc]
     def _codes(self, y: Any) -> Array:
         y = column_or_1d(y)
         if not np.isin(y, self.classes_).all():
-            fail("eval_set", "must have the labels of y alone", np.setdiff1d(y, self.classes_))
+            fail("eval_set", "must only have labels of y", np.setdiff1d(y, self.classes_))
         codes: Array = np.searchsorted(self.classes_, y)
         return codes
 
@@ -178,7 +169,7 @@ class BoostedClassifier(ClassifierMixin, _Boosted):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> Array:
         """The probability of each class, ``(n, classes)``, calibrated on the rows that chose the rounds.
 
-        The most probable class need not be the one that `predict` chooses, which follows the metric.
+        `predict` follows the metric and need not choose the most probable class.
         """
         return self._calibration(self.decision_function(X))
 
@@ -190,10 +181,10 @@ class BoostedClassifier(ClassifierMixin, _Boosted):  # type: ignore[misc]
 
 @dataclass(eq=False, repr=False)
 class BoostedRanker(_Boosted):
-    """Boosted trees of LightGBM or XGBoost for lists, first by the library's own ranking objective, then by the metric.
+    """Boosted trees of LightGBM or XGBoost for lists, trained with the library's ranking objective, then on the metric.
 
     Rows with the same ``qid`` are one list, or ``group`` gives the sizes of consecutive lists. NDCG takes grades of
-    relevance, the other metrics 0 and 1; those start with cross-entropy. A part of the lists chooses the rounds.
+    relevance, the other metrics 0 and 1 and start with cross-entropy. A part of the lists chooses the rounds.
 
     Parameters are those of `BoostedClassifier`.
     """
@@ -201,13 +192,13 @@ class BoostedRanker(_Boosted):
     metric: str | Task = "ndcg@10"
 
     def fit(self, X: Any, y: Any, group: Any = None, qid: Any = None) -> Self:
-        """Train on rows with relevance ``y`` in lists."""
+        """Train on rows with relevance ``y``, in lists."""
         X, y = X if hasattr(X, "shape") else np.asarray(X), column_or_1d(y)
         check_consistent_length(X, y)
         lists = Lists.of(len(y), group, qid)
         if len(lists) < 2:
             found = "left out" if qid is None and group is None else "with one list only"
-            fail("qid or group", "must name at least two lists: one to train on, one to choose the rounds", found)
+            fail("qid or group", "must name at least two lists, one to train on and one to choose the rounds", found)
         seed = self._seed()
         split = train_test_split(np.arange(len(lists)), test_size=self.validation, random_state=seed)
         parts = [lists.take(torch.from_numpy(some)) for some in split]
@@ -220,7 +211,7 @@ class BoostedRanker(_Boosted):
         return self._scores(X)
 
     def score(self, X: Any, y: Any, group: Any = None, qid: Any = None) -> float:
-        """The metric, as a mean over the lists that have something to rank; NaN where none has."""
+        """The mean metric over the lists that have something to rank; NaN if none has."""
         y = column_or_1d(y)
         lists = Lists.of(len(y), group, qid)
         order = lists.rows.numpy()

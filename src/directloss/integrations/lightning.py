@@ -1,7 +1,7 @@
 """PyTorch Lightning: train on the metric, and log its value on the whole validation set.
 
 The mean of a metric over batches is not the metric: AP, F1 and most others couple all items. So the scores of an epoch
-are collected, and the metric is computed once.
+are collected and the metric is computed once.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ Metric = str | Task | Callable[[Tensor, Tensor], Tensor | float]
 class DirectLossModule(LightningModule):
     """Train a network on a metric; batches are pairs of inputs and target.
 
-    Evaluation steps return ``{"scores": ..., "target": ...}``, which `WholeMetric` collects. It works with your own
-    modules too if their steps return the same.
+    Evaluation steps return ``{"scores": ..., "target": ...}``, which `WholeMetric` collects. It also works with your
+    own modules if their steps return the same.
 
     Args:
         network: returns the scores of a batch.
         loss_fn: name of a task, for `DirectLoss` with its defaults; or any loss of scores and target,
             such as ``DirectLoss("ap", epsilon=0.5)``. With ``warm_up="auto"``, the default, the warm-up takes half of
-            the training, if the trainer knows its length.
-        learning_rate: of AdamW; override ``configure_optimizers`` for anything else.
+            the training if the trainer knows its length.
+        learning_rate: learning rate of AdamW; override ``configure_optimizers`` for anything else.
     """
 
     def __init__(
@@ -62,14 +62,14 @@ class DirectLossModule(LightningModule):
         return scores
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """The loss; its value is that of the metric on this batch, and is logged as ``train_loss``."""
+        """The loss, whose value is the metric's loss on this batch, logged as ``train_loss``."""
         inputs, target = batch
         loss: Tensor = self.loss_fn(self(inputs), target)
         self.log("train_loss", loss, prog_bar=True, batch_size=len(target))
         return loss
 
     def validation_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
-        """Scores and target, for whoever collects them."""
+        """Scores and target, for `WholeMetric` to collect."""
         inputs, target = batch
         return {"scores": self(inputs), "target": target}
 
@@ -83,15 +83,15 @@ class DirectLossModule(LightningModule):
 class WholeMetric(Callback):
     """Log a metric of the whole validation or test set as ``val_NAME`` and ``test_NAME``.
 
-    ``EarlyStopping`` and ``ModelCheckpoint`` can monitor it. With several processes, the scores of all are gathered;
-    items that a distributed sampler repeats to fill the last batch count each time.
+    ``EarlyStopping`` and ``ModelCheckpoint`` can monitor it. Scores are gathered from all processes; items that a
+    distributed sampler repeats to fill the last batch count each time.
 
     Args:
-        metric: name of a task, a task (logged is its metric, NaN where nothing counts), or a function of all scores
-            and all targets.
-        name: its name in the log; that of the task or of the function by default.
-        dim: for a task: the dimension of the scores that holds the items, as in `directloss.direct_loss`. Batches are
-            joined along the first dimension, so ``dim=0`` ranks all items for each class of a multi-label problem.
+        metric: name of a task, a task (its metric is logged, NaN if nothing counts), or a function of all scores and
+            all targets.
+        name: the name in the log; by default that of the task or function.
+        dim: for a task, the dimension of the scores that holds the items, as in `directloss.direct_loss`. Batches are
+            joined along the first dimension, so ``dim=0`` ranks all items per class of a multi-label problem.
     """
 
     def __init__(self, metric: Metric = "ap", *, name: str | None = None, dim: int | None = None) -> None:
@@ -107,7 +107,7 @@ class WholeMetric(Callback):
         return float(self.metric(scores, target))
 
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Forget the scores of an earlier, perhaps interrupted epoch."""
+        """Drop the scores of an earlier, perhaps interrupted epoch."""
         self._seen.clear()
 
     def on_validation_batch_end(
@@ -127,7 +127,7 @@ class WholeMetric(Callback):
         self._seen.append((outputs["scores"].detach().cpu(), outputs["target"].detach().cpu()))
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Take the metric and log it; the sanity check before training sees a part of the data only."""
+        """Compute and log the metric; skipped in the sanity check, which sees only part of the data."""
         if trainer.sanity_checking:
             return
         seen, part = gathered(self._seen), "test" if trainer.testing else "val"
@@ -142,7 +142,7 @@ class WholeMetric(Callback):
 
 
 def gathered(own: list[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, Tensor]]:
-    """The batches of all processes, or of this one alone."""
+    """The batches of all processes."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return list(own)
     everyone: list[Any] = [None] * torch.distributed.get_world_size()

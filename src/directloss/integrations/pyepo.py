@@ -1,4 +1,4 @@
-"""PyEPO's optimisation models as tasks: `directloss` with the solver that you already have.
+"""PyEPO's optimisation models as tasks: `directloss` with the solver you already have.
 
 task = directloss.integrations.pyepo.task(optmodel)
 loss_fn = directloss.DirectLoss(task)
@@ -17,7 +17,7 @@ from directloss.tasks import SolverTask
 
 
 class OptModelSolver:
-    """Calls ``setObj`` and ``solve`` of a PyEPO model; in another process, of one that is built there anew."""
+    """Calls ``setObj`` and ``solve`` of a PyEPO model, which is rebuilt in other processes."""
 
     def __init__(self, optmodel: Any) -> None:
         for name in ("setObj", "solve", "modelSense"):
@@ -26,11 +26,7 @@ class OptModelSolver:
         self.model: Any = optmodel
         self.spec: Any = None
         self.maximizes = int(optmodel.modelSense) == -1
-        self.name = type(optmodel).__name__
-
-    @property
-    def __name__(self) -> str:
-        return self.name
+        self.__name__ = type(optmodel).__name__
 
     def __call__(self, scores: Tensor) -> Any:
         if self.model is None:
@@ -50,9 +46,9 @@ def task(optmodel: Any, **options: Any) -> SolverTask:
     """A task for an ``optModel`` of PyEPO, whatever solver is behind it.
 
     Args:
-        optmodel: the model. Scores are minus the predicted costs, or the predicted values where the model maximises;
-            the target holds the true costs (or values) as PyEPO has them.
-        options: those of `directloss.tasks.SolverTask`, such as ``processes``, ``timeout`` or another ``loss``.
+        optmodel: the model. Scores are minus the predicted costs, or the predicted values if the model maximises;
+            the target holds the true costs (or values) as in PyEPO.
+        options: options of `directloss.tasks.SolverTask`, such as ``processes``, ``timeout`` or another ``loss``.
     """
     solver = OptModelSolver(optmodel)
     return SolverTask(solver, **{"loss": "regret", "maximize": solver.maximizes, "batched": False, **options})

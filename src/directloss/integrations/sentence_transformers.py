@@ -1,6 +1,6 @@
 """sentence-transformers: ranking the candidates of each query, with a cross-encoder or a bi-encoder.
 
-Both are loss modules as the trainers of the package take them: ``CrossEncoderTrainer(model, loss=...)`` and
+Both are loss modules for the trainers of the package: ``CrossEncoderTrainer(model, loss=...)`` and
 ``SentenceTransformerTrainer(model, loss=...)``.
 """
 
@@ -21,30 +21,40 @@ from directloss.task import Task
 from directloss.tasks import NDCG, GradedNDCG
 
 
-class CrossEncoderRankingLoss(nn.Module):
+class _RankingLoss(nn.Module):
+    """A model and the loss of its rankings."""
+
+    def __init__(self, model: nn.Module, ranking: nn.Module) -> None:
+        super().__init__()
+        self.model, self.ranking = model, ranking
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """The settings, for the model card."""
+        return {"ranking": repr(self.ranking)}
+
+
+class CrossEncoderRankingLoss(_RankingLoss):
     """Rank the documents of each query with a cross-encoder.
 
-    The data have the columns query, documents (a list of texts) and labels (a list of numbers, the relevance of each):
-    the same as for the package's ``LambdaLoss`` and ``ListNetLoss``. Lists may have different lengths.
+    The data have the columns query, documents (a list of texts) and labels (a list of relevance grades), as for the
+    package's ``LambdaLoss`` and ``ListNetLoss``. Lists may have different lengths.
 
     Args:
         model: a ``CrossEncoder`` with one output.
         metric: a metric of rankings. NDCG takes grades of relevance, the others 0 and 1.
-        at_once: how many pairs of a query and a document the model gets at once; all of the batch by default.
+        at_once: number of query-document pairs per forward pass; the whole batch by default.
         more: settings of `DirectLoss`, such as ``warm_up``.
     """
 
     def __init__(
         self, model: nn.Module, metric: str | Task = "ndcg@10", *, at_once: int | None = None, **more: Any
     ) -> None:
-        super().__init__()
-        self.model = model
         task = as_task(metric, "metric")
-        self.ranking = DirectLoss(GradedNDCG(task.k) if isinstance(task, NDCG) else task, **more)
+        super().__init__(model, DirectLoss(GradedNDCG(task.k) if isinstance(task, NDCG) else task, **more))
         self.at_once = None if at_once is None else check_count("at_once", at_once)
 
     def forward(self, inputs: Sequence[Any], labels: Any, **how: Any) -> Tensor:
-        """The mean loss over the queries of a batch: ``inputs`` are queries and their lists of documents."""
+        """The mean loss over the queries of a batch; ``inputs`` are queries and their lists of documents."""
         if isinstance(labels, Tensor) or len(inputs) != 2:
             rule = "must be two columns, a query and a list of documents, with a list of labels for each query"
             fail("inputs", rule, f"{len(inputs)} columns, and labels a {type(labels).__name__}")
@@ -55,11 +65,8 @@ class CrossEncoderRankingLoss(nn.Module):
         pairs = [(query, text) for query, texts in zip(queries, documents, strict=True) for text in texts]
         scores = self._scores(pairs, how)
         lists = Lists.of(len(pairs), group=sizes)
-        grades = torch.cat([torch.as_tensor(each).flatten() for each in labels])
-        mask = lists.mask.to(scores.device)
-        target = lists.pad(grades.cpu()).to(scores.device)
-        padded = torch.where(mask, scores[lists.place.to(scores.device)], 0.0)
-        return self.ranking(padded, target, mask)  # type: ignore[no-any-return]
+        grades = torch.cat([torch.as_tensor(each).flatten() for each in labels]).to(scores.device)
+        return self.ranking(lists.pad(scores), lists.pad(grades), lists.mask.to(scores.device))  # type: ignore[no-any-return]
 
     def _scores(self, pairs: list[tuple[str, str]], how: dict[str, Any]) -> Tensor:
         size = self.at_once or len(pairs)
@@ -71,29 +78,23 @@ class CrossEncoderRankingLoss(nn.Module):
             found.append(self.model(features)["scores"].flatten())
         return torch.cat(found).float()
 
-    def get_config_dict(self) -> dict[str, Any]:
-        """The settings, for the model card."""
-        return {"ranking": repr(self.ranking)}
 
-
-class BiEncoderRankingLoss(nn.Module):
+class BiEncoderRankingLoss(_RankingLoss):
     """Rank the documents of a batch for each of its queries with a bi-encoder.
 
-    The data have the columns anchor, positive and any number of negatives: the same as for the package's
-    ``MultipleNegativesRankingLoss``. All documents of the batch are candidates; the positive of a query is relevant,
-    the others are not, so use ``BatchSamplers.NO_DUPLICATES``.
+    The data have the columns anchor, positive and any number of negatives, as for the package's
+    ``MultipleNegativesRankingLoss``. All documents of the batch are candidates; only the positive of a query is
+    relevant, so use ``BatchSamplers.NO_DUPLICATES``.
 
     Args:
         model: a ``SentenceTransformer``.
-        metric: a metric of rankings; with one relevant document ``"mrr"`` is the natural one, and equal to ``"ap"``.
-        scale: what cosines are multiplied with.
+        metric: a metric of rankings; with one relevant document, ``"mrr"`` is the natural one and equals ``"ap"``.
+        scale: factor for the cosines.
         more: settings of `RetrievalLoss`, such as ``warm_up``.
     """
 
     def __init__(self, model: nn.Module, metric: str | Task = "mrr", *, scale: float = 20.0, **more: Any) -> None:
-        super().__init__()
-        self.model = model
-        self.ranking = RetrievalLoss(metric, scale=scale, **more)
+        super().__init__(model, RetrievalLoss(metric, scale=scale, **more))
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Any = None) -> Tensor:
         """The mean loss over the anchors of a batch."""
@@ -104,7 +105,3 @@ class BiEncoderRankingLoss(nn.Module):
         none = torch.full_like(number, -1)
         names = torch.cat([number, *(none for _ in documents[1:])])
         return self.ranking(anchors, number, ref_emb=torch.cat(documents), ref_labels=names)  # type: ignore[no-any-return]
-
-    def get_config_dict(self) -> dict[str, Any]:
-        """The settings, for the model card."""
-        return {"ranking": repr(self.ranking)}

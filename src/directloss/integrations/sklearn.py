@@ -29,7 +29,7 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
-from directloss._checks import DirectLossWarning, check_count, fail
+from directloss._checks import DirectLossWarning, check_count, fail, warn_once
 from directloss._registry import as_task
 from directloss.direct import direct_loss, mean_metric
 from directloss.integrations._calibration import Calibration
@@ -61,12 +61,14 @@ from directloss.tasks import NDCG, CountTask, GradedNDCG
 
 Array = npt.NDArray[Any]
 ROWS = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
-"""What `X` may be."""
+"""Validation of `X`."""
+ONE_LIST = 1_000
+"""With more rows than this, a list of all rows is more likely a forgotten ``qid``."""
 
 
 @dataclass(eq=False, repr=False)
 class _Estimator(BaseEstimator):  # type: ignore[misc]
-    """What both estimators share: the parameters, and the way from rows to scores."""
+    """What both estimators share: the parameters, and the path from rows to scores."""
 
     metric: str | Task = "ap"
     _: KW_ONLY
@@ -88,7 +90,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
     random_state: Any = None
 
     def _read(self, X: Any, y: Any = "no_validation", *, reset: bool = False, **checks: Any) -> Any:
-        """Checked rows, with categories as zeros and ones; and checked labels, if there are any."""
+        """Checked rows with one-hot categories, and checked labels if there are any."""
         if isinstance(X, RowSource):
             return self._read_table(X, y, reset)
         if reset:
@@ -101,7 +103,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             return check_array(rows, **ROWS) if isinstance(y, str) else check_X_y(rows, y, **ROWS, **checks)
 
     def _read_table(self, X: Any, y: Any, reset: bool) -> Any:
-        """A `RowSource` is looked at row by row later; its shape is what can be checked now."""
+        """Check the shape of a `RowSource`; its rows are read later."""
         if reset:
             self._categories, self.n_features_in_ = None, X.shape[1]
         if X.shape[1] != self.n_features_in_:
@@ -109,14 +111,14 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         return X if isinstance(y, str) else (X, np.asarray(y))
 
     def _prepare(self, part: Any, held: Any, outputs: int) -> tuple[Any, Any, bool]:
-        """Both parts with scaled rows, and whether the network is new; with ``warm_start`` the present one goes on."""
+        """Both parts with scaled rows, and whether the network is new; ``warm_start`` keeps the current one."""
         known = self.warm_start and hasattr(self, "network_")
         if not known:
             self.scaling_ = Scaling.of(part.rows)
             self.network_ = make_network(self.model, self.scaling_.width, outputs).float()
             self.outputs_ = outputs
         elif outputs != self.outputs_:
-            rule = f"must have the {self.outputs_} outputs of the fit before, as warm_start=True goes on with it"
+            rule = f"must have the {self.outputs_} outputs of the previous fit, because warm_start=True continues it"
             fail("y", rule, f"with {outputs}")
         part, held = (some and replace(some, rows=self.scaling_.rows(some.rows)) for some in (part, held))
         return part, held, not known
@@ -133,7 +135,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         return Schedule(self.epochs, self.warm_up, self.learning_rate, self.weight_decay, bool(self.verbose))
 
     def _divide(self, whole: Any, held: Any) -> tuple[Any, Any]:
-        """The part to train with, and the one that watches over it, if any: the given one, or what is set aside."""
+        """The training part and the validation part, if any: the given one, or one set aside."""
         if held is not None or not self.early_stopping:
             return whole, held
         size = max(1, round(self.validation_fraction * len(whole.strata)))
@@ -143,7 +145,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         return whole.take(rest.sort().values), whole.take(aside)
 
     def _train(self, part: Any, held: Any, new: bool, report: Callable[[int, float], None] | None = None) -> None:
-        """Train the network with the part, and keep what is to be told about it."""
+        """Train the network on the part and store the curves."""
         patience = self.n_iter_no_change if self.early_stopping else float("inf")
         watch = None if held is None else Validation(lambda: self._measure(held), report, patience)
         losses = partial(self._cross_entropy, part), partial(self._direct, part)
@@ -154,12 +156,12 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         self.best_epoch_ = self.epochs if watch is None else watch.best
 
     def _batches(self, part: Any) -> Iterator[Tensor]:
-        """Numbers of rows, or of lists."""
+        """Indices of rows, or of lists."""
         return shuffled(self.batch_size, part.strata)
 
     @abstractmethod
     def _scored(self, part: Any, batch: Tensor) -> tuple[Tensor, Tensor, dict[str, Any]]:
-        """Scores and target of a batch, and what `direct_loss` must know about them."""
+        """Scores and target of a batch, and arguments for `direct_loss`."""
 
     @abstractmethod
     def _cross_entropy(self, part: Any, batch: Tensor) -> Tensor: ...
@@ -185,16 +187,16 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class _Part:
-    """Some of the rows, with what is known about them."""
+    """Some of the rows with their targets and weights."""
 
     rows: Any
-    """As the table has them, or as the network takes them."""
+    """As in the table, or as the network takes them."""
     target: Tensor
-    """The number of the class ``(n,)``, or a yes or no for each output ``(n, outputs)``."""
+    """The class index ``(n,)``, or a yes or no per output ``(n, outputs)``."""
     weight: Tensor
-    """``(n,)``, without the weight of the class."""
+    """``(n,)``, without class weights."""
     factor: Tensor
-    """``(n,)``, with it."""
+    """``(n,)``, with class weights."""
 
     def take(self, which: Tensor) -> _Part:
         """Some of these rows."""
@@ -202,7 +204,7 @@ class _Part:
 
     @cached_property
     def strata(self) -> Tensor:
-        """Numbers for groups of equal targets."""
+        """Indices of groups with equal targets."""
         if self.target.ndim == 1 or self.target.shape[1] == 1:
             return self.target.reshape(-1)  # `torch.unique` of rows takes 200 bytes for each of them
         numbers: Tensor = torch.unique(self.target, dim=0, return_inverse=True)[1]
@@ -210,7 +212,7 @@ class _Part:
 
     @cached_property
     def even(self) -> bool:
-        """Whether all rows count the same in training."""
+        """Whether all rows count equally in training."""
         return bool((self.factor == self.factor[0]).all())
 
 
@@ -218,21 +220,21 @@ class _Part:
 class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     """A classifier trained on the metric that judges it.
 
-    It standardises the columns, so raw data are fine; sparse tables, missing numbers (NaN) and columns of categories
-    are too. Training has two parts: cross-entropy for the first half of the epochs (``warm_up``), which makes progress
-    from any start; then the metric itself by direct loss minimization, with a tenth of the learning rate, falling to
-    zero. Both use AdamW.
+    It standardises the columns and accepts raw data, sparse tables, missing numbers (NaN) and columns of categories.
+    Training has two phases: cross-entropy for the first half of the epochs (``warm_up``), which makes progress from any
+    start; then the metric itself by direct loss minimization, with a tenth of the learning rate, decaying to zero. Both
+    use AdamW.
 
     `predict` returns the positive class where `decision_function` is above 0. Metrics of decisions (``"f1"``,
     ``"iou"``, ``"mcc"``, ``"accuracy"`` ...) learn that threshold. A ranking (``"ap"``, ``"auc"``, ``"ndcg"`` ...) has
-    none, so one is set afterwards: as many training rows lie above it as are positive, which makes precision and recall
-    equal there. `predict_proba` is calibrated and does not follow that threshold.
+    none, so one is set afterwards: as many training rows lie above it as are positive, so precision equals recall.
+    `predict_proba` is calibrated and does not follow that threshold.
 
-    With more than two classes, a metric of two classes is computed for each class against the rest, and its mean is
-    the loss. A ranking of several classes says nothing about which one to choose, so the most probable one is.
+    With more than two classes, a metric of two classes is averaged over each class against the rest. A ranking does not
+    say which of several classes to predict, so `predict` returns the most probable one.
     ``"accuracy"``, ``"topk@k"`` and `directloss.tasks.CostMatrix` are metrics of many classes by themselves.
 
-    Labels ``(n, labels)`` of 0 and 1 are a multilabel problem: the metric is computed for each label.
+    Labels ``(n, labels)`` of 0 and 1 are a multilabel problem: the metric is averaged over labels.
 
     With validation rows (``eval_set`` of `fit`, or ``early_stopping``), the weights of the best epoch are kept,
     training on the metric starts from the best epoch of the warm-up, a metric of decisions gets the threshold that is
@@ -242,32 +244,32 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         metric: name of a task (`directloss.tasks.names` lists them) or a task object.
         model: ``"linear"``, ``"mlp"`` (one hidden layer of 64), widths of hidden layers such as ``(64, 32)``, or a
             function of the numbers of columns and of outputs that returns a `torch.nn.Module`.
-        epochs: the number of passes over the rows.
-        warm_up: share of the epochs that cross-entropy gets; 0 trains on the metric alone, at the full learning rate,
-            and 1 on cross-entropy alone.
-        learning_rate: of AdamW.
-        weight_decay: of AdamW.
-        batch_size: rows of a batch, drawn with equal shares of the classes; all rows at once by default, which is
-            right for metrics that couple all items. A sparse table is made dense one batch at a time.
+        epochs: number of passes over the rows.
+        warm_up: the share of the epochs with cross-entropy; 0 trains only on the metric, at the full learning rate,
+            and 1 only with cross-entropy.
+        learning_rate: learning rate of AdamW.
+        weight_decay: weight decay of AdamW.
+        batch_size: rows per batch, stratified by class; all rows at once by default, which is right for metrics that
+            couple all items. A sparse table is made dense one batch at a time.
         epsilon: see `directloss.direct_loss`.
         sign: see `directloss.direct_loss`.
         noise: see `directloss.direct_loss`.
-        categorical_features: columns that hold categories: ``"from_dtype"`` takes those of a data frame with the type
-            ``category``; or their numbers, their names, True or False for each column, or None.
-        early_stopping: whether each part of the training ends when the metric on validation rows no longer rises.
-        validation_fraction: the share of the rows that is set aside for this, where `fit` has no ``eval_set``.
-        n_iter_no_change: how many epochs without a better value early stopping waits for.
+        categorical_features: columns of categories: ``"from_dtype"`` for those of a data frame with dtype
+            ``category``; or column indices, names, a boolean mask, or None.
+        early_stopping: whether each phase of the training ends when the validation metric stops improving.
+        validation_fraction: the share of the rows set aside for early stopping if `fit` has no ``eval_set``.
+        n_iter_no_change: epochs without a better value before early stopping.
         class_weight: weights of the classes, as a mapping, or ``"balanced"``.
-        warm_start: whether another `fit` continues with the present network, without warm-up.
-        verbose: whether to print the loss, and the metric on validation rows, about 25 times.
+        warm_start: whether another `fit` continues with the current network, without warm-up.
+        verbose: whether to print the loss and the validation metric, about 25 times.
         random_state: seed of the initial weights and of the batches.
 
     Attributes:
-        classes_: the labels in order; of two, the last is the positive class.
+        classes_: the labels in order; of two, the second is the positive class.
         network_: the trained `torch.nn.Module`; it takes standardised columns.
-        loss_curve_: the metric's loss on the training data, for each epoch after the warm-up.
+        loss_curve_: the metric's loss on the training data, per epoch after the warm-up.
         validation_curve_: the metric on the validation rows after some of the epochs; empty without such rows.
-        best_epoch_: the epoch that the network comes from.
+        best_epoch_: the epoch whose weights were kept.
         n_iter_: number of epochs.
 
     Examples:
@@ -294,19 +296,17 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         Args:
             X: rows: an array, a sparse matrix or a data frame.
             y: labels.
-            sample_weight: how much each row counts. Exact for ``"auc"`` and for metrics that judge each row alone, such
-                as ``"accuracy"``; for other metrics each epoch draws the rows anew, as often as their weights say.
+            sample_weight: weight of each row. Exact for ``"auc"`` and for metrics that judge each row alone, such as
+                ``"accuracy"``; for other metrics each epoch resamples the rows by weight.
             eval_set: a pair of rows and labels that choose the epoch and the threshold.
-            report: is called with an epoch and the metric on the validation rows; what it raises ends the training.
+            report: called with an epoch and the validation metric; an exception it raises ends the training.
         """
         self._schedule()
         rows, y = self._read(X, y, reset=True, multi_output=True)
-        weight = _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
-        kept = weight > 0
-        if kept.all():
-            whole = self._learn(rows, _labels(y), weight)
-        else:
-            whole = self._learn(_some(rows, kept), _labels(y)[kept], weight[kept])
+        y, weight = _labels(y), _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
+        if not (kept := weight > 0).all():
+            rows, y, weight = _some(rows, kept), y[kept], weight[kept]
+        whole = self._learn(rows, y, weight)
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             if self.batch_size is not None or self.early_stopping or not whole.even:
                 warnings.simplefilter("ignore", DirectLossWarning)  # a batch without a rare class is normal
@@ -322,7 +322,7 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         return self
 
     def _learn(self, rows: Any, y: Array, weight: Array) -> _Part:
-        """Learn the classes, and give the rows with their targets."""
+        """Learn the classes; returns the rows with their targets."""
         self._multilabel = y.ndim == 2
         self.classes_ = np.arange(y.shape[1]) if self._multilabel else np.unique(y)
         if len(self.classes_) < 2 and not self._multilabel:
@@ -333,7 +333,7 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         return _Part(rows, self._target(y), torch.from_numpy(weight), torch.from_numpy(factor))
 
     def _task(self) -> Task:
-        """The metric as a task: of one score for each yes or no, or of one score for each class of a row."""
+        """The metric as a task: with one score per yes or no, or one score per class of a row."""
         task = item_task(self.metric)
         if self._multilabel or len(self.classes_) == 2:
             task = of_one_score(task)
@@ -342,7 +342,7 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         return task
 
     def _target(self, y: Array) -> Tensor:
-        """Labels as the task takes them: the numbers of classes, or a yes or no for each (of two, for the last)."""
+        """Labels in the layout of the task: class indices, or a yes or no per class (of two, for the second)."""
         if self._multilabel:
             return torch.from_numpy(np.asarray(y != 0, np.int64))
         labels = torch.from_numpy(np.searchsorted(self.classes_, y))
@@ -365,7 +365,7 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     # ------------------------------------------------------------------ training
 
     def _batches(self, part: _Part) -> Iterator[Tensor]:
-        """Where the metric has no exact weights, rows are drawn by weight."""
+        """Batches; rows are resampled by weight if the metric has no exact weights."""
         if part.even or self._exact_weights:
             return super()._batches(part)
         drawn = resampled(part.factor)
@@ -373,12 +373,12 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
     @property
     def _exact_weights(self) -> bool:
-        """Whether the metric judges each row alone, or has an exact inference for weighted items."""
+        """Whether the metric judges each row alone, or has exact inference with item weights."""
         task = self._fitted_task
         return self._by_class or task.event_dims == 0 or task.weighted(torch.ones(1, dtype=torch.float64)) is not None
 
     def _weight(self, part: _Part, batch: Tensor) -> Tensor | None:
-        """The weight of each row, or of each row and output; None where all count the same."""
+        """The weight per row, or per row and output; None if all are equal."""
         if part.even or not self._exact_weights:
             return None
         factor = part.factor[batch] / part.factor.mean()
@@ -402,7 +402,7 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         return 0 if self._fitted_task.event_dims == 1 and not self._by_class else None
 
     def _measure(self, held: _Part) -> float:
-        """The metric, with the best thresholds if it needs some."""
+        """The metric, at the best thresholds if it needs them."""
         scores = all_scores(self.network_, held.rows, self.outputs_)
         if self._decides:
             return sum(value for _, value in self._cuts(scores, held.target)) / self.outputs_
@@ -415,15 +415,15 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
     @property
     def _decides(self) -> bool:
-        """Whether the metric judges a yes or no, so that the place of the cut matters."""
+        """Whether the metric judges a yes or no, so that the threshold matters."""
         return not self._by_class and (self._fitted_task.event_dims == 0 or isinstance(self._fitted_task, CountTask))
 
     def _cuts(self, scores: Tensor, target: Tensor) -> list[tuple[float, float]]:
-        """The best cut of each output, with its metric."""
+        """The best threshold per output, with its metric."""
         return [best_cut(some, wanted, self._fitted_task) for some, wanted in zip(scores.T, target.T, strict=True)]
 
     def _set_thresholds(self, part: _Part, held: _Part | None) -> None:
-        """Where scores are cut, what makes those of several classes alike, and which probabilities they mean."""
+        """Set the thresholds, the scale that makes scores of several classes comparable, and the calibration."""
         scores = all_scores(self.network_, part.rows, self.outputs_)
         self._cut, self._spread = torch.zeros(self.outputs_), torch.ones(self.outputs_)
         ranks = not self._by_class and not self._decides
@@ -443,13 +443,13 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         biased = held is not None or not alone or not judge.even
         self._calibrations = self._calibrate(self._decision(scores), judge, biased)
         if ranks_classes and judge.even:
-            # Rankings of several classes say nothing about which one to choose: the most probable one.
+            # Rankings of several classes do not say which one to predict: take the most probable one.
             slope, bias = self._calibrations[0].slope, self._calibrations[0].bias
             self._cut = self._cut - self._spread * torch.from_numpy(bias / slope).to(self._spread)
             self._calibrations = [Calibration(slope, np.zeros_like(bias))]
 
     def _calibrate(self, scores: Array, part: _Part, biased: bool) -> list[Calibration]:
-        """One for all classes, or one for each label."""
+        """One calibration for all classes, or one per label."""
         target, weight = part.target.numpy(), part.weight.numpy()
         if self._multilabel:
             columns = zip(scores.T, target.T, strict=True)
@@ -470,8 +470,8 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> Array:
         """The probability of each class, or, for a multilabel problem, of each label: ``(n, classes)``.
 
-        Calibrated on the validation rows, or on the training rows where there are none. The most probable class need
-        not be the one that `predict` chooses, which follows the metric.
+        Calibrated on the validation rows, or on the training rows if there are none. `predict` follows the metric and
+        need not choose the most probable class.
         """
         scores = self.decision_function(X)
         if not self._multilabel:
@@ -480,7 +480,7 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         return np.column_stack([calibrated(some)[:, 1] for some, calibrated in columns])
 
     def predict(self, X: Any) -> Array:
-        """The label of each row, or a 0 or 1 for each of its labels."""
+        """The label of each row; for a multilabel problem, a 0 or 1 per label."""
         scores = self.decision_function(X)
         if self._multilabel:
             return (scores > 0).astype(int)
@@ -504,13 +504,13 @@ def _labels(y: Any) -> Array:
         y = column_or_1d(y, warn=True)
     check_class_labels(y)
     if y.ndim == 2 and type_of_target(y) != "multilabel-indicator":
-        fail("y", "must hold one label for each row, or a 0 or 1 for each of several labels", f"of shape {y.shape}")
+        fail("y", "must hold one label per row, or a 0 or 1 for each of several labels", f"of shape {y.shape}")
     return np.asarray(y)
 
 
 @dataclass(frozen=True)
 class _ListPart:
-    """Some of the lists: their rows, which rows belong to which list, and the relevance of each, padded."""
+    """Some of the lists: their rows, which rows belong to which list, and the padded grades of relevance."""
 
     rows: Any
     lists: Lists
@@ -519,12 +519,15 @@ class _ListPart:
     @classmethod
     def of(cls, rows: Any, relevance: Any, group: Any, qid: Any) -> _ListPart:
         """The lists of these rows."""
+        if group is None and qid is None and (count := rows.shape[0]) > ONE_LIST:
+            hint = f"Pass qid, the name of each row's list, or group=[{count}] if one list is meant."
+            warn_once("one list", f"All {count} rows are ranked as one list: neither group nor qid is given. {hint}")
         lists = Lists.of(rows.shape[0], group, qid)
         return cls(rows, lists, lists.pad(torch.from_numpy(np.asarray(relevance, np.float64))))
 
     @property
     def strata(self) -> Tensor:
-        """All lists are alike."""
+        """All lists belong to the same stratum."""
         return torch.zeros(len(self.lists))
 
     def take(self, which: Tensor) -> _ListPart:
@@ -538,9 +541,9 @@ class _ListPart:
 class DirectLossRanker(_Estimator):
     """Learning to rank: trains the order of the scores in each list on the metric.
 
-    Rows belong to lists: rows with the same ``qid`` are one list, or ``group`` gives the sizes of consecutive lists;
-    without either all rows are one list. NDCG takes grades of relevance, any numbers of at least 0,
-    with gains ``2^grade - 1``; the other rankings take 0 and 1.
+    Rows with the same ``qid`` are one list, or ``group`` gives the sizes of consecutive lists. Without either, all rows
+    are one list, with a warning above 1,000 rows. NDCG takes grades of relevance, any numbers of at least 0, with gains
+    ``2^grade - 1``; the other rankings take 0 and 1.
 
     Parameters and training are those of `DirectLossClassifier`. Cross-entropy is that of ListNet, between the shares of
     relevance in a list and the softmax of its scores, and ``batch_size`` counts lists.
@@ -571,17 +574,17 @@ class DirectLossRanker(_Estimator):
         Args:
             X: rows.
             y: relevance of each row.
-            group: sizes of consecutive lists.
+            group: sizes of consecutive lists; without ``group`` and ``qid``, all rows are one list.
             qid: the name of each row's list.
             eval_set: a pair of rows and relevance that chooses the epoch.
-            eval_group: as ``group``, for ``eval_set``.
-            eval_qid: as ``qid``, for ``eval_set``.
+            eval_group: ``group`` of ``eval_set``.
+            eval_qid: ``qid`` of ``eval_set``.
         """
         self._schedule()
         self._fitted_task = self._task()
         rows, relevance = self._read(X, y, reset=True, ensure_min_samples=2, y_numeric=True)
         if (relevance < 0).any():
-            fail("y", "must be at least 0, a grade of relevance", f"{relevance.min()} at the least")
+            fail("y", "must hold grades of relevance, at least 0", relevance.min())
         whole = _ListPart.of(rows, relevance, group, qid)
         pair = one_pair(eval_set)
         with torch.random.fork_rng(devices=[]):
@@ -615,7 +618,7 @@ class DirectLossRanker(_Estimator):
         return self._scores(X).squeeze(1).numpy()
 
     def score(self, X: Any, y: Any, group: Any = None, qid: Any = None) -> float:
-        """The metric, as a mean over the lists that have something to rank; NaN where none has."""
+        """The mean metric over the lists that have something to rank; NaN if none has."""
         scores = self._scores(X)
         return self._mean(scores, _ListPart.of(scores, y, group, qid), self._task())
 

@@ -1,4 +1,4 @@
-"""skorch: what its classifier of two classes needs besides the loss."""
+"""skorch: what its binary classifier needs besides the loss."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def two_classes(scores: Tensor) -> Tensor:
-    """Scores ``(n,)`` as shares of two classes ``(n, 2)``, for ``predict_nonlinearity``: above 0 is the second class.
+    """Scores ``(n,)`` as shares of two classes ``(n, 2)``, for ``predict_nonlinearity``; above 0 is the second class.
 
     The shares are the sigmoid of the scores. They are probabilities only if the loss made the scores log-odds.
 

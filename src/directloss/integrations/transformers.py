@@ -1,4 +1,4 @@
-"""Hugging Face `Trainer`: a metric as its loss, and the same metric of the whole evaluation set.
+"""Hugging Face `Trainer`: a metric as its loss, and the same metric on the whole evaluation set.
 
 Trainer(model, arguments, compute_loss_func=TrainerLoss("ap"), compute_metrics=TrainerMetric("ap"), ...)
 """
@@ -17,25 +17,23 @@ from directloss.direct import DirectLoss, mean_metric
 from directloss.task import Task
 
 LEFT_OUT = -100
-"""The label of what the libraries of Hugging Face leave out of a loss."""
+"""The label of items that Hugging Face libraries leave out of a loss."""
 
 
 class TrainerLoss:
-    """A ``compute_loss_func`` of ``transformers.Trainer``.
+    """A ``compute_loss_func`` for ``transformers.Trainer``.
 
-    The items of a batch are one list: a batch with more of them is a better estimate of the metric. With gradient
-    accumulation each batch is a list, and counts by its share of the items, as `Trainer` expects.
+    The items of a batch are one list, so a larger batch is a better estimate of the metric. With gradient accumulation
+    each batch is a list and is weighted by its share of the items, as `Trainer` expects.
 
     Args:
         loss_fn: name of a task, for `DirectLoss` with its defaults; or a loss module such as
-            ``DirectLoss("ap", warm_up=1000)``. Its warm-up counts batches; give it half of the training if you know
-            the length. `Trainer` does not save a loss: where a checkpoint is resumed after the warm-up, pass
-            ``warm_up=0``.
+            ``DirectLoss("ap", warm_up=1000)``. Its warm-up counts batches; make it half of the training if you know
+            the length. `Trainer` does not save the loss: pass ``warm_up=0`` to resume a checkpoint after the warm-up.
 
     Shapes:
-        One score per item: logits ``(n, 1)``, or ``(n, 2)``, of which the difference is the score. Labels ``(n,)``, 0
-        or 1.
-        Several labels: logits ``(n, c)`` and labels ``(n, c)``; the items are ranked for each class.
+        One score per item: logits ``(n, 1)``, or ``(n, 2)``, whose difference is the score. Labels ``(n,)``, 0 or 1.
+        Several labels: logits ``(n, c)`` and labels ``(n, c)``; the items are ranked per class.
         Classes (``"accuracy"``, ``"topk@5"``): logits ``(n, c)``, labels ``(n,)``.
         Tokens have one more dimension in both. The label -100 leaves an item out.
 
@@ -50,25 +48,21 @@ class TrainerLoss:
         self.task: Task = getattr(self.loss_fn, "task", None) or as_task("ap")
 
     def __call__(self, outputs: Any, labels: Tensor | None, num_items_in_batch: Any = None) -> Tensor:
-        """The loss of a batch, or its share in that of the accumulated batches."""
+        """The loss of a batch, or its share of the loss of the accumulated batches."""
         if labels is None:
-            fail(
-                "labels",
-                "must be a column of the data",
-                "missing",
-                'Name it in TrainingArguments(label_names=["..."]).',
-            )
+            hint = 'Name it in TrainingArguments(label_names=["..."]).'
+            fail("labels", "must be a column of the data", "missing", hint)
         scores, target, mask = arranged(self.task, logits_of(outputs), labels)
         loss: Tensor = self.loss_fn(scores, target, mask)
         if num_items_in_batch is None:
             return loss
-        # Trainer does not divide by the number of accumulated batches where the loss is ours.
+        # Trainer does not divide a custom loss by the number of accumulated batches.
         share: Tensor = (labels != LEFT_OUT).sum() / num_items_in_batch
         return loss * share
 
 
 class TrainerMetric:
-    """A ``compute_metrics`` of ``transformers.Trainer``: a metric of all items that were evaluated.
+    """A ``compute_metrics`` for ``transformers.Trainer``: a metric of all evaluated items.
 
     Name it in ``TrainingArguments(metric_for_best_model="ap", load_best_model_at_end=True)`` to keep the best model.
 
@@ -83,7 +77,7 @@ class TrainerMetric:
         self.name = name or (metric if isinstance(metric, str) else type(metric).__name__)
 
     def __call__(self, evaluated: Any) -> dict[str, float]:
-        """Predictions and labels, as `Trainer` collects them, to ``{name: value}``."""
+        """``{name: value}`` of the predictions and labels that `Trainer` collected."""
         predictions, labels = evaluated
         predictions = predictions[0] if isinstance(predictions, tuple) else predictions
         scores, target, mask = arranged(self.task, torch.as_tensor(predictions).float(), torch.as_tensor(labels))
@@ -91,25 +85,24 @@ class TrainerMetric:
 
 
 def logits_of(outputs: Any) -> Tensor:
-    """The scores in what a model returned: a dictionary with "logits", or a tuple that begins with them."""
+    """The scores in the output of a model: a dictionary with "logits", or a tuple that starts with them."""
     logits = outputs["logits"] if hasattr(outputs, "keys") else outputs[0] if isinstance(outputs, tuple) else outputs
     return check_tensor("logits", logits)
 
 
 def arranged(task: Task, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Scores, target and mask of the whole batch, as the task takes them."""
-    known = labels != LEFT_OUT
-    mask = None if bool(known.all()) else known
-    target = labels if mask is None else torch.where(known, labels, 0)
-    if task.event_dims > task.target_dims:  # classes
-        return logits, target, mask
-    if logits.dim() == labels.dim() + 1 and logits.shape[-1] in (1, 2):
+    """Scores, target and mask of the batch in the layout of the task."""
+    mask = labels != LEFT_OUT
+    target = torch.where(mask, labels, 0)
+    if task.event_dims > task.target_dims:
+        pass  # classes
+    elif logits.dim() == labels.dim() + 1 and logits.shape[-1] in (1, 2):
         logits = logits[..., 0] if logits.shape[-1] == 1 else logits[..., 1] - logits[..., 0]
-        if task.event_dims == 1:  # all items are one list, tokens of several texts too
-            logits, target, mask = logits.flatten(), target.flatten(), None if mask is None else mask.flatten()
+        if task.event_dims == 1:  # all items are one list, even tokens of several texts
+            logits, target, mask = logits.flatten(), target.flatten(), mask.flatten()
     elif logits.shape != labels.shape:
-        rule = "must have one score, two, or one for each label of an item"
+        rule = "must have one score per item, two, or one per label"
         fail("logits", rule, f"of shape {tuple(logits.shape)}, and labels of shape {tuple(labels.shape)}")
-    elif task.event_dims == 1 and logits.dim() == 2:  # several labels: a list of all items for each of them
-        logits, target, mask = logits.T, target.T, None if mask is None else mask.T
-    return logits, target, mask
+    elif task.event_dims == 1 and logits.dim() == 2:  # several labels: one list of all items per label
+        logits, target, mask = logits.T, target.T, mask.T
+    return logits, target, None if bool(mask.all()) else mask
