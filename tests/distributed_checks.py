@@ -410,7 +410,7 @@ def different_losses_are_refused(make: Callable[[], nn.Module], other: str) -> N
 def no_dimension_to_join(task: str, scores: Tensor, target: Tensor, options: dict[str, Any]) -> None:
     chosen = dl.tasks.Chain(torch.zeros(3, 3)) if task == "chain" else task
     found = error_of(lambda: dl.DirectLoss(chosen, gather=True, **options)(scores, target))
-    assert "must have a first dimension that numbers problems" in found, found
+    assert "must have a first dimension of problems" in found, found
 
 
 @check()

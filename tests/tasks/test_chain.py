@@ -189,7 +189,7 @@ WRONG_CALLS: list[tuple[Any, Any, Any, dict[str, Any], str]] = [
     (Chain(), SCORES, TARGET.float(), {}, "target must hold integer class indices, but it is torch.float32"),
     (Chain(), SCORES[0, 0], TARGET, {}, "scores must have shape (..., t, c), but it is of shape (4,)"),
     (Chain(), SCORES / 0, TARGET, {}, "scores must be finite"),
-    (Chain(), SCORES, TARGET, {"mask": GAP}, "mask must have its padding at the end of each sequence"),
+    (Chain(), SCORES, TARGET, {"mask": GAP}, "mask must have padding only at the end of each sequence"),
     (Chain(torch.zeros(3, 3)), SCORES, TARGET, {}, "transitions must be a matrix for the 4 labels of scores"),
     (Chain(torch.zeros(4, 4) / 0), SCORES, TARGET, {}, "transitions must be finite"),
     (Chain(cost=torch.zeros(3, 3)), SCORES, TARGET, {}, "cost must be a matrix for the 4 labels of scores"),

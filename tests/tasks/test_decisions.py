@@ -266,7 +266,7 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: Knapsack([1, 2], [3, 3]), "capacity must hold one number for each of the 1 budgets"),
     (lambda: Knapsack("heavy", 3), "weights must hold numbers, but it is a str"),
     (lambda: Choose(0), "k must be a whole number of at least 1"),
-    (lambda: SpanningTree([(0, 1), (2, 3)]), "edges must join all 4 nodes"),
+    (lambda: SpanningTree([(0, 1), (2, 3)]), "edges must connect all 4 nodes"),
     (lambda: SpanningTree([(0, 5)], 3), "edges must hold node numbers from 0 to 2"),
     (lambda: Tour(2), "num_nodes must be a whole number of at least 3"),
     (lambda: IntegerProgram([1, 2]), "matrix must have shape (constraints, parts)"),
@@ -317,7 +317,7 @@ WRONG_CALLS: list[tuple[Any, Tensor, Tensor, str]] = [
     (Tour(4, loss="missed"), torch.ones(1, 6), torch.tensor([[1, 1, 0, 1, 0, 0]]), "must mark a round trip over 4"),
     (Tour(4), torch.ones(1, 3), torch.ones(1, 3), "one score for each pair of 4 nodes"),
     (Matching(), torch.ones(1, 3, 2), torch.ones(1, 3, 2), "must have at least as many columns as rows"),
-    (Matching(loss="missed"), torch.ones(1, 2, 2), torch.tensor([[[1, 0], [1, 0]]]), "a column of its own"),
+    (Matching(loss="missed"), torch.ones(1, 2, 2), torch.tensor([[[1, 0], [1, 0]]]), "a different column"),
     (IntegerProgram([[1, 1]], upper=1), torch.ones(1, 3), torch.ones(1, 3), "one score for each part"),
 ]
 

@@ -222,7 +222,7 @@ def test_other_tasks_say_why_not(name: str, loss: object) -> None:
 
 def test_structured_tasks_say_why_not() -> None:
     labels = torch.zeros(2, 3, dtype=torch.long)
-    with pytest.raises(dl.DirectLossError, match="put the weights into its cost"):
+    with pytest.raises(dl.DirectLossError, match="put the weights into cost"):
         dl.direct_loss(torch.randn(2, 3, 4), labels, "chain", weight=torch.ones(2, 3))
 
 

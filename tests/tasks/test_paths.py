@@ -187,14 +187,14 @@ def test_repr() -> None:
 
 
 WRONG_SETTINGS: list[tuple[Callable[[], object], str]] = [
-    (lambda: ShortestPath([(1, 0)], 0, 1), "edges must lead from source 0 to goal 1 in 1 steps or fewer"),
-    (lambda: ShortestPath(DIAMOND, 0, 3, max_edges=1), "edges must lead from source 0 to goal 3 in 1 steps or fewer"),
+    (lambda: ShortestPath([(1, 0)], 0, 1), "edges must lead from source 0 to goal 1 in at most 1 steps"),
+    (lambda: ShortestPath(DIAMOND, 0, 3, max_edges=1), "edges must lead from source 0 to goal 3 in at most 1 steps"),
     (lambda: ShortestPath(DIAMOND, 0, 4), "goal must be a node number from 0 to 3, but it is 4"),
     (lambda: ShortestPath(DIAMOND, -1, 3), "source must be a node number from 0 to 3, but it is -1"),
     (lambda: ShortestPath(DIAMOND, True, 3), "source must be a node number from 0 to 3, but it is True"),
     (lambda: ShortestPath(DIAMOND, 0, 3, num_nodes=3), "edges must hold node numbers from 0 to 2, but it is 3"),
     (lambda: ShortestPath([(0, -1)], 0, 0), "edges must hold node numbers from 0 to 0, but it is -1"),
-    (lambda: ShortestPath([], 0, 1), "edges must be pairs (tail, head), shape (edges, 2), at least one"),
+    (lambda: ShortestPath([], 0, 1), "edges must be at least one pair (tail, head), shape (edges, 2)"),
     (lambda: ShortestPath([(0, 1, 2)], 0, 1), "but it is of shape (1, 3)"),
     (lambda: ShortestPath([(0.0, 1.0)], 0, 1), "edges must hold whole node numbers, but it is torch.float32"),
     (lambda: ShortestPath("0-1", 0, 1), "edges must be pairs (tail, head) of node numbers, but it is a str"),

@@ -292,7 +292,7 @@ def test_a_million_items() -> None:
 @pytest.mark.parametrize(
     ("weight", "message"),
     [
-        (lambda i, n: n, "must not grow with n"),
+        (lambda i, n: n, "must not increase with n"),
         (lambda i, n: 1 / n, "must be finite"),
         (lambda i, n: torch.ones(3, 77), r"must have shape \(1, 2\)"),
         (lambda i, n: 0 * i - n, "positive sum over the perfect ranking"),

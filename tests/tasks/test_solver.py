@@ -283,5 +283,5 @@ def test_a_solver_that_raises_at_once_is_told_its_settings(options: dict[str, An
 
 def test_hinge_asks_for_a_truth_that_it_cannot_guess() -> None:
     task = SolverTask(best_two, loss=lambda part: (torch.eye(4)[part], 0.0))
-    with pytest.raises(dl.DirectLossError, match=r"Give the task a function truth\(target\)"):
+    with pytest.raises(dl.DirectLossError, match="Pass truth, a function"):
         dl.hinge_loss(SCORES, torch.tensor([3, 2]), task)

@@ -1,7 +1,7 @@
-"""Best decisions on the CPU, compiled by numba: paths, trees, knapsacks and tours, one problem after the other.
+"""Optimal decisions on the CPU, compiled by numba: paths, trees, knapsacks and tours, one problem at a time.
 
-Every kernel takes scores ``(b, parts)`` in float64, which may have any sign, and fills a table of the same shape with
-the parts that the best output uses. Compiled code is cached on disk.
+Every kernel takes float64 scores ``(b, parts)`` of any sign and fills a table of the same shape with the parts that the
+best output uses. Compiled code is cached on disk.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from directloss.kernels.compiled import allocating, vectorised
 
 @allocating
 def dag_paths(scores: Any, order: Any, first: Any, entering: Any, tail: Any, source: int, goal: int, used: Any) -> None:
-    """Best paths in a graph without circles, node by node in topological ``order``; O(edges) for each problem.
+    """Best paths in an acyclic graph, node by node in topological ``order``; O(edges) per problem.
 
-    The edges that enter node v are ``entering[first[v] : first[v + 1]]``. Of equally good paths the one with fewer
-    edges wins, and then the one whose last edges come first.
+    The edges into node v are ``entering[first[v] : first[v + 1]]``. Among equally good paths the one with fewer edges
+    wins, and then the one whose last edges come first.
     """
     nodes = len(order)
     best, steps, last = np.empty(nodes), np.empty(nodes, np.int64), np.empty(nodes, np.int64)
@@ -48,9 +48,9 @@ def dag_paths(scores: Any, order: Any, first: Any, entering: Any, tail: Any, sou
 def dijkstra_paths(
     scores: Any, first: Any, leaving: Any, tail: Any, head: Any, source: int, goal: int, used: Any
 ) -> Any:
-    """Best paths for scores that are not positive, by Dijkstra's algorithm with a binary heap of edges.
+    """Best paths for non-positive scores, by Dijkstra's algorithm with a binary heap of edges.
 
-    The edges that leave node v are ``leaving[first[v] : first[v + 1]]``.
+    The edges out of node v are ``leaving[first[v] : first[v + 1]]``.
     """
     nodes, edges = len(first) - 1, scores.shape[1]
     cost, last, done = np.empty(nodes), np.empty(nodes, np.int64), np.empty(nodes, np.bool_)
@@ -83,15 +83,15 @@ def dijkstra_paths(
 
 @allocating
 def walks(scores: Any, first: Any, entering: Any, tail: Any, source: int, goal: int, most: int, used: Any) -> None:
-    """Best walks of at most ``most`` edges, circles included, for scores of any sign; how often they use each edge.
+    """Best walks of at most ``most`` edges, cycles included, for scores of any sign; how often they use each edge.
 
         best_m(v) = max( best_{m-1}(v), max over edges u -> v of best_{m-1}(u) + score(u -> v) )        m = 1 ... most
 
-    is Bellman and Ford's recursion, one round for all nodes. It stops early when a round changes nothing. Which edge
-    won in which round is kept, so the walk is traced back exactly. Of equally good walks the one found in an earlier
+    is the Bellman-Ford recursion, one round for all nodes. It stops when a round changes nothing. The winning edge of
+    each round is stored, so the walk is traced back exactly. Among equally good walks the one found in an earlier
     round wins (fewer edges), and then the one whose last edges come first.
 
-    The edges that enter node v are ``entering[first[v] : first[v + 1]]``.
+    The edges into node v are ``entering[first[v] : first[v + 1]]``.
     """
     nodes = len(first) - 1
     best, further, chosen = np.empty(nodes), np.empty(nodes), np.empty((most, nodes), np.int32)
@@ -146,7 +146,7 @@ def _sift_down(keys: Any, places: Any, size: int) -> None:
 
 @allocating
 def spanning_trees(scores: Any, tail: Any, head: Any, nodes: int, used: Any) -> None:
-    """Kruskal's algorithm: the best edges first, unless they close a circle. Of equal edges the first."""
+    """Kruskal's algorithm: the best edges first, unless they close a cycle. Ties go to the first edge."""
     group = np.empty(nodes, np.int64)
     for problem in range(len(scores)):
         group[:] = np.arange(nodes)
@@ -174,7 +174,7 @@ def _root(group: Any, node: int) -> int:
 
 @allocating
 def whole_knapsacks(scores: Any, weights: Any, capacity: int, used: Any) -> None:
-    """One budget and whole weights: dynamic programming over what is left, O(items * capacity) for each problem."""
+    """One budget and integer weights: dynamic programming over the budget left, O(items * capacity) per problem."""
     items = scores.shape[1]
     best, taken = np.empty(capacity + 1), np.empty((items, capacity + 1), np.bool_)
     for problem in range(len(scores)):
@@ -195,15 +195,15 @@ def whole_knapsacks(scores: Any, weights: Any, capacity: int, used: Any) -> None
 
 
 STEP, TURNS, PATIENCE = 3.0, 40, 1
-"""How far the prices of the budgets move at first, in units of what is overspent; how often; and how often in vain."""
+"""First step of the budgets' prices, in units of the overspending; maximal steps; and how many may bring no gain."""
 
 
 @allocating
 def knapsacks(scores: Any, weights: Any, capacity: Any, used: Any) -> None:
     """Any weights ``(budgets, items)``: branch and bound, depth first.
 
-    Prices make one budget of all: what an item costs at these prices is its size. The bound is the best fractional
-    filling of that budget, where the last item counts in part, from those items that still fit into every budget.
+    Prices combine all budgets into one: the cost of an item at these prices is its size. The bound is the best
+    fractional filling of that budget with the items that still fit into every budget.
     """
     by_item = np.ascontiguousarray(weights.T)
     for problem in range(len(scores)):
@@ -222,13 +222,13 @@ def _pack(scores: Any, weights: Any, capacity: Any, used: Any) -> None:
     _price(value, weight, capacity, order, price, size)
     worth, value, weight, size = worth[order], value[order], weight[order], size[order]
     slack = 1e-12 * value.sum()
-    # What is left, and what was gained, at each depth of the search: nothing is added back, so that nothing drifts.
+    # Remaining budget and gain at each depth of the search: nothing is added back, so nothing drifts.
     left, spare, total = np.empty((count + 1, budgets)), np.empty(count + 1), np.empty(count + 1)
     left[0], spare[0], total[0] = room, (price * room).sum(), 0.0
     chosen, best_chosen = np.empty(count, np.int64), np.empty(count, np.int64)
     best, most, depth, place = 0.0, 0, 0, 0
     while True:
-        # The next item that fits, and whether it and others can lift the total above the best.
+        # The next item that fits, and whether it and later items can lift the total above the best.
         first, need, gain, free = -1, best + slack - total[depth], 0.0, spare[depth]
         for at in range(place, count):
             if not _fits(weight[at], left[depth]):
@@ -252,7 +252,7 @@ def _pack(scores: Any, weights: Any, capacity: Any, used: Any) -> None:
             if total[depth] > best + slack:
                 best, most = total[depth], depth
                 best_chosen[:depth] = chosen[:depth]
-        elif depth:  # then without the last one
+        elif depth:  # backtrack: drop the last item
             depth -= 1
             place = chosen[depth] + 1
         else:
@@ -263,9 +263,9 @@ def _pack(scores: Any, weights: Any, capacity: Any, used: Any) -> None:
 
 @allocating
 def _price(value: Any, weight: Any, capacity: Any, order: Any, best_price: Any, size: Any) -> None:
-    """Prices of the budgets with a low bound at the root, and size and ``order``, from dense to light, of the items.
+    """Prices of the budgets that give a low bound at the root, and the sizes of items and their ``order`` by density.
 
-    A budget that the bound's filling overspends becomes dearer, one that it does not becomes cheaper.
+    A budget that the bound's filling overspends becomes more expensive, others become cheaper.
     """
     budgets = len(capacity)
     price, spent = np.empty(budgets), np.empty(budgets)
@@ -300,7 +300,7 @@ def _price(value: Any, weight: Any, capacity: Any, order: Any, best_price: Any, 
 
 @allocating
 def _by_density(value: Any, weight: Any, price: Any, size: Any, order: Any) -> None:
-    """The size of each item, and the order from dense to light; by insertion, as prices change little between turns."""
+    """The size of each item and the order by falling density; insertion sort, as prices change little between turns."""
     for item in range(len(size)):
         size[item] = 0.0
         for d in range(len(price)):
@@ -325,32 +325,32 @@ def _fits(weight: Any, left: Any) -> bool:
 
 FREE, IN, OUT = 0, 1, 2
 ASCENTS = 30
-"""Steps of the first bound's ascent; a branch begins where the one before ended, and takes a third of them."""
+"""Steps of the first ascent; a branch starts where the one before ended and takes a third of them."""
 REACH, FADE = 0.5, 0.92
-"""How far the first step goes, as a share of the way to the bound that is wanted, and how that shrinks."""
+"""Length of the first step, as a fraction of the distance to the wanted bound, and its decay."""
 FAR = 1e300
 
 
 class Tree(NamedTuple):
-    """A spanning tree of the nodes from 1 on, and two edges at node 0."""
+    """A 1-tree: a spanning tree of the nodes from 1 on, and two edges at node 0."""
 
     above: Any
-    """The other end of the edge of each node from 2 on."""
+    """The parent of each node from 2 on."""
     two: Any
     """The neighbours of node 0."""
     degree: Any
-    """How many edges each node has."""
+    """The number of edges of each node."""
 
 
 @allocating
 def tours(scores: Any, nodes: int, used: Any) -> Any:
-    """Best round trips over all nodes, with a score for each pair of nodes ``(0, 1), (0, 2) ... (n - 2, n - 1)``.
+    """Best round trips through all nodes, with a score for each pair of nodes ``(0, 1), (0, 2) ... (n - 2, n - 1)``.
 
     Branch and bound with the bound of Held and Karp (1971): a best 1-tree (a spanning tree of all nodes but the first,
-    and two edges at the first) under prices of the nodes, which an ascent moves until every node has two edges. Edges
-    that would lift the bound above the best tour are out, those whose absence would are in (Benchimol et al. 2012).
-    Branches are those of Volgenant and Jonker (1982): two free edges of a node with more than two are out, in and out,
-    or both in.
+    and two edges at the first) under node prices, which an ascent moves until every node has two edges. Edges that
+    would lift the bound above the best tour are excluded, those whose absence would are required (Benchimol et al.
+    2012). Branching follows Volgenant and Jonker (1982): of two free edges of a node with more than two, the first is
+    out, or the first is in and the second out, or both are in.
     """
     cost = np.zeros((nodes, nodes))
     tour, price = np.empty(nodes, np.int64), np.empty(nodes)
@@ -363,7 +363,7 @@ def tours(scores: Any, nodes: int, used: Any) -> Any:
         largest = np.abs(cost).max()
         if largest == 0:
             largest = 1.0
-        cost /= largest  # what counts as equal must not depend on the unit of the costs
+        cost /= largest  # tolerances must not depend on the unit of the costs
         price[:] = 0.0
         _nearest(cost, price, 0, tour)
         _shorten(cost, tour, price)
@@ -374,7 +374,7 @@ def tours(scores: Any, nodes: int, used: Any) -> Any:
 
 @allocating
 def _shorten(cost: Any, best: Any, price: Any) -> None:
-    """Make a tour the shortest one; the ascent begins with ``price``, which it overwrites."""
+    """Replace a tour by the shortest one; the ascent starts at ``price`` and overwrites it."""
     nodes = len(cost)
     if nodes <= 3:
         return
@@ -394,7 +394,7 @@ def _shorten(cost: Any, best: Any, price: Any) -> None:
             _walk(tree, best)
             length = _length(cost, best)
             continue
-        if steps == ASCENTS:  # once, where prices are good
+        if steps == ASCENTS:  # once, with good prices
             for start in (0, nodes // 2):
                 _nearest(cost, here, start, tour)
                 _exchange(cost, tour)
@@ -418,7 +418,7 @@ def _length(cost: Any, tour: Any) -> float:
 
 @allocating
 def _nearest(cost: Any, price: Any, start: int, tour: Any) -> None:
-    """A tour that goes to the nearest node left."""
+    """A nearest-neighbour tour."""
     nodes = len(tour)
     rest = np.arange(nodes)
     v, rest[start] = start, nodes - 1
@@ -436,7 +436,7 @@ def _nearest(cost: Any, price: Any, start: int, tour: Any) -> None:
 
 @allocating
 def _exchange(cost: Any, tour: Any) -> None:
-    """Reverse parts of a tour, or move up to three nodes elsewhere, as long as that helps."""
+    """Local search: reverse parts of a tour (2-opt) or move up to three nodes (Or-opt) as long as that helps."""
     nodes, slack = len(tour), 1e-12
     part = np.empty(3, np.int64)
     better = True
@@ -477,7 +477,7 @@ def _around(place: int, nodes: int) -> int:
 
 @allocating
 def _weigh(cost: Any, state: Any, weight: Any) -> None:
-    """Costs under which a cheapest tree takes every edge that is in, and none that is out."""
+    """Costs under which a cheapest tree takes all required edges and no excluded ones."""
     nodes = len(cost)
     for i in range(nodes):
         for j in range(nodes):
@@ -490,7 +490,7 @@ def _weigh(cost: Any, state: Any, weight: Any) -> None:
 
 @allocating
 def _off(tree: Any) -> int:
-    """How far a 1-tree is from a tour: the sum of squares."""
+    """How far a 1-tree is from a tour: the sum of ``(degree - 2)^2``."""
     total = 0
     for degree in tree.degree:
         total += (degree - 2) * (degree - 2)
@@ -499,7 +499,7 @@ def _off(tree: Any) -> int:
 
 @allocating
 def _ascend(cost: Any, weight: Any, price: Any, wanted: float, steps: int, tree: Any) -> Any:
-    """Move the prices towards a bound of ``wanted``: the highest bound on the way, with its prices and its tree."""
+    """Move the prices towards the bound ``wanted``; return the highest bound reached, and leave its prices and tree."""
     nodes = len(price)
     kept, still = price.copy(), np.zeros(nodes)
     near, ahead = np.empty(nodes), np.empty(nodes)
@@ -523,8 +523,8 @@ def _ascend(cost: Any, weight: Any, price: Any, wanted: float, steps: int, tree:
 
 @vectorised
 def _one_tree(cost: Any, weight: Any, price: Any, tree: Any, near: Any, ahead: Any) -> Any:
-    """The cheapest 1-tree under ``weight`` and the prices of the nodes, by Prim's algorithm: its cost, infinite if
-    there is none.
+    """The cost of the cheapest 1-tree under ``weight`` and node prices, by Prim's algorithm; infinite if there is
+    none.
     """
     nodes, above, degree = len(price), tree.above, tree.degree
     for u in range(nodes):
@@ -533,7 +533,7 @@ def _one_tree(cost: Any, weight: Any, price: Any, tree: Any, near: Any, ahead: A
     v, total = 1, 0.0
     for _ in range(nodes - 2):
         row, own, least = weight[v], price[v], FAR
-        for u in range(nodes):  # without a branch, so that it takes several nodes at a time
+        for u in range(nodes):  # branch-free, so that it vectorises
             there = row[u] + ahead[u] + own
             closer = there < near[u]
             near[u] = there if closer else near[u]
@@ -587,7 +587,7 @@ def _walk(tree: Any, tour: Any) -> None:
 
 @allocating
 def _decide(weight: Any, price: Any, tree: Any, gap: float, state: Any) -> None:
-    """Free edges with which the best 1-tree costs ``gap`` more are out, those without which it would are in."""
+    """Exclude free edges with which the best 1-tree costs ``gap`` more; require those without which it does."""
     nodes, above = len(price), tree.above
     depth, instead = np.zeros(nodes, np.int64), np.full(nodes, np.inf)
     own = np.zeros(nodes)
@@ -603,7 +603,7 @@ def _decide(weight: Any, price: Any, tree: Any, gap: float, state: Any) -> None:
                 continue
             there = weight[i, j] + price[i] + price[j]
             a, b, dearest = i, j, -np.inf
-            while a != b:  # the circle that the edge would close
+            while a != b:  # the cycle that the edge would close
                 if depth[a] < depth[b]:
                     a, b = b, a
                 dearest = max(dearest, own[a])
@@ -635,7 +635,7 @@ def _joins(above: Any, i: int, j: int) -> bool:
 
 @allocating
 def _branch(state: Any, price: Any, bound: float, tree: Any, states: Any, prices: Any, bounds: Any) -> None:
-    """Two free edges of the 1-tree at a node with too many: out; in and out; both in."""
+    """Branch on two free edges of the 1-tree at a node with too many: out; in and out; both in."""
     node = np.argmax(tree.degree)
     found, a, b = 0, -1, -1
     for u in range(len(price)):
@@ -647,7 +647,7 @@ def _branch(state: Any, price: Any, bound: float, tree: Any, states: Any, prices
             joined = _joins(tree.above, node, u)
         if joined:
             a, b, found = u, a, found + 1
-    for case in range(found + 1):  # without a free edge, an edge of the tree has become one that is out
+    for case in range(found + 1):  # without a free edge, an edge of the tree has been excluded
         child = state.copy()
         if found:
             _fix(child, node, a, OUT if case == found else IN)
@@ -666,8 +666,8 @@ def _fix(state: Any, i: int, j: int, how: int) -> None:
 
 @allocating
 def _settled(state: Any) -> bool:
-    """Draw conclusions: a node with two edges in has no others, one with two edges left needs both. False if a node
-    has three edges, or too few.
+    """Propagate: a node with two required edges has no others, one with two edges left needs both. Returns False if a
+    node has three edges, or too few.
     """
     nodes = len(state)
     changed = True

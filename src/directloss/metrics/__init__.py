@@ -1,7 +1,7 @@
-"""Metrics: the only definition of each number, for training and evaluation.
+"""Metrics: one definition of each, for training and evaluation.
 
-Every function takes ``scores`` and ``target`` (and a ``mask`` for padding) and returns one value for each problem;
-`normalised_regret` judges the decisions of a whole data set.
+Every function takes ``scores`` and ``target`` (and a ``mask`` for padding) and returns one value per problem;
+`normalised_regret` evaluates the decisions of a whole data set.
 """
 
 from directloss.metrics.classification import (

@@ -1,7 +1,7 @@
-"""Metrics of decisions: of yes or no per item (positive where the score is above 0), and of the best class per item.
+"""Metrics of decisions: yes or no per item (yes where the score is above 0), or the best class per item.
 
-The formulas, and what 0/0 means in each, are in `directloss.metrics.confusion`. A score of exactly 0 is a no.
-The best class is the one with the highest score; among equal scores it is the one with the lowest index.
+`directloss.metrics.confusion` has the formulas and their conventions for 0/0. A score of exactly 0 is a no. The best
+class has the highest score; among equal scores it is the one with the lowest index.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def checked(
 
 
 def evaluate(function: Callable[..., Tensor], scores: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
-    """Any function of the four counts, for each problem; in the type of the scores, but at least float32."""
+    """A function of the four counts, per problem, in the dtype of the scores or float32 if that is wider."""
     scores, target = checked(scores, target, mask)
     check_finite(scores)
     counts = count(scores > 0, target == 1, target == 0)
@@ -176,12 +176,12 @@ def error(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 def check_class_problem(scores: Tensor, target: object, check_values: bool = True) -> Tensor:
-    """One class index for each row of scores."""
+    """One class index per row of scores."""
     target = check_tensor("target", target)
     if target.shape != scores.shape[:-1]:
         rule = f"must hold one class index per row of scores, shape {tuple(scores.shape[:-1])}"
         same = target.shape == scores.shape
-        hint = 'For yes-or-no decisions, one score and one label each, there is "error".' if same else ""
+        hint = 'For yes-or-no decisions, with one label per score, use "error".' if same else ""
         fail("target", rule, f"of shape {tuple(target.shape)}", hint)
     if check_values:
         check_finite(scores)
@@ -196,7 +196,7 @@ def check_k(k: int, classes: int) -> None:
 
 
 def top_k_members(scores: Tensor, k: int) -> Tensor:
-    """The set of the k highest scores as a boolean tensor ``(..., c)``; among equal scores the lower index comes first.
+    """The set of the k highest scores as a boolean tensor ``(..., c)``; ties go to the lower index.
 
     Examples:
         >>> top_k_members(torch.tensor([0.0, 2.0, 1.0, 1.0]), 2)
@@ -209,7 +209,7 @@ def top_k_members(scores: Tensor, k: int) -> Tensor:
 
 
 def mean_over_items(right: Tensor, mask: Tensor | None, scores: Tensor) -> Tensor:
-    """The share of items that are right, among those that are not padding; 1 where there are none."""
+    """The share of right items, padding ignored; 1 if there are none."""
     kind = torch.promote_types(scores.dtype, torch.float32)
     if mask is None:
         return right.to(kind).mean()
@@ -218,7 +218,7 @@ def mean_over_items(right: Tensor, mask: Tensor | None, scores: Tensor) -> Tenso
 
 
 def _class_problem(scores: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Checked scores and class indices, both zero where there is padding."""
+    """Checked scores and class indices, both zero in padding."""
     scores = check_scores(scores, 1, "(..., c)").detach()
     if mask is not None:
         mask = check_mask(mask, scores.shape[:-1], "target")
@@ -230,7 +230,7 @@ def _class_problem(scores: Tensor, target: Tensor, mask: Tensor | None) -> tuple
 
 
 def accuracy(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
-    """The share of items whose best class is the right one, a scalar.
+    """The share of items whose best class is right, a scalar.
 
     Args:
         scores: shape ``(..., c)``, one row of class scores per item.

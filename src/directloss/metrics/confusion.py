@@ -1,14 +1,14 @@
-"""Metrics as functions of the confusion matrix: the one definition of each number, for training and evaluation alike.
+"""Metrics as functions of the confusion matrix: one definition of each, for training and evaluation.
 
 Every function takes four tensors of counts that broadcast against each other - ``tp`` true positives, ``fp`` false
 positives, ``fn`` false negatives, ``tn`` true negatives - and returns the metric in their common shape.
 
-What 0/0 means:
+Conventions for 0/0:
 
-- Precision, recall, F-beta, IoU, Dice: 1 where nothing was to be found and nothing was predicted, else 0. So precision
-  is 0 where there are positives and none was predicted, and recall is 0 where there are none and some were predicted.
-- Matthews: 0. Kappa: 1, because its 0/0 happens only where every decision is right. Accuracy of no items: 1.
-- Balanced accuracy and G-mean leave out a class without items; without any items they are 1.
+- Precision, recall, F-beta, IoU, Dice: 1 if nothing is positive and nothing was predicted, otherwise 0. So precision is
+  0 if there are positives and none was predicted, and recall is 0 if there are none and some were predicted.
+- Matthews: 0. Kappa: 1, because its 0/0 only happens if every decision is right. Accuracy of no items: 1.
+- Balanced accuracy and G-mean skip a class without items; without any items they are 1.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Counts(NamedTuple):
 
 
 def count(predicted: Tensor, positive: Tensor, negative: Tensor) -> Counts:
-    """Count the decisions over the last dimension, in float64. What is neither positive nor negative is padding.
+    """Count the decisions over the last dimension, in float64. Items neither positive nor negative are padding.
 
     Three boolean tensors of shape ``(..., n)`` give four of shape ``(...)``.
 
@@ -45,18 +45,18 @@ def count(predicted: Tensor, positive: Tensor, negative: Tensor) -> Counts:
 
 
 def _ratio(part: Tensor, whole: Tensor, otherwise: Tensor | float) -> Tensor:
-    """``part / whole``, and ``otherwise`` where both are zero."""
+    """``part / whole``, or ``otherwise`` where both are zero."""
     empty = whole == 0
     return (part + empty * otherwise) / (whole + empty)
 
 
 def _share(part: Tensor, whole: Tensor, fp: Tensor, fn: Tensor) -> Tensor:
-    """``part / whole``; for 0/0 it is 1 where nothing was to be found and nothing was predicted, else 0."""
+    """``part / whole``; 0/0 is 1 if nothing is positive and nothing was predicted, otherwise 0."""
     return _ratio(part, whole, fp + fn == 0)
 
 
 def _rates(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> tuple[Tensor, Tensor]:
-    """The share of the positives and of the negatives that are found; an absent class has the share of the other."""
+    """Recall of the positives and of the negatives; an absent class gets that of the other."""
     positives, negatives = tp + fn, tn + fp
     of_negatives = _ratio(tn, negatives, _ratio(tp, positives, 1.0))
     return _ratio(tp, positives, of_negatives), of_negatives
@@ -77,7 +77,7 @@ def f_beta_of_counts(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor, beta: float
 
     van Rijsbergen: Information Retrieval, 1979, Ch. 7.
     """
-    # Divided by 1 + beta^2, so that neither a huge nor a tiny beta overflows.
+    # Divided by 1 + beta^2, so that no beta, huge or tiny, overflows.
     weight = beta * beta / (1 + beta * beta) if beta < 1 else 1 / (1 + 1 / (beta * beta))
     return _share(tp, tp + (weight * fn + (1 - weight) * fp), fp, fn)
 
@@ -97,7 +97,7 @@ def matthews_of_counts(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor
 
     Matthews: Comparison of the predicted and observed secondary structure of T4 phage lysozyme, 1975.
     """
-    # Two roots of two factors: the product of all four would overflow float32 for some thousand million items.
+    # Two roots of two factors each: the product of all four would overflow float32 for some billion items.
     return _ratio(tp * tn - fp * fn, ((tp + fp) * (tn + fn)).sqrt() * ((tp + fn) * (tn + fp)).sqrt(), 0.0)
 
 
@@ -110,13 +110,13 @@ def kappa_of_counts(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
 
 
 def balanced_accuracy_of_counts(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
-    """The mean of ``tp / (tp + fn)`` and ``tn / (tn + fp)``: every class weighs the same, however rare."""
+    """The mean of ``tp / (tp + fn)`` and ``tn / (tn + fp)``: both classes weigh the same, however rare."""
     of_positives, of_negatives = _rates(tp, fp, fn, tn)
     return (of_positives + of_negatives) / 2
 
 
 def g_mean_of_counts(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
-    """The geometric mean of ``tp / (tp + fn)`` and ``tn / (tn + fp)``: zero as soon as one class is never found.
+    """The geometric mean of ``tp / (tp + fn)`` and ``tn / (tn + fp)``: zero if one class is never found.
 
     Kubat, Matwin: Addressing the curse of imbalanced training sets, 1997.
     """

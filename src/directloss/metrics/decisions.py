@@ -1,4 +1,4 @@
-"""How good decisions are, by what they cost."""
+"""The quality of decisions, by their cost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from directloss._checks import check_tensor, fail
 
 
 def normalised_regret(chosen: Tensor, best: Tensor, costs: Tensor) -> Tensor:
-    """What the decisions of a data set cost beyond the best ones, as a share of these: a scalar.
+    """The cost of the decisions of a data set beyond the optimum, relative to the optimum: a scalar.
 
     ``sum_i |c_i . y_i - c_i . y*_i| / sum_i |c_i . y*_i|``; 0 for the best decisions. For values instead of costs it is
     the share of the value that is lost. Not finite if the best decisions cost nothing.
@@ -33,7 +33,7 @@ def normalised_regret(chosen: Tensor, best: Tensor, costs: Tensor) -> Tensor:
         if check_tensor(name, output).shape != shape:
             fail(name, f"must have the shape of costs, {tuple(shape)}", f"of shape {tuple(output.shape)}")
     if not shape:
-        fail("costs", "must have a first dimension that numbers problems", "of shape ()")
+        fail("costs", "must have a first dimension of problems", "of shape ()")
     exact = costs.double()
     spent, least = (
         (exact * output).flatten(1).sum(1) if len(shape) > 1 else exact * output for output in (chosen, best)

@@ -1,10 +1,10 @@
-"""Metrics of a ranking of items with grades of relevance: each is defined here, and only here.
+"""Metrics of rankings with graded relevance: one definition of each.
 
     DCG = sum_i gain(grade_i) * d(rank_i)          d(r) = 1 / log2(1 + r) for r <= k, else 0
     NDCG = DCG / (DCG of the ideal ranking, by falling grade)
 
-Items with equal scores share the mean discount of the ranks they take up together: no order of the input is preferred,
-and the value is the mean over all ways to break the ties (as in scikit-learn).
+Items with equal scores share the mean discount of their ranks: the value does not depend on the order of the input and
+is the mean over all ways to break the ties (as in scikit-learn).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def relative_gains(target: Tensor, gain: str) -> Tensor:
     """Gains over the largest gain of the list, in [0, 1], float64; 0 for padding and where all grades are 0."""
     grades = target.double().clamp(min=0)
     if gain == "exponential":
-        # (2^g - 1) / (2^m - 1) in a form that large grades cannot overflow, nor small ones wash out.
+        # (2^g - 1) / (2^m - 1) in a form that neither overflows for large grades nor loses small ones.
         grades = grades * math.log(2)
         largest = grades.amax(-1, keepdim=True)
         below = torch.where(largest > 0, torch.expm1(-largest), -1.0)
@@ -89,13 +89,13 @@ def discounts(n: int, k: int | None, device: torch.device) -> Tensor:
 
 
 def ideal(gains: Tensor, k: int | None) -> Tensor:
-    """The DCG of the best ranking of these gains; 1 where it would be 0, to divide by."""
+    """The DCG of the best ranking of these gains; 1 instead of 0, as it is a divisor."""
     value = (gains.sort(-1, descending=True).values * discounts(gains.shape[-1], k, gains.device)).sum(-1)
     return torch.where(value > 0, value, 1.0)
 
 
 def shared_discounts(scores: Tensor, real: Tensor, k: int | None) -> Tensor:
-    """The discount of each item, the mean one among equal scores, float64; 0 for items that are not real."""
+    """The discount of each item, averaged over equal scores, float64; 0 where not ``real``."""
     table = discounts(scores.shape[-1], k, scores.device)
     ordered, order = torch.where(real, scores, -torch.inf).sort(-1, descending=True)
     group = torch.zeros_like(order)
@@ -117,7 +117,7 @@ def check_grades(target: Tensor) -> None:
 
 
 def check_settings(k: object, gain: object) -> None:
-    """A cutoff that is None or at least 1, and a gain that has a name."""
+    """A cutoff that is None or at least 1, and a known gain."""
     if k is not None:
         check_count("k", k)
     check_choice("gain", gain, GAINS)

@@ -1,10 +1,10 @@
 """Keypoints: is the highest pixel of a heatmap close enough to the keypoint?
 
-PCK is the share of keypoints that are predicted within a fraction of a reference length. With the head as reference it
+PCK is the share of keypoints predicted within a fraction of a reference length. With the head as reference it
 is called PCKh (Andriluka et al., 2D Human Pose Estimation, CVPR 2014), with fraction 0.5 as the usual number.
 
-The prediction is the pixel with the highest score; among equal scores the one with the lowest index, rows first. Pixel
-``[row, column]`` lies at ``y = row``, ``x = column``.
+The prediction is the pixel with the highest score; ties go to the lowest index, rows first. Pixel ``[row, column]`` is
+at ``y = row``, ``x = column``.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def pckh(
     Args:
         heatmaps: shape ``(..., joints, h, w)``.
         keypoints: shape ``(..., joints, 2)``, each ``(x, y)`` in pixels of the heatmap.
-        reference: shape ``(...,)``, a length in pixels of the heatmap, such as that of the head.
-        fraction: how much of the reference length a prediction may be off.
+        reference: shape ``(...,)``, a length in pixels of the heatmap, such as the head size.
+        fraction: allowed distance, as a fraction of the reference length.
         visible: shape ``(..., joints)``, False for keypoints that do not count; all count without it.
 
     Returns:
@@ -50,13 +50,13 @@ def pckh(
         fail("reference", "must be positive and finite", f"{float(reference.min())} at the least")
     radius = check_positive("fraction", fraction) * reference.double()
     counted = _check_visible(visible, heatmaps.shape[:-2])
-    # In float64 and squared, as in `within_radius`, so that both agree on pixels that lie exactly on the circle.
+    # In float64 and squared, as in `within_radius`, so that both agree on pixels exactly on the circle.
     offset = _highest_pixel(heatmaps).double() - keypoints.double()
     return mean_over_items(offset.square().sum(-1) <= radius.square().unsqueeze(-1), counted, heatmaps)
 
 
 def within_radius(keypoints: Tensor, radius: Tensor | float, size: tuple[int, int]) -> Tensor:
-    """Which pixels count as right: 1 within ``radius`` of the keypoint, else 0. The nearest pixel is always right.
+    """Which pixels count as right: 1 within ``radius`` of the keypoint, otherwise 0. The nearest pixel always counts.
 
     Args:
         keypoints: shape ``(..., joints, 2)``, each ``(x, y)`` in pixels.
@@ -91,7 +91,7 @@ def within_radius(keypoints: Tensor, radius: Tensor | float, size: tuple[int, in
 
 
 def pck_from_within(heatmaps: Tensor, within: Tensor, visible: Tensor | None = None) -> Tensor:
-    """Share of heatmaps whose highest pixel is one of the right ones, as `within_radius` gives them.
+    """Share of heatmaps whose highest pixel is right, as given by `within_radius`.
 
     Args:
         heatmaps: shape ``(..., joints, h, w)``.

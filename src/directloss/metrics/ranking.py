@@ -1,6 +1,6 @@
-"""Metrics of a ranking of relevant (1) and irrelevant (0) items: each is defined here, and only here.
+"""Metrics of rankings of relevant (1) and irrelevant (0) items: one definition of each.
 
-All are position metrics: with ``n_i`` irrelevant items above the i-th relevant one (which then stands at rank ``i +
+All are position metrics: with ``n_i`` irrelevant items above the i-th relevant one (which is then at rank ``i +
 n_i``),
 
     M = 1/z * sum_i m_i(n_i)
@@ -25,19 +25,19 @@ from directloss.metrics.classification import checked
 
 @dataclass(frozen=True)
 class PositionMetric:
-    """A metric ``1/z * sum_i m_i(n_i)`` with weights ``m_i(n)`` that never grow with n. The loss is ``best - M``."""
+    """A metric ``1/z * sum_i m_i(n_i)`` with weights ``m_i(n)`` that never rise with n. The loss is ``best - M``."""
 
     needs_irrelevant: bool = field(default=False, init=False, repr=False)
 
     def weights(self, target: Tensor) -> PositionWeights:
-        """The weights m, z and best for lists like these, ``(b, n)``. To most metrics only their length matters."""
+        """The weights m, z and best for lists ``(b, n)``. Most metrics only use their length."""
         raise TypeError(f"{type(self).__name__} must define weights")
 
 
 @lru_cache(maxsize=64)
 def _tables(kind: str, cutoff: int, z: str, best: str, size: int, device: torch.device) -> Tensor:
-    """Weights of the ranks 0 ... size - 1 (rank 0 does not exist), how much each is less than the one before, and z and
-    best for each P.
+    """Weights of the ranks 0 ... size - 1 (rank 0 is unused), their decrease from the rank before, and z and best for
+    each P.
     """
     rank = torch.arange(size, dtype=torch.float64)
     count = rank.clamp(min=1)
@@ -52,15 +52,15 @@ def _tables(kind: str, cutoff: int, z: str, best: str, size: int, device: torch.
     }[kind]
     if cutoff:
         weight[cutoff + 1 :] = 0
-    # The sums stop growing at the cutoff, so they are the values of the perfect ranking for any P.
+    # The sums stop growing at the cutoff, so they are the values of the perfect ranking for every P.
     ideal = weight.cumsum(0)
     scale = {"one": one, "relevant": count, "cutoff": one * max(cutoff, 1), "ideal": torch.where(ideal > 0, ideal, 1.0)}
-    # Computed on the CPU, because not every device has float64.
+    # Computed on the CPU: not every device has float64.
     return precise(torch.stack((weight, drop, scale[z], {"one": one, "ideal": ideal}[best])), device)
 
 
 def _tables_for(target: Tensor, kind: str, *, z: str, best: str = "one", cutoff: int = 0) -> Tensor:
-    """Tables long enough for these lists. Lengths are powers of two, so that few are ever built."""
+    """Tables long enough for these lists. Lengths are powers of two, so only few are ever built."""
     return _tables(kind, cutoff, z, best, 1 << (max(target.shape[-1], cutoff) + 2).bit_length(), target.device)
 
 
@@ -74,7 +74,7 @@ class AveragePrecisionMetric(PositionMetric):
 
 @dataclass(frozen=True)
 class DCGMetric(PositionMetric):
-    """``m_i(n) = 1 / log2(1 + i + n)`` for ranks up to k, z = 1, measured from the value of the perfect ranking."""
+    """``m_i(n) = 1 / log2(1 + i + n)`` for ranks up to k, z = 1; the loss is relative to the perfect ranking."""
 
     k: int | None = None
 
@@ -85,14 +85,14 @@ class DCGMetric(PositionMetric):
     def weights(self, target: Tensor, z: str = "one", best: str = "ideal") -> PositionWeights:
         cutoff = 0 if self.k is None or self.k >= target.shape[-1] else self.k
         tables = _tables_for(target, "discount", z=z, best=best, cutoff=cutoff)
-        # From the first to the second rank, or from the last rank that counts to the next.
+        # From rank 1 to rank 2, or from the last rank that counts to the next.
         peak = max(1 - 1 / math.log2(3), 1 / math.log2(1 + cutoff) if cutoff else 0.0)
         return PositionWeights(tables, cutoff=cutoff, convex=cutoff == 0, peak=peak)
 
 
 @dataclass(frozen=True)
 class NDCGMetric(DCGMetric):
-    """DCG with binary gains over its value for the perfect ranking."""
+    """DCG with binary gains divided by that of the perfect ranking."""
 
     def weights(self, target: Tensor, z: str = "ideal", best: str = "one") -> PositionWeights:
         return super().weights(target, z, best)
@@ -121,7 +121,7 @@ class RecallAtKMetric(PrecisionAtKMetric):
 
 @dataclass(frozen=True)
 class ReciprocalRankMetric(PositionMetric):
-    """``m_1(n) = 1 / (1 + n)``, z = 1: one over the rank of the first relevant item."""
+    """``m_1(n) = 1 / (1 + n)``, z = 1: the reciprocal rank of the first relevant item."""
 
     def weights(self, target: Tensor) -> PositionWeights:
         return PositionWeights(_tables_for(target, "reciprocal", z="one"), first=True, convex=True, peak=0.5)
@@ -148,10 +148,10 @@ class PartialAUCMetric(PositionMetric):
 
 @dataclass(frozen=True)
 class CustomMetric(PositionMetric):
-    """Any ``m(i, n)`` that a user writes, not growing with n; z is its sum over the perfect ranking.
+    """A user-defined ``m(i, n)``, not increasing with n; z is its sum over the perfect ranking.
 
     ``weight`` is called once per batch with ``i`` of shape ``(P, 1)`` from 1 and ``n`` of shape ``(1, N + 1)`` from 0,
-    both float64. Time and memory are those of a table of P (N + 1) numbers.
+    both float64. It takes the time and memory of a table of P (N + 1) numbers.
     """
 
     weight: Callable[[Tensor, Tensor], Tensor] = field(default=lambda i, n: i / (i + n))
@@ -181,17 +181,21 @@ class CustomMetric(PositionMetric):
         grows = table[:, 1:] > table[:, :-1]
         if bool(grows.any()):
             row, column = grows.nonzero()[0].tolist()
-            fail("weight(i, n)", "must not grow with n", f"growing from n = {column} to {column + 1} at i = {row + 1}")
+            fail(
+                "weight(i, n)",
+                "must not increase with n",
+                f"increasing from n = {column} to {column + 1} at i = {row + 1}",
+            )
         return table
 
 
 def counts(target: Tensor) -> tuple[Tensor, Tensor]:
-    """Numbers of relevant and irrelevant items over the last dimension; padding is neither."""
+    """Numbers of relevant and irrelevant items along the last dimension, without padding."""
     return (target == 1).sum(-1), (target == 0).sum(-1)
 
 
 def evaluate(metric: PositionMetric, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
-    """The metric of each ranking, shape ``b``; NaN where it is not defined (nothing relevant, or no pairs for AUC)."""
+    """The metric of each ranking, shape ``b``; NaN where undefined (nothing relevant, or no pairs for AUC)."""
     scores, target = checked(scores, target, mask)
     weights = metric.weights(target)
     solved = solve_rankings(scores, target, weights)

@@ -60,7 +60,7 @@ _ALSO = {
     "pauc": ("partial_auc",),
     "topk": ("top_k", "top_k_accuracy"),
 }
-"""Words that users may try; the error message then suggests the name."""
+"""Words that users may try, for which the error message suggests the name."""
 
 for _name, _factory, _measured, _summary in (
     ("ap", AveragePrecision, Measured(metrics.average_precision), "average precision of a ranking"),

@@ -1,4 +1,4 @@
-"""What all tasks of yes-or-no decisions share, whatever function of the confusion matrix judges them."""
+"""The base of tasks with yes-or-no decisions, judged by a function of the confusion matrix."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Selection(NamedTuple):
     chosen: Tensor
     """1 for yes, 0 for no and for padding. Shape ``(..., n)``, floating point."""
     items: Tensor
-    """How many items of the problem are not padding, shape ``(...)``."""
+    """Number of items that are not padding, shape ``(...)``."""
 
 
 def check_decisions(scores: Tensor, target: Tensor, check_values: bool) -> None:
-    """Scores that are cut at 0, with a label of 0 or 1 each."""
+    """Check scores with threshold 0 and a label of 0 or 1 each."""
     check_same_shape(target, scores)
     if check_values:
         check_finite(scores)
@@ -39,7 +39,7 @@ def check_decisions(scores: Tensor, target: Tensor, check_values: bool) -> None:
 class CountTask(Task):
     """Decide yes or no for each item, judged by a function of true and false positives and negatives.
 
-    A new metric is one method, `metric`; the loss is ``1 - metric``.
+    A new metric only implements `metric`; the loss is ``1 - metric``.
     """
 
     maskable = True
@@ -50,22 +50,22 @@ class CountTask(Task):
     )
 
     line: ClassVar[str | None] = None
-    """What has to be fixed to make the metric linear in the true positives: "predicted" or "false positives"; or
-    "product" for a metric that is the product of one function of the true and one of the false positives; or None.
+    """What must be fixed to make the metric linear in the true positives: "predicted" or "false positives"; "product"
+    for a product of a function of the true positives and one of the false positives; or None.
     """
     monotone: bool = True
-    """Whether the metric never rises when one more decision is wrong."""
+    """Whether one more wrong decision never increases the metric."""
 
     @abstractmethod
     def metric(self, tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
         """The metric as a function of float64 counts that broadcast against each other."""
 
     def loss_of_counts(self, tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
-        """L as a function of the counts, ``1 - metric``; in the shape of all of them, also of those it does not use."""
+        """L as a function of the counts, ``1 - metric``, broadcast to the shape of all four."""
         return (1 - self.metric(tp, fp, fn, tn)).expand((tp + fp + fn + tn).shape)
 
     def predict(self, scores: Tensor) -> Tensor:
-        """1 where the score is above 0, else 0; in the type of the scores."""
+        """1 where the score is above 0, otherwise 0; in the dtype of the scores."""
         return (scores > 0).to(scores.dtype)
 
     def infer(self, scores: Tensor, target: Tensor) -> Selection:
@@ -98,14 +98,14 @@ class CountTask(Task):
         check_decisions(scores, target, check_values)
 
     def counted(self, target: Tensor) -> Tensor | None:
-        """Every problem that has at least one item."""
+        """Problems with at least one item."""
         return (target >= 0).any(-1)
 
     def unit_epsilon(self, scores: Tensor, target: Tensor) -> Tensor:
-        """``1 / (n d)``: a flipped decision changes F by ``|score| / n`` and the loss by at most ``d``, which is taken
-        as the larger of one miss and one false alarm, all other decisions being right.
+        """``1 / (n d)``: a flipped decision changes F by ``|score| / n`` and the loss by at most ``d``, the larger loss
+        of one miss and of one false alarm with all other decisions right.
         """
-        from directloss.kernels import flips  # numba takes long to import
+        from directloss.kernels import flips  # slow to import
 
         P, N = ((target == label).sum(-1).cpu().numpy() for label in (1, 0))
         return torch.as_tensor(flips.units(self._array_loss(flips.mistakes(P, N)), P + N), device=target.device)
@@ -120,8 +120,8 @@ class CountTask(Task):
         return Solved(losses, slopes[0] if slopes else None, (target >= 0).any(-1))
 
     def _by_flips(self, scores: Tensor, target: Tensor, how: Solve) -> list[Tensor]:
-        """Losses and, if asked for, the gradient, in float64 on the CPU."""
-        from directloss.kernels import flips  # numba takes long to import
+        """Losses and, if requested, the gradient, in float64 on the CPU."""
+        from directloss.kernels import flips  # slow to import
 
         shape, kind = scores.shape, torch.promote_types(scores.dtype, torch.float32)
         rows = scores.to(kind).cpu().numpy().reshape(-1, shape[-1])
@@ -137,7 +137,7 @@ class CountTask(Task):
         return self.loss_of_counts(*torch.from_numpy(counts)).numpy()
 
     def advised_way(self, items: int, signs: tuple[int, ...]) -> str | None:
-        """Dense where the metric is linear along lines."""
+        """Dense if the metric is linear along lines."""
         return "dense" if self.line in LINES and items <= _lines.LONGEST else "host"
 
     def dense(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:

@@ -1,4 +1,4 @@
-"""Directed graphs, as the kernels of paths read them, and the edges of grids."""
+"""Directed graphs in the form that the path kernels read, and the edges of grids."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from directloss._checks import check_count, fail
 
 @dataclass(frozen=True)
 class Graph:
-    """A directed graph: the edges of each node stand together."""
+    """A directed graph with edges grouped by node."""
 
     tail: Any
     head: Any
     into: Any
-    """Edges in the order of their heads; those of node v are ``into[into_first[v] : into_first[v + 1]]``."""
+    """Edges sorted by head; those of node v are ``into[into_first[v] : into_first[v + 1]]``."""
     into_first: Any
     out: Any
     out_first: Any
     order: Any
-    """The nodes in topological order; None if the graph has a circle."""
+    """The nodes in topological order; None if the graph has a cycle."""
     longest: int
-    """The most edges that a simple path can have, or more."""
+    """An upper bound on the edges of a simple path."""
 
     @staticmethod
     def of(edges: Tensor, nodes: int) -> Graph:
@@ -48,18 +48,18 @@ class Graph:
         return Graph(tail, head, into, into_first, out, out_first, np.array(order), int(depth.max()))
 
     def steps(self, source: int, goal: int) -> float:
-        """How many edges the shortest walk has; infinite if there is none."""
+        """Number of edges of the shortest walk; infinite if there is none."""
         from scipy.sparse import csr_array
         from scipy.sparse.csgraph import dijkstra  # slow to import
 
         nodes = len(self.out_first) - 1
-        ends = (self.tail.astype(np.int32), self.head.astype(np.int32))  # older versions of dijkstra take no others
+        ends = (self.tail.astype(np.int32), self.head.astype(np.int32))  # older versions of dijkstra need int32
         table = csr_array((np.ones(len(self.tail)), ends), shape=(nodes, nodes))
         return float(dijkstra(table, indices=source, unweighted=True)[goal])
 
 
 def _grouped(ends: Any, nodes: int) -> tuple[Any, Any]:
-    """The edges sorted by one of their ends, and where those of each node begin."""
+    """The edges sorted by one of their ends, and the start of each node's edges."""
     return np.argsort(ends, kind="stable"), np.append(0, np.bincount(ends, minlength=nodes).cumsum())
 
 
@@ -69,7 +69,7 @@ STEPS = {
     "8": [*_STRAIGHT, (1, 1), (1, -1), (-1, 1), (-1, -1)],
     "monotone": [(0, 1), (1, 0)],
 }
-"""What each connectivity allows: steps (rows down, columns right)."""
+"""The steps (rows down, columns right) of each connectivity."""
 
 
 def grid_edges(height: int, width: int, steps: list[tuple[int, int]]) -> Tensor:
@@ -84,13 +84,13 @@ def grid_edges(height: int, width: int, steps: list[tuple[int, int]]) -> Tensor:
 
 
 def edge_pairs(edges: object, num_nodes: int | None) -> tuple[Tensor, int]:
-    """Edges as a long tensor of pairs, and how many nodes there are."""
+    """Edges as a long tensor of pairs, and the number of nodes."""
     try:
         pairs = torch.as_tensor(edges)
     except (TypeError, ValueError, RuntimeError):
-        fail("edges", "must be pairs (tail, head) of node numbers", f"a {type(edges).__name__} that is no table")
+        fail("edges", "must be pairs (tail, head) of node numbers", f"a {type(edges).__name__} that is not a table")
     if pairs.dim() != 2 or pairs.shape[1] != 2 or len(pairs) == 0:
-        fail("edges", "must be pairs (tail, head), shape (edges, 2), at least one", f"of shape {tuple(pairs.shape)}")
+        fail("edges", "must be at least one pair (tail, head), shape (edges, 2)", f"of shape {tuple(pairs.shape)}")
     if pairs.is_floating_point() or pairs.is_complex() or pairs.dtype == torch.bool:
         fail("edges", "must hold whole node numbers", pairs.dtype)
     pairs = pairs.long().cpu()

@@ -2,8 +2,8 @@
 
     F(y) = 1/T * sum_t score[t, y_t] + ...          L(y) = 1/T * sum_t cost[t, y_t]
 
-Both are means over the T real positions, so ``F + sign * epsilon * L`` is what the same solver maximises for the table
-``score + sign * epsilon * cost``, and epsilon is on the scale of the scores whatever T is.
+Both are means over the T real positions, so the same solver maximises ``F + sign * epsilon * L``, given the table
+``score + sign * epsilon * cost``, and epsilon is on the scale of the scores for any T.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Cost: TypeAlias = Tensor | Callable[[Tensor], Tensor] | None
 
 
 class LabelTask(Task):
-    """What `Chain` and `Assignment` have in common; subclasses write `solve`. Outputs are labels ``(..., t)``, long."""
+    """The base of `Chain` and `Assignment`; subclasses implement `solve`. Outputs are labels ``(..., t)``, long."""
 
     maskable = True
-    no_item_weights = "put the weights into its cost, a function of the target, which is as exact"
+    no_item_weights = "put the weights into cost, as a function of the target, which is just as exact"
     event_dims = 2
     padding_label = True
     shape_words = "(..., t, c)"
@@ -123,14 +123,14 @@ class LabelTask(Task):
         return 1 / torch.where(largest > 0, largest, 1.0).to(scores.device)
 
     def likelihood(self, scores: Tensor, target: Tensor) -> Tensor | None:
-        """Cross-entropy, the mean over the real positions, as if these were independent."""
+        """Mean cross-entropy over the real positions, as if they were independent."""
         target = self.truth(target)
         real = target != IGNORE
         return (cross_entropy(scores, target) * real).sum(-1) / real.sum(-1).clamp(min=1)
 
 
 def _check_cost(cost: Tensor) -> None:
-    """A square matrix of finite costs, with nothing to pay for the right label."""
+    """A square matrix of finite costs, with 0 for the right label."""
     if cost.dim() != 2 or cost.shape[0] != cost.shape[1]:
         fail("cost", "must be a matrix (c, c): cost[true, predicted]", f"of shape {tuple(cost.shape)}")
     check_finite(cost, "cost")

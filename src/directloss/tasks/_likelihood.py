@@ -1,4 +1,4 @@
-"""Negative log-likelihoods that several tasks share, one number per problem, padding left out."""
+"""Negative log-likelihoods shared by several tasks: one number per problem, padding ignored."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from directloss._checks import IGNORE
 
 
 def wide(tensor: Tensor) -> Tensor:
-    """In float32 or wider."""
+    """The tensor in float32 or wider."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 

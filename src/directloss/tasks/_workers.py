@@ -1,6 +1,4 @@
-"""A user's solver for one problem after the other: here, or in other processes, which a solver that hangs can be
-taken from.
-"""
+"""Runs a user's solver on one problem at a time, in this process or in others, which can be killed if it hangs."""
 
 from __future__ import annotations
 
@@ -23,41 +21,41 @@ Solver = Callable[[Tensor], Any]
 
 
 class Failure(NamedTuple):
-    """What a solver raised."""
+    """An exception of a solver."""
 
     place: int
-    """The problem, counted in the chunk."""
+    """Index of the problem in the chunk."""
     words: str
 
 
 def answers(solver: Solver, problems: Sequence[Tensor]) -> list[Any] | Failure:
-    """What the solver says to each problem, or the first that it raises an exception for."""
+    """The solver's answers, or its first failure."""
     found = []
     for place, problem in enumerate(problems):
         try:
             found.append(solver(problem))
         except DirectLossError:
             raise
-        except Exception as error:  # whatever it is, the user wants to know where
+        except Exception as error:  # of any kind: the user needs to know where
             return Failure(place, f"{type(error).__name__}: {error}")
     return found
 
 
 class Workers:
-    """Processes that solve problems; they start when first needed and end with `close`, or with this object."""
+    """Processes that solve problems; they start on first use and end with `close` or with this object."""
 
     def __init__(self, solver: Solver, processes: int, timeout: float | None) -> None:
         try:
             pickle.dumps(solver)
         except Exception as error:
             hint = "Define it with def in a module, or leave processes=1 and timeout=None."
-            fail("solver", "must be something that other processes can import", f"not: {error}", hint)
+            fail("solver", "must be importable by other processes", f"not: {error}", hint)
         self.solver, self.processes, self.timeout = solver, processes, timeout
         self._executor: ProcessPoolExecutor | None = None
 
     def solve(self, problems: Tensor) -> list[Any]:
-        """What the solver says to each of ``problems`` ``(b, ...)``."""
-        # Alone where each is timed, else several at a time: sending costs, too.
+        """The solver's answers to ``problems`` ``(b, ...)``."""
+        # One at a time if timed, otherwise in chunks, as sending has a cost.
         size = 1 if self.timeout is not None else -(-len(problems) // (4 * self.processes))
         chunks = [problems[first : first + size] for first in range(0, len(problems), size)]
         executor = self._open()
@@ -66,14 +64,14 @@ class Workers:
             waiting = [executor.submit(_solve_there, chunk.numpy()) for chunk in chunks]
             for chunk in waiting:
                 found += self._result(chunk, len(found))
-        except BaseException:  # an interruption, too, must not leave processes at work
+        except BaseException:  # also after an interrupt no process may go on working
             self.close()
             raise
         return found
 
     def _result(self, chunk: Future[Any], first: int) -> list[Any]:
         try:
-            # All before it have answered, so it is being worked on: it gets the full time at least.
+            # All earlier chunks have answered, so this one is running and gets at least the full time.
             found = chunk.result(self.timeout)
         except TimeoutError:
             hint = "Raise timeout, or give the solver a time limit of its own."
@@ -91,15 +89,15 @@ class Workers:
 
     def _open(self) -> ProcessPoolExecutor:
         if self._executor is None:
-            # A fresh interpreter: a fork of one that has threads, as torch has, can lock up.
+            # A fresh interpreter: forking one with threads, as torch has, can deadlock.
             spawn = multiprocessing.get_context("spawn")
             self._executor = ProcessPoolExecutor(self.processes, spawn, _install, (self.solver,))
             self._end = weakref.finalize(self, end_workers, self._executor)
-            self._executor.submit(int).result()  # starting takes seconds, which are not the solver's
+            self._executor.submit(int).result()  # the start takes seconds, which must not count as solver time
         return self._executor
 
     def close(self) -> None:
-        """End the processes, whatever they are doing."""
+        """Kill the processes."""
         if self._executor is not None:
             self._end()
             self._executor = None
@@ -109,16 +107,16 @@ class Workers:
 
 
 def raised(place: int, words: str, hint: str = "") -> NoReturn:
-    """The error for a solver that raised an exception."""
+    """Raise the error for a solver that raised an exception."""
     fail("solver(scores)", "must return the best output", f"none for problem {place}: it raised {words}", hint)
 
 
 def end_workers(executor: ProcessPoolExecutor) -> None:
-    """End the processes of a pool, whatever they are doing."""
-    # Public only from Python 3.14 on, as kill_workers().
+    """Kill the processes of a pool."""
+    # Public as kill_workers() from Python 3.14 on.
     for process in list((executor._processes or {}).values()):
         process.kill()
-    executor.shutdown(wait=True, cancel_futures=True)  # which notices that they are gone, and waits for no answer
+    executor.shutdown(wait=True, cancel_futures=True)  # notices that they are gone and waits for no answer
 
 
 _here: Solver | None = None
@@ -132,7 +130,7 @@ def _install(solver: Solver) -> None:
 
 
 def end_with_parent() -> None:
-    """Let this worker end with its parent, which cannot end it if it is killed: it would wait for work for ever."""
+    """Make this worker exit with its parent, which cannot stop it when killed; it would wait for work for ever."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 

@@ -1,4 +1,4 @@
-"""Assignments: each row gets a different column (the Hungarian problem), by labels or by costs."""
+"""Assignments: a different column for each row (the Hungarian problem), judged by labels or costs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from directloss.tasks.decomposable import Decomposable, GivenCosts, check_solvab
 
 
 class Assignment(LabelTask):
-    """Give each row a different column, judged by the right columns: objects to tracks, keypoints to detections.
+    """Assign each row a different column, judged by the right columns: objects to tracks, keypoints to detections.
 
     ``F = 1/r * sum_i score[i, y_i]`` over the r real rows, with all ``y_i`` different. The loss is the share of rows
-    that get a wrong column, or the mean of your own cost. Both inferences are a linear sum assignment, exact in
-    O(r^2 c) by `scipy.optimize.linear_sum_assignment`, one problem after the other on the CPU. Where the true
-    *costs* of all pairs are known, use `Matching`.
+    that get a wrong column, or the mean of your own cost. Both inferences are linear sum assignments, exact in
+    O(r^2 c) by `scipy.optimize.linear_sum_assignment`, one problem at a time on the CPU. If the true *costs* of all
+    pairs are known, use `Matching`.
 
     Args:
         cost: None for 0-1, a matrix ``cost[true, predicted]`` of shape ``(c, c)``, or a function from the target
@@ -85,8 +85,8 @@ class Assignment(LabelTask):
             fail(
                 "target",
                 "must hold the column of each row",
-                "a table like scores",
-                "Or use Assignment(indicator=True).",
+                "a table in the shape of scores",
+                "Use Assignment(indicator=True) for such tables.",
             )
         self._check_labels(scores, self.truth(target) if self.indicator else target, check_values)
         if check_values:
@@ -105,7 +105,7 @@ class Assignment(LabelTask):
         twice = (ordered[..., 1:] == ordered[..., :-1]) & (ordered[..., 1:] != IGNORE)
         if bool(twice.any()):
             first = ordered[..., 1:][twice][0].item()
-            fail("target", "must give each row a column of its own", f"column {first} for more than one row")
+            fail("target", "must give each row a different column", f"column {first} for more than one row")
 
     def __repr__(self) -> str:
         words = (["cost=..."] if self.cost is not None else []) + (["indicator=True"] if self.indicator else [])
@@ -113,16 +113,16 @@ class Assignment(LabelTask):
 
 
 class Matching(Decomposable):
-    """Give each row a different column, judged by costs or values: jobs to machines, riders to drivers.
+    """Assign each row a different column, judged by costs or values: jobs to machines, riders to drivers.
 
     ``F = sum_ij score_ij * y_ij``, where y has a single 1 in each row and at most one in each column. With
     ``loss="regret"`` the target holds the true costs of all pairs (score = -cost), and L is the cost of the matching
-    minus that of the cheapest. Exact by `scipy.optimize.linear_sum_assignment`, O(r^2 c), one problem after the other.
+    minus that of the cheapest. Exact by `scipy.optimize.linear_sum_assignment`, O(r^2 c), one problem at a time.
 
     Args:
         maximize: True if the target holds values to maximise (score = value).
         loss: ``"regret"``, ``"missed"``, ``"hamming"`` (see `SolverTask`) or a function.
-        truth: makes the true matching from the target, for a loss of your own.
+        truth: computes the true matching from the target, for your own loss.
 
     Shapes:
         scores ``(..., r, c)`` with r <= c; target the same, the true costs, or 1 for the pairs of the true matching.
@@ -167,7 +167,7 @@ class Matching(Decomposable):
     def check_truth(self, target: Tensor) -> None:
         Assignment._check_rows(target)
         if bool((target.sum(-2) > 1).any()):
-            fail("target", "must give each row a column of its own", "a column for more than one row")
+            fail("target", "must give each row a different column", "a column for more than one row")
 
     def __repr__(self) -> str:
         return f"Matching({'maximize=True, ' * self.maximize}loss={name_of(self.kind)})"
@@ -180,6 +180,6 @@ def _check_width(scores: Tensor) -> None:
 
 
 def _unit(sizes: Tensor) -> Tensor:
-    """A power of two for each problem, 1 for most, that keeps sums of numbers near the largest ones finite."""
+    """A power of two per problem, usually 1, that keeps sums of huge numbers finite."""
     huge = sizes.amax((-2, -1), keepdim=True) > 2.0**900
     return torch.ones_like(huge, dtype=torch.float64).masked_fill(huge, 2.0**-200)

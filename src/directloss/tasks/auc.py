@@ -1,4 +1,4 @@
-"""The area under the ROC curve, also of items with weights: O(n log n), exact for both signs."""
+"""The area under the ROC curve, also of weighted items: O(n log n), exact for both signs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from directloss.tasks.ranking import ListTask, Ranking, RankingTask
 class AUC(RankingTask):
     """Area under the ROC curve: the share of pairs in the right order.
 
-    With weights of items (``weight`` in the shape of the target) a pair counts as the product of its two weights, in F
-    and in the loss; see `directloss.kernels.weighted`.
+    With item weights (``weight`` in the shape of the target) a pair counts as the product of its two weights, in F and
+    in the loss; see `directloss.kernels.weighted`.
 
     Examples:
         >>> AUC()
@@ -32,7 +32,7 @@ class AUC(RankingTask):
 
 
 class WeightedAUC(AUC):
-    """`AUC` of lists whose items have weights, ``(..., n)``; made for one call from its ``weight``.
+    """`AUC` of lists with item weights ``(..., n)``; created per call from its ``weight``.
 
     Examples:
         >>> import torch
@@ -64,16 +64,16 @@ class WeightedAUC(AUC):
         return weighted.pair_loss(weighted.weigh(target, target, self.weight), ranking.above)
 
     def counted(self, target: Tensor) -> Tensor | None:
-        """Lists in which both classes have a weight."""
+        """Lists in which both classes have a positive weight."""
         relevant, irrelevant = weighted.weigh(target, target, self.weight).mass
         return (relevant > 0) & (irrelevant > 0)
 
     def unit_epsilon(self, scores: Tensor, target: Tensor) -> float:
-        """2, as without weights: a pair is worth the same in F and in the loss."""
+        """2, as without weights: a pair has the same weight in F and in the loss."""
         return 2.0
 
     def likelihood(self, scores: Tensor, target: Tensor) -> Tensor:
-        """Each item counts with its weight, for both classes."""
+        """Weighted by item, for both classes."""
         return binary_cross_entropy(scores, target, self.weight)
 
     fused = ListTask.fused

@@ -1,4 +1,4 @@
-"""Sequence labelling: one label for each position, with scores for neighbouring labels (Viterbi)."""
+"""Sequence labelling: one label per position, with scores of neighbouring labels (Viterbi)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from directloss.tasks._likelihood import wide
 
 
 class Chain(LabelTask):
-    """Label the positions of a sequence, with or without scores for neighbouring labels.
+    """Label the positions of a sequence, with or without scores of neighbouring labels.
 
     ``F = 1/T * (sum_t score[t, y_t] + sum_t transitions[y_{t-1}, y_t])`` over the T real positions. The loss is the
-    share of wrong labels, or the mean of ``cost[true, predicted]``. Both inferences are Viterbi's recursion, a loop
-    over the positions for the whole batch: O(T c^2) for each sequence.
+    share of wrong labels, or the mean of ``cost[true, predicted]``. Both inferences use the Viterbi recursion, a loop
+    over positions for the whole batch: O(T c^2) per sequence.
 
     Args:
-        transitions: scores of neighbouring labels, shape ``(c, c)``, from row to column. Gradients flow into it when
-            it is a parameter (pass it to your optimizer; the task does not own it). Without it the
-            positions are independent.
+        transitions: scores of neighbouring labels, shape ``(c, c)``, from row to column. Gradients flow into it if it
+            is a parameter (pass it to your optimizer; the task does not own it). Without it the positions are
+            independent.
         cost: None for 0-1, a matrix ``cost[true, predicted]`` of shape ``(c, c)``, or a function from the target
             ``(..., t)`` to costs ``(..., t, c)``.
 
@@ -60,7 +60,7 @@ class Chain(LabelTask):
         for place in range(1, scores.shape[-2]):
             arrived, origin = (best[..., :, None] + between).max(-2)
             here = real[..., place, None]
-            # Padding passes on what the last real position found.
+            # Padding passes on the result of the last real position.
             best = torch.where(here, arrived + scores[..., place, :], best)
             origins.append(torch.where(here, origin, stay))
         label = best.argmax(-1, keepdim=True)
@@ -103,7 +103,7 @@ class Chain(LabelTask):
             real = target != IGNORE
             if bool((real[..., 1:] & ~real[..., :-1]).any()):
                 where = (real[..., 1:] & ~real[..., :-1]).nonzero()[0].tolist()
-                fail("mask", "must have its padding at the end of each sequence", f"padding right before {where}")
+                fail("mask", "must have padding only at the end of each sequence", f"False right before {where}")
 
     def __repr__(self) -> str:
         words = [] if self.transitions is None else [f"transitions={tuple(self.transitions.shape)}"]

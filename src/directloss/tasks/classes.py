@@ -1,8 +1,8 @@
-"""One decision per problem: yes or no (0-1 loss), the best class (0-1 loss or any table of costs), the k best classes.
+"""One decision per problem: yes or no (0-1 loss), the best class (0-1 loss or a cost matrix), the k best classes.
 
-Each row of scores is one problem with one label, so a weight per item is the ``weight`` of the losses. The
-augmented output is exact for both signs in one pass over the scores. Of several equally good outputs the plain
-prediction is taken if it is one of them, else the one with the lowest index.
+Each row of scores is one problem with one label, so item weights are the ``weight`` of the losses. Augmented inference
+is exact for both signs, in one pass over the scores. Among equally good outputs the plain prediction wins, and then the
+one with the lowest index.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Error(Task):
         return scores > 0
 
     def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
-        """A flip costs ``|score|`` and brings epsilon, if it goes the way of the sign."""
-        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))  # as precise as epsilon
+        """A flip costs ``|score|`` and gains epsilon if it goes in the direction of the sign."""
+        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))  # at least as precise as epsilon
         chosen = scores > 0
         right = chosen == (target == 1)
         return chosen ^ ((right if sign > 0 else ~right) & (scores.abs() < epsilon))
@@ -67,7 +67,7 @@ class Error(Task):
 
 
 class ClassTask(Task):
-    """What the tasks with scores ``(..., c)`` and one class index per row share."""
+    """The base of tasks with scores ``(..., c)`` and one class index per row."""
 
     target_dims = 0
     shape_words = "(..., c)"
@@ -91,7 +91,7 @@ class Accuracy(ClassTask):
     """
 
     def predict(self, scores: Tensor) -> Tensor:
-        """The class with the highest score; of equal ones that with the lowest index."""
+        """The class with the highest score; ties go to the lowest index."""
         return scores.argmax(-1)
 
     def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
@@ -99,7 +99,7 @@ class Accuracy(ClassTask):
         truth = target.long().unsqueeze(-1)
         own = scores.gather(-1, truth).squeeze(-1)
         other, rival = scores.scatter(-1, truth, -torch.inf).max(-1)
-        # The two scores are compared with each other first: adding epsilon to a large score would swallow it.
+        # Compare the two scores first: a large score would swallow epsilon.
         lead = precise(own) - precise(other)
         plain = torch.where(rival < target, lead > 0, lead >= 0)
         stays = torch.where(plain, lead >= sign * epsilon, lead > sign * epsilon)
@@ -117,7 +117,7 @@ class Accuracy(ClassTask):
 
 
 class Holding(NamedTuple):
-    """Of all sets that hold the right class the one with the highest F: what hinge and perceptron compare with."""
+    """The set with the highest F among those with the right class: the reference of hinge and perceptron."""
 
     target: Tensor
 
@@ -137,11 +137,11 @@ class TopK(ClassTask):
         self.k = check_count("k", k)
 
     def predict(self, scores: Tensor) -> Tensor:
-        """The k classes with the highest scores; of equal ones those with the lowest indices."""
+        """The k classes with the highest scores; ties go to the lowest indices."""
         return top_k_members(scores, self.k)
 
     def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
-        """Only one exchange can pay: the right class for the best outside (sign +1), the worst inside for it (-1)."""
+        """Only one exchange can pay off: the right class for the best outside (+1), or the worst inside for it (-1)."""
         members = self.predict(scores)
         truth = target.long().unsqueeze(-1)
         own = scores.gather(-1, truth)
@@ -177,10 +177,10 @@ class TopK(ClassTask):
 
 
 class CostMatrix(Accuracy):
-    """Any table of costs: ``L = costs[target, chosen class]``, F is the score of the chosen class.
+    """A cost matrix: ``L = costs[target, chosen class]``, F is the score of the chosen class.
 
     Args:
-        costs: shape ``(c, c)``, finite and not negative; row = the right class, column = the chosen one.
+        costs: shape ``(c, c)``, finite and non-negative; row = right class, column = chosen class.
 
     Examples:
         >>> task = CostMatrix([[0.0, 1.0], [5.0, 0.0]])
@@ -200,7 +200,7 @@ class CostMatrix(Accuracy):
             fail("costs", "must not be negative", table.min().item())
         self.costs = table
         lowest = table.min(-1)
-        # The right class itself, unless another one is cheaper still.
+        # The right class itself, unless another one is even cheaper.
         classes = torch.arange(len(table), device=table.device)
         self.cheapest = torch.where(table.diagonal() <= lowest.values, classes, lowest.indices)
 
@@ -212,7 +212,7 @@ class CostMatrix(Accuracy):
         return torch.where(stays, plain, objective.argmax(-1))
 
     def unit_epsilon(self, scores: Tensor, target: Tensor) -> float:
-        """One over the mean of the costs that are not 0."""
+        """One over the mean of the non-zero costs."""
         paid = self.costs[self.costs > 0]
         return 1 / float(paid.mean()) if len(paid) else 1.0
 

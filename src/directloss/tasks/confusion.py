@@ -1,12 +1,12 @@
-"""Yes-or-no decisions judged by their confusion matrix: F-beta, IoU, Dice, Matthews, kappa, ..., and your own function.
+"""Yes-or-no decisions judged by the confusion matrix: F-beta, IoU, Dice, Matthews, kappa, ..., or your own function.
 
 Scores and target have shape ``(..., n)``; each row of n items is one problem. The output says yes or no for every item,
 F is the mean over the items of ``score * yes``, and plain inference says yes where the score is above 0 (a score of
 exactly 0 is a no). Loss-augmented inference is exact for both signs: O(n log n), except for your own functions, which
-look at all pairs of true and false positives within reach; `directloss.kernels.flips` has the algorithm and the rule
-for ties. What 0/0 means in each metric: `directloss.metrics.confusion`.
+take all pairs of true and false positives within reach; `directloss.kernels.flips` has the algorithm and the rule for
+ties. Conventions for 0/0 are in `directloss.metrics.confusion`.
 
-A problem without positives (or without negatives) has a loss like any other: its false alarms can be fewer.
+A problem without positives (or negatives) has a loss like any other: it can still have fewer false alarms.
 """
 
 from __future__ import annotations
@@ -146,11 +146,11 @@ class CountMetric(CountTask):
     """Your own function of the confusion matrix: ``L = 1 - function(tp, fp, fn, tn)``.
 
     The function gets four float64 tensors of one shape and returns the metric in that shape, finite for all counts.
-    Inference looks at the grid of all pairs of counts, O(P N): seconds for 20,000 items, minutes for 100,000.
+    Inference searches the grid of all pairs of counts, O(P N): seconds for 20,000 items, minutes for 100,000.
 
     Args:
         function: of true positives, false positives, false negatives and true negatives.
-        monotone: True if the metric never rises when one more decision is wrong, which is not checked; inference is
+        monotone: True if one more wrong decision never increases the metric, which is not checked; inference is
             then much faster, because it skips flips that cannot help.
 
     Examples:
@@ -165,7 +165,7 @@ class CountMetric(CountTask):
             fail("function", "must be a function of the four counts tp, fp, fn, tn", repr(function))
         self.function = function
         self.monotone = bool(monotone)
-        # Every small confusion matrix with both classes, so that a wrong function fails here and not in training.
+        # All small confusion matrices with both classes, so that a wrong function fails here, not in training.
         small = [
             (tp, fp, p - tp, n - fp) for p, n in product((1, 2), (1, 2)) for tp in range(p + 1) for fp in range(n + 1)
         ]
@@ -183,7 +183,7 @@ class CountMetric(CountTask):
         finite = torch.isfinite(value)
         if not bool(finite.all()):
             where = ", ".join(f"{name} = {int(part[~finite][0])}" for name, part in counts._asdict().items())
-            hint = "Say what 0/0 means, for example with torch.where."
+            hint = "Define 0/0, for example with torch.where."
             fail(what, "must be finite for all counts", f"{value[~finite][0].item()} at {where}", hint)
         return value.double()
 

@@ -1,11 +1,11 @@
-"""Structured outputs that are sums over parts: one solver answers both inferences.
+"""Structured outputs that decompose over parts: one solver for both inferences.
 
-An output is a tensor ``y`` in the shape of the scores: how often each part (an edge, a cell, an item) is used. With
+An output is a tensor ``y`` in the shape of the scores: how often it uses each part (an edge, a cell, an item). With
 
     F(y) = sum_p score_p * y_p          L(y) = constant + sum_p cost_p(target) * y_p
 
 the augmented objective is ``F + sign * epsilon * L = constant + sum_p (score_p + sign * epsilon * cost_p) * y_p``, so
-the solver that predicts also solves the loss-augmented problem, with other scores (Song et al., ICML 2016, Sec. 3).
+the solver for prediction also solves the loss-augmented problem, with other scores (Song et al., ICML 2016, Sec. 3).
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ from directloss.task import Solve, Solved, Task
 from directloss.tasks._likelihood import wide
 
 GivenCosts = Callable[[Tensor], tuple[Tensor, Tensor | float]]
-"""A user's loss: from the target to the cost of each part and the constant, L = constant + sum_p cost_p * y_p."""
+"""A user-defined loss: maps the target to part costs and a constant, L = constant + sum_p cost_p * y_p."""
 
 NO_PADDING = "Parts of a structured output cannot be padding; leave out whole problems with weight=0."
 NOISE = 0.1
 """The automatic noise, in standard deviations of a problem's scores. The automatic epsilon is then half of that unit:
-if the scores are minus the costs, augmented inference looks at half and at one and a half of the costs. A perfect
-prediction keeps its output under both, and so has no gradient; beyond twice that epsilon it would not."""
+if the scores are minus the costs, augmented inference sees half and one and a half times the costs. A perfect
+prediction keeps its output under both, so it has no gradient; beyond twice that epsilon it would have one."""
 MARKED = 0.2
-"""How much smaller epsilon is where the target marks an output: scores are no costs there, and to look farther leads to
-outputs that nobody would choose."""
+"""Factor of epsilon if the target marks an output: scores are not costs there, and a larger epsilon leads to
+implausible outputs."""
 MARGIN = 1.0
-"""The margin of the warm-up's hinge where the target holds costs, in the same unit: costs count as much as scores."""
+"""Margin of the warm-up hinge if the target holds costs, in the same unit: costs count as much as scores."""
 REMEMBERED = 20_000_000
-"""How many numbers the remembered best outputs may have in all."""
+"""Maximal size of all cached best outputs together, in numbers."""
 
 
 INFERENCES = ("predict", "infer", "augmented", "score")
-"""What a class of a user's own may replace, and is then asked for one by one."""
+"""Methods that switch off `fused` when a subclass overrides them."""
 
 
 NamedLoss = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
-"""A share ``L = (constant + sum_p cost_p * y_p) / whole``: costs, constant and whole from the target and the weights of
-the parts, both ``(..., parts)``. For 0/1 outputs the sums are those of whole numbers, and exact.
+"""A share ``L = (constant + sum_p cost_p * y_p) / whole``: costs, constant and whole from the target and the part
+weights, both ``(..., parts)``. For 0/1 outputs these are sums of whole numbers, so they are exact.
 """
 
 
 def hamming(t: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Share of all parts on which output and target differ, ``mean_p |y_p - t_p|``: 0 only for the target itself."""
+    """Share of parts in which output and target differ, ``mean_p |y_p - t_p|``: 0 only for the target itself."""
     return w * (1 - 2 * t), (w * t).sum(-1), w.sum(-1)
 
 
@@ -63,16 +63,16 @@ def missed(t: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 class Decomposable(Task):
-    """What all tasks have in common whose outputs are used parts, in the shape of the scores. Subclasses write `solve`.
+    """The base of tasks whose outputs are counts of parts, in the shape of the scores. Subclasses implement `solve`.
 
-    ``loss`` is the name of a loss, ``"regret"``, or a function from the target to the cost of each part and a constant.
-    ``truth`` makes the true output from the target where the target is not that output itself.
+    ``loss`` is the name of a loss, ``"regret"``, or a function from the target to part costs and a constant. ``truth``
+    computes the true output from the target if the target is not that output itself.
     """
 
     maximize: bool = False
-    """Whether the target of ``"regret"`` holds values, of which the most is best, and not costs."""
+    """Whether the target of ``"regret"`` holds values to maximise instead of costs."""
     problem_shape: tuple[int, ...] | None = None
-    """The shape of the scores of one problem, if there is only one; `shape_words` has it in words."""
+    """The shape of the scores of one problem, if fixed; `shape_words` has it in words."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Decomposable(Task):
 
     @abstractmethod
     def solve(self, scores: Tensor) -> Tensor:
-        """The best output for any scores, in their shape and type; float32 or wider, without gradient."""
+        """The best output for any scores, in their shape and dtype; float32 or wider, without gradient."""
 
     def predict(self, scores: Tensor) -> Tensor:
         return self.solve(wide(scores.detach()))
@@ -107,7 +107,7 @@ class Decomposable(Task):
         return output
 
     def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved | None:
-        """The problems as they are and the augmented ones of all draws, in one call of the solver."""
+        """One call of the solver for the plain problems and the augmented problems of all draws."""
         self.check(scores, target, how.check_values)
         fixed = wide(scores.detach())
         if not how.gradient:
@@ -117,36 +117,36 @@ class Decomposable(Task):
         step = self._per_part(epsilon, fixed)
         shift = step * self.costs(target, fixed)
         asked = [fixed[None], *(rows + sign * shift for sign in how.signs)]
-        if len(how.signs) == 1 and how.noisy is not None:  # both signs need no third inference
+        if len(how.signs) == 1 and how.noisy is not None:  # with both signs the plain inference cancels
             asked.append(rows)
         clean, direct, *rest = torch.split(self.solve(torch.cat(asked)), [len(one) for one in asked])
         for output, sign in zip((direct, *rest), how.signs, strict=False):
             self.doubt(rows, output, target, epsilon, sign)
         gap = how.signs[0] / len(how.signs) * (direct - (rest[0] if rest else clean)).mean(0)
-        # Where nothing changes there is no gradient, however small epsilon is, and elsewhere room for sums.
+        # No change means no gradient, however small epsilon is; the clamp leaves room for sums.
         most = torch.finfo(fixed.dtype).max / 1024
         return Solved(self.loss(clean[0], target), torch.where(gap == 0, 0.0, gap / step).clamp(-most, most))
 
     def doubt(self, scores: Tensor, output: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> None:
-        """Warn where an output of augmented inference cannot be the best one."""
+        """Warn if an output of augmented inference cannot be optimal."""
 
     def doubt_regret(self, regret: Tensor, costs: Tensor) -> None:
-        """Warn where outputs cost less than the best ones, by more than rounding errors."""
+        """Warn if outputs cost less than the best ones, by more than rounding errors."""
 
     def _per_part(self, epsilon: float | Tensor, scores: Tensor) -> float | Tensor:
-        """A number per problem in the type of its scores, to be multiplied by one per part."""
+        """One number per problem, in the dtype of the scores and broadcastable to the parts."""
         if not isinstance(epsilon, Tensor):
             return epsilon
         return epsilon.to(scores).reshape(epsilon.shape + (1,) * self.event_dims)
 
     def truth(self, target: Tensor) -> Tensor:
-        """The target itself where it marks the parts of the true output; the best output for ``loss="regret"``."""
+        """The target itself if it marks the true output; the best output for ``loss="regret"``."""
         if self._make_truth is not None:
             return wide(self._make_truth(target))
         if self.kind == "regret":
             return self._best_outputs(self.costs(target, wide(target)))
         if self._named is None:
-            check_labels(target, (0, 1), "Give the task a function truth(target) that makes the true output.")
+            check_labels(target, (0, 1), "Pass truth, a function that computes the true output from the target.")
         return wide(target)
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
@@ -191,14 +191,14 @@ class Decomposable(Task):
                 check_finite(target, "target")
 
     def check_truth(self, target: Tensor) -> None:
-        """Raise `DirectLossError` where a target that marks an output marks none that is possible."""
+        """Raise `DirectLossError` if a target that marks an output marks an impossible one."""
 
     def value(self, losses: Tensor, target: Tensor) -> Tensor:
-        """Minus the loss, in the unit of the problem, where the loss is not a share."""
+        """Minus the loss, in the unit of the problem, unless the loss is a share."""
         return 1 - losses if self._named is not None else -losses
 
     def weighted(self, weight: Tensor) -> Task | None:
-        """This task for parts that count more or less in its loss; the scores stay as they are."""
+        """This task with weighted parts in its loss; scores are not weighted."""
         if not isinstance(self.kind, str):
             return None
         task = copy.copy(self)
@@ -206,17 +206,17 @@ class Decomposable(Task):
         task._best = OrderedDict()
         return task
 
-    no_item_weights = "put the weights into your loss, the function that gives the cost of each part, which is as exact"
+    no_item_weights = "put the weights into your loss, the function that returns the part costs, which is just as exact"
 
     # ------------------------------------------------------------------ scale and companion
 
     def noise_scale(self, scores: Tensor) -> Tensor | None:
-        """A tenth of the standard deviation of a problem's scores, whatever their unit."""
+        """A tenth of the standard deviation of a problem's scores, in any unit."""
         return NOISE * _deviation(self._flat(wide(scores)))
 
     def unit_epsilon(self, scores: Tensor, target: Tensor) -> Tensor:
-        """One over the standard deviation of the costs of a problem's parts: F and L are sums over the same parts. A
-        fifth of that where the target marks an output.
+        """One over the standard deviation of a problem's part costs: F and L are sums over the same parts. A fifth of
+        that if the target marks an output.
         """
         return (MARKED if self._named is not None else 1.0) / self._deviation_of_costs(scores, target)
 
@@ -224,8 +224,8 @@ class Decomposable(Task):
         return _deviation(self._flat(self.costs(target, wide(scores))))
 
     def likelihood(self, scores: Tensor, target: Tensor) -> Tensor | None:
-        """What the warm-up follows: the structured hinge, with a margin in the unit of the scores. None where the
-        target does not say what the true output is.
+        """The structured hinge, with a margin in the unit of the scores, for the warm-up. None if the target does not
+        determine the true output.
         """
         if not isinstance(self.kind, str) and self._make_truth is None:
             return None
@@ -239,15 +239,15 @@ class Decomposable(Task):
     # ------------------------------------------------------------------ parts
 
     def _best_outputs(self, costs: Tensor) -> Tensor:
-        """The best output of each problem. It is remembered: the same problems come back in every epoch, and in every
-        draw of the noise.
+        """The best output of each problem, cached: the same problems come back in every epoch and every draw of the
+        noise.
         """
         problems = costs.detach().reshape(-1, *costs.shape[costs.dim() - self.event_dims :])
         most = REMEMBERED // max(1, problems[:1].numel())
         return remembered(self._best, problems, lambda new: self.solve(-new), most).reshape(costs.shape)
 
     def _share(self, target: Tensor, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What the named loss says, and 1 for a whole of 0."""
+        """The terms of the named loss, with 1 for a whole of 0."""
         assert self._named is not None
         t = self._flat(target.to(like))
         weight = t.new_ones(t.shape[-1]) if self._weight is None else self._flat(self._weight.to(t))
@@ -255,7 +255,7 @@ class Decomposable(Task):
         return costs, constant, torch.where(whole > 0, whole, 1.0)
 
     def _given(self, target: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
-        """What the user's loss says, brought into shape."""
+        """The result of the user's loss, expanded to full shape."""
         answer = self.kind(target) if callable(self.kind) else None
         if not isinstance(answer, tuple) or len(answer) != 2:
             fail("loss(target)", "must return the costs of the parts and a constant", f"a {type(answer).__name__}")
@@ -275,14 +275,14 @@ class Decomposable(Task):
 
 
 def refuse_truth(rule: str, found: str, what: str, instead: str = "costs") -> NoReturn:
-    """The error for a target that marks no possible output."""
+    """Raise the error for a target that marks an impossible output."""
     fail("target", rule, found, f'For true {instead} instead of a {what}, use loss="regret".')
 
 
 def remembered(
     answers: OrderedDict[bytes, Tensor], problems: Tensor, solve: Callable[[Tensor], Tensor], most: int
 ) -> Tensor:
-    """What ``solve`` finds for problems ``(b, ...)``, of which ``answers`` has the ``most`` recent ones."""
+    """``solve(problems)`` for problems ``(b, ...)``, with the ``most`` recent results cached in ``answers``."""
     keys = [problem.tobytes() for problem in problems.cpu().numpy()]
     new = {key: place for place, key in enumerate(keys) if key not in answers}
     if new:
@@ -294,8 +294,8 @@ def remembered(
 
 
 def by_kernel(kernel: str, scores: Tensor, *problem: Any) -> Tensor:
-    """What a kernel of `directloss.kernels.decisions` finds for scores ``(..., parts)``, in their type and place."""
-    from directloss.kernels import decisions  # numba takes long to import
+    """The result of a kernel of `directloss.kernels.decisions` for scores ``(..., parts)``, in their dtype."""
+    from directloss.kernels import decisions  # numba is slow to import
 
     table = scores.detach().reshape(-1, scores.shape[-1]).cpu().double().contiguous().numpy()
     check_solvable(table)
@@ -305,20 +305,20 @@ def by_kernel(kernel: str, scores: Tensor, *problem: Any) -> Tensor:
 
 
 def check_solvable(table: np.ndarray) -> None:
-    """Scores that can be compared, where nobody has looked at them (``check_values=False``)."""
+    """Raise on scores that cannot be compared, even with ``check_values=False``."""
     if not np.isfinite(table).all():
         fail("scores", "must be finite", f"not, in problem {int(np.argwhere(~np.isfinite(table))[0][0])}")
 
 
 def name_of(value: object) -> str:
-    """A word for a function or a setting that is the same in every run: no addresses."""
+    """A stable name for a function or setting, without addresses."""
     if not callable(value):
         return repr(value)
     return str(getattr(value, "__name__", type(value).__name__))
 
 
 def _deviation(flat: Tensor) -> Tensor:
-    """The standard deviation over the parts; the largest number where all are equal, and 1 where that is 0."""
+    """The standard deviation over the parts; if all are equal, their absolute value, or 1 if that is 0."""
     found = flat.std(-1, correction=0)
     largest = flat.abs().amax(-1)
     floor = torch.where(largest > 0, largest, 1.0)

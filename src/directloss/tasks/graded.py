@@ -1,4 +1,4 @@
-"""Rankings of items with grades of relevance, judged by NDCG: exact, and no harder than a sort."""
+"""Rankings with graded relevance, judged by NDCG: exact, and no harder than a sort."""
 
 from __future__ import annotations
 
@@ -17,30 +17,29 @@ class GradedRanking(NamedTuple):
     """A ranking as F and L see it."""
 
     discounts: Tensor
-    """The discount that each item gets; 0 for padding and beyond k. Shape ``(..., n)``, float64."""
+    """The discount of each item; 0 for padding and beyond k. Shape ``(..., n)``, float64."""
     coefficients: Tensor
     """dF/dscores: discounts / Z. Shape ``(..., n)``, float64."""
 
 
 class GradedNDCG(ListTask):
-    """Rank items of different grades, judged by NDCG with graded gains.
+    """Rank items with graded relevance, judged by NDCG.
 
     The metric is ``NDCG = sum_i u_i d(rank_i) / Z`` with ``u_i`` the gain of item i over the largest gain of its list
-    (in [0, 1]), ``d(r) = 1 / log2(1 + r)`` up to rank k and 0 beyond, and Z the value of the sum for the ideal
-    ranking. The ranking is scored with the metric's own discount and normaliser:
+    (in [0, 1]), ``d(r) = 1 / log2(1 + r)`` up to rank k and 0 beyond, and Z the sum for the ideal ranking. The ranking
+    is scored with the metric's own discount and normaliser:
 
         F                       = 1/Z * sum_i s_i d(rank_i)
         F + sign * epsilon * L  = constant + 1/Z * sum_i (s_i - sign * epsilon * u_i) d(rank_i)
 
-    F is highest for the order of falling scores, as it must be, and by the rearrangement inequality the augmented
-    objective is highest for the order of falling ``s_i - sign * epsilon * u_i``: one sort, O(n log n). (With F over
-    pairs of items, as for binary relevance, the same problem is an assignment problem, O(n^3).) Epsilon is thus in
-    units of the scores: how far an item of the highest grade moves against an item of grade 0, whatever n, k and the
-    grades are.
+    F is maximal for the order of falling scores, as it must be, and by the rearrangement inequality the augmented
+    objective is maximal for the order of falling ``s_i - sign * epsilon * u_i``: one sort, O(n log n). (With F over
+    pairs of items, as for binary relevance, it is an assignment problem, O(n^3).) So epsilon is in units of the
+    scores: how far an item of the highest grade moves against an item of grade 0, for any n, k and grades.
 
-    Equal scores share the mean discount of their places, in value, inference and metric alike; that is a mean of best
-    rankings, so F and the augmented objective are still at their maximum. A list whose grades are all equal cannot be
-    ranked wrong: it has loss 0, gradient 0, and does not count in the mean.
+    Equal scores share the mean discount of their ranks, in value, inference and metric alike; this is a mean of best
+    rankings, so F and the augmented objective stay maximal. A list whose grades are all equal cannot be ranked wrong:
+    it has loss 0, gradient 0, and does not count in the mean.
 
     Args:
         k: only the first k ranks count; all of them by default.
@@ -76,7 +75,7 @@ class GradedNDCG(ListTask):
 
     def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> GradedRanking:
         relative = relative_gains(target, self.gain)
-        # In float64, so that no two scores melt into one.
+        # In float64, so that distinct scores stay distinct.
         step = epsilon.double()[..., None] if isinstance(epsilon, Tensor) else epsilon
         return self._ranking(scores.double() - sign * step * relative, target, relative)
 
@@ -84,7 +83,7 @@ class GradedNDCG(ListTask):
         return self.infer(target, target)
 
     def infer(self, scores: Tensor, target: Tensor) -> GradedRanking:
-        """The ranking as F sees it: real items alone, with their discounts."""
+        """The ranking as F sees it: the real items with their discounts."""
         return self._ranking(scores, target, relative_gains(target, self.gain))
 
     def _ranking(self, scores: Tensor, target: Tensor, relative: Tensor) -> GradedRanking:
@@ -92,9 +91,9 @@ class GradedNDCG(ListTask):
         return GradedRanking(shared, shared / ideal(relative, self.k)[..., None])
 
     def loss(self, output: Tensor | GradedRanking, target: Tensor) -> Tensor:
-        """``1 - NDCG`` of a ranking, also of one that is given by plain ranks as `predict` returns them; in float64."""
+        """``1 - NDCG`` of a ranking, or of plain ranks from `predict`; in float64."""
         ranking = output if isinstance(output, GradedRanking) else self.infer(-output, target)
-        # Kept within [0, 1] against rounding.
+        # Clamped against rounding.
         return (1 - (relative_gains(target, self.gain) * ranking.coefficients).sum(-1)).clamp(0, 1)
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
@@ -104,13 +103,13 @@ class GradedNDCG(ListTask):
             check_grades(target)
 
     def counted(self, target: Tensor) -> Tensor | None:
-        """Lists with two different grades."""
+        """Lists with at least two different grades."""
         grades = target.double()
         lowest = torch.where(grades == IGNORE, torch.inf, grades).amin(-1)
         return grades.amax(-1) > lowest
 
     def likelihood(self, scores: Tensor, target: Tensor) -> Tensor:
-        """Binary cross-entropy with the relative gain of each item as its share of a yes."""
+        """Binary cross-entropy with the relative gain of each item as its probability of a yes."""
         gains = torch.where(target >= 0, relative_gains(target, self.gain), float(IGNORE))
         return binary_cross_entropy(scores, gains)
 

@@ -1,4 +1,4 @@
-"""Choosing items: a fixed number of them, or as many as fit into one or several budgets."""
+"""Choosing items: a fixed number, or as many as fit into one or several budgets."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from directloss._checks import check_count, fail
 from directloss.tasks.decomposable import Decomposable, GivenCosts, by_kernel, name_of, refuse_truth
 
 LARGEST_TABLE = 100_000
-"""The largest capacity for which the table of dynamic programming is filled."""
+"""The largest capacity to solve by dynamic programming."""
 
 
 class Knapsack(Decomposable):
-    """Items that fit into one or several budgets, with a score for each item.
+    """The best items that fit into one or several budgets, with a score per item.
 
     ``F = sum_i score_i * y_i`` over the chosen items, whose weights stay within every budget. With ``loss="regret"``
-    the target holds the true *values* of the items, and L is the value of the best choice minus that of the one made.
+    the target holds the true *values* of the items, and L is the value of the best choice minus that of the chosen one.
 
-    Exact: by dynamic programming for one budget and whole weights, O(items * capacity); else by branch and bound, which
-    takes microseconds for tens of items and may take exponential time for hundreds of equally good ones.
+    Exact: dynamic programming for one budget and integer weights, O(items * capacity); otherwise branch and bound,
+    which takes microseconds for tens of items, but possibly exponential time for hundreds of equally good ones.
 
     Args:
-        weights: shape ``(items,)`` for one budget or ``(budgets, items)``, not negative.
-        capacity: a number, or one for each budget, not negative.
+        weights: shape ``(items,)`` for one budget or ``(budgets, items)``, non-negative.
+        capacity: a number, or one per budget, non-negative.
         loss: ``"regret"``, ``"hamming"``, ``"missed"`` (see `SolverTask`) or a function.
-        truth: makes the true choice from the target, for a loss of your own.
+        truth: computes the true choice from the target, for your own loss.
 
     Shapes:
         scores ``(..., items)``; target ``(..., items)``, the true values, or 1 for the items of the true choice.
@@ -77,7 +77,7 @@ class Knapsack(Decomposable):
         return by_kernel("knapsacks", scores, self.weights, self.capacity)
 
     def check_truth(self, target: Tensor) -> None:
-        """The true choice is a possible one."""
+        """The true choice fits into the budgets."""
         spent = target.reshape(-1, target.shape[-1]).cpu().double().numpy() @ self.weights.T
         over = spent > self.capacity * (1 + 1e-9)
         if over.any():
@@ -100,7 +100,7 @@ class Choose(Decomposable):
         k: how many items to choose.
         at_most: whether fewer may be chosen: those with a score above 0.
         loss: ``"regret"``, ``"hamming"``, ``"missed"`` (see `SolverTask`) or a function.
-        truth: makes the true choice from the target, for a loss of your own.
+        truth: computes the true choice from the target, for your own loss.
 
     Shapes:
         scores ``(..., items)``; target ``(..., items)``, the true values, or 1 for the items of the true choice.
@@ -129,7 +129,7 @@ class Choose(Decomposable):
         self.k, self.at_most = check_count("k", k), at_most
 
     def solve(self, scores: Tensor) -> Tensor:
-        # A stable sort: of equal items the first.
+        # Stable: ties go to the first item.
         chosen = scores.sort(dim=-1, descending=True, stable=True).indices[..., : self.k]
         output = torch.zeros_like(scores).scatter_(-1, chosen, 1.0)
         return output * (scores > 0) if self.at_most else output
@@ -144,14 +144,14 @@ class Choose(Decomposable):
         wrong = (sizes > self.k) | ((sizes < self.k) & (not self.at_most))
         if bool(wrong.any()):
             words = f"must mark {'at most ' * self.at_most}{self.k} items"
-            fail("target", words, f"{int(sizes[wrong][0])} in one problem", 'Or use loss="regret" for true values.')
+            fail("target", words, f"{int(sizes[wrong][0])} in one problem", 'For true values use loss="regret".')
 
     def __repr__(self) -> str:
         return f"Choose({self.k}{', at_most=True' * self.at_most}, loss={name_of(self.kind)})"
 
 
 def _table(argument: str, values: object) -> np.ndarray:
-    """Numbers that are finite and not negative, in float64."""
+    """Finite, non-negative numbers in float64."""
     try:
         table = torch.as_tensor(values).detach().cpu().double().numpy()
     except (TypeError, ValueError, RuntimeError):

@@ -1,11 +1,11 @@
-"""Best paths: on any directed graph with a score for each edge, and on grids with a score for each cell.
+"""Best paths: in directed graphs with a score per edge, and in grids with a score per cell.
 
-A higher score is a better edge: score = -cost. So that scores of *any* sign have a best output (loss-augmented scores
-can be positive, and then going round in circles pays), the outputs are the walks from source to goal with at most
-``max_edges`` edges, a finite set. For scores that are not positive the best walk is the shortest simple path.
+A higher score is a better edge: score = -cost. Loss-augmented scores can be positive, so that cycles pay off. To have a
+best output for scores of *any* sign, outputs are the walks from source to goal with at most ``max_edges`` edges, a
+finite set. For non-positive scores the best walk is the shortest simple path.
 
-A graph without circles is solved node by node, scores that are not positive by Dijkstra's algorithm, all else by
-Bellman and Ford's recursion (`directloss.kernels.decisions`).
+Acyclic graphs are solved node by node, non-positive scores by Dijkstra's algorithm, everything else by the Bellman-Ford
+recursion (`directloss.kernels.decisions`).
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from directloss.tasks.decomposable import Decomposable, GivenCosts, by_kernel, n
 
 
 class ShortestPath(Decomposable):
-    """The best path from a source to a goal in a directed graph, with a score for each edge.
+    """The best path from a source to a goal in a directed graph, with a score per edge.
 
-    ``F = sum_e score_e * y_e``, where ``y_e`` says how often the walk takes edge e. The default loss, ``"off-path"``,
-    is the number of steps that the walk takes off the true path, over ``max_edges``: in [0, 1], and 0 only for the
-    true path (the edges of a simple path lead nowhere else). Missed edges need no cost of their own, because a walk
-    that misses one takes steps off the path.
+    ``F = sum_e score_e * y_e``, where ``y_e`` is how often the walk takes edge e. The default loss, ``"off-path"``, is
+    the number of steps off the true path, over ``max_edges``: in [0, 1], and 0 only for the true path (the edges of a
+    simple path lead nowhere else). Missed edges need no cost of their own, because a walk that misses one takes steps
+    off the path.
 
     ``loss="regret"`` takes the true costs of the edges as target: L is the true cost of the walk minus that of the
-    cheapest. A function ``loss(target) -> (costs, constant)`` gives any other loss that is a sum over steps.
+    cheapest. A function ``loss(target) -> (costs, constant)`` defines any other loss that is a sum over steps.
 
-    Let the network predict minus a positive cost, ``-softplus(z)``: for scores that are not positive the best walk is a
-    simple path. The same holds for the augmented scores of sign -1 with the default loss, so that is ``sign="auto"``
-    here; sign +1 with a large epsilon rewards circles. Only ratios of costs matter, so divide them by their mean:
-    otherwise sign -1 lets all costs shrink and sign +1 lets them grow (``examples/shortest_path.py``).
+    Let the network predict minus a positive cost, ``-softplus(z)``: for non-positive scores the best walk is a simple
+    path. The same holds for augmented scores with sign -1 and the default loss, so this is ``sign="auto"`` here; sign
+    +1 with a large epsilon rewards cycles. Only ratios of costs matter, so divide them by their mean: otherwise sign -1
+    lets all costs shrink and sign +1 lets them grow (``examples/shortest_path.py``).
 
     Args:
         edges: pairs (tail, head) of node numbers, shape ``(edges, 2)``.
         source: where paths start.
         goal: where paths end.
-        num_nodes: how many nodes there are; by default one more than the largest number among the edges.
-        max_edges: the longest walk, ``num_nodes - 1`` by default.
+        num_nodes: number of nodes; by default one more than the largest node number in ``edges``.
+        max_edges: maximal length of a walk, ``num_nodes - 1`` by default.
         loss: ``"off-path"``, ``"regret"`` or a function.
-        truth: makes the true walk from the target, for a loss of your own.
+        truth: computes the true walk from the target, for your own loss.
 
     Shapes:
         scores ``(..., edges)``; target ``(..., edges)`` with 1 for the edges of the true path, or the true costs.
@@ -80,7 +80,7 @@ class ShortestPath(Decomposable):
         self.source, self.goal, self.num_nodes = source, goal, nodes
         self.max_edges = max(nodes - 1, 1) if max_edges is None else check_count("max_edges", max_edges)
         super().__init__(loss, truth, {"off-path": self._off_path})
-        if self._named is not None:  # see above: away from worse walks can be round in circles
+        if self._named is not None:  # see above: moving away from worse walks may run into cycles
             self.advised_sign = -1
         self.num_edges = len(pairs)
         self.problem_shape = (self.num_edges,)
@@ -88,16 +88,16 @@ class ShortestPath(Decomposable):
         self.tail, self.head = pairs.unbind(1)
         self.graph = Graph.of(pairs, nodes)
         if self.graph.steps(source, goal) > self.max_edges:
-            rule = f"must lead from source {source} to goal {goal} in {self.max_edges} steps or fewer"
-            fail("edges", rule, "a graph where none does")
+            rule = f"must lead from source {source} to goal {goal} in at most {self.max_edges} steps"
+            fail("edges", rule, "a graph without such a walk")
 
     @property
     def places(self) -> int:
-        """The most parts that a walk can use."""
+        """The maximal number of parts that a walk can use."""
         return self.max_edges
 
     def _off_path(self, t: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Steps off the true path over the most that a walk can make."""
+        """Steps off the true path, over the maximal number of steps."""
         return w * (1 - t), t.new_zeros(()), t.new_full((), self.places)
 
     def solve(self, scores: Tensor) -> Tensor:
@@ -109,7 +109,7 @@ class ShortestPath(Decomposable):
         into, out = (graph.into_first, graph.into, graph.tail), (graph.out_first, graph.out, graph.tail, graph.head)
         if graph.order is not None and free:
             return by_kernel("dag_paths", edges, graph.order, *into, *ends)
-        # Each problem by itself: which of two equally good paths it gets must not depend on its batch.
+        # Decided per problem: which of two equally good paths it gets must not depend on its batch.
         simple = (edges <= 0).all(1) & free
         if bool(simple.all()):
             return by_kernel("dijkstra_paths", edges, *out, *ends)
@@ -119,7 +119,7 @@ class ShortestPath(Decomposable):
         return used
 
     def check_truth(self, target: Tensor) -> None:
-        """As many edges leave each node as enter it, but for one more at the source and one less at the goal."""
+        """As many edges leave each node as enter it, except one more at the source and one less at the goal."""
         flow = target.reshape(-1, self.num_edges).float().cpu()
         balance = flow.new_zeros(len(flow), self.num_nodes)
         balance.index_add_(1, self.tail, flow).index_add_(1, self.head, -flow)
@@ -138,14 +138,14 @@ class ShortestPath(Decomposable):
 
 
 class GridPath(ShortestPath):
-    """The best path through a grid of cells, by default from the top left to the bottom right, a score for each cell.
+    """The best path through a grid, by default from the top left to the bottom right, with a score per cell.
 
-    ``F = sum_v score_v * y_v``, where ``y_v`` says how often the walk visits cell v, the start included (score =
-    -cost of entering the cell). The default loss, ``"off-path"``, is the number of visits to cells off the true path,
-    over the ``max_edges + 1`` visits that a walk can make at most; in [0, 1]. With ``"monotone"`` steps it is the
-    share of wrong cells, and 0 only for the true path. Otherwise it is 0 for every walk on the true cells, also for
-    one that steps back and forth, which is never the best for scores that are not positive. Losses of your own,
-    ``"regret"`` and the advice about signs are those of `ShortestPath`.
+    ``F = sum_v score_v * y_v``, where ``y_v`` is how often the walk visits cell v, the start included (score = -cost of
+    entering the cell). The default loss, ``"off-path"``, is the number of visits to cells off the true path, over the
+    maximal number of visits, ``max_edges + 1``; in [0, 1]. With ``"monotone"`` steps it is the share of wrong cells,
+    and 0 only for the true path. Otherwise it is 0 for every walk on the true cells, even one that steps back and
+    forth, which is never the best for non-positive scores. Your own losses, ``"regret"`` and the advice about signs
+    are as in `ShortestPath`.
 
     Args:
         height: rows of the grid.
@@ -153,9 +153,9 @@ class GridPath(ShortestPath):
         connectivity: 4 or 8 neighbours, or ``"monotone"``: one step right or one step down.
         start: row and column of the first cell.
         goal: row and column of the last cell, by default the bottom right.
-        max_edges: the longest walk; by default ``height * width - 1``, or what a monotone path has.
+        max_edges: maximal length of a walk; by default ``height * width - 1``, or that of a monotone path.
         loss: ``"off-path"``, ``"regret"`` or a function.
-        truth: makes the true walk from the target, for a loss of your own.
+        truth: computes the true walk from the target, for your own loss.
 
     Shapes:
         scores ``(..., height, width)``; target the same with 1 for the cells of the true path, or the true costs.
@@ -187,7 +187,7 @@ class GridPath(ShortestPath):
     ) -> None:
         self.height, self.width = check_count("height", height), check_count("width", width)
         if height * width < 2:
-            fail("height * width", "must be at least 2: a path has a step", height * width)
+            fail("height * width", "must be at least 2: a path needs a step", height * width)
         check_choice("connectivity", str(connectivity), STEPS)
         self.connectivity = connectivity
         ends = {"start": start, "goal": (height - 1, width - 1) if goal is None else goal}
@@ -215,7 +215,7 @@ class GridPath(ShortestPath):
         return visits.reshape(scores.shape)
 
     def check_truth(self, target: Tensor) -> None:
-        """Start and goal are marked, and every marked cell can be entered from one and left to another."""
+        """Start and goal are marked, and each marked cell has a marked predecessor and successor."""
         cells = target.reshape(-1, self.num_nodes).float().cpu()
         joined = cells[:, self.tail] * cells[:, self.head]
         entered = torch.zeros_like(cells).index_add_(1, self.head, joined)

@@ -1,4 +1,4 @@
-"""Whatever can be written as a (mixed-)integer linear programme, solved by HiGHS."""
+"""(Mixed-)integer linear programmes, solved by HiGHS."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from directloss.tasks.decomposable import GivenCosts, name_of
 from directloss.tasks.solver import SolverTask
 
 NEAR = 1e-5
-"""How far HiGHS may stay from a whole number."""
+"""Tolerance of HiGHS for whole numbers."""
 
 
 class IntegerProgram(SolverTask):
-    """The best whole numbers under linear constraints: schedules, coverings, routes; solved by HiGHS through scipy.
+    """The best whole numbers under linear constraints: schedules, coverings, routes; solved by HiGHS via scipy.
 
     Maximises ``F = sum_p score_p * y_p`` subject to ``lower <= matrix @ y <= upper`` and ``least <= y <= most``. A
-    problem takes milliseconds or more, so give ``processes`` where there is more than one core. The tasks for
-    knapsacks, paths, trees and tours are a hundred times as fast.
+    problem takes milliseconds or more, so set ``processes`` if there are several cores. The tasks for knapsacks, paths,
+    trees and tours are a hundred times as fast.
 
     Args:
         matrix: the constraints, shape ``(constraints, parts)``, a tensor, an array or a sparse matrix.
-        lower: the least of each constraint, a number or one for each; None for no bound.
-        upper: the most of each constraint; None for no bound.
-        least: the least of each part, 0 by default.
-        most: the most of each part, 1 by default.
-        whole: which parts are whole numbers, True for all, or one value for each.
+        lower: lower bound of the constraints, a number or one per constraint; None for no bound.
+        upper: upper bound of the constraints; None for no bound.
+        least: lower bound of the parts, 0 by default.
+        most: upper bound of the parts, 1 by default.
+        whole: which parts are whole numbers: True for all, or one value per part.
         loss: ``"regret"``, ``"hamming"``, ``"missed"`` or a function, see `SolverTask`.
-        timeout: seconds for one problem; none by default.
+        timeout: seconds per problem; no limit by default.
         options: ``maximize``, ``truth``, ``processes`` and ``cache`` of `SolverTask`.
 
     Shapes:
@@ -61,7 +61,7 @@ class IntegerProgram(SolverTask):
     ) -> None:
         programme = _Programme(matrix, lower, upper, least, most, whole, timeout)
         zero_one = bool((programme.whole & (programme.least >= 0) & (programme.most <= 1)).all())
-        # HiGHS keeps to the time itself.
+        # HiGHS enforces the timeout itself.
         super().__init__(programme, loss=loss, batched=False, indicator=zero_one, **options)
         self._tried = True  # the solver is known to fit
         self.problem_shape = (programme.parts,)
@@ -73,7 +73,7 @@ class IntegerProgram(SolverTask):
 
 
 class _Programme:
-    """The solver of one problem; it can be sent to other processes."""
+    """The solver of one problem; picklable, for other processes."""
 
     def __init__(
         self, matrix: Any, lower: Any, upper: Any, least: Any, most: Any, whole: Any, timeout: float | None
@@ -84,7 +84,7 @@ class _Programme:
             given = matrix if issparse(matrix) else np.asarray(matrix, dtype=float)
         except (TypeError, ValueError) as error:
             fail("matrix", "must have shape (constraints, parts)", f"a {type(matrix).__name__}: {error}")
-        if given.ndim != 2:  # of a vector, scipy before 1.13 makes a row
+        if given.ndim != 2:  # scipy before 1.13 would turn a vector into a row
             fail("matrix", "must have shape (constraints, parts)", f"of shape {given.shape}")
         self.matrix = csr_array(given)
         rows, self.parts = self.matrix.shape
@@ -123,7 +123,7 @@ class _Programme:
 
 
 def _filled(argument: str, value: Any, size: int) -> np.ndarray:
-    """One number for each of so many."""
+    """A vector of this size, from a number or one number per entry."""
     need = f"must be a number or one for each of {size}"
     try:
         table = np.asarray(value, dtype=float)

@@ -1,9 +1,9 @@
-"""Rankings of relevant and irrelevant items: one task for every metric of positions.
+"""Rankings of relevant and irrelevant items: one task per position metric.
 
 The output is a ranking, scored by F = 1/(PN) sum over pairs of y_ij (a_i - b_j) (Yue et al.; Song et al., Sec. 3), with
 the loss ``1 - M`` (for DCG: ideal value minus value). Inference is a sort. Loss-augmented inference is exact for both
-signs: O(n log n) for AP, NDCG, reciprocal rank, partial AUC (sign +1) and AUC (both signs), else a table that is
-limited to the cells an optimum can reach; `directloss.kernels` has the formulas.
+signs: O(n log n) for AP, NDCG, reciprocal rank, partial AUC (sign +1) and AUC (both signs), otherwise a table limited
+to the cells that an optimum can reach; `directloss.kernels` has the formulas.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ class Ranking(NamedTuple):
     """A ranking as F sees it: only pairs of a relevant and an irrelevant item."""
 
     above: Tensor
-    """For each item, how many items of the other class (or how much of their weight) stand above it; 0 for padding.
+    """For each item, how many items of the other class (or how much of their weight) rank above it; 0 for padding.
     Shape ``(..., n)``.
     """
     coefficients: Tensor
-    """dF/dscores: for each item (others - 2 above) / (PN), if all weigh one. Shape ``(..., n)``, float64."""
+    """dF/dscores: (others - 2 above) / (PN) for each item, if all weights are 1. Shape ``(..., n)``, float64."""
 
 
 class ListTask(Task):
-    """What tasks of ranked lists share. Outputs, but for those of `predict`, have the coefficients of F."""
+    """The base of tasks with ranked lists. Outputs, except those of `predict`, have the coefficients of F."""
 
     maskable = True
     advised_noise = 1.0
-    advised_sign: int | str = +1  # as good as both under noise, and faster: there is no table to fill
+    advised_sign: int | str = +1  # as good as both under noise, and faster: no table to fill
     judged_by: str
-    """What F looks at, besides the ranks."""
+    """What F depends on besides the ranks."""
 
     def predict(self, scores: Tensor) -> Tensor:
-        """Rank of each item, 1 for the highest score; equal scores share the mean of their ranks."""
+        """Rank of each item, 1 for the highest score; equal scores share their mean rank."""
         negated = -wide(scores.detach()).contiguous()
         ordered = negated.sort(dim=-1).values
         above = torch.searchsorted(ordered, negated, side="left")
@@ -71,7 +71,7 @@ class ListTask(Task):
         return (scores * coefficients.to(scores)).sum(-1)
 
     def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:
-        """For tasks whose inferences take one target for all draws."""
+        """For tasks whose inferences broadcast one target over all draws."""
         self.check(scores, target, how.check_values)
         kind, counted = wide(scores).dtype, self.counted(target)
         draws = scores[None] if how.noisy is None else how.noisy
@@ -97,16 +97,16 @@ class RankingTask(ListTask):
 
     judged_by = "which items are relevant"
     no_item_weights = (
-        "the metric looks at ranks, and there is no exact inference for ranks in which items count differently. "
-        'Take "auc", which compares pairs and has exact weights; or repeat an item as often as its weight says, where '
-        "weights are whole numbers; or draw the items with probabilities in proportion to their weights"
+        "the metric depends on ranks, and there is no exact inference for ranks of weighted items. "
+        'Take "auc", which compares pairs and has exact weights; or repeat an item as often as its weight says, if '
+        "weights are whole numbers; or draw the items with probabilities proportional to their weights"
     )
 
     def __init__(self, metric: PositionMetric) -> None:
         self.metric = metric
 
     def infer(self, scores: Tensor, target: Tensor) -> Ranking:
-        """The ranking as F sees it: pairs of a relevant and an irrelevant item alone, ties spread evenly."""
+        """The ranking as F sees it: only pairs of a relevant and an irrelevant item, with ties spread evenly."""
         weights = self.metric.weights(target)
         solved = solve_rankings(scores.detach(), target, weights, above="predicted", check_values=False)
         return _ranking(solved.above_predicted, target)
@@ -123,7 +123,7 @@ class RankingTask(ListTask):
         return _ranking(torch.where(target == 0, relevant[..., None], 0), target)
 
     def loss(self, output: Tensor | Ranking, target: Tensor) -> Tensor:
-        """The loss of a ranking, also of one that is given by plain ranks as `predict` returns them; in float64."""
+        """The loss of a ranking, or of plain ranks from `predict`; in float64."""
         ranking = output if isinstance(output, Ranking) else self.infer(-output, target)
         n = torch.where(target == 1, ranking.above, target.shape[-1]).sort(dim=-1).values
         return dense.position_loss(n, *counts(target), self.metric.weights(target))
@@ -139,13 +139,13 @@ class RankingTask(ListTask):
         return (relevant > 0) & (irrelevant > 0)
 
     def value(self, losses: Tensor, target: Tensor) -> Tensor:
-        """The best value that these labels allow, minus the loss."""
+        """The best value for these labels, minus the loss."""
         relevant, _ = counts(target)
         return self.metric.weights(target).best[relevant].to(losses) - losses
 
     def unit_epsilon(self, scores: Tensor, target: Tensor) -> float | Tensor:
-        """``2 z / (P N peak)``: an exchange of two neighbours changes F by ``2 / (P N)`` for each unit that their
-        scores differ, and the metric by ``peak / z`` at the most. For AP this is ``4 / N``.
+        """``2 z / (P N peak)``: an exchange of two neighbours changes F by ``2 / (P N)`` times the difference of their
+        scores, and the metric by at most ``peak / z``. For AP this is ``4 / N``.
         """
         return dense.unit_epsilon(self.metric.weights(target), *counts(target))
 
@@ -154,7 +154,7 @@ class RankingTask(ListTask):
 
     def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:
         check_same_shape(target, scores)
-        # Padding is labelled only after the values have been checked, so what is still to be checked has none.
+        # Padding is labelled after the values are checked, so unchecked labels have none.
         solved = solve_rankings(
             scores, target, self.metric.weights(target), epsilon=how.epsilon, automatic=how.automatic, signs=how.signs,
             gradient=how.gradient, noisy=how.noisy, check_values=how.check_values, padding=not how.check_values,
@@ -176,7 +176,7 @@ class RankingTask(ListTask):
 
 
 def _ranking(above: Tensor | None, target: Tensor) -> Ranking:
-    """Counts together with the coefficients of F that follow from them."""
+    """Counts with the resulting coefficients of F."""
     if above is None:
         raise TypeError("the kernel returned no counts")
     relevant, irrelevant = (count[..., None] for count in counts(target))
@@ -206,7 +206,7 @@ class _AtK(RankingTask):
     def __init__(self, metric: PositionMetric, k: int | None) -> None:
         super().__init__(metric)
         self.k = k
-        if k is not None:  # with nothing relevant before the cutoff, no ranking is worse
+        if k is not None:  # with nothing relevant above the cutoff, no ranking is worse
             self.advised_sign = "both"
 
 
@@ -247,7 +247,7 @@ class PrecisionAtK(_AtK):
 
 
 class RecallAtK(_AtK):
-    """The share of the relevant items that stand among the first ``k``.
+    """The share of the relevant items among the first ``k``.
 
     Examples:
         >>> RecallAtK(5)
@@ -288,8 +288,8 @@ class PartialAUC(RankingTask):
 class PositionTask(RankingTask):
     """Your own position metric: ``M = sum_i m(i, n_i) / sum_i m(i, 0)``.
 
-    ``m(i, n)`` is the worth of the i-th relevant item when n irrelevant ones stand above it. It gets two float64
-    tensors that broadcast against each other and must not grow with n.
+    ``m(i, n)`` is the value of the i-th relevant item if n irrelevant ones rank above it. It gets two float64 tensors
+    that broadcast against each other, and must not increase with n.
 
     Examples:
         >>> PositionTask(lambda i, n: 0.9 ** (i + n))

@@ -1,4 +1,4 @@
-"""A user's own solver as a task."""
+"""A user-defined solver as a task."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from directloss.tasks._likelihood import wide
 from directloss.tasks._workers import Failure, Solver, Workers, answers, raised
 from directloss.tasks.decomposable import Decomposable, GivenCosts, name_of, remembered
 
-SLACK = 1e-4  # what a solver may lose by float32 rounding, relative to the scores, before it is called wrong
+SLACK = 1e-4  # tolerated loss by float32 rounding, relative to the scores, before a solver is called wrong
 
 
 class SolverTask(Decomposable):
@@ -22,11 +22,11 @@ class SolverTask(Decomposable):
 
     ``F = sum_p score_p * y_p`` over the parts p that the solver chooses. Losses by name:
 
-    - ``"hamming"``: the share of all parts on which output and target differ, in [0, 1], 0 only for the target.
+    - ``"hamming"``: the share of parts in which output and target differ, in [0, 1], 0 only for the target.
     - ``"missed"``: the share of the target's parts that the output misses, in [0, 1]. For outputs of one size (trees,
-      matchings) it is 0 only for the target, and does not shrink with the number of parts as ``"hamming"`` does.
-    - ``"regret"``: the target holds the true cost of each part; the loss is the true cost of the output minus the least
-      possible, which is solved for once and remembered.
+      matchings) it is 0 only for the target, and unlike ``"hamming"`` it does not shrink with the number of parts.
+    - ``"regret"``: the target holds the true cost of each part; the loss is the true cost of the output minus the
+      minimum, which is solved for once and cached.
 
     Args:
         solver: ``solver(scores) -> y``, the 0/1 tensor (or array) in the shape of the scores that maximises
@@ -34,15 +34,15 @@ class SolverTask(Decomposable):
         loss: a name, or a function ``loss(target) -> (costs, constant)`` with ``L = constant + sum_p cost_p y_p``.
         maximize: True if the target of ``"regret"`` holds values to maximise instead of costs.
         event_dims: how many trailing dimensions of the scores make up one problem.
-        batched: False for a solver that takes one problem at a time; it is then called in a loop.
+        batched: False for a solver of one problem at a time, which is called in a loop.
         indicator: False for outputs that are not 0/1, such as counts or flows.
         feasible: ``feasible(y) -> bool`` for one output; an output that fails the check raises `DirectLossError`.
-        truth: ``truth(target) -> y`` for a loss of your own whose target is not the true output; `hinge_loss` needs it.
-        processes: how many processes solve the problems of a batch, for a solver with ``batched=False`` that is defined
-            in a module.
-        timeout: seconds that a problem may take, at least; a solver that takes longer is stopped and raises
-            `DirectLossError`. The solver then runs in another process.
-        cache: how many solved problems to remember. It helps if the same scores occur again, as without noise.
+        truth: ``truth(target) -> y`` for your own loss, if its target is not the true output; `hinge_loss` needs it.
+        processes: number of processes that solve the problems of a batch, for a solver with ``batched=False`` that is
+            defined in a module.
+        timeout: seconds granted to each problem; a solver that takes longer is stopped and raises `DirectLossError`.
+            The solver then runs in another process.
+        cache: number of solved problems to cache, which helps if the same scores recur, as without noise.
 
     Shapes:
         scores ``(..., *problem)``; target the same, 1 for the parts of the true output, or the target of your loss.
@@ -90,7 +90,7 @@ class SolverTask(Decomposable):
         self.shape_words = "(..., " + ", ".join(f"d{place + 1}" for place in range(event_dims)) + ")"
         self.batched, self.indicator, self.feasible = batched, indicator, feasible
         if (check_count("processes", processes) > 1 or timeout is not None) and batched:
-            fail("batched", "must be False where processes or timeout is given", True, "They solve one at a time.")
+            fail("batched", "must be False with processes or timeout", True, "They solve one problem at a time.")
         if timeout is not None:
             check_positive("timeout", timeout)
         alone = processes == 1 and timeout is None
@@ -100,7 +100,7 @@ class SolverTask(Decomposable):
         self._tried = False
 
     def close(self) -> None:
-        """End the processes; they start again when needed. They end with the task, too."""
+        """Stop the processes; they restart when needed, and stop with the task."""
         if self.workers is not None:
             self.workers.close()
 
@@ -111,10 +111,10 @@ class SolverTask(Decomposable):
         kind = torch.bool if self.indicator else problems.dtype
         return remembered(self._solved, problems, lambda new: self._ask(new).to(kind), self.cache).reshape(scores.shape)
 
-    # ------------------------------------------------------------------ suspicions
+    # ------------------------------------------------------------------ plausibility
 
     def doubt(self, scores: Tensor, output: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> None:
-        """A maximiser cannot lose to the target. One that does minimises, or the target is no possible output."""
+        """Warn if an output loses to the target: the solver minimises, or the target is not a possible output."""
         if self._named is None:
             return
         truth = self.truth(target)
@@ -124,8 +124,8 @@ class SolverTask(Decomposable):
         if bool((lead.detach() < -size).any()):
             warn_once(
                 f"solver {self!r}",
-                f"The solver of {self!r} returned an output with a lower objective than the target has. It must "
-                "maximise (scores * y).sum(): give -scores to a solver that minimises. If it does, the target is no "
+                f"The solver of {self!r} returned an output with a lower objective than the target. It must "
+                "maximise (scores * y).sum(): pass -scores to a solver that minimises. If it does, the target is not a "
                 "possible output.",
             )
 
@@ -133,13 +133,13 @@ class SolverTask(Decomposable):
         if bool((regret < -SLACK * self._sum(costs.abs())).any()):
             warn_once(
                 f"solver {self!r}",
-                f"The solver of {self!r} returned an output that is better than the one that it returned for the true "
-                "costs. It must maximise (scores * y).sum(), exactly, for scores of any sign, over the same outputs "
-                "each time: give -scores to a solver that minimises.",
+                f"The solver of {self!r} returned an output that is better than its own output for the true costs. It "
+                "must maximise (scores * y).sum(), exactly, for scores of any sign, over the same outputs each time: "
+                "pass -scores to a solver that minimises.",
             )
 
     def _try(self, problems: Tensor, answer: Tensor) -> None:
-        """A batch is solved as its problems are; otherwise the solver sees something else than they are."""
+        """Raise if the solver gives other outputs for single problems than for the batch."""
         self._tried = True
         for place in range(min(2, len(problems))):
             alone = self._check(problems[place : place + 1], self.solver(problems[place : place + 1]))[0]
@@ -149,7 +149,7 @@ class SolverTask(Decomposable):
                 fail(
                     "solver(scores)",
                     f"must solve the {len(problems)} problems of shape {tuple(problems.shape[1:])} independently",
-                    f"another for problem {place} when that is alone",
+                    f"different for problem {place} when solved alone",
                     f"Is one problem larger than that? event_dims={self.event_dims} may be too small. Does the solver "
                     "take one problem at a time? Pass batched=False.",
                 )
@@ -157,7 +157,7 @@ class SolverTask(Decomposable):
     # ------------------------------------------------------------------ asking
 
     def _ask(self, problems: Tensor) -> Tensor:
-        """The solver's answers, if they are such."""
+        """The solver's answers, after checks."""
         if self.batched:
             answer = self._ask_batch(problems)
             if not self._tried and len(problems) > 1:
@@ -176,7 +176,7 @@ class SolverTask(Decomposable):
 
     def _ask_batch(self, problems: Tensor) -> Tensor:
         found = answers(self.solver, [problems])
-        if isinstance(found, Failure):  # which one is it?
+        if isinstance(found, Failure):  # find out which problem
             alone = answers(self.solver, list(problems.unsqueeze(1)))
             self._refuse(alone if isinstance(alone, Failure) else found, problems)
         return self._check(problems, found[0])
@@ -184,7 +184,7 @@ class SolverTask(Decomposable):
     def _refuse(self, failure: Failure, problems: Tensor) -> NoReturn:
         shape = tuple(problems.shape if self.batched else problems.shape[1:])
         hint = ""
-        if failure.place == 0 and not self._tried:  # it has never answered
+        if failure.place == 0 and not self._tried:  # it has never succeeded
             one = tuple(problems.shape[1:])
             given = f"a batch of problems of shape {one}" if self.batched else f"one problem of shape {one}"
             hint = f"With event_dims={self.event_dims} and batched={self.batched} it is given {given}."
@@ -197,7 +197,7 @@ class SolverTask(Decomposable):
         return not isinstance(found, Failure) and getattr(found[0], "shape", None) == problem.shape
 
     def _check(self, scores: Tensor, given: Any, place: int | None = None) -> Tensor:
-        """An answer as a tensor, in the type of the scores."""
+        """An answer as a tensor, in the dtype of the scores, after checks."""
         what = "solver(scores)"
         where = "" if place is None else f" for problem {place}"
         try:
@@ -224,7 +224,7 @@ class SolverTask(Decomposable):
         if self.batched:
             hint = "Pass batched=False if it solves one problem at a time."
         elif answer.dim() != scores.dim():
-            hint = f"Is a problem of {answer.dim()} dimensions meant? event_dims={self.event_dims} says otherwise."
+            hint = f"Pass event_dims={answer.dim()} if one problem has {answer.dim()} dimensions."
         rule = f"must have the shape of scores, {tuple(scores.shape)}"
         fail("solver(scores)", rule, f"of shape {tuple(answer.shape)}{where}", hint)
 

@@ -12,19 +12,19 @@ from directloss.tasks.decomposable import Decomposable, GivenCosts, by_kernel, n
 
 
 class Tour(Decomposable):
-    """The best round trip over n nodes, with a score for each pair of nodes (score = -cost).
+    """The best round trip through n nodes, with a score per pair of nodes (score = -cost).
 
     ``F = sum_e score_e * y_e`` over the n edges of the tour. The pairs are in the order of `edges`: ``(0, 1), (0, 2),
     ... (n - 2, n - 1)``. With ``loss="regret"`` the target holds the true costs of the pairs.
 
-    Exact, by branch and bound with the bound of Held and Karp: less than a tenth of a millisecond for 20 nodes, half
-    of one for 30, and longer where many tours are equally good. For many more nodes, pass a solver of your own to
+    Exact, by branch and bound with the Held-Karp bound: less than a tenth of a millisecond for 20 nodes, half a
+    millisecond for 30, and longer if many tours are equally good. For many more nodes, pass your own solver to
     `SolverTask`.
 
     Args:
         num_nodes: at least 3.
         loss: ``"regret"``, ``"missed"``, ``"hamming"`` (see `SolverTask`) or a function.
-        truth: makes the true tour from the target, for a loss of your own.
+        truth: computes the true tour from the target, for your own loss.
 
     Shapes:
         scores ``(..., n (n - 1) / 2)``; target the same, the true costs, or 1 for the edges of the true tour.
@@ -59,7 +59,7 @@ class Tour(Decomposable):
         return by_kernel("tours", scores, self.num_nodes)
 
     def check_truth(self, target: Tensor) -> None:
-        """Each node has two edges, and one round trip passes them all."""
+        """Each node has two edges, and one round trip visits all nodes."""
         for problem, marks in enumerate(target.reshape(-1, len(self.edges)).tolist()):
             beside: list[list[int]] = [[] for _ in range(self.num_nodes)]
             for (a, b), used in zip(self.edges, marks, strict=True):

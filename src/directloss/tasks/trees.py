@@ -1,4 +1,4 @@
-"""Spanning trees: the best edges that join all nodes."""
+"""Spanning trees: the best edges that connect all nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from directloss.tasks.decomposable import Decomposable, GivenCosts, by_kernel, n
 
 
 class SpanningTree(Decomposable):
-    """The best tree that joins all nodes of an undirected graph, with a score for each edge (score = -cost).
+    """The best spanning tree of an undirected graph, with a score per edge (score = -cost).
 
     ``F = sum_e score_e * y_e`` over the ``num_nodes - 1`` edges of the tree. With ``loss="regret"`` the target holds
     the true costs of the edges; L is the cost of the tree minus that of the cheapest. Exact by Kruskal's algorithm,
@@ -21,9 +21,9 @@ class SpanningTree(Decomposable):
 
     Args:
         edges: pairs of node numbers, shape ``(edges, 2)``.
-        num_nodes: how many nodes there are; by default one more than the largest number among the edges.
+        num_nodes: number of nodes; by default one more than the largest node number in ``edges``.
         loss: ``"regret"``, ``"missed"``, ``"hamming"`` (see `SolverTask`) or a function.
-        truth: makes the true tree from the target, for a loss of your own.
+        truth: computes the true tree from the target, for your own loss.
 
     Shapes:
         scores ``(..., edges)``; target ``(..., edges)``, the true costs, or 1 for the edges of the true tree.
@@ -51,14 +51,14 @@ class SpanningTree(Decomposable):
         self.problem_shape = (self.num_edges,)
         self.shape_words = f"(..., {self.num_edges}), one score for each edge"
         if int(self.solve(torch.zeros(self.num_edges)).sum()) != self.num_nodes - 1:
-            fail("edges", f"must join all {self.num_nodes} nodes", "a graph in several pieces")
+            fail("edges", f"must connect all {self.num_nodes} nodes", "a graph in several pieces")
 
     def solve(self, scores: Tensor) -> Tensor:
         tail, head = self.edges.numpy().T
         return by_kernel("spanning_trees", scores, tail.copy(), head.copy(), self.num_nodes)
 
     def check_truth(self, target: Tensor) -> None:
-        """The true tree is the best one for its own marks as scores, and no smaller."""
+        """The true tree has the right size and is the best one with its own marks as scores."""
         truth = target.double()
         broken = (truth.sum(-1) != self.num_nodes - 1) | (self.solve(truth) != truth).any(-1)
         if bool(broken.any()):
