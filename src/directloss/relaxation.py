@@ -1,8 +1,8 @@
 """The exchangeable parts of `UniLoss`.
 
 - `Automatic`: finds the comparisons of a metric in its code.
-- `ideal_scores`: the best scores that a target allows, around which good anchors are drawn.
-- `InverseDistance`, `DistanceSpline`: the metric between anchors; subclass `Interpolation` for another one.
+- `ideal_scores`: the best scores for a target, around which good anchors are drawn.
+- `InverseDistance`, `DistanceSpline`: the metric between anchors; subclass `Interpolation` for your own.
 """
 
 from directloss._uniloss.automatic import Automatic

@@ -76,7 +76,7 @@ def test_pairs_of_wrong_classes_are_not_relaxed_but_keep_their_signs() -> None:
     bits = found.comparisons.values(moved.reshape(8, -1)) > 0
     assert bits.unique(dim=0).shape[0] > 4
     torch.testing.assert_close(found.decide(bits), torch.stack([macro(row, target) for row in moved]))
-    assert "are left as they are" in str(Automatic(macro).explain(scores, target))
+    assert "keep their signs" in str(Automatic(macro).explain(scores, target))
 
 
 def test_metrics_that_take_batches_are_measured_in_one_call() -> None:
@@ -252,7 +252,7 @@ def test_a_choice_of_values_of_softmax_can_be_measured_but_not_decided() -> None
     assert found.decide is None
     assert found.comparisons.count >= 6
     torch.testing.assert_close(found.measure(found.scores[None])[0], confident(scores, target))
-    assert "cannot be run on answers" in str(refactored.explain(scores, target))
+    assert "cannot be replayed" in str(refactored.explain(scores, target))
 
 
 def test_gradients_reach_the_scores() -> None:
@@ -311,12 +311,12 @@ WRONG: dict[str, tuple[Any, str]] = {
     "not a function": (3, "metric must be a function, but it is a int"),
     "a vector": (lambda s, t: (s > 0).float(), r"must return one number, but it is a tensor of shape \(10,\).*mean"),
     "a tuple": (lambda s, t: (1.0, 2.0), "must return one number, but it is a tuple"),
-    "random": (unsteady, "must return the same for the same scores"),
-    "with a state": (stateful, "must return the same for the same scores.*reset its state"),
+    "random": (unsteady, "must return the same value for the same scores"),
+    "with a state": (stateful, "must return the same value for the same scores.*reset its state"),
     "more arguments": (lambda s, t, k: 1.0, "must be callable as metric.scores, target.*functools.partial"),
     "constant": (lambda s, t: torch.tensor(1.0), "in which no comparison was found"),
-    "differentiable": (lambda s, t: (s - t).square().mean(), r"test_automatic.py:\d+.*differentiable already"),
-    "values after decisions": (lambda s, t: s[s > 0].mean(), r"values of scores.*It also decides"),
+    "differentiable": (lambda s, t: (s - t).square().mean(), r"test_automatic.py:\d+.*already differentiable"),
+    "values after decisions": (lambda s, t: s[s > 0].mean(), r"values of scores.*It also makes decisions"),
     "raises": (broken, "of shape .10,., but broken raised KeyError: 'lost'"),
     "item": (hidden, r"test_automatic.py:\d+ takes their values out with .item"),
     "tolist": (lambda s, t: sorted(s.tolist())[0], r"test_automatic.py:\d+ takes their values out with .tolist"),
@@ -324,7 +324,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     "jumps": (lambda s, t: (torch.fmod(s, 1.0) > 0.2).float().mean(), r"test_automatic.py:\d+ fmod jumps"),
     "bits": (lambda s, t: torch.frexp(s)[1].float().mean(), r"test_automatic.py:\d+ frexp makes something discrete"),
     "reinterpreted": (lambda s, t: (s.view(torch.int32) > 0).float().mean(), "takes their values out with .view"),
-    "too many steps": (lambda s, t: (s * 1000).round().sum(), r"round tells apart more than 64 values"),
+    "too many steps": (lambda s, t: (s * 1000).round().sum(), r"round to integers has more than 64 steps"),
 }
 
 

@@ -103,7 +103,7 @@ def test_batch_dims_for_problems_of_several_dimensions() -> None:
         ("ap", {"dim": 2}, r"dim must name dimensions of scores, which has 2, but it is 2"),
         ("ap", {"dim": (0, 0)}, r"dim must name each dimension once"),
         ("ap", {"dim": "0"}, r"dim must be a dimension of scores or several of them"),
-        (right, {"dim": 0, "batch_dims": 1}, r"batch_dims must be left at 0, because dim tells the problems apart"),
+        (right, {"dim": 0, "batch_dims": 1}, r"batch_dims must be 0 if dim is given"),
         ("accuracy", {"dim": 0}, r"dim must be left out: one problem of AccuracyPairs\(\) has shape \(..., n, c\)"),
         ("pckh", {"dim": 0}, r"dim must be left out: one problem of KeypointPairs\(\) has shape \(..., h, w\)"),
         ("ap", {"weight": torch.ones(2)}, r"weight must hold one weight per problem, shape \(3,\), but it is of shape"),
@@ -179,7 +179,7 @@ def test_a_problem_whose_metric_is_nan_does_not_count(
     labels[0] = 0
     loss_fn = UniLoss(metric, dim=1, reduction="none", generator=_seeded(), **options)  # type: ignore[arg-type]
     free = SCORES[order].clone().requires_grad_()
-    with pytest.warns(DirectLossWarning, match="1 of 3 problems have no loss under Automatic.*it is NaN"):
+    with pytest.warns(DirectLossWarning, match="1 of 3 problems have no loss under Automatic.*it returns NaN"):
         losses = loss_fn(free, labels[order])
     losses.sum().backward()
     empty = order.index(0)
@@ -243,7 +243,7 @@ def test_a_metric_that_is_the_same_everywhere_is_warned_of_once_per_loss() -> No
 
     for _ in range(2):
         loss_fn, free = UniLoss(never), SCORES[0].clone().requires_grad_()
-        with pytest.warns(DirectLossWarning, match=r"is 0 at the present scores and 0 at all 48 anchors.*best_scores="):
+        with pytest.warns(DirectLossWarning, match=r"is 0 at the current scores and 0 at all 48 anchors.*best_scores="):
             assert loss_fn(free, LABELS[0]).item() == 1
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -309,5 +309,7 @@ def test_loops_that_cannot_be_followed_are_refused_in_plain_words() -> None:
 
 def test_a_loop_that_answers_keep_going_is_stopped() -> None:
     trace = record(taking_the_top, SCORES[0], LABELS[0])
-    with pytest.raises(DirectLossError, match=r"metric must end for all answers.*test_family.py:\d+ goes on after \d+"):
+    with pytest.raises(
+        DirectLossError, match=r"metric must end for all answers.*test_family.py:\d+ still runs after \d+"
+    ):
         trace.replay(-torch.ones(trace.variables.count))

@@ -502,7 +502,7 @@ BAD = [
         {"scores": ONES * 1e38},
         r"scores must be at most 3e\+35, so that their differences are finite, but it is up to 1e",
     ),
-    ({"batch_dims": 3}, r"batch_dims must be left at 0, because AveragePrecisionPairs\(\) knows that a problem has 1"),
+    ({"batch_dims": 3}, r"batch_dims must be 0, because a problem of AveragePrecisionPairs\(\) always has 1"),
     (
         {"batch_dims": 3, "metric": dl.metrics.f_beta},
         r"batch_dims must be at most 1, the dimensions of scores, but it is 3",
@@ -627,7 +627,7 @@ def test_probabilities_are_warned_about() -> None:
 
 def test_masks_that_would_change_the_shape_of_a_metric_are_refused() -> None:
     scores, target = torch.randn(6, 3, generator=_seeded(5)), (torch.arange(18) % 2).reshape(6, 3)
-    with pytest.raises(DirectLossError, match=r"mask must have one dimension for a metric of this kind"):
+    with pytest.raises(DirectLossError, match=r"mask must have one dimension for a metric function"):
         UniLoss(lambda s, t: ((s > 0) == (t == 1)).float().mean(0).min())(scores, target, torch.ones(6, 3).bool())
 
 

@@ -116,8 +116,8 @@ def test_neighbours_are_learned() -> None:
 def test_very_many_general_comparisons_are_announced_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     scores, metric = draw(9, 3), partial(multiclass_auroc, num_classes=3)
     monkeypatch.setattr(automatic, "MANY", 100)
-    with pytest.warns(DirectLossWarning, match=r"108 comparisons that are no differences of scores.*fraction"):
+    with pytest.warns(DirectLossWarning, match=r"108 comparisons that are not differences of scores.*fraction"):
         UniLoss(metric)(scores, CLASSES)
     monkeypatch.setattr(trace, "GENERAL_MOST", 100)
-    with pytest.raises(DirectLossError, match=r"at most 100 comparisons that are no differences.*but it is .* 108"):
+    with pytest.raises(DirectLossError, match=r"at most 100 comparisons that are not differences.*but it is .* 108"):
         uniloss(scores, CLASSES, metric, anchors=Anchoring(2, 2, 2))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -30,9 +30,9 @@ from directloss._uniloss.tracing.pruning import Rule, find_rule, pruned, variati
 from directloss._uniloss.tracing.trace import Trace, record
 
 CHECKS = 3
-"""How many other scores the first use is checked with."""
+"""How many other scores the first use is checked on."""
 MANY = 200_000
-"""So many comparisons that are no differences of scores take about a second in each step: the user should know."""
+"""Above this many general comparisons a step takes about a second, so warn."""
 KNOWN = 64
 """How many kinds of batches are remembered."""
 
@@ -45,27 +45,27 @@ class Plan:
     pattern: Pattern | None
     follow: bool
     replays: bool
-    """Whether the metric can be run on answers; if not, only scores can be measured."""
+    """Whether the metric can be replayed from signs; if not, it can only be measured on scores."""
     explanation: Explanation
     batched: bool
-    """Whether the metric takes many problems at once along a dimension in front."""
+    """Whether the metric takes several problems at once, along a leading dimension."""
 
 
 class Automatic(Refactored):
     """Any metric, refactored by tracing its comparisons.
 
     The metric must be deterministic, return one number, and depend on scores only through comparisons. The first batch
-    of each shape and type is traced; every value that is needed comes from a plain call of the metric. Sorting n scores
-    takes n (n - 1) / 2 comparisons here. Scores should be logits.
+    of each shape and type is traced; all values come from plain calls of the metric. Sorting n scores takes
+    n (n - 1) / 2 comparisons here. Scores should be logits.
 
-    A Python ``if`` on a comparison works; where its outcome only chooses a branch (such as "are all scores in [0, 1]?")
-    it keeps the outcome it has for the recorded scores, and `explain` lists it.
+    A Python ``if`` on a comparison works. If its outcome only selects a branch (such as "are all scores in [0, 1]?"),
+    it keeps the outcome of the recorded scores, and `explain` lists it.
 
     Args:
         metric: ``metric(scores, target)`` returns one number.
-        prune: "auto" drops comparisons inside groups of equal relevance if the metric turns out not to depend on them,
-            and those of two wrong classes; True drops them in any case, False never.
-        event_dims: last dimensions of scores that make up one problem; None when all of them do.
+        prune: "auto" drops comparisons inside groups of equal relevance if the metric does not depend on them, and
+            those of two wrong classes; True always drops them, False never.
+        event_dims: how many of the last dimensions of scores are one problem; None for all.
 
     Examples:
         >>> correct = lambda scores, target: (scores.argmax(-1) == target).float().mean()
@@ -87,20 +87,20 @@ class Automatic(Refactored):
         self._plans: dict[_Kind, Plan] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        # What was learned is found again on the first batch; copies and files need not carry it.
+        # Plans are found again on the first batch; copies and files need not carry them.
         return {**self.__dict__, "_plans": {}}
 
     def __repr__(self) -> str:
         return f"Automatic({name_of(self.metric)})"
 
     def bind(self, scores: Tensor, target: Tensor) -> Bound | None:
-        """The refactoring for the scores and the target of one problem; None where there is nothing to compare."""
+        """See `Refactored.bind`."""
         scores, target = check_scores(scores, 0, "(...)"), check_tensor("target", target)
         fixed = scores.detach()
         check_finite(fixed)
         plan = self._plans.get(_kind(fixed, target))
         if (plan is None or plan.pattern is None) and bool(torch.isnan(self._value(fixed, target))):
-            return None  # and nothing to record: a metric that has no value may return before it compares
+            return None  # do not record: a metric that is NaN may return before it compares
         plan = self._plan(fixed, target)
         pattern = plan.pattern
         comparisons = self._trace(plan, fixed, target).comparisons if pattern is None else pattern.comparisons(target)
@@ -114,23 +114,23 @@ class Automatic(Refactored):
             self._measure(fixed.shape, target, plan.batched),
             self._decide(plan, fixed, target, comparisons) if plan.replays else None,
             best,
-            # In pairs the more relevant score stands on the left: all of them are won.
+            # In pairs the more relevant score is on the left, so the best binaries are all ones.
             None if best is None or isinstance(comparisons, Pairs) else comparisons.values(best) > 0,
         )
 
     def hide(self, scores: Tensor, target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Refactored.hide`; of a list of labels, or of items with one class each, some can be left out."""
+        """See `Refactored.hide`; only lists of labels, or of items with one class each, can be padded."""
         if mask.dim() != 1:
             fail(
                 "mask",
-                "must have one dimension for a metric of this kind, because leaving out entries would change its shape",
+                "must have one dimension for a metric function, because dropping entries of several changes the shape",
                 f"of shape {tuple(mask.shape)}",
-                "Pass batch_dims to treat lists separately, or leave out padding inside of the metric.",
+                "Pass batch_dims to treat lists separately, or drop padding inside the metric.",
             )
         return super().hide(scores, target, mask)
 
     def explain(self, scores: Tensor, target: Tensor) -> Explanation:
-        """What was found in the metric's code, by file and line."""
+        """A description of what was found in the metric's code, by file and line."""
         scores, target = check_scores(scores, 0, "(...)").detach(), check_tensor("target", target)
         check_finite(scores)
         return self._plan(scores, target).explanation
@@ -145,7 +145,7 @@ class Automatic(Refactored):
                 if batched:
                     values: Tensor = self.metric(rows.clone(), target.expand(len(rows), *target.shape))
                     return values
-                # All rows are of one kind with one target: what the metric does not object to once, it never does.
+                # All rows are of one kind with one target: if the metric accepts the first, it accepts all.
                 calls = [self.metric, *[self._unchecked] * (len(rows) - 1)]
                 return torch.stack([value_of(call, row, target) for call, row in zip(calls, rows, strict=True)])
 
@@ -165,21 +165,21 @@ class Automatic(Refactored):
         if kind.bounded and scores.numel() > 1:
             warn_once(
                 f"probabilities {name_of(self.metric)}",
-                "All scores lie between 0 and 1. UniLoss takes logits: its anchors leave that range, and a metric that "
-                "then sees logits may value them otherwise. Pass what sigmoid or softmax would be taken of.",
+                "All scores lie between 0 and 1. UniLoss takes logits: its anchors leave that range, and the metric "
+                "may then treat them as logits. Pass the logits, before sigmoid or softmax.",
             )
         plan = self._plans.get(kind)
         if plan is None:
             while len(self._plans) >= KNOWN:
                 del self._plans[next(iter(self._plans))]
             plan = self._study(scores, target)
-            # A batch without anything to compare, say without relevant items, teaches nothing about the next one.
+            # A batch with nothing to compare, such as one without relevant items, says nothing about the next.
             if plan.explanation.kept:
                 self._plans[kind] = plan
         return plan
 
     def _study(self, scores: Tensor, target: Tensor) -> Plan:
-        """Record, check, and look for a pattern."""
+        """Record the metric, check the record, and look for a pattern."""
         generator = torch.Generator().manual_seed(0)
         self._check_deterministic(scores, target)
         trace, follow, replays = self._verified(scores, target, generator)
@@ -193,19 +193,18 @@ class Automatic(Refactored):
             trace.explain(),
             pruning=_in_words(rule),
             pattern="none, each batch is recorded anew" if pattern is None else pattern.words,
-            warnings=() if replays else ("it cannot be run on answers; use anchors in score space",),
+            warnings=() if replays else ("it cannot be replayed; use anchors in score space",),
         )
         return Plan(rule, pattern, follow, replays, found, self._takes_batches(trace, generator))
 
     def _takes_batches(self, trace: Trace, generator: torch.Generator) -> bool:
         """Whether the metric of a stack of problems is the stack of their metrics, for some random ones."""
         rows = torch.stack([trace.scores, *(variation(trace.scores, generator) for _ in range(CHECKS))])
-        shape, target = trace.scores.shape, trace.target
-        one_by_one = self._measure(shape, target, batched=False)(rows)
+        measure = partial(self._measure, trace.scores.shape, trace.target)
+        one_by_one = measure(batched=False)(rows)
         try:
-            with torch.no_grad():
-                at_once = self.metric(rows, target.expand(len(rows), *target.shape))
-        except Exception:  # whatever a metric says to a shape that it does not know
+            at_once: object = measure(batched=True)(rows)
+        except Exception:  # whatever a metric raises for an unknown shape
             return False
         if not isinstance(at_once, Tensor) or at_once.shape != one_by_one.shape:
             return False
@@ -220,16 +219,17 @@ class Automatic(Refactored):
         if not torch.equal(one, two) and not bool(torch.isnan(one) & torch.isnan(two)):
             fail(
                 "metric",
-                "must return the same for the same scores",
+                "must return the same value for the same scores",
                 f"{float(one):g} in one call and {float(two):g} in the next",
-                "Fix its random numbers, or reset its state in every call.",
+                "Seed its random numbers, or reset its state in every call.",
             )
 
     def _verified(self, scores: Tensor, target: Tensor, generator: torch.Generator) -> tuple[Trace, bool, bool]:
-        """A record whose replay gives the metric: with frozen guards, or else with followed ones.
+        """A record whose replay gives the metric, with frozen guards or otherwise with followed ones; whether guards
+        are followed; and whether any scores can be replayed.
 
-        A metric that disagrees on scores that are far apart is refused. One that disagrees only on these scores, or on
-        tied ones, is measured but not replayed: rounding, as of a sigmoid of large scores, may tie what differs.
+        Raises if the two disagree on scores that are far apart. If they disagree only on these scores, or on tied ones,
+        the metric is measured but not replayed: rounding, as in a sigmoid of large scores, may create ties.
         """
         apart = [_far_apart(scores, generator) for _ in range(CHECKS - 1)]
         others = [scores, *(variation(scores, generator, tied=k == 1) for k in range(CHECKS))]
@@ -244,15 +244,15 @@ class Automatic(Refactored):
         if differs:
             fail(
                 "metric",
-                "must depend on scores through comparisons alone",
-                f"{name_of(self.metric)}, which gives {differs} when its comparisons are answered for it",
+                "must depend on scores only through comparisons",
+                f"{name_of(self.metric)}, which gives {differs} when replayed from the signs of its comparisons",
                 "It may keep a state, take values of scores out of torch, or make other comparisons after an if or in "
                 "a while. Write those with sort, topk, cumsum or a mask, or pass a Refactoring.",
             )
         return trace, False, False
 
     def _differs(self, trace: Trace, others: list[Tensor]) -> tuple[str, bool]:
-        """Where a replay and the metric disagree, in words; and whether it asked unrecorded questions."""
+        """How a replay and the metric disagree, in words; and whether the replay asked unrecorded questions."""
         for scores in others:
             try:
                 plain = self._value(scores.to(trace.scores.dtype), trace.target)
@@ -267,7 +267,7 @@ class Automatic(Refactored):
         return "", False
 
     def _holds(self, pattern: Pattern, follow: bool, trace: Trace, generator: torch.Generator) -> bool:
-        """Whether the pattern explains other batches of the same kind as well: other orders, other shares of labels."""
+        """Whether the pattern also explains other batches of the same kind: other orders, other label frequencies."""
         for target in _other_targets(trace.target, generator):
             try:
                 other = pruned(record(self.metric, variation(trace.scores, generator), target, follow), pattern.rule)
@@ -279,12 +279,12 @@ class Automatic(Refactored):
 
 
 class _Kind(NamedTuple):
-    """What batches with one plan have in common."""
+    """What batches with the same plan have in common."""
 
     scores: tuple[torch.Size, torch.dtype, torch.device]
     target: tuple[torch.Size, torch.dtype]
     bounded: bool
-    """Metrics look at the range of scores to tell probabilities from logits, so batches of the two are two kinds."""
+    """Metrics tell probabilities from logits by the range of scores, so the two are different kinds."""
 
 
 def _kind(scores: Tensor, target: Tensor) -> _Kind:
@@ -294,22 +294,22 @@ def _kind(scores: Tensor, target: Tensor) -> _Kind:
 
 
 def _announce(trace: Trace) -> None:
-    """Say what a step will cost, where it is much."""
+    """Warn if a step will be slow."""
     many = trace.variables.marks.numel()
     if many > MANY:
         warn_once(
             f"many comparisons {name_of(trace.metric)}",
-            f"{name_of(trace.metric)} makes {many:,} comparisons that are no differences of scores (of softmax outputs "
-            f"of several rows, say, or of distances). They are recorded anew in each step: about a second for each "
-            f"{MANY:,}. A smaller batch makes fewer; fraction=0.1 relaxes a tenth of them.",
+            f"{name_of(trace.metric)} makes {many:,} comparisons that are not differences of scores (for example of "
+            f"softmax outputs of several rows, or of distances). They are recorded anew in each step, about a second "
+            f"per {MANY:,}. A smaller batch makes fewer; fraction=0.1 relaxes a tenth of them.",
         )
 
 
 def _other_targets(target: Tensor, generator: torch.Generator) -> list[Tensor]:
-    """The target in another order; with most entries like those of its lowest kind; and like those of its highest.
+    """The target in another order; with mostly its lowest label; and with mostly its highest.
 
-    A metric may ask how many labels of a kind there are, and compare other things where they are few. One entry of each
-    kind stays: without any, many metrics have no value.
+    A metric may depend on how frequent a label is, and compare other things if it is rare. One entry of each label
+    stays, because many metrics are undefined otherwise.
     """
     if not target.dim():
         return [target]
@@ -324,7 +324,7 @@ def _other_targets(target: Tensor, generator: torch.Generator) -> list[Tensor]:
 
 
 def _far_apart(scores: Tensor, generator: torch.Generator) -> Tensor:
-    """Scores in random order, all far enough from each other for rounding; probabilities stay probabilities."""
+    """Scores in random order, too far apart for rounding to matter; probabilities stay probabilities."""
     low, high = (0.02, 0.98) if float(scores.min()) >= 0 and float(scores.max()) <= 1 else (-2.0, 2.0)
     places = torch.linspace(low, high, scores.numel() + 2, dtype=scores.dtype, device=scores.device)[1:-1]
     order = torch.randperm(scores.numel(), generator=generator).to(scores.device)
@@ -334,4 +334,4 @@ def _far_apart(scores: Tensor, generator: torch.Generator) -> Tensor:
 def _in_words(rule: Rule | None) -> str:
     if rule is None:
         return "none"
-    return "pairs of equal relevance do not matter" if rule.exact else "pairs of equal relevance are left as they are"
+    return "pairs of equal relevance do not matter" if rule.exact else "pairs of equal relevance keep their signs"

@@ -1,7 +1,7 @@
-"""The best anchor: scores with the best possible metric, close to the present ones.
+"""The best anchor: scores with the best possible metric, close to the current ones.
 
-The paper uses the configuration of the ground truth (Sec. 3.4). Here the present scores are moved in the direction of
-the target, so that the order among equal labels stays the same.
+The paper uses the configuration of the ground truth (Sec. 3.4). Here the current scores move towards the target, so
+that the order among equal labels stays the same.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def ideal_scores(scores: Tensor, target: Tensor) -> Tensor | None:
-    """The scores, moved until every label is satisfied; None for a target of unknown form.
+    """The scores, moved until they satisfy every label; None for a target of unknown form.
 
     Known forms: labels in the shape of the scores (0 down, 1 up, higher grades further up, negative ones ignored);
     class indices in the shape of the scores without dimension 1, or without the last one (the right class up, the
@@ -32,7 +32,7 @@ def ideal_scores(scores: Tensor, target: Tensor) -> Tensor | None:
     direction = direction.to(fixed.dtype)
     peak = fixed.abs().amax()
     most = torch.finfo(fixed.dtype).max
-    if float(peak) > most**0.5:  # where the ideal scores may be no numbers any more: the same order on a smaller scale
+    if float(peak) > most**0.5:  # the ideal scores may overflow: keep the order on a smaller scale
         shrink = most / 4 / (float(peak) * (2 * float(direction.abs().amax()) + 1))
         fixed, peak = fixed * min(1.0, shrink), peak * min(1.0, shrink)
     return fixed + (2 * peak + 1) * direction
@@ -42,7 +42,7 @@ def _direction(scores: Tensor, target: Tensor) -> Tensor | None:
     """+1 where a score should rise, -1 where it should fall; grades above one rise further."""
     if target.shape == scores.shape:
         grades = target.double()
-        if bool((grades != grades.round()).any()):  # probabilities, or a regression: order is all that is known
+        if bool((grades != grades.round()).any()):  # probabilities or a regression: only the order is known
             grades = torch.unique(grades, return_inverse=True)[1].reshape(grades.shape).double()
         return torch.where(grades == 0, -1.0, grades.clamp(min=0))
     places = class_dims(scores.shape, target)
@@ -53,17 +53,16 @@ def _direction(scores: Tensor, target: Tensor) -> Tensor | None:
 
 
 def class_dims(shape: torch.Size, target: Tensor) -> list[int]:
-    """The dimensions of scores along which a target of class indices may choose: the second, or the last."""
+    """The dimensions of scores that class indices may refer to: the second or the last."""
     if target.is_floating_point() or target.dtype == torch.bool or len(shape) < 2:
         return []
     places = dict.fromkeys((1, len(shape) - 1))
-    rest = {place: [size for d, size in enumerate(shape) if d != place] for place in places}
-    fits = [place for place in places if list(target.shape) == rest[place]]
+    fits = [place for place in places if target.shape == shape[:place] + shape[place + 1 :]]
     return [place for place in fits if target.numel() == 0 or int(target.max()) < shape[place]]
 
 
 def right_class(shape: torch.Size, target: Tensor, place: int) -> Tensor:
-    """Which scores are those of the right class, boolean; none where the class index is negative."""
+    """Which scores belong to the right class, boolean; none where the class index is negative."""
     right = torch.zeros(shape, dtype=torch.bool, device=target.device)
     known = target.unsqueeze(place)
     return right.scatter_(place, known.clamp(min=0).long(), known >= 0)

@@ -4,7 +4,7 @@
     ap         relevant items against irrelevant ones                          Sec. 4.2
     pckh       pixels near the keypoint against the others, for each heatmap   Sec. 4.3
 
-All three depend on one thing only: by how many irrelevant scores each relevant one is beaten.
+All three depend only on how many irrelevant scores beat each relevant one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from directloss.metrics.ranking import average_precision
 
 
 class PairRefactoring(Refactored):
-    """Lists of scores, each with relevant and irrelevant ones; the metric looks at the lost comparisons."""
+    """Lists of relevant and irrelevant scores; the metric depends on the lost comparisons."""
 
     counting: str
 
@@ -40,7 +40,7 @@ class PairRefactoring(Refactored):
     def of_lost(self, lost: Tensor) -> Tensor:
         """The metric ``(k,)`` of one list, from the numbers ``(k, p)`` of comparisons that its relevant scores lose.
 
-        By default a hit, where one of them loses nothing.
+        By default a hit: some relevant score loses none.
         """
         return (lost == 0).any(-1).to(torch.get_default_dtype())
 
@@ -49,9 +49,9 @@ class PairRefactoring(Refactored):
         """The metric of scores ``(k, b, n)`` with labels ``(b, n)``: shape ``(k,)``."""
 
     def layout(self, scores: Tensor, target: Tensor, refuse: Callable[[], object] | None = None) -> Layout | None:
-        """The lists as compiled loops read them; None if none has anything to compare.
+        """The lists as compiled loops read them; None if there is nothing to compare.
 
-        If it checks the labels on its way, `layout_checks`, it calls ``refuse`` where one is not allowed.
+        With `layout_checks` it checks the labels as well, and calls ``refuse`` if one is not allowed.
         """
         return of_labels(self.lists(scores, target).numpy())
 
@@ -75,8 +75,7 @@ class PairRefactoring(Refactored):
 
     def of_binaries(self, bits: Tensor, pairs: Pairs) -> Tensor:
         """g: the metric ``(k,)`` of configurations ``(k, l)``, a mean over the lists with something to compare."""
-        values = [self.of_lost((~table).sum(-1)) for table in pairs.tables(bits)]
-        return torch.stack(values).mean(0)
+        return torch.stack([self.of_lost((~table).sum(-1)) for table in pairs.tables(bits)]).mean(0)
 
 
 class AccuracyPairs(PairRefactoring):
@@ -87,7 +86,7 @@ class AccuracyPairs(PairRefactoring):
     counting = "hit"
 
     def check(self, scores: Tensor, target: Tensor) -> None:
-        """Class indices, one for each row of scores."""
+        """Check that the target holds one class index per row of scores."""
         if scores.shape[-1] < 2:
             fail("scores", "must have at least two classes in the last dimension", f"of shape {tuple(scores.shape)}")
         check_class_problem(scores, target)
@@ -111,7 +110,7 @@ class AveragePrecisionPairs(PairRefactoring):
     layout_checks = True
 
     def check(self, scores: Tensor, target: Tensor) -> None:
-        """Labels 0 or 1; padding is 0 by now."""
+        """Check that labels are 0 or 1; padding has been set to 0."""
         check_same_shape(target, scores)
         check_labels(target, (0, 1), BINARY)
 
@@ -120,7 +119,7 @@ class AveragePrecisionPairs(PairRefactoring):
         return target[None].to(torch.int8)
 
     def layout(self, scores: Tensor, target: Tensor, refuse: Callable[[], object] | None = None) -> Layout | None:
-        """Of a single list: all is well if every item is on one of two sides."""
+        """The layout of a single list; labels are valid if every item is on one of the two sides."""
         check_same_shape(target, scores)
         labels = (target.float() if target.dtype == torch.bfloat16 else target).numpy()
         relevant, irrelevant = (labels == 1).nonzero()[0], (labels == 0).nonzero()[0]
@@ -130,20 +129,20 @@ class AveragePrecisionPairs(PairRefactoring):
         return Layout.of(relevant, irrelevant, (p,), (n,)) if p and n else None
 
     def of_lost(self, lost: Tensor) -> Tensor:
-        """The k-th best relevant item, beaten by ``lost`` irrelevant ones, has precision k / (k + lost)."""
+        """The k-th best relevant item, which loses ``lost`` comparisons, has precision k / (k + lost)."""
         place = torch.arange(1, lost.shape[-1] + 1, device=lost.device)
         return (place / (place + lost.sort(-1).values)).mean(-1)
 
     def plain(self, rows: Tensor, labels: Tensor) -> Tensor:
-        """Average precision, ties as everywhere in the library."""
+        """Average precision, with the library's rule for ties."""
         return average_precision(rows[:, 0], labels.expand(len(rows), -1))
 
 
 class KeypointPairs(PairRefactoring):
-    """PCKh: some pixel near the keypoint beats all pixels that are not, Sec. 4.3.
+    """PCKh: some pixel near the keypoint beats all other pixels, Sec. 4.3.
 
     Scores are heatmaps ``(..., h, w)``; the target, in their shape, is 1 within the radius around the true keypoint,
-    0 outside, and -1 where a pixel shall not count. All heatmaps are one problem.
+    0 outside, and -1 for pixels to ignore. All heatmaps are one problem.
     """
 
     least_dims = 2
@@ -152,16 +151,16 @@ class KeypointPairs(PairRefactoring):
     counting = "hit"
 
     def check(self, scores: Tensor, target: Tensor) -> None:
-        """Labels of pixels."""
+        """Check the labels of the pixels."""
         check_same_shape(target, scores)
-        check_labels(target, (0, 1, -1), "1 is near the keypoint, 0 is not, and -1 shall not count.")
+        check_labels(target, (0, 1, -1), "1 is near the keypoint, 0 is not, and -1 is ignored.")
 
     def lists(self, scores: Tensor, target: Tensor) -> Tensor:
         """Each heatmap is a list of pixels."""
         return target.reshape(-1, target.shape[-2] * target.shape[-1]).to(torch.int8)
 
     def plain(self, rows: Tensor, labels: Tensor) -> Tensor:
-        """The share of heatmaps whose highest pixel is a relevant one, among those with both kinds."""
+        """The share of heatmaps whose highest pixel is relevant, among those with both kinds of pixels."""
         kept = (labels == 1).any(-1) & (labels == 0).any(-1)
         counted = torch.where(labels[kept] < 0, -torch.inf, rows[:, kept])
         best = counted.argmax(-1)
@@ -169,7 +168,7 @@ class KeypointPairs(PairRefactoring):
         return found.to(rows.dtype).mean(-1)
 
     def hide(self, scores: Tensor, target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Pixels that do not count."""
+        """Mark padding as pixels to ignore."""
         return torch.where(mask, scores, 0.0), torch.where(mask, target.to(torch.int8), -1)
 
 

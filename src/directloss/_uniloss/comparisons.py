@@ -84,7 +84,7 @@ class Differences(Comparisons):
 
     def values(self, scores: Tensor) -> Tensor:
         """The comparisons; see `Comparisons.values`."""
-        left, right, offset = self.all_parts()
+        left, right, offset = self.all_parts
         partner = scores[..., right]  # the last score where right is -1
         if self.any_alone:
             partner = torch.where(self.alone, torch.zeros_like(partner), partner)
@@ -111,6 +111,7 @@ class Differences(Comparisons):
         """Left, right and offset of some comparisons."""
         return self.left[which], self.right[which], None if self.offset is None else self.offset[which]
 
+    @property
     def all_parts(self) -> tuple[Tensor, Tensor, Tensor | None]:
         """Left, right and offset of all comparisons."""
         return self.left, self.right, self.offset
@@ -121,7 +122,7 @@ class Differences(Comparisons):
 
     def of_score(self, scores: Tensor, item: int) -> Tensor:
         """The comparisons that have the score on either side."""
-        left, right, _ = self.all_parts()
+        left, right, _ = self.all_parts
         return (left == item) | (right == item)
 
     def random(self, scores: Tensor, k: int, generator: torch.Generator) -> Tensor:
@@ -228,12 +229,9 @@ class Pairs(Differences):
         row = torch.searchsorted(self._ends, which.contiguous(), right=True)
         return self.relevant[row], self.irrelevant[which + self._shift[row]], None
 
+    @cached_property
     def all_parts(self) -> tuple[Tensor, Tensor, None]:
         """See `parts`; cached, because the general path asks once per anchor."""
-        return self._all_parts
-
-    @cached_property
-    def _all_parts(self) -> tuple[Tensor, Tensor, None]:
         return self.parts(torch.arange(self.count, device=self.sizes.device))
 
     def tables(self, bits: Tensor) -> list[Tensor]:

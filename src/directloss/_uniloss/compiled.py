@@ -49,7 +49,7 @@ class Interpolated(NamedTuple):
 
 
 def interpolate(
-    scores: Tensor, lists: Layout, counting: str | None, bind: Callable[[], Bound], how: Anchoring,
+    scores: Tensor, lists: Layout, counting: str | None, bind: Callable[[], Bound | None], how: Anchoring,
     interpolation: Interpolation, generator: torch.Generator, scale: float, refuse: Callable[[], object] | None,
 ) -> Interpolated | None:  # fmt: skip
     """Interpolate the metric of flattened scores between anchors, drawn as in `anchors.sample`.
@@ -128,7 +128,7 @@ class Step:
         self.sums[:] = s @ s, (1 - s) @ (1 - s), np.square(np.minimum(s, 1 - s)).sum(), (apart == 0).sum()
         self.lost[-1] = np.add.reduceat(apart <= 0, self.lists.firsts)
 
-    def values(self, counting: str | None, bind: Callable[[], Bound]) -> Any:
+    def values(self, counting: str | None, bind: Callable[[], Bound | None]) -> Any:
         """The metric at the anchors and, last, at the current scores."""
         if counting is None or self.sums[3] or self.how.control:
             return _measured(bind(), self.how, self.drawn)
@@ -176,8 +176,7 @@ class Drawn(NamedTuple):
         m, few = scores.numel(), how.good + how.nearby
         flips = few if how.unit == "comparison" else how.good
         drawn = words(few + half_of(m), generator)
-        leaps = numbers(drawn[flips:few], m) if flips < few else NOTHING
-        return cls(numbers(drawn[:flips], pairs), leaps, halves(drawn[few:], m))
+        return cls(numbers(drawn[:flips], pairs), numbers(drawn[flips:few], m), halves(drawn[few:], m))
 
     def moves(self, scores: Tensor, lists: Layout) -> tuple[Any, Any, Any, Any]:
         """Which scores move, and for leaps where to."""
@@ -190,14 +189,12 @@ class Drawn(NamedTuple):
         return unsigned(ups), unsigned(downs), to[0], to[1]
 
 
-NOTHING = np.empty(0, np.int64)
-
-
-def _measured(problem: Bound, how: Anchoring, drawn: Drawn) -> Any:
+def _measured(problem: Bound | None, how: Anchoring, drawn: Drawn) -> Any:
     """The metric's own values at the anchors and, last, at the current scores; there is no loss if that one is NaN.
 
     For metrics that the loops do not support, and for ties, which each metric treats in its own way.
     """
+    assert problem is not None
     assert problem.best_scores is not None
     fixed, pairs, flips = problem.scores.detach(), problem.comparisons, torch.from_numpy(drawn.flips)
     with torch.no_grad():

@@ -1,7 +1,7 @@
-"""Sets of configurations of binaries: the places of the anchors, one byte for each binary.
+"""Sets of configurations of binaries, one byte per binary: where the anchors lie.
 
-Interpolation needs three things of them only: the squared distances to a relaxed configuration ``u``, weighted sums for
-the gradient of these, and the distances among themselves. No numbers are made for all binaries at once.
+Interpolation needs only three things from them: the squared distances to a relaxed configuration ``u``, weighted sums
+for their gradient, and the distances among themselves. Binaries become floating-point numbers block by block.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 BLOCK = 1 << 20
-"""Numbers that are made at a time out of stored bits."""
+"""How many stored bits become numbers at a time."""
 
 
 class Configurations:
     """``k`` configurations of ``l`` binaries.
 
     Args:
-        parts: boolean ``(k_i, l)``; they are not joined, which would take their room twice.
+        parts: boolean ``(k_i, l)``; not concatenated, which would double their memory.
 
     Examples:
         >>> Configurations(torch.tensor([[True, False], [True, True]])).squared_distances(torch.tensor([0.5, 0.0]))
@@ -37,14 +37,14 @@ class Configurations:
         return torch.cat(self.parts)
 
     def along(self, weight: Tensor) -> Tensor:
-        """Inner product of each with a vector ``(l,)``: shape ``(k,)``."""
+        """The inner product of each with a vector ``(l,)``, shape ``(k,)``."""
         total = weight.new_zeros(self.count)
         for some, numbers in self._blocks(weight.dtype):
             total += numbers @ weight[some]
         return total
 
     def mixed(self, weight: Tensor) -> Tensor:
-        """Their sum with a weight ``(k,)`` for each: shape ``(l,)``."""
+        """Their sum, weighted by ``(k,)``: shape ``(l,)``."""
         total = weight.new_empty(self.parts[0].shape[1])
         for some, numbers in self._blocks(weight.dtype):
             total[some] = weight @ numbers
@@ -58,14 +58,14 @@ class Configurations:
     def between(self) -> Tensor:
         """Hamming distances ``(k, k)``, float64, which for configurations are the squared distances."""
         shared = torch.zeros(self.count, self.count, dtype=torch.float64, device=self.parts[0].device)
-        # Products of bits in single precision are exact up to 2^24 of them, which is more than a block has.
+        # Single precision counts bits exactly up to 2^24, which is more than a block has.
         for _, numbers in self._blocks(torch.float32):
             shared += numbers @ numbers.T
         ones = shared.diagonal()
         return ones[:, None] + ones[None, :] - 2 * shared
 
     def _blocks(self, dtype: torch.dtype) -> Iterator[tuple[slice, Tensor]]:
-        """A few binaries of all configurations at a time: which, and as numbers ``(k, few)``."""
+        """Some binaries of all configurations at a time: their slice, and numbers ``(k, some)``."""
         width = max(1, BLOCK // max(1, self.count))
         for start in range(0, self.parts[0].shape[1], width):
             some = slice(start, start + width)
@@ -81,7 +81,7 @@ class _SquaredDistances(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, u: Tensor, configurations: Configurations) -> Tensor:
         nearest = u > 0.5
-        # What a 1 costs more than a 0, in each binary: an anchor adds up its ones and compares with those of r.
+        # What a 1 costs more than a 0 in each binary: each anchor sums its ones, to compare with those of r.
         extra = 1 - 2 * u
         least = torch.where(nearest, 1 - u, u).square().sum(dtype=torch.float64)
         gap = configurations.along(extra.double()) - extra[nearest].sum(dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Is there any set of scores with these binaries? Needed for anchors in bit space."""
+"""Whether any scores have given binaries, for anchors in bit space."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from directloss._uniloss.comparisons import Comparisons, Differences, Pairs
 
 
 def consistent(comparisons: Comparisons, bits: Tensor) -> Tensor:
-    """Which configurations ``(k, l)`` some scores really have, ``(k,)``."""
+    """Which configurations ``(k, l)`` are those of some scores, boolean ``(k,)``."""
     if isinstance(comparisons, Pairs):
         return torch.stack([consistent_pairs(table) for table in comparisons.tables(bits)]).all(0)
     return consistent_differences(comparisons, bits)
 
 
 def consistent_pairs(bits: Tensor) -> Tensor:
-    """For relevant against irrelevant scores: the sets of irrelevant scores that are beaten must form a chain.
+    """For relevant against irrelevant scores: the sets of beaten irrelevant scores must form a chain.
 
     Args:
         bits: boolean ``(..., p, n)``, whether relevant score p is above irrelevant score n.
@@ -38,29 +38,31 @@ def consistent_pairs(bits: Tensor) -> Tensor:
 
 
 def consistent_differences(comparisons: Comparisons, bits: Tensor) -> Tensor:
-    """For any comparisons of two scores, or of a score with a constant: no circle of "above" may close.
+    """For any comparisons of two scores, or of a score with a constant: "above" must have no cycle.
 
-    "Left above right" is a strict arrow, its negation an arrow back that allows a tie. The binaries contradict
-    themselves when a strict arrow lies on a circle. Comparisons of another form are not judged.
+    "Left above right" is a strict edge, its negation a reverse edge that allows a tie. The binaries contradict
+    themselves if a strict edge lies on a cycle. Comparisons of any other form count as consistent.
 
     Args:
-        comparisons: of one problem.
+        comparisons: those of one problem.
         bits: boolean ``(k, l)``.
 
     Returns:
         Boolean ``(k,)``.
     """
-    if not isinstance(comparisons, Differences):
+    if not isinstance(comparisons, Differences) or _shifted(*comparisons.all_parts):
         return torch.ones(len(bits), dtype=torch.bool, device=bits.device)
-    left, right, offset = comparisons.all_parts()
-    if offset is not None and bool((offset[right >= 0] != 0).any()):
-        return torch.ones(len(bits), dtype=torch.bool, device=bits.device)
-    nodes = _Nodes(left, right, offset)
+    nodes = _Nodes(*comparisons.all_parts)
     return torch.tensor([nodes.consistent(row) for row in bits.cpu().numpy()], device=bits.device)
 
 
+def _shifted(left: Tensor, right: Tensor, offset: Tensor | None) -> bool:
+    """Whether two scores are compared with an offset."""
+    return offset is not None and bool((offset[right >= 0] != 0).any())
+
+
 class _Nodes:
-    """Scores and constants as nodes of a graph; constants are linked by size."""
+    """Scores and constants as nodes of a graph; constants are linked in order of size."""
 
     def __init__(self, left: Tensor, right: Tensor, offset: Tensor | None) -> None:
         self.left, self.right = left.cpu().numpy(), right.cpu().numpy().copy()
@@ -73,7 +75,7 @@ class _Nodes:
         self.count += len(constants)
 
     def consistent(self, bits: NDArray[np.bool_]) -> bool:
-        from scipy.sparse import coo_matrix  # here, because it takes longer to import than all of ours
+        from scipy.sparse import coo_matrix  # imported lazily: slow to import
         from scipy.sparse.csgraph import connected_components
 
         above = np.concatenate([np.where(bits, self.left, self.right), self.constants[1:]])

@@ -1,6 +1,6 @@
 """Step 4 of UniLoss, relaxed: the metric between anchors whose values are known. Sec. 3.4 of the paper.
 
-An interpolator sees distances only: the squared distances ``(k,)`` from the present relaxed configuration to the
+An interpolation sees only distances: the squared distances ``(k,)`` from the current relaxed configuration to the
 anchors, and those ``(k, k)`` among the anchors, which for binaries are Hamming distances.
 """
 
@@ -33,8 +33,8 @@ class Interpolation(ABC):
         """
 
     def with_slopes(self, squared: Any, values: Any, between: Callable[[], Any]) -> tuple[float, Any]:
-        """The same of arrays in float64, with its derivatives by the squared distances; by autograd, unless an
-        interpolation knows better.
+        """The same for float64 arrays, with its derivatives with respect to the squared distances; by autograd unless
+        overridden.
         """
         with torch.enable_grad():
             free = torch.from_numpy(squared).requires_grad_()
@@ -44,12 +44,12 @@ class Interpolation(ABC):
 
 @dataclass(frozen=True)
 class InverseDistance(Interpolation):
-    """The mean of the values, weighted by one over the distance: Shepard's method, Eq. (10) of the paper.
+    """The mean of the values, weighted by the inverse distance: Shepard's method, Eq. (10) of the paper.
 
-    At an anchor it is that anchor's value (the mean of theirs, if several are there), with gradient zero.
+    At an anchor it is that anchor's value (the mean of theirs if there are several), with gradient zero.
 
     Args:
-        power: of the distance; the paper has 1.
+        power: the exponent of the distance; 1 in the paper.
 
     Examples:
         >>> InverseDistance()(torch.tensor([1.0, 4.0]), torch.tensor([0.0, 1.0]), lambda: None)
@@ -64,7 +64,7 @@ class InverseDistance(Interpolation):
     def __call__(self, squared: Tensor, values: Tensor, between: Callable[[], Tensor]) -> Tensor:
         """See `Interpolation.__call__`."""
         hit = squared <= 0
-        # Relative to the nearest, so that a power of a long distance does not underflow.
+        # Relative to the nearest, so that powers of long distances do not underflow.
         nearest = squared.detach().amin(-1, keepdim=True).clamp(min=torch.finfo(squared.dtype).tiny)
         far = (nearest / torch.where(hit, torch.ones_like(squared), squared)) ** (self.power / 2)
         weight = torch.where(hit.any(-1, keepdim=True), hit.to(squared.dtype), far)
@@ -72,7 +72,7 @@ class InverseDistance(Interpolation):
 
     def with_slopes(self, squared: Any, values: Any, between: Callable[[], Any]) -> tuple[float, Any]:
         """See `Interpolation.with_slopes`."""
-        from directloss.kernels import pairs  # numba takes long to import
+        from directloss.kernels import pairs  # imported lazily: numba is slow to import
 
         slopes = np.empty_like(squared)
         value = pairs.weigh(squared, values, self.power / 2, slopes)
@@ -83,15 +83,15 @@ class InverseDistance(Interpolation):
 
 @dataclass(frozen=True)
 class DistanceSpline(Interpolation):
-    """The smoothest surface through the anchors that is made of their distances: ``c - sum_i a_i |u - anchor_i|``.
+    """The smoothest surface through the anchors made of their distances: ``c - sum_i a_i |u - anchor_i|``.
 
-    Inverse distances weight anchors one by one, so sixteen in one place count sixteen times, and between distant
-    anchors the surface is flat. Here the coefficients solve a small linear system of the distances among the anchors.
-    They sum to zero, so the surface does not grow without bound. For Hamming distances the system always has one
-    solution, and there is nothing to tune.
+    Inverse distances weight each anchor on its own, so sixteen in one place count sixteen times, and the surface is
+    flat between distant anchors. Here the coefficients solve a small linear system of the distances among the anchors.
+    They sum to zero, so the surface stays bounded. For Hamming distances the system always has one solution, and there
+    is nothing to tune.
 
     Args:
-        power: of the distance, between 0 and 2.
+        power: the exponent of the distance, between 0 and 2.
 
     Examples:
         >>> between = lambda: torch.tensor([[0.0, 4.0], [4.0, 0.0]])
@@ -123,13 +123,13 @@ class DistanceSpline(Interpolation):
         return float(constant - distance @ coefficients), -0.5 * self.power * slopes
 
     def _solve(self, between: Any, values: Any) -> Any:
-        """The coefficients, and last the constant; on the CPU for all devices, because the system is small."""
+        """The coefficients and, last, the constant; always on the CPU, because the system is small."""
         k = len(values)
-        # Anchors at one place share their value: seen through some of the comparisons only, they may differ in it.
+        # Anchors in one place share their mean value; they may differ if only some comparisons are relaxed.
         same = (between <= 0).astype(np.float64)
         distance = between ** (self.power / 2)
         system, right = np.ones((k + 1, k + 1)), np.append(same @ values / same.sum(-1), 0.0)
-        # The same anchor twice would make the system singular; this much on the diagonal changes no digit that counts.
+        # Equal anchors would make the system singular; this much on the diagonal changes no significant digit.
         system[:k, :k] = np.eye(k) * (1e-7 * max(distance.mean(), 1e-7)) - distance
         system[k, k] = 0
         return np.linalg.solve(system, right)
@@ -142,7 +142,7 @@ INTERPOLATIONS: dict[str, Interpolation] = {
 
 
 def as_interpolation(interpolation: str | Interpolation) -> Interpolation:
-    """The interpolation of a name, or the object itself."""
+    """The interpolation of a name, or an `Interpolation` as it is."""
     if isinstance(interpolation, Interpolation):
         return interpolation
     return INTERPOLATIONS[check_choice("interpolation", interpolation, INTERPOLATIONS)]

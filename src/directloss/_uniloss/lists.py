@@ -1,4 +1,4 @@
-"""Lists of relevant and irrelevant scores, one after another, as compiled loops read them."""
+"""Concatenated lists of relevant and irrelevant scores, as compiled loops read them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 
 class Layout(NamedTuple):
-    """Lists for `directloss.kernels.pairs`, arrays of integers."""
+    """Lists for `directloss.kernels.pairs`, as integer arrays."""
 
     relevant: Any
     irrelevant: Any
@@ -18,7 +18,7 @@ class Layout(NamedTuple):
     firsts: Any
     """Where its pairs begin."""
     spans: tuple[Any, Any, Any]
-    """As the loops read them: lows, how many rivals each relevant score has, and firsts."""
+    """For the loops, unsigned: lows, the number of rivals of each relevant score, and firsts."""
     size: int
     """How many pairs there are."""
     ups: Any
@@ -26,23 +26,23 @@ class Layout(NamedTuple):
 
     @classmethod
     def of(cls, relevant: Any, irrelevant: Any, ups: Any, downs: Any) -> Layout:
-        """Lists with so many relevant and irrelevant scores each, none with zero."""
+        """Lists with these numbers of relevant and irrelevant scores, all positive."""
         return cls(relevant, irrelevant, *(_block(*ups, *downs) if len(ups) == 1 else _blocks(ups, downs)))
 
     @property
     def sides(self) -> tuple[Any, Any]:
-        """The scores of both sides."""
+        """The indices of both sides, unsigned."""
         return unsigned(self.relevant), unsigned(self.irrelevant)
 
     def place(self, pairs: Any) -> tuple[Any, Any]:
-        """Relevant score and irrelevant score of some pairs."""
+        """The relevant and the irrelevant score of some pairs."""
         if len(self.ups) == 1:
             return np.divmod(pairs, len(self.irrelevant))
         up = self.firsts.searchsorted(pairs, "right") - 1
         return up, pairs - self.firsts[up] + self.lows[up]
 
     def find(self, items: Any, count: int) -> tuple[Any, Any]:
-        """The places of some of ``count`` scores among the relevant and the irrelevant ones; -1 for what it is not."""
+        """The places of some of ``count`` scores among the relevant and among the irrelevant ones; -1 if not there."""
         found = []
         for members in (self.relevant, self.irrelevant):
             place = np.full(count, -1)
@@ -52,13 +52,13 @@ class Layout(NamedTuple):
 
 
 def unsigned(indices: Any) -> Any:
-    """Indices as the loops read them, in which -1 is larger than any index."""
+    """Indices as the loops read them: -1 becomes larger than any index."""
     return indices.view(np.uint64)
 
 
 @lru_cache(maxsize=64)
 def _block(p: int, n: int) -> tuple[Any, Any, tuple[Any, Any, Any], int, Any]:
-    """What `Layout` knows of a single list."""
+    """The derived fields of a `Layout` with a single list."""
     return _blocks(np.array([p]), np.array([n]))
 
 

@@ -1,4 +1,4 @@
-"""UniLoss: a metric, relaxed by a sigmoid and by interpolation between anchors, as a loss. Eq. (5) of the paper.
+"""UniLoss: a metric as a loss, relaxed by a sigmoid and by interpolation between anchors. Eq. (5) of the paper.
 
 scores  ->  comparisons c = f(scores, target)  ->  u = sigmoid(c)  ->  interpolation of the metric at u
 """
@@ -6,7 +6,7 @@ scores  ->  comparisons c = f(scores, target)  ->  u = sigmoid(c)  ->  interpola
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Real
@@ -44,9 +44,9 @@ from directloss.kernels import largest
 Metric = Callable[[Tensor, Tensor], Tensor]
 BestScores = Callable[[Tensor, Tensor], Tensor]
 VALUES = ("metric", "interpolated")
-WITHOUT_LOSS = f"{UNRANKED}; for a function of your own: it is NaN, so give 0 / 0 a value in it if that should count"
+WITHOUT_LOSS = f"{UNRANKED}; for a metric function: it returns NaN, so give 0 / 0 a value if it should count"
 TOLERANCE = 1e-6
-"""By how much metrics of the same quality may differ."""
+"""By how much equally good metrics may differ."""
 
 
 def uniloss(
@@ -68,16 +68,16 @@ def uniloss(
     weight: Tensor | None = None,
     check_values: bool = True,
 ) -> Tensor:
-    """The metric's loss, with the gradient of the relaxed metric.
+    """The loss of a metric, with the gradient of the relaxed metric.
 
-    The value is ``1 - metric`` of the scores, or the metric itself where lower is better. The gradient is that of an
-    interpolation of the metric between anchors, Eq. (5) of the paper. A problem for which the metric is NaN, or that
-    has nothing to compare, has loss 0, gradient 0 and no part in the mean, and a warning is logged.
+    The value is ``1 - metric`` of the scores, or the metric itself if lower is better. The gradient is that of an
+    interpolation of the metric between anchors, Eq. (5) of the paper. A problem with nothing to compare, or whose
+    metric is NaN, has loss 0 and gradient 0, does not count in the mean, and logs a warning.
 
     Each call traces a metric function again; in a training loop use `UniLoss`, which traces it once.
 
     Args:
-        scores: the outputs of the network; logits rather than probabilities, because a sigmoid is applied to their
+        scores: the outputs of the network; logits, not probabilities, because a sigmoid is applied to their
             differences.
         target: the second argument of the metric.
         metric: ``metric(scores, target) -> scalar``, a `Refactoring`, or a name: ``"ap"``, ``"accuracy"``, ``"pckh"``,
@@ -85,18 +85,18 @@ def uniloss(
         maximize: False for a metric where lower is better.
         anchors: how many of each kind (good, nearby, bad), or an `Anchoring`.
         interpolation: ``"inverse-distance"``, the paper's, ``"distance-spline"``, or an `Interpolation`.
-        fraction: the share of the comparisons that is relaxed in this step, chosen at random.
+        fraction: the share of the comparisons relaxed in each step, chosen at random.
         generator: the source of all random choices; torch's global one by default.
-        value: ``"metric"``, or ``"interpolated"`` for the value of the interpolation, to which the gradient belongs.
+        value: ``"metric"``, or ``"interpolated"`` for the value of the interpolation, whose gradient this is.
         best_scores: ``best_scores(scores, target)`` returns scores with the best possible metric; needed only for
             targets that are neither labels in the shape of the scores nor class indices.
-        batch_dims: how many leading dimensions of ``scores`` and ``target`` are separate problems, for a metric
-            function whose problem has several dimensions; otherwise use `dim`.
+        batch_dims: how many leading dimensions of ``scores`` and ``target`` number separate problems, for a metric
+            function whose problem has several dimensions; otherwise use ``dim``.
         reduction: ``"mean"``, ``"sum"`` or ``"none"`` over the problems.
         mask: True for real entries, False for padding; in the shape of ``target``.
         dim: the dimension (or dimensions) of ``scores`` that hold the items of one problem. By default the last one for
-            a metric of items with a name, and all of them for a metric function.
-        weight: how much each problem counts, in the shape of the unreduced losses.
+            a named metric of items, and all of them for a metric function.
+        weight: the weight of each problem, in the shape of the unreduced losses.
         check_values: whether to check for NaN and wrong labels.
 
     Returns:
@@ -111,7 +111,7 @@ def uniloss(
         >>> loss.item()
         0.5
         >>> loss.backward()
-        >>> scores.grad[1] < 0  # the relevant item is to rise
+        >>> scores.grad[1] < 0  # the relevant item should rise
         tensor(True)
     """
     return traced_loss(
@@ -123,7 +123,7 @@ def uniloss(
 
 @dataclass(frozen=True)
 class Relaxed:
-    """One problem, relaxed: what the loss is made of."""
+    """One relaxed problem: what its loss is made of."""
 
     value: Tensor
     """The interpolated metric, a scalar."""
@@ -131,35 +131,34 @@ class Relaxed:
     """The true metric."""
     anchors: Anchors
     comparisons: int
-    """How many were relaxed."""
+    """How many comparisons were relaxed."""
 
 
 class Batch(NamedTuple):
-    """The problems of a batch: the dimensions of one problem last."""
+    """The problems of a batch, with the dimensions of one problem last."""
 
     scores: Tensor
     target: Tensor
     mask: Tensor | None
     weight: Tensor | None
     shape: torch.Size
-    """That of the losses."""
+    """The shape of the losses."""
     shown: list[bool]
     """Which problems have a weight."""
     quick: bool
-    """Whether compiled loops know all of it; they check the scores on their way."""
+    """Whether compiled loops do everything; they check the scores as they go."""
     checks: bool
 
-    def problems(self, scores: Tensor) -> list[tuple[Tensor, Tensor, Tensor | None]]:
-        """Scores (these, or others in their place), target and mask, one by one."""
-        if not self.shape:
-            return [(scores, self.target, self.mask)]
-        lead, parts = len(self.shape), (scores, self.target) if self.mask is None else (scores, self.target, self.mask)
-        rows = zip(*(part.reshape(-1, *part.shape[lead:]) for part in parts), strict=True)
-        return [(row[0], row[1], row[2] if len(row) > 2 else None) for row in rows]
+    def problems(self, scores: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+        """Scores (those given), target and mask of each problem."""
+        lead, count = len(self.shape), self.shape.numel()
+        scores, target = (part.reshape(count, *part.shape[lead:]) for part in (scores, self.target))
+        masks = [None] * count if self.mask is None else self.mask.reshape(count, *self.mask.shape[lead:])
+        return zip(scores, target, masks, strict=True)
 
 
 class UniLoss(LossModule):
-    """`uniloss` as a module, with the same arguments and ``gather`` as in `DirectLoss`. It traces the code of a metric
+    """`uniloss` as a module, with the same arguments, and ``gather`` as in `DirectLoss`. It traces a metric function
     once and keeps the result.
 
     Examples:
@@ -198,17 +197,17 @@ class UniLoss(LossModule):
         self.best_scores = best_scores
         self.batch_dims = check_count("batch_dims", batch_dims, least=0)
         if dim is not None and batch_dims:
-            fail("batch_dims", "must be left at 0, because dim tells the problems apart", batch_dims)
+            fail("batch_dims", "must be 0 if dim is given, which tells the problems apart", batch_dims)
         self._best_is_known = False
         self._usual = fraction == 1 and best_scores is None and compiled.usual(self.anchoring)
-        # Of the metrics by hand it is known that the best scores, if not given, are the best.
+        # For metrics by hand the default best scores are known to be the best.
         self._quick = self._usual and self.maximize and isinstance(self.refactored, PairRefactoring)
 
     def loss(
         self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, **changed: Any
     ) -> Tensor:
         """See `uniloss`."""
-        if torch.is_inference_mode_enabled():  # the metric's code is watched, which ordinary tensors allow only
+        if torch.is_inference_mode_enabled():  # tracing the metric's code needs ordinary tensors
             with torch.inference_mode(False), torch.no_grad():
                 copies = [part.clone() if isinstance(part, Tensor) else part for part in (scores, target, mask, weight)]
                 return self.loss(*copies, **changed)  # type: ignore[arg-type]
@@ -229,18 +228,19 @@ class UniLoss(LossModule):
         return self.generator if self.generator is not None else torch.default_generator
 
     def relax(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> list[Relaxed | None]:
-        """What the loss is made of, problem by problem: for those who want to look inside."""
+        """The relaxation of each problem, for inspection; None for a problem without a loss."""
         batch = self._batch(scores, target, mask, None, self.check_values)
         bound = [self._bind(*self._shown(*problem)) for problem in batch.problems(batch.scores)]
         return [None if problem is None else self._relaxed(problem) for problem in bound]
 
     def explain(self, scores: Tensor, target: Tensor) -> str:
-        """What was found in the metric's code, for one problem, in words."""
+        """A description of what was found in the metric's code, for the first problem."""
         batch = self._batch(scores, target, None, None, self.check_values)
-        return str(self.refactored.explain(*batch.problems(batch.scores)[0][:2]))
+        first, of_first, _ = next(batch.problems(batch.scores))
+        return str(self.refactored.explain(first, of_first))
 
     def extra_repr(self) -> str:
-        """The settings that matter."""
+        """The settings, without those left at their defaults."""
         usual = {"maximize": True, "fraction": 1, "value": "metric", "batch_dims": 0, "dim": None, "reduction": "mean"}
         changed = [f"{name}={getattr(self, name)!r}" for name, value in usual.items() if getattr(self, name) != value]
         return ", ".join([repr(self.refactored), str(self.anchoring), str(self.interpolation), *changed])
@@ -275,14 +275,14 @@ class UniLoss(LossModule):
         return Batch(scores, target, mask, weight, shape, marks, quick, checks)
 
     def _event_dims(self, dims: int) -> int:
-        """How many of the last dimensions of the scores hold one problem, after ``dim`` is moved there."""
+        """How many of the last dimensions of the scores hold one problem, once ``dim`` is moved there."""
         known = self.refactored.event_dims
         if known is None:
             if self.batch_dims > dims:
                 fail("batch_dims", f"must be at most {dims}, the dimensions of scores", self.batch_dims)
             return dims - self.batch_dims if self.dim is None else self.refactored.least_dims
         if self.batch_dims not in (0, dims - known):
-            rule = f"must be left at 0, because {self.refactored!r} knows that a problem has {known} dimensions"
+            rule = f"must be 0, because a problem of {self.refactored!r} always has {known} dimensions"
             fail("batch_dims", rule, self.batch_dims)
         return known
 
@@ -310,18 +310,19 @@ class UniLoss(LossModule):
     def _interpolate(
         self, scores: Tensor, target: Tensor, mask: Tensor | None, needed: bool, refuse: Callable[[], object] | None
     ) -> Interpolated | None:
-        """What the loops make of one problem; None if it has nothing to compare."""
+        """The result of one problem; None if it has nothing to compare."""
         assert isinstance(self.refactored, PairRefactoring)
         shown, target = self._shown(scores, target, mask)
         lists = self.refactored.layout(shown, target, refuse)
         if lists is None:
             return None
-        bind, counting = partial(self._bound, shown, target), self.refactored.counting
+        bind, counting = partial(self._bind, shown, target), self.refactored.counting
         found = self._in_loops(shown, lists, counting, bind, needed, refuse)
-        if found is None:  # all anchors have one value: the general way knows others
+        if found is None:  # all anchors have the same value: the general path knows others
             free = shown.clone().requires_grad_(needed)
             with torch.enable_grad():
-                relaxed = self._relaxed(self._bound(free, target))
+                problem = self._bind(free, target)
+                relaxed = None if problem is None else self._relaxed(problem)
             assert relaxed is not None
             gradient = torch.autograd.grad(-relaxed.value, free)[0] if needed else shown
             found = Interpolated(relaxed.value.item(), relaxed.metric.item(), gradient)
@@ -335,15 +336,15 @@ class UniLoss(LossModule):
         return found._replace(gradient=slope)
 
     def _refuse(self, scores: Tensor, target: Tensor) -> None:
-        """Say what is wrong with them."""
+        """Raise an error that names what is wrong."""
         _check_size(scores)
         self.refactored.check(scores, target)
 
     def _in_loops(
-        self, scores: Tensor, lists: Layout, counting: str | None, bind: Callable[[], Bound], needed: bool,
+        self, scores: Tensor, lists: Layout, counting: str | None, bind: Callable[[], Bound | None], needed: bool,
         refuse: Callable[[], object] | None = None,
     ) -> Interpolated | None:  # fmt: skip
-        """The metric and the loss's gradient in compiled loops; None, and no number drawn, if they cannot tell."""
+        """The metric and the gradient of the loss in compiled loops; None, with nothing drawn, if they cannot tell."""
         scale = (-1.0 if self.maximize else 1.0) if needed else 0.0
         flat = scores.detach().reshape(-1) if scores.dim() > 1 or scores.requires_grad else scores
         return compiled.interpolate(
@@ -354,12 +355,6 @@ class UniLoss(LossModule):
         metric = found.value if self.value == "interpolated" else found.now
         return 1 - metric if self.maximize else metric
 
-    def _bound(self, scores: Tensor, target: Tensor) -> Bound:
-        """A problem that has something to compare."""
-        problem = self._bind(scores, target)
-        assert problem is not None
-        return problem
-
     # ------------------------------------------------------------------ one problem
 
     def _shown(self, scores: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -367,7 +362,7 @@ class UniLoss(LossModule):
         return (scores, target) if mask is None else self.refactored.hide(scores, target, mask)
 
     def _one_by_one(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
-        """As `_by_hand`, for all metrics."""
+        """As `_by_hand`, for any metric."""
         problems = zip(batch.problems(batch.scores), batch.shown, strict=True)
         found = [self._loss(*self._shown(*problem)) if shown else None for problem, shown in problems]
         nothing = batch.scores.flatten()[:0].sum()  # with a gradient of zeros
@@ -383,8 +378,11 @@ class UniLoss(LossModule):
         if lists is not None:
             bound, needed = problem, scores.requires_grad and torch.is_grad_enabled()
             found = self._in_loops(scores, lists, problem.counting, lambda: bound, needed)
+            if found is not None and math.isnan(found.now):
+                return None
             if found is not None:
-                return self._as_loss(found, scores, needed)
+                value = torch.tensor(self._value(found), dtype=scores.dtype)
+                return attach_first(value, scores, found.gradient.reshape(scores.shape)) if needed else value
         if problem.scores.requires_grad:
             problem = replace(problem, scores=first_only(problem.scores))
         relaxed = self._relaxed(problem)
@@ -392,13 +390,6 @@ class UniLoss(LossModule):
             return None
         loss, true = (1 - value if self.maximize else value.clone() for value in (relaxed.value, relaxed.metric))
         return loss if self.value == "interpolated" else with_value(loss, true)
-
-    def _as_loss(self, found: Interpolated, scores: Tensor, needed: bool) -> Tensor | None:
-        """The loss of a problem that was interpolated in compiled loops."""
-        if math.isnan(found.now):
-            return None
-        value = torch.tensor(self._value(found), dtype=scores.dtype)
-        return attach_first(value, scores, found.gradient.reshape(scores.shape)) if needed else value
 
     def _bind(self, scores: Tensor, target: Tensor) -> Bound | None:
         problem = self.refactored.bind(scores, target) if scores.numel() else None
@@ -410,22 +401,22 @@ class UniLoss(LossModule):
         return problem
 
     def _check_best(self, problem: Bound) -> bool:
-        """The best scores must not be worse than the present ones; whether that could be seen."""
+        """Check that the best scores are not worse than the current ones; return whether that could be decided."""
         if problem.best_scores is None:
             return True
         best, now = problem.measure(torch.stack([problem.best_scores, problem.scores.detach()])).tolist()
         if (best < now - TOLERANCE) if self.maximize else (best > now + TOLERANCE):
             fail(
                 "best_scores",
-                f"must have a metric at least as good as that of the present scores, {now:g}",
+                f"must have a metric at least as good as that of the current scores, {now:g}",
                 f"scores with the metric {best:g}",
-                f"Pass maximize={not self.maximize} if {'less' if self.maximize else 'more'} of this metric is better; "
-                "else pass best_scores=function(scores, target), because the target does not tell what is best.",
+                f"Pass maximize={not self.maximize} if {'lower' if self.maximize else 'higher'} is better; otherwise "
+                "pass best_scores=function(scores, target), because the target does not tell what is best.",
             )
         return not math.isnan(now)
 
     def _relaxed(self, problem: Bound) -> Relaxed | None:
-        """None where the metric is not a number."""
+        """The relaxed problem; None if the metric is NaN."""
         metric = problem.measure(problem.scores.detach()[None])[0]
         if bool(torch.isnan(metric)):
             return None
@@ -442,7 +433,7 @@ class UniLoss(LossModule):
                 "comparisons",
                 "must be numbers",
                 f"NaN {int(unknown.sum())} times, first number {int(unknown.nonzero()[0])}",
-                "Look for 0 / 0 or a root of something negative in what is compared.",
+                "Look for 0 / 0 or the root of a negative number in what is compared.",
             )
         anchors = sample(problem, comparisons, self.anchoring, generator, subset)
         places = anchors.configurations
@@ -453,7 +444,7 @@ class UniLoss(LossModule):
         return Relaxed(interpolated, metric, anchors, comparisons.count)
 
     def _with_best(self, problem: Bound, scores: Tensor, target: Tensor) -> Bound:
-        """The user's own best scores, where given."""
+        """The problem with the user's best scores, if given."""
         if self.best_scores is None:
             return problem
         best = self.best_scores(scores.detach(), target)
@@ -463,25 +454,25 @@ class UniLoss(LossModule):
         return replace(problem, best_scores=best.detach().to(scores.dtype).flatten())
 
     def _warn_of_flatness(self, values: Tensor, now: float) -> None:
-        """All anchors have one value. At the end of training, where nothing is left to learn, that is as it should."""
+        """Warn that all anchors have the same value, unless nothing is left to learn."""
         if now != (1 if self.maximize else 0):
             warn_once(
                 "flat",
-                f"{self.refactored!r} is {now:g} at the present scores and {float(values[0]):g} at all {len(values)} "
-                "anchors, so that this problem has no gradient. If other scores have a better value, pass "
-                "best_scores=function(scores, target) that returns them, or more anchors (anchors=64); if none have, "
+                f"{self.refactored!r} is {now:g} at the current scores and {float(values[0]):g} at all {len(values)} "
+                "anchors, so this problem has no gradient. If other scores have a better value, pass "
+                "best_scores=function(scores, target) that returns them, or more anchors (anchors=64); otherwise "
                 "there is nothing to learn.",
             )
 
 
 def _counted(found: Sequence[object], batch: Batch) -> Tensor | None:
-    """Which problems of those that have a weight have a loss; None for all."""
+    """Which problems have a loss, or no weight; None if all do."""
     counts = [one is not None or not shown for one, shown in zip(found, batch.shown, strict=True)]
     return None if all(counts) else torch.tensor(counts, device=batch.scores.device).reshape(batch.shape)
 
 
 def as_refactored(metric: str | Metric | Refactored) -> Refactored:
-    """A name's refactoring, a refactoring itself, or the one that is found in a function's code."""
+    """The refactoring of a name, a refactoring as it is, or the one found in a function's code."""
     if isinstance(metric, Refactored):
         return metric
     return by_name(metric) if isinstance(metric, str) else automatic(metric)
@@ -494,18 +485,14 @@ def _check_maximize(maximize: object) -> bool:
 
 
 def _check_size(scores: Tensor) -> None:
-    """Scores are finite, and so are their differences, and those of anchors that lie beyond them."""
+    """Check that scores are finite, and so small that their differences, and those of anchors, are."""
     most = largest(torch.promote_types(scores.dtype, torch.float32)) / 1024
     low, high = (float(end) for end in torch.aminmax(scores.detach()))
-    if not -most <= low <= high <= most:  # NaN is not, either
+    if not -most <= low <= high <= most:  # NaN fails as well
         check_finite(scores)
+        rule = f"must be at most {most:.0e}, so that their differences are finite"
         hint = "A sigmoid of such differences has no gradient: divide the scores by a constant."
-        fail(
-            "scores",
-            f"must be at most {most:.0e}, so that their differences are finite",
-            f"up to {max(-low, high):g}",
-            hint,
-        )
+        fail("scores", rule, f"up to {max(-low, high):g}", hint)
 
 
 def _check_fraction(fraction: object) -> float:

@@ -1,4 +1,4 @@
-"""Metrics by name: those refactored by hand, and the metric of each task under the task's name."""
+"""Metrics by name: those refactored by hand, and the metric of each task under its name."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def by_name(name: str) -> Refactored:
 
 
 def automatic(metric: Callable[[Tensor, Tensor], Tensor], event_dims: int | None = None) -> Refactored:
-    """`Automatic`, which is imported here because tracing takes long to import, and metrics by hand need none."""
+    """An `Automatic` refactoring. Imported lazily: tracing is slow to import, and metrics by hand do not need it."""
     from directloss._uniloss.automatic import Automatic
 
     return Automatic(metric, event_dims=event_dims)

@@ -16,7 +16,7 @@ from directloss._uniloss.comparisons import Comparisons, General
 
 @dataclass(frozen=True)
 class Bound:
-    """A refactoring bound to one problem: all that sampling anchors and relaxing needs to know."""
+    """A refactoring bound to one problem: all that sampling anchors and relaxing need."""
 
     scores: Tensor
     """The scores, flattened to ``(m,)``, with their gradient history."""
@@ -25,45 +25,45 @@ class Bound:
     measure: Callable[[Tensor], Tensor]
     """The metric of other scores of the same problem, ``(k, m)`` to ``(k,)``."""
     decide: Callable[[Tensor], Tensor] | None
-    """g: the metric of configurations, boolean ``(k, l)`` to ``(k,)``; None where it is not known."""
+    """g: the metric of configurations, boolean ``(k, l)`` to ``(k,)``; None if unknown."""
     best_scores: Tensor | None
-    """Scores ``(m,)`` for which the metric is at its best, close to the present ones."""
+    """Scores ``(m,)`` with the best metric, close to the current ones; None if unknown."""
     best_binaries: Tensor | None = None
-    """The best configuration, boolean ``(l,)``, for anchors in bit space; None for all ones."""
+    """The best configuration, boolean ``(l,)``, for anchors in bit space; None means all ones."""
     counting: str | None = None
-    """The compiled rule that makes the metric out of lost comparisons; see `directloss._uniloss.compiled`."""
+    """The compiled rule that computes the metric from lost comparisons; see `directloss._uniloss.compiled`."""
 
 
 class Refactored(ABC):
-    """Anything that can be bound to a problem: a refactoring written by hand, or one found in a metric's code."""
+    """A metric that can be bound to a problem: refactored by hand, or by tracing its code."""
 
     event_dims: int | None = None
-    """Last dimensions of ``scores`` that make up one problem; None when all of them do, unless the user says so."""
+    """How many of the last dimensions of ``scores`` are one problem; None for all, unless the user says otherwise."""
     least_dims: int = 1
     """How many dimensions one problem must have."""
     target_dims: int = 1
-    """That the target of a problem has dimensions as well, see `directloss._problem.arrange`."""
+    """How many dimensions the target of one problem has, see `directloss._problem.arrange`."""
     shape_words: str = "(..., n)"
     """The shape of ``scores`` in error messages."""
     layout_checks: bool = False
-    """Whether a layout for compiled loops checks the target on its way."""
+    """Whether making a layout for compiled loops also checks the target."""
     unit: str = "comparison"
-    """What nearby anchors flip unless the user says otherwise; see `directloss.Anchoring`."""
+    """What nearby anchors flip by default; see `directloss.Anchoring`."""
 
     @abstractmethod
     def bind(self, scores: Tensor, target: Tensor) -> Bound | None:
-        """The refactoring for the scores and the target of one problem; None where there is nothing to compare."""
+        """Bind to the scores and the target of one problem; None if there is nothing to compare."""
 
     def check(self, scores: Tensor, target: Tensor) -> None:  # noqa: B027 - optional
-        """Refuse scores and targets that do not fit, before they are split into problems."""
+        """Raise an error if scores and target do not fit; called before they are split into problems."""
 
     def explain(self, scores: Tensor, target: Tensor) -> object:
-        """What is compared in one problem, in words."""
+        """A description of what is compared in one problem."""
         bound = self.bind(scores, target)
         return f"{self!r}, written by hand: {0 if bound is None else bound.comparisons.count:,} comparisons."
 
     def hide(self, scores: Tensor, target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """One problem without its padding: the entries that ``mask``, in the shape of the target, calls real."""
+        """One problem without its padding; ``mask``, in the shape of the target, is True for real entries."""
         if mask.shape == scores.shape[: mask.dim()]:
             return scores[mask], target[mask]
         return scores.movedim(1, -1)[mask], target[mask]
@@ -127,7 +127,7 @@ class Refactoring(Refactored):
         )
 
     def _first(self, scores: Tensor, target: Tensor) -> Tensor:
-        """The comparisons of the present scores, if they are ones."""
+        """The comparisons of the current scores, after checking what the user returned."""
         what = "comparisons(scores, target)"
         with torch.enable_grad():
             first = self.comparisons(scores.detach().requires_grad_(), target)
@@ -138,7 +138,7 @@ class Refactoring(Refactored):
                 what,
                 "must be differentiable in scores",
                 f"a tensor of {first.dtype} without gradient",
-                "Return numbers such as differences of scores; what counts is their sign, which is taken for you.",
+                "Return numbers such as differences of scores, not their signs: those are taken for you.",
             )
         return first
 
@@ -157,11 +157,11 @@ FUNCTIONS = {
 
 
 def shape_of(value: object) -> torch.Size | None:
-    """The shape of what a user's function returned, or None for no tensor."""
+    """The shape of what a user's function returned, or None if it is not a tensor."""
     return value.shape if isinstance(value, Tensor) else None
 
 
 def in_words(value: object) -> str:
-    """What a user's function returned, for messages."""
+    """What a user's function returned, for error messages."""
     shape = shape_of(value)
     return f"a {type(value).__name__}" if shape is None else f"of shape {tuple(shape)}"

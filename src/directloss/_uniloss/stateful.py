@@ -1,4 +1,4 @@
-"""Metric objects that add up what they see, such as those of torchmetrics, as plain functions of one batch."""
+"""Metric objects that accumulate batches, such as those of torchmetrics, as plain functions of one batch."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from directloss._checks import fail
 
 STEPS = ("reset", "update", "compute")
 _ONE_AT_A_TIME = threading.RLock()
-"""An object that accumulates serves one thread at a time; one lock for all of them, because locks cannot be copied."""
+"""An accumulating object serves one thread at a time; one global lock, because locks cannot be copied."""
 
 
 def stateless(metric: Any) -> Any:
-    """A metric object with ``reset``, ``update`` and ``compute`` as a function; any other metric as it is."""
+    """A metric object with ``reset``, ``update`` and ``compute`` as a function; any other metric unchanged."""
     if not all(callable(getattr(metric, step, None)) for step in STEPS):
         return metric
     if isinstance(metric, type):
@@ -27,11 +27,10 @@ def stateless(metric: Any) -> Any:
 
 
 class Stateless:
-    """``metric(scores, target)`` from an object that accumulates: every call starts from nothing.
+    """``metric(scores, target)`` from an object that accumulates: every call starts afresh.
 
-    The object is copied, so that what its owner accumulates in it stays there, and nothing of ours gets in. It sees one
-    problem at a time and no other process. A retrieval metric, whose ``update`` asks for ``indexes``, is told that all
-    items belong to one query.
+    The object is copied, so the state of the original is neither used nor changed. It sees one problem at a time, and
+    no other process. For a retrieval metric, whose ``update`` takes ``indexes``, all items belong to one query.
 
     Examples:
         >>> from torchmetrics.classification import BinaryF1Score
@@ -44,7 +43,7 @@ class Stateless:
         self.__name__ = type(metric).__name__
         self._own = copy.deepcopy(metric)
         self._own.reset()
-        # Each process has a loss of its own; torchmetrics would add up those of all.
+        # Each process has its own loss; torchmetrics would combine all processes.
         self._own.distributed_available_fn = _alone
         self._grouped = "indexes" in inspect.signature(metric.update).parameters
 

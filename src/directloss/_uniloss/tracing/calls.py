@@ -1,4 +1,4 @@
-"""The user's metric: calling it, with every way it can go wrong turned into a clear message, and lines of its code."""
+"""Calling the user's metric, with a clear message for every way it can fail, and locating lines of its code."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ CHECKING = "validate_args"
 _TORCH = str(Path(torch.__file__).parent) + os.sep
 _HERE = str(Path(__file__).parent) + os.sep
 DEPTH = 4
-"""How many frames tell two uses of one helper function apart."""
+"""How many stack frames distinguish two uses of one helper function."""
 
 
 def name_of(metric: Any) -> str:
-    """How to call a metric in messages."""
+    """The name of a metric, for messages."""
     inner = getattr(metric, "func", metric)
     return str(getattr(inner, "__name__", type(inner).__name__))
 
 
 def without_checks(metric: Callable[..., Any]) -> Callable[..., Any]:
-    """The metric without checks of its arguments, for more calls like one that has passed them.
+    """The metric without argument checks, for further calls like one that has passed them.
 
-    torchmetrics' functions leave them out on request, and do nothing else differently.
+    Functions of torchmetrics skip them on request and change nothing else.
     """
     inner, given = getattr(metric, "func", metric), getattr(metric, "keywords", {})
     if not str(getattr(inner, "__module__", "")).startswith("torchmetrics.") or CHECKING in given:
@@ -42,41 +42,41 @@ def without_checks(metric: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def call_metric(metric: Callable[..., Any], scores: Tensor, target: Tensor) -> Any:
-    """The metric's own result; what it raises is passed on as the cause of a `DirectLossError`."""
+    """The result of the metric; any exception becomes the cause of a `DirectLossError`."""
     try:
         return metric(scores, target)
     except DirectLossError:
         raise
     except Exception as error:
-        if isinstance(error, TypeError):
-            _check_signature(metric, error)
+        mismatch = _mismatch(metric) if isinstance(error, TypeError) else None
         raise DirectLossError(
-            f"metric must accept scores of shape {tuple(scores.shape)} and target of shape {tuple(target.shape)}, but "
-            f"{name_of(metric)} raised {type(error).__name__}: {error}"
+            mismatch
+            or f"metric must accept scores of shape {tuple(scores.shape)} and target of shape {tuple(target.shape)}, "
+            f"but {name_of(metric)} raised {type(error).__name__}: {error}"
         ) from error
 
 
-def _check_signature(metric: Callable[..., Any], error: TypeError) -> None:
+def _mismatch(metric: Callable[..., Any]) -> str | None:
+    """Why a metric cannot be called with scores and target; None if its signature allows it, or is unknown."""
     try:
         inspect.signature(metric).bind(None, None)
     except TypeError as problem:
-        missing = f"{name_of(metric)}, which cannot be called so ({problem})"
-        hint = f"Fix its other arguments with functools.partial({name_of(metric)}, ...)."
-        try:
-            fail("metric", "must be callable as metric(scores, target)", missing, hint)
-        except DirectLossError as clear:
-            raise clear from error
-    except ValueError:  # a function without a signature
-        return
+        return (
+            f"metric must be callable as metric(scores, target), but {name_of(metric)} is not ({problem}). Set its "
+            f"other arguments with functools.partial({name_of(metric)}, ...)."
+        )
+    except ValueError:
+        pass
+    return None
 
 
 def value_of(metric: Callable[..., Any], scores: Tensor, target: Tensor) -> Tensor:
-    """The one number that a metric returns; it may write into its scores."""
+    """The number that a metric returns; it gets a copy of the scores, so it may modify them."""
     return as_scalar(call_metric(metric, scores.clone(), target), scores)
 
 
 def as_scalar(result: Any, scores: Tensor) -> Tensor:
-    """The one number that a metric returns, as a tensor without dimensions."""
+    """The number that a metric returns, as a tensor without dimensions."""
     kind = torch.promote_types(scores.dtype, torch.float32)
     if isinstance(result, bool | int | float):
         return torch.tensor(float(result), dtype=kind, device=scores.device)
@@ -92,7 +92,7 @@ def as_scalar(result: Any, scores: Tensor) -> Tensor:
 
 
 class Location(NamedTuple):
-    """A place in the metric's code: the innermost line outside torch, and how it was reached."""
+    """A place in the metric's code: the innermost line outside torch, and the call path to it."""
 
     file: str
     line: int
@@ -110,7 +110,7 @@ def here() -> Location:
     while frame is not None and len(found) < DEPTH:
         name = frame.f_code.co_filename
         if name.startswith(_HERE):
-            # The frame that called the metric: what stands above it is not the metric's.
+            # The frame that called the metric: those above it are not the metric's.
             if entered and frame.f_code is call_metric.__code__:
                 break
         elif not name.startswith((_TORCH, "<")):

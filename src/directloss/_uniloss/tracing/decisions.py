@@ -1,4 +1,4 @@
-"""The decisions of a metric, and who answers their questions: the scores while recording, an assignment on replay."""
+"""The decisions of a metric and what answers their questions: the scores while recording, an assignment on replay."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Decision:
     operation: str
     asked: list[Asked] = field(default_factory=list)
     chosen: bool = False
-    """Whether earlier decisions chose what it is about."""
+    """Whether earlier decisions chose its operands."""
     problem: str = ""
-    """Why it cannot be part of a metric that is a function of comparisons; empty if it can."""
+    """Why it is not a function of comparisons; empty if it is."""
 
 
 class Decider(ABC):
-    """Answers questions, and keeps a list of the decisions they belong to."""
+    """Answers questions and lists the decisions they belong to."""
 
     replays = False
 
@@ -39,11 +39,11 @@ class Decider(ABC):
         self._most = most
 
     def begin(self, location: Location, operation: str, problem: str = "", chosen: bool = False) -> int:
-        """A new decision begins; the bit that marks what depends on it."""
-        if len(self.decisions) >= self._most:  # answers that no scores give may keep a loop going for ever
+        """Begin a decision; returns the bit that marks what depends on it."""
+        if len(self.decisions) >= self._most:  # inconsistent answers may keep a loop going forever
             raise DirectLossError(
-                f"metric must end for all answers to its comparisons, but a loop around {location} goes on after "
-                f"{self._most:,} decisions. Write it without a while on scores: with sort, topk, cumsum or a mask."
+                f"metric must end for all answers to its comparisons, but a loop around {location} still runs after "
+                f"{self._most:,} decisions. Replace a while on scores by sort, topk, cumsum or a mask."
             )
         self.decisions.append(Decision(location, operation, chosen=chosen, problem=problem))
         return 1 << (len(self.decisions) - 1)
@@ -54,7 +54,7 @@ class Decider(ABC):
 
 
 class Recorder(Decider):
-    """The scores answer; the questions are written down."""
+    """Answers from the scores, and records the questions."""
 
     def answer(self, asked: Asked, x: Tensor, y: Tensor) -> Tensor:
         """The sign of the real values."""
@@ -64,14 +64,14 @@ class Recorder(Decider):
 
 
 class Replayer(Decider):
-    """An assignment answers.
+    """Answers from an assignment.
 
     Args:
-        variables: what can be asked.
-        answers: shape ``(l,)``, -1, 0 or +1.
-        frozen: decisions at these locations are left to the real values.
+        variables: all known variables.
+        answers: their signs, shape ``(l,)``: -1, 0 or +1.
+        frozen: decisions at these locations follow the real values.
         most: how many decisions a metric may make before it counts as an endless loop.
-        keep: keep the values of the general comparisons.
+        keep: whether to keep the values of the general comparisons.
     """
 
     replays = True
@@ -83,11 +83,11 @@ class Replayer(Decider):
         self.variables, self.answers, self.frozen = variables, answers, frozen
         self.unknown: dict[Location, int] = {}
         self.general: list[tuple[Tensor, Tensor, Tensor]] | None = [] if keep else None
-        """Numbers of general variables, their turns and their values before the turn: each variable once."""
+        """Numbers of general variables, their turns, and their values before the turn; each variable once."""
         self._seen = torch.zeros(variables.count, dtype=torch.bool, device=answers.device)
 
     def answer(self, asked: Asked, x: Tensor, y: Tensor) -> Tensor:
-        """What the assignment says; the real sign where it says nothing."""
+        """The assigned sign, or the real one for a question without a variable."""
         location = self.decisions[-1].location
         if location in self.frozen:
             return asked.real
@@ -101,30 +101,25 @@ class Replayer(Decider):
         return torch.where(number >= 0, given, asked.real)
 
     def _fresh(self, asked: Asked, number: Tensor, x: Tensor, y: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """The general variables that are asked for the first time."""
+        """The general variables asked for the first time."""
         at = ((asked.kind == GENERAL) & (number >= 0)).nonzero()[:, 0]
         at = at[~self._seen[number[at]]]
         if not at.numel():
             return []
         which, place = torch.unique(number[at], return_inverse=True)
-        at = torch.empty_like(which).scatter_(0, place, at)  # any one of those that ask the same
+        at = torch.empty_like(which).scatter_(0, place, at)  # any of the questions about the same variable
         self._seen[which] = True
-        shape: torch.Size = torch.broadcast_shapes(x.shape, y.shape)  # type: ignore[no-untyped-call]
-        return [(which, asked.turn[at], _entries(x, shape, at) - _entries(y, shape, at))]
-
-
-def _entries(side: Tensor, shape: torch.Size, at: Tensor) -> Tensor:
-    """Flat entries of a tensor that is broadcast to a shape, without a broadcast copy of it."""
-    spots = torch.arange(side.numel(), device=side.device).reshape(side.shape).expand(shape)
-    return side.reshape(-1)[spots.reshape(-1)[at]]
+        x, y = torch.broadcast_tensors(x, y)  # type: ignore[no-untyped-call]
+        entries = torch.unravel_index(at, x.shape)
+        return [(which, asked.turn[at], (x[entries] - y[entries]).reshape(-1))]
 
 
 def asked_for_other_scores(decisions: Iterable[Decision], shape: torch.Size, device: torch.device) -> list[Asked]:
-    """The questions that the decisions about chosen scores may ask for other scores.
+    """The questions that decisions about chosen scores may ask for other scores.
 
-    "Is the highest score above 0.5?" asks about one score now, and about another one for other scores. So where the
-    operands of a decision were chosen by earlier decisions, its thresholds are taken to hold for every score, and its
-    pairs to be all pairs of their lists.
+    "Is the highest score above 0.5?" asks about one score now, and about another one for other scores. So if earlier
+    decisions chose the operands of a decision, its thresholds apply to every score, and its pairs are all pairs of
+    their lists.
     """
     by_location: dict[Location, list[Asked]] = {}
     for decision in decisions:

@@ -12,7 +12,7 @@ from torch import Tensor
 from directloss._uniloss.tracing.run import Run, argument, handles, name_of
 
 STEPS = 64
-"""The most values that rounding may tell apart."""
+"""The most steps that rounding may have."""
 
 COMPARE: dict[str, Callable[[Tensor], Tensor]] = {
     "lt": lambda s: s < 0,
@@ -26,7 +26,7 @@ COMPARE: dict[str, Callable[[Tensor], Tensor]] = {
 
 @handles(*COMPARE)
 def compare(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """x < y and its kin."""
+    """x < y and the like."""
     name = name_of(func)
     run.begin(name)
     x, y = args[0], args[1]
@@ -38,7 +38,7 @@ def compare(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 def _not_zero(run: Run, x: Any) -> Any:
-    """x != 0 as a decision; what carries no scores stays as it is."""
+    """x != 0 as a decision; x itself if it does not depend on scores."""
     if isinstance(x, Tensor) and run.shadows.carries(x):
         return run.signs(x, 0.0) != 0
     return x
@@ -46,51 +46,46 @@ def _not_zero(run: Run, x: Any) -> Any:
 
 @handles("nonzero", "any", "all", "logical_not", "logical_and", "logical_or", "logical_xor", "count_nonzero")
 def truth(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Operations that only ask whether something is zero."""
+    """Operations that only ask what is zero."""
     run.begin(name_of(func))
     return func(*(_not_zero(run, value) for value in args), **kwargs)
 
 
 @handles("_to_copy", "to")
 def cast(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A change of type; to bool or to whole numbers it decides."""
+    """A change of type, which is a decision for bool and integers."""
     kind = kwargs.get("dtype")
     if kind is None or kind.is_floating_point or kind.is_complex:
         return NotImplemented
     if kind == torch.bool:
         run.begin("bool")
         return _not_zero(run, args[0])
-    steps = _steps(run, args[0], "trunc")
-    if steps is NotImplemented:
-        run.refuse(func, "to whole numbers tells apart too many values")
-        return func(*args, **kwargs)
-    return steps.to(kind)
+    steps = _steps(run, func, args[0], "trunc")
+    return steps if steps is NotImplemented else steps.to(kind)
 
 
 @handles("round", "floor", "ceil", "trunc", "fix")
 def rounding(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Whole numbers, by a threshold for each step."""
+    """Integers, by a threshold for each step."""
     if kwargs.get("decimals"):
-        run.refuse(func, "to decimals is not known")
+        run.refuse(func, "to decimals is not supported")
         return NotImplemented
     name = name_of(func)
-    out = _steps(run, args[0], "trunc" if name == "fix" else name)
-    if out is NotImplemented:
-        run.refuse(func, f"tells apart more than {STEPS} values")
-    return out
+    return _steps(run, func, args[0], "trunc" if name == "fix" else name)
 
 
-def _steps(run: Run, x: Tensor, how: str) -> Any:
-    """The whole number of each entry, among those around everything that x can be, as far as it is known."""
+def _steps(run: Run, func: Any, x: Tensor, how: str) -> Any:
+    """The integer of each entry, with a threshold for every step in the range of x, as far as that is known."""
     low, high = run.images.bounds(run.shadows.of(x))
     if not (math.isfinite(low) and math.isfinite(high)):
         low, high = float(x.min()) - 2, float(x.max()) + 2
     low, high = math.floor(low), math.ceil(high)
     if high - low > STEPS:
+        run.refuse(func, f"to integers has more than {STEPS} steps")
         return NotImplemented
     run.begin(how)
     whole = torch.arange(low, high, dtype=x.dtype, device=x.device)
-    # Where the step from a whole number to the next is, and whether a value on the edge takes it.
+    # Where the step from an integer to the next is, and whether a value on the edge takes it.
     edge, tie = {
         "floor": (whole + 1, whole == whole),
         "ceil": (whole, whole != whole),
@@ -118,7 +113,7 @@ def heaviside(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 @handles("abs")
 def absolute(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """|x| is a value of its own: its shadow is a smooth stand-in, or it would be taken for x or for -x."""
+    """|x| is a new value: its shadow is a smooth stand-in, so that it is not taken for x or -x."""
     x = args[0]
     shadow = run.shadows.of(x)
     fixed = torch.isclose(x.detach().double(), shadow, rtol=1e-6, atol=0.0) | (x == shadow)
@@ -129,7 +124,7 @@ def absolute(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 @handles("clamp", "clip", "clamp_min", "clamp_max", "relu", "hardtanh", "relu6")
 def clamp(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Between two bounds: which side of each bound is a decision."""
+    """Clamping: the side of each bound is a decision."""
     name, x = name_of(func), args[0]
     if name in ("relu", "relu6"):
         low, high = 0.0, 6.0 if name == "relu6" else None
@@ -139,7 +134,7 @@ def clamp(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     if not x.is_floating_point():
         return NotImplemented
     run.begin(name)
-    # Both bounds are asked about x itself, so that the questions are the same for all scores.
+    # Both bounds are compared with x itself, so that the questions are the same for all scores.
     out = x
     for bound, outside in ((low, -1), (high, +1)):
         if bound is not None:
@@ -149,7 +144,7 @@ def clamp(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 @handles("maximum", "minimum", "fmax", "fmin")
 def extreme_of_two(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The greater or the lesser of two."""
+    """The larger or the smaller of two values."""
     run.begin(name_of(func))
     answers = run.signs(args[0], args[1])
     first = answers >= 0 if name_of(func) in ("maximum", "fmax") else answers <= 0
@@ -165,6 +160,6 @@ def _pick(run: Run, first: Tensor, x: Any, y: Any) -> Tensor:
 
 @handles("isclose")
 def close(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A check within a tolerance: fine as a guard, not as a part of the result."""
+    """A check within a tolerance: allowed as a guard, not as part of the result."""
     run.refuse(func, "compares within a tolerance; write it with abs and <=")
     return func(*args, **kwargs)

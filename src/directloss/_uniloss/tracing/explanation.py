@@ -1,13 +1,13 @@
-"""What was found in a metric's code, for people to read."""
+"""A readable description of what was found in a metric's code."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Step:
-    """A line of the metric that decides."""
+    """A line of the metric that makes decisions."""
 
     where: str
     operation: str
@@ -21,7 +21,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The decisions of a metric by file and line, and the variables they amount to."""
+    """The decisions of a metric by file and line, and their variables."""
 
     metric: str
     steps: tuple[Step, ...]
@@ -32,12 +32,12 @@ class Explanation:
     pairs: int
     thresholds: int
     general: int
-    """Kinds of the variables before pruning: two scores, a score and a constant, anything else."""
+    """Variables before pruning, by kind: two scores, a score and a constant, anything else."""
     guards: tuple[str, ...] = ()
-    """Decisions that only steer the metric's Python code; they keep the answer they had."""
+    """Decisions that only steer the metric's Python code; they keep the recorded answer."""
     pruning: str = "none"
     pattern: str = "none"
-    warnings: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = ()
 
     @property
     def differences(self) -> bool:

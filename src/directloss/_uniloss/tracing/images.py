@@ -1,8 +1,8 @@
-"""Which score an entry of a tensor is: images of scores under increasing functions, recognised by their witness value.
+"""Which score an entry of a tensor is: images of scores under monotone functions, recognised by their witness value.
 
 An *image* of score i is ``phi(s_i)`` for a strictly monotone phi. Comparing two images under the same phi compares the
 scores; comparing an image with a constant t compares the score with ``phi^-1(t)``. Softmax and the like are monotone
-inside a row only: such images carry the number of their row as *group*, and have no inverse. Differences of two images
+only within a row: such images carry the number of their row as *group*, and have no inverse. Differences of two images
 are kept as well, with the second score as *partner*.
 
 Data movement (indexing, sorting, concatenation, views) needs no rules: the witness value moves along.
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 TOLERANCE = 1e-10
-"""Two witness values nearer than this are the same expression: they lie some 1e-5 apart, float64 errs by 1e-15."""
+"""Closer witness values are the same expression: different ones are some 1e-5 apart, and float64 errs by 1e-15."""
 
 Inverse = Callable[[Tensor], Tensor]
 Function = tuple[Any, ...]
@@ -27,21 +27,21 @@ IDENTITY: Function = ()
 
 
 class Origin(NamedTuple):
-    """For each entry of a tensor, which image it is; all of the tensor's shape."""
+    """Which image each entry of a tensor is; all fields have the tensor's shape."""
 
     score: Tensor
-    """The flat index of the score; -1 where the entry is no known image."""
+    """The flat index of the score; -1 if the entry is not a known image."""
     partner: Tensor
-    """The flat index of the score that is subtracted; -1 where there is none."""
+    """The flat index of the subtracted score; -1 if there is none."""
     function: Tensor
     """The number of phi."""
     group: Tensor
-    """The number of the row inside which phi is monotone; -1 where it is so everywhere."""
+    """The number of the row within which phi is monotone; -1 if it is monotone everywhere."""
 
 
 @dataclass
 class Kind:
-    """A function phi, and the images under it that have been seen."""
+    """A function phi and the images seen under it."""
 
     name: Function
     number: int
@@ -72,20 +72,20 @@ class Images:
         self.add(itself, index >= 0, scores, Origin(index, none, none, none))
 
     def kind(self, name: Function, direction: int, inverse: Inverse | None, low: float, high: float) -> Kind:
-        """The kind of this name, made on first use."""
+        """The kind of this name, created on first use."""
         if name not in self.kinds:
             self.kinds[name] = Kind(name, len(self.by_number), direction, inverse, low, high)
             self.by_number.append(self.kinds[name])
         return self.kinds[name]
 
     def groups(self, shape: Sequence[int], device: torch.device) -> Tensor:
-        """Fresh numbers of groups."""
+        """New group numbers."""
         first = self._groups
         self._groups += math.prod(shape)
         return torch.arange(first, self._groups, device=device).reshape(shape)
 
     def add(self, kind: Kind, where: Tensor, values: Tensor, origin: Origin) -> None:
-        """Remember that the values in these places are images of their scores, whatever function was known before."""
+        """Remember that the values in these places are images of their scores, replacing the function of ``origin``."""
         good = where & torch.isfinite(values) & (origin.score >= 0)
         values = values[good]
         columns = torch.stack((origin.score[good], origin.partner[good], origin.group[good]))
@@ -100,28 +100,26 @@ class Images:
         """Which images the entries of a shadow are."""
         flat = shadow.contiguous().flatten()
         found = torch.full((4, flat.numel()), -1, dtype=torch.long, device=flat.device)
-        open_ = torch.ones_like(flat, dtype=torch.bool)
         for kind in self.by_number:
             at = find(kind.values, flat)
-            hit = open_ & (at >= 0)
+            hit = (found[0] < 0) & (at >= 0)
             if bool(hit.any()):
                 found[:3, hit] = kind.columns[:, at[hit]]
                 found[3, hit] = kind.number
-                open_ &= ~hit
-                if not bool(open_.any()):
+                if bool((found[0] >= 0).all()):
                     break
         index, partner, group, function = (row.reshape(shadow.shape) for row in found)
         return Origin(index, partner, function, group)
 
     def bounds(self, shadow: Tensor) -> tuple[float, float]:
-        """The least and the greatest that these images can be for any scores; infinite where one is not known."""
+        """The range of these images over all scores; infinite if any entry is not a known image."""
         numbers = torch.unique(self.locate(shadow).function).tolist()
         if not numbers or min(numbers) < 0:
             return -math.inf, math.inf
         return min(self.by_number[n].low for n in numbers), max(self.by_number[n].high for n in numbers)
 
     def inverse(self, function: Tensor, value: Tensor) -> Tensor:
-        """The scores at which images reach the values; NaN where phi has no inverse."""
+        """The scores whose images are the values; NaN if phi has no inverse."""
         out = torch.full_like(value, torch.nan)
         for number in torch.unique(function).tolist():
             inverse = self.by_number[number].inverse if number >= 0 else None
@@ -137,7 +135,7 @@ class Images:
 
 
 def find(table: Tensor, values: Tensor) -> Tensor:
-    """Where values stand in a sorted table, within the tolerance; -1 where they do not."""
+    """The places of values in a sorted table, within the tolerance; -1 if not found."""
     if table.numel() == 0:
         return torch.full_like(values, -1, dtype=torch.long)
     right = torch.searchsorted(table, values.contiguous()).clamp(max=table.numel() - 1)

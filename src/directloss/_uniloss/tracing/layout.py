@@ -1,4 +1,4 @@
-"""Scores as lists: along a dimension, or all of them as one; and the pairs inside of lists."""
+"""Scores as lists, along a dimension or all as one, and the pairs inside lists."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 MOST = 1 << 22
-"""More pairs than this are not written down."""
+"""The most pairs that are listed."""
 
 
 def rows(shape: torch.Size, dim: int | None, device: torch.device) -> Tensor:
-    """The number of the list that each score is in, shape ``(m,)``: lists along ``dim``, or one of all scores."""
+    """The number of the list that each score is in, shape ``(m,)``: lists along ``dim``, or a single one for None."""
     if dim is None:
         return torch.zeros(shape.numel(), dtype=torch.long, device=device)
     sizes = [1 if d == dim else size for d, size in enumerate(shape)]
@@ -18,7 +18,7 @@ def rows(shape: torch.Size, dim: int | None, device: torch.device) -> Tensor:
 
 
 def lists_of(pairs: Tensor, shape: torch.Size) -> int | None:
-    """The dimension along which all these pairs (codes) lie; None where they do not lie along one."""
+    """The dimension along which all these pairs (codes) lie; None if there is none."""
     m = shape.numel()
     for dim in range(len(shape) - 1, -1, -1):
         row = rows(shape, dim, pairs.device)
@@ -28,7 +28,7 @@ def lists_of(pairs: Tensor, shape: torch.Size) -> int | None:
 
 
 def lists_along(shape: torch.Size, dim: int | None, device: torch.device) -> Tensor:
-    """Lists ``(b, n)`` along ``dim``; one of all scores for None; none for -1."""
+    """Lists ``(b, n)`` along ``dim``; a single one for None; none for -1."""
     index = torch.arange(shape.numel(), device=device)
     if dim is None:
         return index.reshape(1, -1)

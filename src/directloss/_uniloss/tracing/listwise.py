@@ -1,7 +1,7 @@
-"""Operations that decide about lists: sorting, the best of several, counting, searching.
+"""Operations that decide about lists: sorting, extremes, counting, searching.
 
-What depends on the order of a list alone runs on numbers that stand in the answered order instead of the scores, so
-that it keeps its own rule for ties. Values are then picked from the scores by the indices that it returns.
+An operation that depends only on the order of a list runs on numbers in the answered order instead of the scores, and
+so keeps its own rule for ties. Values are then picked from the scores by the indices that it returns.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from directloss._uniloss.tracing.elementwise import extreme_of_two
 from directloss._uniloss.tracing.run import Run, argument, handles, name_of
 
 FEW = 64
-"""The maximum of more scores than this, or of a whole matrix, is a value of its own and not the choice of one of them:
-it is there to shift or to scale, and the shadow of the choice would change with it."""
+"""The maximum of more scores than this, or of a whole matrix, is a new value and not a choice of one of them: it serves
+to shift or scale, and the shadow of a choice would change with the scores."""
 
 
 @handles("sort", "topk", "kthvalue", "median", "nanmedian", "mode", "cummax", "cummin", "msort")
 def order(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Operations along a dimension that return values and indices; the median of everything returns no index."""
+    """Operations along a dimension that return values and indices; the median of a whole tensor returns no index."""
     name = name_of(func)
     if name in ("median", "nanmedian") and func._overloadname == "default":
         return order(run, getattr(torch.ops.aten, name).dim, (_flat(run, args[0]), 0), {})[0]
@@ -33,13 +33,13 @@ def order(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 def _flat(run: Run, x: Tensor) -> Tensor:
-    """All entries in a row; a copy, with the shadow of the original."""
+    """A flat copy with the shadow of the original."""
     flat = x.detach().flatten().clone()
     return run.chosen(flat, run.shadows.of(x).flatten())
 
 
 def _gathered(run: Run, x: Tensor, indices: Tensor, dim: int, keeps: bool) -> Tensor:
-    """The values that indices along a dimension point at; ``keeps``: the dimension is still there."""
+    """The values at indices along a dimension; ``keeps`` tells whether the indices still have that dimension."""
     shadow, real = run.shadows.of(x), x.detach()
     if x.dim() == 0:
         return run.chosen(real.clone(), shadow)
@@ -50,7 +50,7 @@ def _gathered(run: Run, x: Tensor, indices: Tensor, dim: int, keeps: bool) -> Te
 
 @handles("argmax", "argmin", "argsort")
 def where_extreme(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Operations that return indices alone."""
+    """Operations that return only indices."""
     run.begin(name_of(func))
     x, dim = args[0], argument(func, args, kwargs, "dim", -1 if name_of(func) == "argsort" else None)
     ranked = run.ranked(_flat(run, x), 0).reshape(x.shape) if dim is None else run.ranked(x, dim)
@@ -59,7 +59,7 @@ def where_extreme(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
 
 @handles("max", "min")
 def extreme(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The extreme value along a dimension with its index, or of everything."""
+    """The extreme value along a dimension with its index, or of the whole tensor."""
     if func._overloadname == "other":
         return extreme_of_two(run, func, args, kwargs)
     if func._overloadname == "dim":
@@ -101,7 +101,7 @@ def _extreme_over(run: Run, name: str, x: Tensor, dims: list[int], keepdim: bool
 
 @handles("_unique2", "unique_dim", "_unique")
 def unique(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The different values, sorted; where each entry went, and how often each occurs."""
+    """The sorted distinct values, the place of each entry among them, and their counts."""
     if name_of(func) == "unique_dim" and args[0].dim() != 1:
         return NotImplemented
     run.begin("unique")
@@ -125,7 +125,7 @@ def unique_runs(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 def _representatives(run: Run, flat: Tensor, inverse: Tensor, count: int) -> Tensor:
-    """For each group of equal entries the first of them."""
+    """The first entry of each group of equal entries."""
     places = torch.arange(flat.numel(), device=flat.device)
     first = places.new_full((count,), flat.numel()).scatter_reduce_(0, inverse, places, "amin")
     return run.chosen(flat[first], run.shadows.of(flat)[first])
@@ -133,7 +133,7 @@ def _representatives(run: Run, flat: Tensor, inverse: Tensor, count: int) -> Ten
 
 @handles("searchsorted", "bucketize")
 def search(run: Run, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """How many of a sorted list stand before a value."""
+    """How many entries of a sorted list come before a value."""
     name = name_of(func)
     values, edges = (args[0], args[1]) if name == "bucketize" else (args[1], args[0])
     right = bool(kwargs.get("right", False)) or kwargs.get("side") == "right"

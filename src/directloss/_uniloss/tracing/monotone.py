@@ -1,7 +1,7 @@
-"""Operations that keep the order of scores: how images of scores come about.
+"""Operations that keep the order of scores, and so make images of them.
 
-For each operation the inverse function, whether it increases or decreases, and the range of its values. Operations
-that are not listed are no mistake: comparisons of their results are then variables of general form.
+Each has an inverse function, a direction, and a range of values. Comparisons of the results of any other operation are
+variables of general form.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Rule(NamedTuple):
     low: float = -INF
     high: float = INF
     positive: bool = False
-    """Whether it is monotone for positive arguments only."""
+    """Whether it is monotone only for positive arguments."""
 
 
 def _within(low: float, high: float, inverse: Inverse) -> Inverse:
-    """An inverse for values inside a range; what lies outside is never reached."""
+    """An inverse for values inside a range; the function never reaches values outside."""
     return lambda t: torch.where(t <= low, -INF, torch.where(t >= high, INF, inverse(t.clamp(low, high))))
 
 
@@ -56,7 +56,7 @@ UNARY: dict[str, Rule] = {
     "neg": Rule(torch.neg, -1),
     "sqrt": Rule(lambda t: torch.where(t < 0, -INF, t.square()), low=0.0, positive=True),
     "square": Rule(lambda t: torch.where(t < 0, -INF, t.clamp(min=0).sqrt()), low=0.0, positive=True),
-    # A value that is never reached from above stands at plus infinity: the function decreases.
+    # The function decreases, so a value below its range belongs to plus infinity.
     "reciprocal": Rule(lambda t: torch.where(t <= 0, INF, 1 / t), -1, low=0.0, positive=True),
 }
 ROWWISE = {"_softmax": (0.0, 1.0), "_log_softmax": (-INF, 0.0)}
@@ -65,7 +65,7 @@ SCALES = {"mul", "div"}
 
 
 def note(images: Images, shadows: Shadows, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
-    """After an operation: remember which images of scores its result holds."""
+    """Remember which images of scores the result of an operation holds."""
     result = out[0] if isinstance(out, tuple | list) else out
     if not isinstance(result, Tensor) or not shadows.carries(result) or not args:
         return
@@ -74,13 +74,16 @@ def note(images: Images, shadows: Shadows, name: str, args: tuple[Any, ...], kwa
     if name in UNARY and isinstance(x, Tensor) and len(args) == 1:
         _unary(images, images.locate(shadows.of(x)), name, UNARY[name], values)
     elif name in ROWWISE and isinstance(x, Tensor):
-        _rowwise(images, images.locate(shadows.of(x)), name, int(args[1]) % max(x.dim(), 1), values)
+        dim = int(args[1]) % max(x.dim(), 1)  # softmax is monotone inside each row along this dimension
+        each = [1 if d == dim else size for d, size in enumerate(values.shape)]
+        rows = images.groups(each, values.device)
+        _by_row(images, images.locate(shadows.of(x)), (name,), rows, values, *ROWWISE[name])
     elif (name in SHIFTS or name in SCALES) and len(args) == 2 and not kwargs.get("rounding_mode"):
         _binary(images, shadows, name, args, kwargs, values)
 
 
 def _each_kind(images: Images, origin: Origin) -> list[tuple[Kind, Tensor]]:
-    """The kinds that occur among these images, and where."""
+    """The kinds of these images, and where each occurs."""
     numbers = [n for n in torch.unique(origin.function).tolist() if n >= 0]
     return [(images.by_number[n], origin.function == n) for n in numbers]
 
@@ -92,7 +95,7 @@ def _chain(inner: Inverse, outer: Inverse) -> Inverse:
 def _mapped(
     images: Images, origin: Origin, name: tuple[Any, ...], rule: Callable[[Kind], Rule | None], values: Tensor
 ) -> None:
-    """The values are what the rule of each kind, if there is one, makes of the images."""
+    """Remember the values as images of the images, under the rule of each kind that has one."""
     for kind, here in _each_kind(images, origin):
         known = rule(kind)
         if known is not None:
@@ -113,16 +116,10 @@ def _unary(images: Images, origin: Origin, name: str, rule: Rule, values: Tensor
     _mapped(images, origin, (name,), known, values)
 
 
-def _rowwise(images: Images, origin: Origin, name: str, dim: int, values: Tensor) -> None:
-    """Softmax: monotone inside each row along ``dim``."""
-    each = [1 if d == dim else size for d, size in enumerate(values.shape)]
-    _by_row(images, origin, (name,), images.groups(each, values.device), values, *ROWWISE[name])
-
-
 def _by_row(
     images: Images, origin: Origin, name: tuple[str, ...], rows: Tensor, values: Tensor, low: float, high: float
 ) -> None:
-    """Functions that keep the order inside of a row alone; they have no inverse."""
+    """Remember images under functions that keep the order only within a row; they have no inverse."""
     origin = origin._replace(group=rows.expand(values.shape))
     for kind, here in _each_kind(images, origin):
         if not _is_difference(kind):
@@ -152,7 +149,7 @@ def _binary(
 
 
 def _line(name: str, number: float, alpha: float, first: bool) -> tuple[float, float]:
-    """Factor and step of an operation of a tensor, which comes first or second, and a number."""
+    """Factor and step of an operation on a number and a tensor, which comes ``first`` or second."""
     if name in SCALES:
         return (1 / number if name == "div" and number else number), 0.0
     sign = -1.0 if name == "sub" else 1.0
@@ -160,7 +157,7 @@ def _line(name: str, number: float, alpha: float, first: bool) -> tuple[float, f
 
 
 def _single(value: Any) -> float | None:
-    """The one number that a constant consists of, if it is one."""
+    """The number that fills a constant; None if it holds several."""
     if isinstance(value, Tensor):
         if value.numel() == 0:
             return None
@@ -176,7 +173,7 @@ def _affine(images: Images, origin: Origin, factor: float, step: float, values: 
     rule = Rule(lambda t: (t - step) / factor, 1 if factor > 0 else -1)
 
     def known(kind: Kind) -> Rule | None:
-        if step and _is_difference(kind):  # its zero is what counts
+        if step and _is_difference(kind):  # only its sign has a meaning
             return None
         ends = (step + factor * kind.low, step + factor * kind.high)
         return rule._replace(low=min(ends), high=max(ends))
@@ -199,7 +196,7 @@ def _difference(images: Images, shadows: Shadows, x: Tensor, y: Tensor, values: 
 
 
 def _broadcast(images: Images, shadows: Shadows, name: str, x: Tensor, y: Tensor, values: Tensor) -> None:
-    """``x - max(x)``, ``x / sum(x)`` and the like: one unknown for many entries, which keeps their order."""
+    """``x - max(x)``, ``x / sum(x)`` and the like: one unknown shared by many entries, which keeps their order."""
     if y.numel() >= values.numel() and values.numel() > 1:
         return
     if name in SCALES and not (bool((y > 0).all()) and bool((shadows.of(y) > 0).all())):

@@ -1,4 +1,4 @@
-"""The regular form of a metric's comparisons, so that a new batch needs index arithmetic and no new record."""
+"""The regular form of a metric's comparisons: a new batch then needs index arithmetic instead of a new record."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Pattern:
     """All pairs inside lists along a dimension, and every score with the same thresholds."""
 
     whole: Trace
-    """A record in which all of them are variables, none of them pruned."""
+    """A record with all of them as variables, before pruning."""
     lists: Tensor
-    """The lists that they are the pairs of, shape ``(b, n)``."""
+    """The lists that the pairs come from, shape ``(b, n)``."""
     rule: Rule | None
     words: str
 
@@ -33,7 +33,7 @@ class Pattern:
         return pruned(replace(self.whole, target=target), self.rule).comparisons
 
     def _in_two(self, target: Tensor) -> Pairs | None:
-        """The pairs in their compact form, for labels of two kinds."""
+        """The pairs in compact form, for binary labels; None for others."""
         if self.rule is None or self.whole.variables.places.numel():
             return None
         label = relevance(self.whole.scores.shape, target, self.rule.place)
@@ -44,7 +44,7 @@ class Pattern:
         return Pairs.of(self.lists, high, ~high)
 
     def explains(self, trace: Trace) -> bool:
-        """Whether these are exactly the comparisons of a record."""
+        """Whether the comparisons of a record are exactly these."""
         mine, theirs = self._pruned(trace.target), trace.comparisons
         if not isinstance(mine, Differences) or not isinstance(theirs, Differences) or mine.count != theirs.count:
             return False
@@ -55,7 +55,7 @@ class Pattern:
 
 
 def learn(trace: Trace, rule: Rule | None) -> Pattern | None:
-    """The pattern of a record (after pruning by ``rule``), if it has one."""
+    """The pattern of a record pruned by ``rule``, or None."""
     variables, shape = trace.variables, trace.scores.shape
     if variables.marks.numel():
         return None

@@ -1,8 +1,8 @@
-"""Which pairs of scores do not matter: those inside groups of equal relevance, if the metric does not care about them.
+"""Which pairs of scores do not matter: those inside groups of equal relevance, if the metric does not depend on them.
 
-If exchanging scores inside such groups never changes the metric, its value depends on comparisons between groups alone.
-For average precision this leaves relevant against irrelevant items, P x N pairs; for accuracy the right class against
-the others, n (c - 1): the sets that Liu, Wang, Deng (Sec. 3.2, 4.2) chose by hand.
+If exchanging scores inside such groups never changes the metric, it depends only on comparisons between groups. For
+average precision this leaves relevant against irrelevant items, P x N pairs; for accuracy the right class against the
+others, n (c - 1): the sets that Liu, Wang, Deng (Sec. 3.2, 4.2) chose by hand.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from directloss._uniloss.tracing.layout import lists_of, rows
 from directloss._uniloss.tracing.trace import Trace
 
 DRAWS = 6
-"""How many random exchanges must leave the metric as it is."""
+"""How many random exchanges must leave the metric unchanged."""
 
 
 def relevance(shape: torch.Size, target: Tensor, place: int | None) -> Tensor:
-    """How relevant each score is by the target, shape ``(m,)``.
+    """The relevance of each score, shape ``(m,)``.
 
     Args:
         shape: of the scores.
@@ -35,7 +35,7 @@ def relevance(shape: torch.Size, target: Tensor, place: int | None) -> Tensor:
 
 
 def exchanged(scores: Tensor, group: Tensor, generator: torch.Generator) -> Tensor:
-    """Scores put in random order inside each group."""
+    """Scores in random order inside each group."""
     shuffled = torch.randperm(scores.numel(), generator=generator).to(scores.device)
     places, sources = group.argsort(stable=True), shuffled[group[shuffled].argsort(stable=True)]
     out = torch.empty_like(scores).reshape(-1)
@@ -44,7 +44,7 @@ def exchanged(scores: Tensor, group: Tensor, generator: torch.Generator) -> Tens
 
 
 def variation(scores: Tensor, generator: torch.Generator, tied: bool = False) -> Tensor:
-    """Other scores that a metric accepts as it accepts these: exchanged along the last dimension, and noise."""
+    """Other scores that a metric accepts if it accepts these: exchanged along the last dimension, with noise."""
     dim = scores.dim() - 1
     moved = exchanged(scores, rows(scores.shape, dim if dim > 0 else None, scores.device), generator)
     if float(scores.min()) >= 0:
@@ -56,7 +56,7 @@ def variation(scores: Tensor, generator: torch.Generator, tied: bool = False) ->
 
 
 def invariant(trace: Trace, label: Tensor, dim: int | None, generator: torch.Generator) -> bool:
-    """Whether exchanging scores inside groups of equal relevance leaves the metric as it is."""
+    """Whether exchanging scores inside groups of equal relevance leaves the metric unchanged."""
     kinds = torch.unique(label, return_inverse=True)[1]
     group = rows(trace.scores.shape, dim, trace.scores.device) * (int(kinds.max()) + 1) + kinds
     for draw in range(DRAWS):
@@ -77,14 +77,14 @@ class Rule(NamedTuple):
     place: int | None
     """The dimension of the classes, or None for labels."""
     exact: bool = True
-    """Whether the metric does not depend on those pairs; if it does, they keep the signs that they have."""
+    """Whether the metric does not depend on those pairs; if it does, they keep their signs."""
 
 
 def find_rule(trace: Trace, prune: bool | str, generator: torch.Generator) -> Rule | None:
-    """Whether pairs of equal relevance can be dropped, and what relevance is.
+    """The rule by which pairs of equal relevance can be dropped; None if they cannot.
 
-    Pairs of two wrong classes are dropped even if the metric looks at them, as macro-F1 does: the target does not say
-    in which order they should be, so that relaxing them adds noise to every distance and tells nothing.
+    Pairs of two wrong classes are dropped even if the metric depends on them, as macro-F1 does: the target does not
+    tell their order, so relaxing them only adds noise to every distance.
     """
     if prune is False or trace.variables.pairs.numel() == 0:
         return None
@@ -94,14 +94,11 @@ def find_rule(trace: Trace, prune: bool | str, generator: torch.Generator) -> Ru
     for place in possible:
         if invariant(trace, relevance(shape, trace.target, place), dim, generator):
             return Rule(place)
-    for place in possible:
-        if prune is True or place is not None:
-            return Rule(place, exact=False)
-    return None
+    return next((Rule(place, exact=False) for place in possible if prune is True or place is not None), None)
 
 
 def pruned(trace: Trace, rule: Rule | None) -> Trace:
-    """Only the variables that matter; pairs are turned so that the more relevant score comes first."""
+    """The record without pairs of equal relevance; in those kept the more relevant score comes first."""
     if rule is None:
         return trace
     label = relevance(trace.scores.shape, trace.target, rule.place)

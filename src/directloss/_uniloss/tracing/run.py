@@ -1,17 +1,19 @@
-"""The mode that a metric runs under: it sees every tensor operation and hands the discrete ones to their handlers."""
+"""The mode that a metric runs under: it sees every tensor operation and passes the discrete ones to their handlers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-# A private module, but the only door to all operations as they are executed; stable since torch 1.13, and the tests
-# of this package fail at once if it moves. It is imported here alone.
+# A private module, but the only access to all operations as they run; stable since torch 1.13, and the tests of this
+# package fail at once if it moves.
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from directloss._checks import DirectLossError
@@ -24,32 +26,32 @@ from directloss._uniloss.tracing.variables import Operand, ask
 from directloss._uniloss.tracing.witness import Shadows, domain_of, witness
 
 CELLS = 1 << 22
-"""The most questions that one operation may ask: sorting n scores asks n^2, so lists of up to 2,048 (some 0.6 GB)."""
+"""The most questions per operation: sorting n scores asks n^2, so lists have at most 2,048 (some 0.6 GB)."""
 
-# Their results have the shape of their argument, but nothing of its values.
+# Their results depend on the shape of their argument, but not on its values.
 SHAPE_ONLY = {
     "empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like",
     "new_empty", "new_zeros", "new_ones", "new_full", "new_empty_strided", "sym_size", "sym_numel", "sym_stride",
 }  # fmt: skip
 NEVER = {"isnan", "isinf", "isposinf", "isneginf", "isfinite", "equal", "allclose"}
-"""Checks that finite scores pass, and those that give a Python bool; their answer is frozen."""
-# What these return may have another shape for other scores, which Python code can see.
+"""Checks that finite scores pass, and those that return a Python bool; their answer is frozen."""
+# The shape of their results may depend on the scores, and Python code can see it.
 VARIABLE_SHAPE = {"nonzero", "masked_select", "_unique2", "unique_consecutive", "unique_dim", "index", "bincount"}
 JUMPS = {
     "fmod", "remainder", "floor_divide", "frac", "nextafter", "scatter_reduce", "index_reduce", "max_pool2d",
     "max_pool1d", "adaptive_max_pool2d", "bernoulli", "quantize_per_tensor", "threshold", "renorm",
 }  # fmt: skip
-"""Float to float, but neither smooth nor known to a handler."""
+"""Float to float, but neither smooth nor handled."""
 
 
 Handler = Callable[["Run", Any, tuple[Any, ...], dict[str, Any]], Any]
 HANDLERS: dict[str, Handler] = {}
-"""Operations that make something discrete out of scores, by name, each as questions and a choice that follows from the
-answers; `elementwise` and `listwise` enter them."""
+"""Operations that make something discrete out of scores, by name, each as questions and a choice by their answers;
+registered by `elementwise` and `listwise`."""
 
 
 def handles(*names: str) -> Callable[[Handler], Handler]:
-    """Enter a handler into the table."""
+    """Register a handler."""
 
     def enter(handler: Handler) -> Handler:
         HANDLERS.update(dict.fromkeys(names, handler))
@@ -59,13 +61,13 @@ def handles(*names: str) -> Callable[[Handler], Handler]:
 
 
 def name_of(func: Any) -> str:
-    """The name of an operation, the same for its version in place."""
+    """The name of an operation, the same for its in-place version."""
     name: str = func._schema.name.split("::")[1]
     return name.rstrip("_") if not name.startswith("_") else name
 
 
 def argument(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, default: Any = None) -> Any:
-    """What an operation is given under a name of its schema, or what that says if it is given nothing."""
+    """The argument of an operation by its name in the schema, or its default value there."""
     for place, one in enumerate(func._schema.arguments):
         if one.name == name:
             value = kwargs.get(name, args[place] if place < len(args) else one.default_value)
@@ -78,8 +80,8 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     Args:
         scores: the real scores, of any shape, in a storage of their own.
-        decider: who answers.
-        aside: a context for asking, which is our work and not the metric's.
+        decider: answers the questions.
+        aside: a context for asking, which is not part of the metric.
     """
 
     def __init__(
@@ -94,36 +96,32 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.images = Images(values, domain.low, domain.high)
         self.shadows.put(scores, values)
         self.guards = 0
-        """Decisions that Python asked for as a bool."""
+        """Decisions that reached Python as a bool."""
         self.used = 0
         """Decisions that reached Python as a number or as a shape."""
         self.fresh = 0
         self.before = 0
-        """Decisions made by the present operation, and those before that it depends on."""
+        """Decisions made by the current operation, and earlier ones that it depends on."""
         self.paused = False
         self.made: dict[int, Location] = {}
-        """Where single values that depend on scores were made."""
+        """Where small tensors that depend on scores were made."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one operation."""
         kwargs = kwargs or {}
-        if self.paused:
-            return func(*args, **kwargs)
         name = name_of(func)
+        if self.paused or name in SHAPE_ONLY:
+            return func(*args, **kwargs)
         tensors = list(tensors_in((args, kwargs)))
-        origins = 0
-        for tensor in tensors:
-            origins |= self.shadows.origins(tensor)
+        origins = reduce(or_, map(self.shadows.origins, tensors), 0)
         if name == "_local_scalar_dense":
             return self._to_python(func, args[0], origins)
-        if not any(self.shadows.carries(tensor) for tensor in tensors) or name in SHAPE_ONLY:
-            out = func(*args, **kwargs)
-            if name in SHAPE_ONLY:
-                origins = 0
-        else:
+        if any(map(self.shadows.carries, tensors)):
             self.fresh, self.before = 0, origins
             out = self._on_scores(func, name, args, kwargs)
             origins |= self.fresh
+        else:
+            out = func(*args, **kwargs)
         if name in VARIABLE_SHAPE:
             self.used |= origins
         for tensor in tensors_in(out):
@@ -138,11 +136,11 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if out is not NotImplemented:
                 return self._written(args[0], out) if func._schema.name.endswith("_") else out
         if name in JUMPS or kwargs.get("rounding_mode"):
-            self.refuse(func, "jumps, and the rule for it is not known")
+            self.refuse(func, "jumps, and has no rule")
         return self.smooth(func, name, args, kwargs)
 
     def smooth(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """An operation on values: it runs on the real ones and on the witness ones."""
+        """Run an operation on the real values and on the witness values."""
         if name == "view" and func._overloadname == "dtype":
             self.leak(".view(dtype)")
         written = written_by(func, args)
@@ -154,7 +152,7 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
         out = func(*args, **kwargs)
         fresh = [t for t in tensors_in(out) if storage_key(t) not in before]
         if any(not t.is_floating_point() for t in (*fresh, *written)):
-            self.refuse(func, "makes something discrete, and the rule for it is not known")
+            self.refuse(func, "makes something discrete, and has no rule")
             for tensor in fresh:
                 if tensor.is_floating_point():
                     self.shadows.put(tensor, tensor.to(torch.float64))
@@ -164,7 +162,7 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
         try:
             shadow = func(*shadow_args, **shadow_kwargs)
         except Exception as error:
-            raise DirectLossError(f"{func} at {here()} could not be followed: {error}") from error
+            raise DirectLossError(f"{func} at {here()} could not be traced: {error}") from error
         for tensor, value in zip(tensors_in(out), tensors_in(shadow), strict=True):
             if storage_key(tensor) not in before:
                 self.shadows.put(tensor, value)
@@ -180,7 +178,7 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return torch.float64 if isinstance(value, torch.dtype) and value.is_floating_point else value
 
     def _written(self, into: Tensor, out: Tensor) -> Tensor:
-        """The result of an operation in place."""
+        """The result of an in-place operation."""
         if self.shadows.carries(out) and into.is_floating_point():
             self.shadows.ensure(into)
         if self.shadows.carries(into):
@@ -197,14 +195,14 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(tensor)
 
     def leak(self, how: str) -> None:
-        """A score becomes a Python number, and is lost to sight."""
+        """Raise an error: a score leaves torch, where it cannot be traced."""
         raise DirectLossError(
             f"metric must keep scores in tensors, but {here()} takes their values out with {how}. Compare tensors with "
             "each other, and convert only the result."
         )
 
     def refuse(self, func: Any, why: str) -> None:
-        """An operation that may not matter to the result; if it does, the record fails."""
+        """Note an operation without a rule; recording fails if the result depends on it."""
         self.fresh |= self.decider.begin(here(), name_of(func), f"{name_of(func)} {why}")
 
     def constant(self, tensor: Tensor) -> bool:
@@ -216,11 +214,11 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return same
 
     def begin(self, name: str) -> None:
-        """A decision begins."""
+        """Begin a decision."""
         self.fresh |= self.decider.begin(here(), name, chosen=bool(self.before))
 
     def operand(self, value: Any, other: Any = None) -> Operand:
-        """A side of a comparison, in the type in which it is compared."""
+        """One side of a comparison, in the type in which it is compared."""
         if not isinstance(value, Tensor):
             kind = other.dtype if isinstance(other, Tensor) and other.is_floating_point() else torch.float64
             value = torch.tensor(value, dtype=kind, device=other.device if isinstance(other, Tensor) else None)
@@ -247,7 +245,7 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self.decider.answer(asked, x.real, y.real)
 
     def ranked(self, x: Tensor, dim: int) -> Tensor:
-        """Numbers in the order of ``x`` along ``dim``: what an operation that only compares may be run on instead."""
+        """Numbers in the answered order of ``x`` along ``dim``, for operations that depend only on order."""
         if x.dim() == 0 or x.numel() == 0:
             return x
         rows = x.movedim(dim, -1)
@@ -265,13 +263,13 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return wins.to(x.dtype).movedim(-1, dim).contiguous()
 
     def chosen(self, out: Tensor, shadow: Tensor) -> Tensor:
-        """A new tensor of values picked by decisions."""
+        """A new tensor of values picked by decisions, with its shadow."""
         self.shadows.put(out, shadow)
         return out
 
 
 class Watch(TorchFunctionMode):
-    """Sees what tensor operations do not show: the ways out of torch."""
+    """Sees what is not a tensor operation: the ways out of torch."""
 
     LEAKS = ("tolist", "numpy", "__array__", "data_ptr", "__dlpack__", "__array_interface__")
 
@@ -280,7 +278,7 @@ class Watch(TorchFunctionMode):
         self.run_ = run
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Pass on, unless values leave torch."""
+        """Run a function, unless values of scores would leave torch."""
         name = getattr(func, "__name__", "")
         if name in self.LEAKS and args and isinstance(args[0], Tensor):
             if self.run_.shadows.carries(args[0]) and not self.run_.constant(args[0]):

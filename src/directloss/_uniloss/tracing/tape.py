@@ -1,11 +1,11 @@
-"""A tape of the operations that a metric did with the recorded scores, to be played with other scores.
+"""A tape of a metric's operations on the recorded scores, to be replayed on other scores.
 
-Comparisons of general form are expressions that only the metric's code knows. To watch that code again for every set of
-scores would take minutes. Once all decisions are fixed, it is a straight line of tensor operations, of which only those
-count that lead to the compared values: these are kept, and run without any watching.
+Comparisons of general form are expressions that only the metric's code knows, and tracing that code for every set of
+scores would take minutes. Once all decisions are fixed, it is a straight line of tensor operations. Those that lead to
+the compared values are kept, and run without tracing.
 
-Tensors are known by their storage, as in `witness`, so that views need no rule; writes in place are run in their order.
-Whatever is discrete is a decision, and stays as it was.
+Tensors are identified by their storage, as in `witness`, so views need no rule; in-place writes run in their order.
+Whatever is discrete is a decision and stays fixed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Place:
 
     @staticmethod
     def of(tensor: Tensor) -> Place:
-        """The window that a tensor is."""
+        """The window of a tensor."""
         return Place(storage_key(tensor), tensor.shape, tensor.stride(), int(tensor.storage_offset()))
 
     def within(self, base: Tensor) -> Tensor:
@@ -56,7 +56,7 @@ class Step(NamedTuple):
 
 
 class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Writes down what is done with scores, while it is active.
+    """Records the operations on scores while it is active.
 
     Args:
         scores: the tensor that the metric is called with.
@@ -65,15 +65,15 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, scores: Tensor) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.start = Place.of(scores)
-        # Storages are kept: a freed one could be reused under the same address.
+        # Storages are kept alive: a freed one could be reused at the same address.
         self._kept: dict[int, Any] = {storage_key(scores): scores.untyped_storage()}
         self._before: dict[int, Tensor] = {}
-        """Constants that values of scores are written into: what they held before."""
+        """Constants that scores are written into: their earlier contents."""
         self.steps: list[Step] = []
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """What is done in here is not written down, and not even seen: it must be the innermost mode by now."""
+        """Operations in here are not recorded, nor even seen; the tape must be the innermost mode."""
         self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         try:
             yield
@@ -81,7 +81,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.__enter__()  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run one operation and, if it touches scores, write it down."""
+        """Run one operation and record it if it touches scores."""
         kwargs = kwargs or {}
         given = list(tensors_in((args, kwargs)))
         if not any(storage_key(tensor) in self._kept for tensor in given):
@@ -95,7 +95,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         out = func(*args, **kwargs)
         new = [t if t.is_floating_point() and storage_key(t) not in known else None for t in tensors_in(out)]
         makes = tuple(None if tensor is None else Place.of(tensor) for tensor in new)
-        if written or any(makes):  # a view is no step: the storage has it
+        if written or any(makes):  # a view is not a step: its storage has the values
             places = map_leaves(self._fixed, args), map_leaves(self._fixed, kwargs)
             self._kept |= {storage_key(tensor): tensor.untyped_storage() for tensor in new if tensor is not None}
             fresh = frozenset(place.storage for place in makes if place is not None)
@@ -103,7 +103,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
     def towards(self, results: Iterable[Tensor]) -> Callable[[Tensor], list[Tensor]]:
-        """The results as a function of scores, in the shape of the recorded ones; differentiable."""
+        """The results as a differentiable function of scores, in the shape of the recorded ones."""
         wanted = [self._place(result.detach()) for result in results]
         needed = {place.storage for place in wanted if isinstance(place, Place)}
         steps: list[Step] = []
@@ -132,10 +132,10 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return run
 
     def _fixed(self, value: Any) -> Any:
-        """As `_place`, with a copy of what is constant: it may be written into later."""
+        """As `_place`, with a copy of constants, which may be written into later."""
         place = self._place(value)
         return place.clone() if isinstance(place, Tensor) else place
 
     def _place(self, value: Any) -> Any:
-        """A tensor that depends on scores as its place; everything else as it is."""
+        """The place of a tensor that depends on scores; anything else unchanged."""
         return Place.of(value) if isinstance(value, Tensor) and storage_key(value) in self._kept else value

@@ -1,4 +1,4 @@
-"""Tensors in the arguments and results of operations, and the storages behind them."""
+"""Tensors in the arguments and results of operations, and their storages."""
 
 from __future__ import annotations
 
@@ -12,16 +12,13 @@ def tensors_in(tree: Any) -> Iterator[Tensor]:
     """All tensors in nested lists, tuples and dicts."""
     if isinstance(tree, Tensor):
         yield tree
-    elif isinstance(tree, list | tuple):
-        for part in tree:
-            yield from tensors_in(part)
-    elif isinstance(tree, dict):
-        for part in tree.values():
+    elif isinstance(tree, list | tuple | dict):
+        for part in tree.values() if isinstance(tree, dict) else tree:
             yield from tensors_in(part)
 
 
 def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
-    """The function of every leaf of nested lists, tuples and dicts."""
+    """Nested lists, tuples and dicts with the function applied to every leaf."""
     if isinstance(tree, list | tuple):
         return type(tree)(map_leaves(function, part) for part in tree)
     if isinstance(tree, dict):
@@ -39,13 +36,13 @@ def written_by(func: Any, args: tuple[Any, ...]) -> list[Tensor]:
 
 
 def storage_key(tensor: Tensor) -> int:
-    """The same for all views of one storage, as long as that is kept: a freed one could be reused."""
+    """A key shared by all views of a storage, valid while it is alive: a freed one could be reused."""
     key: int = tensor.untyped_storage()._cdata
     return key
 
 
 def whole_storage(tensor: Tensor) -> Tensor:
-    """All that is in a tensor's storage, in a row."""
+    """A flat view of all that is in a tensor's storage."""
     return tensor.detach().as_strided((storage_length(tensor),), (1,), 0)
 
 

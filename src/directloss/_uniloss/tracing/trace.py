@@ -1,4 +1,4 @@
-"""Recording a metric and running it again with other answers."""
+"""Recording a metric, and replaying it with other answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GENERAL_MOST = 1 << 22
 """The most comparisons of general form: 48 anchors then take some 0.2 GB, and a step some 20 s."""
 
 LONGEST = 200
-"""A replay may make this many decisions more than ten times those of the record; then a loop does not end."""
+"""A replay that makes more than this plus ten times the recorded decisions counts as an endless loop."""
 
 
 @dataclass(frozen=True)
@@ -47,17 +47,17 @@ class Trace:
     target: Tensor
     variables: Variables
     frozen: frozenset[Location]
-    """Locations whose decisions keep the answer of the recorded scores."""
+    """Locations whose decisions keep the recorded answers."""
     decisions: tuple[Decision, ...] = ()
     kept: Tensor | None = None
-    """The numbers of the variables that are left after pruning; None for all."""
+    """The numbers of the variables kept after pruning; None for all."""
     turn: Tensor | None = None
-    """-1 for those of them that are looked at the other way round, ``s_j - s_i``; of all that are kept, if some are."""
+    """-1 for kept variables with reversed sides, ``s_j - s_i``, +1 for others; None if ``kept`` is."""
     exact: bool = True
-    """Whether the metric does not depend on the pruned variables; if it does, they keep the signs that they have."""
+    """Whether the metric does not depend on the pruned variables; if it does, they keep their signs."""
     guards: tuple[Location, ...] = ()
     length: int = 0
-    """How many decisions were made, those included that do not matter."""
+    """How many decisions were made, including those that do not matter."""
 
     @property
     def comparisons(self) -> Comparisons:
@@ -78,7 +78,7 @@ class Trace:
         return torch.sign(self.comparisons.values(scores.detach().reshape(-1))).to(torch.int8)
 
     def replay(self, answers: Tensor) -> Tensor:
-        """g: the metric where the comparisons have these signs, shape ``(l,)``: -1, 0 or +1."""
+        """g: the metric for these signs of the comparisons, shape ``(l,)``: -1, 0 or +1."""
         value, replayer = self._replayed(self.scores.clone(), self._complete(answers.to(self.scores.device)))
         if replayer.unknown:
             where = ", ".join(f"{count} at {location}" for location, count in replayer.unknown.items())
@@ -91,17 +91,17 @@ class Trace:
         return value
 
     def _replayed(self, scores: Tensor, answers: Tensor, tape: Tape | None = None) -> tuple[Tensor, Replayer]:
-        """The metric of the answers, and who gave them; with a tape, the general comparisons are kept."""
+        """The metric for these answers, and the replayer; a tape keeps the general comparisons."""
         replayer = Replayer(self.variables, answers, self.frozen, LONGEST + 10 * self.length, tape is not None)
         run = Run(scores, replayer, nullcontext if tape is None else tape.aside)
         with torch.no_grad(), tape or nullcontext():
             return as_scalar(_watched(run, self.metric, scores, self.target), scores), replayer
 
     def _complete(self, answers: Tensor) -> Tensor:
-        """Answers for all variables, those that were pruned included.
+        """Answers for all variables, including pruned ones.
 
-        Two scores of the same group stand in the order of their wins against the others. Where both have won the same
-        comparisons, their order is of no importance, but they are equal only if they are equal to a third score.
+        Two scores of the same group are ordered by their wins against the others. If both have the same wins, their
+        order does not matter, but they are equal only if they are equal to a third score.
         """
         if self.kept is None or self.turn is None:
             return answers.to(torch.int8)
@@ -130,12 +130,15 @@ class Trace:
         return replace(self, kept=None, turn=None).answers(self.scores)
 
     def _general(self) -> Callable[[Tensor], Tensor]:
-        """The comparisons of general form, as the tape of the metric makes them of other scores."""
+        """The comparisons of general form as a function of scores, from a tape of the metric."""
         scores = self.scores.clone()
         tape = Tape(scores)
         _, replayer = self._replayed(scores, self._recorded, tape)
         if not replayer.general:
-            rule, hint = "must return the same for the same scores", "Fix its random numbers, or reset its state."
+            rule, hint = (
+                "must return the same value for the same scores",
+                "Seed its random numbers, or reset its state.",
+            )
             fail("metric", rule, "one that compares other numbers in the next call", hint)
         numbers, turns, values = zip(*replayer.general, strict=True)
         order, turn, run = torch.cat(numbers).argsort(), torch.cat(turns), tape.towards(values)
@@ -143,7 +146,7 @@ class Trace:
 
     @property
     def _recorded(self) -> Tensor:
-        """The answers that were recorded, for all variables."""
+        """The recorded answers, for all variables."""
         out = torch.zeros(self.variables.count, dtype=torch.int8, device=self.scores.device)
         for decision in self.decisions:
             for asked in decision.asked:
@@ -152,16 +155,16 @@ class Trace:
         return out
 
     def along(self, wanted: Comparisons) -> Trace:
-        """The same record, for comparisons that come in another order and direction."""
+        """The same record for comparisons in another order and direction."""
         if not isinstance(wanted, Differences) or wanted.any_alone:
             return self
-        left, right, _ = wanted.all_parts()
+        left, right, _ = wanted.all_parts
         codes = torch.minimum(left, right) * self.variables.m + torch.maximum(left, right)
         kept = torch.searchsorted(self.variables.pairs, codes)
         return replace(self, kept=kept, turn=torch.where(left < right, 1, -1))
 
     def explain(self) -> Explanation:
-        """What was found, for people to read."""
+        """A readable description of what was found."""
         steps: dict[tuple[str, str], list[int]] = {}
         for decision in self.decisions:
             count = collect(decision.asked, self.variables.m, self.scores.device).count
@@ -180,16 +183,16 @@ class Trace:
 
 
 def record(metric: Metric, scores: Tensor, target: Tensor, follow: bool = False) -> Trace:
-    """Run a metric once and write down what it compares.
+    """Run a metric once and record what it compares.
 
     Args:
         metric: ``metric(scores, target)`` returns one number.
         scores: floating point, finite, any shape.
         target: whatever the metric takes.
-        follow: decisions that only steer Python code ("if every score is in [0, 1]") are frozen; True makes
-            variables of them as well.
+        follow: whether decisions that only steer Python code ("if every score is in [0, 1]") become variables as well;
+            by default they are frozen.
     """
-    # Half precision makes ties of different scores; the comparisons themselves are the same in float32.
+    # Half precision would tie different scores; the comparisons themselves are the same in float32.
     scores = scores.detach().to(torch.promote_types(scores.dtype, torch.float32))
     scores = scores.clone(memory_format=torch.contiguous_format)
     recorder = Recorder()
@@ -198,7 +201,7 @@ def record(metric: Metric, scores: Tensor, target: Tensor, follow: bool = False)
     with torch.no_grad():
         result = _watched(run, metric, own, target)
     needed = _needed(run, result, recorder, follow)
-    as_scalar(result, scores)  # refuses what is no number
+    as_scalar(result, scores)  # raises if it is not a number
     decisions = [decision for k, decision in enumerate(recorder.decisions) if needed >> k & 1]
     _check(run, result, decisions)
     locations = {decision.location for decision in decisions}
@@ -217,7 +220,7 @@ def record(metric: Metric, scores: Tensor, target: Tensor, follow: bool = False)
     if variables.marks.numel() > GENERAL_MOST:
         fail(
             "metric",
-            f"must make at most {GENERAL_MOST:,} comparisons that are no differences of scores",
+            f"must make at most {GENERAL_MOST:,} comparisons that are not differences of scores",
             f"{name_of(metric)}, which makes {variables.marks.numel():,}",
             "Use a smaller batch.",
         )
@@ -226,7 +229,7 @@ def record(metric: Metric, scores: Tensor, target: Tensor, follow: bool = False)
 
 
 def _watched(run: Run, metric: Metric, scores: Tensor, target: Tensor) -> Any:
-    """What the metric returns; `kernels` would hide their comparisons."""
+    """The result of the metric under a run, without compiled kernels, which would hide their comparisons."""
     with kernels.use("tensor"), Watch(run), run:
         return call_metric(metric, scores, target)
 
@@ -242,12 +245,12 @@ def _needed(run: Run, result: Any, recorder: Recorder, follow: bool) -> int:
         needed |= run.shadows.origins(result)
     asks = any(_asks(d) for k, d in enumerate(recorder.decisions) if needed >> k & 1)
     carries = isinstance(result, Tensor) and run.shadows.carries(result)
-    # A metric that ends in an "if" has nothing but such decisions.
+    # A metric that ends in an "if" has only such decisions.
     return needed | run.guards if follow or not (asks or carries) else needed
 
 
 def _check(run: Run, result: Any, decisions: list[Decision]) -> None:
-    """Refuse what is no function of comparisons."""
+    """Raise an error if the metric is not a function of comparisons."""
     for decision in decisions:
         if decision.problem:
             raise DirectLossError(
@@ -256,10 +259,10 @@ def _check(run: Run, result: Any, decisions: list[Decision]) -> None:
             )
     if isinstance(result, Tensor) and run.shadows.carries(result) and not run.constant(result):
         location = run.made.get(storage_key(result))
-        mixed = "It also decides, " if decisions else "It is differentiable already, "
+        mixed = "It also makes decisions, " if decisions else "It is already differentiable, "
         fail(
             "metric",
-            "must depend on comparisons of scores alone",
+            "must depend only on comparisons of scores",
             f"computed from the values of scores (the result is made at {location or 'an unknown line'})",
-            mixed + "and its own gradient can be used: call it and backward() on the result.",
+            mixed + "and has a gradient of its own: call it, and backward() on the result.",
         )

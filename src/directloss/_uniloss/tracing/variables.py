@@ -1,7 +1,7 @@
 """The variables of a metric: pairs of scores, scores and thresholds, and comparisons of general form; each one once.
 
-A metric asks "what is the sign of x - y?" many times over. `ask` finds out which variable each of these questions is,
-`collect` makes the list of all variables, and `Variables.number` looks a question up in it.
+A metric asks "what is the sign of x - y?" many times. `ask` finds the variable of each question, `collect` lists all
+variables, and `Variables.number` looks a question up in the list.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from directloss._uniloss.comparisons import Differences
 from directloss._uniloss.tracing.images import TOLERANCE, Images, Origin, find
 
 FIXED, PAIR, THRESHOLD, GENERAL = range(4)
-"""No variable at all: the answer is the same for all scores; two scores; a score and a constant; anything else."""
+"""Not a variable, because the answer is the same for all scores; two scores; a score and a constant; anything else."""
 BLOCK = 1 << 19
-"""How many questions are told apart at a time."""
+"""How many questions are processed at a time."""
 SAME = 1e-11
-"""A general comparison whose witness value is nearer to zero compares an expression with itself."""
+"""A general comparison with a smaller witness value compares an expression with itself."""
 
 
 # ---------------------------------------------------------------------- questions
@@ -45,7 +45,7 @@ class Asked(NamedTuple):
     value: Tensor
     """The threshold, or the witness value that marks a general comparison; float64."""
     real: Tensor
-    """The answer that the scores of this run give, int8."""
+    """The answer for the scores of this run, int8."""
 
 
 def signs(x: Tensor, y: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ def ask(images: Images, x: Operand, y: Operand, m: int) -> Asked:
     sides = [(side, images.locate(side.shadow)) for side in (x, y)]
     columns = [(side.real, side.shadow, _constant(side, origin), *origin) for side, origin in sides]
     wide = [[part.expand(shape) for part in column] for column in columns]
-    # Questions take far less room than what is needed to tell them apart, so that is done for a few rows at a time.
+    # Questions take far less memory than finding them, so that is done for some rows at a time.
     dim = next((d for d, size in enumerate(shape) if size > 1), None)
     length = 1 if dim is None else shape[dim]
     step = max(1, BLOCK * length // max(1, shape.numel()))
@@ -100,7 +100,7 @@ def _ask(images: Images, x: list[Tensor], y: list[Tensor], m: int) -> Asked:
 
 
 def _constant(operand: Operand, origin: Origin) -> Tensor:
-    """Which entries do not depend on the scores: they are the same for the real and the witness scores."""
+    """Which entries do not depend on the scores: those that are equal for the real and the witness scores."""
     near = 8 * torch.finfo(operand.real.dtype).eps
     gap = (operand.real.detach().to(torch.float64) - operand.shadow).abs()
     same = (gap <= near * operand.shadow.abs()) | (operand.real == operand.shadow)
@@ -118,7 +118,7 @@ def _pairs(out: Asked, images: Images, where: Tensor, i: Tensor, j: Tensor, func
 
 
 def _thresholds(out: Asked, images: Images, where: Tensor, origin: Origin, constant: Tensor, side: int) -> None:
-    """``phi(s_i) - t``, pulled back to ``s_i - phi^-1(t)``. What phi never reaches is no question."""
+    """``phi(s_i) - t``, pulled back to ``s_i - phi^-1(t)``; fixed if phi never reaches t."""
     function = origin.function[where]
     level = images.inverse(function, constant[where])
     turn = (side * images.directions(function)).to(torch.int8)
@@ -146,7 +146,7 @@ class Variables:
     pairs: Tensor
     """Codes ``i * m + j`` with ``i < j``, sorted."""
     levels: Tensor
-    """The different thresholds, float64, sorted."""
+    """The distinct thresholds, float64, sorted."""
     places: Tensor
     """Codes ``i * len(levels) + number of the threshold``, sorted."""
     marks: Tensor
@@ -159,12 +159,12 @@ class Variables:
 
     @property
     def simple(self) -> int:
-        """How many of them are differences of scores, or of a score and a constant."""
+        """How many are differences of scores, or of a score and a constant."""
         return self.pairs.numel() + self.places.numel()
 
     @cached_property
     def differences(self) -> Differences:
-        """The simple variables as functions of the scores; a threshold, with minus, is an offset in float64."""
+        """The simple variables as functions of the scores; a threshold is a negative offset in float64."""
         left, right = self.pairs // self.m, self.pairs % self.m
         if self.places.numel() == 0:
             return Differences(left, right)
@@ -174,7 +174,7 @@ class Variables:
         return Differences(left, right, -level)
 
     def number(self, asked: Asked) -> Tensor:
-        """The number of the variable of each question, -1 for a question that is no variable, -2 for an unknown one."""
+        """The number of the variable of each question; -1 if it has none, -2 if it is unknown."""
         out = torch.full(asked.kind.shape, -2, dtype=torch.long, device=asked.kind.device)
         out[asked.kind == FIXED] = -1
         here = asked.kind == PAIR
@@ -207,14 +207,14 @@ def collect(asked: Iterable[Asked], m: int, device: torch.device) -> Variables:
 
 
 def _apart(values: Tensor) -> Tensor:
-    """The values, sorted; of those that are equal up to rounding the first."""
+    """The sorted values, without duplicates up to rounding."""
     values = values.sort().values
     gap = values[1:] - values[:-1] > TOLERANCE * values[1:].abs().clamp(min=1)
     return values[torch.cat((gap.new_ones(min(1, values.numel())), gap))]
 
 
 def _exact(table: Tensor, values: Tensor) -> Tensor:
-    """Where whole numbers stand in a sorted table; -2 where they do not."""
+    """The places of integers in a sorted table; -2 if not found."""
     if table.numel() == 0:
         return torch.full_like(values, -2)
     at = torch.searchsorted(table, values.contiguous()).clamp(max=table.numel() - 1)
