@@ -363,7 +363,7 @@ def _solve_tensor(scores: Tensor, target: Tensor, asked: Asked) -> Rankings:
     else:
         scores = torch.nan_to_num(scores, nan=largest(scores.dtype))
     items = weighted.weigh(scores, target, torch.ones_like(scores))
-    above = weighted.predicted_above(items).long()
+    above = weighted.predicted_above(items, traced=True).long()
     relevant, irrelevant = items.relevant.sum(-1), items.irrelevant.sum(-1)
     counts = torch.stack((relevant, irrelevant), -1)
     n = torch.where(items.relevant, above, scores.shape[-1]).sort(dim=-1).values

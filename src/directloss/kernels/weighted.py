@@ -55,15 +55,15 @@ def weigh(scores: Tensor, target: Tensor, weight: Tensor) -> WeightedItems:
     return WeightedItems(torch.where(relevant | irrelevant, scores.double(), -torch.inf), relevant, irrelevant, scaled)
 
 
-def predicted_above(items: WeightedItems) -> Tensor:
-    """The ranking by score, ties spread evenly by weight."""
+def predicted_above(items: WeightedItems, traced: bool = False) -> Tensor:
+    """The ranking by score, ties spread evenly by weight. Tracing must not branch on whether there are ties."""
     # Among equal scores: relevant before irrelevant before padding, and the heaviest of each first.
     kind = torch.where(items.relevant, -2.0, torch.where(items.irrelevant, 0.0, 2.0))
     order = _resort((kind - items.weight).argsort(dim=-1, stable=True), -items.values)
     values = items.values.gather(-1, order)
     fresh = torch.ones_like(values, dtype=torch.bool)
     fresh[..., 1:] = values[..., 1:] != values[..., :-1]
-    if not bool(fresh.all()):
+    if traced or not bool(fresh.all()):
         group = fresh.cumsum(-1) - 1
         passed = _back(_share_passed(items, order, group, fresh), order)
         order = _resort(_resort(order, passed), _back(group, order))
