@@ -75,15 +75,13 @@ class Problem(NamedTuple):
         return self._replace(scores=scores, target=target, check_values=False, given=self.kind)
 
     def check_one_each(self, values: Tensor, what: str) -> None:
-        """A task returns one number for each problem."""
+        """Raise unless there is one number per problem."""
         if values.shape != self.batch_shape:
             shape = tuple(self.batch_shape)
             fail(what, f"must return one number per problem, shape {shape}", f"of shape {tuple(values.shape)}")
 
     def reduce(self, losses: Tensor, reduction: str, counted: Tensor | None, warn: bool = True) -> Tensor:
-        """Mean, sum, or nothing, over the problems that count; in the type of the scores, or float32 for half
-        precision.
-        """
+        """The mean or the sum over the problems that count, or the losses themselves; see `result_type`."""
         return reduce(losses.to(result_type(self.scores)), reduction, self.weight, counted, self.task, UNRANKED, warn)
 
 

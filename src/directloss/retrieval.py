@@ -51,7 +51,7 @@ class RetrievalLoss(LossModule):
         scale: the factor of the cosine similarities, an inverse temperature. The noise of `DirectLoss` is added to
             the product.
         similarity: a function from ``(n, d)`` and ``(m, d)`` to ``(n, m)`` that replaces the cosine.
-        memory: how many embeddings of earlier batches, as they were then, are candidates too; 0 for none. About ten
+        memory: number of stored embeddings of earlier batches that are also candidates; 0 for none. About ten
             batches are a good size. Labels must then mean the same in every batch.
         warm_up: see `DirectLoss`.
         check_values: whether to raise on NaN, which synchronises with a GPU.
@@ -59,7 +59,7 @@ class RetrievalLoss(LossModule):
         more: ``noise``, ``samples``, ``epsilon``, ``sign``, ``generator`` of `DirectLoss`.
 
     Shapes:
-        embeddings ``(n, d)``, labels ``(n,)``; of other candidates ``ref_emb`` ``(m, d)`` and ``ref_labels`` ``(m,)``.
+        embeddings ``(n, d)``, labels ``(n,)``; for other candidates ``ref_emb`` ``(m, d)`` and ``ref_labels`` ``(m,)``.
         ``indices_tuple`` as miners return it: pairs ``(a, p, a, n)`` or triplets ``(a, p, n)``; only these count.
 
     Examples:

@@ -181,11 +181,8 @@ class CustomMetric(PositionMetric):
         grows = table[:, 1:] > table[:, :-1]
         if bool(grows.any()):
             row, column = grows.nonzero()[0].tolist()
-            fail(
-                "weight(i, n)",
-                "must not increase with n",
-                f"increasing from n = {column} to {column + 1} at i = {row + 1}",
-            )
+            found = f"increasing from n = {column} to {column + 1} at i = {row + 1}"
+            fail("weight(i, n)", "must not increase with n", found)
         return table
 
 
