@@ -163,7 +163,7 @@ def test_predict_gives_the_scores_of_fit_and_keeps_columns(finished: Finished, t
     assert result.exit_code == 0, result.output
     saved = json.loads((folder / "run.json").read_text())["saved"]
     trained = "with cross-entropy" if saved == "x-ent" else "on AP itself"
-    assert f"Scored 300 rows with a network trained {trained}, the best of fit's by validation AP." in result.output
+    assert f"Scored 300 rows with the network with the best validation AP in fit, trained {trained}." in result.output
     assert "Higher scores favour 'yes'." in result.output
     table, fitted = pd.read_csv(tmp_path / "p.csv"), pd.read_csv(folder / "predictions.csv")
     assert list(table.columns) == ["row", "id", "colour", "score", "probability"]

@@ -228,7 +228,7 @@ def test_bad_input_is_explained(
     assert result.exit_code == 2, result.output
     assert message in " ".join(result.output.split())
     assert "Traceback" not in result.output
-    assert "What is finished is stored" not in result.output
+    assert "Finished work is saved" not in result.output
     assert list(tmp_path.iterdir()) == [], "nothing may be left behind"
 
 

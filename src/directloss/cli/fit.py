@@ -106,9 +106,8 @@ def fit(
     for row in section.rows:
         shown.add_row(*row)
     Console().print(shown, highlight=False)
-    say("")
-    say(f"Report: {page}")
-    say(f"Model: {request.folder / MODEL} ({outcome.saved})")
+    for line in ("", f"Report: {page}", f"Model: {request.folder / MODEL} ({outcome.saved})"):
+        say(line)
 
 
 def words(text: str) -> tuple[str, ...]:

@@ -55,16 +55,13 @@ def predict(
         fail("--keep", "must name columns other than those that predict writes", repr(min(clash)))
     scoring = Scoring(loaded, table, kept, Novelty())
     write_file(path, scoring.lines())
-    notes = list(table.notes)
+    lines = [f"Note: {note}" for note in table.notes]
     if extra := loaded.unused([name for name in table.names if name not in kept]):
-        notes.append(f"Ignored columns that training did not have: {some_names(extra)}.")
-    if scoring.novelty.gaps:
-        notes.append(
-            f"Gaps filled with the median, in columns without gaps in training: {listed(scoring.novelty.gaps)}."
-        )
-    lines = [f"Note: {note}" for note in notes]
-    if scoring.novelty.warning:
-        lines.append(f"Warning: {scoring.novelty.warning}")
+        lines.append(f"Note: Ignored columns that training did not have: {some_names(extra)}.")
+    if gaps := scoring.novelty.gaps:
+        lines.append(f"Note: Gaps filled with the median, in columns without gaps in training: {listed(gaps)}.")
+    if warning := scoring.novelty.warning:
+        lines.append(f"Warning: {warning}")
     for line in (*lines, told(loaded, scoring.rows), f"Predictions: {path}"):
         say(line)
 
@@ -114,11 +111,12 @@ def told(model: Model, rows: int) -> str:
 
     metric = model.measure
     trained = "with cross-entropy" if model.method == CROSS_ENTROPY else f"on {metric.title} itself"
-    scored = f"Scored {rows:,} rows with a network trained {trained}, the best of fit's by validation {metric.title}."
+    chosen = f"the network with the best validation {metric.title} in fit"
+    scored = f"Scored {rows:,} rows with {chosen}, trained {trained}."
     if len(model.labels) > 2:
         shares = "Probabilities are calibrated on the validation rows"
         return f"{scored} {shares}; decisions follow {metric.title} and need not be the most probable class."
-    cut = f"; above 0 the decision is {model.labels[1]!r}, the threshold with the best validation {metric.title}"
+    cut = f"; the decision is {model.labels[1]!r} above 0, the best threshold on the validation rows"
     means = f"Higher scores favour {model.labels[1]!r}{cut if metric.decides else ''}."
     share = f" The probability of {model.labels[1]!r} is calibrated on the validation rows."
     return f"{scored} {means}{share if model.calibration is not None else ''}"

@@ -33,8 +33,13 @@ ENTRIES = 2**23
 def blocks_of(rows: Any) -> Iterator[Any]:
     """The rows in blocks of at most `ENTRIES` numbers."""
     size = max(1, ENTRIES // max(1, rows.shape[1]))
-    for start in range(0, len(rows), size):
+    for start in range(0, rows.shape[0], size):
         yield rows[start : start + size]
+
+
+def some_rows(rows: Any, which: Array) -> Any:
+    """Some rows of an array, a sparse matrix or a `RowSource`."""
+    return rows.part(which) if isinstance(rows, RowSource) else rows[which]
 
 
 @runtime_checkable
@@ -47,8 +52,6 @@ class RowSource(Protocol):
     @property
     def moments(self) -> tuple[Array, Array]:
         """Mean and deviation of each column."""
-
-    def __len__(self) -> int: ...
 
     def __getitem__(self, which: Any, /) -> Array: ...
 
@@ -133,10 +136,7 @@ class LazyRows:
     @property
     def shape(self) -> tuple[int, int]:
         """Number of rows and of columns."""
-        return len(self), self.scaling.width
-
-    def __len__(self) -> int:
-        return int(self.table.shape[0])
+        return self.table.shape[0], self.scaling.width
 
     def __getitem__(self, which: Any) -> Tensor:
         which = which.numpy() if isinstance(which, Tensor) else which

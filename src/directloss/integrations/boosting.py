@@ -169,15 +169,14 @@ class Evaluation:
             warnings.simplefilter("ignore", DirectLossWarning)  # the objective warns
             scores = torch.from_numpy(batch.scores).double()
             for part in batch.problems(self.task):
-                weight = None if part.by_item else part.weight
+                items, problems = (part.weight, None) if part.by_item else (None, part.weight)
                 losses = direct_loss(
-                    part.pick(scores), part.target, part.task, mask=part.mask,
-                    weight=part.weight if part.by_item else None, reduction="none",
-                )  # fmt: skip
+                    part.pick(scores), part.target, part.task, mask=part.mask, weight=items, reduction="none"
+                )
                 target = part.target if part.mask is None else torch.where(part.mask, part.target, -1)
                 values = part.task.value(losses, target).double()
                 counted = part.task.counted(target)
-                share = torch.ones_like(values) if weight is None else weight.double()
+                share = torch.ones_like(values) if problems is None else problems.double()
                 share = share if counted is None else share * counted
                 total, mass = total + float((share * values).sum()), mass + float(share.sum())
         return total / mass if mass else float("nan")

@@ -144,7 +144,10 @@ class BoostedClassifier(ClassifierMixin, _Boosted):  # type: ignore[misc]
             split = train_test_split(places, test_size=share, stratify=codes, random_state=seed)
             fitting, held = (fitting.take(some) for some in split)
         else:
-            held = _Rows(eval_set[0], self._codes(eval_set[1]))
+            labels = column_or_1d(eval_set[1])
+            if not np.isin(labels, self.classes_).all():
+                fail("eval_set", "must only have labels of y", np.setdiff1d(labels, self.classes_))
+            held = _Rows(eval_set[0], np.searchsorted(self.classes_, labels))
         count = len(self.classes_)
         self._boost(fitting, held, {"num_class": count} if count > 2 else {}, seed)
         scores, self._cut = self._scores(held.X), 0.0
@@ -153,13 +156,6 @@ class BoostedClassifier(ClassifierMixin, _Boosted):  # type: ignore[misc]
             self._cut = best_cut(*pair, task)[0] if decides(task) else even_cut(*pair)
         self._calibration = Calibration.of(scores - self._cut, held.y, held.weight)
         return self
-
-    def _codes(self, y: Any) -> Array:
-        y = column_or_1d(y)
-        if not np.isin(y, self.classes_).all():
-            fail("eval_set", "must only have labels of y", np.setdiff1d(y, self.classes_))
-        codes: Array = np.searchsorted(self.classes_, y)
-        return codes
 
     def decision_function(self, X: Any) -> Array:
         """The score of the positive class, ``(n,)``, above 0 for yes; or of each class, ``(n, classes)``."""

@@ -54,6 +54,7 @@ from directloss.integrations._rows import (
     learn_categories,
     naming_odd_columns,
     one_pair,
+    some_rows,
 )
 from directloss.integrations.boosting import item_task, of_one_score
 from directloss.task import Task
@@ -200,7 +201,7 @@ class _Part:
 
     def take(self, which: Tensor) -> _Part:
         """Some of these rows."""
-        return _Part(_some(self.rows, which.numpy()), self.target[which], self.weight[which], self.factor[which])
+        return _Part(some_rows(self.rows, which.numpy()), self.target[which], self.weight[which], self.factor[which])
 
     @cached_property
     def strata(self) -> Tensor:
@@ -305,7 +306,7 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         rows, y = self._read(X, y, reset=True, multi_output=True)
         y, weight = _labels(y), _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
         if not (kept := weight > 0).all():
-            rows, y, weight = _some(rows, kept), y[kept], weight[kept]
+            rows, y, weight = some_rows(rows, kept), y[kept], weight[kept]
         whole = self._learn(rows, y, weight)
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             if self.batch_size is not None or self.early_stopping or not whole.even:
@@ -493,10 +494,6 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         return tags
 
 
-def _some(rows: Any, which: Array) -> Any:
-    return rows.part(which) if isinstance(rows, RowSource) else rows[which]
-
-
 def _labels(y: Any) -> Array:
     """Labels ``(n,)``, or ``(n, labels)`` of a multilabel problem."""
     y = y.toarray() if sparse.issparse(y) else y
@@ -535,6 +532,10 @@ class _ListPart:
         some = self.lists.take(which)
         rows = self.rows[some.rows if isinstance(self.rows, Tensor) else some.rows.numpy()]
         return _ListPart(rows, some, self.grades[which][:, : some.longest])
+
+    def metric(self, scores: Tensor, task: Task) -> float:
+        """The mean metric of scores ``(rows, 1)`` over the lists that have something to rank."""
+        return mean_metric(self.lists.pad(scores.squeeze(1)), self.grades, task, mask=self.lists.mask)
 
 
 @dataclass(eq=False, repr=False)
@@ -606,12 +607,7 @@ class DirectLossRanker(_Estimator):
         return -(shares * logs).sum(1).mean()
 
     def _measure(self, held: _ListPart) -> float:
-        return self._mean(all_scores(self.network_, held.rows, 1), held, self._fitted_task)
-
-    @staticmethod
-    def _mean(scores: Tensor, part: _ListPart, task: Task) -> float:
-        padded = part.lists.pad(scores.squeeze(1))
-        return mean_metric(padded, part.grades, task, mask=part.lists.mask)
+        return held.metric(all_scores(self.network_, held.rows, 1), self._fitted_task)
 
     def predict(self, X: Any) -> Array:
         """The score of each row: within a list, higher is more relevant."""
@@ -620,7 +616,7 @@ class DirectLossRanker(_Estimator):
     def score(self, X: Any, y: Any, group: Any = None, qid: Any = None) -> float:
         """The mean metric over the lists that have something to rank; NaN if none has."""
         scores = self._scores(X)
-        return self._mean(scores, _ListPart.of(scores, y, group, qid), self._task())
+        return _ListPart.of(scores, y, group, qid).metric(scores, self._task())
 
     def _task(self) -> Task:
         task = as_task(self.metric, "metric")

@@ -33,16 +33,11 @@ Opened = tuple[list[str], Callable[[], Iterator[pd.DataFrame]]]
 """Column names, and a function that reads the batches from the start."""
 PACKINGS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 TEXT = {"mode": "rt", "encoding": "utf-8-sig", "newline": ""}
-KINDS = {
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".npz": "npz",
-    ".svm": "svmlight",
-    ".libsvm": "svmlight",
-    ".svmlight": "svmlight",
-    ".txt": "svmlight",
+SUFFIXES = {
+    "csv": (".csv", ".tsv"),
+    "parquet": (".parquet", ".pq"),
+    "npz": (".npz",),
+    "svmlight": (".svm", ".libsvm", ".svmlight", ".txt"),
 }
 DENSE_LIMIT = 4 * 2**30
 """The most bytes a svmlight file may take as a table: the networks need every zero."""
@@ -80,12 +75,11 @@ class Table:
     def batches(self) -> Iterator[pd.DataFrame]:
         """The rows in batches; raises if there are none."""
         with _plain_errors(self.path, self.kind):
-            count = 0
-            for batch in self.open():
-                count += len(batch)
-                if len(batch):
-                    yield without_gap_words(batch[self.names])
-        if not count:
+            empty = True
+            for batch in filter(len, self.open()):
+                empty = False
+                yield without_gap_words(batch[self.names])
+        if empty:
             fail("DATA", "must have rows", f"without any, {self.path}")
 
 
@@ -103,7 +97,7 @@ def kind_of(path: Path) -> str:
         ('csv', 'parquet')
     """
     inner = path.with_suffix("") if path.suffix.lower() in PACKINGS else path
-    kind = KINDS.get(inner.suffix.lower())
+    kind = next((kind for kind, suffixes in SUFFIXES.items() if inner.suffix.lower() in suffixes), None)
     if kind is None or (inner is not path and kind not in ("csv", "svmlight")):
         known = ".csv, .tsv, .svm, .libsvm and .txt (these also with .gz or .xz), .parquet and .npz"
         hint = "Save a table as .csv with a header line, or as .parquet; .txt is read as svmlight."

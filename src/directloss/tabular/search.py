@@ -30,7 +30,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
 from directloss._checks import DirectLossError, fail
-from directloss.integrations._rows import RowSource
+from directloss.integrations._rows import some_rows
 from directloss.integrations.sklearn import DirectLossClassifier
 from directloss.tabular.measures import CROSS_ENTROPY, Measure
 
@@ -81,7 +81,7 @@ class Problem:
         if len(y) <= TRIED:
             return self.train
         kept = np.sort(np.random.default_rng(self.seed).permutation(len(y))[:TRIED])
-        return (rows.part(kept) if isinstance(rows, RowSource) else rows[kept]), y[kept]
+        return some_rows(rows, kept), y[kept]
 
     @property
     def tried(self) -> int | None:
@@ -150,21 +150,18 @@ def open_storage(address: str) -> BaseStorage:
     """The database of a URL, or a journal file."""
     if "://" in address:
         return get_storage(address)
-    path = str(Path(address).resolve())  # the lock is a symlink, which breaks from another folder
-    lock = JournalFileSymlinkLock(path, STALE)
-    backend = JournalFileBackend(path, lock)
+    path = Path(address).resolve()  # the lock is a symlink, which breaks from another folder
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = JournalFileSymlinkLock(str(path), STALE)
+    backend = JournalFileBackend(str(path), lock)
     lock.acquire()
     try:
-        cut_torn_line(Path(path))
+        with path.open("rb+") as file:
+            # Remove an unfinished last line, left by a kill or a full disk: the next one would be appended to it.
+            file.truncate(file.read().rfind(b"\n") + 1)
     finally:
         lock.release()
     return JournalStorage(backend)
-
-
-def cut_torn_line(path: Path) -> None:
-    """Remove an unfinished last line, left by a kill or a full disk: the next one would be appended to it."""
-    with path.open("rb+") as file:
-        file.truncate(file.read().rfind(b"\n") + 1)
 
 
 def _pruner() -> optuna.pruners.BasePruner:
@@ -179,24 +176,16 @@ class Search:
 
     def __init__(self, problem: Problem, name: str, address: str, owner: str = "") -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        self.problem, self.name, self.address, self.owner = problem, name, address, owner
-        if "://" not in address:
-            Path(address).parent.mkdir(parents=True, exist_ok=True)
+        self.problem, self.address, self.owner = problem, address, owner
         with plain_errors(address):
-            storage = open_storage(address)
-            self.studies = {loss: self._study(storage, loss) for loss in problem.losses}
+            how: Any = {"storage": open_storage(address), "pruner": _pruner(), "load_if_exists": True}
+            self.studies = {
+                loss: optuna.create_study(study_name=f"{name} {loss}", direction="maximize", **how)
+                for loss in problem.losses
+            }
             for study in self.studies.values():
                 check_digests(study, address)
                 self._give_up_killed(study)
-
-    def _study(self, storage: BaseStorage, loss: str) -> optuna.Study:
-        return optuna.create_study(
-            study_name=f"{self.name} {loss}",
-            storage=storage,
-            direction="maximize",
-            pruner=_pruner(),
-            load_if_exists=True,
-        )
 
     def _give_up_killed(self, study: optuna.Study) -> None:
         """Give up the trials that were running when this fit was killed; they start again."""

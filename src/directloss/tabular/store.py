@@ -165,9 +165,6 @@ class StoredRows:
         """Number of rows and of encoded columns."""
         return len(self.which), self.encoder.width
 
-    def __len__(self) -> int:
-        return len(self.which)
-
     @cached_property
     def _places(self) -> dict[str, npt.NDArray[np.int64]]:
         """See `Store.places`."""
