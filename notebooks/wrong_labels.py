@@ -91,6 +91,7 @@ platt = LogisticRegression().fit(scores[:half, None].numpy(), y_test[:half].nump
 calibrated = torch.as_tensor(platt.predict_proba(scores[half:, None].numpy())[:, 1])
 shares = {"raw": torch.sigmoid(scores[half:]), "calibrated": calibrated}
 ax = dl.plot.reliability(shares, y_test[half:], bins=5)
+_ = ax.legend(loc="upper left")
 
 # %% [markdown]
 # One digit and one draw of wrong labels are only an illustration. [Other losses](../peers.md) compares losses on many
