@@ -176,7 +176,8 @@ class Drawn(NamedTuple):
         m, few = scores.numel(), how.good + how.nearby
         flips = few if how.unit == "comparison" else how.good
         drawn = words(few + half_of(m), generator)
-        return cls(numbers(drawn[:flips], pairs), numbers(drawn[flips:few], m), halves(drawn[few:], m))
+        leaps = numbers(drawn[flips:few], m) if flips < few else drawn[:0]
+        return cls(numbers(drawn[:flips], pairs), leaps, halves(drawn[few:], m))
 
     def moves(self, scores: Tensor, lists: Layout) -> tuple[Any, Any, Any, Any]:
         """Which scores move, and for leaps where to."""
