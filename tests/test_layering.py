@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "_registry": {"_checks", "task"},
     "_problem": {"_checks", "_registry", "task"},
     "_loss": {"_checks", "_dynamo", "_gradient", "_problem", "_registry", "distributed", "kernels", "task"},
-    "epsilon": {"_checks", "_problem"},
+    "epsilon": {"_checks", "_gradient", "_problem"},
     "noise": {"_checks"},
     "direct": {
         "_checks",
