@@ -176,7 +176,7 @@ class Drawn(NamedTuple):
         m, few = scores.numel(), how.good + how.nearby
         flips = few if how.unit == "comparison" else how.good
         drawn = words(few + half_of(m), generator)
-        leaps = numbers(drawn[flips:few], m) if flips < few else drawn[:0]
+        leaps = numbers(drawn[flips:few], m) if flips < few else drawn[:0].view(np.int64)
         return cls(numbers(drawn[:flips], pairs), leaps, halves(drawn[few:], m))
 
     def moves(self, scores: Tensor, lists: Layout) -> tuple[Any, Any, Any, Any]:
