@@ -317,12 +317,12 @@ def _first_ratio(cell: str) -> float:
 
 
 def interpolation() -> Figure:
-    """Error and rank correlation of UniLoss's interpolated metric, by distance from the present configuration."""
+    """Error and rank correlation of UniLoss's interpolated metric, by distance from the current configuration."""
     stored = json.loads((RESULTS / "interpolation" / "quality.json").read_text())
     distances = ["0", "1/512", "1/128", "1/32", "1/8", "1/2"]
     looks = {"inverse distance (the paper's)": "hinge-ap", "distance spline": "uniloss-ap"}
     figure = Figure((WIDTH, 4.8), layout="constrained")
-    axes = figure.subplots(2, 2, sharex=True)
+    axes = figure.subplots(2, 2, sharex=True, sharey="row")
     for column, (metric, title) in enumerate((("accuracy", "accuracy"), ("ap", "average precision"))):
         for row, kind in enumerate(("error", "correlation")):
             place = axes[row, column]
@@ -330,11 +330,12 @@ def interpolation() -> Figure:
                 middle = np.mean(stored[metric][name][kind], axis=0)
                 place.plot(middle, color=METHODS[look][0], marker="o", markersize=4, linewidth=2, label=name)
             place.set_xticks(range(len(distances)), distances)
-            place.set_ylabel("error of the metric" if kind == "error" else "rank correlation")
             place.grid(axis="y")
         axes[0, column].set_title(title, fontweight="bold")
-    axes[0, 0].legend(loc="upper left")
-    figure.supxlabel("share of comparisons that differ from the present ones", fontsize=9.5)
+    for place, label in zip(axes[:, 0], ("error of the metric", "rank correlation"), strict=True):
+        place.set_ylabel(label)
+    axes[1, 1].legend(loc="lower left")
+    figure.supxlabel("share of comparisons that differ from the current ones", fontsize=9.5)
     return figure
 
 
