@@ -131,7 +131,7 @@ def check_weight(weight: object, shape: torch.Size, what: str, check_values: boo
     if weight.shape != shape:
         fail("weight", f"must hold one weight per {what}, shape {tuple(shape)}", f"of shape {tuple(weight.shape)}")
     if check_values and not bool((torch.isfinite(weight) & (weight >= 0)).all()):
-        fail("weight", "must be finite and not negative", f"{weight.min().item()} at the least")
+        fail("weight", "must be finite and not negative", f"as low as {weight.min().item()}")
     return weight
 
 

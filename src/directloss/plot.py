@@ -232,7 +232,7 @@ def reliability(
             marker="osD^"[place % 4], label=f"{name}ECE {error:.3f}",
         )  # fmt: skip
     ax.set(xlabel="probability", ylabel="observed share", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
-    return _finished(ax, loc="lower right")
+    return _finished(ax)
 
 
 # ---------------------------------------------------------------------- numbers
@@ -365,10 +365,10 @@ def _axes(ax: Axes | None, width: float = 6.0, height: float = 3.4) -> Axes:
     return place
 
 
-def _finished(ax: Axes, axis: Literal["both", "x", "y"] = "both", **legend: Any) -> Axes:
+def _finished(ax: Axes, axis: Literal["both", "x", "y"] = "both") -> Axes:
     """The axes with a grid and a legend."""
     ax.grid(axis=axis, linewidth=0.6, alpha=0.5)
-    ax.legend(frameon=False, **legend)
+    ax.legend(frameon=False)
     return ax
 
 

@@ -166,7 +166,7 @@ WRONG_SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"transitions": torch.zeros(2, 3)}, "transitions must be a floating-point matrix (c, c)"),
     ({"transitions": torch.zeros(2, 2, dtype=torch.long)}, "but it is of shape (2, 2), torch.int64"),
     ({"cost": torch.zeros(3)}, "cost must be a matrix (c, c): cost[true, predicted], but it is of shape (3,)"),
-    ({"cost": -1 + torch.eye(2)}, "cost must not be negative, but it is -1.0 at the least"),
+    ({"cost": -1 + torch.eye(2)}, "cost must not be negative, but it is as low as -1.0"),
     ({"cost": torch.ones(2, 2)}, "cost must be 0 for the right label, on the diagonal, but it is [1.0, 1.0]"),
     ({"cost": torch.full((2, 2), math.nan)}, "cost must be finite"),
     ({"cost": 2.0}, "cost must be a matrix (c, c) or a function of the target, but it is a float"),

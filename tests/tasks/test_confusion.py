@@ -448,6 +448,7 @@ def as_given(value: Any) -> Callable[..., Any]:
 FUNCTION = "function(tp, fp, fn, tn)"
 SHAPE = f"{FUNCTION} must have the shape of the counts, (25,), but it is of shape ()"
 FINITE = f"{FUNCTION} must be finite for all counts, but it is"
+ON_TENSORS = f"{FUNCTION} must work on tensors of counts, but it is one that raises"
 NO_FUNCTION = "function must be a function of the four counts tp, fp, fn, tn, but it is 3"
 WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: tasks.FBeta(0.0), "beta must be positive and finite, but it is 0.0"),
@@ -465,6 +466,8 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: CountMetric(lambda tp, fp, fn, tn: tp.sum()), SHAPE),
     (lambda: CountMetric(lambda tp, fp, fn, tn: tp / (tp + fp)), f"{FINITE} nan at tp = 0, fp = 0, fn = 1, tn = 1"),
     (lambda: CountMetric(lambda tp, fp, fn, tn: 1 / fp), f"{FINITE} inf at tp = 0, fp = 0"),
+    (lambda: CountMetric(lambda tp, fp, fn, tn: tp / fp if fp else tp), f"{ON_TENSORS} RuntimeError: Boolean value"),
+    (lambda: CountMetric(lambda tp, fp, fn, tn: math.sqrt(tp)), f"{ON_TENSORS} ValueError: only one element"),
 ]
 
 

@@ -229,7 +229,7 @@ def test_structured_tasks_say_why_not() -> None:
 @pytest.mark.parametrize(
     ("weight", "message"),
     [
-        (torch.tensor([1.0, -1.0, 1.0]), "weight must be finite and not negative, but it is -1.0 at the least"),
+        (torch.tensor([1.0, -1.0, 1.0]), "weight must be finite and not negative, but it is as low as -1.0"),
         (torch.tensor([1.0, torch.inf, 1.0]), "weight must be finite and not negative"),
         (torch.ones(2), r"weight must hold one weight per problem, shape \(\), but it is of shape \(2,\)"),
     ],

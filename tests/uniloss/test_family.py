@@ -108,7 +108,7 @@ def test_batch_dims_for_problems_of_several_dimensions() -> None:
         ("pckh", {"dim": 0}, r"dim must be left out: one problem of KeypointPairs\(\) has shape \(..., h, w\)"),
         ("ap", {"weight": torch.ones(2)}, r"weight must hold one weight per problem, shape \(3,\), but it is of shape"),
         ("ap", {"weight": torch.ones(3, 12)}, r"weight must hold one weight per problem, shape \(3,\)"),
-        ("ap", {"weight": -torch.ones(3)}, r"weight must be finite and not negative, but it is -1.0 at the least"),
+        ("ap", {"weight": -torch.ones(3)}, r"weight must be finite and not negative, but it is as low as -1.0"),
         (right, {"weight": torch.ones(3)}, r"weight must hold one weight per problem, shape \(\)"),
         ("ap", {"weight": 2}, r"weight must be a torch.Tensor"),
     ],

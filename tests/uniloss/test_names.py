@@ -80,6 +80,11 @@ def test_unknown_names(name: str, message: str) -> None:
         UniLoss(name)
 
 
+def test_a_number_that_is_not_allowed_fails_when_the_loss_is_built() -> None:
+    with pytest.raises(DirectLossError, match="k must be a whole number of at least 1, but it is 0"):
+        UniLoss("ndcg@0")
+
+
 def test_case_and_spaces_do_not_matter() -> None:
     assert by_name(" AP ") is BY_HAND["ap"]
     assert isinstance(by_name("F1"), Automatic)

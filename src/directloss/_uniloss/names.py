@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from directloss._checks import fail, near
-from directloss._registry import meant, measured, split_name
+from directloss._registry import get, meant, measured, split_name
 from directloss._uniloss.byhand import BY_HAND
 from directloss._uniloss.refactoring import Refactored
 
@@ -34,6 +34,7 @@ def by_name(name: str) -> Refactored:
     found = named.get(base)
     if found is None or (number is not None and not found.number):
         fail("metric", f"takes no number: {base!r} stands alone", repr(name))
+    get(name)  # fails here if the number is not allowed, rather than at the first call
     return automatic(found.function(number), found.event_dims)
 
 

@@ -47,7 +47,7 @@ def pckh(
         rule = f"must hold one length for each set of keypoints, shape {tuple(heatmaps.shape[:-3])}"
         fail("reference", rule, f"of shape {tuple(reference.shape)}")
     if not bool((torch.isfinite(reference) & (reference > 0)).all()):
-        fail("reference", "must be positive and finite", f"{float(reference.min())} at the least")
+        fail("reference", "must be positive and finite", f"as low as {float(reference.min())}")
     radius = check_positive("fraction", fraction) * reference.double()
     counted = _check_visible(visible, heatmaps.shape[:-2])
     # In float64 and squared, as in `within_radius`, so that both agree on pixels exactly on the circle.
@@ -80,7 +80,7 @@ def within_radius(keypoints: Tensor, radius: Tensor | float, size: tuple[int, in
         rule = f"must be a number or of shape {tuple(keypoints.shape[:-1])}"
         fail("radius", rule, f"of shape {tuple(limit.shape)}")
     if not bool((torch.isfinite(limit) & (limit >= 0)).all()):
-        fail("radius", "must be finite and not negative", f"{float(limit.min())} at the least")
+        fail("radius", "must be finite and not negative", f"as low as {float(limit.min())}")
     rows, columns = (torch.arange(length, dtype=torch.float64, device=keypoints.device) for length in size)
     x, y = keypoints.double().unbind(-1)
     distance = (rows - y[..., None]).square()[..., :, None] + (columns - x[..., None]).square()[..., None, :]

@@ -135,6 +135,6 @@ def _check_cost(cost: Tensor) -> None:
         fail("cost", "must be a matrix (c, c): cost[true, predicted]", f"of shape {tuple(cost.shape)}")
     check_finite(cost, "cost")
     if bool((cost < 0).any()):
-        fail("cost", "must not be negative", f"{cost.min().item()} at the least")
+        fail("cost", "must not be negative", f"as low as {cost.min().item()}")
     if bool(cost.diagonal().any()):
         fail("cost", "must be 0 for the right label, on the diagonal", cost.diagonal().tolist())

@@ -174,8 +174,12 @@ class CountMetric(CountTask):
     def metric(self, tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
         counts = Counts(*torch.broadcast_tensors(tp, fp, fn, tn))  # type: ignore[no-untyped-call]
         shape = counts.tp.shape
-        value: object = self.function(*counts)
         what = "function(tp, fp, fn, tn)"
+        try:
+            value: object = self.function(*counts)
+        except (RuntimeError, TypeError, ValueError) as error:
+            hint = "Write if as torch.where, and math.sqrt as torch.sqrt."
+            fail(what, "must work on tensors of counts", f"one that raises {type(error).__name__}: {error}", hint)
         if not isinstance(value, Tensor):
             fail(what, "must be a tensor", f"a {type(value).__name__}")
         if value.shape != shape:
