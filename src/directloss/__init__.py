@@ -56,8 +56,8 @@ __all__ = [
     "uniloss",
 ]
 
-# Importing torch takes seconds, which the help of the command need not wait for: these names are imported when they are
-# first used. The block above tells type checkers the same.
+# Importing torch takes seconds, so these names are imported on first use and `directloss --help` is quick. The block
+# above tells type checkers the same.
 _NAMES = {
     "_uniloss": ("Anchoring", "Refactoring", "UniLoss", "uniloss"),
     "averaging": ("AveragedLoss",),
@@ -71,7 +71,7 @@ _NAMES = {
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 _MODULES = ("distributed", "integrations", "kernels", "metrics", "plot", "relaxation", "tasks")
 
-if not TYPE_CHECKING:  # or else a type checker would believe in any name
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
         if name in _MODULES:
@@ -87,10 +87,10 @@ def __dir__() -> list[str]:
 
 
 def load(path: str | Path) -> Model:
-    """Read a model that ``directloss fit`` wrote; nothing in the file is run.
+    """Read a model written by ``directloss fit``. No code in the file is executed.
 
-    Needs the extra ``fit``. The model has `predict` and `decision_function`, which take a `pandas.DataFrame` with the
-    columns of training.
+    Needs the extra ``fit``. The model has `predict`, `predict_proba` and `decision_function`, which take a
+    `pandas.DataFrame` with the training columns.
     """
     try:
         from directloss.tabular.model import load_model

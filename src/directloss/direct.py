@@ -5,8 +5,8 @@
     y_direct = argmax_y F(y) + sign * epsilon * L(target, y)                                                Eq. (3)
 
 With ``sign="both"`` the gradient is the mean of the two, ``(grad F(y_+) - grad F(y_-)) / (2 epsilon)``: a central
-difference in place of a one-sided one. The expectation is taken over noise on the scores (`directloss.noise`); the
-value is the loss of the scores as they are.
+difference instead of a one-sided one. The expectation is over noise on the scores (`directloss.noise`); the value is
+the loss of the scores without noise.
 
 The engine knows no concrete task. It calls the two inferences and differentiates F, unless the task has a fused
 implementation of both.
@@ -30,7 +30,7 @@ from directloss.noise import Noise, check_noise
 from directloss.task import Solve, Solved, Task
 
 WARM_UP = 300
-"""How many first training steps of a `DirectLoss` follow the likelihood, which makes progress from any start."""
+"""The number of initial training steps in which a `DirectLoss` follows the likelihood, which learns from any start."""
 
 
 def direct_loss(
@@ -106,7 +106,7 @@ def _loss(
     noise: float | str | None, samples: int | str, generator: torch.Generator | None, warm: bool, reduction: str,
     mask: Tensor | None, dim: Dim | None, weight: Tensor | None, check_values: bool,
 ) -> Tensor:  # fmt: skip
-    """`direct_loss`; while ``warm``, with the gradient of the task's likelihood, if it has one."""
+    """`direct_loss`; if ``warm``, with the gradient of the task's likelihood, if the task has one."""
     problem = prepare(
         scores, target, task, reduction=reduction, mask=mask, dim=dim, weight=weight, check_values=check_values
     )
@@ -114,7 +114,7 @@ def _loss(
     signs = check_sign(sign, problem.task.advised_sign)
     given = check_epsilon(epsilon, problem.batch_shape, check_values)
     if isinstance(noise, str) and (own := problem.task.noise_scale(problem.scores.detach())) is not None:
-        # One draw: a solver costs more than a sort, and epsilon reaches five times as far as the noise.
+        # One draw: a solver costs more than a sort, and epsilon reaches five times as far as the noise anyway.
         source = source._replace(scale=own, samples=source.samples or 1)
     items = problem.scores.shape[-1] if problem.task.event_dims == 1 else 1
     dense = way(scores.device, lambda: problem.task.advised_way(items, signs)) == "dense"
@@ -125,7 +125,7 @@ def _loss(
 def _at_once(
     problem: Problem, given: float | Tensor | None, signs: tuple[int, ...], source: Noise, warm: bool, dense: bool
 ) -> Found | None:
-    """Losses and gradients from a task that computes them together, on accelerators in its dense form; else None."""
+    """Losses and gradients from a task's `fused` (or, on accelerators, `dense`) implementation; None without one."""
     task, scores, target = problem.task, problem.scores, problem.target
     solve, fixed = (task.dense if dense else task.fused), scores.detach()
     if getattr(solve, "__func__", None) is Task.fused:
@@ -157,7 +157,7 @@ def _at_once(
 def _in_turn(
     problem: Problem, given: float | Tensor | None, signs: tuple[int, ...], source: Noise, warm: bool
 ) -> Found:
-    """Losses and gradients through the five methods of a task."""
+    """Losses and gradients through the five abstract methods of a task."""
     problem.check()
     silent = source.silent and not warm and torch.is_grad_enabled() and problem.scores.requires_grad
     if silent:
@@ -177,7 +177,7 @@ def _in_turn(
 
 
 class Found(NamedTuple):
-    """What the inferences of a batch gave."""
+    """The results of inference for a batch."""
 
     losses: Tensor
     """Shape ``b``; in draws ``(draws, *b)``."""
@@ -185,13 +185,13 @@ class Found(NamedTuple):
     gap: Tensor | None = None
     """A number per problem whose gradient is that of the loss; its value means nothing."""
     learns: bool = False
-    """Whether F has parameters of its own, so that there is a gradient although the scores have none."""
+    """Whether F has parameters of its own, which need gradients even if the scores do not."""
 
 
 def _theorem(problem: Problem, epsilon: float | Tensor, signs: tuple[int, ...], gradient: bool, value: bool) -> Found:
-    """Eq. (2) through the five methods of the task; autograd differentiates F, whatever F is made of."""
+    """Eq. (2) through the five methods of the task; autograd differentiates F."""
     task, scores, target = problem.task, problem.scores, problem.target
-    # The type that the gradient of F is carried in, too: as precise as the scores, if not more.
+    # Also the dtype of the gradient of F: at least as precise as the scores.
     kind = torch.promote_types(scores.dtype, torch.float32)
     losses, predicted = torch.zeros(problem.batch_shape, dtype=kind, device=scores.device), None
     with torch.no_grad():
@@ -207,9 +207,9 @@ def _theorem(problem: Problem, epsilon: float | Tensor, signs: tuple[int, ...], 
         return Found(losses, counted, learns=learns)
     with torch.no_grad():
         direct = [task.augmented(fixed, target, epsilon, sign) for sign in signs]
-    # Gradients of half precision meet in float32, and are rounded once.
+    # Half-precision gradients are summed in float32 and rounded once.
     scores = scores.to(losses.dtype)
-    # Away from y_+, or towards y_-, from where we are; with both signs, from the one to the other.
+    # Away from y_+ or towards y_-, starting at y_w; with both signs, from y_+ to y_-.
     towards = predicted if len(signs) == 1 else direct[1]
     gap = task.score(scores, direct[0]) - task.score(scores, towards)
     problem.check_one_each(gap, "task.score")
@@ -230,12 +230,12 @@ def _factor(epsilon: float | Tensor, signs: tuple[int, ...], kind: torch.dtype) 
 
 
 def _attached(found: Found) -> Tensor:
-    """The losses with their gradient, if they have one."""
+    """The losses, with their gradient if there is one."""
     return found.losses if found.gap is None else with_value(found.gap, found.losses.to(found.gap.dtype))
 
 
 def _warn_of_standstill(problem: Problem, solved: Solved, signs: tuple[int, ...]) -> None:
-    """Without noise, and with sign +1, decisions may have a loss and no gradient: for example if all are wrong."""
+    """Without noise and with sign +1, decisions can have a loss but no gradient, for example if all are wrong."""
     if signs != (1,) or problem.task.advised_sign != "both" or solved.gradient is None:
         return
     if not bool(solved.gradient.any()) and bool(solved.loss.any()):
@@ -249,7 +249,7 @@ def _warn_of_standstill(problem: Problem, solved: Solved, signs: tuple[int, ...]
 def mean_metric(
     scores: Tensor, target: Tensor, task: str | Task | Any, *, mask: Tensor | None = None, dim: Dim | None = None
 ) -> float:
-    """The metric of a task, a mean over the problems that count; NaN if none does."""
+    """The metric of a task, averaged over the problems that count; NaN if none does."""
     fixed = scores.detach()
     problem = prepare(fixed, target, task, reduction="none", mask=mask, dim=dim, weight=None, check_values=True)
     with torch.no_grad():
@@ -304,7 +304,7 @@ class DirectLoss(TaskLoss):
     def loss(
         self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, **changed: Any
     ) -> Tensor:
-        """See `direct_loss`; in training mode this is a step."""
+        """See `direct_loss`; in training mode each call is a step."""
         warm = self.steps < (WARM_UP if isinstance(self.warm_up, str) else self.warm_up)
         if warm and self.training and torch.is_grad_enabled():
             self.steps += 1
@@ -314,20 +314,20 @@ class DirectLoss(TaskLoss):
         )  # fmt: skip
 
     def get_extra_state(self) -> Tensor:
-        """The number of steps of the warm-up, for ``state_dict``."""
+        """The number of warm-up steps taken so far."""
         return torch.tensor(self.steps)
 
     def set_extra_state(self, state: Any) -> None:
-        """The number of steps, from a ``state_dict``."""
+        """Restore the number of warm-up steps."""
         self.steps = int(state)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *more: Any) -> None:
-        # A checkpoint without this number was written by a version that had no warm-up: its training goes on.
+        # A checkpoint without this number comes from a version without warm-up: training continues without one.
         state_dict.setdefault(f"{prefix}_extra_state", torch.tensor(WARM_UP))
         super()._load_from_state_dict(state_dict, prefix, *more)
 
     def extra_repr(self) -> str:
-        """The task, and the settings that are not automatic."""
+        """The task and the settings that differ from the defaults."""
         names = ("epsilon", "sign", "noise", "samples", "warm_up")
         chosen = [(name, getattr(self, name)) for name in names]
         changed = [f"{name}={value!r}" for name, value in chosen if not (isinstance(value, str) and value == "auto")]

@@ -1,14 +1,14 @@
-"""How far loss-augmented inference looks: the one rule of ``epsilon="auto"``.
+"""How far loss-augmented inference looks: the rule of ``epsilon="auto"``.
 
     epsilon = REACH * unit * (the task's unit_epsilon)
 
-where ``unit`` is the scale of the noise; if there is none, the noise that the task asks for or else the standard
-deviation of the scores. The task defines its unit: the epsilon for which its most important exchange or flip bridges a
-score difference of 1.
+where ``unit`` is the scale of the noise. Without noise it is the task's `noise_scale`, or else the standard deviation
+of the scores. The task's unit is the epsilon at which its most important exchange or flip bridges a score difference of
+1.
 
 An epsilon that follows the scores is a function of them, and its derivative belongs to the gradient. The loss is the
 same for scores ``s`` and ``a * s``, so its gradient has no part that merely scales them. Without this term update and
-epsilon would feed each other: with sign +1 the scores would grow for ever, with sign -1 they would shrink to nothing.
+epsilon would feed each other: with sign +1 the scores would grow without bound, with sign -1 they would collapse.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from directloss._gradient import with_value
 from directloss._problem import Problem
 
 REACH = 5.0
-"""The largest score difference, in units of the noise, that a single exchange or flip can bridge. Far less, and most
-draws change nothing (variance); far more, and inference reaches distant outputs (bias). A factor of
-two or three hardly matters."""
+"""The largest score difference, in units of the noise, that a single exchange or flip can bridge. If much smaller,
+most draws change nothing (variance); if much larger, inference reaches distant outputs (bias). A factor of two or three
+hardly matters."""
 
 
 def automatic(problem: Problem, noise: float | Tensor) -> tuple[Tensor, float | Tensor]:
@@ -34,13 +34,14 @@ def automatic(problem: Problem, noise: float | Tensor) -> tuple[Tensor, float | 
     scores, step = reach(problem, noise)
     step = step * problem.task.unit_epsilon(problem.scores.detach(), problem.target)
     if isinstance(step, Tensor):
-        step = step.clamp(max=torch.finfo(step.dtype).max)  # of huge scores, too, it is a number
+        step = step.clamp(max=torch.finfo(step.dtype).max)  # finite even for huge scores
     return scores, step
 
 
 def reach(problem: Problem, noise: float | Tensor) -> tuple[Tensor, float | Tensor]:
-    """The scores, and the epsilon of each problem in the task's unit. If epsilon is made from the scores, its
-    derivative is part of the gradient that the scores returned pass on.
+    """The scores, and the epsilon of each problem in the task's unit.
+
+    If epsilon depends on the scores, the returned scores add its derivative to their gradient.
     """
     if isinstance(noise, Tensor) or noise > 0:
         return problem.scores, REACH * noise
@@ -52,36 +53,36 @@ def reach(problem: Problem, noise: float | Tensor) -> tuple[Tensor, float | Tens
 
 
 class Spread(NamedTuple):
-    """How far the scores of a call lie from the mean of their problem, in float32 or wider."""
+    """The spread of the scores of a call around the mean of their problem, in float32 or wider."""
 
     deviation: float | Tensor
     """The standard deviation of the scores; 1 if all are equal."""
     slope: Tensor
     """The gradient of its logarithm, in the unit ``2 ** -power``; 0 for padding, and if all are equal."""
     power: Tensor | None = None
-    """Keeps the squares of huge scores finite."""
+    """Scales huge scores down, so that their squares are finite."""
 
 
 def _scale_free(scores: Tensor, spread: Spread) -> Tensor:
-    """The scores, with the gradient ``g - <g, s> * dlog(deviation)/ds`` in place of g.
+    """The scores, with the gradient ``g - <g, s> * dlog(deviation)/ds`` instead of g.
 
-    It is that of ``(F(y_direct) - F(y_w)) / epsilon``, with F linear in the scores and epsilon a multiple of the
-    deviation. Of two scores all that matters is their difference, and this would leave nothing of it.
+    This is the gradient of ``(F(y_direct) - F(y_w)) / epsilon`` if F is linear in the scores and epsilon a multiple of
+    the deviation. Two scores are left alone: only their difference matters, and nothing of its gradient would remain.
     """
     if not (torch.is_grad_enabled() and scores.requires_grad) or scores.numel() <= 2:
         return scores
-    wide = scores.to(spread.slope.dtype)  # half precision only at the very end
+    wide = scores.to(spread.slope.dtype)  # half precision is restored at the end
     fixed = wide.detach() if spread.power is None else torch.ldexp(wide.detach(), -spread.power)
     logarithm = torch.dot(wide.flatten(), spread.slope.flatten())  # its gradient is that of the logarithm
     return with_value(torch.addcmul(wide, fixed, logarithm, value=-1).to(scores.dtype), scores.detach())
 
 
 def spread_of(problem: Problem) -> Spread:
-    """That of the problems that count: the others have no part in epsilon, and no gradient."""
+    """The spread over the problems that count: the others neither affect epsilon nor get a gradient."""
     task, scores, shown = problem.task, problem.scores.detach(), problem.shown
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     if problem.batch_shape.numel() > 1:
-        problem.check()  # the labels, before they are looked at
+        problem.check()  # before labels are read
         counted = task.counted(problem.target)
         shown = shown if counted is None else counted if shown is None else counted & shown
     if scores.device.type == "cpu" and not (problem.padded or task.padding_label) and (shown is None or shown.all()):
@@ -109,9 +110,9 @@ def spread_of(problem: Problem) -> Spread:
 
 
 def _apart(scores: np.ndarray[Any, Any], problems: int) -> tuple[np.ndarray[Any, Any], float]:
-    """Scores minus the mean of their problem, all of the same size, and the sum of squares.
+    """Scores minus the mean of their problem, for problems of equal size, and the sum of squares.
 
-    Numpy's operations take a fraction of the time of PyTorch's.
+    On small arrays numpy takes a fraction of PyTorch's time.
     """
     rows = scores.reshape(problems, -1)
     with np.errstate(all="ignore"):  # squares may overflow, and there may be NaN
