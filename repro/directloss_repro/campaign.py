@@ -1,12 +1,12 @@
-"""A table to fill: every cell gets the same number of settings, one is chosen on validation data, then fresh seeds.
+"""A campaign fills a table: every cell tries the same number of settings, then trains the best one on fresh seeds.
 
 A cell is one method at one noise level on one column of the table (a class, a data set). Its search trains every
-setting on the search seeds; the setting with the best mean of the validation number is trained on the final seeds.
-Where there is one setting only, there is no search.
+setting on the search seeds; the setting with the best mean validation metric is trained on the final seeds. With a
+single setting there is no search.
 
-The records alone say what is done: a resumed campaign does the runs that have no record yet. Runs are independent and
-may be done by any `concurrent.futures.Executor`. The result of each depends on its description alone, so that neither
-the number of workers nor an interruption changes the table.
+Only the records say what is done: a resumed campaign does the runs that have no record yet. Runs are independent, and
+any `concurrent.futures.Executor` can do them. Each result depends only on the description of its run, so neither the
+number of workers nor an interruption changes the table.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _alone = threading.Lock()
 
 @dataclass(frozen=True)
 class Cell:
-    """A place in the table."""
+    """A cell of the table."""
 
     group: str | None
-    """The column: a class, or a data set with its metric; None if there is one only."""
+    """The column: a class, or a data set with its metric; None if there is only one."""
     method: str
     noise: float = 0.0
     """The share of flipped labels."""
@@ -52,7 +52,7 @@ class Outcome:
 
 
 Train = Callable[[Cell, Params, int], Outcome]
-"""From cell, settings and seed to a result; must be picklable."""
+"""Maps cell, settings and seed to a result; must be picklable."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +73,10 @@ class LostWorkerError(Exception):
 
 @dataclass(frozen=True)
 class Campaign:
-    """What to train, and how to choose.
+    """What to train, and how to select settings.
 
-    ``version`` is part of every key: it changes when something changes that the numbers of a run depend on.
-    ``judged_by`` names the validation number that settings are chosen by.
+    ``version`` is part of every key: it changes whenever the results of a run would change.
+    ``judged_by`` names the validation metric that selects settings.
     """
 
     name: str
@@ -97,7 +97,7 @@ class Campaign:
 
     @property
     def total(self) -> int:
-        """How many runs a complete set has."""
+        """The number of runs of a complete campaign."""
         return sum(len(self.searches(cell)) + self.seeds for cell in self.cells)
 
     def spec(self, cell: Cell, params: Params, seed: int) -> RunSpec:
@@ -105,13 +105,13 @@ class Campaign:
         return RunSpec(self.name, stage_of(seed), cell.method, seed, cell.noise, cell.group, params)
 
     def searches(self, cell: Cell) -> list[RunSpec]:
-        """The runs that choose a setting."""
+        """The runs that select a setting."""
         settings = self.settings(cell)
         seeds = range(SEARCH_SEED, SEARCH_SEED + self.search_seeds) if len(settings) > 1 else ()
         return [self.spec(cell, params, seed) for params in settings for seed in seeds]
 
     def finals(self, cell: Cell, records: RecordFile) -> list[RunSpec]:
-        """The runs with the chosen setting; the search must be complete."""
+        """The runs with the selected setting; the search must be complete."""
         chosen = self.chosen(cell, records)
         return [self.spec(cell, chosen, seed) for seed in range(self.seeds)]
 
@@ -130,7 +130,7 @@ class Campaign:
         return settings[max(range(len(settings)), key=mean)]
 
     def found(self, records: RecordFile) -> list[Record]:
-        """The records that belong to it; a folder may hold others, of methods that were dropped."""
+        """The records of this campaign; a folder may hold others, such as those of dropped methods."""
         specs = []
         for cell in self.cells:
             searches = self.searches(cell)
@@ -140,7 +140,7 @@ class Campaign:
     # ------------------------------------------------------------------ the work
 
     def run(self, open_workers: OpenWorkers, records: RecordFile, listener: Listener = SILENT) -> None:
-        """Do every run that is not recorded yet. Dead workers are replaced, unless there was no progress in between."""
+        """Do every run that has no record yet. Replace dead workers, unless there was no progress in between."""
         before = -1
         while True:
             try:
@@ -149,16 +149,16 @@ class Campaign:
             except LostWorkerError as lost:
                 if len(records) == before:
                     raise DirectLossError(
-                        f"A worker process died twice during {lost}. Was the memory full? Finished runs are stored; "
-                        "continue with --resume and fewer --workers."
+                        f"A worker process died twice during {lost}. Did it run out of memory? "
+                        "Finished runs are stored; continue with --resume and fewer --workers."
                     ) from None
                 before = len(records)
-                listener.note(f"A worker process died during {lost}; starting these runs again.")
+                listener.note(f"A worker process died during {lost}; restarting these runs.")
 
     def run_on(
         self, executor: Executor, records: RecordFile, slots: Callable[[], int] = lambda: 1, listener: Listener = SILENT
     ) -> None:
-        """Do every run that is not recorded yet, at most ``slots()`` of them at a time."""
+        """Do every run that has no record yet, at most ``slots()`` at a time."""
         left = {cell: self._missing(self.searches(cell), records) for cell in self.cells}
         waiting = {cell: len(specs) for cell, specs in left.items()}
         queue = deque(
@@ -179,7 +179,7 @@ class Campaign:
                     cell = Cell(spec.group, spec.method, spec.noise)
                     waiting[cell] -= spec.stage == "search"
                     if spec.stage == "search" and not waiting[cell]:
-                        # At the front, so that cells finish one by one and a report has something to show early.
+                        # At the front, so that cells finish one by one and an early report has something to show.
                         queue.extendleft(reversed(self._missing(self.finals(cell, records), records)))
         except (BrokenExecutor, CancelledError):
             raise LostWorkerError("; ".join(in_words(spec) for spec in under_way.values())) from None
@@ -189,7 +189,7 @@ class Campaign:
 
 
 def execute(train: Train, spec: RunSpec, version: str) -> Record:
-    """One run, from its description to its record. This is what worker processes do."""
+    """Do one run and return its record. This is what worker processes call."""
     with _alone:  # torch's generator and its number of threads belong to the process
         one_thread()
         began = time.perf_counter()

@@ -1,7 +1,7 @@
-"""Checkpoints of a long training: written whole or not at all, and checked when they are read.
+"""Checkpoints of a long training: written atomically, and verified when they are read.
 
 The file is one line that names the format, one line with the SHA-256 of the rest, and what `torch.save` writes. It is
-read with ``weights_only=True``, so that a file from elsewhere cannot run code.
+read with ``weights_only=True``, so that an untrusted file cannot run code.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Checkpoint:
         self._last = time.monotonic()
 
     def due(self) -> bool:
-        """Whether the last one is old enough."""
+        """Whether it is time for the next one."""
         return time.monotonic() - self._last >= self.every
 
     def save(self, state: State) -> None:
-        """Replace the file as a whole: a process killed at any moment leaves the old one or the new one."""
+        """Replace the file atomically: a process killed at any moment leaves the old one or the new one."""
         buffer = io.BytesIO()
         torch.save({"key": self.key, "state": state}, buffer)
         content = buffer.getvalue()
@@ -46,7 +46,7 @@ class Checkpoint:
         self._last = time.monotonic()
 
     def load(self) -> State | None:
-        """What was saved last, or None; a file that is damaged or belongs to another run is refused."""
+        """The last saved state, or None; raises if the file is damaged or belongs to another run."""
         try:
             raw = self.path.read_bytes()
         except FileNotFoundError:
@@ -58,7 +58,7 @@ class Checkpoint:
             self.refuse("must be a whole checkpoint", "damaged or cut off (its checksum does not match)")
         try:
             stored = torch.load(io.BytesIO(content), weights_only=True)
-        except Exception as error:  # the kinds of error differ between versions of torch
+        except Exception as error:  # the type of error differs between versions of torch
             self.refuse("must hold tensors and numbers only", f"something else ({type(error).__name__})")
         found = stored.get("key") if isinstance(stored, dict) else None
         if found != self.key or not isinstance(stored.get("state"), dict):
@@ -67,5 +67,5 @@ class Checkpoint:
         return state
 
     def refuse(self, rule: str, value: str) -> NoReturn:
-        """Raise with the fault of the file and the remedy."""
-        fail(str(self.path), rule, value, "Delete the file, and this run starts from its beginning.")
+        """Raise an error that says what is wrong with the file and what to do."""
+        fail(str(self.path), rule, value, "Delete the file to start this run from the beginning.")

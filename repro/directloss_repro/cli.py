@@ -1,6 +1,6 @@
 """The papers' commands ``list``, ``reproduce`` and ``report``: importing this adds them to ``directloss``.
 
-Nothing slow is imported here: what a command needs, it imports when it is called, so that ``--help`` is quick.
+Slow imports happen inside the commands, so that ``--help`` is fast.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from directloss_repro import PAPER_METHODS
 from directloss_repro.experiments import FILES, PRESETS
 
 METHODS = ("direct-ap", *PAPER_METHODS, "uniloss-ap", "uniloss-accuracy", "uniloss-pckh")
-"""What the shell completes ``--methods`` to; there are many more."""
+"""Shell completions of ``--methods``; many more names are valid."""
 
 
 def completing(known: Iterable[str]) -> Callable[[str], list[str]]:
-    """Completion of one of the known names; after a comma, of another one."""
+    """A shell completion for comma-separated lists of the known names."""
 
     def complete(incomplete: str) -> list[str]:
         *before, last = incomplete.split(",")
@@ -65,12 +65,12 @@ def show_list() -> None:
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The output folder of a run.", show_default=False)],
 ) -> None:
-    """Draw tables, figures and report.html again from the records in DIR."""
+    """Redraw tables, figures and report.html from the records in DIR."""
     show_report(folder, Console())
 
 
 def show_report(folder: Path, console: Console) -> None:
-    """Write the report, print its tables and its path."""
+    """Write the report; print its tables and its path."""
     from directloss_repro.experiments import describe
     from directloss_repro.records import load_run
     from directloss_repro.reports.report import build, for_terminal, write
@@ -105,13 +105,13 @@ def reproduce(
     methods: Annotated[
         str | None,
         typer.Option(
-            help="Comma-separated, such as pos-ap,hinge-ap,x-ent; **all** for the nine of the papers.",
+            help="Comma-separated, such as pos-ap,hinge-ap,x-ent; **all** for the papers' nine.",
             autocompletion=completing(METHODS),
             show_default="from the preset",
         ),
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(help="Number of final runs for each setting.", show_default="from the preset")
+        int | None, typer.Option(help="Final runs per method and noise level.", show_default="from the preset")
     ] = None,
     noise: Annotated[
         str | None,
@@ -120,7 +120,7 @@ def reproduce(
     select: Annotated[
         str | None,
         typer.Option(
-            help="Choose hyper-parameters on **train** data or on held-out **val** data; never on test data.",
+            help="Select hyper-parameters on **train** data or on held-out **val** data; never on test data.",
             show_default="from the preset",
         ),
     ] = None,
@@ -128,7 +128,7 @@ def reproduce(
         Path | None, typer.Option(help="Folder for records, figures and report.", show_default="runs/NAME-PRESET")
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(help="Processes that train at the same time.", show_default="all cores")
+        int | None, typer.Option(help="Number of parallel training processes.", show_default="all cores")
     ] = None,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Write curves and results for TensorBoard to OUT/tensorboard.")
@@ -144,15 +144,15 @@ def reproduce(
     ] = None,
     data_root: Annotated[
         Path | None,
-        typer.Option(help="Folder with the original files of the data set.", show_default="drawn or bundled data"),
+        typer.Option(help="Folder with the original files of the data set.", show_default="generated or bundled data"),
     ] = None,
     dataset: Annotated[
         str | None,
-        typer.Option(help="Name of the data set in that folder, such as fashion-mnist.", show_default="by its files"),
+        typer.Option(help="Name of the data set there, such as fashion-mnist.", show_default="detected from its files"),
     ] = None,
     weights: Annotated[
         Path | None,
-        typer.Option(help="Weights that AlexNet starts from: a state dict of torchvision's.", show_default="random"),
+        typer.Option(help="Initial weights of AlexNet: a state dict from torchvision.", show_default="random"),
     ] = None,
     cache: Annotated[
         Path | None,
@@ -163,7 +163,7 @@ def reproduce(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Change any number of the config, such as iterations=100; may be repeated.",
+            help="Override any key of the config, such as iterations=100; can be repeated.",
             show_default=False,
         ),
     ] = None,
@@ -196,7 +196,7 @@ def parse_shares(text: str) -> tuple[float, ...]:
 
 
 def parse_settings(pairs: list[str]) -> dict[str, Any]:
-    """``iterations=100`` or ``direct.epsilon=[1.0,"auto"]``: the values are JSON, or else plain words."""
+    """``iterations=100`` or ``direct.epsilon=[1.0,"auto"]``: values are parsed as JSON, or else kept as strings."""
     settings: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")

@@ -1,4 +1,4 @@
-"""The numbers of an experiment: frozen pydantic models that refuse unknown keys and values of the wrong type."""
+"""The settings of an experiment: frozen pydantic models that reject unknown keys and values of the wrong type."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from directloss_repro.records import Params
 from directloss_repro.seeding import SEARCH_SEED
 
 AT_ONCE = 500
-"""How many images a network measures at once."""
+"""Batch size of evaluation on images."""
 
 
 class Grid(Frozen):
-    """The values to try of each hyper-parameter; an empty ``epsilon`` for methods that have none.
+    """The values to try for each hyper-parameter; ``epsilon`` is empty for methods without one.
 
     Examples:
         >>> len(Grid((0.01, 0.1), (0.0,), (1.0, "auto")))
@@ -51,7 +51,7 @@ class Grid(Frozen):
         epsilon: Sequence[float | str] = (),
         **unknown: Any,
     ) -> None:
-        # By position, because a config has many of them.
+        # Positional, because a config has many grids.
         BaseModel.__init__(self, learning_rate=learning_rate, weight_decay=weight_decay, epsilon=epsilon, **unknown)
 
     def check(self) -> None:
@@ -79,11 +79,11 @@ def same_grids(*rates: float, decay: tuple[float, ...] = (0.0,)) -> dict[str, An
 
 
 class Config(Frozen):
-    """The settings of every experiment; each adds those of its own data.
+    """The settings that all experiments share; each adds those of its own data.
 
     The three grids belong to the three families of methods: ``direct`` (pos- and neg-), ``hinge`` and ``plain`` (the
-    perceptrons and cross-entropy, which have no epsilon). They must have the same number of points, because a method
-    that may try more settings than its rival has an advantage that says nothing about the method.
+    perceptrons and cross-entropy, which have no epsilon). They must have the same number of points: a method that may
+    try more settings than its rival has an unfair advantage.
     """
 
     methods: tuple[str, ...]
@@ -94,22 +94,22 @@ class Config(Frozen):
     evaluate_every: Count
     seeds: Annotated[Whole, Field(ge=1, le=SEARCH_SEED)]
     hidden: tuple[Count, ...]
-    """Widths of the hidden layers; none for a linear scorer."""
+    """Widths of the hidden layers; empty for a linear scorer."""
     search_seeds: Count = 1
     noise: tuple[Annotated[Number, Field(ge=0, le=0.5)], ...] = (0.0,)
     """Shares of flipped labels."""
     noisy_parts: tuple[Literal["train", "val", "test"], ...] = ("train", "val")
     """Which parts of the data have their labels flipped."""
     classes: tuple[str, ...] = ()
-    """One problem for each of them; none when the data is one problem."""
+    """One problem per class; empty if the data is a single problem."""
     select_on: Literal["train", "val"] = "train"
-    """Where the metric that chooses hyper-parameters is measured; see `directloss_repro.runner`."""
+    """The part on which hyper-parameters are selected; see `directloss_repro.runner`."""
     optimizer: Literal["adam", "adamw", "rmsprop", "sgd"] = "adam"
     momentum: Annotated[Number, Field(ge=0, lt=1)] = 0.9
     """For ``sgd`` only."""
 
     def check(self) -> None:
-        """Equal budgets, an epsilon for the methods that have one, and no duplicates."""
+        """Raise unless budgets are equal, methods with an epsilon have values for it, and nothing is listed twice."""
         grids = self.grids()
         sizes = {family: len(grid) for family, grid in grids.items()}
         if len(set(sizes.values())) != 1:
@@ -124,14 +124,14 @@ class Config(Frozen):
             if not values or len(set(values)) != len(values):
                 fail(name, "must have at least one, and each once", ", ".join(map(str, values)) or "empty")
 
-    # ------------------------------------------------------------------ what follows from the numbers
+    # ------------------------------------------------------------------ derived settings
 
     def grids(self) -> dict[str, Grid]:
         """The grid of each family that has one."""
         return {family: grid for family in FAMILIES if (grid := getattr(self, family, None)) is not None}
 
     def grid(self, method: Method) -> Grid:
-        """The grid of a method's family; UniLoss, which has no epsilon, is tuned as the plain ones without its own."""
+        """The grid of a method's family; UniLoss uses the plain one if it has none of its own."""
         return self.grids().get(method.family, self.plain)
 
     @property
@@ -141,12 +141,12 @@ class Config(Frozen):
 
     @property
     def at_once(self) -> int | None:
-        """How many items a network measures at once; None for all."""
+        """Batch size of evaluation; None for all items at once."""
         return None
 
     @property
     def measured(self) -> int:
-        """How many training items are measured; 0 for all."""
+        """How many training items are evaluated; 0 for all."""
         return 0
 
     @property
@@ -155,7 +155,7 @@ class Config(Frozen):
         return {}
 
     def batch_of(self, method: Method) -> int | None:
-        """The size of the batches of a method; None for the full batch."""
+        """The batch size of a method; None for the full batch."""
         return None
 
     @property
@@ -180,7 +180,7 @@ class Config(Frozen):
         return parse(cls, values, "config")
 
     def changed(self, changes: Mapping[str, Any]) -> Self:
-        """A copy with some numbers replaced; ``"direct.epsilon"`` reaches into a grid."""
+        """A copy with some settings replaced; ``"direct.epsilon"`` replaces a field of a grid."""
         values = self.to_dict()
         for path, value in changes.items():
             grid, _, key = path.rpartition(".")
@@ -226,19 +226,19 @@ class EpochConfig(Config):
     epochs: Count
     batch_size: Count
     drops: tuple[Count, ...] = ()
-    """Epochs from which on the learning rate is multiplied by ``factor``."""
+    """Epochs at which the learning rate is multiplied by ``factor``."""
     factor: AboveZero = 0.1
     one_cycle: Flag = False
-    """Whether the learning rate rises and falls once, in place of ``drops``."""
+    """Whether the learning rate rises and falls once, instead of ``drops``."""
     points: CountOrZero = 0
-    """How many items of the training data are used; 0 for all."""
+    """How many training items are used; 0 for all."""
     train_measured: CountOrZero = 0
-    """How many training items are measured for the curve; 0 for all."""
+    """How many training items are evaluated for the curve; 0 for all."""
     anchors: Count = 16
-    """UniLoss: of each of its three types."""
+    """UniLoss: anchors of each of the three types."""
     interpolation: Literal["inverse-distance", "distance-spline"] = "inverse-distance"
     fraction: ShareOrAll = 1.0
-    """UniLoss: share of the comparisons in each step."""
+    """UniLoss: share of the comparisons that each step uses."""
     stretch: Count = 1
     """UniLoss: how many times longer its schedule is."""
 
@@ -248,14 +248,14 @@ class EpochConfig(Config):
     """Whether labels are 0 or 1, so that they can be flipped."""
 
     def check(self) -> None:
-        """A known data set, and noise only where labels can be flipped."""
+        """Raise for an unknown data set, and for noise if labels cannot be flipped."""
         super().check()
         if self.noise != (0.0,) and not self.has_noise:
             fail("noise", "must be 0, because this experiment has no 0/1 labels to flip", self.noise)
         check_choice("dataset", self.dataset, self.datasets)
 
     def batch_of(self, method: Method) -> int:
-        """The size of the batches of a method, which may name one itself."""
+        """The batch size of a method, whose name may set one."""
         return method.option("batch", self.batch_size)
 
     @property

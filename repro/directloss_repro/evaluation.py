@@ -1,7 +1,7 @@
 """What is measured: average precision, the accuracy of classes, or the share of keypoints that are found (PCK).
 
-With AP comes the accuracy at the threshold that is best on the training labels (flipped ones included, since that is
-what the learner has), for every method alike: a scorer trained to rank has no threshold of its own.
+AP comes with the accuracy at the threshold that is best on the training labels (flipped ones included, since that is
+what the learner has), for every method: a scorer trained to rank has no threshold of its own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from directloss_repro.data.keypoints import visible
 def best_threshold(scores: Tensor, target: Tensor) -> float:
     """The threshold with the fewest errors when items above it are called positive; the highest such one.
 
-    Between two neighbouring scores the middle is taken; below all scores minus infinity, above all plus infinity.
+    It lies midway between two neighbouring scores, or is minus infinity below all scores and infinity above all.
 
     Example:
         >>> best_threshold(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1, 1, 0]))
@@ -50,8 +50,8 @@ def measure(
 ) -> dict[str, float]:
     """``{part}_{metric}`` of each named part that exists; for AP also ``test_accuracy`` where test is among them.
 
-    A network whose scores are not all finite ranks nothing; it is judged as one that gives every item the same score.
-    ``batch`` is how many items the network sees at once: all of them without it.
+    A network whose scores are not all finite is judged as one that gives every item the same score.
+    ``batch`` is how many items the network sees at once; None for all.
     """
     check_choice("metric", metric, METRICS)
     named = split.parts()
@@ -76,14 +76,14 @@ def _class_accuracy(scores: Tensor, target: Tensor) -> Weighted:
 def _pck(heatmaps: Tensor, target: Tensor) -> Weighted:
     """Keypoints as `directloss_repro.data.keypoints` describes them; the radius is the same for all of an image."""
     seen, radius = visible(target), target[..., 2].amax(-1)
-    reference = torch.where(radius > 0, radius, torch.ones_like(radius))  # an image without keypoints counts nothing
+    reference = torch.where(radius > 0, radius, torch.ones_like(radius))  # an image without keypoints does not count
     return float(pckh(heatmaps, target[..., :2], reference, 1.0, seen)), int(seen.sum())
 
 
 MEANS: dict[str, Callable[[Tensor, Tensor], Weighted]] = {"accuracy": _class_accuracy, "pck": _pck}
-"""Metrics that are a mean over items, so that batches can be measured one by one."""
+"""Metrics that are a mean over items, so that they can be computed batch by batch."""
 METRICS = ("ap", *MEANS)
-"""What an experiment can be judged by."""
+"""The metrics that can judge an experiment."""
 
 
 def _mean(model: nn.Module, part: Part, value: Callable[[Tensor, Tensor], Weighted], batch: int | None) -> float:
@@ -93,7 +93,7 @@ def _mean(model: nn.Module, part: Part, value: Callable[[Tensor, Tensor], Weight
 
 @torch.no_grad()
 def scores_of(model: nn.Module, part: Part, batch: int | None = None) -> Tensor:
-    """The scores of all items, ``batch`` at once; all zero if one of them is not finite."""
+    """The scores of all items, ``batch`` at a time; all zero if one of them is not finite."""
     return _finite(torch.cat([model(some.x) for some in part.pieces(batch)]))
 
 

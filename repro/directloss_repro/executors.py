@@ -1,4 +1,4 @@
-"""Where runs are done: in this process, in processes of this machine, or on a Dask cluster."""
+"""Where runs execute: in this process, in local worker processes, or on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from directloss.tasks._workers import end_with_parent, end_workers
 
 START = "forkserver" if "forkserver" in get_all_start_methods() else "spawn"
 TIMEOUT = 10.0
-"""Seconds that the scheduler of a cluster has to answer."""
+"""Seconds to wait for the scheduler of a cluster."""
 
 
 @dataclass(frozen=True)
 class Workers:
-    """An executor, and how many runs it does at the same time."""
+    """An executor, and how many runs it does in parallel."""
 
     executor: Executor
     slots: Callable[[], int] = lambda: 1
@@ -38,10 +38,10 @@ def one_thread() -> None:
 
 @contextmanager
 def local_workers(count: int) -> Iterator[Workers]:
-    """``count`` processes of this machine; with one, runs are done in this process.
+    """``count`` local processes; if 1, runs execute in this process.
 
-    Processes end with this one, however it ends. `ProcessPoolExecutor` alone would leave them behind, or wait for hours
-    of training.
+    Workers end with this process, however it ends. `ProcessPoolExecutor` alone would leave them behind, or wait for
+    hours of training.
     """
     if count == 1:
         yield Workers(InProcess())
@@ -59,10 +59,10 @@ def local_workers(count: int) -> Iterator[Workers]:
 
 
 class InProcess(Executor):
-    """Does a run when it is submitted."""
+    """Executes each call when it is submitted."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """A future that is done."""
+        """Call ``fn`` and return a finished future."""
         future: Future[Any] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
@@ -72,7 +72,7 @@ class InProcess(Executor):
 
 
 def _begin() -> None:
-    """The first thing that a worker process does."""
+    """Initialise a worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides what to do
     end_with_parent()
 
@@ -81,9 +81,9 @@ def _begin() -> None:
 def cluster_workers(address: str) -> Iterator[Workers]:
     """The workers of the Dask scheduler at ``address``; each process does one run at a time.
 
-    Dask starts a run again whose worker has died; a run that costs several workers is named.
+    Dask restarts a run whose worker has died; if several workers die of the same run, an error names it.
     """
-    import distributed  # slow to load
+    import distributed  # slow to import
 
     connect: Any = distributed.Client
     try:
@@ -95,5 +95,5 @@ def cluster_workers(address: str) -> Iterator[Workers]:
         try:
             yield Workers(executor, lambda: len(client.nthreads()))
         except distributed.KilledWorker as error:
-            hint = "Was their memory full? Finished runs are stored; continue with --resume."
-            fail("a run", "must leave its worker alive", f"one that several workers died of ({error.task})", hint)
+            hint = "Did they run out of memory? Finished runs are stored; continue with --resume."
+            fail("a run", "must not kill its worker", f"one that killed several ({error.task})", hint)

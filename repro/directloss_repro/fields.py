@@ -1,6 +1,6 @@
 """Types for the fields of configs and records, and the one place where pydantic's errors become the library's.
 
-Numbers are strict: neither the text "3" nor the flag true is one. A whole number may stand for a float.
+Numbers are strict: the string "3" and the boolean true are rejected. Integers are accepted as floats.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, Valid
 from directloss._checks import DirectLossError, check_epsilon, fail, near
 
 LARGEST = 1_000_000_000
-"""The largest whole number of a config."""
+"""The largest integer that a config allows."""
 
 Whole = Annotated[int, Strict()]
 Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
@@ -55,7 +55,7 @@ WORDS = {
 
 
 class Frozen(BaseModel):
-    """An immutable model that refuses unknown keys."""
+    """An immutable model that rejects unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -65,7 +65,7 @@ class Frozen(BaseModel):
         return self
 
     def check(self) -> None:
-        """Raise if fields do not fit each other. A subclass calls the check of its parent first."""
+        """Raise if fields contradict each other. Subclasses call their parent's check first."""
 
     def but(self, **changes: Any) -> Self:
         """A copy with some fields replaced."""
@@ -76,7 +76,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def parse(model: type[Model], values: Mapping[str, Any], where: str) -> Model:
-    """A model from plain data; an error names the key after ``where``."""
+    """Build a model from plain data; errors name ``where`` and the key."""
     try:
         return model.model_validate(values)
     except ValidationError as error:
@@ -95,7 +95,7 @@ def _explain(error: ValidationError, values: Mapping[str, Any], where: str, mode
         fail(f"{where} key", "must be a known one", repr(".".join(path)), hint)
     if kind == "missing":
         fail(where, "must have every key", f"without {found['loc'][-1]}")
-    if kind == "value_error":  # of a check of ours
+    if kind == "value_error":  # from a `check` of ours
         own = context["error"]
         raise (own if isinstance(own, DirectLossError) else DirectLossError(f"{where} {own}")) from None
     rule = WORDS.get(kind, found["msg"].replace("Input should", "must")).format_map(context)
@@ -104,7 +104,7 @@ def _explain(error: ValidationError, values: Mapping[str, Any], where: str, mode
 
 
 def _path(places: tuple[int | str, ...], values: Any) -> list[str]:
-    """The keys on the way to a place; positions in lists and pydantic's own marks of alternatives are left out."""
+    """The keys that lead to a location, without list positions and pydantic's tags of union members."""
     path = []
     for place in places:
         if isinstance(values, Mapping) and place in values:

@@ -1,4 +1,4 @@
-"""Files that are replaced together, digests of their content, and which data they are."""
+"""Replacing files together, digests of their content, and the identity of data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from directloss.tabular.files import whole_file
 
 
 def write_all(files: Mapping[Path, bytes]) -> None:
-    """Write every file, or, if one of them cannot be written, replace none: a full disk leaves the old ones."""
+    """Write all files or, if one cannot be written, replace none: a full disk leaves the old ones."""
     path = Path()
     try:
         with ExitStack() as stack:
@@ -40,10 +40,10 @@ def file_digest(argument: str, path: Path) -> str:
 
 
 class DataIdentity(NamedTuple):
-    """Which data is at ``--data-root``: a run is not resumed with other data, and a report names what it can prove."""
+    """The data at ``--data-root``: a run does not resume with other data, and a report names only verified data."""
 
     digest: str
     published: str | None = None
-    """The name of the data set, if the content is what was published under it."""
+    """The name of the data set, if the content is as published."""
     checkable: bool = False
-    """Whether the digest of what was published under the user's name for it is known."""
+    """Whether the published digest of the data set that the user named is known."""

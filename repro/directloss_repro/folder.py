@@ -1,4 +1,4 @@
-"""The output folder of a run: its files, and the lock of the one process that writes to it."""
+"""The output folder of a run: its files, and the lock of the process that writes to it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ RUN_FILE = "run.json"
 LOCK_FILE = ".lock"
 RECORDS = "records.jsonl"
 BEGINNINGS = (LOCK_FILE, RUN_FILE, f".{RUN_FILE}.part", "cache")
-"""What a run writes before its first record: useful to the next run or harmless."""
+"""What a run writes before its first record: useful to the next run, or harmless."""
 
 
 def read_info(folder: Path) -> dict[str, Any] | None:
-    """What ``run.json`` of a folder says, or None without one."""
+    """The content of a folder's ``run.json``, or None if there is none."""
     path = folder / RUN_FILE
     try:
         info = json.loads(path.read_text(encoding="utf-8"))
@@ -36,14 +36,14 @@ def read_info(folder: Path) -> dict[str, Any] | None:
 
 
 class Folder:
-    """An output folder. Enter it before writing: one process at a time may."""
+    """An output folder. Enter it before writing; only one process at a time can."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = FileLock(path / LOCK_FILE, timeout=0)
 
     def stored(self) -> dict[str, Any] | None:
-        """What ``run.json`` says, or None without one."""
+        """The content of ``run.json``, or None if there is none."""
         info = read_info(self.path)
         if info is not None and info.get("schema") != SCHEMA:
             rule = f"must describe a run of schema {SCHEMA}"
@@ -61,7 +61,7 @@ class Folder:
             fail("--out", "must be a new or empty folder", f"{self.path}, which is not empty", hint)
 
     def _has_no_record(self, experiment: str) -> bool:
-        """Whether all that is here was left by a run that ended before its first record, say with a wrong number."""
+        """Whether everything here was left by a run that ended before its first record."""
         kept = [entry for entry in self.path.iterdir() if entry.name not in BEGINNINGS]
         if any(entry.name != RECORDS or entry.stat().st_size for entry in kept):
             return False
@@ -80,22 +80,22 @@ class Folder:
         return info
 
     def __enter__(self) -> Self:
-        """Make the folder and lock it for this process; the system releases the lock when the process ends."""
+        """Create the folder and lock it for this process; the system releases the lock when the process ends."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock.acquire()
         except Timeout:
             fail("--out", "must not be in use by another run", str(self.path))
         except OSError as error:
-            fail("--out", "must be a folder that can be made and written", f"{self.path} ({error.strerror})")
+            fail("--out", "must be a folder that can be created and written", f"{self.path} ({error.strerror})")
         return self
 
     def __exit__(self, *problem: object) -> None:
-        """Let others write."""
+        """Release the lock."""
         self._lock.release()
 
     def write(self, info: Mapping[str, Any]) -> None:
-        """Replace ``run.json`` as a whole."""
+        """Replace ``run.json`` atomically."""
         text = json.dumps({"schema": SCHEMA, **info}, indent=2, allow_nan=False) + "\n"
         with whole_file(self.path / RUN_FILE, state=True) as part:
             part.write_text(text, encoding="utf-8")

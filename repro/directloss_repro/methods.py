@@ -4,14 +4,14 @@ TASK is any task of the library that ranks or labels one score per item: ``ap``,
 ``01`` is the papers' name for the task ``error``, the 0-1 loss of each item. ``pos-``, ``neg-`` and ``hinge-`` are Song
 et al. 2016, Eq. (2) and (3), without noise; ``hinge-ap`` is Yue et al. 2007; ``uniloss-`` is Liu et al. 2020.
 
-A method of an ablation has options behind colons, as in ``uniloss-ap:anchors=5`` or ``uniloss-ap:bits:spline``; what it
-does not name is as the experiment has it. All but ``batch`` are UniLoss's:
+Ablations add options after colons, as in ``uniloss-ap:anchors=5`` or ``uniloss-ap:bits:spline``; all other settings are
+those of the experiment. All options but ``batch`` belong to UniLoss:
 
-    anchors=N   anchors of each type                batch=N    size of the batches
-    spline      the distance spline interpolates    bits       binaries are flipped as they stand, as in the paper
-    nearest     good anchors are around the nearest optimal scores, not around those that the target names
-    control     constants (good 1, nearby the present value, bad 0) in place of the metric's values
-    automatic   comparisons are found in the metric's code, not taken from the refactoring by hand
+    anchors=N   anchors of each type                batch=N    batch size
+    spline      the distance spline interpolates    bits       binaries are flipped directly, as in the paper
+    nearest     good anchors lie around the nearest optimal scores, not around those that the target gives
+    control     constants (good 1, nearby the current value, bad 0) replace the metric's values
+    automatic   comparisons are found in the metric's code, not taken from the hand-written refactoring
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ PREFIXES = {
     "uniloss": "uniloss",
 }
 UNILOSS = {"ap": "ap", "accuracy": "accuracy", "pckh": "pck"}
-"""Metrics of UniLoss with a refactoring by hand, and their names in `directloss_repro.evaluation`."""
+"""Metrics of UniLoss with a hand-written refactoring, and their names in `directloss_repro.evaluation`."""
 CLASS_TASKS = ("accuracy",)
-"""Tasks that take scores of classes."""
+"""Tasks on class scores."""
 
 NUMBERS, FLAGS = ("anchors", "batch"), ("spline", "bits", "nearest", "random", "control", "automatic")
-"""Options of methods: with a number, and without. Names have them in this order."""
+"""Options with and without a number, in the order of names."""
 FOUND: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"ap": metrics.average_precision, "accuracy": metrics.accuracy}
 """The metrics in whose code UniLoss finds the comparisons for ``automatic``."""
 
@@ -69,8 +69,8 @@ SUMMARIES = {
     "x-ent": "cross-entropy",
     "uniloss-METRIC": "UniLoss: the metric relaxed by interpolation (ap, accuracy, pckh)",
     "mse-WIDTH": "heatmaps: squared error against Gaussian bumps of this width in pixels",
-    "METHOD:batch=N": "any of them with batches of another size",
-    "uniloss-METRIC:OPTION": "UniLoss with anchors=N, spline, bits, nearest, random, control or automatic; or several",
+    "METHOD:batch=N": "any of them with another batch size",
+    "uniloss-METRIC:OPTION": "UniLoss with one or more of anchors=N, spline, bits, nearest, random, control, automatic",
 }
 
 DEFAULT_EPSILON: dict[str, float | str] = {"direct": "auto", "hinge": 1.0}
@@ -90,7 +90,7 @@ class Method:
     """``direct``, ``pos``, ``neg``, ``both``, ``hinge``, ``per``, ``x-ent``, ``uniloss`` or ``mse``."""
     task: str
     options: tuple[tuple[str, int], ...] = ()
-    """Numbers of an ablation; 1 for an option that has none."""
+    """Options of an ablation and their numbers; 1 for a flag."""
 
     def option(self, name: str, otherwise: int = 0) -> int:
         """The number of an option, or a default."""
@@ -98,7 +98,7 @@ class Method:
 
     @property
     def family(self) -> str:
-        """Which grid of the config it is tuned on."""
+        """The grid of the config that it is tuned on."""
         return PREFIXES.get(self.kind, "plain")
 
     def loss_fn(
@@ -110,7 +110,7 @@ class Method:
         fraction: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> Loss:
-        """The loss as a function of finite scores and target; all keywords but ``generator`` are UniLoss's.
+        """The loss as a function of finite scores and target; all keywords but ``generator`` are for UniLoss.
 
         Scores ``(n,)`` with labels 0 or 1 ``(n,)``, or scores ``(n, c)`` with classes ``(n,)``, or heatmaps
         ``(n, joints, h, w)`` with keypoints as `directloss_repro.data.keypoints` describes them.
@@ -153,7 +153,7 @@ class Method:
         )
 
     def check_fits(self, metric: str, argument: str = "method") -> None:
-        """Whether it can train an experiment that is judged by ``metric``: ``ap``, ``accuracy`` or ``pck``.
+        """Raise unless it can train an experiment judged by ``metric``: ``ap``, ``accuracy`` or ``pck``.
 
         ``ap`` stands for everything that takes one score per item.
         """
@@ -171,12 +171,12 @@ class Method:
                 "accuracy": "x-ent, and uniloss-, direct-, pos-, neg-, both-, hinge- or per-accuracy",
                 "pck": "uniloss-pckh and mse- with a width",
             }
-            what = {"ap": "one score per item", "accuracy": "scores of classes", "pck": "heatmaps"}[metric]
-            fail(argument, f"must name what can train on {what}", repr(self.name), f"These can: {known[metric]}.")
+            what = {"ap": "one score per item", "accuracy": "class scores", "pck": "heatmaps"}[metric]
+            fail(argument, f"must support {what}", repr(self.name), f"These do: {known[metric]}.")
 
 
 def _cross_entropy(scores: Tensor, target: Tensor) -> Tensor:
-    """Of classes, or of labels 0 or 1."""
+    """Cross-entropy of classes, or of binary labels."""
     if scores.dim() > target.dim():
         return F.cross_entropy(scores, target)
     return F.binary_cross_entropy_with_logits(scores, target.to(scores.dtype))

@@ -1,4 +1,4 @@
-"""What the terminal shows while an experiment runs: a bar and occasional lines; in a file, the lines alone."""
+"""Progress of an experiment: a bar and occasional lines in a terminal, only the lines in a file."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from directloss_repro.records import Record, RunSpec
 from directloss_repro.reports.formatting import duration
 
 LINES = 20
-"""About how many lines the runs of a whole experiment print."""
+"""About how many lines a whole experiment prints."""
 SILENCE = 30.0
-"""Seconds without a line after which a line says what is running."""
+"""Seconds without output after which a line says what is running."""
 SHOWN_AFTER = 1.0
-"""Seconds: a stage that is faster (everything was in the cache) is not worth a line."""
+"""Seconds: a stage that is faster (everything was cached) prints no line."""
 FEW = 10
 
 
@@ -70,7 +70,7 @@ class Stages(_Bars):
         self._now = "preparing"
 
     def running(self) -> str:
-        """The stage and how far it is."""
+        """The current stage and its progress."""
         return self._now
 
     def progress(self, stage: str, done: int, total: int) -> None:
@@ -123,9 +123,9 @@ class Display(_Bars):
             self.note("; ".join(part for part in words if part))
 
     def time_left(self) -> str:
-        """A guess from the speed so far.
+        """An estimate from the speed so far.
 
-        The clock starts with the first finished run: before it, processes start and data is read, once.
+        The clock starts with the first finished run: before it, processes start and data is loaded once.
         """
         new = self.done - self.found - 1
         if new < 1 or self.done == self.total:

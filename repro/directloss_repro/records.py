@@ -1,8 +1,8 @@
-"""Records: one JSON object per line for each finished run. This is their one schema and their one reader.
+"""Records: one JSON object per line for each finished run. This is their only schema and their only reader.
 
-A line is written at once and followed by fsync. A process killed in the middle leaves at most a torn last line, without
-its newline, which the next reader drops and reports. Each line carries a digest of its content, so that a later change
-is found. Lines of schema 1, which have none, are read as they are. ``gzip records.jsonl`` packs them for keeping.
+Each line is written in one call, followed by fsync. A process killed in between leaves at most a truncated last line,
+without its newline, which the next reader drops and reports. Each line carries a digest of its content, so that later
+edits are detected. Lines of schema 1 have none and are still read. ``gzip records.jsonl`` packs them for archiving.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class RunSpec:
     params: Params
 
     def key(self, version: str) -> str:
-        """The same for the same run of the same config or study, on every machine."""
+        """Identical for the same run of the same config or study, on every machine."""
         named = asdict(self)
-        named["label"] = named.pop("group")  # its name in keys that are stored
+        named["label"] = named.pop("group")  # its name in stored keys
         return stable_hash([named, version])
 
 
@@ -75,7 +75,7 @@ def _measured(metrics: Any) -> Any:
 
 
 def _points(curve: Any) -> Any:
-    """Null stands for NaN; what was never measured has no list."""
+    """Curves with NaN for null, without the empty lists of numbers that were never measured."""
     if not isinstance(curve, dict):
         return {} if curve is None else curve
     return {
@@ -112,7 +112,7 @@ class Record(BaseModel):
     versions: dict[str, str] = {}
     commit: str | None = None
     shown: dict[str, Any] = {}
-    """Plain data for drawings, where the run left some."""
+    """Plain data for drawings, if the run stored any."""
 
     @model_validator(mode="after")
     def _check_curve(self) -> Self:
@@ -125,7 +125,7 @@ class Record(BaseModel):
 
     @property
     def place(self) -> tuple[str, int, float | None, str | None]:
-        """Which cell of the experiment this training fills."""
+        """The cell of the experiment that this run fills."""
         return self.method, self.seed, self.noise, self.group
 
     def line(self) -> bytes:
@@ -143,7 +143,7 @@ def make_record(spec: RunSpec, version: str, *, metrics: Mapping[str, float], se
 
 @lru_cache(maxsize=1)
 def versions() -> dict[str, str]:
-    """Versions of what computed the numbers."""
+    """Versions of the software that computed the results."""
     import numpy
     import torch
 
@@ -155,7 +155,7 @@ def versions() -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def commit() -> str | None:
-    """The git commit of this package's source, with ``-dirty`` when it was edited; None for an installed package."""
+    """The git commit of this package's source, with ``-dirty`` if it was edited; None for an installed package."""
     here = Path(__file__).resolve()
     if not any((parent / ".git").exists() for parent in here.parents):
         return None
@@ -173,17 +173,17 @@ def commit() -> str | None:
 
 @dataclass(frozen=True)
 class Contents:
-    """What a file of records holds."""
+    """The content of a file of records."""
 
     records: tuple[Record, ...]
     whole: int
-    """Bytes up to the end of the last whole line."""
+    """Bytes up to the end of the last complete line."""
     notes: tuple[str, ...] = ()
     """Warnings about the state of the file."""
 
 
 def read_records(path: Path) -> Contents:
-    """Every whole record of a file, plain or packed; every error names the line."""
+    """All complete records of a file, plain or gzipped; errors name the line."""
     try:
         data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         end = data.rfind(b"\n") + 1
@@ -195,7 +195,7 @@ def read_records(path: Path) -> Contents:
         fail(str(path), "must be a readable file of records", f"not ({error})")
     notes: tuple[str, ...] = ()
     if end < len(data):
-        notes = (f"The last line of {path.name} is cut off (the run was killed while writing it) and is left out.",)
+        notes = (f"The last line of {path.name} is cut off (the run was killed while writing it) and is ignored.",)
     found = (_record(line, f"{path} line {number}") for number, line in enumerate(lines, 1) if line.strip())
     return Contents(tuple(found), end, notes)
 
@@ -212,13 +212,13 @@ def _record(line: str, where: str) -> Record:
         fail(f"{where}: schema", f"must be {WITHOUT_DIGEST} or {SCHEMA}", repr(values.get("schema")), hint)
     digest = values.pop("digest", None)
     if values.pop("schema") == SCHEMA and digest != stable_hash({"schema": SCHEMA, **values}):
-        rule = f"must be that of its content (run {values.get('key')})"
-        fail(f"{where}: digest", rule, "another: the line was changed after it was written", REPAIR)
+        rule = f"must match its content (run {values.get('key')})"
+        fail(f"{where}: digest", rule, "different: the line was changed after it was written", REPAIR)
     return parse(Record, values, f"{where}:")
 
 
 def check_unpacked(folder: Path) -> None:
-    """Raise for packed records: they can be read, but nothing can be added."""
+    """Raise for gzipped records, which can be read but not appended to."""
     packed = folder / f"{RECORDS}.gz"
     if packed.is_file() and not (folder / RECORDS).is_file():
         fail(str(packed), "must be unpacked before the run can continue", "packed", f"Run: gunzip {packed}")
@@ -243,7 +243,7 @@ class RecordFile:
         return len(self.by_key)
 
     def append(self, record: Record) -> None:
-        """Write one record, unless its key is stored already."""
+        """Write one record, unless its key is already stored."""
         if record.key in self.by_key:
             return
         line = record.line()
@@ -274,11 +274,11 @@ class Run:
     final: tuple[Record, ...]
     search: tuple[Record, ...]
     info: Mapping[str, Any]
-    """What ``run.json`` says."""
+    """The content of ``run.json``."""
     notes: tuple[str, ...] = field(default=())
     """Warnings about the state of the files."""
     records: str = RECORDS
-    """The name of the file that the records are in."""
+    """The name of the file with the records."""
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -298,7 +298,7 @@ class Run:
 
     @property
     def noises(self) -> tuple[float | None, ...]:
-        """Noise levels with final records, rising."""
+        """Noise levels with final records, ascending."""
         return tuple(
             sorted({record.noise for record in self.final}, key=lambda noise: (noise is not None, noise or 0.0))
         )
@@ -315,7 +315,7 @@ def method_order(method: str) -> tuple[int, str]:
 
 
 def group_order(group: str | None) -> tuple[int, float, str]:
-    """Numbers by value, then words by letter."""
+    """Numbers by value, then words alphabetically."""
     if group is None:
         return (0, 0.0, "")
     number = re.fullmatch(r"-?\d+", group)
@@ -323,7 +323,7 @@ def group_order(group: str | None) -> tuple[int, float, str]:
 
 
 def load_run(folder: Path) -> Run:
-    """Read and check a folder; every error names the file and the line."""
+    """Read and check a folder; errors name the file and the line."""
     packed, plain = folder / f"{RECORDS}.gz", folder / RECORDS
     path = packed if packed.is_file() and not plain.is_file() else plain
     stored = read_records(path)

@@ -1,4 +1,4 @@
-"""``directloss reproduce``: from a request ("this experiment, there, with these changes") to a folder of records."""
+"""``directloss reproduce``: turns a request (experiment, output folder, changed settings) into a folder of records."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CHECKPOINTS = "checkpoints"
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked for, by the names of the options. None means: as in the preset, or in the stored run."""
+    """The options as the user gave them. None means the value of the preset or of the stored run."""
 
     name: str
     preset: str | None = None
@@ -60,7 +60,7 @@ class Request:
         return self.out or Path("runs") / f"{self.name}-{self.preset or 'quick'}"
 
     def changes(self, experiment: Experiment) -> dict[str, Any]:
-        """The config keys that were given."""
+        """The config keys that the user set."""
         named = {"methods": self.methods, "seeds": self.seeds, "noise": self.noise, "select_on": self.select}
         named["dataset"] = self.dataset
         if self.dataset is None and self.data_root is not None and experiment.recognise is not None:
@@ -74,7 +74,7 @@ class Request:
         return {**given, **self.settings}
 
     def command(self, preset: str) -> str:
-        """The command that asks for exactly this, on any machine."""
+        """The command that repeats this request on any machine."""
         words = ["directloss", "reproduce", self.name]
         given = {one.name: getattr(self, one.name) for one in fields(self)} | {"preset": preset, "out": self.folder}
         for name, value in given.items():
@@ -96,14 +96,14 @@ class Session:
     config: Config
     folder: Folder
     info: Mapping[str, Any]
-    """What ``run.json`` says at the beginning."""
+    """The initial content of ``run.json``."""
     files: Files
     workers: int
     cluster: str | None = None
 
     @property
     def resume_command(self) -> str:
-        """How to continue after an interruption."""
+        """The command that continues after an interruption."""
         words = ["directloss", "reproduce", self.experiment.name, "--out", str(self.folder.path), "--resume"]
         return shlex.join(words + (["--data-root", self.files.root] if self.files.root else []))
 
@@ -112,7 +112,7 @@ class Session:
         return local_workers(self.workers) if self.cluster is None else cluster_workers(self.cluster)
 
     def training(self, config: Config) -> Training:
-        """What the workers do."""
+        """The function that the workers call."""
         folder, board = self.folder.path, self.info.get("tensorboard")
         places = (str(folder / CHECKPOINTS), str(folder / BOARD) if board else None)
         return Training(self.experiment.name, config, self.files, *places)
@@ -132,7 +132,7 @@ def check_request(request: Request) -> Session:
         info = {"experiment": request.name, "preset": preset, "command": request.command(preset), "started": now()}
 
     def place(option: str) -> str | None:
-        """A file or folder that was named now, or when the run began."""
+        """A path that was given now or when the run began."""
         given = getattr(request, option)
         return str(given) if given is not None else info.get(option)
 
@@ -141,11 +141,11 @@ def check_request(request: Request) -> Session:
     if identity is not None and known is not None and known["digest"] != identity.digest:
         rule = f"must hold the data that the run began with ({known['digest']})"
         hint = "Give the folder of that data, or choose another folder with --out."
-        fail("--data-root", rule, f"a folder of other data ({identity.digest})", hint)
+        fail("--data-root", rule, f"a folder with different data ({identity.digest})", hint)
     if weights is not None and experiment.check_weights is not None:
         experiment.check_weights(config, weights)
     if cache is not None and experiment.prepare is None:
-        fail("--cache", f"must be left out: {experiment.name!r} has nothing to keep there", cache)
+        fail("--cache", f"must be left out: {experiment.name!r} has nothing to cache", cache)
     if request.cluster is not None:
         with cluster_workers(request.cluster):
             pass
@@ -165,7 +165,7 @@ def check_request(request: Request) -> Session:
 
 
 def _resumed(experiment: Experiment, request: Request, folder: Folder) -> tuple[dict[str, Any], Config]:
-    """The stored run, perhaps with more methods, seeds, noise levels or classes than it had."""
+    """The stored run, possibly extended by methods, seeds, noise levels or classes."""
     info = folder.check_resumable(request.name)
     check_unpacked(folder.path)
     preset = str(info["preset"])
@@ -178,7 +178,7 @@ def _resumed(experiment: Experiment, request: Request, folder: Folder) -> tuple[
 
 
 def carry_out(session: Session, console: Console) -> None:
-    """Do the runs. The folder, which is locked already, holds a complete set of records afterwards."""
+    """Do all runs. The folder must be locked; afterwards it holds a complete set of records."""
     with _described(session) as info:
         config = _prepared(session, console, info)
         records = RecordFile(session.folder.path)
@@ -202,7 +202,7 @@ def carry_out(session: Session, console: Console) -> None:
 
 @contextlib.contextmanager
 def _described(session: Session) -> Iterator[dict[str, Any]]:
-    """Keep ``run.json`` up to date: what was asked for, when it began, how long it took, and what the block adds."""
+    """Keep ``run.json`` up to date: request, start, duration, and whatever the block adds."""
     began, info = time.monotonic(), dict(session.info)
     before = float(info.get("seconds") or 0.0)
 
@@ -213,7 +213,7 @@ def _described(session: Session) -> Iterator[dict[str, Any]]:
     try:
         yield info
     except BaseException:
-        # The user must hear what stopped the work, not that a full disk takes no last word either.
+        # Let the original error through, not a second one because the disk is full.
         with contextlib.suppress(OSError):
             close()
         raise
@@ -222,7 +222,7 @@ def _described(session: Session) -> Iterator[dict[str, Any]]:
 
 
 def _prepared(session: Session, console: Console, info: dict[str, Any]) -> Config:
-    """Compute what all runs share, once; print what cannot be used; the config of what is left."""
+    """Compute what all runs share, print what cannot be used, and return the config of the rest."""
     if session.experiment.prepare is None:
         return session.config
     with Stages(console) as stages:

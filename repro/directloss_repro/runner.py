@@ -1,4 +1,4 @@
-"""One run of an experiment, from its description to what it measured; and the campaign of all its runs."""
+"""One run of an experiment, and the campaign of all its runs."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ from directloss_repro.tensorboard import Board
 from directloss_repro.training import Schedule, Trained, steps_per_epoch, train
 
 HELD_OUT = 1 / 3
-"""Share of the training data that is held out for ``select_on="val"`` where the data has no validation part."""
+"""Share of the training data held out for ``select_on="val"`` if the data has no validation part."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """The ``train`` of an experiment's campaign; complete in itself, so that it can be sent to any process."""
+    """The ``train`` of an experiment's campaign; self-contained, so that it can be sent to any process."""
 
     experiment: str
     config: Config
     files: Files = field(default_factory=Files)
     checkpoints: str | None = None
-    """The folder for the state of long runs."""
+    """The folder for checkpoints of long runs."""
     board: str | None = None
     """The folder for TensorBoard."""
 
     def __call__(self, cell: Cell, params: Params, seed: int) -> Outcome:
-        """Train and measure. The result depends on experiment, config and arguments alone."""
+        """Train and evaluate. The result depends only on experiment, config and arguments."""
         return _Run(self, RunSpec(self.experiment, stage_of(seed), cell.method, seed, cell.noise, cell.group, params))()
 
 
 def campaign_of(training: Training) -> Campaign:
     """The campaign of an experiment.
 
-    Noise levels are outermost and methods innermost: what is compared is trained at about the same time.
+    Noise levels are outermost and methods innermost, so that compared methods train at about the same time.
     """
     config, metric = training.config, get_experiment(training.experiment).metric
     return Campaign(
@@ -94,7 +94,7 @@ class _Run:
         return Outcome(metrics, trained.diverged_at, curve, judged.shown or {}, trained.seconds_before)
 
     def _judged(self) -> Judged:
-        """The experiment's own measures of test data, and what the report draws of the first seed."""
+        """The experiment's own test metrics, and what the report draws for the first seed."""
         experiment, split, judged = self.experiment, self.split, Judged({})
         if experiment.judge is not None:
             train, test = (scores_of(self.model, part, self.config.at_once) for part in (split.train, split.test))
@@ -107,12 +107,12 @@ class _Run:
     def _trained(self) -> Trained:
         experiment, config = self.experiment, self.config
         schedule = make_schedule(self.spec, config, self.method, len(self.split.train))
-        if isinstance(self.loss, DirectLoss):  # half of a training whose length is known
+        if isinstance(self.loss, DirectLoss):  # the length of the training is known: half of it
             self.loss.warm_up = schedule.iterations // 2
         # A search run never sees test data, not even to report it.
         parts = ("train", "val") if self.searching or experiment.judge is not None else ("train", "val", "test")
         split = self.split
-        if 0 < config.measured < len(split.train):  # of large training data a part is enough to measure
+        if 0 < config.measured < len(split.train):  # a part of large training data is enough
             split = dataclasses.replace(split, train=split.train.first(config.measured))
         trained = train(
             self.model,
@@ -133,7 +133,7 @@ class _Run:
 
 @lru_cache(maxsize=8)
 def split_of(name: str, config: Config, noise: float, source: Source) -> Split:
-    """The data of a run: drawn or read, labels flipped, and a part held out where the search needs one."""
+    """The data of a run, with labels flipped, and with a part held out if the search needs one."""
     experiment = get_experiment(name)
     split = experiment.data(config, source)
     split = with_noise(split, noise, config.noisy_parts, name, source.seed, source.label)
@@ -146,7 +146,7 @@ def split_of(name: str, config: Config, noise: float, source: Source) -> Split:
 
 
 def make_schedule(spec: RunSpec, config: Config, method: Method, items: int) -> Schedule:
-    """The schedule of a run: the full batch for so many iterations, or minibatches for so many epochs."""
+    """The schedule of a run: iterations on the full batch, or epochs of minibatches."""
     schedule = Schedule(
         iterations=config.iterations,
         learning_rate=float(spec.params["learning_rate"]),

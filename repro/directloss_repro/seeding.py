@@ -1,7 +1,7 @@
-"""Random numbers that depend on what they are for, and on nothing else.
+"""Random numbers that depend only on their purpose.
 
-A seed for the data of run 3 is derived from the words ("data", 3), never from what was drawn before it. So all methods
-see the same data and the same initial weights for a seed, whatever the order or the number of processes.
+The seed for the data of run 3 is derived from ("data", 3), never from earlier draws. So all methods see the same data
+and the same initial weights for a seed, whatever the order or the number of processes.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import torch
 T = TypeVar("T")
 
 SEARCH_SEED = 1000
-"""Seeds of search runs start here, seeds of final runs at 0: they never meet."""
+"""Seeds of search runs start here, seeds of final runs at 0: they never overlap."""
 
 
 def stage_of(seed: int) -> str:
-    """``search`` or ``final``: a seed belongs to one of them."""
+    """The stage that a seed belongs to: ``search`` or ``final``."""
     return "search" if seed >= SEARCH_SEED else "final"
 
 
 def derive(*parts: object) -> int:
-    """A seed of 63 bits from anything that has a stable text.
+    """A 63-bit seed from anything with a stable string form.
 
     Example:
         >>> derive("data", 3) == derive("data", 3), derive("data", 3) == derive("data", 4)
@@ -40,7 +40,7 @@ def generator(*parts: object) -> torch.Generator:
 
 
 def seeded(build: Callable[[], T], *parts: object) -> T:
-    """Call ``build`` with torch's global generator seeded, and leave that generator as it was."""
+    """Call ``build`` with torch's global generator seeded, and restore the generator afterwards."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(*parts))
         return build()

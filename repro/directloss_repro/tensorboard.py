@@ -1,7 +1,7 @@
 """TensorBoard: the curve of each run while it trains, and its settings and results at the end.
 
 Every run has a folder under ``OUT/tensorboard``. A run that continues from a checkpoint replaces what was written after
-it, so that every step is there once.
+it, so that every step appears once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Board:
     def __call__(self, iteration: int, numbers: Mapping[str, float]) -> None:
         writer = self._open(iteration)
         for name, value in numbers.items():
-            part, _, rest = name.partition("_")  # TensorBoard groups by what stands before the slash
+            part, _, rest = name.partition("_")  # TensorBoard groups by the part before the slash
             writer.add_scalar(f"{part}/{rest}" if rest else f"train/{name}", value, iteration)
         writer.flush()
 
@@ -41,7 +41,7 @@ class Board:
         named = {"method": spec.method, "seed": spec.seed, "noise": spec.noise, "class": spec.group, **spec.params}
         results = {f"result/{name}": float(value) for name, value in metrics.items()}
         writer = self._open(0)
-        # `SummaryWriter.add_hparams` would put them into another folder.
+        # `SummaryWriter.add_hparams` would write them to another folder.
         for summary in hparams({name: value for name, value in named.items() if value is not None}, results):  # type: ignore[no-untyped-call]
             writer._get_file_writer().add_summary(summary)  # type: ignore[no-untyped-call]
         for name, value in results.items():
@@ -49,7 +49,7 @@ class Board:
         writer.close()
 
     def _open(self, iteration: int) -> SummaryWriter:
-        from torch.utils.tensorboard import SummaryWriter  # slow to load
+        from torch.utils.tensorboard import SummaryWriter  # slow to import
 
         if self._writer is None:
             self._writer = SummaryWriter(str(self.folder), purge_step=iteration)

@@ -1,7 +1,7 @@
 """The one training loop.
 
 It can be stopped at any moment. Resumed from its last checkpoint, it ends with the same weights and the same curve, bit
-for bit: whatever a step depends on is either a function of the iteration (order of the batches, learning rate) or
+for bit: everything a step depends on is either a function of the iteration (order of the batches, learning rate) or
 stored (weights, optimizer, states of the random generators).
 """
 
@@ -23,18 +23,18 @@ from directloss_repro.data import Part
 from directloss_repro.seeding import derive, generator
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-"""Scores and labels of a batch to a scalar."""
+"""Maps scores and labels of a batch to a scalar."""
 Watch = Callable[[nn.Module], dict[str, float]]
-"""Measures a model; called with gradients off."""
+"""Evaluates a model; called without gradients."""
 Augment = Callable[[Part, torch.Generator], Part]
-"""Changes a batch at random, with the generator that it is given."""
+"""Augments a batch at random, with the given generator."""
 Report = Callable[[int, dict[str, float]], None]
 """Called with the iteration and what ``watch`` measured there."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long and how to train. ``batch_size=None`` is the full batch of the papers' small experiments."""
+    """Length and settings of a training. ``batch_size=None`` is the full batch of the papers' small experiments."""
 
     iterations: int
     learning_rate: float
@@ -42,17 +42,17 @@ class Schedule:
     optimizer: str = "adam"
     momentum: float = 0.9
     evaluate_every: int = 0
-    """Measure at iteration 0, at every multiple of this, and at the end; 0 for the end only."""
+    """Evaluate at iteration 0, at every multiple of this, and at the end; 0 for only the end."""
     batch_size: int | None = None
     chunk: int | None = None
     """How many items of a batch go through the network at once; the gradient is that of the whole batch."""
     seed: int = 0
-    """Order of the batches and augmentation; the full batch has no order."""
+    """Determines the order of the batches and the augmentation; the full batch has no order."""
     drops: tuple[int, ...] = ()
-    """Iterations from which on the learning rate is multiplied by ``factor``, once for each."""
+    """Iterations at which the learning rate is multiplied by ``factor``."""
     factor: float = 0.1
     one_cycle: bool = False
-    """The learning rate rises for the first quarter of the iterations and falls to zero in the rest (Smith 2018)."""
+    """The learning rate rises for the first quarter of the iterations, then falls to zero (Smith 2018)."""
 
     def rate(self, iteration: int) -> float:
         """The learning rate of an iteration.
@@ -70,7 +70,7 @@ class Schedule:
 
 
 def steps_per_epoch(items: int, batch_size: int | None) -> int:
-    """How many batches of equal size an epoch has; the few items left over differ from epoch to epoch.
+    """The number of full batches per epoch; which items are left over differs from epoch to epoch.
 
     Example:
         >>> steps_per_epoch(45_000, 128), steps_per_epoch(100, 128), steps_per_epoch(100, None)
@@ -102,7 +102,7 @@ class Trained:
         return {name: values[-1] for name, values in self.curve.items() if name != "iteration"}
 
     def best(self, by: str) -> dict[str, float]:
-        """The numbers where ``by`` is highest, the first such place, and the iteration."""
+        """The numbers where ``by`` is highest, including the iteration; the first among equals."""
         place = self.curve[by].index(max(self.curve[by]))
         return {name: values[place] for name, values in self.curve.items()}
 
@@ -120,17 +120,17 @@ def train(
     keep_by: str | None = None,
     report: Report | None = None,
 ) -> Trained:
-    """Train ``model`` in place and return the curve of what ``watch`` saw.
+    """Train ``model`` in place and return the curve of what ``watch`` measured.
 
     Args:
-        model: gives the scores of a batch.
-        loss: scores and labels to a scalar.
+        model: computes the scores of a batch.
+        loss: maps scores and labels to a scalar.
         data: the training part.
-        schedule: how long and how.
-        watch: measures the model.
-        augment: changes each batch at random.
+        schedule: length and settings.
+        watch: evaluates the model.
+        augment: augments each batch at random.
         draws: generators that ``loss`` draws from, by name; their states are part of a checkpoint.
-        checkpoint: where the state is stored every minute, and read from at the start.
+        checkpoint: stores the state every minute; read at the start.
         keep_by: a number that ``watch`` measures; the weights where it is highest are kept.
         report: called with each point of the curve.
     """
@@ -151,7 +151,7 @@ def train(
         if report is not None:
             report(iteration, numbers)
 
-    # Dropout and the like draw from torch's own generator: it is seeded here, and left to others as it was.
+    # Dropout and the like draw from torch's global generator: seed it here, and restore it afterwards.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive("training", schedule.seed))
         start = state.restore(checkpoint, done) if checkpoint is not None else 0
@@ -186,10 +186,10 @@ class _NotFiniteError(Exception):
 
 
 def _backward(model: nn.Module, batch: Part, loss: Loss, chunk: int | None) -> None:
-    """The gradient of the batch, in one piece or in chunks that are read twice."""
+    """Compute the gradient of the batch, at once or in chunks that are read twice."""
 
     def checked(scores: Tensor, target: Tensor) -> Tensor:
-        # Checked here once, so that the losses need not look at the values again.
+        # Checked once here, so that the losses need not check again.
         if not bool(torch.isfinite(scores).all()):
             raise _NotFiniteError
         return loss(scores, target)
@@ -202,7 +202,7 @@ def _backward(model: nn.Module, batch: Part, loss: Loss, chunk: int | None) -> N
 
 @dataclass(frozen=True)
 class _Chunks:
-    """A part piece by piece; it can be read again."""
+    """A part in pieces; it can be iterated again."""
 
     part: Part
     size: int
@@ -215,7 +215,7 @@ class _Chunks:
 def make_optimizer(model: nn.Module, schedule: Schedule) -> torch.optim.Optimizer:
     """Adam, AdamW, RMSProp or SGD with momentum, fused if PyTorch has a fused version.
 
-    A step of these small networks is mostly overhead. Momentum is for SGD alone.
+    A step of these small networks is mostly overhead. Momentum applies only to SGD.
     """
     rate, decay = schedule.learning_rate, schedule.weight_decay
     if schedule.optimizer == "sgd":
@@ -228,7 +228,7 @@ def make_optimizer(model: nn.Module, schedule: Schedule) -> torch.optim.Optimize
 
 @dataclass(frozen=True)
 class _State:
-    """Everything that changes during training, to and from a checkpoint."""
+    """Everything that changes during training; saved to and restored from a checkpoint."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
@@ -261,11 +261,11 @@ class _State:
             done.kept = state.get("kept")
             return int(state["iteration"])
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            checkpoint.refuse("must fit the network and the optimizer of this run", f"another's ({error!r:.80})")
+            checkpoint.refuse("must fit the network and the optimizer of this run", f"that of another ({error!r:.80})")
 
 
 def _batches(data: Part, schedule: Schedule, start: int = 0) -> Iterator[Part]:
-    """The whole data again and again, or shuffled batches of equal size, epoch after epoch; from ``start`` on."""
+    """The full batch repeatedly, or shuffled batches of equal size, epoch after epoch, from step ``start``."""
     size = schedule.batch_size
     if size is None or size >= len(data):
         while True:
@@ -273,6 +273,6 @@ def _batches(data: Part, schedule: Schedule, start: int = 0) -> Iterator[Part]:
     draw = generator("batches", schedule.seed)
     steps = steps_per_epoch(len(data), size)
     for epoch in itertools.count():
-        order = torch.randperm(len(data), generator=draw)  # drawn for skipped epochs as well: order follows from start
+        order = torch.randperm(len(data), generator=draw)  # also for skipped epochs: the order must not depend on start
         for step in range(max(0, start - epoch * steps), steps):
             yield data.take(order[step * size : (step + 1) * size])

@@ -116,7 +116,7 @@ def test_a_record_that_was_changed_by_hand_is_refused(tmp_path: Path) -> None:
     conduct(tmp_path)
     path = tmp_path / "records.jsonl"
     path.write_text(path.read_text().replace('"val_ap":0.8', '"val_ap":0.9', 1))
-    with pytest.raises(DirectLossError, match=r"records.jsonl line 5: digest must be that of its content \(run \w+\)"):
+    with pytest.raises(DirectLossError, match=r"records.jsonl line 5: digest must match its content \(run \w+\)"):
         conduct(tmp_path)
 
 

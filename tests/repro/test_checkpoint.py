@@ -208,7 +208,7 @@ def test_bad_files_are_refused(stored: Path, change: Any, message: str, monkeypa
         run(stored.parent)
     assert message in str(caught.value)
     assert str(caught.value).startswith(str(stored))
-    assert str(caught.value).endswith("Delete the file, and this run starts from its beginning.")
+    assert str(caught.value).endswith("Delete the file to start this run from the beginning.")
     assert not Path("should-not-exist").exists()
 
 

@@ -210,8 +210,8 @@ BAD: list[tuple[list[str], str]] = [
     (["reproduce", "mnist-ap", "--data-root", "nowhere"], "--data-root must be a folder with the four MNIST files"),
     (["reproduce", "robustness", "--resume"], "--resume needs an --out folder that holds a run"),
     (["reproduce", "robustness", "--cluster", "nonsense:1:2"], "--cluster must be the address of a Dask scheduler"),
-    (["reproduce", "robustness", "--out", "/dev/null/run"], "--out must be a folder that can be made and written"),
-    (["reproduce", "robustness", "--out", "/proc/none/run"], "--out must be a folder that can be made and written"),
+    (["reproduce", "robustness", "--out", "/dev/null/run"], "--out must be a folder that can be created and written"),
+    (["reproduce", "robustness", "--out", "/proc/none/run"], "--out must be a folder that can be created and written"),
     (["reproduce"], "Missing argument 'NAME'"),
     (["reproduce", "robustness", "--nois", "0.2"], "No such option"),
     (["report", "nowhere"], "must exist, but it is missing"),
@@ -271,7 +271,7 @@ def test_a_record_that_was_changed_by_hand_stops_a_resumed_run(finished: tuple[P
     for command in (["reproduce", "robustness", "--out", folder, "--resume", "--workers", 1], ["report", folder]):
         result = call(*command)
         assert result.exit_code == 2
-        assert "records.jsonl line 1: digest must be that of its content" in " ".join(result.output.split())
+        assert "records.jsonl line 1: digest must match its content" in " ".join(result.output.split())
 
 
 def test_a_run_that_came_to_nothing_does_not_block_its_folder(tmp_path: Path) -> None:

@@ -243,9 +243,9 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("cifar10", {"data_root": None}, "--data-root must name the folder with the data of 'cifar10'"),
     ("cifar10", {"dataset": "cifar-10"}, "Did you mean 'cifar10'"),
     ("cifar10", {"dataset": "cifar10"}, "must be a folder with the files of cifar10"),
-    ("cifar10", {"methods": ("pos-ap",)}, "what can train on scores of classes, but it is 'pos-ap'. These can: x-ent"),
-    ("cifar10", {"methods": ("uniloss-ap",)}, "must name what can train on scores of classes"),
-    ("cifar10", {"methods": ("mse-1",)}, "must name what can train on scores of classes"),
+    ("cifar10", {"methods": ("pos-ap",)}, "must support class scores, but it is 'pos-ap'. These do: x-ent"),
+    ("cifar10", {"methods": ("uniloss-ap",)}, "must support class scores"),
+    ("cifar10", {"methods": ("mse-1",)}, "must support class scores"),
     ("cifar10", {"noise": (0.2,)}, "noise must be 0, because this experiment has no 0/1 labels to flip"),
     ("cifar10", {"settings": {"iterations": 5}}, "config iterations must be 0, but it is 5"),
     ("cifar10", {"settings": {"epochs": 0}}, "config epochs must be at least 1, but it is 0"),
@@ -255,12 +255,12 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("cifar10", {"settings": {"drops": [0]}}, "config drops must be at least 1"),
     ("cifar10", {"settings": {"width": 0}}, "config width must be at least 1"),
     ("cifar10", {"preset": "tiny"}, "--preset must be one of 'quick', 'small', 'paper'"),
-    ("pose", {"methods": ("x-ent",)}, "must name what can train on heatmaps"),
+    ("pose", {"methods": ("x-ent",)}, "must support heatmaps"),
     ("pose", {"settings": {"size": 66}}, "size must be a multiple of 4"),
     ("pose", {}, "--data-root must be a folder with joints.mat (leeds) or mpii_human_pose"),
     ("robustness", {}, "--data-root must be left out: 'robustness' needs no files"),
     ("robustness", {"data_root": None, "dataset": "mnist"}, "config key must be a known one, but it is 'dataset'"),
-    ("robustness", {"data_root": None, "methods": ("mse-1",)}, "must name what can train on one score per item"),
+    ("robustness", {"data_root": None, "methods": ("mse-1",)}, "must support one score per item"),
 ]  # fmt: skip
 
 

@@ -91,7 +91,7 @@ def test_a_line_that_was_changed_is_named_and_refused(tmp_path: Path, old: str, 
     assert old in second
     file.path.write_text(f"{first}\n{second.replace(old, new)}\n")
     for read in (load_run, RecordFile):
-        with pytest.raises(DirectLossError, match=r"records.jsonl line 2: digest must be .* \(run [0-9a-f]{16}\)"):
+        with pytest.raises(DirectLossError, match=r"records.jsonl line 2: digest must match .* \(run [0-9a-f]{16}\)"):
             read(tmp_path)
 
 
@@ -312,7 +312,7 @@ def test_two_runs_cannot_share_a_folder(tmp_path: Path) -> None:
 
 def test_a_folder_in_an_impossible_place(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    rule = "--out must be a folder that can be made and written"
+    rule = "--out must be a folder that can be created and written"
     with pytest.raises(DirectLossError, match=rule), Folder(tmp_path / "file" / "run"):
         pass
 

@@ -1,9 +1,9 @@
-"""CIFAR-10 and CIFAR-100 in their binary and in their Python version.
+"""CIFAR-10 and CIFAR-100 in their binary and Python versions.
 
 A record of the binary version is one label byte (CIFAR-10) or a coarse and a fine label byte (CIFAR-100), then 3,072
 bytes: 32 x 32 pixels of red, then of green, then of blue, row by row. A file of the Python version is a pickled
-dictionary with the same bytes as rows of ``data``, and ``labels`` or ``fine_labels``. Pickles can run any code, so a
-reader of our own builds nothing but dictionaries, lists and arrays of bytes.
+dictionary with the same bytes as rows of ``data``, and ``labels`` or ``fine_labels``. Pickles can run arbitrary code,
+so our own reader builds only dictionaries, lists and arrays of bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Cifar(NamedTuple):
     """One of the two data sets."""
 
     folders: tuple[str, str]
-    """What the archives of the binary and of the Python version unpack to."""
+    """The folders that the archives of the binary and of the Python version unpack to."""
     files: tuple[str, ...]
     """The training files, then the test file; in the binary version with ``.bin``."""
     labels: bytes
@@ -88,7 +88,7 @@ def _read_python(path: Path, cifar: Cifar) -> Labelled:
         images, labels = np.asarray(content[b"data"], np.uint8), np.asarray(content[cifar.labels], np.int64)
         if images.shape != (len(labels), PIXELS) or len(labels) == 0 or labels.min() < 0:
             raise ValueError(f"images of shape {images.shape} and {len(labels)} labels")
-    except Exception as error:  # a damaged or foreign pickle ends in errors of many kinds
+    except Exception as error:  # a damaged or foreign pickle raises errors of many types
         what = f"not ({type(error).__name__}: {error})"
         fail(str(path), "must be a file of the Python version of CIFAR", what, "Download it again.")
     labels = _check_labels(path, labels, cifar.classes)
@@ -96,7 +96,7 @@ def _read_python(path: Path, cifar: Cifar) -> Labelled:
 
 
 class _Plain(pickle.Unpickler):
-    """Builds arrays of numbers, and refuses everything else that a pickle may name."""
+    """Builds arrays of numbers, and rejects everything else that a pickle may name."""
 
     def find_class(self, module: str, name: str) -> Any:
         if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":

@@ -1,6 +1,6 @@
 """Keypoints ``(..., joints, 3)``, each ``(x, y, radius)`` in pixels of the heatmap: targets, augmentation, pictures.
 
-A prediction within ``radius`` of ``(x, y)`` is right. A keypoint whose place is not known has radius 0.
+A prediction within ``radius`` of ``(x, y)`` is right. An unknown keypoint has radius 0.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from directloss.tabular.files import whole_file
 from directloss_repro.data.split import Part
 
 UNKNOWN = -1
-"""The label of pixels that do not count."""
+"""The label of ignored pixels."""
 SCALE, ANGLE = 0.25, 30.0
-"""Sizes from 0.75 to 1.25, turns of up to 30 degrees: those of Newell et al. 2016, Sec. 3.1."""
+"""Scaling by 0.75 to 1.25 and rotation by up to 30 degrees, as in Newell et al. 2016, Sec. 3.1."""
 SHRINKS = 4
 """Keypoints are in pixels of heatmaps, which are four times smaller than the images."""
 SHOWN = 3
@@ -38,7 +38,7 @@ def visible(target: Tensor) -> Tensor:
 
 
 def pixel_labels(target: Tensor, size: torch.Size | tuple[int, int]) -> Tensor:
-    """1 for pixels that are right, 0 for those that are wrong, -1 for all pixels of an unknown keypoint.
+    """1 for right pixels, 0 for wrong ones, -1 for all pixels of an unknown keypoint.
 
     Example:
         >>> pixel_labels(torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 0.0]]), (1, 3))
@@ -51,7 +51,7 @@ def pixel_labels(target: Tensor, size: torch.Size | tuple[int, int]) -> Tensor:
 
 
 def bumps(target: Tensor, width: float, size: torch.Size | tuple[int, int]) -> Tensor:
-    """Gaussian bumps of height 1 around the pixel of each keypoint: what heatmaps are regressed to.
+    """Gaussian bumps of height 1 around the pixel of each keypoint: the regression targets of heatmaps.
 
     Reference: Newell, Yang, Deng, Stacked Hourglass Networks (ECCV 2016), Sec. 3.1; the sweep over the width is that
     of UniLoss, Table 1.
@@ -73,7 +73,7 @@ def turn_and_scale(batch: Part, draw: torch.Generator) -> Part:
     """Rotate and scale each image at random; keypoints that leave the image become unknown."""
     n, side = len(batch), batch.x.shape[-1] // SHRINKS
     angle = (2 * torch.rand(n, generator=draw) - 1) * math.radians(ANGLE)
-    # Sampling from a place `factor` times further out makes things smaller by that factor.
+    # Sampling `factor` times further out shrinks the image by that factor.
     factor = 1 / (1 + (2 * torch.rand(n, generator=draw) - 1) * SCALE)
     cos, sin = factor * angle.cos(), factor * angle.sin()
     matrix = torch.stack([torch.stack([cos, -sin], -1), torch.stack([sin, cos], -1)], -2)

@@ -1,4 +1,4 @@
-"""Images with classes (CIFAR, MNIST and Fashion-MNIST): which data set it is, splits, normalisation, augmentation."""
+"""Images with classes (CIFAR, MNIST and Fashion-MNIST): identification, splits, normalisation, augmentation."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from directloss_repro.files import DataIdentity
 from directloss_repro.seeding import generator
 
 CLASSES = {"cifar10": 10, "cifar100": 100, "fashion-mnist": 10, "mnist": 10}
-"""The sets of images with classes, and how many classes they have."""
+"""The data sets and their numbers of classes."""
 PUBLISHED = {"1c1c7f95c6823626": "mnist", "928921cb49538bb6": "fashion-mnist", "e158f52d467e096c": "cifar10"}
-"""Digests of data as it was published, whether its files are packed or not."""
+"""Digests of the published data, compressed or not."""
 CROP_PADDING = 4
 Bytes = tuple[NDArray[np.uint8], NDArray[np.uint8]]
 
 
 def recognise(root: str) -> str | None:
-    """The name of the data set in a folder, by its files; None for files that are not those of a published one."""
+    """The name of the data set in a folder, by its files; None if they are not those of a published one."""
     for name in CIFAR:
         if not find_cifar(Path(root), name)[1]:
             return name
@@ -35,7 +35,7 @@ def recognise(root: str) -> str | None:
 
 
 def identify(name: str, root: str) -> DataIdentity:
-    """Check the files and identify them; those of another known data set are refused."""
+    """Check the files and identify them; raises for those of another known data set."""
     digest = _digest(name, root)
     found = DataIdentity(digest, PUBLISHED.get(digest), checkable=name in PUBLISHED.values())
     if found.published not in (None, name):
@@ -52,7 +52,7 @@ def _digest(name: str, root: str) -> str:
 
 
 def _read(name: str, root: str) -> tuple[Bytes, Bytes]:
-    """Images ``(n, channels, h, w)`` and labels of the training and of the test files, as they are."""
+    """Raw images ``(n, channels, h, w)`` and labels of the training and test files."""
     if name in CIFAR:
         return read_cifar(Path(root), name)
     train, test = (read_images(Path(root), part, name) for part in ("train", "test"))
@@ -63,9 +63,9 @@ def _read(name: str, root: str) -> tuple[Bytes, Bytes]:
 def split_classes(name: str, root: str, validation: int, points: int) -> Split:
     """``validation`` images of the training files for validation, all of the test files for test.
 
-    The same split for every seed, as in the papers: seeds differ in initial weights, order, augmentation, anchors.
-    ``points`` of the rest are trained on; 0 for all. Per-pixel normalisation (He et al. 2016, Sec. 4.2): the mean image
-    of the training part is subtracted, and all is divided by the one standard deviation that remains.
+    The split is the same for every seed, as in the papers: seeds differ in initial weights, order, augmentation and
+    anchors. Trains on ``points`` of the rest, or all if 0. Per-pixel normalisation (He et al. 2016, Sec. 4.2): subtract
+    the mean image of the training part, then divide by the standard deviation over all pixels.
     """
     train, val, test = _parts(name, root, validation, points)
     mean = train.x.mean(0)
@@ -75,7 +75,7 @@ def split_classes(name: str, root: str, validation: int, points: int) -> Split:
 
 
 def crop_and_flip(batch: Part, draw: torch.Generator) -> Part:
-    """Each image is padded by 4 zeros on each side, cut out at a random place, and mirrored with probability 1/2."""
+    """Pad each image by 4 zeros on each side, crop it at a random place, and mirror it with probability 1/2."""
     n, channels, height, width = batch.x.shape
     padded = F.pad(batch.x, (CROP_PADDING,) * 4)
     top, left = torch.randint(0, 2 * CROP_PADDING + 1, (2, n, 1), generator=draw)

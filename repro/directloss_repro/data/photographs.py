@@ -1,4 +1,4 @@
-"""Photographs: reading them, cutting boxes out of them, what a network sees of them, and a cache of its features.
+"""Photographs: reading, cropping boxes, normalisation for a network, and a cache of features.
 
 Boxes are ``(left, top, right, bottom)`` in pixels, measured at the edges of pixels: the box of a whole image is
 ``(0, 0, width, height)``, and ``right - left`` is a width.
@@ -32,7 +32,7 @@ Arrays = dict[str, NDArray[Any]]
 
 MEAN = (0.485, 0.456, 0.406)
 DEVIATION = (0.229, 0.224, 0.225)
-"""Of the colours of ImageNet's photographs, from 0 to 1; the convention under which the AlexNet weights were made."""
+"""Mean and deviation of ImageNet's colours, from 0 to 1, which the AlexNet weights expect."""
 MEAN_COLOUR = tuple(round(255 * value) for value in MEAN)
 
 CROP = 227
@@ -41,11 +41,11 @@ CONTEXT = 16
 
 
 def read_image(path: Path) -> Pixels:
-    """The pixels of a JPEG or PNG file in three colours. A file that is missing, broken or cut short is refused."""
+    """The pixels of a JPEG or PNG file in three colours. Raises if the file is missing, broken or truncated."""
     if not path.is_file():
         fail(str(path), "must be an image file", "missing")
     try:
-        # A warning about a huge image is an error here: nobody would read it in the middle of thousands of files.
+        # A warning about a huge image is an error here: nobody would notice it among thousands of files.
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(path) as image:
@@ -59,8 +59,8 @@ def read_image(path: Path) -> Pixels:
 def warp(pixels: Pixels, box: Box, size: int = CROP, context: int = CONTEXT) -> Pixels:
     """A box with ``context`` pixels of its surroundings, warped to ``size`` x ``size``; the mean colour outside.
 
-    The context is measured in the result: the box itself fills ``size - 2 * context`` pixels there, whatever its own
-    size and shape. Girshick et al. 2014, Appendix A, column D.
+    The context is measured in the result, where the box fills ``size - 2 * context`` pixels, whatever its original size
+    and shape. Girshick et al. 2014, Appendix A, column D.
     """
     left, top, right, bottom = _with_context(box, size / (size - 2 * context))
     height, width = pixels.shape[:2]
@@ -77,7 +77,7 @@ def warp(pixels: Pixels, box: Box, size: int = CROP, context: int = CONTEXT) -> 
 
 
 def _with_context(box: Box, scale: float) -> tuple[int, int, int, int]:
-    """The box grown about its middle, in whole pixels, at least one wide and high."""
+    """The box scaled about its centre, in whole pixels, at least one wide and high."""
     left, top, right, bottom = box
     middle_x, middle_y = (left + right) / 2, (top + bottom) / 2
     half_x, half_y = (right - left) / 2 * scale, (bottom - top) / 2 * scale
@@ -110,11 +110,11 @@ def clip(box: Box, width: float, height: float) -> Box:
     return max(left, 0.0), max(top, 0.0), min(right, width), min(bottom, height)
 
 
-# ---------------------------------------------------------------------- what is computed once for each photograph
+# ---------------------------------------------------------------------- the cache
 
 
 def cached(path: Path, compute: Callable[[], Arrays]) -> Arrays:
-    """The arrays in ``path``. If it is missing or damaged, they are computed and stored there."""
+    """The arrays in ``path``; computed and stored there if it is missing or damaged."""
     with suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         return load(path)
     arrays = compute()
@@ -124,14 +124,14 @@ def cached(path: Path, compute: Callable[[], Arrays]) -> Arrays:
 
 
 def load(path: Path) -> Arrays:
-    """The arrays of a stored file. It is a zip archive, whose checksums are verified as it is read."""
-    # Opened here: np.load leaves a broken file open.
+    """The arrays of a stored file, a zip archive whose checksums are verified on reading."""
+    # Opened here, because np.load leaves a broken file open.
     with path.open("rb") as file:
         return dict(np.load(file, allow_pickle=False))
 
 
 def cache_name(photograph: Path, *settings: object) -> str:
-    """A file name that differs for another photograph, other pixels and other settings."""
+    """A file name that is unique to the photograph, its pixels and the settings."""
     try:
         digest = hashlib.blake2b(photograph.read_bytes(), digest_size=8)
     except OSError as error:

@@ -40,7 +40,7 @@ class Person:
     """Left and top of the square around the person."""
     side: float
     head: float
-    """The head's length, by which predictions are judged."""
+    """The head's length, the unit of errors."""
     joints: tuple[Point | None, ...]
     """None where a joint is hidden or not annotated."""
 
@@ -53,11 +53,11 @@ class Poses:
     home: str
     joints: tuple[str, ...]
     head: tuple[int, int]
-    """Which of them are neck and head top."""
+    """The indices of neck and head top."""
     bones: tuple[tuple[int, int], ...]
-    """Joints that are drawn connected."""
+    """Pairs of joints to connect in drawings."""
     read: Callable[[Any], Iterator[Person]]
-    """From the content of the file."""
+    """Reads the content of the file."""
 
     def chosen(self, which: str) -> tuple[int, ...]:
         """The joints of ``head`` or of ``all``."""
@@ -81,7 +81,7 @@ def _annotations(root: Path) -> dict[str, Path]:
 
 
 def find_poses(root: Path, name: str) -> Path:
-    """The file of annotations of a data set; its images must be beside it."""
+    """The annotation file of a data set; its images must be in the same folder."""
     found = _annotations(root)
     if not found:
         wanted = " or ".join(f"{poses.file} ({name})" for name, poses in POSES.items())
@@ -96,13 +96,13 @@ def find_poses(root: Path, name: str) -> Path:
 
 @lru_cache(maxsize=1)
 def read_persons(name: str, path: Path) -> tuple[Person, ...]:
-    """Every person of a data set who can be judged: with a head's length and at least one joint."""
-    import scipy.io  # here, because reading it is slow and no other data needs it
+    """All persons of a data set that can be judged: with a head's length and at least one joint."""
+    import scipy.io  # slow to import, and no other data needs it
 
     try:
         content = scipy.io.loadmat(path, struct_as_record=False, squeeze_me=True)
         persons = tuple(person for person in POSES[name].read(content) if any(person.joints) and person.head > 0)
-    except Exception as error:  # a damaged .mat file ends in errors of many kinds
+    except Exception as error:  # a damaged .mat file raises errors of many types
         what = f"not ({type(error).__name__}: {error})"
         fail(str(path), f"must be the annotation file of {name}", what, "Download it again.")
     if not persons:
@@ -121,9 +121,9 @@ LEEDS_BONES = (
     (0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (6, 7), (7, 8), (8, 12), (12, 9), (9, 10), (10, 11), (12, 13),
 )  # fmt: skip
 AROUND = 1.25
-"""Squares are this much larger than what the visible joints take up, as those of MPII."""
+"""Squares are this much larger than the extent of the visible joints, as in MPII."""
 SMALLEST_HEAD = 5.0
-"""In pixels; the few heads that are shorter are errors of annotation."""
+"""In pixels; the few shorter heads are annotation errors."""
 
 
 def _leeds(content: Any) -> Iterator[Person]:
@@ -148,7 +148,7 @@ MPII_JOINTS = (
     "right ankle", "right knee", "right hip", "left hip", "left knee", "left ankle", "pelvis", "thorax", "upper neck",
     "head top", "right wrist", "right elbow", "right shoulder", "left shoulder", "left elbow", "left wrist",
 )  # fmt: skip
-"""By their ids."""
+"""The joints in the order of their ids."""
 MPII_BONES = (
     (0, 1), (1, 2), (2, 6), (6, 3), (3, 4), (4, 5), (6, 7), (7, 8), (8, 9), (10, 11), (11, 12), (12, 7), (7, 13),
     (13, 14), (14, 15),
@@ -171,7 +171,7 @@ def _mpii(content: Any) -> Iterator[Person]:
 
 
 def _mpii_person(image: str, rect: Any) -> Iterator[Person]:
-    """Empty rectangles and persons without joints or head are common, and are no fault."""
+    """Yields nothing for empty rectangles and persons without joints or head, which are common."""
     names = getattr(rect, "_fieldnames", ())
     if not {"x1", "y1", "x2", "y2", "scale", "objpos", "annopoints"} <= set(names):
         return
@@ -183,7 +183,7 @@ def _mpii_person(image: str, rect: Any) -> Iterator[Person]:
     x1, y1, x2, y2, scale = map(float, numbers)
     if scale > 0:
         side = BODY * MARGIN * scale
-        # The middle of the square lies a little below the annotated one, so that the feet are inside.
+        # The centre of the square lies a little below the annotated one, so that the feet are inside.
         left, top = float(rect.objpos.x) - side / 2, float(rect.objpos.y) + 15 * scale - side / 2
         head = HEAD_SHARE * math.hypot(x2 - x1, y2 - y1)
         yield Person(image, (left, top), side, head, tuple(joints.get(joint) for joint in range(len(MPII_JOINTS))))
@@ -236,7 +236,7 @@ def _crops(persons: Sequence[Person], folder: Path, size: int, index: Tensor) ->
 
 
 def crop(path: Path, person: Person, size: int) -> Tensor:
-    """The square around a person, ``(3, size, size)`` from -0.5 to 0.5; zeros beyond the border of the image."""
+    """The square around a person, ``(3, size, size)`` from -0.5 to 0.5; zeros outside the image."""
     pixels = torch.from_numpy(np.array(read_image(path))).permute(2, 0, 1)[None].float() / 255 - 0.5
     x0, y0, length = round(person.corner[0]), round(person.corner[1]), max(1, round(person.side))
     inside = pixels[..., max(0, y0) : max(0, y0 + length), max(0, x0) : max(0, x0 + length)]

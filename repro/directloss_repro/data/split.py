@@ -1,4 +1,4 @@
-"""Data in parts (train, test, and sometimes validation), and how parts are split and labels flipped."""
+"""Data in parts (train, test, and sometimes validation): splitting, and flipping labels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from directloss_repro.seeding import generator
 
 
 class Lazy:
-    """Items that are read when they are indexed; see `lazy`."""
+    """Items that are read on indexing; see `lazy`."""
 
     def __init__(self, index: Tensor, shape: tuple[int, ...], read: Callable[[Tensor], Tensor]) -> None:
         self.index, self.read = index, read
@@ -40,7 +40,7 @@ def lazy(index: Tensor, shape: tuple[int, ...], read: Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Part:
-    """Inputs ``(n, d)`` and labels 0 or 1 ``(n,)``; or images, classes, keypoints: the first dimension is the items."""
+    """Inputs ``(n, d)`` and labels 0 or 1 ``(n,)``; or images, classes, keypoints: items come first."""
 
     x: Tensor
     y: Tensor
@@ -57,14 +57,14 @@ class Part:
         return Part(self.x[:count], self.y[:count])
 
     def pieces(self, size: int | None) -> Iterator[Part]:
-        """The items in order, at most ``size`` at a time; all at once without it."""
+        """The items in order, at most ``size`` at a time; all at once if None."""
         for index in torch.split(torch.arange(len(self)), size or max(1, len(self))):
             yield self.take(index)
 
 
 @dataclass(frozen=True)
 class Split:
-    """The parts of one problem. Only ``test`` is never looked at before the end."""
+    """The parts of one problem. ``test`` is not used before the end."""
 
     train: Part
     test: Part
@@ -79,7 +79,7 @@ class Split:
 def flip_labels(labels: Tensor, share: float, *seed: object) -> Tensor:
     """Flip exactly ``round(share * n)`` labels, chosen at random.
 
-    For one seed the labels flipped at 10 % are among those flipped at 20 %: levels differ in the amount of noise only.
+    For one seed, the labels flipped at 10 % are among those flipped at 20 %: levels differ only in the amount of noise.
 
     Example:
         >>> int((flip_labels(torch.zeros(10, dtype=torch.long), 0.3, "seed") == 1).sum())
@@ -110,7 +110,7 @@ def hold_out(split: Split, share: float, *seed: object) -> Split:
 
 
 def thirds(x: Tensor, y: Tensor, *seed: object) -> Split:
-    """Three equal parts at random: train, validation, test. One or two items are left over at most."""
+    """Three equal parts at random: train, validation, test. At most two items are left over."""
     order = torch.randperm(len(y), generator=generator("thirds", *seed))
     size = len(y) // 3
     train, val, test = (Part(x, y).take(order[k * size : (k + 1) * size]) for k in range(3))
@@ -118,9 +118,9 @@ def thirds(x: Tensor, y: Tensor, *seed: object) -> Split:
 
 
 def thirds_by_group(groups: Sequence[str], *seed: object) -> dict[str, Tensor]:
-    """Indices of ``train``, ``val`` and ``test``: three parts, equal but for the rest of a group, drawn from a seed.
+    """Indices of ``train``, ``val`` and ``test``: random thirds, equal up to the size of a group.
 
-    Persons of one photograph stay together. Otherwise a test photograph could be known from training.
+    Persons of one photograph stay together. Otherwise training could leak test photographs.
 
     Example:
         >>> parts = thirds_by_group(["a", "a", "b", "b", "c", "c"], "seed")
@@ -140,7 +140,7 @@ def thirds_by_group(groups: Sequence[str], *seed: object) -> dict[str, Tensor]:
 
 
 def end_of_group(groups: Sequence[object], cut: int) -> int:
-    """The cut, moved to the end of the group that it falls into; members of a group are neighbours."""
+    """The cut, moved to the end of the group that it falls into; groups must be contiguous."""
     while 0 < cut < len(groups) and groups[cut] == groups[cut - 1]:
         cut += 1
     return cut

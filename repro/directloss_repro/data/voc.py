@@ -35,7 +35,7 @@ ACTIONS = (
 )  # fmt: skip
 """The ten classes of the action task, in the order of the papers' tables. "other" is a label, but not a class."""
 UNKNOWN = 0
-"""A label that the lists leave open; such a person does not count for that action."""
+"""The label of persons whom the lists leave open for an action; they do not count for it."""
 
 FOLDERS = ("Annotations", "ImageSets", "JPEGImages")
 NAME, LABEL = r"[\w-]+(?:\.[\w-]+)*", r"(?:0|[-+]?1)"
@@ -47,12 +47,12 @@ LINES = {
 """What the lines of the lists hold, in words and as a pattern."""
 EDGES = ("xmin", "ymin", "xmax", "ymax")
 SLACK = 1.0
-"""VOC itself has boxes that go one pixel too far; these are clipped without a note."""
+"""VOC itself has boxes that extend one pixel too far; these are clipped without a note."""
 
 
 @dataclass
 class Skipped:
-    """What could not be used, and why: one bad file must not lose the work on the others.
+    """What could not be used, and why: one bad file must not stop the work on the others.
 
     Example:
         >>> skipped = Skipped()
@@ -65,9 +65,9 @@ class Skipped:
     """
 
     reasons: list[str] = field(default_factory=list)
-    """Why something was left out: one sentence each, which begins with the name of the file."""
+    """Why something was left out: one sentence each, beginning with the file name."""
     notes: list[str] = field(default_factory=list)
-    """What was repaired, such as a box that was cut at the border of its image."""
+    """What was repaired, such as a box that was clipped to its image."""
 
     @contextmanager
     def catching(self) -> Iterator[None]:
@@ -101,7 +101,7 @@ class Thing:
 
 @dataclass(frozen=True)
 class Annotation:
-    """The objects of one image. ``width`` and ``height`` are 0 where the file does not say them."""
+    """The objects of one image. ``width`` and ``height`` are 0 if the file does not give them."""
 
     path: Path
     width: int
@@ -121,7 +121,7 @@ class Annotation:
 
 
 def read_annotation(path: Path) -> Annotation:
-    """Read one annotation. VOC counts pixels from 1 and includes the last; here boxes are measured at pixel edges."""
+    """Read one annotation. VOC counts pixels from 1, inclusive; here, boxes are measured at pixel edges."""
     root = _read_xml(path)
     if root.tag != "annotation":
         fail(str(path), "must be an annotation of VOC", f"XML with the root <{root.tag}>")
@@ -159,9 +159,9 @@ def _thing(element: Element, width: int, height: int, path: Path) -> Thing:
     if box[0] >= box[2] or box[1] >= box[3]:
         fault = f"is left out: its box has no area in the image {what}."
     elif inside[0] >= inside[2] or inside[1] >= inside[3]:
-        fault = f"is left out: its box lies outside of the image {what}."
+        fault = f"is left out: its box lies outside the image {what}."
     elif max(abs(given - kept) for given, kept in zip(box, inside, strict=True)) > SLACK:
-        repaired = f"is clipped: its box leaves the image {what}."
+        repaired = f"is clipped: its box extends beyond the image {what}."
     actions = {} if (marks := element.find("actions")) is None else {one.tag: one.text == "1" for one in marks}
     return Thing(name, inside, _text(element, "difficult") == "1", actions, fault, repaired)
 
@@ -228,11 +228,11 @@ class Devkit:
         return list(dict.fromkeys(row[0] for row in self._rows("Main", name, "a name")))
 
     def image_labels(self, of: str, name: str) -> dict[str, int]:
-        """1, 0 or -1 of each image for an object class, from ``Main``."""
+        """The label 1, 0 or -1 of each image for an object class, from ``Main``."""
         return {row[0]: int(row[1]) for row in self._rows("Main", f"{of}_{name}", "a name and 1, 0 or -1")}
 
     def action_labels(self, action: str, name: str) -> dict[tuple[str, int], int]:
-        """1, 0 or -1 of each person, an image and the number of an object in it, for an action class."""
+        """The label 1, 0 or -1 of each person (image, number of the object in it) for an action class."""
         rows = self._rows("Action", f"{action}_{name}", "a name, the number of an object, from 1, and 1, 0 or -1")
         return {(row[0], int(row[1])): int(row[2]) for row in rows}
 
@@ -282,9 +282,9 @@ class PersonBox:
 
 
 def read_people(devkit: Devkit, skipped: Skipped) -> tuple[list[PersonBox], Tensor]:
-    """The persons that the lists of the ten actions name, by image; those with unusable files are left out.
+    """The persons that the lists of the ten actions name, by image, without those with unusable files.
 
-    And their labels ``(n, actions)``: 1, -1, or 0 where it is not known.
+    Also returns their labels ``(n, actions)``: 1, -1, or 0 if unknown.
 
     Annotations without ``<actions>`` are left out as well: the lists count the objects of the original files, and a
     rewritten file may count them differently.

@@ -5,7 +5,7 @@ overlap is at least 0.5 the detection is right, but only the first of each objec
 Detections of difficult objects count neither way, and difficult objects need not be found.
 
 From 2010 on, AP is the area under the curve of precision over recall, made monotone from the right; before, the mean of
-that curve at recall 0, 0.1, ..., 1. Everingham et al. 2010, Sec. 4.2; VOC2012 development kit, Sec. 3.4.
+that curve at recall 0, 0.1, ..., 1. See Everingham et al. 2010, Sec. 4.2; VOC2012 development kit, Sec. 3.4.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ def voc_ap(found: Sequence[Detection], truth: Mapping[str, Truth], rule: str = "
     if rule == "area":
         # Recall grows by 1 / objects at each hit and nowhere else.
         return float(ceiling[hits].sum() / objects)
-    # Whole numbers: 3 of 10 found is a recall of at least 0.3, whatever floating point thinks.
+    # Integers, so that 3 of 10 found is a recall of at least 0.3 despite rounding.
     reached = [np.flatnonzero(10 * right >= tenth * objects) for tenth in range(11)]
     return float(sum(ceiling[places[0]] for places in reached if len(places)) / 11)
 
 
 def right_ones(found: Sequence[Detection], truth: Mapping[str, Truth], overlap: float = 0.5) -> NDArray[np.bool_]:
-    """Right or wrong for each detection, best score first; those of difficult objects are left out."""
+    """Whether each detection is right, best score first; those of difficult objects are left out."""
     taken = {image: np.zeros(len(objects.boxes), bool) for image, objects in truth.items()}
     hits = []
     for image, box, _ in sorted(found, key=lambda one: -one.score):

@@ -30,12 +30,12 @@ class Truth:
 
 
 def as_boxes(values: Sequence[Any] | NDArray[Any]) -> Boxes:
-    """An array ``(n, 4)``, also for no box at all."""
+    """An array ``(n, 4)``, even if there are no boxes."""
     return np.asarray(values, np.float64).reshape(len(values), 4)
 
 
 def overlaps(first: Boxes, second: Boxes) -> NDArray[np.float64]:
-    """Intersection over union of each box of the first with each of the second ``(n, m)``; 0 for empty boxes.
+    """Intersection over union of all pairs of boxes ``(n, m)``; 0 for empty boxes.
 
     Example:
         >>> overlaps(as_boxes([[0, 0, 2, 2]]), as_boxes([[1, 0, 3, 2], [5, 5, 6, 6]])).round(3)
@@ -51,7 +51,7 @@ def overlaps(first: Boxes, second: Boxes) -> NDArray[np.float64]:
 
 
 def nms(boxes: Boxes, scores: NDArray[Any], threshold: float = 0.3) -> NDArray[np.int64]:
-    """Indices of the boxes that stay, best first: each removes all lower-scored ones that overlap it by more.
+    """Indices of the boxes to keep, best first: each removes all lower-scored ones that overlap it above the threshold.
 
     Example:
         >>> nms(as_boxes([[0, 0, 10, 10], [1, 0, 11, 10], [50, 50, 60, 60]]), np.array([0.5, 0.9, 0.1]))
@@ -82,14 +82,14 @@ def label_boxes(boxes: Boxes, truth: Truth, overlap: float = 0.5) -> NDArray[np.
     labels[shared.max(axis=1) >= overlap] = IGNORED
     if not truth.difficult.all():
         easy = shared[:, ~truth.difficult]
-        # A box that lies more on a difficult object than on any other is not taken as an example of either.
+        # A box that overlaps a difficult object more than any other is an example of neither.
         mine = easy.max(axis=1) >= shared.max(axis=1)
         labels[(easy.max(axis=1) >= overlap) & mine] = POSITIVE
     return labels
 
 
 def draw_sample(labels: Tensor, per_positive: float, most: int, *seed: object) -> tuple[Tensor, Tensor]:
-    """Indices and labels 0 or 1 of all positives and ``per_positive`` times as many negatives, ``most`` in all.
+    """Indices and labels 0 or 1 of all positives and ``per_positive`` times as many negatives, at most ``most``.
 
     R-CNN takes three negatives for each positive.
     """

@@ -12,7 +12,7 @@ from directloss_repro.data.photographs import Box, Pixels
 from directloss_repro.detection.boxes import Truth
 
 COLOURS = ((0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167), (230, 159, 0), (86, 180, 233))
-"""Okabe and Ito's palette, which stays apart under colour blindness."""
+"""Okabe and Ito's palette, which is safe for colour-blind readers."""
 WHITE = (255, 255, 255)
 
 
@@ -35,7 +35,7 @@ def draw_detections(
 
 
 def _label(pen: ImageDraw.ImageDraw, text: str, left: float, top: float, colour: tuple[int, int, int]) -> None:
-    """White words on the colour of the box, above it where there is room."""
+    """White text on the colour of the box, above it if there is room."""
     width, height = pen.textbbox((0, 0), text)[2:]
     y = top - height - 3 if top >= height + 3 else top
     pen.rectangle((left, y, left + width + 4, y + height + 3), fill=colour)

@@ -31,19 +31,19 @@ from directloss_repro.seeding import generator
 STRIDE, FIRST = 16, 15.5
 """AlexNet's fifth convolution sees every 16th pixel; its first one is centred 15.5 pixels from the edge."""
 LEAST = 63
-"""The shorter side of the smallest photograph that leaves something after the convolutions."""
+"""The shorter side of the smallest photograph that the convolutions do not reduce to nothing."""
 POINTS = 3
 """The feature of a cell is the largest of 3 x 3 points in it."""
 HELD = 4_000_000_000
-"""Features of more bytes are read from the cache when they are needed."""
+"""Above this many bytes, features are read from the cache on demand."""
 
 Embed = Callable[[Tensor], Tensor]
-"""A normalised photograph ``(1, 3, h, w)`` to the features of its convolutions ``(1, c, h', w')``."""
+"""Maps a normalised photograph ``(1, 3, h, w)`` to its convolutional features ``(1, c, h', w')``."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """Settings of selective search, as R-CNN has them; the last three are OpenCV's fast mode."""
+    """Settings of selective search, as in R-CNN; the last three are those of OpenCV's fast mode."""
 
     width: int = 500
     least: int = 20
@@ -54,7 +54,7 @@ class Search:
 
 
 def propose(pixels: Pixels, search: Search, name: str = "") -> Boxes:
-    """Boxes ``(n, 4)`` in which an object may lie, each once, in a fixed order."""
+    """Boxes ``(n, 4)`` that may contain an object, without duplicates, in a fixed order."""
     height, width = pixels.shape[:2]
     scale = search.width / width if search.width else 1.0
     scaled = cv2.resize(pixels, (max(1, round(width * scale)), max(1, round(height * scale))))
@@ -65,7 +65,7 @@ def propose(pixels: Pixels, search: Search, name: str = "") -> Boxes:
     boxes = np.concatenate([found[:, :2], found[:, :2] + found[:, 2:]], axis=1) / scale
     boxes = np.clip(boxes, 0, [width, height, width, height])
     boxes = boxes[(boxes[:, 2:] - boxes[:, :2]).min(axis=1) >= min(search.least, width, height)]
-    # OpenCV orders them with the random numbers of the C library; sorted, they are the same in every run.
+    # OpenCV orders them with the C library's random numbers; sorted, they are the same in every run.
     boxes = np.unique(boxes.round(2), axis=0)
     if len(boxes) > search.most:
         chosen = torch.randperm(len(boxes), generator=generator("proposals", name))[: search.most]
@@ -81,9 +81,9 @@ class Scene:
     annotation: Annotation
     boxes: Boxes
     file: Path
-    """Where the features of the boxes are."""
+    """The file with the features of the boxes."""
     first: int
-    """The row of the first box there."""
+    """The row of the first box in it."""
 
     def truth(self, of: str) -> Truth:
         """The objects of a class."""
@@ -91,18 +91,18 @@ class Scene:
         return Truth(as_boxes([thing.box for thing in things]), np.array([thing.difficult for thing in things], bool))
 
     def features(self) -> NDArray[np.float16]:
-        """What the network sees of the boxes ``(n, d)``."""
+        """The features of the boxes ``(n, d)``."""
         return load(self.file)["features"][self.first :]
 
 
 @dataclass(frozen=True)
 class Reader:
-    """Searches photographs for boxes, computes their features, and keeps both in a cache."""
+    """Searches photographs for boxes, computes their features, and caches both."""
 
     devkit: Devkit
     search: Search
     size: int
-    """The longer side of what the network sees."""
+    """The longer side of the network's input."""
     cells: int
     """Cells of a box in each direction."""
     embed: Embed
@@ -118,9 +118,9 @@ class Reader:
         workers: int = 1,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> list[Scene]:
-        """The usable photographs; what is not in the cache is computed now."""
+        """The usable photographs; computes what is not cached."""
         found = []
-        # Threads will do: selective search and convolutions both leave Python's lock to others.
+        # Threads suffice: selective search and convolutions both release Python's lock.
         with ThreadPoolExecutor(max(1, workers)) as pool:
             for done, scene in enumerate(pool.map(lambda name: self._scene(name, with_objects), names), 1):
                 with skipped.catching():
@@ -134,7 +134,7 @@ class Reader:
         return found
 
     def _scene(self, name: str, with_objects: bool) -> Scene | DirectLossError:
-        """Errors are returned, so that work on the other photographs continues."""
+        """Read one photograph. Returns errors, so that work on the others continues."""
         try:
             annotation, path = self.devkit.annotation(name), self.devkit.image_path(name)
             objects = as_boxes([thing.box for thing in annotation.usable])
@@ -159,8 +159,8 @@ class Reader:
 def pool_boxes(features: Tensor, boxes: Boxes, cells: int) -> Tensor:
     """Features ``(n, c * cells * cells)`` of boxes in pixels, from those of the whole photograph ``(1, c, h', w')``.
 
-    Each cell has the largest feature of points that lie evenly in it, with bilinear interpolation between the places of
-    features, as in RoIAlign (He et al. 2017).
+    Each cell takes the maximum over evenly spaced points in it, with bilinear interpolation of the features, as in
+    RoIAlign (He et al. 2017).
     """
     last = torch.tensor([features.shape[3], features.shape[2]]) - 1
     edges = ((torch.from_numpy(boxes) - FIRST) / STRIDE).float()
@@ -197,7 +197,7 @@ def features_of(scenes: Sequence[Scene]) -> Tensor:
 
 
 def recall(of: str, testing: Sequence[Scene]) -> float:
-    """Share of the objects of a class that some box covers by half."""
+    """The share of a class's objects that some box overlaps by at least half."""
     covered = []
     for scene in testing:
         truth = scene.truth(of)
@@ -209,7 +209,7 @@ def recall(of: str, testing: Sequence[Scene]) -> float:
 def suppressed(
     scenes: Sequence[Scene], scores: NDArray[Any], threshold: float = 0.3, keep: int = 100
 ) -> list[Detection]:
-    """What non-maximum suppression leaves of all boxes of all scenes: at most ``keep`` in each image."""
+    """The boxes of all scenes after non-maximum suppression, at most ``keep`` per image."""
     found, start = [], 0
     for scene in scenes:
         mine = scores[start : start + len(scene.boxes)]

@@ -32,11 +32,11 @@ FILES = {
 }
 """The experiments, in the order of the papers, and the files that declare them."""
 PRESETS = ("quick", "small", "paper")
-"""All of them; most experiments have ``quick`` and ``paper`` only."""
+"""All presets; most experiments have only ``quick`` and ``paper``."""
 
 
 class _Experiments(Mapping[str, "Experiment"]):
-    """Imports the file of an experiment when it is asked for: names alone cost nothing."""
+    """Imports the file of an experiment on access, so that listing names is cheap."""
 
     def __getitem__(self, name: str) -> Experiment:
         module = import_module(f"directloss_repro.experiments.{FILES[name]}")
@@ -54,14 +54,14 @@ EXPERIMENTS: Mapping[str, Experiment] = _Experiments()
 
 
 def get_experiment(name: str) -> Experiment:
-    """The experiment of a name."""
+    """The experiment with this name."""
     if name not in FILES:
         fail("experiment", "must be a known one", repr(name), near(name, list(FILES)) or f"Known: {', '.join(FILES)}.")
     return EXPERIMENTS[name]
 
 
 def describe(name: str) -> Description:
-    """What the report of an experiment shows; one that is not known gets tables and figures, but no verdicts.
+    """What the report of an experiment shows; an unknown one gets tables and figures, but no verdicts.
 
     Examples:
         >>> describe("robustness").title

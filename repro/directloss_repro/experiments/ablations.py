@@ -1,17 +1,17 @@
-"""``ablation-...``: what matters in UniLoss? Its Sec. 4.5 and Tables 3 and 4, and questions of our own.
+"""``ablation-...``: what matters in UniLoss? Sec. 4.5 and Tables 3 and 4 of the paper, and questions of our own.
 
 The paper: 5, 10 or 16 anchors of each type in all three tasks (Table 4); batches of 8 to 1,024 images on CIFAR-10
-(Table 3); random anchors alone, with which it cannot train (Sec. 3.4). Ours: the distance spline in place of inverse
-distances; good anchors around the nearest optimum; binaries flipped as they stand, as in the paper, or scores moved;
-constants in place of the metric's values; comparisons found in the metric's code or written by hand, which must agree;
+(Table 3); random anchors alone, with which it cannot train (Sec. 3.4). Ours: the distance spline instead of inverse
+distances; good anchors around the nearest optimum; binaries flipped directly, as in the paper, or scores moved;
+constants instead of the metric's values; comparisons found in the metric's code or written by hand, which must agree;
 and direct loss on the same metric.
 
-Each of these is a method with options in its name, see `directloss_repro.methods`; everything else is as in
+Each of these is a method with options in its name (see `directloss_repro.methods`); everything else is as in
 ``mnist-ap``, ``cifar10`` and ``pose``.
 
 What the paper leaves open, and what we chose:
 
-- Batches of all sizes have the same number of epochs, so not of steps, and the same learning rate.
+- All batch sizes train for the same number of epochs, hence not of steps, with the same learning rate.
 - ``small`` is for two cores. ``ablation-ap``: 20,000 images of MNIST, 10 epochs. ``ablation-accuracy`` and
   ``ablation-batch``: 8,000 images of CIFAR-10, a ResNet-20 of 8 channels in bfloat16 that sees them at half their size,
   12 epochs with drops in the paper's proportion; learning rate 0.5 for UniLoss and 0.1 for the others.
@@ -38,10 +38,10 @@ SIZES = (8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 class ShrunkConfig(cifar.ClassesConfig):
-    """As `cifar10` has it, and how much smaller the network sees the images."""
+    """The config of `cifar10`, and how far the images are shrunk."""
 
     shrink: Count = 1
-    """Images are averaged over squares of this side before the network sees them, after augmentation."""
+    """Images are averaged over squares of this side, after augmentation and before the network."""
 
 
 def _shrunk(config: cifar.ClassesConfig, **changes: Any) -> ShrunkConfig:
@@ -78,7 +78,7 @@ _SMALL = _shrunk(
 )
 
 TABLE_3 = {8: 87.89, 16: 90.05, 32: 90.82, 64: 91.23, 128: 91.64, 256: 90.94, 512: 89.10, 1024: 87.20}
-"""Accuracy on CIFAR-10 for each size of the batches."""
+"""Accuracy on CIFAR-10 for each batch size."""
 TABLE_4 = {
     "uniloss-ap": {5: 99.88, 10: 99.87, 16: 99.88},
     "uniloss-accuracy": {5: 91.55, 10: 91.54, 16: 91.64},
@@ -112,7 +112,7 @@ def _alike(says: str, method: str, *options: str, within: float, metric: str) ->
 
 
 def _claims(method: str, metric: str, rival: str, within: float) -> tuple[report.Claim, ...]:
-    """What the paper says about anchors, and what it does not ask, the same for both metrics."""
+    """The paper's claims about anchors and ours, the same for both metrics."""
     return (
         report.alike(
             "Fewer anchors do as well as 16 of each type.",

@@ -20,24 +20,24 @@ from directloss_repro.records import Record
 from directloss_repro.reports.description import Description
 
 Progress = Callable[[str, int, int], None]
-"""Called with a stage of the preparation, and how many of how many steps of it are done."""
+"""Called with a stage of the preparation, its finished steps, and their total."""
 
 
 @dataclass(frozen=True)
 class Files:
-    """Where the files of an experiment are; another place changes no number."""
+    """The locations of an experiment's files; they do not affect results."""
 
     root: str | None = None
     """The original files of the data set."""
     weights: str | None = None
-    """The weights that a network starts from."""
+    """The initial weights of a network."""
     cache: str | None = None
-    """The folder for what is computed from the data once."""
+    """The folder for what is computed once from the data."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Which data a run needs. All methods of a seed get the same."""
+    """Which data a run needs. All methods of a seed get the same data."""
 
     seed: int
     label: str | None = None
@@ -55,12 +55,12 @@ class Prepared:
     reasons: tuple[str, ...] = ()
     """What was left out, and why: one sentence each."""
     notes: tuple[str, ...] = ()
-    """What else a reader of the results must know."""
+    """What else readers of the results need to know."""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """The result of an experiment that judges its test data itself."""
+    """The test results of an experiment with its own evaluation."""
 
     metrics: dict[str, float]
     shown: dict[str, Any] | None = None
@@ -76,9 +76,9 @@ def scorer(config: Config, inputs: int) -> nn.Module:
 class Experiment:
     """Data, model, methods, search space and evaluation of one figure or table.
 
-    ``data(config, source)`` gives clean labels; the runner flips them, so that noise means the same everywhere.
-    ``model(config, inputs)`` builds a network from torch's global generator, which the runner has seeded; ``inputs`` is
-    the second dimension of the data: its width, or its channels. All other functions are optional.
+    ``data(config, source)`` returns clean labels; the runner flips them, so that noise means the same everywhere.
+    ``model(config, inputs)`` builds a network with torch's global generator, which the runner has seeded; ``inputs`` is
+    the second dimension of the data: features or channels. All other functions are optional.
     """
 
     name: str
@@ -90,23 +90,23 @@ class Experiment:
     description: Description
     """What the report shows: question, figures, claims and the paper's numbers."""
     metric: str = "ap"
-    """What it is judged by, one of `directloss_repro.evaluation`: records have ``{part}_{metric}``."""
+    """The metric that judges it, from `directloss_repro.evaluation`: records have ``{part}_{metric}``."""
     augment: Callable[[Part, torch.Generator], Part] | None = None
-    """Changes each training batch at random."""
+    """Augments each training batch at random."""
     check_data: Callable[[Any, str], DataIdentity | None] | None = None
-    """``check_data(config, root)`` raises if something is missing at ``--data-root``, and identifies the data where it
-    can; None where the data is drawn."""
+    """``check_data(config, root)`` raises if something is missing at ``--data-root``, and identifies the data if it
+    can; None if the experiment needs no files."""
     recognise: Callable[[str], str | None] | None = None
-    """The name of the data set at ``--data-root``, by its files; None if they do not tell. ``--dataset`` overrides."""
+    """The name of the data set at ``--data-root``, or None if its files do not tell. ``--dataset`` overrides it."""
     check_weights: Callable[[Any, str], object] | None = None
-    """``check_weights(config, path)`` raises if a file of weights does not fit; None where ``--weights`` has no use.
-    With it the config has a key ``weights``, the digest of the file."""
+    """``check_weights(config, path)`` raises if a file of weights does not fit; None if ``--weights`` is not supported.
+    If supported, the config has a key ``weights``, the digest of the file."""
     prepare: Callable[[Any, Files, int, Progress], Prepared] | None = None
     """``prepare(config, files, workers, progress)`` computes what all runs share, before the first of them."""
     load_weights: Callable[[Files, nn.Module], None] | None = None
     """Loads weights into a new model."""
     judge: Callable[[Any, Source, Tensor, float], Judged] | None = None
-    """``judge(config, source, scores, threshold)`` measures the scores of all test items, where AP of labels is not
+    """``judge(config, source, scores, threshold)`` evaluates the scores of all test items, if AP of labels is not
     enough. The threshold is the one with the fewest errors on the training data."""
     show: Callable[[nn.Module, Split], dict[str, Any]] | None = None
     """What a trained network of the first seed predicts for a few test items: plain data, stored with the record."""
@@ -114,7 +114,7 @@ class Experiment:
     """``draw(config, files, records, folder)`` makes pictures from the ``shown`` of final runs."""
 
     def config(self, preset: str) -> Config:
-        """The numbers of a preset."""
+        """The config of a preset."""
         check_choice("--preset", preset, self.presets)
         return self.presets[preset]
 
@@ -128,7 +128,7 @@ class Experiment:
             method = parse_method(name)
             method.check_fits(self.metric)
             if method.option("batch") and not isinstance(config, EpochConfig):
-                rule = "must have no option 'batch' here, where the size of batches is fixed"
+                rule = "must have no option 'batch' here, where the batch size is fixed"
                 fail("methods", rule, repr(name))
         if self.check_data is None:
             if root is not None:

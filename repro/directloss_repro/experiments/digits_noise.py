@@ -5,12 +5,12 @@ hinge-AP and pos-AP; the data in equal thirds for training, validation and test;
 and epsilon chosen on the validation third; the whole training third as one batch; 300 iterations; AP of each class.
 
 Here the classes are the ten digits of scikit-learn, 1,797 images of 8 x 8: the same protocol on data that everybody
-has. ``voc-action`` has the paper's own data.
+has. ``voc-action`` uses the paper's own data.
 
 - Labels are flipped in the training and in the validation third; the test third is clean. (The caption of Table 1
   speaks of noise in the test data, its text of flipping labels at random.)
-- The share is of all labels. With one positive in ten, 10 % noise makes every second positive label a false one.
-- A perceptron with one hidden layer of 64 units in place of AlexNet. Adam, as in `robustness`.
+- The share is of all labels. With one positive in ten, 10 % noise makes about half of the positive labels wrong.
+- A perceptron with one hidden layer of 64 units instead of AlexNet. Adam, as in `robustness`.
 - Settings are chosen for each class, noise level and method, as in the paper.
 """
 
@@ -31,7 +31,7 @@ from directloss_repro.reports import description as report
 
 
 class DigitsConfig(Config):
-    """Ten digits. The two numbers that cannot be changed are part of the keys of stored records."""
+    """Ten digits. The two fixed settings are part of the keys of stored records."""
 
     images: Literal["digits"] = "digits"
     points: Literal[6_000] = 6_000
@@ -46,7 +46,7 @@ class DigitsConfig(Config):
 @lru_cache(maxsize=1)
 def small_digits() -> tuple[Tensor, Tensor]:
     """The 1,797 digits of 8 x 8 pixels of scikit-learn: inputs ``(n, 64)`` from 0 to 1, classes ``(n,)``."""
-    from sklearn.datasets import load_digits  # here, because worker processes of other experiments do without it
+    from sklearn.datasets import load_digits  # imported here: worker processes of other experiments do not need it
 
     data = load_digits()
     return torch.from_numpy(data.data).float() / 16.0, torch.from_numpy(data.target).long()

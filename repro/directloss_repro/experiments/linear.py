@@ -6,7 +6,7 @@ standard normal, positive where the coordinates sum to more than 0; 10,000 train
 
 What the paper leaves open, and what we chose:
 
-- The paper flips labels of the data set as a whole, so here the exact share is flipped in training **and** test labels.
+- The paper flips labels of the whole data set, so here the exact share is flipped in training **and** test labels.
   The best AP on the noisy data is therefore well below 1.
 - w . x has no bias. It starts from PyTorch's default initialisation, new for each seed along with new points.
 - Adam, full batch, 300 iterations (``paper``); grids on training AP, as in `synthetic`.

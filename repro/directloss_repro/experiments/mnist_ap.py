@@ -6,10 +6,10 @@ baseline. AP 0.9988 (UniLoss) and 0.9989 (cross-entropy).
 
 What the paper leaves open, and what we chose:
 
-- Changed: anchors of UniLoss lie in score space, where each is the configuration of some scores. The paper's way, bits
-  flipped as they stand, is ``uniloss-ap:bits``, compared in ``ablation-ap``.
+- Changed: anchors of UniLoss lie in score space, where each is the configuration of some scores. The paper flips bits
+  directly: this is ``uniloss-ap:bits``, compared in ``ablation-ap``.
 - Batches of 128, as for CIFAR; momentum 0.9; no weight decay; pixels from 0 to 1.
-- AP is that of the 10,000 test images after the last epoch. The validation images are the same for all seeds.
+- AP is measured on the 10,000 test images after the last epoch. The validation images are the same for all seeds.
 - All methods train the network with two outputs. Its score is their difference, of which the cross-entropy of two
   classes is a function.
 - Direct loss is ours: the library's default (direct-ap) and the positive update without noise (pos-ap), with the same
@@ -32,7 +32,7 @@ from directloss_repro.reports import description as report
 
 
 class MnistConfig(EpochConfig):
-    """Zeros and others."""
+    """Zeros against other digits."""
 
     validation: Count = 6_000
 

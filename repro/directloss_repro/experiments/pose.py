@@ -4,24 +4,24 @@ The paper: MPII, the joints of the head; images of 224 x 224; a single-stack hou
 0.00025 for 30 epochs, divided by 4 every 10 epochs until epoch 50; squared error against Gaussian bumps of widths 0.1
 to 10 as baseline; PCKh at half the head's length. 95.77 (UniLoss), 95.74 (the best width, 3), 91.31 (the worst, 0.1).
 
-``small`` and ``quick`` use Leeds Sports Pose (extended) in place of MPII, whose images are 12 GB: photographs of one
+``small`` and ``quick`` use Leeds Sports Pose (extended) instead of MPII, whose images are 12 GB: photographs of one
 person each with 14 joints. The experiment recognises the two by their files, and predicts the joints of the head, as
 the paper does, or all of them (``--set joints=all``).
 
 What the paper leaves open, and what we chose:
 
-- Changed: anchors of UniLoss lie in score space, where each is the configuration of some scores. The paper's way, bits
-  flipped as they stand, is ``uniloss-pckh:bits``, which takes several times as long.
+- Changed: anchors of UniLoss lie in score space, where each is the configuration of some scores. The paper flips bits
+  directly: this is ``uniloss-pckh:bits``, which takes several times as long.
 - The head's joints are (upper) neck and head top. MPII: 3,000 persons of the training file are for test, since the
   annotations of the test images are not public; 1,000 are for validation.
 - Leeds: the head's length is from neck to head top; persons without these two are left out. The square around a person
-  is a quarter larger than what the visible joints take up.
+  is a quarter larger than the extent of the visible joints.
 - The split is drawn once, the same for all seeds; no image is in two parts.
 - Batches of 6, as in the hourglass paper, and its augmentation: scale by 0.75 to 1.25, rotation by up to 30 degrees.
 - Bumps have height 1, stand on the nearest pixel, and end after three widths: for width 1 that is the stated 7 x 7.
-- Joints that are hidden or outside of the image count neither in training nor in PCKh.
+- Joints that are hidden or outside the image count neither in training nor in PCKh.
 - ``small`` is for two cores: 4,000 persons for training, 500 for validation, 1,000 for test; images of 96 x 96, 32
-  channels in place of 256, three halvings in place of four, in bfloat16; batches of 16, 12 epochs with drops in the
+  channels instead of 256, three halvings instead of four, in bfloat16; batches of 16, 12 epochs with drops in the
   paper's proportion; each method takes the better of two learning rates by validation PCKh.
 """
 
@@ -70,12 +70,12 @@ class PoseConfig(EpochConfig):
 
     @property
     def chosen(self) -> tuple[int, ...]:
-        """Numbers of the joints that are predicted."""
+        """Indices of the joints that are predicted."""
         return POSES[self.dataset].chosen(self.joints)
 
     @property
     def at_once(self) -> int:
-        """Heatmaps of the paper's size take some 30 MB for each image."""
+        """Small, because heatmaps of the paper's size take some 30 MB per image."""
         return 50
 
     def check(self) -> None:
@@ -89,7 +89,7 @@ class PoseConfig(EpochConfig):
 def _data(config: PoseConfig, source: Source) -> Split:
     root = Path(source.files.root or "")
     persons = read_persons(config.dataset, find_poses(root, config.dataset))
-    # In an order by image, drawn once: persons of one image stay together, so that no image is in two parts.
+    # A fixed random order of images: persons of one image stay together, so that no image is in two parts.
     ordered = sorted(persons, key=lambda person: derive(config.dataset, person.image))
     images = [person.image for person in ordered]
     bounds = [end_of_group(images, count) for count in (config.test, config.test + config.validation)]
@@ -104,7 +104,7 @@ def _data(config: PoseConfig, source: Source) -> Split:
 
 
 def _read_if_small(part: Part) -> Part:
-    """With its images in memory, if they fit: reading them takes as long as half a training step."""
+    """Load the images into memory if they fit: reading them takes as long as half a training step."""
     return part.take(torch.arange(len(part))) if part.x.shape.numel() <= IN_MEMORY else part
 
 

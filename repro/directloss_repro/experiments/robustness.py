@@ -1,4 +1,4 @@
-"""``robustness``: how much label noise does each loss bear? ICML 2016, Sec. 4.1 and Fig. 3b.
+"""``robustness``: how much label noise does each loss tolerate? ICML 2016, Sec. 4.1 and Fig. 3b.
 
 The paper: 1,000 points in 10 dimensions from N(0, 10); positive where the squared norm is above 1,200, negative below
 1,000; a fixed percentage of labels flipped; "the same neural network structure"; parameters tuned on the training set;
@@ -8,19 +8,19 @@ What the paper leaves open, and what we chose:
 
 - N(0, 10) has a standard deviation of 10: with a variance of 10 there would be no positives. Points between the
   thresholds (15 %) are left out, so about 845 remain, a third of them positive. Inputs are divided by 10.
-- Exactly the stated share of the training labels is flipped. Test labels are clean, because a perfect scorer, too,
+- Exactly the stated share of the training labels is flipped. Test labels are clean, because even a perfect scorer
   would lose AP on flipped ones. The test set has 5,000 points before the thresholds.
 - Three hidden layers of width 32, so four layers as in `synthetic`.
 - Adam, full batch. The paper mentions "momentum-based gradient updates". The gradients of the losses differ in size by
   orders of magnitude (the direct gradient by 1 / epsilon), and Adam does not depend on the scale of a loss; with plain
   SGD one grid of learning rates would not be fair.
-- Settings are chosen on a third of the noisy training data, held out while choosing (``--select val``); final runs
+- Settings are chosen on a third of the noisy training data, held out during the search (``--select val``); final runs
   train on all of it. The paper tunes on the training set (``--select train``), which rewards memorised flips: many
   settings reach a training AP of 1. No clean label is ever used.
 - Few settings and ten search seeds: held-out AP with 40 % flipped labels varies by 0.07 from seed to seed, more than
   good settings differ.
-- Every number is that of the last of 500 iterations; there is no early stopping.
-- The hinge has no ``epsilon="auto"``, since a margin that follows the scores is no margin; it has one more number
+- All results are measured after the last of 500 iterations; there is no early stopping.
+- The hinge has no ``epsilon="auto"``, since a margin that follows the scores is no margin; it has one more value
   instead. Weight decays end at 0.03, where cross-entropy no longer learns.
 """
 
@@ -54,9 +54,9 @@ class RobustnessConfig(Config):
 
 
 def shells(points: int, dimensions: int, deviation: float, inner: float, outer: float, *seed: object) -> Part:
-    """Gaussian points far out (squared norm above ``outer``) are positive, those near (below ``inner``) negative.
+    """Gaussian points: far ones (squared norm above ``outer``) are positive, near ones (below ``inner``) negative.
 
-    Points between are left out, so fewer than ``points`` come back. The inputs are divided by ``deviation``.
+    Points in between are dropped, so fewer than ``points`` are returned. The inputs are divided by ``deviation``.
     """
     x = deviation * torch.randn(points, dimensions, generator=generator("shells", *seed))
     norm = x.square().sum(1)
@@ -97,7 +97,7 @@ QUICK = PAPER.but(
     seeds=8,
     search_seeds=4,
 )
-"""Four settings for each method, from the region where the search of the paper preset finds its best ones."""
+"""Four settings per method, from the region where the search of the paper preset finds its best ones."""
 
 ROBUSTNESS = Experiment(
     name="robustness",

@@ -8,9 +8,9 @@ What the paper leaves open, and what we chose:
 
 - Four weight matrices, 10-10-10-10-1: no width is given, so the hidden layers are as wide as the input. There is no
   ReLU after the last layer, where it would make half of the scores tie.
-- The teacher's biases are N(0, 1), too. A teacher for which the cut at 20 % falls among equal scores is drawn again.
+- The teacher's biases are also N(0, 1). A teacher for which the cut at 20 % falls among equal scores is redrawn.
 - Each seed draws a new teacher, new points, a new split and new initial weights (PyTorch's default), so that intervals
-  speak about the experiment and not about one teacher.
+  describe the experiment and not one teacher.
 - Adam, full batch, 1,000 iterations (``paper``); see `robustness` for the reason.
 - Each method has the same number of settings, measured on training AP at the last iteration.
 - Accuracy uses the threshold that is best on the training data; see `directloss_repro.evaluation`.
@@ -60,8 +60,8 @@ class SyntheticConfig(PointsConfig):
 def teacher(points: int, dimensions: int, hidden: tuple[int, ...], positive_share: float, *seed: object) -> Part:
     """Points of a standard normal, labelled by a random ReLU network: the highest-scored share is positive.
 
-    All weights and biases of the network are standard normal. Such a network is now and then dead (constant on most of
-    the inputs), so that the cut would fall among equal scores and labels would mean nothing; then it is drawn again.
+    All weights and biases of the network are standard normal. Such a network is occasionally dead (constant on most
+    inputs): the cut would fall among equal scores, and labels would be meaningless. Then it is redrawn.
     """
     x = torch.randn(points, dimensions, generator=generator("teacher inputs", *seed))
     count = round(positive_share * points)

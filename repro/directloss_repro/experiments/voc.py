@@ -1,4 +1,4 @@
-"""What the two experiments on PASCAL VOC share: AlexNet's weights, settings of a head, and which classes are used."""
+"""What the two experiments on PASCAL VOC share: AlexNet's weights, settings of a head, and the usable classes."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ UNTRAINED = (
 )
 HALF_TRAINED = "The file of weights has no fully connected layers ({missing}); these start from random numbers."
 CONVOLUTIONS = "features."
-"""How the names of their weights begin."""
+"""The prefix of the names of their weights."""
 
 
 class VocConfig(Config):
-    """What both experiments can change."""
+    """The settings of both experiments."""
 
     dataset: Literal["voc"] = "voc"
     hidden: tuple[Count, ...] = ()
     """Hidden layers of the head on frozen convolutions."""
     pool: CountOrZero = 0
-    """Cells in each direction that the features of a crop or box are pooled into; 0 for no pooling."""
+    """Cells per direction into which the features of a crop or box are pooled; 0 for no pooling."""
     weights: str = ""
     """The digest of the file of weights; ``--weights`` sets it."""
     batch_size: CountOrZero = 0
@@ -41,7 +41,7 @@ class VocConfig(Config):
     chunk: CountOrZero = 0
     """How many items of a batch are in memory at once; 0 for all."""
     early: Flag = False
-    """Whether the number of iterations is chosen as well: the one with the best validation AP on the curve."""
+    """Whether to stop early, at the iteration with the best validation AP on the curve."""
 
     known_classes: ClassVar[tuple[str, ...]] = ()
 
@@ -69,13 +69,13 @@ class VocConfig(Config):
         return self.chunk or None
 
     def runs(self) -> list[tuple[str, int]]:
-        """Stage and seed of all runs of a class."""
+        """Stage and seed of each run of a class."""
         searched = range(SEARCH_SEED, SEARCH_SEED + self.search_seeds) if len(self.direct) > 1 else ()
         return [(stage_of(seed), seed) for seed in (*range(self.seeds), *searched)]
 
 
 def usable_classes(config: VocConfig, check: Callable[[str], None], skipped: Skipped) -> tuple[str, ...]:
-    """The classes that ``check`` does not raise for; why the others are left out goes to ``skipped``."""
+    """The classes for which ``check`` does not raise; ``skipped`` gets the reasons for the others."""
     kept = []
     for name in config.classes:
         try:
@@ -88,9 +88,9 @@ def usable_classes(config: VocConfig, check: Callable[[str], None], skipped: Ski
 
 
 def convolutions_from(weights: str | None) -> Callable[[Tensor], Tensor]:
-    """AlexNet's five convolutions with the weights of a file, or with random numbers that are always the same."""
+    """AlexNet's five convolutions with the weights of a file, or with fixed random weights."""
 
-    @lru_cache(maxsize=1)  # loaded when they are needed: mostly the features are stored already
+    @lru_cache(maxsize=1)  # lazy: usually the features are already cached
     def layers() -> nn.Module:
         model = seeded(lambda: AlexNet(1), "alexnet")
         if weights is not None:

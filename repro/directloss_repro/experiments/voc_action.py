@@ -12,7 +12,7 @@ What the paper leaves open, and what we chose:
   of Table 1 speaks of noise in the test data, its text of flipping labels at random.)
 - Adam, as in `robustness`. The full batch goes through the network in chunks, twice; the gradient is the same.
 - ``small`` is for two cores: the convolutions are frozen, their features, averaged over 2 x 2 cells, are stored, and a
-  head with one hidden layer of 16 units learns for 100 iterations; six settings for each method, class and noise level.
+  head with one hidden layer of 16 units trains for 100 iterations; six settings per method, class and noise level.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ SMALLEST = 63
 
 
 class ActionConfig(voc.VocConfig):
-    """How persons are cut out, and what is trained."""
+    """How persons are cropped, and which layers are trained."""
 
     layers: Literal["all", "head"] = "all"
     """``all``, or a ``head`` on features of frozen convolutions, which are computed once."""
     size: Annotated[Whole, Field(ge=SMALLEST, le=10_000)] = CROP
     """Side of the crops that the network sees."""
     context: CountOrZero = CONTEXT
-    """Pixels of a crop, on each side, that show what is around the box."""
+    """Pixels on each side of a crop that show the surroundings of the box."""
     width: Count = 4096
-    """Of AlexNet's fully connected layers."""
+    """Width of AlexNet's fully connected layers."""
 
     known_classes: ClassVar[tuple[str, ...]] = ACTIONS
 
@@ -87,13 +87,13 @@ class _Inputs(NamedTuple):
     rows: NDArray[Any]
     """Crops ``(n, s, s, 3)`` or features ``(n, d)``."""
     place: Tensor
-    """The row of each person; -1 for those whose photograph cannot be used."""
+    """The row of each person; -1 if the photograph cannot be used."""
     reasons: list[str]
-    """Why it cannot."""
+    """Why photographs cannot be used."""
 
 
 def _read(config: ActionConfig, files: Files, progress: Progress = lambda stage, done, total: None) -> _Inputs:
-    """Read from the cache or computed now, photograph by photograph."""
+    """Read from the cache, or compute, photograph by photograph."""
     listed, skipped, rows, used = _listed(files.root or ""), Skipped(), [], 0
     place, embed = torch.full((len(listed.persons),), -1), _Crops(config, files.weights)
     stage = "features of persons" if config.layers == "head" else "crops of persons"
@@ -114,7 +114,7 @@ def _read(config: ActionConfig, files: Files, progress: Progress = lambda stage,
 
 
 class _Crops:
-    """Cuts persons out of a photograph and, with a frozen network, computes its features of them."""
+    """Crops persons from a photograph and, with a frozen network, computes their features."""
 
     def __init__(self, config: ActionConfig, weights: str | None) -> None:
         self.config = config
@@ -171,7 +171,7 @@ def _prepare(config: ActionConfig, files: Files, workers: int, progress: Progres
     skipped = Skipped([*listed.reasons, *listed.notes, *inputs.reasons])
 
     def check(label: str) -> None:
-        """Both labels must be in every part that some run will see."""
+        """Raise unless both labels are in every part that some run will use."""
         for stage, seed in config.runs():
             for name, (_, target) in _parts(Source(seed, label, files, stage), inputs.place).items():
                 check_both_labels(Part(target, target), f"{name} (seed {seed})")
@@ -180,7 +180,7 @@ def _prepare(config: ActionConfig, files: Files, workers: int, progress: Progres
 
 
 def _notes(config: ActionConfig, weights: str | None) -> tuple[str, ...]:
-    """What a reader must know about where training started."""
+    """What readers need to know about the initial weights."""
     if weights is None:
         return (voc.UNTRAINED,)
     if config.layers == "head":
@@ -203,7 +203,7 @@ def _model(config: ActionConfig, inputs: int) -> nn.Module:
 
 
 def _load_weights(files: Files, model: nn.Module) -> None:
-    """Only the whole network has layers that a file of weights fits."""
+    """Load the weights into the whole network; a head has no layers that fit the file."""
     if isinstance(model, AlexNet) and files.weights is not None:
         load_weights(model, Path(files.weights))
 

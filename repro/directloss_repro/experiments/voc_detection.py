@@ -12,8 +12,8 @@ What the paper leaves open, and what we chose:
 - Samples as in R-CNN: boxes that overlap an object by half or more are positive, the objects included; three negatives
   for each positive; boxes on difficult objects train nothing. Noise flips the exact share of labels of the sample.
 - 1,000 steps of plain SGD without momentum. Cross-entropy has the learning rate of pos-AP.
-- AP is the area under the curve, VOC's rule since 2010; that of the 11-point rule is recorded beside it.
-- Seeds differ in samples, flipped labels, batches and first weights, not in images.
+- AP is the area under the curve, VOC's rule since 2010; AP by the 11-point rule is recorded as well.
+- Seeds differ in samples, flipped labels, batches and initial weights, not in images.
 - ``small`` is for two cores: four classes; 1,000 photographs of "train" and 1,000 of "val", half of which have an
   object of these classes (in all of "val" objects are rarer, and AP is lower); a search at a width of 300 pixels;
   ten negatives for each positive; features of 2 x 2 cells and one hidden layer of 32 units; Adam, at most 200 steps.
@@ -50,9 +50,9 @@ from directloss_repro.reports import description as report
 from directloss_repro.seeding import generator
 
 HELD_OUT = 1 / 3
-"""Share of the training photographs that is held out while settings are chosen."""
+"""Share of the training photographs held out during the search."""
 DRAWN, MOST_DRAWN = 4, 8
-"""How many test photographs are drawn, and how many detections of a class in each."""
+"""How many test photographs are drawn, and how many detections per class in each."""
 DRAWINGS = "drawings"
 
 
@@ -62,23 +62,23 @@ class DetectionConfig(VocConfig):
     train_set: str = "train"
     test_set: str = "val"
     photographs: CountOrZero = 0
-    """Photographs of each set, half of which have an object of the classes; 0 for all."""
+    """Photographs per set, half of which have an object of the classes; 0 for all."""
     pool: Count = 6
     size: Annotated[Whole, Field(ge=63, le=10_000)] = 600
     """The longer side of the photographs that the network sees."""
     per_positive: AboveZero = 3.0
-    """Negatives for each positive in the training sample."""
+    """Negatives per positive in the training sample."""
     most: Count = 20_000
-    """Boxes of the training sample of a class."""
+    """The most boxes in the training sample of a class."""
     search_width: CountOrZero = 500
-    """Photographs are scaled to this width for selective search; 0 leaves them as they are."""
+    """Photographs are scaled to this width for selective search; 0 for no scaling."""
     search_least: Count = 20
     """Shortest side of a box, in pixels of the photograph."""
     search_most: Count = 2_500
-    """If the search finds more boxes, a random part is kept."""
+    """If the search finds more boxes, a random subset is kept."""
     suppression: Overlap = 0.3
     keep: Count = 100
-    """Detections of a class in a photograph, after suppression."""
+    """The most detections of a class per photograph, after suppression."""
 
     known_classes: ClassVar[tuple[str, ...]] = OBJECTS
 
@@ -95,7 +95,7 @@ class _Photographs(NamedTuple):
 def _read(
     config: DetectionConfig, files: Files, workers: int = 1, progress: Progress = lambda stage, done, total: None
 ) -> _Photographs:
-    """All photographs with their boxes; what is not in the cache is computed now."""
+    """All photographs with their boxes; computes what is not cached."""
     devkit, skipped = find_devkit(Path(files.root or "")), Skipped()
     search = Search(config.search_width, config.search_least, config.search_most)
     convolutions, name = convolutions_from(files.weights), f"alexnet-{config.weights or 'random'}"
@@ -110,7 +110,7 @@ def _read(
 
 
 def chosen_photographs(config: DetectionConfig, devkit: Devkit, part: str) -> list[str]:
-    """The names of a list, or the drawn half with and half without an object of the classes."""
+    """The names of a list, or a random sample, half of it with an object of the classes."""
     names = devkit.image_set(part)
     if not 0 < config.photographs < len(names):
         return names
@@ -136,7 +136,7 @@ def _features(config: DetectionConfig, files: Files, testing: bool) -> Tensor:
 
 
 def _data(config: DetectionConfig, source: Source) -> Split:
-    """A sample of boxes to train a class on, one to choose by where that is needed, and all boxes of test images."""
+    """A training sample of boxes for a class, a validation sample if needed, and all boxes of the test images."""
     photographs, of = _photographs(config, source.files), source.label or config.classes[0]
     labels, features = _labels(photographs.training, of), _features(config, source.files, False)
     counts = torch.tensor([len(scene.boxes) for scene in photographs.training])
@@ -150,12 +150,12 @@ def _data(config: DetectionConfig, source: Source) -> Split:
 
 
 def _labels(scenes: list[Scene], of: str) -> Tensor:
-    """1, 0 or -1 of all boxes of all scenes."""
+    """The labels 1, 0 or -1 of all boxes of all scenes."""
     return torch.from_numpy(np.concatenate([label_boxes(scene.boxes, scene.truth(of)) for scene in scenes]))
 
 
 def _division(config: DetectionConfig, count: int, stage: str, seed: int) -> dict[str, list[int]]:
-    """All training images; or, where something is chosen, two thirds to train on and a third to choose by."""
+    """All training images or, if something is selected, two thirds for training and a third for validation."""
     if stage != "search" and not config.early:
         return {"train": list(range(count))}
     order = torch.randperm(count, generator=generator("held-out images", seed)).tolist()
@@ -167,7 +167,7 @@ def _division(config: DetectionConfig, count: int, stage: str, seed: int) -> dic
 
 
 def _check_data(config: DetectionConfig, root: str) -> None:
-    """The devkit must have the lists that are needed."""
+    """Raise if the devkit lacks a list that is needed."""
     devkit = find_devkit(Path(root))
     for part in (config.train_set, config.test_set):
         devkit.image_set(part)
@@ -176,7 +176,7 @@ def _check_data(config: DetectionConfig, root: str) -> None:
 
 
 def _prepare(config: DetectionConfig, files: Files, workers: int, progress: Progress) -> Prepared:
-    """Search all photographs for boxes, compute their features, and see which classes can be trained and judged."""
+    """Search all photographs for boxes, compute their features, and find the classes that can be trained and judged."""
     torch.set_num_threads(1)  # photographs are processed in parallel
     photographs = _read(config, files, workers, progress)
     skipped = Skipped([*photographs.skipped.reasons, *photographs.skipped.notes])
@@ -185,7 +185,7 @@ def _prepare(config: DetectionConfig, files: Files, workers: int, progress: Prog
 
 
 def _check_class(config: DetectionConfig, photographs: _Photographs, of: str) -> None:
-    """A class must have something to learn from and something to find."""
+    """Raise unless a class has objects to train on and objects to find."""
     if not any((~scene.truth(of).difficult).any() for scene in photographs.testing):
         raise DirectLossError(f"it has no object in the images of {config.test_set!r}.")
     there = [bool((label_boxes(s.boxes, s.truth(of)) == POSITIVE).any()) for s in photographs.training]
@@ -221,14 +221,14 @@ def _judge(config: DetectionConfig, source: Source, scores: Tensor, threshold: f
 
 
 def _drawn(config: DetectionConfig, testing: list[Scene]) -> list[str]:
-    """The first test photographs with an object, of one class after the other in turn."""
+    """The first test photographs with an object, taking turns between classes."""
     shown = [[scene.name for scene in testing if (~scene.truth(of).difficult).any()] for of in config.classes]
     turns = [name for turn in range(DRAWN) for names in shown for name in names[turn : turn + 1]]
     return list(dict.fromkeys(turns))[:DRAWN]
 
 
 def _draw(config: DetectionConfig, files: Files, records: list[Record], folder: Path) -> None:
-    """Pictures of test photographs, one for each method and noise level, and a list of them for the report."""
+    """Draw detections on test photographs, per method and noise level, and list the files for the report."""
     photographs = _photographs(config, files)
     drawn: dict[tuple[str, float, str], dict[str, list[list[float]]]] = {}
     for record in records:

@@ -1,4 +1,4 @@
-"""Networks: a score for each item, for each class, or for each pixel."""
+"""Networks: one score per item, per class, or per pixel."""
 
 from directloss_repro.models.hourglass import Hourglass
 from directloss_repro.models.mlp import Scorer

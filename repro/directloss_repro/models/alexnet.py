@@ -1,7 +1,7 @@
-"""AlexNet with one output, under the parameter names of torchvision, so that its weight files fit.
+"""AlexNet with one output and torchvision's parameter names, so that its weight files fit.
 
-Krizhevsky et al. 2012, in the single-tower form of Krizhevsky 2014. Written out here because torchvision is a large
-package to ask for when forty lines will do.
+Krizhevsky et al. 2012, in the single-tower form of Krizhevsky 2014. Written out here to avoid a dependency on
+torchvision for forty lines.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class AlexNet(nn.Module):
 def load_weights(model: AlexNet, path: Path, only: str = "") -> tuple[str, ...]:
     """Load a state dict of torchvision's AlexNet, or its convolutions alone; return the layers that were loaded.
 
-    The last layer of a network of 1,000 classes is left out, as ours has one output. ``only`` is how the names of the
-    layers to load begin. Nothing but tensors is read from the file: a pickle that would run code is refused.
+    The last layer of a network with 1,000 classes is skipped, as ours has one output. ``only`` is the prefix of the
+    layers to load. Only tensors are read from the file: a pickle that would run code is rejected.
     """
     found, own = _read(path), model.state_dict()
     foreign = [name for name in found if name not in own]
@@ -82,7 +82,7 @@ def _read(path: Path) -> dict[str, Tensor]:
         found: Any = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         fail(str(path), "must be a file of weights", "missing")
-    except Exception as error:  # the kinds of error differ between versions of torch
+    except Exception as error:  # the type of error differs between versions of torch
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         rule = "must be a file of weights that torch.load reads with weights_only=True"
         fail(str(path), rule, f"not ({first[:120]})")

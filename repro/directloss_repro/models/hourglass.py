@@ -1,8 +1,8 @@
 """One stack of the hourglass network: Newell, Yang, Deng, Stacked Hourglass Networks (ECCV 2016), Sec. 3.
 
 The image shrinks to a quarter, then an hourglass goes down by halves and up again, with a skip connection at each size,
-and ends in one heatmap for each joint. ``width`` is the number of channels, 256 in the paper; ``depth`` is how often
-the hourglass halves, 4 in the paper.
+and ends in one heatmap per joint. ``width`` is the number of channels, 256 in the paper; ``depth`` is the number of
+halvings, 4 in the paper.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from directloss_repro.models.images import ImageNetwork
 
 
 class Residual(nn.Module):
-    """The bottleneck block with normalisation first: 1 x 1, 3 x 3, 1 x 1, and a skip connection."""
+    """The pre-activation bottleneck block: 1 x 1, 3 x 3, 1 x 1, and a skip connection."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Residual(nn.Module):
 
 
 class Glass(nn.Module):
-    """Halve, do the same inside, double again, and add the skip connection."""
+    """Halve, recurse, double, and add the skip connection."""
 
     def __init__(self, width: int, depth: int) -> None:
         super().__init__()
@@ -73,6 +73,6 @@ class Hourglass(ImageNetwork):
         )
 
     def score(self, x: Tensor) -> Tensor:
-        """One heatmap for each joint."""
+        """One heatmap per joint."""
         heatmaps: Tensor = self.head(self.glass(self.stem(x)))
         return heatmaps

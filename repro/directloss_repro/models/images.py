@@ -1,4 +1,4 @@
-"""How a convolution network computes on a CPU: in the fastest layout and, if asked for, in half precision."""
+"""Convolutional networks on a CPU: in the fastest layout and, optionally, in half precision."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from torch import Tensor, nn
 
 
 class ImageNetwork(nn.Module):
-    """A network of images. Subclasses have layers and ``score``.
+    """A network on images. Subclasses define layers and ``score``.
 
-    With ``bfloat16`` the layers compute in that type and the weights stay in float32: up to half the time on processors
-    that know it.
+    With ``bfloat16`` the layers compute in that type and the weights stay in float32, which takes as little as half the
+    time on processors that support it.
     """
 
     def __init__(self, *, bfloat16: bool = False) -> None:
@@ -19,11 +19,11 @@ class ImageNetwork(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The scores of images ``(n, channels, h, w)``, in float32."""
-        # Channels last is the layout that convolutions on a CPU are fastest in.
+        # Convolutions on a CPU are fastest with channels last.
         x = x.contiguous(memory_format=torch.channels_last)
         with torch.autocast(x.device.type, torch.bfloat16, enabled=self.in_bfloat16):
             return self.score(x).float()
 
     def score(self, x: Tensor) -> Tensor:
-        """What the layers make of the images."""
+        """The output of the layers."""
         raise NotImplementedError

@@ -59,7 +59,7 @@ class ResNet20(ImageNetwork):
                 nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
 
     def score(self, x: Tensor) -> Tensor:
-        """One score for each class."""
+        """One score per class."""
         y = self.blocks(F.relu(self.norm(self.first(x))))
         scores: Tensor = self.last(y.mean((-1, -2)))
         return scores

@@ -205,7 +205,7 @@ def test_a_bad_annotation_does_not_lose_the_others(
         ("<xmin>10<", "<xmin>31<",
          r"object 2 \(person\) is left out: its box has no area .*\(xmin 31, ymin 5, xmax 30, ymax 50\)"),
         (LEFT_TO_RIGHT.format(10, 30), LEFT_TO_RIGHT.format(90, 99),
-         r"object 2 \(person\) is left out: its box lies outside of the image of 80 x 60 pixels \(xmin 90"),
+         r"object 2 \(person\) is left out: its box lies outside the image of 80 x 60 pixels \(xmin 90"),
         ("<ymax>50<", "<ymax>nan<", "must have a sensible number in <ymax>"),
         ("<ymax>50<", "<ymax><", "must have a number in <ymax>"),
     ],
@@ -226,7 +226,7 @@ def test_a_box_over_the_border_is_cut(devkit: Devkit) -> None:
     edit("<ymax>50<", "<ymax>75<")(devkit)
     skipped = Skipped()
     assert read_people(devkit, skipped)[0][0].box == (9, 4, 30, 60)
-    assert "leaves the image of 80 x 60 pixels" in skipped.notes[0]
+    assert "extends beyond the image of 80 x 60 pixels" in skipped.notes[0]
     assert not skipped.reasons
 
 
