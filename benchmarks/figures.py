@@ -266,7 +266,7 @@ def robustness() -> Figure:
     found: dict[tuple[str, float], list[float]] = defaultdict(list)
     for record in finals("robustness"):
         found[record.method, record.noise or 0.0].append(record.metrics["test_ap"])
-    for shift, method in zip((-0.4, 0, 0.4), ("pos-ap", "hinge-ap", BASE), strict=True):
+    for shift, method in zip((-0.6, -0.2, 0.2, 0.6), ("direct-ap", "pos-ap", "hinge-ap", BASE), strict=True):
         levels = sorted(noise for (of, noise) in found if of == method)
         means = [percent(found[method, noise]) for noise in levels]
         x = [100 * noise + shift for noise in levels]
