@@ -1,1 +1,1 @@
-"""Measurements, not tests: every time is a ratio to a reference that is measured in the same run."""
+"""Measurements, not tests: times are reported as ratios to a reference measured in the same run."""

@@ -1,7 +1,7 @@
-"""A device that is not there: tensors that say they are on it, and a record of all that is asked of it.
+"""A simulated accelerator: tensors that claim to be on it, and a record of everything that is asked of it.
 
-Its operations run on the CPU. Mixing its tensors with those of the CPU, reading a value, or asking it for float64 works
-as on a real device without float64: the first raises, the second is a synchronisation, the third raises.
+Its operations run on the CPU. It behaves like a real device without float64: mixing its tensors with those of the CPU
+raises, reading a value is a synchronisation, and float64 raises.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import directloss._gradient as gradient_room
 from directloss import _checks
 from directloss.metrics.ranking import _tables
 
-DEVICE = torch.device("meta")  # the only one but the CPU that every build of PyTorch knows
+DEVICE = torch.device("meta")  # the only device besides the CPU in every build of PyTorch
 READS = {"_local_scalar_dense", "nonzero", "masked_select", "is_nonzero", "equal", "_unique2", "repeat_interleave"}
-"""Operations whose result depends on data: the host has to wait for it."""
+"""Operations whose result depends on data, so that the host has to wait."""
 
 
 class Remote(Tensor):
-    """A tensor on the stand-in."""
+    """A tensor on the simulated device."""
 
     held: Tensor
 
@@ -39,7 +39,7 @@ class Remote(Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        raise AssertionError(f"{function} was called outside of the stand-in")
+        raise AssertionError(f"{function} was called outside the simulated device")
 
     def __repr__(self) -> str:  # type: ignore[override]
         return f"Remote({self.held})"
@@ -50,13 +50,13 @@ class Record:
     """What was asked of the device."""
 
     operations: list[str] = field(default_factory=list)
-    """All but views, which launch nothing."""
+    """All operations except views, which launch nothing."""
     fetched: list[int] = field(default_factory=list)
-    """How many bytes went from the device to the host, one number for each copy."""
+    """Bytes of each copy from the device to the host."""
     sent: list[int] = field(default_factory=list)
-    """The same for the other direction."""
+    """Bytes of each copy from the host to the device."""
     waits: int = 0
-    """How often the host waited for the device on purpose."""
+    """How often the host explicitly waited for the device."""
 
     @property
     def reads(self) -> list[str]:
@@ -65,7 +65,7 @@ class Record:
 
 
 class Accelerator(TorchDispatchMode):
-    """The stand-in: inside, tensors may be moved to ``DEVICE``."""
+    """The simulated device: inside the context, tensors can be moved to ``DEVICE``."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class Accelerator(TorchDispatchMode):
     ) -> None:
         gradient_room.wait_for = self._wait_for
         _checks.NO_FLOAT64.discard(DEVICE.type)
-        _tables.cache_clear()  # some of them are this device's
+        _tables.cache_clear()  # some of them are on this device
         super().__exit__(kind, error, trace)
 
     def _wait(self, device: torch.device) -> None:
@@ -121,7 +121,7 @@ class Accelerator(TorchDispatchMode):
     def _note(self, function: Any, name: str, tensors: list[Tensor]) -> None:
         returns = function._schema.returns
         if name.startswith("index") and any(one.dtype == torch.bool for one in tensors[1:]):
-            self.record.operations.append("nonzero")  # the size of what a mask picks is not known before
+            self.record.operations.append("nonzero")  # the size of a masked selection is not known in advance
         view = any(value.alias_info is not None and not value.alias_info.is_write for value in returns)
         if name in READS or (not view and any("Tensor" in str(value.type) for value in returns)):
             self.record.operations.append(name)

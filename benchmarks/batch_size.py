@@ -2,12 +2,12 @@
 
     python -m benchmarks.batch_size --data-root DATA [--seeds 5] [--out results/batch-size] [--workers 2]
 
-Census-Income, 6 % positive: 150,000 rows to train on, 50,000 for the choice of the learning rate (four of them, one
-search seed), 100,000 for the test. One hidden layer of 64, Adam, three epochs whatever the size of the batches, so that
-every run sees the same number of rows. ``pos-ap+N`` ranks each batch among the last N scores.
+Census-Income, 6 % positive: 150,000 rows for training, 50,000 for choosing the learning rate (four values, one search
+seed), 100,000 for testing. One hidden layer of 64, Adam, three epochs for every batch size, so that every run sees the
+same number of rows. ``pos-ap+N`` ranks each batch among the last N scores.
 
-The bias is the mean AP that the loss saw (of the batch, or of the batch in its memory) in the last tenth of the
-training, minus the AP of all training rows at its end.
+The bias is the mean AP that the loss saw (of the batch, or of the batch in its memory) in the last tenth of training,
+minus the AP of all training rows at the end.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ EPOCHS = 3
 RATES = (0.001, 0.003, 0.01, 0.03)
 METHODS = ("x-ent", "pos-ap", "pos-ap+1024", "pos-ap+4096", "pos-ap+16384", "smooth-ap", "libauc-ap")
 PEERS_OWN = {"smooth-ap": 1.0, "libauc-ap": 0.9}
-"""Their own parameters, as the study of the peers chose them on these data with batches of 256."""
+"""Their own parameters, as chosen by the study of other losses on these data with batches of 256."""
 
 
 def parts(root: Path, seed: int) -> tuple[Part, Part, Part]:
@@ -49,7 +49,7 @@ def parts(root: Path, seed: int) -> tuple[Part, Part, Part]:
 
 
 class Seen:
-    """A loss that remembers its values."""
+    """A loss that records its values."""
 
     def __init__(self, loss: Loss) -> None:
         self.loss, self.values = loss, list[float]()

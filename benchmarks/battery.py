@@ -1,17 +1,17 @@
-"""Predict, then optimise on real data: a battery trades on a day-ahead market, by predicted prices.
+"""Predict, then optimise on real data: a battery trades on a day-ahead market with predicted prices.
 
     python -m benchmarks.battery --data-root FOLDER [--seeds 5] [--out results/battery] [--workers 2]
 
 FOLDER holds ``DE.csv``, ``NP.csv`` and ``PJM.csv``, six years of hourly prices of Germany, Scandinavia and the east of
 the United States with forecasts of load and generation, as Lago et al. (Applied Energy 2021) publish them
-(https://zenodo.org/records/4624805). A battery holds four hours of its power. In each hour of a day it charges,
-discharges or waits; it begins and ends empty, and loses 5 % on the way in and on the way out. A day's schedule is a
-path through the levels of charge. Regret is the profit that is lost against the best schedule, as a share of that.
+(https://zenodo.org/records/4624805). A battery stores four hours of its power. In each hour of a day it charges,
+discharges or waits; it begins and ends empty, and loses 5 % when charging and when discharging. A day's schedule is a
+path through the levels of charge. Regret is the profit lost against the best schedule, as a share of its profit.
 
 A linear model predicts the 24 prices of a day from the forecasts of that day, the prices of one, two and seven days
-before, and the day of the week. A seed is a test period: five of 180 days at the end of the data, each after 90 days
-that choose and 730 that train; the learning rate is chosen on the period before these. Steps, batches, looks, losses
-and their settings are those of ``benchmarks.decisions``. Prices are in units of their standard deviation in training.
+before, and the day of the week. A seed is a test period: five of 180 days at the end of the data, each after 90 days of
+validation and 730 of training; the learning rate is chosen on the period before these. Steps, batches, evaluations,
+losses and settings are those of ``benchmarks.decisions``. Prices are divided by their training standard deviation.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ RATES = (0.003, 0.01, 0.03)
 
 @lru_cache
 def days(root: Path, market: str) -> tuple[Tensor, Tensor]:
-    """Features and prices of every day that has a week before it."""
+    """Features and prices of every day that follows a full week."""
     table = pd.read_csv(root / f"{market}.csv", index_col=0, parse_dates=True)
     by_day = torch.from_numpy(table.to_numpy()).float().reshape(-1, HOURS, table.shape[1])
     price, forecasts = by_day[..., 0], by_day[..., 1:].flatten(1)
@@ -50,7 +50,7 @@ def days(root: Path, market: str) -> tuple[Tensor, Tensor]:
 
 
 def schedules() -> tuple[dl.tasks.ShortestPath, Tensor]:
-    """Schedules as paths through (hour, level), and what an edge costs at prices of 1, shape ``(24, edges)``."""
+    """Schedules as paths through (hour, level), and the cost of each edge at prices of 1, shape ``(24, edges)``."""
     edges, hours, energy = [], [], []
     for hour in range(HOURS):
         for level in range(LEVELS + 1):
@@ -66,7 +66,7 @@ def schedules() -> tuple[dl.tasks.ShortestPath, Tensor]:
 
 
 class Prices(nn.Linear):
-    """Predicts prices, and says what each edge costs at these."""
+    """Predicts prices and returns the costs of the edges."""
 
     def __init__(self, inputs: int, trades: Tensor) -> None:
         super().__init__(inputs, HOURS)

@@ -1,11 +1,11 @@
-"""How much memory and time `directloss fit` takes on a table that does not fit into memory.
+"""Memory and time of `directloss fit` on a table that does not fit into memory.
 
     python -m benchmarks.big_table [--data-root DATA] [--format csv] [--rows 10000000] [--folder runs/big] [-- OPTIONS]
 
 Makes a table of forty columns and a target from Census-Income (DATA/census-income), or from generated rows of the same
-kind if no data are given: rows are drawn with replacement, numbers get 3 % of noise, and one category in a hundred is
-replaced by that of another row. Then it runs `directloss fit` on it, with OPTIONS, as a process of its own, and prints
-the peak of its resident memory as the system counts it, pages of mapped files included.
+kind without --data-root: rows are drawn with replacement, numbers get 3 % noise, and one category in a hundred is
+replaced by that of another row. Then runs `directloss fit` on it, with OPTIONS, in a separate process, and prints its
+peak resident memory as the system counts it, including pages of mapped files.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pyarrow import parquet as pq
 
 TARGET, COLUMNS = "income", 40
 WEIGHT = 24
-"""The place of Census-Income's weight of each row, which describes the survey and not the person."""
+"""The column of Census-Income's row weights, which describe the survey and not the person."""
 CHUNK = 250_000
 GENERATED = 300_000
 
@@ -69,7 +69,7 @@ def generated(rows: int = GENERATED, seed: int = 0) -> pa.Table:
 
 
 def perturbed(base: pa.Table, rows: int, seed: int = 0) -> Iterator[pa.Table]:
-    """So many rows, drawn from ``base`` and changed a little, a chunk at a time."""
+    """``rows`` rows, drawn from ``base`` and slightly changed, one chunk at a time."""
     draw = np.random.default_rng(seed)
     for start in range(0, rows, CHUNK):
         count = min(CHUNK, rows - start)
@@ -88,7 +88,7 @@ def perturbed(base: pa.Table, rows: int, seed: int = 0) -> Iterator[pa.Table]:
 
 
 def write(path: Path, base: pa.Table, rows: int) -> None:
-    """The table as a file, CSV or Parquet by its name."""
+    """Write the table as CSV or Parquet, by its file name."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
     schema = next(perturbed(base, 1)).schema
@@ -100,7 +100,7 @@ def write(path: Path, base: pa.Table, rows: int) -> None:
 
 
 def main() -> None:
-    """Make the table, fit, and print what it took."""
+    """Make the table, fit, and print memory and time."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-root", type=Path, help="folder with census-income/; generated rows without it")
     parser.add_argument("--format", choices=("csv", "parquet"), default="csv")

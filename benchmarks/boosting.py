@@ -4,15 +4,15 @@
 
 ``direct`` and ``direct, xgboost`` boost at most 100 rounds with cross-entropy (for grades with the library's NDCG) and
 at most 100 with the metric; all others boost at most 200 rounds with their own objective. Validation data choose the
-rounds, with a patience of 30. The learning rate is 0.1; trees have 15 leaves (LightGBM) or depth 4 (XGBoost).
+number of rounds, with a patience of 30. The learning rate is 0.1; trees have 15 leaves (LightGBM) or depth 4 (XGBoost).
 
-Tables are samples: 10,000 rows of Census-Income, 6,000 images of Fashion-MNIST (shirts among clothes), of which half
-train, a quarter chooses the rounds and a quarter tests, and the 86 queries of the MSLR sample. Ranking objectives get
-a table as one list and look at its first 500 places: the 30 that are their default are few for lists of thousands. MSLR
-has its queries, and the default.
+Tables are samples: 10,000 rows of Census-Income and 6,000 images of Fashion-MNIST (shirts among clothes), half for
+training, a quarter for validation and a quarter for testing; and the 86 queries of the MSLR sample. Ranking objectives
+get a table as one list and use its first 500 positions, since their default of 30 is too few for lists of thousands.
+MSLR has its queries, and the default.
 
-With noise, 20 % of the labels are wrong in the training and in the validation part; test labels are clean. For F1
-everyone decides at the threshold that is best on the validation part.
+With noise, 20 % of the labels are wrong in the training and validation parts; test labels are clean. For F1, all
+methods use the threshold that is best on the validation part.
 
 MSLR is read from DATA/mslr-sample/train.txt.gz and test.txt.gz, lines in the svmlight format with qid.
 """
@@ -60,7 +60,7 @@ DEEP = {
     "lambdarank": {"lambdarank_truncation_level": 500},
     "rank:map": {"lambdarank_pair_method": "topk", "lambdarank_num_pair_per_sample": 500},
 }
-"""For lists of thousands."""
+"""Options for lists of thousands."""
 OF_YES_OR_NO = ("direct", "binary", "direct, xgboost", "binary:logistic")
 COLUMNS = {
     "Fashion-MNIST, 6 / ap": (*OF_YES_OR_NO, "lambdarank", "rank_xendcg", "rank:map"),
@@ -73,7 +73,7 @@ STARTS = {
     "yes or no": {"direct": "binary", "direct, xgboost": "binary:logistic"},
     "MSLR": {"direct": "lambdarank", "direct, xgboost": "rank:ndcg"},
 }
-"""What each starts from."""
+"""The objective that each starts with."""
 
 
 class Rows(NamedTuple):
@@ -125,7 +125,7 @@ def _rows(x: np.ndarray, y: np.ndarray, query: np.ndarray) -> Rows:
 
 
 class Trainer:
-    """One training; it knows where the files are, and can be sent to another process."""
+    """One training run; knows where the files are, and can be sent to another process."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -179,7 +179,7 @@ def _by_validation(cell: Cell) -> str:
 
 
 def show(records: list[Record]) -> str:
-    """The test metric of every objective, and the lead of each of ours over what it starts from on the same seeds."""
+    """The test metric of every objective, and the lead of each of ours over its start on the same seeds."""
     places = [(column, noise) for column in COLUMNS for noise in NOISES]
     head = ["objective", *(f"{column}{f', {noise:.0%} wrong' if noise else ''}" for column, noise in places)]
     found = {(c, n, m): values(records, Cell(c, m, n), "test") for c, n in places for m in COLUMNS[c]}

@@ -1,8 +1,8 @@
-"""What a step asks of an accelerator: operations, synchronisations and bytes copied, counted on a stand-in.
+"""What a step costs on an accelerator: operations, synchronisations and bytes copied, counted on a simulated device.
 
     python -m benchmarks.counting
 
-Forward and backward of one default step with ``check_values=False``, after a first one that fills the tables. Views
+Forward and backward of one default step with ``check_values=False``, after a first one that fills the caches. Views
 launch nothing and are not counted. No accelerator is needed, and nothing is timed.
 """
 
@@ -20,11 +20,11 @@ from benchmarks.timing import Loss, imbalanced
 
 SHAPES = [(512,), (4096,), (256, 200)]
 PEERS = ("Smooth-AP (formula)", "RaMBO black box (formula)", "torchsort AP (package)")
-"""Those that rank; all of them take one list at a time."""
+"""The peers that rank; all of them take one list at a time."""
 
 
 def direct(task: str, **options: object) -> Loss:
-    """A default step without checks, which would be synchronisations."""
+    """A default step without value checks, which would synchronise."""
     return lambda scores, target: dl.direct_loss(scores, target, task, check_values=False, **options)  # type: ignore[arg-type]
 
 
@@ -45,7 +45,7 @@ def rows() -> dict[str, Loss]:
 
 
 def count(loss: Loss, shape: tuple[int, ...]) -> Record:
-    """What the second step asks for."""
+    """What the second step asks of the device."""
     scores, target = (part.reshape(shape) for part in imbalanced(torch.Size(shape).numel()))
     with Accelerator() as device:
         leaf, labels = scores.to(DEVICE).requires_grad_(), target.to(DEVICE)

@@ -1,22 +1,22 @@
-"""Predict, then optimise: `DirectLoss` with nothing set, beside the losses of PyEPO on PyEPO's own data.
+"""Predict, then optimise: `DirectLoss` with its defaults, compared with the losses of PyEPO on PyEPO's own data.
 
     python -m benchmarks.decisions [--seeds 5] [--out results/decisions] [--workers 2]        (after pip install pyepo)
-    python -m benchmarks.decisions --steps                                    # how long a step takes, and nothing else
+    python -m benchmarks.decisions --steps                                    # only the time of a step
 
 A column is a problem of PyEPO's generators with 5 features (10 for tours): shortest paths on a 5 x 5 grid with costs of
 degree 1, 2, 4 and 6 in the features, knapsacks of 32 items in 2 and 3 dimensions with capacity 20, and tours of 20
-nodes, both of degree 4. "noise" is PyEPO's ``noise_width``. Training sets have 100 or 1,000 points; 200 more choose,
-1,000 test (tours: 50 and 100). Every method trains the same linear model with Adam, 600 steps on batches of 32 (tours:
-8), at three learning rates. The rate with the best validation regret in a search run is used for fresh seeds, each
-with data of its own; in every run the weights with the best validation regret of ten looks are tested.
+nodes, both of degree 4. "noise" is PyEPO's ``noise_width``. Training sets have 100 or 1,000 points; 200 more are for
+validation, 1,000 for testing (tours: 50 and 100). Every method trains the same linear model with Adam, 600 steps on
+batches of 32 (tours: 8), at three learning rates. The rate with the best validation regret in a search run is used for
+fresh seeds, each with its own data. Every run tests the weights with the best validation regret of ten evaluations.
 
 All methods call the same exact solvers, ours. The losses are PyEPO's own SPO+, PFYL (one sample, sigma 1, as in the
 benchmark of its paper), DBB (lambda 10, its default) and PG (the central perturbation gradient), and the squared error
-of the costs. PyEPO asks an ``optModel`` for one problem at a time. That is how its steps are timed; for the training
-itself, which is the same, its losses get a pool that solves a batch at once.
+of the costs. PyEPO asks an ``optModel`` for one problem at a time, and this is how its steps are timed; in training,
+where results are the same, its losses get a pool that solves a batch at once.
 
-``--steps`` trains on from the least-squares fit of the costs, the methods in turn on the same batches. A time is the
-processor time of forward and backward in one thread, the median over batches, the least of three rounds.
+``--steps`` starts from the least-squares fit of the costs and alternates the methods on the same batches. A time is the
+CPU time of forward and backward in one thread: the median over batches, the minimum of three rounds.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ from benchmarks.study import from_command_line, table, values
 
 STEPS, LOOKS, TIMED, ROUNDS = 600, 10, 31, 3
 RATES = {"path": (0.003, 0.01, 0.03), "knapsack": (0.01, 0.03, 0.1), "tour": (0.01, 0.03, 0.1)}
-"""Larger where costs are larger."""
+"""Learning rates; larger where costs are larger."""
 SIZES = (100, 1000)
 OURS = "direct"
 METHODS = (OURS, "SPO+", "PFYL", "PG", "DBB", "squared error")
 DEGREES = (1, 2, 4, 6)
 Loss = Callable[[Tensor, Tensor], Tensor]
-"""Predicted costs (or values) of a batch, and true costs, best decisions and their cost in one table."""
+"""Takes the predicted costs (or values) of a batch, and its true costs, best decisions and their cost in one table."""
 
 
 class Problem:
-    """What is decided: features, costs and solver, cut into three parts of so many points."""
+    """A decision problem: features, costs and solver, and the sizes of its three parts."""
 
     def __init__(self, x: Tensor, costs: Tensor, task: Any, cuts: tuple[int, int, int], batch: int = 32) -> None:
         self.task, self.batch, self.parts = task, batch, costs.shape[1]
@@ -71,7 +71,7 @@ class Problem:
 
 
 def drawn(name: str, noise: float, size: int, seed: int) -> Problem:
-    """A column's data. The seed of PyEPO's generator draws the true model, too."""
+    """The data of a column. The seed of PyEPO's generator also draws the true model."""
     from pyepo import data
     from pyepo.model.utils import _get_grid_arcs
 
@@ -118,7 +118,7 @@ def _model_class() -> type[Any]:
 
 
 class AtOnce:
-    """What PyEPO takes for a pool of processes: it solves the problems of a batch at once."""
+    """Stands in for PyEPO's pool of processes, but solves the problems of a batch at once."""
 
     def __init__(self, task: Any) -> None:
         self.task = task
@@ -134,7 +134,7 @@ class AtOnce:
 
 
 def loss_of(method: str, problem: Problem, seed: int, timed: bool = False) -> Loss:
-    """A loss; ``timed`` without warm-up, and as PyEPO calls solvers by itself."""
+    """The loss of a method; if ``timed``, without warm-up and with PyEPO's own calls of the solver."""
     parts, sign = problem.parts, problem.sign
     if method == OURS:
         warm: Any = 0 if timed else "auto"
@@ -173,7 +173,7 @@ def trained(cell: Cell, params: dict[str, Any], seed: int) -> Outcome:
 
 
 def outcome(problem: Problem, model: nn.Module, method: str, rate: float, seed: int) -> Outcome:
-    """Train and test; ``val`` and ``test`` are minus the normalised regret, so that higher is better."""
+    """Train and test; ``val`` and ``test`` are the negative normalised regret, so that higher is better."""
     schedule = Schedule(STEPS, rate, evaluate_every=STEPS // LOOKS, batch_size=problem.batch, seed=seed)
 
     def score(model: nn.Module, part: Part) -> float:
@@ -242,7 +242,7 @@ def _regrets(records: list[Record], size: int) -> str:
 
 
 def regret_table(records: list[Record], rows: dict[tuple[str, ...], tuple[str, float]]) -> str:
-    """Mean and half of the 95 % interval of each method; a row has its words, and the group and noise of its cells."""
+    """Mean and half of the 95 % interval of each method; ``rows`` maps labels to the group and noise of a row."""
     found = {
         words: {m: [-100 * v for v in values(records, Cell(group, m, noise), "test")] for m in METHODS}
         for words, (group, noise) in rows.items()
@@ -258,7 +258,7 @@ def regret_table(records: list[Record], rows: dict[tuple[str, ...], tuple[str, f
 
 
 def mean_ranks(found: Iterable[dict[str, list[float]]]) -> dict[str, float]:
-    """1 for a method that is best in every row."""
+    """The mean rank of each method; 1 if it is best in every row."""
     means = [{m: mean(numbers) for m, numbers in row.items()} for row in found]
     return {m: mean(1 + sum(row[o] < row[m] for o in row) for row in means) for m in METHODS}
 

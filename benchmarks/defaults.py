@@ -1,11 +1,11 @@
-"""Do the defaults earn their place? `DirectLoss(metric)` with nothing set, against cross-entropy and the peers.
+"""Are the defaults good? `DirectLoss(metric)` with nothing set, against cross-entropy and other losses.
 
     python -m benchmarks.defaults --data-root DATA [--seeds 5] [--out results/defaults] [--workers 2]
-    python -m benchmarks.unseen   the same on data sets that played no part while the defaults were chosen
+    python -m benchmarks.unseen   the same on data sets that were not used to choose the defaults
 
 A column is a data set, a model (linear, or one hidden layer of 64) and a metric. Every method trains with Adam for 600
 steps on batches of 256 (or on all rows where there are fewer) at four learning rates. The rate with the best validation
-metric in a search run is used for fresh seeds; in every run the best of ten looks at the validation metric is taken.
+metric in a search run is used for fresh seeds; every run takes the best of ten evaluations on validation data.
 With noise, 20 % of the labels are wrong in the training and in the validation part; test labels are clean.
 
 Where the metric judges decisions, ``x-ent`` decides at the threshold that is best on the validation part, as a careful
@@ -57,13 +57,13 @@ METHODS: dict[str, Callable[[str, int], Loss]] = {
         metric, interpolation="distance-spline", generator=generator("anchors", seed)
     ),
 }
-"""Each with its defaults, for a metric and a seed, so that random choices are the run's own."""
+"""Each loss with its defaults, for a metric and a seed, so that each run has its own random draws."""
 COMPARED = {"ap": tuple(METHODS), "f1": (OURS, BASE, "hinge", "uniloss"), "ndcg": (OURS, HALF, BASE, "pos"),
             "accuracy": (OURS, BASE, "hinge", "uniloss", SPLINE)}  # fmt: skip
 
 
 Sets = dict[str, tuple[str, ...]]
-"""For each metric, some names of data sets, or of methods."""
+"""Metric -> names of data sets or of methods."""
 
 
 def data(root: Path) -> dict[str, Callable[[], tables.Table]]:

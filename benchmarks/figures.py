@@ -35,10 +35,10 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 BASE = "x-ent"
 FARTHEST = 15.0
-"""Points; a lead beyond this is drawn at the border, as a triangle."""
+"""Points; a lead beyond this is drawn as a triangle at the border."""
 
 WIDTH = 6.2
-"""Inches; letters stay readable on a phone."""
+"""Inches; text stays readable on a phone."""
 INK, GRID = "#1f2328", "#d8dee4"
 METHODS = {
     "direct-ap": ("#0b5fa5", "#58b0f5"),
@@ -88,7 +88,7 @@ TIMED = {
     "torchsort AP (package)": "torchsort-ap",
     "LibAUC APLoss (package)": "libauc-ap",
 }
-"""Row of the performance page -> the method whose colour it has; the other rows are left out."""
+"""Row of the performance page -> the method whose colour it gets; other rows are left out."""
 
 
 def finals(name: str) -> tuple[Record, ...]:
@@ -99,7 +99,7 @@ def finals(name: str) -> tuple[Record, ...]:
 def lead_over_cross_entropy(
     records: Sequence[Record], metric: str, panels: dict[str, Callable[[Record], bool]], width: int = 2
 ) -> Figure:
-    """One dot for each data set and method: test AP minus that of cross-entropy, in points; the bar is the median."""
+    """One dot per data set and method: test AP minus that of cross-entropy, in points; the bar is the median."""
     methods = [name for name in dict.fromkeys(record.method for record in records) if name != BASE]
     methods.sort(key=lambda name: list(METHODS).index(_family(name)))
     rows = -(-len(panels) // width)
@@ -135,7 +135,7 @@ def _leads(place: Axes, title: str, methods: Sequence[str], metric: str, records
 
 
 def _family(method: str) -> str:
-    """Which colour: ``"smooth-ap 0.01"`` has that of ``"smooth-ap"``, and ``"hinge"`` that of ``"hinge-ap"``."""
+    """The method whose colour it gets: ``"smooth-ap"`` for ``"smooth-ap 0.01"``, ``"hinge-ap"`` for ``"hinge"``."""
     name = method.split(" ")[0]
     return name if name in METHODS else f"{name}-ap"
 
@@ -146,11 +146,11 @@ SHORT = {
     "focal": "focal",
     BASE: BASE,
 }
-"""The methods of the study of the defaults that are drawn, as the other figures call them."""
+"""The methods to draw from the study of the defaults, and their names in the other figures."""
 
 
 def point() -> Figure:
-    """Does the default earn its place? Linear model and MLP, clean and wrong labels."""
+    """The default against other losses: linear model and MLP, clean and wrong labels."""
     panels = {
         f"{name}, {labels}": partial(_belongs, model=model, noise=noise)
         for model, name in (("linear", "linear"), ("mlp", "hidden layer"))
@@ -169,7 +169,7 @@ def _belongs(record: Record, model: str, noise: float) -> bool:
 
 
 def peers() -> Figure:
-    """The study of the losses for AP, one hidden layer."""
+    """The study of losses for AP, with one hidden layer."""
     noises = {"clean labels": 0.0, "20 % wrong labels": 0.2}
     panels = {title: lambda record, noise=noise: record.noise == noise for title, noise in noises.items()}
     return lead_over_cross_entropy(finals("peers"), "test_ap", panels)
@@ -183,13 +183,13 @@ DECIDING = {
     "DBB": "blackbox-ap",
     "squared error": "x-ent",
 }
-"""Method of the study of decisions -> the method whose colour it has."""
+"""Method of the study of decisions -> the method whose colour it gets."""
 MOST = 3.0
-"""Times the best regret; what is beyond is drawn at the border, as a triangle."""
+"""Multiples of the best regret; values beyond are drawn as triangles at the border."""
 
 
 def regrets() -> Figure:
-    """Regret over that of the best method, a dot for each problem; the bar is the median."""
+    """Regret relative to that of the best method, one dot per problem; the bar is the median."""
     found: dict[tuple[str, str, float], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for record in finals("decisions"):
         name, size = str(record.group).split(" / ")
@@ -221,7 +221,7 @@ def _ratios(place: Axes, rows: list[dict[str, list[float]]]) -> None:
 
 
 def boosting() -> Figure:
-    """Rounds on the metric against the objective that they start from, on the same seeds, with 95 % intervals."""
+    """Rounds on the metric against their starting objective, on the same seeds, with 95 % intervals."""
     from benchmarks.boosting import COLUMNS, NOISES, start
 
     records = finals("boosting")
@@ -280,7 +280,7 @@ def robustness() -> Figure:
 
 
 def speed() -> Figure:
-    """The tables of the performance page as multiples of the sort of the same run, which runs can be compared by."""
+    """The tables of the performance page as multiples of the sort in the same run, which makes runs comparable."""
     figure = Figure((WIDTH, 4.2), layout="constrained")
     place = figure.subplots()
     for name, (sizes, sorts) in _in_sorts().items():
@@ -298,7 +298,7 @@ def speed() -> Figure:
 
 
 def _in_sorts() -> dict[str, tuple[list[int], list[float]]]:
-    """Lengths of the list, and how many sorts a method takes for each; where it is measured twice, the first counts."""
+    """Lengths of the list, and how many sorts a method takes for each; the first of repeated measurements counts."""
     found: dict[str, tuple[list[int], list[float]]] = {}
     for table in (ROOT / "docs" / "performance.md").read_text().split("\n\n"):
         if not table.startswith("| forward + backward"):
@@ -364,7 +364,7 @@ def noise() -> Figure:
 
 SCORES = torch.tensor([2.1, 1.6, 1.3, 0.9, 0.4, 0.1, -0.5, -1.0])
 LABELS = torch.tensor([0, 1, 0, 0, 1, 0, 0, 1])
-"""The list of the page about pictures."""
+"""The list of the page about plots."""
 
 
 def _page(drawing: Callable[[Axes], object], width: float = WIDTH, height: float = 3.0) -> Figure:

@@ -1,9 +1,9 @@
-"""What the first call of a loss takes in a fresh process, with the cache of compiled kernels empty and full.
+"""The time of the first call of a loss in a fresh process, with the cache of compiled kernels empty and full.
 
     python -m benchmarks.first_call
 
-CPU seconds of forward and backward of one list of 512, with the import of numba, which it brings. The cache is a new
-directory (``NUMBA_CACHE_DIR``); the shortest of three processes each.
+CPU seconds of forward and backward on one list of 512, including the import of numba that it triggers. The cache is a
+new directory (``NUMBA_CACHE_DIR``); the minimum of three processes each.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""One exact step of average precision over all data: what does it cost, to ten million rows?
+"""The cost of one exact step of average precision over all data, up to ten million rows.
 
     python -m benchmarks.full_batch [--rows 200000,1000000,10000000]
 
 A network of one hidden layer of 64 units reads 16 columns, 1 % of the rows are positive. `full_batch_step` (two passes
 in chunks of 8,192, exact AP of all rows in between) against a pass of cross-entropy in the same chunks (forward and
-backward, gradients added up), which any training has to do. Where all rows fit into one graph, the gradient is compared
-with the gradient of one pass. One thread; each size in a process of its own, so that its memory can be told.
+backward, gradients added up), which any training has to do. If all rows fit into one graph, the gradient is compared
+with that of one pass. One thread; each size in a separate process, to measure its memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from benchmarks.study import table
 
 CHUNK, COLUMNS, HIDDEN, SHARE = 8_192, 16, 64, 0.01
 ONE_GRAPH = 1_000_000
-"""So many rows are also taken in one pass."""
+"""Up to this many rows are also computed in one pass."""
 
 
 def problem(rows: int) -> tuple[Tensor, Tensor]:
@@ -50,7 +50,7 @@ def gradient(model: nn.Module) -> Tensor:
 
 
 def difference_from_one_pass(x: Tensor, y: Tensor) -> float:
-    """Largest difference of the two gradients, over the largest entry."""
+    """The largest difference of the two gradients, relative to the largest entry."""
     chunked, whole = network(), network()
     dl.full_batch_step(chunked, (x, y), dl.DirectLoss("ap", noise=0, warm_up=0), chunk=CHUNK)
     dl.direct_loss(whole(x), y, "ap", noise=0).backward()
@@ -59,7 +59,7 @@ def difference_from_one_pass(x: Tensor, y: Tensor) -> float:
 
 
 def peak() -> float:
-    """Largest memory of this process so far, in MB."""
+    """Peak memory of this process so far, in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 

@@ -1,10 +1,10 @@
-"""How well does each interpolation know the metric? The analysis of UniLoss's Table 5.
+"""How well does each interpolation follow the metric? The analysis of UniLoss's Table 5.
 
     python -m benchmarks.interpolation [--seeds 5] [--out results/interpolation]
 
-A network is trained on scikit-learn's digits with UniLoss; every tenth batch's scores are kept. From the configuration
-of each, binaries are flipped at random, up to half of them, and the interpolated metric is compared with the true one:
-root mean square error, and Spearman's rank correlation. Writes ``quality.json``; `benchmarks.figures` draws it.
+A network is trained on scikit-learn's digits with UniLoss, keeping the scores of every tenth batch. In the
+configuration of each, up to half of the binaries are flipped at random, and the interpolated metric is compared with
+the true one: root mean square error, and Spearman's rank correlation. Writes ``quality.json`` for `benchmarks.figures`.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ SURFACES: dict[str, Interpolation] = {
 }
 METRICS = {"accuracy": 10, "ap": 1}
 DISTANCES = {0.0: "0", 1 / 512: "1/512", 1 / 128: "1/128", 1 / 32: "1/32", 1 / 8: "1/8", 1 / 2: "1/2"}
-"""Those of Table 5, as shares of all binaries."""
+"""The distances of Table 5, as shares of all binaries."""
 DRAWS = 32
-"""Configurations at each distance, for each batch."""
+"""Configurations per distance and batch."""
 
 
 def met_in_training(metric: str, seed: int, steps: int = 150, every: int = 10) -> tuple[Tensor, Tensor]:
-    """Scores and targets of batches on the way."""
+    """Scores and targets of batches during training."""
     x, y = digits()
     target = y if METRICS[metric] > 1 else (y == 8).long()
     layers = (nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, METRICS[metric]))
@@ -85,7 +85,7 @@ def quality(
 
 
 def values_around(problem: Bound, surface: Interpolation, source: torch.Generator) -> Tensor:
-    """Interpolated and true values ``(distances, 2, draws)`` around the present configuration of one problem."""
+    """Interpolated and true values ``(distances, 2, draws)`` around the current configuration of one problem."""
     assert problem.decide is not None
     present = problem.comparisons.bits(problem.scores)
     anchors = sample(problem, problem.comparisons, as_anchoring(16), source)
@@ -99,7 +99,7 @@ def values_around(problem: Bound, surface: Interpolation, source: torch.Generato
 
 
 def flipped(present: Tensor, flips: int, source: torch.Generator) -> Tensor:
-    """Copies of a configuration with so many binaries flipped at random."""
+    """Copies of a configuration with ``flips`` binaries flipped at random."""
     bits = present.repeat(DRAWS, 1)
     for row in bits:
         where = torch.randperm(len(present), generator=source)[:flips]

@@ -1,7 +1,7 @@
-"""The losses we compare with: cross-entropy, focal loss, and AP as others do it.
+"""The losses we compare with: cross-entropy, focal loss, and other losses for AP.
 
-Each takes scores and labels of one list. Peers come from their packages where installed, else from the published
-formula, written afresh here in the form that their authors' code computes it.
+Each takes scores and labels of one list. Peers come from their packages if installed, otherwise from the published
+formula, reimplemented here in the form that their authors' code computes.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def cross_entropy(scores: Tensor, target: Tensor) -> Tensor:
-    """Of classes, or of labels 0 or 1."""
+    """Cross-entropy of classes, or of binary labels."""
     if scores.dim() > target.dim():
         return F.cross_entropy(scores, target)
     return F.binary_cross_entropy_with_logits(scores, target.to(scores.dtype))
 
 
 def focal(scores: Tensor, target: Tensor, gamma: float) -> Tensor:
-    """Lin et al. 2017: cross-entropy, with less weight on what is right already."""
+    """Lin et al. 2017: cross-entropy, with less weight on items that are already right."""
     plain = F.binary_cross_entropy_with_logits(scores, target.to(scores.dtype), reduction="none")
     return ((1 - torch.exp(-plain)) ** gamma * plain).mean()
 
 
 def skipping_empty(loss: Loss) -> Loss:
-    """Zero for a batch without a positive, by whose number several peers divide. The first column has the labels."""
+    """Zero for a batch without positives, since several peers divide by their number. Labels are the first column."""
 
     def skipping(scores: Tensor, told: Tensor) -> Tensor:
         labels = told if told.dim() == 1 else told[:, 0]
@@ -85,7 +85,7 @@ def blackbox_ap(scores: Tensor, target: Tensor, step: float = 4.0, margin: float
 
 @njit(cache=True)
 def _paper_table(a: np.ndarray, b: np.ndarray, epsilon: float) -> np.ndarray:
-    """001, Fig. 2: the whole table of P x N cells, and back."""
+    """Song et al. 2016, Fig. 2: the full table of P x N cells, then backtracking."""
     P, N = len(a), len(b)
     h = np.zeros((P + 1, N + 1))
     up = np.zeros((P + 1, N + 1), dtype=np.bool_)
@@ -149,7 +149,7 @@ def paper_direct(scores: Tensor, target: Tensor) -> Tensor:
 
 
 class _ErrorDriven(torch.autograd.Function):
-    """Gradients that are errors handed out, not derivatives: what a positive has lost goes to the items above it.
+    """Error-driven updates instead of derivatives: the error of a positive is distributed to the items above it.
 
     With a comparison ``h`` that rises linearly from 0 to 1 over ``2 * width``, positive i has the ranking error
     ``fp_i / rank_i``, the sums of h over the negatives and over all items. It gets minus that as gradient, and each
@@ -163,7 +163,7 @@ class _ErrorDriven(torch.autograd.Function):
     ) -> Tensor:
         a, order = scores[target > 0].sort()
         quality = target[target > 0][order].to(scores.dtype)
-        # A negative this far below every positive costs nothing.
+        # A negative this far below every positive has no effect.
         near = (target == 0) & (scores >= a[0] - width)
         b = scores[near]
         grad_a, grad_b = torch.zeros_like(a), torch.zeros_like(b)
@@ -192,11 +192,11 @@ class _ErrorDriven(torch.autograd.Function):
 
 
 BLOCK = 256
-"""Positives compared with everything at a time, so that memory does not grow with their number."""
+"""How many positives are compared with all items at a time, so that memory does not grow with their number."""
 
 
 def _sorting_error(quality: Tensor, own: Tensor, among: Tensor, grad: Tensor, some: slice) -> Tensor:
-    """How much better the positives above a positive would be if those of lower quality were not; in place for grad."""
+    """The sorting error of each positive, due to positives of lower quality above it; adds to ``grad`` in place."""
     better, worse = among * (quality >= own), among * (quality < own)
     now = (among * (1 - quality)).sum(1) / among.sum(1)
     error = torch.where(worse.sum(1) > 0, now - (better * (1 - quality)).sum(1) / better.sum(1), 0.0)
@@ -211,7 +211,7 @@ def ap_loss(scores: Tensor, target: Tensor) -> Tensor:
 
 
 def rank_sort(scores: Tensor, target: Tensor) -> Tensor:
-    """Oksuz et al. 2021 (Rank & Sort). For labels 0 and 1 it ranks as AP-loss does, but for the interpolation."""
+    """Oksuz et al. 2021 (Rank & Sort). For labels 0 and 1 it equals AP-loss up to the interpolation."""
     return _ErrorDriven.apply(scores, target, 0.5, 0.0, False, True)
 
 
@@ -241,7 +241,7 @@ def _libauc_ap() -> Loss:
 
 
 def available(longest: int) -> dict[str, tuple[Loss, int]]:
-    """Name -> (loss, longest list that is worth waiting for). Quadratic methods stop early."""
+    """Name -> (loss, longest list to measure). Quadratic methods stop early."""
     found: dict[str, tuple[Loss, int]] = {
         "Smooth-AP (formula)": (smooth_ap, 20_000),
         "RaMBO black box (formula)": (blackbox_ap, longest),

@@ -1,16 +1,16 @@
-"""Who ranks best? Losses for average precision on imbalanced data, ours and the peers', with equal budgets.
+"""Which loss ranks best? Losses for average precision on imbalanced data, ours and others, with equal budgets.
 
     python -m benchmarks.peers_study --data-root DATA [--seeds 5] [--out results/peers] [--workers 2]
 
 Every method trains the same network (one hidden layer of 64) with Adam, 600 steps on batches of 256, or on all rows
 where there are fewer. Each has eight settings: four learning rates, and two values of a parameter of its own, or of the
-weight decay where it has none. The best by validation AP (mean of two search seeds) is used for fresh seeds; in every
-run the step with the best validation AP is taken (looked at every 60 steps). With noise, 20 % of the labels are flipped
-in the training and in the validation part; the test part is clean. ``benchmarks.tables`` says where the data come from.
+weight decay if it has none. The best by validation AP (mean of two search seeds) is used for fresh seeds; every run
+takes the step with the best validation AP (evaluated every 60 steps). With noise, 20 % of the labels are flipped in the
+training and validation parts; the test part is clean. ``benchmarks.tables`` says where the data come from.
 
-Peers run from their packages where these are installed (``pip install torchsort libauc``), else from formulas of our
-own in ``benchmarks.peers``. LibAUC's loss keeps a number for each training row and so is told which rows it sees; its
-own optimizer and sampler are left out, as for all.
+Peers run from their packages if installed (``pip install torchsort libauc``), otherwise from our implementations in
+``benchmarks.peers``. LibAUC's loss keeps a number for each training row, so it is given the row numbers; its own
+optimizer and sampler are not used, as for all.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ OWN: dict[str, tuple[str, tuple[float, float]]] = {
     "torchsort-ap": ("strength", (0.1, 1.0)),
     "libauc-ap": ("gamma", (0.1, 0.9)),
 }
-"""What each method may choose besides the learning rate."""
+"""What each method tunes besides the learning rate."""
 PACKAGES = {"torchsort-ap": "torchsort", "libauc-ap": "libauc"}
 METHODS = tuple(m for m in OWN if m not in PACKAGES or importlib.util.find_spec(PACKAGES[m]))
 
 
 def loss_of(method: str, own: float, rows: int, seed: int) -> Loss:
-    """A loss of scores and of labels with row numbers."""
+    """The loss of a method, on scores and on labels with row numbers."""
     if method == "libauc-ap":
         return _libauc(own, rows)
     plain: dict[str, Loss] = {
@@ -117,7 +117,7 @@ def train_cell(root: Path, cell: Cell, params: dict[str, Any], seed: int) -> Out
 
 
 class Looking:
-    """AP of some parts, and the time that it took."""
+    """Measures AP of some parts, and the time that this takes."""
 
     def __init__(self, parts: dict[str, Part]) -> None:
         self.parts, self.seconds = parts, 0.0

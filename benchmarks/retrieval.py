@@ -1,12 +1,12 @@
-"""Retrieval of classes that were never seen: `RetrievalLoss` against the losses of pytorch-metric-learning.
+"""Retrieval of unseen classes: `RetrievalLoss` against the losses of pytorch-metric-learning.
 
     python -m benchmarks.retrieval --data-root DATA [--seeds 20] [--out results/retrieval] [--workers 1]
 
 Images of half the width and height, one hidden layer of 64, embeddings of 16 numbers. A seed divides the ten classes
 into five to train on, two to validate and three to test. Every method trains with Adam for 400 steps on batches of five
-classes with five images each (SmoothAP of the package is right only where both numbers are equal) at two learning
-rates. The rate with the best validation mAP@R in a search run is used for fresh seeds; in every run the best of eight
-looks is taken. `RetrievalLoss` spends half of the steps on its warm-up, and remembers ten batches in one of its rows.
+classes with five images each (SmoothAP of the package is correct only if both numbers are equal) at two learning rates.
+The rate with the best validation mAP@R in a search run is used for fresh seeds; every run takes the best of eight
+evaluations. `RetrievalLoss` spends half of the steps on its warm-up, and remembers ten batches in one of its rows.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DATA = ("fashion-mnist", "mnist")
 OURS = "direct, memory"
 NUMBERS = ("test", "recall@1")
 PER_CLASS = 300
-"""Images of a class in validation and test."""
+"""Images per class in validation and test."""
 
 METHODS: dict[str, Callable[[int], nn.Module]] = {
     "direct": lambda seed: dl.RetrievalLoss("ap", warm_up=STEPS // 2, generator=generator("noise", seed)),

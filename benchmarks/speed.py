@@ -3,7 +3,7 @@
     python -m benchmarks.speed [--sizes 512,2048,10000,100000,1000000] [--peers/--no-peers]
 
 Prints one table: milliseconds, and in brackets the ratio to one ``torch.sort`` of the same scores and to forward and
-backward of ``binary_cross_entropy_with_logits``. One thread, 10 % positives, AUC 0.9, the shortest of several repeats.
+backward of ``binary_cross_entropy_with_logits``. One thread, 10 % positives, AUC 0.9, the minimum of several repeats.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TARGETS = {
 
 
 def ours() -> dict[str, tuple[Loss, int]]:
-    """The default, and the paper's two updates, by the name of the row; with the longest list to measure."""
+    """Row -> (loss, longest list to measure): the default, and the paper's two updates."""
     paper = partial(dl.direct_loss, task="ap", noise=0)
     return {
         "direct loss, default": (lambda s, t: dl.direct_loss(s, t, "ap"), 10**9),
@@ -118,7 +118,7 @@ def memory(n: int = NEGATIVE_LONGEST) -> str:
 
 
 def import_time() -> str:
-    """What ``import directloss`` takes after ``import torch``, in fresh processes."""
+    """The time of ``import directloss`` after ``import torch``, in fresh processes."""
     code = "import time, torch; t = time.perf_counter(); import directloss; print(time.perf_counter() - t)"
     runs = [subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True) for _ in range(3)]
     added = min(float(run.stdout) for run in runs)

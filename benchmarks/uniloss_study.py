@@ -1,4 +1,4 @@
-"""Does UniLoss help the metric it is given? Real data, equal budgets, and a control that knows no metric.
+"""Does UniLoss improve the metric it is given? Real data, equal budgets, and a control without the metric.
 
     python -m benchmarks.uniloss_study [--seeds 10] [--out results/uniloss] [--workers 2]
 
@@ -7,14 +7,14 @@ learning rate with the highest validation metric (mean of three search seeds) is
 metric of those is reported. Methods:
 
     x-ent     cross-entropy
-    uniloss   UniLoss with the column's metric (by hand where it has a name, else found in the metric's code)
-    control   the same, with constants in place of the metric's values at the anchors: good 1, nearby the present value,
+    uniloss   UniLoss with the column's metric (by hand if it has a name, otherwise found in the metric's code)
+    control   the same, with constants instead of the metric's values at the anchors: good 1, nearby the current value,
               bad 0. Only what beats it shows that the metric's values matter.
-    direct    direct loss minimisation, where there is exact inference for the metric: sign +1 for rankings, else -1
+    direct    direct loss minimisation, if there is exact inference for the metric: sign +1 for rankings, otherwise -1
     both      the same with sign "both"
 
-Metrics of decisions are measured at the threshold 0 and, in a column of their own, at the threshold that is best on
-validation data. A finished run is a line in ``records.jsonl``; the command can be stopped and goes on.
+Metrics of decisions are measured at the threshold 0 and, in a separate column, at the threshold that is best on
+validation data. A finished run is a line in ``records.jsonl``; an interrupted command continues.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def digits_with_rare_classes() -> tuple[Tensor, Tensor]:
 
 
 def one_digit(digit: int, share: float = 1.0) -> tuple[Tensor, Tensor]:
-    """One digit against the rest, perhaps with only a share of its images."""
+    """One digit against the rest, optionally with only a share of its images."""
     x, y = tables.digits()
     kept = (y != digit) | (torch.rand(len(y), generator=generator("rare digit")) < share)
     return x[kept], (y[kept] == digit).long()
@@ -163,7 +163,7 @@ def cells() -> Iterator[Cell]:
 
 
 def judged_by(cell: Cell) -> str:
-    """Settings are chosen at the tuned threshold, where there is one."""
+    """The metric that selects settings: at the tuned threshold, if there is one."""
     return "val_tuned" if COLUMNS[cell.group].thresholded else "val_metric"
 
 

@@ -1,9 +1,9 @@
-"""The defaults once more, on data sets that played no part while they were chosen.
+"""The defaults once more, on data sets that were not used to choose them.
 
     python -m benchmarks.unseen --data-root DATA [--seeds 8] [--out results/unseen] [--workers 2]
 
-As `benchmarks.defaults`, for AP: seven small tables of KEEL with at least 600 rows and 40 positives, whose rows none of
-our studies had used before, and two classes of images.
+As `benchmarks.defaults`, for AP: seven small tables of KEEL with at least 600 rows and 40 positives, which no earlier
+study used, and two classes of images.
 """
 
 from __future__ import annotations

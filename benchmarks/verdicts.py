@@ -1,4 +1,4 @@
-"""The verdicts on the papers' claims, as one table for programs and as tables in the docs.
+"""The verdicts on the papers' claims, as a machine-readable file and as tables in the docs.
 
     python -m benchmarks.verdicts [--check]
 
@@ -64,7 +64,7 @@ def _comparison(finding: Finding) -> Row:
 
 
 def _command(run: Run) -> str:
-    """What a reader types for the same experiment, without where this run put its files."""
+    """The command for the same experiment, without this run's output folder."""
     words = str(run.info.get("command", "")).split()
     return " ".join(words[: words.index("--out")] if "--out" in words else words)
 
@@ -120,7 +120,7 @@ def _difference(pair: Row) -> str:
 
 
 def files(found: list[Row]) -> dict[Path, str]:
-    """Every file that the verdicts are part of, as it should be."""
+    """The expected content of every file with verdicts."""
     made = {TABLE: json.dumps(found, indent=1, ensure_ascii=False) + "\n"}
     for page in PAGES:
         text = page.read_text(encoding="utf-8")

@@ -71,7 +71,7 @@ def test_a_line_for_each_method_and_level(tmp_path: Path) -> None:
     assert [row[0].text for row in table.rows] == ["pos-ap"] * 5 + ["x-ent"] * 5
     assert [row[1].text for row in table.rows[:5]] == ["0 %", "10 %", "20 %", "30 %", "40 %"]
     assert all(row[-1].text == OPEN for row in table.rows), "these have one search seed"
-    assert "with one search seed nobody can say" in choice_note(run, AP)
+    assert "one search seed cannot show" in choice_note(run, AP)
 
 
 def test_classes_are_counted(tmp_path: Path) -> None:

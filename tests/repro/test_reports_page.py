@@ -154,9 +154,9 @@ def test_many_rivals_are_told_by_the_strongest(tmp_path: Path) -> None:
 
 
 INCOMPLETE = {
-    "one seed": (lambda line: line["seed"] == 0, "one seed only"),
-    "one method": (lambda line: line["method"] == "pos-ap", "one method only (pos-ap)"),
-    "one run": (lambda line: (line["method"], line["seed"], line["noise"]) == ("x-ent", 0, 0.0), "one seed only"),
+    "one seed": (lambda line: line["seed"] == 0, "only one seed"),
+    "one method": (lambda line: line["method"] == "pos-ap", "only one method (pos-ap)"),
+    "one run": (lambda line: (line["method"], line["seed"], line["noise"]) == ("x-ent", 0, 0.0), "only one seed"),
     "half": (lambda line: line["noise"] < 0.25 or line["seed"] == 1, "8 of 30 final runs are missing"),
     "search only": (lambda line: False, "No final run is stored yet"),
 }
@@ -168,7 +168,7 @@ def test_incomplete_runs_get_a_page_that_says_so(tmp_path: Path, case: str) -> N
     lines = records("robustness", 3, ["pos-ap", "x-ent"])
     kept = [line for line in lines if line["stage"] == "search" or keep(line)]
     words = read(write_report(write_run(tmp_path, kept, run_info("robustness", finished=None)))).words
-    assert "This run has not finished" in words
+    assert "This experiment has not finished" in words
     assert expected in words
     assert "undecided" in words
 

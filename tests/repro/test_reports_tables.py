@@ -100,7 +100,7 @@ def test_the_papers_numbers_stand_beside_ours(tmp_path: Path) -> None:
     assert found["uniloss-ap:anchors=5"] == "99.88"
     assert found["uniloss-ap:anchors=10"] == "99.87"
     assert found["uniloss-ap:spline"] == NOTHING
-    assert "Paper, Table 4: MNIST; other data than ours" in table.notes[-1]
+    assert "Paper, Table 4: MNIST; different data from ours" in table.notes[-1]
 
 
 MNIST = {"dataset": "mnist", "points": 0}
@@ -109,12 +109,12 @@ MNIST = {"dataset": "mnist", "points": 0}
 @pytest.mark.parametrize(
     ("config", "data", "words"),
     [
-        ({"dataset": "mnist", "points": 100}, None, "the same data, of which we take a part"),
-        (MNIST, None, "the same data, in parts of our own"),
-        (MNIST, {"published": "mnist", "checkable": True}, "the same data, in parts of our own"),
-        (MNIST, {"published": None, "checkable": True}, "its files are not those that were published"),
+        ({"dataset": "mnist", "points": 100}, None, "the same data, of which we use a part"),
+        (MNIST, None, "the same data, with our own splits"),
+        (MNIST, {"published": "mnist", "checkable": True}, "the same data, with our own splits"),
+        (MNIST, {"published": None, "checkable": True}, "its files are not the published ones"),
         (MNIST, {"published": None, "checkable": False}, "its files could not be checked"),
-        ({"dataset": "fashion-mnist"}, None, "other data than ours"),
+        ({"dataset": "fashion-mnist"}, None, "different data from ours"),
     ],
 )
 def test_the_note_says_whose_data_it_is(
@@ -211,8 +211,8 @@ PLAN = {"methods": ["pos-ap", "x-ent"], "seeds": 3, "noise": [0.0, 0.1, 0.2, 0.3
         (lambda line: line["method"] == "x-ent", {"config": PLAN}, "15 of 30 final runs are missing (pos-ap 15)"),
         (lambda line: line["seed"] == 0, {"config": PLAN}, "20 of 30 final runs are missing (pos-ap 10, x-ent 10)"),
         (lambda line: line["noise"] > 0, {"config": PLAN}, "6 of 30 final runs are missing (pos-ap 3, x-ent 3)"),
-        (lambda line: line["seed"] == 0, {}, "one seed only"),
-        (lambda line: line["method"] == "x-ent", {}, "one method only (x-ent)"),
+        (lambda line: line["seed"] == 0, {}, "only one seed"),
+        (lambda line: line["method"] == "x-ent", {}, "only one method (x-ent)"),
         (lambda line: False, {}, "No final run is stored yet"),
     ],
 )

@@ -34,13 +34,13 @@ class Verdict(StrEnum):
 
     @property
     def sign(self) -> str:
-        """One letter that does not depend on colour."""
+        """A symbol that does not rely on colour."""
         return {"confirmed": "✓", "not confirmed": "✕", "undecided": "?"}.get(self, "·")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One comparison, measured, or the reason why it could not be."""
+    """One measured comparison, or the reason why it could not be measured."""
 
     comparison: Comparison
     difference: Estimate | None
@@ -62,14 +62,14 @@ class Finding:
 
     @property
     def paper(self) -> str:
-        """The paper's difference, where it prints one."""
+        """The paper's difference, if it prints one."""
         paper = self.comparison.paper
         return "" if paper is None else f"{number(paper, signed=True)} points"
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """A claim with its verdict and the findings it rests on."""
+    """A claim with its verdict and the findings behind it."""
 
     claim: Claim
     verdict: Verdict
@@ -77,7 +77,7 @@ class Judgement:
 
 
 def judge_all(claims: tuple[Claim, ...], run: Run) -> tuple[Judgement, ...]:
-    """The paper's claims; and our own, where the run has their methods."""
+    """Judge the paper's claims, and our own if the run has their methods."""
     asked = (claim for claim in claims if claim.source != OURS or claim.methods <= set(run.methods))
     return tuple(judge(claim, run) for claim in asked)
 
@@ -85,11 +85,11 @@ def judge_all(claims: tuple[Claim, ...], run: Run) -> tuple[Judgement, ...]:
 def judge(claim: Claim, run: Run) -> Judgement:
     """Apply the claim's rule to a run.
 
-    All comparisons must hold for "confirmed" (an intersection-union test, which needs no correction). One that fails is
-    enough for "not confirmed", so there the interval is widened for the number of comparisons (Bonferroni).
+    "Confirmed" needs all comparisons to hold (an intersection-union test, which needs no correction). For "not
+    confirmed", one failure is enough, so the interval is widened for the number of comparisons (Bonferroni).
     """
     findings = tuple(_find(claim, comparison, run) for comparison in claim.comparisons)
-    # The gravest verdict of a comparison is that of the claim.
+    # The most severe verdict of a comparison decides.
     order = (Verdict.TOO_SMALL, Verdict.NOT_CONFIRMED, Verdict.UNDECIDED, Verdict.CONFIRMED)
     return Judgement(claim, min((finding.verdict for finding in findings), key=order.index), findings)
 

@@ -1,4 +1,4 @@
-"""What an experiment declares of its report: the question, the figures, the paper's claims and the paper's numbers.
+"""What an experiment declares for its report: the question, the figures, the paper's claims and the paper's numbers.
 
 All numbers are in per cent and all differences in points, as the papers print them.
 """
@@ -14,14 +14,14 @@ SUPPLEMENT = "Song et al. (ICML 2016), supplementary material"
 UNI = "Liu, Wang, Deng, UniLoss: Unified Surrogate Loss by Adaptive Interpolation (ECCV 2020)"
 
 OURS = "not in the paper"
-"""The source of a statement that is a question of ours."""
+"""The source of our own claims."""
 LARGE = 2.0
 """Our reading of "by a large margin", "much" and "not competitive": at least 2 points."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """``first`` against ``second``; ``paper`` is the paper's own difference where it prints numbers."""
+    """``first`` against ``second``; ``paper`` is the paper's own difference, if it prints numbers."""
 
     first: str
     second: str
@@ -43,7 +43,7 @@ class Claim:
     comparisons: tuple[Comparison, ...]
     above: float = 0.0
     fails_below: float = 0.5
-    """Above ``above``, or two equal methods would stay undecided for ever, however many seeds there are."""
+    """Above ``above``; otherwise two equal methods would stay undecided with any number of seeds."""
     under: float | None = None
     place: str = "all"
     metric: str = "test_ap"
@@ -51,7 +51,7 @@ class Claim:
 
     @property
     def methods(self) -> set[str]:
-        """The methods that it is about."""
+        """The methods that it compares."""
         return {method for pair in self.comparisons for method in (pair.first, pair.second)}
 
 
@@ -74,7 +74,7 @@ def alike(says: str, source: str, *pairs: Comparison, within: float, **where: st
 
 
 def lower_in_training(usual: str, ours: str, metric: str) -> Claim:
-    """The claim of UniLoss about training results."""
+    """The UniLoss paper's claim about training results."""
     return Claim(
         "The training result of UniLoss is a little lower over the whole training.",
         "Appendix B, Fig. 2 and 3",
@@ -86,7 +86,7 @@ def lower_in_training(usual: str, ours: str, metric: str) -> Claim:
 
 @dataclass(frozen=True)
 class Figure:
-    """One panel. ``kind`` is "curve" (over iterations), "noise" (over label noise), "methods" (one row for each
+    """One panel. ``kind`` is "curve" (over iterations), "noise" (over label noise), "methods" (one row per
     method), "lead" (of the method ``first``, over label noise), "epochs" (training and validation over epochs; the
     metric without the name of a part), "sizes" (over the number of the option ``first`` of methods) or "frames"
     (keypoints on test images; the method ``first`` and its best rival).
@@ -101,13 +101,13 @@ class Figure:
 
 
 def rows(table: str) -> dict[str, list[float]]:
-    """A table of a paper: the name of each row and its numbers, as printed."""
+    """A table of a paper, as row name -> numbers, as printed."""
     lines = (line.split() for line in table.strip().splitlines())
     return {name: [float(word) for word in numbers] for name, *numbers in lines}
 
 
 Numbers = Mapping[str, tuple[float | None, ...]]
-"""Method -> a number for each noise level, None where the paper prints none."""
+"""Method -> a number for each noise level; None if the paper prints none."""
 
 
 @dataclass(frozen=True)
@@ -118,9 +118,9 @@ class Reference:
     means: Numbers
     noises: tuple[float, ...] = (0.0,)
     classes: Mapping[str, Numbers] = field(default_factory=dict)
-    """The same for each class."""
+    """The numbers of each class."""
     dataset: str = ""
-    """What the config of a run on the paper's own data has as ``dataset``."""
+    """The config's ``dataset`` in a run on the paper's own data."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Figures from records, by the kinds that `Figure` names.
 
-Every figure is one panel of phone width; the page puts panels side by side where there is room. Nothing here uses
-pyplot, so no display and no global state is needed.
+Every figure is one panel of phone width; the page puts panels side by side if there is room. Without pyplot, so no
+display and no global state are needed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Panel(Words):
-    """A drawn figure: an element for the page, and the same as files."""
+    """A drawn figure, as an element for the page and as files."""
 
     name: str
     inline: str
@@ -49,14 +49,14 @@ class Panel(Words):
 
 
 def draw_all(run: Run, description: Description, metrics: Sequence[str]) -> list[Panel]:
-    """The figures of the experiment for which the records hold the data; the usual ones if there are none."""
+    """The figures that the experiment declares and the records can fill; the usual ones if there are none."""
     return _drawn(run, description.figures) or _drawn(run, _usual(run, metrics))
 
 
 def _drawn(run: Run, figures: Iterable[Figure]) -> list[Panel]:
     panels: list[Panel] = []
     for figure in figures:
-        # For ids and files: letters that are safe in both, because metrics are named in records.
+        # Metric names come from records: keep only characters that are safe in ids and file names.
         name = re.sub(r"[^a-z0-9]+", "-", f"{figure.kind}-{figure.metric}".lower()).strip("-")[:60]
         again = sum(panel.name.startswith(name) for panel in panels)
         panels += [panel] if (panel := draw(run, figure, f"{name}-{again + 1}" if again else name)) else []
@@ -64,14 +64,14 @@ def _drawn(run: Run, figures: Iterable[Figure]) -> list[Panel]:
 
 
 def _usual(run: Run, metrics: Sequence[str]) -> tuple[Figure, ...]:
-    """The figures of an experiment that declares none: over noise if there are levels, else curves and a summary."""
+    """The default figures: over noise if there are several levels, otherwise curves and a summary."""
     if len(run.noises) > 1:
         return tuple(Figure("noise", one) for one in metrics)
     return (*(Figure("curve", one) for one in metrics), *(Figure("methods", one) for one in metrics[:1]))
 
 
 def draw(run: Run, figure: Figure, name: str) -> Panel | None:
-    """Draw one figure, or return None when the records hold nothing for it."""
+    """Draw one figure, or return None if the records hold nothing for it."""
     with mpl.rc_context(RC):
         canvas = Canvas(layout="constrained")
         words = KINDS[figure.kind](run, figure, canvas)
@@ -102,7 +102,7 @@ def _over_noise(run: Run, figure: Figure, canvas: Canvas) -> Words | None:
 
 
 def _lead(run: Run, figure: Figure, canvas: Canvas) -> Words | None:
-    """How far the first method is ahead of the others on the same seeds, against label noise."""
+    """The lead of the first method over the others on the same seeds, against label noise."""
     first = figure.first
     found = _at_levels(run, lambda other, noise: difference(run, first, other, figure.metric, noise), without=first)
     if not found:
@@ -121,7 +121,7 @@ def _lead(run: Run, figure: Figure, canvas: Canvas) -> Words | None:
 def _at_levels(
     run: Run, value: Callable[[str, float], Estimate | None], without: str = ""
 ) -> dict[str, dict[float, Estimate]]:
-    """Methods with their estimates at each noise level; empty where there is one level only."""
+    """Methods with their estimates at each noise level; empty if there is only one level."""
     noises = [noise for noise in run.noises if noise is not None] if len(run.noises) > 1 else []
     found = {m: {n: e for n in noises if (e := value(m, n))} for m in run.methods if m != without}
     return {method: points for method, points in found.items() if points}
@@ -132,7 +132,7 @@ def _lines_over_noise(
 ) -> Ends:
     ends = {}
     for place, (method, points) in enumerate(found.items()):
-        # A small step to the side keeps intervals of different methods from covering each other.
+        # A small horizontal offset keeps the intervals of different methods from overlapping.
         shift = (place - (len(found) - 1) / 2) * min(0.9, 5.0 / len(found))
         x = [100 * noise + shift for noise in points]
         mean = [e.mean for e in points.values()]
@@ -152,11 +152,11 @@ def _arms(estimates: Iterable[Estimate], bounds: tuple[float, float] = (0.0, 100
     return arms.clip(min=0)
 
 
-# ---------------------------------------------------------------------- one row for each method
+# ---------------------------------------------------------------------- one row per method
 
 
 def _methods(run: Run, figure: Figure, canvas: Canvas) -> Words | None:
-    """One row for each method, best on top: every seed as a dot, the mean with its interval."""
+    """One row per method, best on top: every seed as a dot, the mean with its interval."""
     noise = run.noises[0]
     found = {m: e for m in run.methods if (e := measured(run, m, noise, figure.metric))}
     if len(run.noises) > 1 or not found:
@@ -184,12 +184,12 @@ def _methods(run: Run, figure: Figure, canvas: Canvas) -> Words | None:
     title = f"{capital(label(figure.metric))} of each method"
     marks = "Pale dots are single seeds; the mark is the mean, the bar its 95 % interval."
     if len(run.seeds) == 1:
-        marks = "The mark is the one seed there is, so there are no intervals."
+        marks = "There is only one seed, so there are no intervals."
     best_first = _listed({method: found[method].mean for method in reversed(ranked)})
     return Words(title, f"{title}, best on top. {marks}", f"{title}, best first: {best_first}.")
 
 
-# ---------------------------------------------------------------------- over the time of a training
+# ---------------------------------------------------------------------- over the course of training
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ def _over_iterations(run: Run, figure: Figure, canvas: Canvas) -> Words | None:
 def _over_epochs(run: Run, figure: Figure, canvas: Canvas) -> Words | None:
     """Training and validation in one panel, over epochs: Fig. 2 and 3 of UniLoss.
 
-    With ``first``, that method and the best of the others on validation data; else all of them.
+    With ``first``, that method and the best of the others on validation data; otherwise all methods.
     """
     planned, stretch = _setting(run, "epochs"), _setting(run, "stretch") or 1
     curves = {}
@@ -231,7 +231,7 @@ def _over_epochs(run: Run, figure: Figure, canvas: Canvas) -> Words | None:
 
 
 def _brief(method: str) -> str:
-    """UniLoss without its metric, which the axis names, but with its options.
+    """UniLoss without its metric, which the axis shows, but with its options.
 
     Examples:
         >>> _brief("x-ent"), _brief("uniloss-ap"), _brief("uniloss-ap:bits")
@@ -242,7 +242,7 @@ def _brief(method: str) -> str:
 
 
 def rivals(run: Run, first: str, metric: str) -> list[str]:
-    """``first`` and the best of the other methods by a metric; all methods without ``first``."""
+    """``first`` and the best of the other methods by a metric; all methods if ``first`` is empty."""
     if not first:
         return list(run.methods)
     means = {m: e.mean for m in run.methods if m != first and (e := measured(run, m, run.noises[0], metric))}
@@ -251,7 +251,7 @@ def rivals(run: Run, first: str, metric: str) -> list[str]:
 
 
 def _setting(run: Run, key: str) -> float:
-    """A number of the run's settings; 0 where there is none."""
+    """A number from the run's settings; 0 if there is none."""
     found = run.config.get(key)
     return found if isinstance(found, int | float) else 0
 
@@ -267,11 +267,11 @@ def _curve(run: Run, method: str, metric: str) -> Curve | None:
     steps = sorted(set.intersection(*(set(points) for points in curves))) if curves else []
     if len(steps) < 2:
         return None
-    # One curve for each seed: the mean over its classes, if there are classes.
+    # One curve per seed: the mean over its classes, if there are classes.
     seeds = np.array([[np.mean([points[step] for points in each]) for step in steps] for each in by.values()])
     estimates = [percent(list(column)) for column in seeds.T]
     mean, half = np.array([(e.mean, e.half if e.has_interval else 0.0) for e in estimates]).T
-    # The interval of two seeds is so wide that it would hide the lines: the band is their range.
+    # The interval of two seeds is so wide that it would hide the lines; show their range instead.
     ends = (mean - half, mean + half) if len(seeds) > 2 else (100 * seeds.min(0), 100 * seeds.max(0))
     low, high = (np.clip(end, 0.0, 100.0) for end in ends)
     return Curve(np.array(steps), mean, low, high, look(method)) if np.isfinite(mean).any() else None
@@ -304,7 +304,7 @@ def _draw_curves(
 def _show_the_end(axes: Axes, curves: Sequence[Curve]) -> float | None:
     """Set limits that show the means well; return where the axis starts if it cuts off the first iterations.
 
-    Where all lines end close together the axis shows that end, because the steep start would hide every difference.
+    If all lines end close together, the axis shows that end, because the steep start would hide the differences.
     """
     means, halves = [curve.mean for curve in curves], [curve.high - curve.mean for curve in curves]
     low, high = float(np.nanmin(np.concatenate(means))), float(np.nanmax(np.concatenate(means)))
@@ -323,11 +323,11 @@ def _show_the_end(axes: Axes, curves: Sequence[Curve]) -> float | None:
 # ---------------------------------------------------------------------- over an option of methods
 
 OPTIONS = {"batch": ("batch_size", "images in a batch"), "anchors": ("anchors", "anchors of each type")}
-"""Options of methods: the key of the config that holds without them, and the words on the axis."""
+"""Options of methods: the config key that sets the default, and the axis label."""
 
 
 def _over_sizes(run: Run, figure: Figure, canvas: Canvas) -> Words | None:
-    """The metric against a number in the methods' names, ``first``, beside the paper's: Tables 3 and 4 of UniLoss."""
+    """The metric against the option ``first`` of methods, next to the paper's: Tables 3 and 4 of UniLoss."""
     key, words = OPTIONS[figure.first]
     found: dict[float, Estimate] = {}
     for method in run.methods:
@@ -363,14 +363,14 @@ def _over_sizes(run: Run, figure: Figure, canvas: Canvas) -> Words | None:
 
 
 def _frames(run: Run, figure: Figure, canvas: Canvas) -> Words | None:
-    """A row of test images for ``first`` and one for its best rival on validation data."""
+    """One row of test images for ``first`` and one for its best rival on validation data."""
     told = draw_frames(run, rivals(run, figure.first, figure.metric), canvas)
     if not told:
         return None
     title = "Keypoints on test images"
     caption = (
         f"{title}, of the first seed: {told} right. Circles have the radius within which a prediction is "
-        "right; a line joins a wrong one to the place where it should be. The images were not chosen by result."
+        "right; a line connects a wrong one to its true position. The images were not selected by result."
     )
     return Words(title, caption, f"{title}. Right predictions: {told}.")
 
@@ -388,7 +388,7 @@ def _keep_in_range(axes: Axes) -> None:
 
 
 def _ticks(axes: Axes) -> None:
-    """Round numbers on the left, with a true minus sign."""
+    """Use round numbers on the y axis, with a true minus sign."""
     axes.yaxis.set_major_locator(MaxNLocator(6, steps=STEPS))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}".replace("-", MINUS)))
 

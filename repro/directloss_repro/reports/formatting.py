@@ -1,4 +1,4 @@
-"""How numbers, metrics, times and settings are written, the same in tables, figures and sentences."""
+"""Formatting of numbers, metrics, times and settings, the same in tables, figures and sentences."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def axis(metric: str) -> str:
 
 
 def decimals(estimates: Iterable[Estimate | None]) -> int:
-    """As many decimals as the narrowest interval deserves: one digit of its half-width, at least 1 and at most 3."""
+    """Decimals that show one digit of the narrowest interval's half-width; at least 1 and at most 3."""
     halves = [e.half for e in estimates if e is not None and e.half > 0]
     return min(3, max(1, math.ceil(-math.log10(min(halves))))) if halves else 1
 
@@ -49,7 +49,7 @@ def number(value: float, places: int = 1, signed: bool = False) -> str:
 
 
 def span(e: Estimate, places: int) -> str:
-    """The interval of a difference as words, for example ``+1.2 to +3.4``; empty for one seed."""
+    """The interval of a difference as text, such as ``+1.2 to +3.4``; empty for one seed."""
     return f"{number(e.low, places, True)} to {number(e.high, places, True)}" if e.has_interval else ""
 
 
@@ -100,7 +100,7 @@ def moment(value: Any) -> datetime | None:
 
 
 def value_text(value: Any) -> str:
-    """A setting as text: short numbers, words as they are, lists with commas.
+    """A setting as text: short numbers, strings unchanged, lists with commas.
 
     Examples:
         >>> value_text(1e-07), value_text([1, 2.5]), value_text({"a": True, "b": []}), value_text(None)
@@ -120,7 +120,7 @@ def value_text(value: Any) -> str:
 
 
 def metrics_of(run: Run, wanted: tuple[str, ...]) -> tuple[str, ...]:
-    """The metrics to show: those asked for that the run has, or else every test metric of the run, AP first."""
+    """The metrics to show: the wanted ones that the run has, or else all its test metrics, AP first."""
     there = {key for record in run.final for key in record.metrics}
     found = [key for key in there if key.startswith("test_")] or there
     return tuple(key for key in wanted if key in there) or tuple(sorted(found, key=lambda key: (key != "test_ap", key)))

@@ -1,6 +1,6 @@
 """Which settings were chosen, and how firm the choice is.
 
-The intervals of a report are over final runs, so they hold for the chosen setting alone. The records of the search tell
+The intervals of a report are over final runs, so they hold only for the chosen setting. The records of the search show
 how sure the choice is: a setting whose paired difference to the chosen one, on the same search seeds, has a 95 %
 interval that contains zero may be as good. The chosen one was the best of many, so its lead is, if anything, too large.
 """
@@ -51,7 +51,7 @@ class Choice:
 
 
 def choices(run: Run, main: str) -> list[Choice]:
-    """Every search of a run that had something to choose from; a class is a search of its own."""
+    """Every search of a run with more than one setting; each class has its own search."""
     key = _chosen_by(run, main)
     searches: dict[tuple[str, float | None, str | None], list[Record]] = defaultdict(list)
     for record in run.search:
@@ -63,7 +63,7 @@ def choices(run: Run, main: str) -> list[Choice]:
 
 
 def _chosen_by(run: Run, main: str) -> str:
-    """The metric that settings were chosen by, as the config says or else as the search has it."""
+    """The metric that settings were chosen by, from the config or else from the search records."""
     name = main.removeprefix("test_")
     held_out = any(f"val_{name}" in record.metrics for record in run.search)
     return f"{run.config.get('select_on') or ('val' if held_out else 'train')}_{name}"
@@ -91,7 +91,7 @@ def _name(params: Mapping[str, object]) -> str:
 
 
 def choice_table(run: Run, main: str) -> Table | None:
-    """A row for each method and noise level; of several classes the medians and the number of firm choices."""
+    """One row per method and noise level; for several classes, medians and the number of firm choices."""
     cells: dict[tuple[str, float | None], list[Choice]] = defaultdict(list)
     for choice in choices(run, main):
         cells[choice.method, choice.noise].append(choice)
@@ -113,7 +113,7 @@ def choice_table(run: Run, main: str) -> Table | None:
         "Settings were chosen by the mean over the search seeds. Lead: on the same seeds, 95 % Student t interval.",
         *([classes] if len(run.groups) > 1 else []),
         "Another may be as good if the interval of its paired difference to the chosen one contains zero.",
-        "Intervals in the other tables hold for the chosen settings and do not include the chance of the choice.",
+        "Intervals in the other tables hold for the chosen settings and do not include the uncertainty of the choice.",
     )
     return Table(TITLE, tuple(heads), rows, notes)
 
@@ -135,15 +135,15 @@ def _row(found: Sequence[Choice]) -> Row:
 
 
 def choice_note(run: Run, main: str) -> str:
-    """One sentence for the table of results; empty where there was nothing to choose."""
+    """One sentence for the table of results; empty if there was nothing to choose."""
     found = choices(run, main)
     if not found:
         return ""
     if all(choice.word == OPEN for choice in found):
-        return "All this holds for the chosen settings; with one search seed nobody can say how firm their choice is."
+        return "These results hold for the chosen settings; one search seed cannot show how firm their choice is."
     firm = sum(choice.word == FIRM for choice in found)
     return (
-        f"All this holds for the chosen settings, and the choice is firm in {firm} of {len(found)} searches "
+        f"These results hold for the chosen settings; the choice is firm in {firm} of {len(found)} searches "
         f"(in the report: {TITLE[0].lower()}{TITLE[1:]})."
     )
 
@@ -168,7 +168,7 @@ def chosen_table(run: Run) -> Table | None:
 
 
 def _chosen_rows(run: Run, method: str, names: list[str], several: bool) -> list[Row]:
-    """A row for each set of noise levels that chose the same values."""
+    """One row per set of noise levels that chose the same values."""
     noises: dict[Row, list[float | None]] = defaultdict(list)
     spent: Counter[Row] = Counter()
     for noise in run.noises:
@@ -200,7 +200,7 @@ def _chosen(name: str, final: list[Record], search: list[Record]) -> Entry:
         return Entry(", ".join(f"{value} ({count}×)" for value, count in values.most_common()))  # noqa: RUF001
     tried = {value for record in search if _is_number(value := record.params.get(name))}
     value = next(record.params[name] for record in final if name in record.params)
-    # Zero is an end of its own (no weight decay), not a place where the search stopped too early.
+    # Zero is a natural end (no weight decay), not a search that stopped too early.
     at_edge = len(tried) > 2 and _is_number(value) and value != 0 and value in (min(tried), max(tried))
     return Entry(value_text(value), EDGE if at_edge else "")
 

@@ -1,8 +1,8 @@
-"""Pictures of test images that a run has left in its folder: keypoints, and detections.
+"""Pictures of test images that a run stored in its folder: keypoints and detections.
 
 ``frames.npz``: ``images`` ``(k, h, w, 3)`` of bytes; ``keypoints`` ``(k, joints, 3)``: x, y and the radius of a right
 prediction (0 if unknown), in pixels of heatmaps that are smaller by the factor ``shrinks``; ``bones``, pairs of joints
-that are drawn connected. Records have the predictions as ``shown.points``, in the same pixels.
+to connect. Records have the predictions as ``shown.points``, in the same pixels.
 
 ``drawings/index.json``: for each picture ``file`` (a JPEG in the same folder), ``image``, ``method`` and ``noise``.
 """
@@ -32,9 +32,9 @@ from directloss_repro.reports.style import INK
 
 FILE = "frames.npz"
 COLUMNS = 3
-"""Images side by side that are still readable."""
+"""The most images that are readable side by side."""
 TRUE, RIGHT, WRONG, DARK = "#fdfdfd", "#5ad1ff", "#ffb000", "#101010"
-"""Colours on photographs, which do not follow the page. No two kinds of mark have the same shape either."""
+"""Colours on photographs, the same in light and dark mode. The kinds of marks differ in shape, too."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,11 @@ class Frames:
     keypoints: NDArray[np.float64]
     shrinks: float
     bones: NDArray[np.int64]
-    """Pairs of keypoints that are drawn connected; there may be none."""
+    """Pairs of keypoints to connect; there may be none."""
 
 
 def load_frames(run: Run) -> Frames | None:
-    """The images that a run has left, or None."""
+    """The images that a run stored, or None."""
     path = run.folder / FILE
     if not path.is_file():
         return None
@@ -65,12 +65,12 @@ def load_frames(run: Run) -> Frames | None:
         if not good or keypoints.shape != (k, joints, 3) or not np.isfinite(keypoints).all():
             raise ValueError("other shapes")
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        fail(str(path), "must hold images and keypoints", f"not ({error!r:.80})", "Delete it to leave them out.")
+        fail(str(path), "must hold images and keypoints", f"not ({error!r:.80})", "Delete it to omit them.")
     return found
 
 
 def draw_frames(run: Run, methods: list[str], canvas: Canvas) -> str:
-    """A row of images for each method; how many predictions are right, in words. Empty where there is nothing."""
+    """Draw a row of images per method; return how many predictions are right, in words, or "" if there are none."""
     frames = load_frames(run)
     found = {method: points for method in methods if (points := _points(run, method, frames)) is not None}
     if frames is None or not found:
@@ -91,7 +91,7 @@ def draw_frames(run: Run, methods: list[str], canvas: Canvas) -> str:
 
 
 def _points(run: Run, method: str, frames: Frames | None) -> NDArray[np.float64] | None:
-    """The predictions of the first seed that has some."""
+    """The predictions of the first seed that has any."""
     shown = {r.seed: r.shown["points"] for r in run.final if r.method == method and "points" in r.shown}
     if frames is None or not shown:
         return None
@@ -106,7 +106,7 @@ def _points(run: Run, method: str, frames: Frames | None) -> NDArray[np.float64]
 
 
 def _frame(axes: Axes, frames: Frames, k: int, points: NDArray[np.float64]) -> int:
-    """One image with its marks; how many predictions are right."""
+    """Draw one image with its marks; return how many predictions are right."""
     axes.imshow(frames.images[k].mean(-1), cmap="gray", vmin=0, vmax=255, interpolation="none")
     height, width = frames.images.shape[1:3]
     axes.set(xticks=[], yticks=[], xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5))
@@ -123,7 +123,7 @@ def _frame(axes: Axes, frames: Frames, k: int, points: NDArray[np.float64]) -> i
         true, seen = _placed(truth[:2], frames), _placed(guess, frames)
         good = bool(((guess - truth[:2]) ** 2).sum() <= radius**2)
         right += good
-        # A circle must stay visible where the radius is smaller than the mark.
+        # Keep the circle visible if the radius is smaller than the mark.
         size, outline = max(radius * frames.shrinks, 2.5), [withStroke(linewidth=2.2, foreground=DARK)]
         axes.add_patch(Circle(tuple(true), size, fill=False, ec=TRUE, lw=1.0, path_effects=outline))
         if good:
@@ -136,7 +136,7 @@ def _frame(axes: Axes, frames: Frames, k: int, points: NDArray[np.float64]) -> i
 
 
 def _placed(points: NDArray[np.float64], frames: Frames) -> NDArray[np.float64]:
-    """From pixels of heatmaps to pixels of the image; both count from the middle of the first one."""
+    """Map heatmap pixels to image pixels; both count from the centre of the first pixel."""
     return (points + 0.5) * frames.shrinks - 0.5
 
 
@@ -153,11 +153,11 @@ def _legend(canvas: Canvas) -> None:
 # ---------------------------------------------------------------------- detections
 
 LARGEST = 1_000_000
-"""Bytes of one picture; a page with larger ones would be slow to open."""
+"""The most bytes of one picture; a page with larger ones would be slow to open."""
 
 
 class _Listed(Frozen):
-    """One object of the list."""
+    """One entry of the list."""
 
     file: Annotated[Word, Field(pattern=r"^[^/\\]+\.jpg$")]
     image: Word
@@ -167,7 +167,7 @@ class _Listed(Frozen):
 
 @dataclass(frozen=True)
 class Drawing:
-    """One picture, whole, so that the page needs no other file."""
+    """One picture, embedded so that the page needs no other file."""
 
     caption: str
     alt: str
@@ -175,7 +175,7 @@ class Drawing:
 
 
 def read_drawings(folder: Path) -> dict[str, list[Drawing]]:
-    """The pictures of a run by the image that they were drawn on; empty without any."""
+    """The pictures of a run, by the image that they show; empty if there are none."""
     path = folder / "drawings" / "index.json"
     if not path.is_file():
         return {}
@@ -184,7 +184,7 @@ def read_drawings(folder: Path) -> dict[str, list[Drawing]]:
         pictures = [(path.parent / one.file).read_bytes() for one in listed]
     except (OSError, ValidationError) as error:
         rule = "must be a list of JPEG files in its own folder"
-        fail(str(path), rule, f"not ({error!s:.200})", "Delete it to leave them out.")
+        fail(str(path), rule, f"not ({error!s:.200})", "Delete it to omit them.")
     found: dict[str, list[Drawing]] = {}
     for one, data in zip(listed, pictures, strict=True):
         if len(data) > LARGEST or not data.startswith(b"\xff\xd8"):

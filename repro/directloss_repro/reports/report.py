@@ -1,6 +1,6 @@
-"""All parts of a report, and what is made of them: the page, tables as text, figures, and words in the terminal.
+"""All parts of a report, and its outputs: the page, tables as text, figures, and a summary in the terminal.
 
-The page has everything a reader needs in one file that opens offline and asks nothing of the network.
+The page is a single file that opens offline and makes no network requests.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from directloss_repro.reports.tables import Table, difference_table, plain, resu
 
 @dataclass(frozen=True)
 class Report:
-    """All parts of a report, ready to be printed in any form."""
+    """All parts of a report, ready for output in any form."""
 
     run: Run
     description: Description
@@ -77,9 +77,9 @@ def build(run: Run, description: Description) -> Report:
 
 
 def write(report: Report) -> Path:
-    """Write page, tables and figures into the folder of the run; the path of the page.
+    """Write page, tables and figures into the folder of the run; return the path of the page.
 
-    Everything is made in memory first and each file appears whole, so a failure leaves the old report as it was.
+    Everything is built in memory first and files are replaced atomically, so a failure leaves the old report intact.
     """
     folder = report.run.folder
     files = {folder / "figures" / f"{panel.name}.svg": panel.svg for panel in report.panels}
@@ -94,7 +94,7 @@ def for_terminal(report: Report) -> RenderableType:
     """What to show in the terminal at the end of a run: summary, verdicts and the first table of results."""
     colours = {Verdict.CONFIRMED: "green", Verdict.NOT_CONFIRMED: "red"}
     lines: list[RenderableType] = [Text(report.summary, "bold")]
-    for one in () if is_first_look(report.run) else report.judgements:  # the summary of a first look has said it once
+    for one in () if is_first_look(report.run) else report.judgements:  # the summary of a first look says it
         verdict = Text(f"{one.verdict.sign} {one.verdict}: ", colours.get(one.verdict, "yellow"))
         lines.append(verdict.append(one.claim.says, ""))
     lines += [Text(f"! {notice}", "yellow") for notice in report.notices]

@@ -1,10 +1,10 @@
 """Means and intervals over seeds, from the records of a run. Every metric is a share of 1 and is printed in per cent.
 
-One rule everywhere: the two-sided 95 % interval of Student's t over seeds, ``mean +- t(n - 1) * s / sqrt(n)``; a
+The same rule everywhere: the two-sided 95 % interval of Student's t over seeds, ``mean +- t(n - 1) * s / sqrt(n)``; a
 bootstrap is too narrow for so few seeds. Methods are compared on the same seeds, by paired differences.
 
-A problem with one model for each class counts once for each seed, as the mean over classes, because the classes of a
-seed share their data. A seed that lacks a class is left out.
+A problem with one model per class counts once per seed, as the mean over classes, because the classes of a seed share
+their data. A seed that lacks a class is left out.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ def estimate(values: Sequence[float], level: float = LEVEL) -> Estimate:
 
 
 def percent(values: Sequence[float], level: float = LEVEL) -> Estimate:
-    """The same of shares of 1, in per cent."""
+    """The same for shares of 1, in per cent."""
     e = estimate(values, level)
     return Estimate(100 * e.mean, 100 * e.half, e.n)
 
 
 def by_seed(run: Run, method: str, noise: float | None, metric: str, group: str | None = None) -> dict[int, float]:
-    """The metric of each seed: of one class, or the mean over all classes of the run."""
+    """The metric of each seed, for one class or as the mean over all classes of the run."""
     wanted = {group} if group is not None else set(run.groups)
     values: dict[int, dict[str | None, float]] = defaultdict(dict)
     for record in run.final:
@@ -85,7 +85,7 @@ def by_seed(run: Run, method: str, noise: float | None, metric: str, group: str 
 
 
 def measured(run: Run, method: str, noise: float | None, metric: str, group: str | None = None) -> Estimate | None:
-    """Mean and interval over seeds, or None where nothing was measured."""
+    """Mean and interval over seeds, or None if nothing was measured."""
     values = by_seed(run, method, noise, metric, group)
     return percent(list(values.values())) if values else None
 
@@ -101,7 +101,7 @@ def gaps(
 def difference(
     run: Run, first: str, second: str, metric: str, noise: float | None, group: str | None = None
 ) -> Estimate | None:
-    """Mean and interval of ``first`` minus ``second``, or None without a common seed."""
+    """Mean and interval of ``first`` minus ``second``, or None if they share no seed."""
     found = gaps(run, first, second, metric, noise, group)
     return percent(list(found.values())) if found else None
 

@@ -1,8 +1,8 @@
 """The fixed style of all figures: how a method looks, and SVG that follows the page.
 
 Colour stands for the kind of update, the dash for the loss it is built on (solid for AP, dashed for 0-1), and every
-method has its own marker, so that no two differ in colour alone. The colours follow Okabe and Ito's palette, which
-suits colour-blind readers, changed until each has a contrast of at least 3:1 with the page.
+method has its own marker, so that no two differ only in colour. The colours follow Okabe and Ito's palette, which suits
+colour-blind readers, adjusted for a contrast of at least 3:1 with the page.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FAMILIES = {
 }
 """Kind of update -> colour in light mode, colour in dark mode."""
 _LIKE = {"mse": "x"}
-"""Kinds that look like another: the usual loss of their task, as cross-entropy is of classes."""
+"""Kinds that share another's look: both are the usual loss of their task."""
 _MARKERS = {"direct-ap": "H", "pos-ap": "o", "neg-ap": "s", "hinge-ap": "^", "per-ap": "D", "x-ent": "X"}
 _MARKERS |= {"pos-01": "p", "neg-01": "P", "hinge-01": "v", "per-01": "d", "uniloss-ap": "*"}
 _SPARE_MARKERS = ("<", ">", "h", "8", "p", "P", "d", "v", "s", "D", "*")
@@ -49,12 +49,12 @@ class Look:
 
     @property
     def line(self) -> dict[str, Any]:
-        """The same with matplotlib's names."""
+        """The look as matplotlib keywords."""
         return {"color": self.colour, "ls": self.dash, "marker": self.marker}
 
 
 def look(method: str) -> Look:
-    """The fixed look of a method; a method we do not know gets one that depends on its name alone.
+    """The fixed look of a method; an unknown method gets one that depends only on its name.
 
     Examples:
         >>> look("pos-ap")
@@ -96,7 +96,7 @@ RC: Any = {
     "grid.color": RULE,
     "grid.linewidth": 0.7,
     "text.color": INK,
-    # Names come from records; a dollar sign in one must not be read as a formula.
+    # Names come from records; a dollar sign must not start a formula.
     "text.parse_math": False,
     "xtick.color": INK,
     "ytick.color": INK,
@@ -105,7 +105,7 @@ RC: Any = {
     "lines.linewidth": 1.6,
     "lines.markersize": 4.5,
     "lines.solid_capstyle": "round",
-    # Letters stay letters: small files, text that can be searched and read aloud.
+    # Text stays text: small files that can be searched and read aloud.
     "svg.fonttype": "none",
     # Fixed ids, so that the same records give the same file.
     "svg.hashsalt": "directloss",
@@ -113,7 +113,7 @@ RC: Any = {
 
 
 def short(name: str, longest: int = 16) -> str:
-    """A name of at most so many letters; a long method with options keeps its options.
+    """A name of at most ``longest`` letters; a long method with options keeps its options.
 
     Examples:
         >>> short("pos-ap"), short("a-method-with-a-very-long-name"), short("uniloss-accuracy:anchors=5")
@@ -126,7 +126,7 @@ def short(name: str, longest: int = 16) -> str:
 
 
 def name_lines(canvas: Canvas, axes: Axes, ends: Mapping[str, float]) -> None:
-    """A legend at the right, in the order in which the lines end."""
+    """Add a legend on the right, in the order in which the lines end."""
     handles, names = axes.get_legend_handles_labels()
     found = dict(zip(names, handles, strict=True))
     ranked = sorted(ends, key=lambda name: -ends[name])
@@ -139,13 +139,13 @@ FONT = "system-ui, 'Segoe UI', Roboto, 'Liberation Sans', 'DejaVu Sans', sans-se
 
 
 def colour_rules() -> tuple[str, str]:
-    """CSS variables of the methods' colours for light and for dark mode."""
+    """CSS variables of the methods' colours for light and dark mode."""
     light, dark = (" ".join(f"--m-{kind}: {pair[mode]};" for kind, pair in FAMILIES.items()) for mode in (0, 1))
     return light, dark
 
 
 def to_png(canvas: Canvas) -> bytes:
-    """The figure as a file, on white."""
+    """The figure as PNG on white."""
     png = io.BytesIO()
     canvas.savefig(png, format="png", facecolor="white", metadata={"Software": None})
     return png.getvalue()
@@ -160,7 +160,7 @@ def to_svg(canvas: Canvas, name: str, title: str, description: str) -> str:
     body = body[body.index(">", body.index("<svg")) + 1 :].replace(INK, "currentColor")
     for variable, colour in {"rule": RULE, **{f"m-{kind}": pair[0] for kind, pair in FAMILIES.items()}}.items():
         body = body.replace(colour, f"var(--{variable}, {colour})")
-    # Several pictures share one page, so every id gets the picture's name in front.
+    # Several figures share one page, so every id is prefixed with the figure's name.
     body = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", body)
     body = re.sub(r"'DejaVu Sans'[^;\"]*", FONT, body)
     return (
@@ -172,7 +172,7 @@ def to_svg(canvas: Canvas, name: str, title: str, description: str) -> str:
 
 
 def standalone(element: str) -> bytes:
-    """The same picture as a file of its own, which follows the reader's dark mode."""
+    """The figure as a separate file, which follows the reader's dark mode."""
     light, dark = colour_rules()
     style = (
         f"<style>svg {{ color: {INK}; --rule: {RULE}; {light} }} "

@@ -1,4 +1,4 @@
-"""What came out in one or two sentences, and what a reader must know before trusting a number."""
+"""The result in one or two sentences, and what readers must know before trusting a number."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from directloss_repro.reports.hyperparameters import choices
 from directloss_repro.reports.stats import measured
 
 SHOWN = 3
-"""How many of the files that were left out a report names."""
+"""How many skipped files a report names."""
 
 
 def summary(run: Run, metrics: Sequence[str], judgements: Sequence[Judgement]) -> str:
-    """The first claim in numbers or else the best method, and how many claims are confirmed."""
+    """The first claim in numbers, or else the best method, and how many claims are confirmed."""
     if not metrics:
         return "There is no result yet."
     parts = [_headline(judgements[0]) if judgements else ""]
@@ -34,14 +34,14 @@ def summary(run: Run, metrics: Sequence[str], judgements: Sequence[Judgement]) -
 
 
 def main_method(run: Run, metric: str) -> str:
-    """The method that differences are taken from: the library's own, the paper's, or else the best."""
+    """The method that others are compared with: the library's own, the paper's, or else the best."""
     own = [method for method in ("direct-ap", "pos-ap") if method in run.methods]
     return own[0] if own else _best(run, metric)[0]
 
 
 def _best(run: Run, metric: str) -> tuple[str, float]:
     means = {m: [e.mean for n in run.noises if (e := measured(run, m, n, metric))] for m in run.methods}
-    # A method that lacks a noise level has an easier mean, so only those with the most levels compete.
+    # A method that lacks a noise level has an easier mean, so only methods with the most levels compete.
     most = max(len(values) for values in means.values())
     totals = {method: sum(values) / most for method, values in means.items() if len(values) == most}
     best = max(totals, key=lambda method: totals[method])
@@ -49,7 +49,7 @@ def _best(run: Run, metric: str) -> tuple[str, float]:
 
 
 def _first_look(run: Run, judgements: Sequence[Judgement]) -> str:
-    """Why a run does not judge the claims, and which one does."""
+    """Why a run is too small to judge the claims, and which preset is not."""
     config, chosen = run.config, choices(run, judgements[0].claim.metric)
     few = [seeds_text(len(run.seeds))]
     few += [f"{one.settings} settings of each method on {seeds_text(one.lead.n)} in the search" for one in chosen[:1]]
@@ -89,17 +89,17 @@ def _count(judgements: Sequence[Judgement]) -> str:
 
 
 def notices(run: Run, metric: str | None) -> list[str]:
-    """Sentences about everything that is not as it should be; empty for a complete run."""
+    """Sentences about everything that is missing or wrong; empty for a complete run."""
     found = list(run.notes)
     if run.info and not run.info.get("finished"):
-        found.append("This run has not finished. The numbers below are those of the runs that have.")
+        found.append("This experiment has not finished. The numbers below cover only finished runs.")
     if not run.final:
         return [*found, "No final run is stored yet, so there is nothing to compare."]
     found += [*_reported(run), *_missing(run)]
     if len(run.seeds) == 1:
-        found.append("There is one seed only, so nothing can be said about chance: claims stay undecided.")
+        found.append("There is only one seed, so nothing can be said about chance: claims stay undecided.")
     if len(run.methods) == 1:
-        found.append(f"There is one method only ({run.methods[0]}), so there is nothing to compare it with.")
+        found.append(f"There is only one method ({run.methods[0]}), so there is nothing to compare it with.")
     if stopped := _counted(record.method for record in run.final if record.diverged_at is not None):
         found.append(
             f"Final runs in which training diverged and stopped early, counted as they were measured: {stopped}."
@@ -129,11 +129,11 @@ def _words(value: Any) -> list[str]:
 
 
 def _missing(run: Run) -> list[str]:
-    """Which final runs are missing, by the settings or else by what other methods have."""
+    """Which final runs are missing, compared with the settings or else with other methods."""
     config, left_out = run.config, set(_words(run.info.get("left_out")))
     methods = sorted({*run.methods, *_words(config.get("methods"))}, key=method_order)
     seeds, noises = {*run.seeds, *range(config.get("seeds", 0))}, {*run.noises, *config.get("noise", ())}
-    # A run with classes has no runs without one, so the settings can only add to it.
+    # An experiment with classes has no runs without one, so the settings can only add to it.
     planned = set(_words(config.get("classes")) if run.groups != (None,) else ()) - left_out
     wanted = set(product(methods, seeds, noises, sorted({*run.groups, *planned}, key=group_order)))
     missing = Counter(place[0] for place in wanted - {record.place for record in run.final})
@@ -141,4 +141,4 @@ def _missing(run: Run) -> list[str]:
         return []
     of_each = ", ".join(f"{method} {missing[method]}" for method in methods if missing[method])
     total = f"{missing.total()} of {len(wanted)} final runs are missing ({of_each})."
-    return [f"{total} Intervals use the seeds that are there."]
+    return [f"{total} Intervals use the available seeds."]

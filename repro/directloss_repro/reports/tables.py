@@ -1,4 +1,4 @@
-"""Tables as data: built once from records, printed as HTML, Markdown and in the terminal.
+"""Tables as data: built once from records, then printed as HTML, as Markdown and in the terminal.
 
 In each column the best mean is bold. Methods whose paired difference to the best has an interval that contains zero
 carry ``≈``: these seeds cannot tell them from the best.
@@ -68,7 +68,7 @@ class Table:
 
     @property
     def groups(self) -> tuple[tuple[str, int], ...]:
-        """The row of group headings as (label, number of columns); empty when no column has a group."""
+        """The row of group headings as (label, number of columns); empty if no column has a group."""
         spans = [(name, len(list(columns))) for name, columns in groupby(self.columns, lambda column: column.group)]
         return tuple(spans) if any(name for name, _ in spans) else ()
 
@@ -77,7 +77,7 @@ class Table:
 
 
 def result_tables(run: Run, metrics: Sequence[str], reference: Reference | None) -> list[Table]:
-    """The tables of an experiment: over methods, over noise levels, over classes, whatever the records hold."""
+    """The tables of an experiment: over methods, noise levels or classes, depending on the records."""
     if len(run.noises) == 1:
         tables = [_over_metrics(run, metrics, reference)]
     else:
@@ -86,7 +86,7 @@ def result_tables(run: Run, metrics: Sequence[str], reference: Reference | None)
 
 
 def _over_metrics(run: Run, metrics: Sequence[str], reference: Reference | None) -> Table:
-    """Rows are methods, best first; columns are metrics; the paper's numbers stand beside the first one."""
+    """Rows are methods, best first; columns are metrics; the paper's numbers follow the first one."""
     noise, main = run.noises[0], metrics[0]
     columns = [_column(run, noise, one) for one in metrics]
     paper = _paper_column(run, noise, reference)
@@ -110,7 +110,7 @@ def _over_metrics(run: Run, metrics: Sequence[str], reference: Reference | None)
 
 
 def _over_noise(run: Run, metric: str, reference: Reference | None) -> Table:
-    """Rows are methods, columns are noise levels; the paper's numbers follow where it prints some."""
+    """Rows are methods, columns are noise levels; the paper's numbers follow if it prints any."""
     columns = [_column(run, noise, metric) for noise in run.noises]
     rows = [(Entry(method), *(column[method] for column in columns)) for method in run.methods]
     for method in sorted(reference.means if reference else (), key=method_order):
@@ -127,8 +127,8 @@ def _noise_columns(run: Run) -> tuple[Column, ...]:
 
 
 def _over_classes(run: Run, metric: str, reference: Reference | None) -> Table:
-    """Rows are classes, columns are methods within noise levels: the form of Table 1 of the ICML paper."""
-    # The paper's rows only where it has one of our classes; elsewhere it would be other data.
+    """Rows are classes, columns are methods within noise levels, as in Table 1 of the ICML paper."""
+    # The paper's rows only if it has one of our classes; otherwise they are about other data.
     paper = reference if reference and reference.classes.keys() & set(run.groups) else None
     rows: list[Row] = []
     for name in (*run.groups, None):
@@ -147,7 +147,7 @@ def _over_classes(run: Run, metric: str, reference: Reference | None) -> Table:
 def _column(
     run: Run, noise: float | None, metric: str, group: str | None = None, brief: bool = False
 ) -> dict[str, Entry]:
-    """One cell for each method, with the best marked; ``brief`` leaves the intervals out."""
+    """One cell per method, with the best marked; ``brief`` omits the intervals."""
     found = {method: measured(run, method, noise, metric, group) for method in run.methods}
     present = {method: e for method, e in found.items() if e is not None}
     places = 1 if brief else decimals(present.values())
@@ -172,7 +172,7 @@ def _notes(run: Run, columns: Iterable[dict[str, Entry]]) -> tuple[str, ...]:
 
 
 def difference_table(run: Run, metric: str, first: str) -> Table | None:
-    """``first`` minus each other method on the same seeds, at each noise level; None without another method."""
+    """``first`` minus each other method on the same seeds, at each noise level; None if there is no other method."""
     others = [method for method in run.methods if method != first]
     if first not in run.methods or not others:
         return None
@@ -199,7 +199,7 @@ def _difference_cell(e: Estimate | None, places: int) -> Entry:
 
 
 def _paper_column(run: Run, noise: float | None, reference: Reference | None) -> dict[str, Entry]:
-    """What the paper prints for the methods of a run; empty where it prints none, or prints it for each class."""
+    """The paper's numbers for the methods of a run; empty if it prints none, or prints them per class."""
     if reference is None or reference.classes or (noise or 0.0) not in reference.noises:
         return {}
     return {m: _paper_cell(reference, m, noise or 0.0, places=2) for m in run.methods if m in reference.means}
@@ -220,12 +220,12 @@ def _reference_notes(run: Run, reference: Reference | None) -> tuple[str, ...]:
         return ()
     config, seen = run.config, run.info.get("data")
     if not reference.dataset or config.get("dataset") != reference.dataset:
-        how = "other data than ours, so compare the course, not the height"
+        how = "different data from ours, so compare trends, not values"
     elif isinstance(seen, dict) and seen.get("published") is None:
-        doubt = "are not those that were published" if seen.get("checkable") else "could not be checked"
+        doubt = "are not the published ones" if seen.get("checkable") else "could not be checked"
         how = f"the same data, if ours is what its name says: its files {doubt}"
     else:
-        how = f"the same data, {'of which we take a part' if config.get('points') else 'in parts of our own'}"
+        how = f"the same data, {'of which we use a part' if config.get('points') else 'with our own splits'}"
     return (f"{reference.title}; {how}.",)
 
 
@@ -252,7 +252,7 @@ def to_markdown(table: Table) -> str:
 
 
 def _head(column: Column, between: str) -> str:
-    # In the table of classes the group is the noise level and cannot be left out; elsewhere the title says it.
+    # In the table of classes the group is the noise level and must be shown; elsewhere the title says it.
     return f"{column.group}{between}{column.label}" if column.group.endswith("%") else column.label
 
 
@@ -263,7 +263,7 @@ def _markdown_cell(cell: Entry) -> str:
 
 
 def plain(text: str) -> str:
-    """Text that Markdown cannot take for markup or HTML."""
+    """Text escaped for Markdown and HTML."""
     return " ".join(text.split()).translate(_ESCAPES)
 
 
@@ -272,7 +272,7 @@ _ESCAPES = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_[]|"} | {"<": "&lt
 
 def to_rich(table: Table) -> Group:
     """The table for the terminal, with its notes below."""
-    # Without lines, which would cost the width that numbers need.
+    # No lines: numbers need the width.
     shown = RichTable(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for column in table.columns:
         justify = "right" if column.numeric else "left"

@@ -61,7 +61,7 @@ def test_all_layers_in_chunks(devkit: Path, weights: Path, tmp_path: Path) -> No
     assert [path.stat().st_mtime_ns for path in crops] == made
     tables = (out / "tables.md").read_text()
     assert "jumping (paper) | 77.3 | 76.6" in tables, tables
-    assert "the same data, in parts of our own" in tables
+    assert "the same data, with our own splits" in tables
 
 
 def test_the_weights_are_part_of_the_run(devkit: Path, weights: Path, tmp_path: Path) -> None:
