@@ -3,7 +3,7 @@
     python -m benchmarks.peers_study --data-root DATA [--seeds 5] [--out results/peers] [--workers 2]
 
 Every method trains the same network (one hidden layer of 64) with Adam, 600 steps on batches of 256, or on all rows
-where there are fewer. Each has eight settings: four learning rates, and two values of a parameter of its own, or of the
+if there are fewer. Each has eight settings: four learning rates, and two values of its own parameter, or of the
 weight decay if it has none. The best by validation AP (mean of two search seeds) is used for fresh seeds; every run
 takes the step with the best validation AP (evaluated every 60 steps). With noise, 20 % of the labels are flipped in the
 training and validation parts; the test part is clean. ``benchmarks.tables`` says where the data come from.

@@ -89,7 +89,7 @@ def reproduce(
         str,
         typer.Argument(
             metavar="NAME",
-            help=f"Which experiment: {', '.join(FILES)}.",
+            help=f"The experiment: {', '.join(FILES)}.",
             autocompletion=completing(FILES),
             show_default=False,
         ),
@@ -170,7 +170,7 @@ def reproduce(
 ) -> None:
     """Run an experiment of the papers: search, train, evaluate, draw figures, write a report.
 
-    Every finished run is stored at once. After an interruption, the same command with **--resume** continues.
+    Every finished run is stored immediately. After an interruption, continue with the same command and **--resume**.
     """
     options = dict(locals())  # each one is a field of the request
     from directloss_repro.methods import parse_methods

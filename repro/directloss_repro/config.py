@@ -212,7 +212,7 @@ class Config(Frozen):
 class EpochConfig(Config):
     """The settings of an experiment that trains in minibatches.
 
-    UniLoss has a grid of its own. Where a paper fixes the learning rate, each grid has one point: there is no search.
+    UniLoss has its own grid. If a paper fixes the learning rate, each grid has one point and there is no search.
     """
 
     uniloss: Grid

@@ -60,7 +60,7 @@ FOUND: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"ap": metrics.average_pr
 """The metrics in whose code UniLoss finds the comparisons for ``automatic``."""
 
 SUMMARIES = {
-    "direct-TASK": "the library's default: direct loss under noise, after a warm-up by cross-entropy",
+    "direct-TASK": "the library's default: direct loss under noise, after a warm-up with cross-entropy",
     "pos-TASK": "direct loss minimization, away from worse outputs",
     "neg-TASK": "direct loss minimization, towards better outputs",
     "both-TASK": "direct loss minimization, from worse to better outputs; for decisions (accuracy, f1, 01)",
@@ -167,7 +167,7 @@ class Method:
             fits = (metric == "ap" and one_each) or (metric == "accuracy" and self.task in CLASS_TASKS)
         if not fits:
             known = {
-                "ap": "x-ent, uniloss-ap; direct-, pos-, neg-, both-, hinge- or per- with a task of one score per item",
+                "ap": "x-ent, uniloss-ap; direct-, pos-, neg-, both-, hinge- or per- with a task on one score per item",
                 "accuracy": "x-ent, and uniloss-, direct-, pos-, neg-, both-, hinge- or per-accuracy",
                 "pck": "uniloss-pckh and mse- with a width",
             }

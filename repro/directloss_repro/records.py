@@ -90,7 +90,7 @@ def _text(value: Any) -> Any:
 
 
 class Record(BaseModel):
-    """One finished run, as it is stored and as reports see it."""
+    """One finished run, as stored and as reports read it."""
 
     model_config = ConfigDict(frozen=True, populate_by_name=True)
 

@@ -106,7 +106,7 @@ def _reference(title: str, method: str, dataset: str, **others: tuple[float]) ->
 
 
 def _alike(says: str, method: str, *options: str, within: float, metric: str) -> report.Claim:
-    """A claim of ours: these options of a method change little."""
+    """Our own claim that these options of a method change little."""
     pairs = (report.Comparison(f"{method}:{option}", method) for option in options)
     return report.alike(says, report.OURS, *pairs, within=within, metric=metric)
 
@@ -157,7 +157,7 @@ def _values_matter(method: str, metric: str) -> report.Claim:
         report.OURS,
         report.against(method, f"{method}:control"),
         metric=metric,
-        reading="The constants are 1 for good anchors, 0 for bad ones, and the present value for nearby ones.",
+        reading="The constants are 1 for good anchors, 0 for bad ones, and the current value for nearby ones.",
     )
 
 
@@ -185,11 +185,11 @@ def _on_cifar(name: str, summary: str, methods: tuple[str, ...], description: re
 ABLATION_AP = dataclasses.replace(
     mnist_ap.MNIST_AP,
     name="ablation-ap",
-    summary="UniLoss on AP: anchors, interpolation, values, who finds the pairs",
+    summary="UniLoss on AP: anchors, interpolation, values, automatic comparisons",
     paper="UniLoss, Sec. 4.5 and Table 4",
     description=report.Description(
         title="What matters in UniLoss: average precision",
-        question="Zeros among other digits: anchors, interpolation, the metric's values, and who found the pairs.",
+        question="Zeros among other digits: anchors, interpolation, the metric's values, and automatic comparisons.",
         paper=f"{report.UNI}, Sec. 4.5 and Table 4",
         metrics=("test_ap", "val_ap", "train_ap"),
         figures=_by_anchors("uniloss-ap", "test_ap"),
@@ -210,7 +210,7 @@ ABLATION_ACCURACY = _on_cifar(
     report.Description(
         title="What matters in UniLoss: accuracy",
         question=(
-            "A ResNet-20 names what an image shows: anchors, interpolation, the metric's values, who found the pairs."
+            "A ResNet-20 classifies images: anchors, interpolation, the metric's values, and automatic comparisons."
         ),
         paper=f"{report.UNI}, Sec. 4.5 and Table 4",
         metrics=cifar.METRICS,

@@ -118,7 +118,7 @@ def _description(title: str, question: str, dataset: str, ours: float, theirs: f
 
 _TEN = _description(
     "Ten classes of images",
-    "A ResNet-20 names what an image shows. Does UniLoss on accuracy match cross-entropy, made for it?",
+    "A ResNet-20 classifies images. Does UniLoss on accuracy match cross-entropy, the usual loss?",
     "CIFAR-10",
     91.64,
     91.49,

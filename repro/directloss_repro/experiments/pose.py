@@ -195,8 +195,8 @@ POSE = Experiment(
     description=report.Description(
         title="Keypoints from heatmaps",
         question=(
-            "An hourglass network says where keypoints are. Does UniLoss on PCK match the squared error against "
-            "Gaussian bumps, without having a width to choose?"
+            "An hourglass network locates keypoints. Does UniLoss on PCK match the squared error against "
+            "Gaussian bumps, without a width to tune?"
         ),
         paper=(
             f"{report.UNI}, Sec. 4.3, Table 1: PCKh on MPII 95.77 (UniLoss), 91.31 to 95.74 (squared error, widths 0.1 "

@@ -51,7 +51,7 @@ class AlexNet(nn.Module):
 
 
 def load_weights(model: AlexNet, path: Path, only: str = "") -> tuple[str, ...]:
-    """Load a state dict of torchvision's AlexNet, or its convolutions alone; return the layers that were loaded.
+    """Load a state dict of torchvision's AlexNet, or only its convolutions; return the loaded layers.
 
     The last layer of a network with 1,000 classes is skipped, as ours has one output. ``only`` is the prefix of the
     layers to load. Only tensors are read from the file: a pickle that would run code is rejected.

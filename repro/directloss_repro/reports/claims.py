@@ -1,4 +1,4 @@
-"""The verdicts: each claim is a rule on intervals, fixed before the numbers are seen and printed beside the verdict.
+"""The verdicts: each claim is a rule on intervals, fixed before the results are known and printed with the verdict.
 
 A claim is a set of paired comparisons. Each is measured as a difference of the metric, ``first - second``, on the same
 seeds, with its 95 % interval.

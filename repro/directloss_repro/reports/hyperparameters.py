@@ -108,7 +108,7 @@ def choice_table(run: Run, main: str) -> Table | None:
         for noise in run.noises
         if (method, noise) in cells
     )
-    classes = "Each class has a search of its own: medians over the classes, and how many choices are firm."
+    classes = "Each class has its own search: medians over the classes, and how many choices are firm."
     notes = (
         "Settings were chosen by the mean over the search seeds. Lead: on the same seeds, 95 % Student t interval.",
         *([classes] if len(run.groups) > 1 else []),

@@ -55,7 +55,7 @@ def _first_look(run: Run, judgements: Sequence[Judgement]) -> str:
     few += [f"{one.settings} settings of each method on {seeds_text(one.lead.n)} in the search" for one in chosen[:1]]
     few += [f"{config[unit]} {unit}" for unit in ("epochs", "iterations") if config.get(unit)]
     count = sum(one.claim.source != OURS for one in judgements)
-    claims = f"the paper's {count} claims" if count > 1 else "the paper's claim" if count else "anything for good"
+    claims = f"the paper's {count} claims" if count > 1 else "the paper's claim" if count else "any claim"
     return f"This is a first look, too small to judge {claims} ({'; '.join(few)}); the paper preset is made for that."
 
 
