@@ -3,8 +3,8 @@
     epsilon = REACH * unit * (the task's unit_epsilon)
 
 where ``unit`` is the scale of the noise. Without noise it is the task's `noise_scale`, or else the standard deviation
-of the scores. The task's unit is the epsilon at which its most important exchange or flip bridges a score difference of
-1.
+of the scores: around the mean of their problem, or around 0 if that is what each is compared with. The task's unit is
+the epsilon at which its most important exchange or flip bridges a score difference of 1.
 
 An epsilon that follows the scores is a function of them, and its derivative belongs to the gradient. The loss is the
 same for scores ``s`` and ``a * s``, so its gradient has no part that merely scales them. Without this term update and
@@ -53,7 +53,7 @@ def reach(problem: Problem, noise: float | Tensor) -> tuple[Tensor, float | Tens
 
 
 class Spread(NamedTuple):
-    """The spread of the scores of a call around the mean of their problem, in float32 or wider."""
+    """The spread of the scores of a call around their centre, in float32 or wider."""
 
     deviation: float | Tensor
     """The standard deviation of the scores; 1 if all are equal."""
@@ -80,13 +80,14 @@ def _scale_free(scores: Tensor, spread: Spread) -> Tensor:
 def spread_of(problem: Problem) -> Spread:
     """The spread over the problems that count: the others neither affect epsilon nor get a gradient."""
     task, scores, shown = problem.task, problem.scores.detach(), problem.shown
+    around_mean = task.density != "logistic"
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     if problem.batch_shape.numel() > 1:
         problem.check()  # before labels are read
         counted = task.counted(problem.target)
         shown = shown if counted is None else counted if shown is None else counted & shown
     if scores.device.type == "cpu" and not (problem.padded or task.padding_label) and (shown is None or shown.all()):
-        apart, squares = _apart(scores.numpy(), problem.batch_shape.numel() if task.event_dims else 1)
+        apart, squares = _apart(scores.numpy(), problem.batch_shape.numel(), around_mean)
         if torch.finfo(scores.dtype).tiny < squares / apart.size < np.inf:
             apart /= squares
             return Spread(float(np.sqrt(squares / apart.size)), torch.from_numpy(apart).view_as(scores))
@@ -99,9 +100,10 @@ def spread_of(problem: Problem) -> Spread:
         real &= known.reshape(*known.shape, *(1,) * (scores.dim() - known.dim()))
     power = (torch.frexp(scores.abs().amax()).exponent - 30).clamp(min=0)
     values = torch.where(real, torch.ldexp(scores, -power), 0.0)
-    inside = tuple(range(-task.event_dims, 0)) or tuple(range(scores.dim()))
-    centre = values.sum(inside, keepdim=True) / real.sum(inside, keepdim=True).clamp(min=1)
-    values = torch.where(real, values - centre, 0.0)
+    if around_mean:
+        inside = tuple(range(-task.event_dims, 0))
+        centre = values.sum(inside, keepdim=True) / real.sum(inside, keepdim=True).clamp(min=1)
+        values = torch.where(real, values - centre, 0.0)
     total = values.square().sum()
     deviation = torch.ldexp((total / real.sum().clamp(min=1)).sqrt(), power)
     # Below this floor 1 / epsilon would overflow the gradient's type.
@@ -109,12 +111,12 @@ def spread_of(problem: Problem) -> Spread:
     return Spread(torch.where(differ, deviation, 1.0), torch.where(differ, values / total, 0.0), power)
 
 
-def _apart(scores: np.ndarray[Any, Any], problems: int) -> tuple[np.ndarray[Any, Any], float]:
-    """Scores minus the mean of their problem, for problems of equal size, and the sum of squares.
+def _apart(scores: np.ndarray[Any, Any], problems: int, around_mean: bool) -> tuple[np.ndarray[Any, Any], float]:
+    """Scores minus their centre, for problems of equal size, and the sum of squares.
 
     On small arrays numpy takes a fraction of PyTorch's time.
     """
     rows = scores.reshape(problems, -1)
     with np.errstate(all="ignore"):  # squares may overflow, and there may be NaN
-        apart = rows - np.add.reduce(rows, 1, keepdims=True) / rows.shape[1]
+        apart = rows - np.add.reduce(rows, 1, keepdims=True) / rows.shape[1] if around_mean else rows.copy()
         return apart, float(np.vdot(apart, apart))
