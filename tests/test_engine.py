@@ -762,3 +762,28 @@ def test_gradients_of_huge_scores_of_classes_are_finite(huge: float) -> None:
     scores = (torch.tensor([[0.9, -0.2, 1.0], [0.1, 1.0, 0.8]]) * huge).requires_grad_()
     found = slope(scores, theorem(scores, torch.tensor([0, 2]), "accuracy", sign="both"))
     assert found.isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["ap", "auc", "ndcg@10"])
+def test_probabilities_in_a_ranking_are_pointed_out_once(name: str) -> None:
+    """The warm-up and the noise are in logits: rankings of probabilities hardly learn."""
+    logits = torch.randn(32, generator=torch.Generator().manual_seed(0))
+    target = (torch.arange(32) % 4 == 0).long()
+    loss_fn = dl.DirectLoss(name)
+    loss_fn(logits.clone().requires_grad_(), target)
+    assert not loss_fn._told
+    loss_fn, scores = dl.DirectLoss(name), logits.sigmoid().requires_grad_()
+    with pytest.warns(dl.DirectLossWarning, match="All scores lie between 0 and 1.*pass what sigmoid or softmax was"):
+        loss_fn(scores, target)
+    for quiet in (loss_fn, dl.DirectLoss(name, noise=0.1), dl.DirectLoss(name, warm_up=0)):
+        quiet(scores, target)  # warnings are errors
+
+
+def test_a_score_without_a_gradient_is_refused() -> None:
+    class Detached(Pick):
+        def score(self, scores: Tensor, output: Tensor) -> Tensor:
+            return super().score(scores.detach(), output)
+
+    scores = torch.tensor([[1.0, 0.5], [0.2, 0.0]], requires_grad=True)
+    with pytest.raises(dl.DirectLossError, match="task.score must be differentiable in scores, but it is a tensor wit"):
+        dl.direct_loss(scores, torch.tensor([0, 1]), Detached())

@@ -249,16 +249,13 @@ FEW = 8
 """Fewer logits than this may all lie between 0 and 1 by chance."""
 
 
-def warn_of_probabilities(scores: Tensor) -> None:
-    """Warn if scores look like probabilities: a decision is yes above 0, so all of them would be."""
+def warn_of_probabilities(scores: Tensor, what: str, message: str) -> None:
+    """Warn once about ``what`` if scores look like probabilities."""
+    if not isinstance(scores, Tensor) or not scores.is_floating_point():
+        return  # refused elsewhere
     first = scores.detach().flatten()[:64]  # nearly always one of these is negative, which settles it
     if scores.numel() < FEW or bool((first < 0).any()):
         return
     low, high = torch.aminmax(scores.detach())
     if bool((low >= 0) & (high <= 1) & (low < high)):
-        warn_once(
-            "probabilities as decisions",
-            "Every decision is yes: all scores lie between 0 and 1, and a decision is yes where its score is above 0. "
-            "If they are logits, the network says yes to everything. If they are probabilities, pass logits instead, "
-            "or scores - 0.5 for a threshold of 0.5.",
-        )
+        warn_once(f"probabilities as {what}", message)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from directloss import epsilon as epsilons
-from directloss._checks import check_count, check_epsilon, check_sign, warn_once
+from directloss._checks import check_count, check_epsilon, check_sign, fail, warn_of_probabilities, warn_once
 from directloss._gradient import carrier, largest_slope, traced, with_value
 from directloss._loss import TaskLoss, hosted, traced_loss
 from directloss._problem import Dim, Problem, prepare, result_type
@@ -31,6 +31,12 @@ from directloss.task import Solve, Solved, Task
 
 WARM_UP = 300
 """The number of initial training steps in which a `DirectLoss` follows the likelihood, which learns from any start."""
+
+
+NO_LOGITS = (
+    "All scores lie between 0 and 1, but the warm-up and the noise are made for logits. If the scores are probabilities, "
+    "pass what sigmoid or softmax was applied to. If they are similarities, set noise, such as 0.1, and warm_up=0."
+)
 
 
 def direct_loss(
@@ -213,6 +219,8 @@ def _theorem(problem: Problem, epsilon: float | Tensor, signs: tuple[int, ...], 
     towards = predicted if len(signs) == 1 else direct[1]
     gap = task.score(scores, direct[0]) - task.score(scores, towards)
     problem.check_one_each(gap, "task.score")
+    if scores.requires_grad and not gap.requires_grad:
+        fail("task.score", "must be differentiable in scores", "a tensor without gradient", "Do not detach the scores.")
     return Found(losses, counted, gap=(gap * _factor(epsilon, signs, problem.kind)).to(losses.dtype))
 
 
@@ -307,6 +315,8 @@ class DirectLoss(TaskLoss):
         """See `direct_loss`; in training mode each call is a step."""
         warm = self.steps < (WARM_UP if isinstance(self.warm_up, str) else self.warm_up)
         if warm and self.training and torch.is_grad_enabled():
+            if self.steps == 0 and self.check_values and self.noise == "auto" and self.task.advised_noise == 1:
+                warn_of_probabilities(scores, "scores", NO_LOGITS)  # rankings; decisions are checked by their tasks
             self.steps += 1
         return _loss(
             scores, target, self.task, sign=self.sign, noise=self.noise, samples=self.samples,

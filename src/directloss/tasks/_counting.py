@@ -16,6 +16,11 @@ from directloss.tasks import _lines
 from directloss.tasks._likelihood import binary_cross_entropy
 
 LINES = ("predicted", "false positives")
+ALL_YES = (
+    "Every decision is yes: all scores lie between 0 and 1, and a decision is yes where its score is above 0. If they "
+    "are logits, the network says yes to everything. If they are probabilities, pass logits instead, or scores - 0.5 "
+    "for a threshold of 0.5."
+)
 
 
 class Selection(NamedTuple):
@@ -33,7 +38,7 @@ def check_decisions(scores: Tensor, target: Tensor, check_values: bool) -> None:
     if check_values:
         check_finite(scores)
         check_labels(target, hint="Leave items out with mask. For labels -1 and 1 pass target > 0.")
-        warn_of_probabilities(scores)
+        warn_of_probabilities(scores, "decisions", ALL_YES)
 
 
 class CountTask(Task):
