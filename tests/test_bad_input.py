@@ -120,7 +120,7 @@ WRONG_FOR_ALL: list[tuple[dict[str, Any], str, str]] = [
     ({"mask": MASK.tolist()}, "mask", "must be a torch.Tensor, but it is a list"),
     # weight
     ({"weight": torch.ones(3)}, "weight", "must hold one weight per problem, shape (2,), but it is of shape (3,)"),
-    ({"weight": torch.tensor([1.0, -2.0])}, "weight", "must be finite and not negative, but it is -2.0"),
+    ({"weight": torch.tensor([1.0, -2.0])}, "weight", "must be finite and not negative, but it is as low as -2.0"),
     ({"weight": torch.tensor([1.0, math.nan])}, "weight", "must be finite and not negative"),
     ({"weight": [1.0, 2.0]}, "weight", "must be a torch.Tensor, but it is a list"),
     # dim

@@ -249,7 +249,7 @@ FEW = 8
 """Fewer logits than this may all lie between 0 and 1 by chance."""
 
 
-def warn_of_probabilities(scores: Tensor, what: str, message: str) -> None:
+def warn_of_probabilities(scores: object, what: str, message: str) -> None:
     """Warn once about ``what`` if scores look like probabilities."""
     if not isinstance(scores, Tensor) or not scores.is_floating_point():
         return  # refused elsewhere

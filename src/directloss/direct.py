@@ -34,8 +34,9 @@ WARM_UP = 300
 
 
 NO_LOGITS = (
-    "All scores lie between 0 and 1, but the warm-up and the noise are made for logits. If the scores are probabilities, "
-    "pass what sigmoid or softmax was applied to. If they are similarities, set noise, such as 0.1, and warm_up=0."
+    "All scores lie between 0 and 1, but the warm-up and the noise are made for logits. If the scores are "
+    "probabilities, pass what sigmoid or softmax was applied to. If they are similarities, set noise, such as 0.1, and "
+    "warm_up=0."
 )
 
 
