@@ -344,3 +344,12 @@ def test_errors_inside_of_a_factory_are_its_own(monkeypatch: pytest.MonkeyPatch)
 def test_errors_are_value_errors() -> None:
     with pytest.raises(ValueError, match="sign must be"):
         dl.direct_loss(SCORES, LABELS, "ap", sign=0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "hint"),
+    [((8,), r"squeeze\(-1\) scores\.$"), ((8, 1), r"squeeze\(-1\) scores and target, or pass dim=0\.$")],
+)
+def test_the_hint_about_a_column_of_scores_fits_the_target(shape: tuple[int, ...], hint: str) -> None:
+    with pytest.raises(dl.DirectLossError, match=hint):
+        dl.direct_loss(torch.arange(8.0)[:, None], (torch.arange(8) % 2).reshape(shape), "ap")

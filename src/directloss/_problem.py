@@ -213,11 +213,12 @@ def arrange(
             fail("dim", f"must be left out: one problem of {form!r} has shape {form.shape_words}", dim)
         scores, target, mask, weight = _events_last(form, scores, target, mask, weight, dim)
     if scores.shape[-1:] == (1,) and scores.numel() > 1 and event_dims == form.target_dims == 1:
+        remedy = "scores and target, or pass dim=0" if target.shape == scores.shape else "scores"
         fail(
             "scores",
             f"must have more than one item in at least one problem of {form!r}",
             f"of shape {tuple(scores.shape)}, that is {scores.numel()} problems of one item each",
-            f"For one problem of {scores.numel()} items squeeze(-1) scores and target, or pass dim=0.",
+            f"For one problem of {scores.numel()} items squeeze(-1) {remedy}.",
         )
     return scores, target, mask, weight
 

@@ -39,6 +39,14 @@ except SystemExit as end:
     assert result.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.parametrize("installed", [False, True])
+def test_help_offers_the_papers_only_if_they_are_installed(installed: bool) -> None:
+    add = "app.command('reproduce')(lambda: None);" if installed else ""
+    said = python(f"from directloss.cli import app; {add} app(['--help'])").stdout
+    assert ("directloss reproduce robustness" in said) == installed
+    assert ("not installed. In a clone of the repository" in said) != installed
+
+
 def test_the_library_imports_neither_pandas_nor_matplotlib() -> None:
     result = python(f"import directloss as dl; dl.DirectLoss('ap'), dl.UniLoss, dl.metrics, dl.ScoreMemory; {LOADED}")
     assert result.returncode == 0, result.stderr

@@ -129,6 +129,37 @@ def test_the_first_sentence_says_who_wins(tmp_path: Path, winner: str, monkeypat
     assert told[-1].startswith("model.json holds the network trained")
 
 
+@pytest.mark.parametrize("metric", ["f1", "accuracy"])
+def test_a_validation_metric_far_above_the_test_metric_is_pointed_out(tmp_path: Path, metric: str) -> None:
+    data = write(tmp_path, "t.csv", rows() if metric == "f1" else rows().assign(outcome=np.arange(300) % 3))
+    small: dict[str, Any] = {"trials": 1, "epochs": 8, "baselines": "none", "out": tmp_path / "o"}
+    plan = make_plan(Request(data, metric, target="outcome", **small))
+    outcome = carry_out(plan, lambda line: None)
+
+    def last(validation: float) -> str:
+        methods = [replace(method, validation=validation) for method in outcome.methods]
+        test = dict.fromkeys(outcome.comparison.test, Estimate(0.1, 0.05, 0.2))
+        return verdict(replace(outcome, methods=methods, comparison=replace(outcome.comparison, test=test)))[-1]
+
+    title, share = ("F1", ", 20 of them positive,") if metric == "f1" else ("accuracy", "")
+    why = f"the 60 validation rows{share} are too few to choose by, or differ from the test rows."
+    assert last(0.3) == f"Its validation {title}, 0.300, is far above its test {title}, 0.100: {why}"
+    assert last(0.24).startswith("model.json holds")
+    assert last(0.0).startswith("model.json holds")
+
+
+def test_progress_names_baselines_and_the_last_value_of_stopped_trials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("directloss.tabular.search.FREE", 1)
+    data, small = write(tmp_path, "t.csv"), ["--trials", 6, "--epochs", 10]
+    said = call("fit", data, *ASK, *small, "--baselines", "logistic,hist", "--out", tmp_path / "o").output
+    assert re.search(r"\] validation AP: 0\.\d{4}, stopped early \(hidden=", said)
+    assert "Training the baselines; --baselines leaves out some or all of them.\n" in said
+    assert "Training HistGradientBoosting, 3 settings ...\n" in said
+    assert "not corrected for choosing the best of several baselines" in (tmp_path / "o" / "report.html").read_text()
+
+
 def test_a_sure_lead_counts_more_than_a_higher_one(tmp_path: Path) -> None:
     """And an answer that is the same for every row is beaten, or mentioned. By estimates that are put in."""
     data, out = write(tmp_path, "t.csv"), tmp_path / "o"

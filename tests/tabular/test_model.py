@@ -50,6 +50,7 @@ def test_a_model_file_gives_the_same_model(model: Model, stored: Path) -> None:
     assert again.predict(frame()).tolist() == np.where(scores > 0, "yes", "no").tolist()
     assert (again.labels, again.hidden, again.metric) == (("no", "yes"), (4,), "f1")
     assert json.loads(stored.read_text())["version"] == 2, "the whole file is JSON"
+    assert repr(again) == "Model(metric='f1', method='x-ent', target='t', columns=4, labels=('no', 'yes'))"
 
 
 def test_the_model_is_the_estimator(model: Model, stored: Path) -> None:

@@ -330,7 +330,10 @@ def test_a_baseline_is_chosen_on_validation_rows(monkeypatch: pytest.MonkeyPatch
     draw = np.random.default_rng(0)
     x = draw.normal(size=(200, 3))
     y = (x[:, 0] > 0.5).astype(np.int64)
-    fitted = fit_baseline("logistic", get_measure("f1"), (x[:150], y[:150]), (x[150:], y[150:]), x[150:], 0)
+    told: list[str] = []
+    held = x[150:], y[150:]
+    fitted = fit_baseline("logistic", get_measure("f1"), (x[:150], y[:150]), held, held[0], 0, told.append)
+    assert told == [f"setting {place} of 4" for place in range(1, 5)]
     decided = torch.from_numpy(fitted.test)
     assert float(get_measure("f1").value(decided, torch.from_numpy(y[150:]))) == pytest.approx(fitted.validation)
     monkeypatch.setitem(BASELINES, "xgboost", Baseline("XGBoost", "no_such_package.Thing", ({},)))

@@ -24,6 +24,7 @@ ORDER = ("fit", "predict", "tasks", "doctor", "list", "reproduce", "report", "da
 """Order of the commands in the help."""
 PAPERS = ("list", "reproduce", "report", "data")
 REMEDY = "In a clone of the repository: pip install ./repro"
+TO_REPRODUCE = "**directloss list**, then **directloss reproduce robustness** (about two minutes)"
 
 
 @contextmanager
@@ -51,6 +52,11 @@ def say_error(message: str) -> None:
 
 class Commands(TyperGroup):
     """The group of all commands: errors that users can cause become a message and an exit code."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        papers = TO_REPRODUCE if "reproduce" in self.commands else f"not installed. {REMEDY}"
+        self.help = f"{self.help}\n\nThe papers: {papers}"
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The commands in the order of `ORDER`."""
@@ -113,6 +119,4 @@ def frame(
     """Train networks on the metric they are judged by, and reproduce the papers behind it.
 
     Your own table: **directloss fit DATA --target COLUMN --metric ap**
-
-    The papers: **directloss list**, then **directloss reproduce robustness** (about two minutes)
     """

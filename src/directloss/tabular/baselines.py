@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,11 +93,13 @@ def parse_baselines(text: str) -> tuple[str, ...]:
 
 
 def fit_baseline(
-    name: str, measure: Measure, train: tuple[Any, Array], held: tuple[Any, Array], test: Any, seed: int
-) -> Method:
+    name: str, measure: Measure, train: tuple[Any, Array], held: tuple[Any, Array], test: Any, seed: int,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Method:  # fmt: skip
     """Train with each setting and keep the one with the best validation metric, the first in a tie.
 
-    Rows are arrays or `StoredRows`; at most `ROOM` numbers of the latter become an array.
+    Calls ``tell`` with the progress before each setting. Rows are arrays or `StoredRows`; at most `ROOM` numbers of the
+    latter become an array.
     """
     baseline, target = BASELINES[name], torch.from_numpy(held[1])
     rows, y = train
@@ -105,7 +107,8 @@ def fit_baseline(
     if len(kept) < len(y):
         rows, y, sampled = rows[kept], y[kept], len(kept)
     found, began = [], time.monotonic()
-    for setting in baseline.settings:
+    for place, setting in enumerate(baseline.settings, 1):
+        tell(f"setting {place} of {len(baseline.settings)}")
         estimator = baseline.make(seed, setting).fit(rows[:], y)
         scores = torch.from_numpy(_scores(estimator, held[0]))
         cut = measure.cut(scores, target)

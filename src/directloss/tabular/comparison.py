@@ -1,7 +1,8 @@
 """Who wins on the test rows, and how much of it may be chance: a paired bootstrap (Efron, 1979).
 
 Test rows, or whole groups of them, are resampled with replacement, and every method is measured on the same resamples.
-The intervals cover the choice of test rows, but neither the split nor the training.
+The intervals cover the choice of test rows, but neither the split nor the training, and are not corrected for choosing
+the best of several methods.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class Novelty:
         return f"Categories that the training table does not have{rarely}: {some(found)}." if found else ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Model:
     """A network and everything else it takes to turn a row of a table into a score and a decision."""
 
@@ -120,6 +120,10 @@ class Model:
             calibration=estimator._calibrations[0],
             **about,
         )
+
+    def __repr__(self) -> str:
+        about = f"metric={self.metric!r}, method={self.method!r}, target={self.target!r}"
+        return f"Model({about}, columns={len(self.encoder.names)}, labels=({some_names(self.labels)}))"
 
     @property
     def hidden(self) -> tuple[int, ...]:

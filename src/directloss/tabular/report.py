@@ -100,7 +100,7 @@ def verdict(outcome: Outcome) -> list[str]:
     told[1:1] = _constant_answer(outcome)
     values = f"{number(saved.validation)} against {number(other.validation)} for the {other.title}"
     told.append(f"{MODEL} holds the {saved.title}, chosen by its validation {metric}: {values}.")
-    return told
+    return told + _optimism(outcome, saved)
 
 
 def _effect(gap: Estimate, metric: str) -> str:
@@ -110,6 +110,19 @@ def _effect(gap: Estimate, metric: str) -> str:
     shown = "This is unlikely to be chance" if gap.certain else "This could be chance"
     changes = f"changes the network's test {metric} by {number(gap.value, '+')}"
     return f"Training on {metric} instead of cross-entropy {changes}. {shown} ({interval(gap)})."
+
+
+def _optimism(outcome: Outcome, saved: Method) -> list[str]:
+    """A sentence if the validation metric of the saved network is far above the interval of its test metric."""
+    test, metric, target = outcome.comparison.test[saved.name], outcome.plan.measure.title, outcome.plan.target
+    # The difference of two metrics, each on its own rows, varies about 1.4 times as much as one of them.
+    if saved.validation <= test.value + 1.5 * (test.high - test.value):
+        return []
+    counts = target.counts(outcome.plan.parts["validation"])
+    share = "" if target.positive is None else f", {counts[1]:,} of them positive,"
+    why = f"the {counts.sum():,} validation rows{share} are too few to choose by, or differ from the test rows"
+    above = f"{number(saved.validation)}, is far above its test {metric}, {number(test.value)}"
+    return [f"Its validation {metric}, {above}: {why}."]
 
 
 def _constant_answer(outcome: Outcome) -> list[str]:
@@ -248,6 +261,8 @@ def how(outcome: Outcome) -> list[str]:
     sizes = [method.sampled for method in outcome.methods if method.sampled is not None]
     room = f" They were trained on a sample of {sizes[0]:,} training rows, to limit memory." if sizes else ""
     tried = " Each trial used a sample of the training rows; the winner is trained on all." if outcome.tried else ""
+    best = " They are not corrected for choosing the best of several baselines on the same test rows."
+    several = best if len(plan.baselines) > 1 else ""
     return [
         f"Networks: optuna tried settings on the validation rows, {trials} trials; poor ones were stopped early."
         f"{tried} "
@@ -255,7 +270,7 @@ def how(outcome: Outcome) -> list[str]:
         "second. The best epoch on the validation rows is kept.",
         f"Baselines: a few settings each, chosen on the same validation rows.{room}{cut}{kept}{without}",
         f"Intervals: a paired bootstrap over the {drawn}. They do not cover the randomness of the split and of the "
-        "training: try another --seed for that.",
+        f"training: try another --seed for that.{several}",
         f"The fit took {outcome.seconds:.0f} seconds.",
     ]
 

@@ -92,9 +92,12 @@ def _carry_out(plan: Plan, path: Path, say: Say) -> Outcome:
         methods.append(Method(loss, *about, model.scores(rows), seconds, ours=True))
     # The validation rows choose; the test rows only judge.
     saved = max(methods, key=lambda method: method.validation)
+    if plan.baselines:
+        say("Training the baselines; --baselines leaves out some or all of them.")
     for name in plan.baselines:
-        say(f"Training {BASELINES[name].title} ...")
-        methods.append(fit_baseline(name, plan.measure, train, held, rows, plan.request.seed))
+        progress = Progress(say, f"Training {BASELINES[name].title}")
+        say(f"{progress.what}, {len(BASELINES[name].settings)} settings ...")
+        methods.append(fit_baseline(name, plan.measure, train, held, rows, plan.request.seed, progress.tell))
     probabilities = models[saved.name].probabilities(saved.test)
     scores = {method.name: torch.from_numpy(method.test) for method in methods}
     groups = None if plan.groups is None else plan.groups[plan.parts["test"]]
@@ -119,7 +122,9 @@ def _search(plan: Plan, problem: Problem, say: Say) -> Search:
 
     def observe(loss: str, trial: Any) -> None:
         done = f"{len(search.finished(loss))}{'' if most is None else f' of {most}'}"
-        value = "stopped early" if trial.value is None or trial.state.name == "PRUNED" else f"{trial.value:.4f}"
+        reached = [] if trial.value is None else [f"{trial.value:.4f}"]
+        stopped = ["stopped early"] if trial.state.name == "PRUNED" else []
+        value = ", ".join(reached + stopped)
         say(f"[{loss} {done}] validation {measure.title}: {value} ({described(trial.params)})")
 
     search.run(most, plan.request.minutes, plan.request.workers, observe)
