@@ -49,3 +49,11 @@ def test_a_new_task_has_all_losses_by_its_name() -> None:
         (gradient,) = torch.autograd.grad(loss_fn(scores, target), scores)
         assert gradient.any()
     assert "specificity" in dl.tasks.names()
+
+
+@pytest.mark.usefixtures("_registered")
+def test_a_factory_with_an_argument_asks_for_its_number() -> None:
+    dl.tasks.register("grades", lambda classes: Specificity(), "grades up to a number")
+    assert isinstance(dl.tasks.get("grades@5"), Specificity)
+    with pytest.raises(dl.DirectLossError, match="task needs a number, such as 'grades@5', but it is 'grades'"):
+        dl.tasks.get("grades")

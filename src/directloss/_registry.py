@@ -113,14 +113,13 @@ def get(name: str, argument: str = "task") -> Task:
             hint = f'For averages use directloss.AveragedLoss("{of}", average="{average}").'
         fail(argument, "must be a known name, or a task object", repr(name), hint)
     _, number = split_name(argument, name)
-    factory = _entries[base].factory
-    if number is None:
-        return as_task(factory())
+    factory, given = _entries[base].factory, () if number is None else (number,)
     try:
-        inspect.signature(factory).bind(number)
+        inspect.signature(factory).bind(*given)
     except TypeError:
-        fail(argument, f"takes no number: {base!r} stands alone", repr(name))
-    return as_task(factory(number))
+        rule = f"takes no number: {base!r} stands alone" if given else f"needs a number, such as {base + '@5'!r}"
+        fail(argument, rule, repr(name))
+    return as_task(factory(*given))
 
 
 def as_task(task: object, argument: str = "task") -> Task:
