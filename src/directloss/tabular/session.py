@@ -114,7 +114,7 @@ def _carry_out(plan: Plan, path: Path, say: Say) -> Outcome:
 def _search(plan: Plan, problem: Problem, say: Say) -> Search:
     """Search settings for both losses."""
     most, measure = plan.request.most_trials, plan.measure
-    each = "" if most is None else f", {most} trials each"
+    each = "" if most is None else f", {most} {'trial' if most == 1 else 'trials'} each"
     say(f"Searching settings for {' and '.join(f'{loss} ({_title(loss, measure)})' for loss in problem.losses)}{each}.")
     if problem.tried is not None:
         say(f"Each trial uses a sample of {problem.tried:,} of the {len(problem.train[1]):,} training rows.")
