@@ -32,7 +32,9 @@ def on_files(files: Any, config: Any) -> Any:
 def pages(script: Path) -> dict[str, str | bytes]:
     """Execute a script; its page, its pictures and its notebook, by file name. A cell that fails raises."""
     notebook = jupytext.read(script)
-    NotebookClient(notebook, timeout=300, kernel_name="python3").execute(env=os.environ | SETTINGS)
+    # Errors only: the kernel warns that its port on this machine is not encrypted.
+    client = NotebookClient(notebook, timeout=300, kernel_name="python3", extra_arguments=["--log-level=ERROR"])
+    client.execute(env=os.environ | SETTINGS)
     made: dict[str, str | bytes] = {}
     parts = []
     for cell in notebook.cells:
