@@ -785,5 +785,5 @@ def test_a_score_without_a_gradient_is_refused() -> None:
             return super().score(scores.detach(), output)
 
     scores = torch.tensor([[1.0, 0.5], [0.2, 0.0]], requires_grad=True)
-    with pytest.raises(dl.DirectLossError, match="task.score must be differentiable in scores, but it is a tensor wit"):
+    with pytest.raises(dl.DirectLossError, match=r"task\.score must be differentiable in scores"):
         dl.direct_loss(scores, torch.tensor([0, 1]), Detached())
