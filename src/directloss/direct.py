@@ -314,11 +314,13 @@ class DirectLoss(TaskLoss):
         self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, **changed: Any
     ) -> Tensor:
         """See `direct_loss`; in training mode each call is a step."""
-        warm = self.steps < (WARM_UP if isinstance(self.warm_up, str) else self.warm_up)
+        most = WARM_UP if isinstance(self.warm_up, str) else self.warm_up
+        warm = self.steps < most
         if warm and self.training and torch.is_grad_enabled():
-            if self.steps == 0 and self.check_values and self.noise == "auto" and self.task.advised_noise == 1:
-                warn_of_probabilities(scores, "scores", NO_LOGITS)  # rankings; decisions are checked by their tasks
             self.steps += 1
+            # Rankings only: decisions are checked by their tasks. By now logits have spread, probabilities have not.
+            if self.steps == most and self.check_values and self.noise == "auto" and self.task.advised_noise == 1:
+                warn_of_probabilities(scores, "scores", NO_LOGITS)
         return _loss(
             scores, target, self.task, sign=self.sign, noise=self.noise, samples=self.samples,
             generator=self.generator, warm=warm, mask=mask, weight=weight, **{**self.options(), **changed},
