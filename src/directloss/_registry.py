@@ -115,11 +115,14 @@ def get(name: str, argument: str = "task") -> Task:
     _, number = split_name(argument, name)
     factory, given = _entries[base].factory, () if number is None else (number,)
     try:
-        inspect.signature(factory).bind(*given)
+        return as_task(factory(*given))
     except TypeError:
-        rule = f"takes no number: {base!r} stands alone" if given else f"needs a number, such as {base + '@5'!r}"
-        fail(argument, rule, repr(name))
-    return as_task(factory(*given))
+        try:  # inspecting the signature only now, because it takes longer than making the task
+            inspect.signature(factory).bind(*given)
+        except TypeError:
+            rule = f"takes no number: {base!r} stands alone" if given else f"needs a number, such as {base + '@5'!r}"
+            fail(argument, rule, repr(name))
+        raise
 
 
 def as_task(task: object, argument: str = "task") -> Task:
