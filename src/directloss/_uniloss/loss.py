@@ -26,8 +26,8 @@ from directloss._checks import (
     fail,
     warn_once,
 )
-from directloss._gradient import attach_first, first_only, refuse_second_of, with_value
-from directloss._loss import LossModule, named_places, traced_loss
+from directloss._gradient import attach_first, first_only, with_value
+from directloss._loss import LossModule, named_places
 from directloss._problem import UNRANKED, Dim, arrange, blank, reduce, weigh
 from directloss._uniloss import compiled
 from directloss._uniloss.anchors import Anchoring, Anchors, all_equal, as_anchoring, sample
@@ -114,11 +114,13 @@ def uniloss(
         >>> scores.grad[1] < 0  # the relevant item should rise
         tensor(True)
     """
-    return traced_loss(
-        UniLoss, metric, scores, target, mask, weight, maximize=maximize, anchors=anchors, interpolation=interpolation,
+    loss_fn = UniLoss(
+        metric, maximize=maximize, anchors=anchors, interpolation=interpolation,
         fraction=fraction, generator=generator, value=value, best_scores=best_scores, batch_dims=batch_dims,
         reduction=reduction, dim=dim, check_values=check_values,
     )  # fmt: skip
+    result: Tensor = loss_fn(scores, target, mask, weight)
+    return result
 
 
 @dataclass(frozen=True)
@@ -214,11 +216,6 @@ class UniLoss(LossModule):
         batch = self._batch(scores, target, mask, weight, changed.get("check_values", self.check_values), self._quick)
         losses, counted = (self._by_hand if batch.quick else self._one_by_one)(batch)
         return reduce(losses, self.reduction, batch.weight, counted, self.refactored, WITHOUT_LOSS)
-
-    def _traced_loss(self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None) -> Tensor:
-        if not torch.compiler.is_compiling():
-            refuse_second_of(scores)
-        return super()._traced_loss(scores, target, mask, weight)
 
     def places(self, dims: int) -> tuple[int, ...]:
         return named_places(self.dim, self._event_dims(dims), dims)
