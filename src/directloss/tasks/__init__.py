@@ -24,6 +24,7 @@ from directloss.tasks.confusion import (
     Recall,
 )
 from directloss.tasks.decomposable import Decomposable
+from directloss.tasks.functions import MetricFunction
 from directloss.tasks.graded import GradedNDCG, GradedRanking
 from directloss.tasks.knapsack import Choose, Knapsack
 from directloss.tasks.paths import GridPath, ShortestPath
@@ -148,6 +149,7 @@ __all__ = [
     "Matching",
     "Matthews",
     "Measured",
+    "MetricFunction",
     "PartialAUC",
     "PositionTask",
     "Precision",
