@@ -23,10 +23,11 @@ which takes prefix sums, O(n log n) in all.
 
     gradient of M = E[ M(counts, d says yes) - M(counts, d says no) ] * p (1 - p) / noise
 
-*Classes.* The expected loss has a closed form, ``sum_c softmax(s / noise)_c * cost_c``, which autograd differentiates.
+*Classes.* The expected loss has a closed form, ``sum_c softmax(s / noise)_c * cost_c``. A mean over classes of a metric
+of decisions moves one row at a time from class to class (`choose_classes`).
 
-All of this is tensor operations of fixed shapes, for any device and compiler; `directloss.kernels.moving` is a faster
-twin of the ranking part for the CPU.
+All of this is tensor operations of fixed shapes, for any device and compiler; `directloss.kernels.compiled.advance` is
+a faster twin of the ranking part for the CPU.
 """
 
 from __future__ import annotations
@@ -144,21 +145,49 @@ def flip_decisions(
     likely = torch.sigmoid(scores / noise)
     # The first are the decisions without noise.
     yes = torch.cat(((scores > 0).unsqueeze(0), uniform < likely))
+    values, gains = _gains_of_yes(metric, yes, members, weight)
+    slope = gains[1:].to(scores.dtype).mean(0) * (likely * (1 - likely) / noise)
+    return values[0], slope * members.any(0)
+
+
+def choose_classes(
+    metric: Metric, scores: Tensor, chosen: Tensor, members: Tensor, share: Tensor, noise: float
+) -> Tensor:
+    """The gradient of the expected mean over classes of a metric of decisions, shape ``(..., t, c)``.
+
+    With all other rows where they are, a row that moves from its class to class k changes the counts of these two alone:
+    it gains what one more yes is worth to class k, ``g_k``. So with ``p = softmax(scores / noise)`` the gradient is
+    ``p_k (g_k - sum_j p_j g_j) / noise``.
+
+    Args:
+        metric: a function of the counts.
+        scores: shape ``(..., t, c)``.
+        chosen: the classes drawn for the rows, ``(draws, ..., t)``.
+        members: which rows belong to a class, and which to another, ``(2, ..., c, t)``.
+        share: how much each class counts, ``(..., c)``.
+        noise: the scale of the Gumbel noise.
+    """
+    yes = chosen.unsqueeze(-2) == torch.arange(scores.shape[-1], device=scores.device)[:, None]
+    gains = _gains_of_yes(metric, yes, members)[1].mean(0) * share.unsqueeze(-1)
+    return expected_cost_slope(
+        scores, gains.transpose(-1, -2).to(scores.dtype) * members.any(0).transpose(-1, -2), noise
+    )
+
+
+def _gains_of_yes(metric: Metric, yes: Tensor, members: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The metric of decisions ``(draws, ..., n)``, and how much better it is if each item says yes, not no."""
     counts = confusion(yes, members, weight).unsqueeze(-1)
     if weight is None:  # one step for the positives, one for the negatives
         steps = torch.eye(2, dtype=counts.dtype, device=counts.device)
     else:  # one for each item
         steps = members * weight
-    # One more yes is one no less. The first place of each is the change by no step.
+    # One more yes is one no less.
     shift = torch.cat((steps, -steps)).reshape(4, 1, *(1,) * (counts.dim() - steps.dim()), *steps.shape[1:])
     values = metric(*(counts.unsqueeze(1) + torch.cat((shift, 0 * shift, -shift), 1)).clamp(min=0))
-    gains = (values[:2, 1:] - values[1:, 1:]).to(
-        scores.dtype
-    )  # of a yes, where the item said no, and where it said yes
+    gains = values[:2] - values[1:]  # where the item said no, and where it said yes
     if weight is None:
         gains = torch.where(members[0], gains[..., :1], gains[..., 1:])
-    slope = torch.where(yes[1:], gains[1], gains[0]).mean(0) * (likely * (1 - likely) / noise)
-    return values[1, 0, ..., 0], slope * members.any(0)
+    return values[1, ..., 0], torch.where(yes, gains[1], gains[0])
 
 
 def confusion(yes: Tensor, members: Tensor, weight: Tensor | None = None) -> Tensor:

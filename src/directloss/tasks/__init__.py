@@ -9,6 +9,7 @@ from directloss.task import Task
 from directloss.tasks._counting import CountTask, Selection
 from directloss.tasks.assignment import Assignment, Matching
 from directloss.tasks.auc import AUC
+from directloss.tasks.averages import ClassAverage
 from directloss.tasks.chain import Chain
 from directloss.tasks.classes import Accuracy, CostMatrix, Error, TopK
 from directloss.tasks.confusion import (
@@ -131,6 +132,7 @@ __all__ = [
     "BalancedAccuracy",
     "Chain",
     "Choose",
+    "ClassAverage",
     "CostMatrix",
     "CountMetric",
     "CountTask",
