@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -27,8 +28,8 @@ UNITS = ("comparison", "score")
 class Anchors:
     """Anchors with their values, good ones first, then nearby ones, then bad ones."""
 
-    blocks: Callable[[], Blocks]
-    """Their binaries, block by block."""
+    differing: Callable[[Tensor], Blocks]
+    """Where their binaries differ from given ones, block by block."""
     values: Tensor
     """The metric, float64 ``(k,)``."""
 
@@ -75,7 +76,7 @@ class Anchoring:
             # The surface would be flat. The best scores are better than those one flip away, as for an exact match:
             # they replace them, which would hide them.
             rows, values = torch.cat([best[None], rows[self.good :]]), torch.cat([top[None], values[self.good :]])
-        return Anchors(lambda: comparisons.blocks(rows), values)
+        return Anchors(partial(comparisons.differing, rows), values)
 
     def best(self, problem: Bound) -> Tensor:
         """The best scores ``(m,)``."""

@@ -11,13 +11,14 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import torch
 from torch import Tensor
 
 Blocks = Iterator[tuple[slice, Tensor]]
-"""Binaries of some comparisons at a time: where they are, and boolean ``(some, k)`` for ``k`` rows of scores."""
-BLOCK = 1 << 22
-"""How many binaries are compared at a time."""
+"""Some comparisons at a time: which, and numbers ``(some, k)``, 1 where row k of ``k`` differs from the current signs."""
+BLOCK = 1 << 18
+"""How many binaries are compared at a time; a block should stay in the processor's cache."""
 BEYOND = 1e-3
 """How far a flipped comparison goes past zero, as a share of the spread of the scores."""
 
@@ -33,8 +34,8 @@ class Comparisons(ABC):
         """The comparisons, shape ``(m,)`` to ``(l,)``."""
 
     @abstractmethod
-    def blocks(self, rows: Tensor) -> Blocks:
-        """The binaries of rows of scores ``(k, m)``, block by block."""
+    def differing(self, rows: Tensor, here: Tensor) -> Blocks:
+        """Where the binaries of rows of scores ``(k, m)`` differ from the binaries ``here``, boolean ``(l,)``."""
 
     @abstractmethod
     def pull(self, scores: Tensor, slopes: Tensor) -> Tensor:
@@ -59,92 +60,86 @@ class Comparisons(ABC):
 
 
 class Differences(Comparisons):
-    """Comparisons ``c = scores[left] - scores[right] + offset``; the second term is missing where ``right`` is -1.
+    """Comparisons of two scores, or of a score with a constant: ``c = x[left] - x[right]``, x being both.
 
     Args:
         left: shape ``(l,)``, indices of the flattened scores.
-        right: shape ``(l,)``, indices of the flattened scores, or -1 for a comparison with a constant.
-        offset: shape ``(l,)``, or None for zero everywhere.
+        right: shape ``(l,)``, indices of the flattened scores, or ``items`` plus an index of the constants.
+        items: how many scores there are.
+        constants: shape ``(t,)``; they have no gradient.
 
     Examples:
-        >>> both = Differences(torch.tensor([0, 1]), torch.tensor([1, -1]), torch.tensor([0.0, -0.5]))
+        >>> both = Differences(torch.tensor([0, 1]), torch.tensor([1, 2]), 2, torch.tensor([0.5]))
         >>> both.values(torch.tensor([3.0, 1.0]))
         tensor([2.0000, 0.5000])
     """
 
-    def __init__(self, left: Tensor, right: Tensor, offset: Tensor | None = None) -> None:
-        self.left, self.right, self.offset = left, right, offset
+    def __init__(self, left: Tensor, right: Tensor, items: int, constants: Tensor | None = None) -> None:
+        self.left, self.right, self.items = left, right, items
+        self.constants = torch.empty(0) if constants is None else constants
         self.count = left.numel()
-        self.alone = bool((right < 0).any())
 
     @classmethod
-    def of(cls, pairs: tuple[Tensor, Tensor], thresholds: Tensor, items: int) -> Differences:
+    def of(cls, pairs: tuple[Tensor, Tensor], items: int, thresholds: Tensor) -> Differences:
         """Pairs ``(left, right)``, and each of the scores with each of the thresholds."""
-        (left, right), constants = pairs, len(thresholds)
-        if not constants:
-            return cls(left, right)
-        every = torch.arange(items).repeat(constants)
-        offset = torch.cat([torch.zeros(len(left), dtype=thresholds.dtype), -thresholds.repeat_interleave(items)])
-        return cls(torch.cat([left, every]), torch.cat([right, torch.full_like(every, -1)]), offset)
+        levels = torch.arange(items, items + len(thresholds)).repeat_interleave(items)
+        every = torch.arange(items).repeat(len(thresholds))
+        left, right = (torch.cat(parts) for parts in zip(pairs, (every, levels), strict=True))
+        return cls(left, right, items, thresholds)
+
+    def _with_constants(self, rows: Tensor) -> Tensor:
+        """Scores ``(..., m)`` followed by the constants."""
+        if not len(self.constants):
+            return rows
+        return torch.cat([rows, self.constants.to(rows.dtype).expand(*rows.shape[:-1], -1)], -1)
 
     def values(self, scores: Tensor) -> Tensor:
         """See `Comparisons.values`."""
-        return self._of(scores, slice(None))
+        both = self._with_constants(scores)
+        return both.index_select(0, self.left) - both.index_select(0, self.right)
 
-    def blocks(self, rows: Tensor) -> Blocks:
-        """See `Comparisons.blocks`; rows are transposed, so that each score is one contiguous copy."""
-        columns = rows.T.contiguous()
+    def differing(self, rows: Tensor, here: Tensor) -> Blocks:
+        """See `Comparisons.differing`; rows are transposed, so that each score is one contiguous piece."""
+        from directloss.kernels import pairs  # imported lazily: numba is slow to import
+
+        columns = self._with_constants(rows).T.contiguous().numpy()
+        left, right = (part.numpy().view(np.uint64) for part in (self.left, self.right))
         step = max(1, BLOCK // max(1, len(rows)))
         for start in range(0, self.count, step):
-            some = slice(start, start + step)
-            if self.alone or self.offset is not None:
-                yield some, self._of(columns, some) > 0
-            else:
-                yield some, columns.index_select(0, self.left[some]) > columns.index_select(0, self.right[some])
-
-    def _of(self, columns: Tensor, some: slice) -> Tensor:
-        """Some comparisons of scores ``(m, ...)``."""
-        left, right = self.left[some], self.right[some]
-        wide = (-1,) + (1,) * (columns.dim() - 1)
-        partner = columns.index_select(0, right.clamp(min=0))
-        if self.alone:
-            partner = torch.where((right < 0).reshape(wide), 0.0, partner)
-        found = columns.index_select(0, left) - partner
-        return found if self.offset is None else found + self.offset[some].to(columns.dtype).reshape(wide)
+            some = slice(start, min(start + step, self.count))
+            out = torch.empty(some.stop - start, len(rows), dtype=rows.dtype)
+            pairs.differing(columns, left, right, here.numpy(), start, out.numpy())
+            yield some, out
 
     def pull(self, scores: Tensor, slopes: Tensor) -> Tensor:
         """See `Comparisons.pull`."""
-        gradient = torch.zeros_like(scores).index_add_(0, self.left, slopes)
-        against = torch.where(self.right < 0, 0.0, slopes) if self.alone else slopes
-        return gradient.index_add_(0, self.right.clamp(min=0), against, alpha=-1)
+        both = torch.zeros(self.items + len(self.constants), dtype=scores.dtype).index_add_(0, self.left, slopes)
+        return both.index_add_(0, self.right, slopes, alpha=-1)[: self.items]
 
     def flipped(self, rows: Tensor, which: Tensor) -> Tensor:
-        """Both scores move to their middle and a little past it; a lone score moves past its threshold."""
+        """Both scores move to their middle and a little past it; a score moves past its constant."""
         if not len(rows):
             return rows
-        left, right = self.left[which].long(), self.right[which].long()
-        alone, partner, row = right < 0, right.clamp(min=0), torch.arange(len(rows))
-        now = rows[row, left] - torch.where(alone, 0.0, rows[row, partner])
-        if self.offset is not None:
-            now = now + self.offset[which].to(rows.dtype)
+        left, right, row = self.left[which], self.right[which], torch.arange(len(rows))
+        alone, both = right >= self.items, self._with_constants(rows)
+        now = both[row, left] - both[row, right]
         beyond = BEYOND * spread(rows)
         step = now + torch.where(now > 0, beyond, -beyond)
-        moved = rows.clone()
-        moved[row, left] -= torch.where(alone, step, step / 2)
-        moved[row, partner] += torch.where(alone, 0.0, step / 2)
-        return moved
+        both[row, left] -= torch.where(alone, step, step / 2)
+        both[row, right] += step / 2
+        return both[:, : self.items]
 
     def take(self, which: Tensor) -> Differences:
         """See `Comparisons.take`."""
-        return Differences(self.left[which], self.right[which], None if self.offset is None else self.offset[which])
+        return Differences(self.left[which], self.right[which], self.items, self.constants)
 
     def random(self, scores: Tensor, k: int, generator: torch.Generator) -> Tensor:
-        """Random rows; scores with thresholds are centred on the mean of those."""
+        """Random rows; those of scores that meet constants are centred on the mean of these."""
         drawn = super().random(scores, k, generator)
-        if not self.alone or self.offset is None:
+        if not len(self.constants):
             return drawn
-        lone = self.right < 0
-        where, level = self.left[lone], -self.offset[lone].to(scores.dtype)
+        alone = self.right >= self.items
+        where, level = self.left[alone], self.constants.to(scores.dtype)[self.right[alone] - self.items]
         total = torch.zeros_like(scores).index_add_(0, where, level)
         number = torch.zeros_like(scores).index_add_(0, where, torch.ones_like(level))
         return drawn + torch.where(number > 0, total / number.clamp(min=1) - middle(scores), 0.0)
@@ -165,9 +160,9 @@ class General(Comparisons):
         """See `Comparisons.values`."""
         return self.function(scores)
 
-    def blocks(self, rows: Tensor) -> Blocks:
-        """See `Comparisons.blocks`; calls the function once per row."""
-        yield slice(None), torch.stack([self.function(row) > 0 for row in rows], -1)
+    def differing(self, rows: Tensor, here: Tensor) -> Blocks:
+        """See `Comparisons.differing`; calls the function once per row."""
+        yield slice(None), torch.stack([(self.function(row) > 0) != here for row in rows], -1).to(rows.dtype)
 
     def pull(self, scores: Tensor, slopes: Tensor) -> Tensor:
         """See `Comparisons.pull`."""

@@ -7,7 +7,7 @@ those ``(k, k)`` among the anchors, which for binaries are Hamming distances.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +18,8 @@ from torch import Tensor
 from directloss._checks import check_choice, check_positive, fail
 from directloss._uniloss.comparisons import Blocks
 
-KEPT = 1 << 24
-"""How many binaries of anchors are kept for the second pass; more are compared again."""
+KEPT = 1 << 21
+"""How many binaries of anchors are kept for the second pass; more are compared again, which takes less memory."""
 
 
 class Interpolation(ABC):
@@ -163,25 +163,24 @@ class Places:
 
     Args:
         comparisons: shape ``(l,)``.
-        blocks: returns the binaries of the anchors, block by block.
+        differing: where the binaries of the anchors differ from given ones, block by block.
         k: how many anchors there are.
     """
 
-    def __init__(self, comparisons: Tensor, blocks: Callable[[], Blocks], k: int) -> None:
+    def __init__(self, comparisons: Tensor, differing: Callable[[Tensor], Blocks], k: int) -> None:
         self.here = comparisons > 0
         self.off = torch.sigmoid(-comparisons.abs())
-        self._blocks = blocks
-        kept = comparisons.numel() * k <= KEPT
-        self._kept = list(self._compared()) if kept else None
+        self._differing = differing
+        self._kept = list(differing(self.here)) if comparisons.numel() * k <= KEPT else None
         squared = self.off.double().square().sum().expand(k).clone()
-        for some, differs in self._differing():
+        for some, differs in self._blocks():
             squared += ((1 - 2 * self.off[some]) @ differs).double()
         self.squared = squared.numpy()
 
     def between(self) -> Any:
         """Hamming distances ``(k, k)`` among the anchors, float64."""
         shared = np.zeros((len(self.squared),) * 2)
-        for _, differs in self._differing():  # counts of a block are exact in single precision
+        for _, differs in self._blocks():  # counts of a block are exact in single precision
             shared += (differs.T @ differs).double().numpy()
         ones = shared.diagonal()
         return ones[:, None] + ones - 2 * shared
@@ -190,15 +189,10 @@ class Places:
         """The gradient with respect to the comparisons, from that with respect to the squared distances."""
         weight = torch.from_numpy(slopes).to(self.off.dtype)
         mixed = torch.empty_like(self.off)
-        for some, differs in self._differing():
+        for some, differs in self._blocks():
             mixed[some] = differs @ weight
-        away = torch.where(self.here, -2.0, 2.0).to(self.off.dtype) * (weight.sum() * self.off - mixed)
+        away = (weight.sum() * self.off - mixed) * torch.where(self.here, -2.0, 2.0).to(self.off.dtype)
         return away * self.off * (1 - self.off)
 
-    def _differing(self) -> Iterator[tuple[slice, Tensor]]:
-        return iter(self._kept) if self._kept is not None else self._compared()
-
-    def _compared(self) -> Iterator[tuple[slice, Tensor]]:
-        """In which binaries each anchor differs from the nearest ones, as numbers ``(some, k)``."""
-        for some, bits in self._blocks():
-            yield some, (bits != self.here[some, None]).to(self.off.dtype)
+    def _blocks(self) -> Blocks:
+        return self._differing(self.here) if self._kept is None else iter(self._kept)

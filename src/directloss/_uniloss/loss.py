@@ -356,7 +356,7 @@ class UniLoss(LossModule):
         anchors = self.anchoring.draw(problem, comparisons, generator)
         if anchors.flat:
             self._warn_of_flatness(anchors.values, problem.now)
-        places = Places(comparisons.values(problem.scores), anchors.blocks, len(anchors.values))
+        places = Places(comparisons.values(problem.scores), anchors.differing, len(anchors.values))
         value, slopes = self.interpolation.with_slopes(places.squared, anchors.values.numpy(), places.between)
         gradient = comparisons.pull(problem.scores, places.pull(slopes))
         return Relaxed(value, problem.now, anchors, comparisons.count, gradient)

@@ -26,6 +26,8 @@ PROBABLE = (0.02, 0.98)
 """Where scores are redrawn that are probabilities."""
 CLOSE = 1e-6
 """How close to its threshold a redrawn score may lie, relative to it; also by how much equal values may differ."""
+FEW = 64
+"""A problem of at most this many scores is tested on more draws: each draw tells less."""
 MOST = 64
 """How many thresholds are searched for."""
 USUAL = ((0.0,), (0.5,))
@@ -78,11 +80,11 @@ class Probe:
         """Scores to start from: the current order, that of the best scores, and a random one."""
         middle = (self.low + self.high) / 2
         centre = 0.5 if self.bounded else 0.0
-        starts = [flat, self.draw.permutation(flat) + CLOSE * self.draw.standard_normal(self.size)]
+        centre = centre if self.low < centre < self.high else middle
+        starts = [flat, *(self.draw.random(self.size) - 0.5 + centre for _ in range(1 if self.size > FEW else 3))]
         if best is not None:
             starts.append(best.double().numpy().ravel())
-        self.bases = [self.redraw(row, self.groups(None), (centre if self.low < centre < self.high else middle,))
-                      for row in starts]  # fmt: skip
+        self.bases = [self.redraw(row, self.groups(None), (centre,)) for row in starts]
         self.values = self.of(self.bases)
         self.constant = all(_same(value, self.values[0]) for value in self.values)
 
@@ -132,17 +134,18 @@ class Probe:
         """Where the scores of each cell may lie: at random, within the thresholds around it."""
         width = self.high - self.low
         if not len(levels):
-            low = self.low + width * self.draw.uniform(0.0, 0.45, len(side))
-            return low, low + width * self.draw.uniform(0.3, 0.5, len(side))
+            share = self.draw.uniform(0.2, 0.6, len(side))
+            low = self.low + width * (1 - share) * self.draw.random(len(side))
+            return low, low + share * width
         ends = np.r_[min(self.low, levels[0] - width / 4), levels, max(self.high, levels[-1] + width / 4)]
         if self.bounded:
             ends[[0, -1]] = 0.0, 1.0
         near = CLOSE * np.maximum(1.0, np.abs(ends))
         low, high = ends[side] + near[side], ends[side + 1] - near[side + 1]
         if not tight:
-            room = (high - low) * self.draw.uniform(0.0, 0.4, len(side))
-            up = self.draw.random(len(side)) < 0.5
-            return np.where(up, low + room, low), np.where(up, high, high - room)
+            share = self.draw.uniform(0.1, 1.0, len(side))
+            start = low + (high - low) * (1 - share) * self.draw.random(len(side))
+            return start, start + share * (high - low)
         narrow = np.minimum(high - low, 4 * near[side] * counts)
         above = (side == len(levels)) | ((side > 0) & (self.draw.random(len(side)) < 0.5))
         return np.where(above, low, high - narrow), np.where(above, low + narrow, high)
@@ -165,7 +168,7 @@ class Probe:
     def holds(self, order: Order, thresholds: Sequence[float]) -> bool:
         """Whether the metric depends on nothing but this order and these thresholds."""
         group = self.groups(order)
-        twice = (False, True) if thresholds else (False,) * (2 if self.size > 16 else 4)
+        twice = (False, True) * (1 if self.size > FEW else 2) if thresholds else (False,) * 2
         rows = [self.redraw(base, group, thresholds, tight) for tight in twice for base in self.bases]
         return all(_same(*pair) for pair in zip(self.of(rows), self.values * len(twice), strict=True))
 
@@ -265,7 +268,7 @@ class Probe:
 
     def _ends(self, thresholds: list[float]) -> tuple[Any, Any] | None:
         """Two rows with the same order, on the same sides of the thresholds, and different values."""
-        for tight in (False, False, True):
+        for tight in (False, True, False, True):
             rows = [self.redraw(base, self.groups(None), thresholds, tight) for base in self.bases]
             for base, row, value, other in zip(self.bases, rows, self.values, self.of(rows), strict=True):
                 if not _same(value, other):

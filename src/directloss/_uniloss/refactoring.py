@@ -286,15 +286,15 @@ class Automatic(Refactored):
         if order is None:
             order = (classes[0],) if classes else tuple(range(scores.dim()))
         if not order:
-            return Differences.of(all_pairs(torch.empty(0, 1, dtype=torch.long)), thresholds, scores.numel())
+            return Differences.of(all_pairs(torch.empty(0, 1, dtype=torch.long)), scores.numel(), thresholds)
         lists = _lists(torch.arange(scores.numel()).reshape(scores.shape), order)
         dropped = self.prune
         if dropped == "auto":
             # Pairs of two wrong classes are dropped even if the metric depends on them: they have no best sign.
             dropped = finding is None or finding.constant or not finding.equals or bool(classes)
         if relevance is None or not dropped:
-            return Differences.of(_oriented(all_pairs(lists), relevance), thresholds, scores.numel())
-        return Differences.of(ranked_pairs(lists, _lists(relevance, order)), thresholds, scores.numel())
+            return Differences.of(_oriented(all_pairs(lists), relevance), scores.numel(), thresholds)
+        return Differences.of(ranked_pairs(lists, _lists(relevance, order)), scores.numel(), thresholds)
 
 
 def _lists(values: Tensor, order: tuple[int, ...]) -> Tensor:
@@ -348,7 +348,8 @@ class PairRefactoring(Refactored):
         """See `Refactored.bind`."""
         labels = self.lists(scores, target)
         places = torch.arange(labels.numel()).reshape(labels.shape)
-        comparisons = Differences(*ranked_pairs(places, torch.where(labels < 0, torch.nan, labels.double())))
+        relevance = torch.where(labels < 0, torch.nan, labels.double())
+        comparisons = Differences(*ranked_pairs(places, relevance), labels.numel())
         if comparisons.count == 0:
             return None
         flat, best = scores.flatten(), ideal_scores(scores.reshape(labels.shape), labels)
