@@ -99,13 +99,13 @@ class Anchoring:
     def _flip(self, base: Tensor, k: int, comparisons: Comparisons, generator: torch.Generator) -> Tensor:
         """``k`` rows with some comparisons of the base flipped."""
         rows = base.repeat(k, 1)
-        for which in _choose(k, self.flips, comparisons.count, generator).T:
+        for which in choose(k, self.flips, comparisons.count, generator).T:
             rows = comparisons.flipped(rows, which)
         return rows
 
     def _move(self, base: Tensor, k: int, comparisons: Comparisons, generator: torch.Generator) -> Tensor:
         """``k`` rows with some scores moved: a low one above the top, a high one below the bottom."""
-        items = _choose(k, self.flips, base.numel(), generator)
+        items = choose(k, self.flips, base.numel(), generator)
         beyond = BEYOND * spread(base)
         to = torch.where(base[items] <= base.median(), base.max() + beyond, base.min() - beyond)
         return base.repeat(k, 1).scatter_(1, items, to)
@@ -119,7 +119,7 @@ def as_anchoring(anchors: int | Anchoring, unit: str = "comparison") -> Anchorin
     return Anchoring(number, number, number, unit=unit)
 
 
-def _choose(k: int, flips: int, among: int, generator: torch.Generator) -> Tensor:
+def choose(k: int, flips: int, among: int, generator: torch.Generator) -> Tensor:
     """``(k, flips)`` random numbers below ``among``, distinct within each row."""
     flips = min(flips, among)
     chosen = torch.randint(among, (k, flips), generator=generator)
