@@ -173,11 +173,18 @@ class Probe:
         return all(_same(*pair) for pair in zip(self.of(rows), self.values * len(twice), strict=True))
 
     def matters(self, threshold: float) -> bool:
-        """Whether a score that crosses the threshold changes the value, for some scores."""
-        rows, step = [], CLOSE * max(1.0, abs(threshold))
+        """Whether scores that cross the threshold, and nothing else, change the value, for some scores."""
+        rows, step = [], 2 * CLOSE * max(1.0, abs(threshold))
         for base in self.bases:
-            for item in (int(np.abs(base - threshold).argmin()), int(self.draw.integers(self.size))):
-                rows += [base + (threshold - base[item] + aside) for aside in (-2 * step, 2 * step)]
+            order, most = np.argsort(base), max(1, min(8, self.size // 8))
+            place = int(self.draw.integers(self.size - most + 1))
+            some = order[place : place + most]
+            shifted = base + threshold - base[some].mean()
+            for row, moved in ((base, [int(np.abs(base - threshold).argmin())]), (shifted, some)):
+                for side in (-len(moved), 1):
+                    across = row.copy()
+                    across[moved] = threshold + step * (side + np.arange(len(moved)))
+                    rows.append(across)
         values = self.of(rows)
         return not all(_same(*pair) for pair in zip(values[::2], values[1::2], strict=True))
 
