@@ -6,15 +6,15 @@ DATA holds the folders ``mnist`` and ``fashion-mnist`` with the four original fi
 
     AP, zeros        MNIST: zeros against the rest, an MLP (paper, Sec. 4.2)
     accuracy         Fashion-MNIST: ten classes, an MLP (paper, Sec. 4.4)
-    PCK              an MNIST digit of class 8 beside another digit on a noisy canvas; where is it? A small convolutional
-                     network, heatmaps of 16 x 16, right within 1.5 pixels (paper, Sec. 4.3)
+    PCK              an MNIST digit of class 8 beside another digit on a noisy canvas; where is it? A small
+                     convolutional network, heatmaps of 16 x 16, right within 1.5 pixels (paper, Sec. 4.3)
     profit           Fashion-MNIST, shirts (class 6) against the rest: +7 for a shirt that is accepted, -3 for anything
                      else, accepted where sigmoid(score) > 0.3; as a share of the highest possible profit
 
 All methods train on 4,000 images for 400 steps of 128 (PCK: 1,500 images, 300 steps of 32) with Adam; the learning rate
-is the best of three on validation data, mean of two search seeds; test results are those of fresh seeds. ``inverse`` and
-``spline`` are the interpolations, the number after them is ``likelihood``. ``x-ent`` is cross-entropy, for PCK the
-squared error against bumps of width 1.
+is the best of three on validation data, mean of two search seeds; test results are those of fresh seeds. ``inverse``
+and ``spline`` are the interpolations, the number after them is ``likelihood``. ``x-ent`` is cross-entropy, for PCK
+the squared error against bumps of width 1.
 """
 
 from __future__ import annotations
@@ -135,13 +135,13 @@ class Column:
 
 
 COLUMNS = {
-    "AP, zeros": Column(
-        partial(rows, folder="mnist", which=0), partial(mlp, 1), dl.metrics.average_precision, "ap"
+    "AP, zeros": Column(partial(rows, folder="mnist", which=0), partial(mlp, 1), dl.metrics.average_precision, "ap"),
+    "accuracy": Column(
+        partial(rows, folder="fashion-mnist", which=None), partial(mlp, 10), dl.metrics.accuracy, "accuracy"
     ),
-    "accuracy": Column(partial(rows, folder="fashion-mnist", which=None), partial(mlp, 10), dl.metrics.accuracy, "accuracy"),
     "PCK": Column(canvases, locator, pck, "pckh", bumps, 300, 32),
     "profit": Column(partial(rows, folder="fashion-mnist", which=6), partial(mlp, 1), profit, profit),
-}  # fmt: skip
+}
 
 
 def loss_of(column: Column, method: str, seed: int) -> Callable[[Tensor, Tensor], Tensor]:

@@ -46,6 +46,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tasks": {"_checks", "_registry", "kernels", "metrics", "task"},
     "_uniloss": {
         "_checks",
+        "_dynamo",
         "_gradient",
         "_loss",
         "_problem",
@@ -90,7 +91,8 @@ REPRO_MAY_IMPORT: dict[str, set[str]] = {
     "detection": {"data", "files", "seeding"},
     "evaluation": {"data"},
     "training": {"checkpoint", "data", "seeding"},
-    "methods": {"__init__", "data"},
+    "ablations": set(),
+    "methods": {"__init__", "ablations", "data"},
     "config": {"fields", "files", "methods", "records", "seeding"},
     "campaign": {"executors", "records", "seeding"},
     "reports": {"fields", "files", "folder", "records"},

@@ -5,9 +5,9 @@
 - `InverseDistance`, `DistanceSpline`: the metric between anchors; subclass `Interpolation` for your own.
 """
 
+from directloss._uniloss.interpolation import DistanceSpline, Interpolation, InverseDistance
 from directloss._uniloss.refactoring import Automatic
 from directloss._uniloss.target import ideal_scores
-from directloss._uniloss.interpolation import DistanceSpline, Interpolation, InverseDistance
 
 __all__ = [
     "Automatic",

@@ -117,7 +117,17 @@ def test_options_are_those_of_uniloss(options: str, generator: torch.Generator) 
     scores = torch.randn(8, 3, generator=generator, dtype=torch.float64)
     ours = parse_method(f"uniloss-accuracy{options}").loss_fn({}, generator=torch.Generator().manual_seed(5))
     draw = torch.Generator().manual_seed(5)
-    expected = gradient(lambda s: uniloss(s, TARGET, "accuracy", likelihood=0, generator=draw, **{"interpolation": "inverse-distance", **OPTIONS[options]}), scores)
+    expected = gradient(
+        lambda s: uniloss(
+            s,
+            TARGET,
+            "accuracy",
+            likelihood=0,
+            generator=draw,
+            **{"interpolation": "inverse-distance", **OPTIONS[options]},
+        ),
+        scores,
+    )
     torch.testing.assert_close(gradient(lambda s: ours(s, TARGET), scores), expected)
 
 
@@ -125,7 +135,12 @@ def test_options_leave_the_rest_to_the_experiment(generator: torch.Generator) ->
     scores = torch.randn(8, generator=generator)
     given = parse_method("uniloss-ap:control").loss_fn({}, anchors=3, generator=torch.Generator().manual_seed(5))
     draw, anchors = torch.Generator().manual_seed(5), Ablation(3, 3, 3, control=True)
-    expected = gradient(lambda s: uniloss(s, TARGET, "ap", likelihood=0, interpolation="inverse-distance", generator=draw, anchors=anchors), scores)
+    expected = gradient(
+        lambda s: uniloss(
+            s, TARGET, "ap", likelihood=0, interpolation="inverse-distance", generator=draw, anchors=anchors
+        ),
+        scores,
+    )
     torch.testing.assert_close(gradient(lambda s: given(s, TARGET), scores), expected)
     assert parse_method("uniloss-pckh:control")._anchoring(4).unit == "score"
     assert parse_method("x-ent:batch=32").option("batch", 128) == 32

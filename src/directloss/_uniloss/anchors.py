@@ -145,4 +145,3 @@ def check_numbers(values: Tensor) -> Tensor:
             "Give 0 / 0 a value inside the metric, for example with clamp(min=1) in the denominator.",
         )
     return values
-

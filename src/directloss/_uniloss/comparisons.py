@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 Blocks = Iterator[tuple[slice, Tensor]]
-"""Some comparisons at a time: which, and numbers ``(some, k)``, 1 where row k of ``k`` differs from the current signs."""
+"""Some comparisons at a time: which, and numbers ``(some, k)``, 1 where row k differs from given binaries."""
 BLOCK = 1 << 18
 """How many binaries are compared at a time; a block should stay in the processor's cache."""
 BEYOND = 1e-3

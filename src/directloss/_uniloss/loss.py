@@ -270,9 +270,7 @@ class UniLoss(LossModule):
 
     # ------------------------------------------------------------------ from a batch to problems
 
-    def _batch(
-        self, scores: Tensor, target: Tensor, mask: Tensor | None = None, weight: Tensor | None = None
-    ) -> Batch:
+    def _batch(self, scores: Tensor, target: Tensor, mask: Tensor | None = None, weight: Tensor | None = None) -> Batch:
         metric = self.refactored
         events = self._event_dims(check_scores(scores, metric.least_dims, metric.shape_words).dim())
         scores, target, mask, weight = arrange(metric, events, scores, target, mask, weight, self.dim)

@@ -189,7 +189,7 @@ class Probe:
         return not all(_same(*pair) for pair in zip(values[::2], values[1::2], strict=True))
 
     def is_smooth(self) -> bool:
-        """Whether the value changes with the scores even where no order changes: then it is no metric of comparisons."""
+        """Whether the value changes even where no order changes: then it is no metric of comparisons."""
         rows = []
         for base in self.bases * 2:
             gaps = np.diff(np.unique(base))

@@ -222,7 +222,11 @@ class Automatic(Refactored):
             return None
         best, relevance = ideal_scores(scores, target), relevance_of(scores, target)
         finding = self._find(measure, scores, best, relevance)
-        if finding is not None and finding.constant and (relevance is None or len(relevance.unique()) < 2):
+        if (
+            finding is not None
+            and finding.constant
+            and (relevance is None or bool((relevance == relevance.flatten()[0]).all()))
+        ):
             return None
         comparisons = self._comparisons(finding, scores, target, relevance)
         if comparisons.count == 0:
