@@ -46,7 +46,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tasks": {"_checks", "_registry", "kernels", "metrics", "task"},
     "_uniloss": {
         "_checks",
-        "_dynamo",
         "_gradient",
         "_loss",
         "_problem",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from directloss import metrics, plot, relaxation, tasks
     from directloss._uniloss import Anchoring, Refactoring, UniLoss, uniloss
     from directloss.averaging import AveragedLoss
-    from directloss.direct import DirectLoss, direct_loss
+    from directloss.direct import DirectLoss, direct_loss, expected_metric
     from directloss.full_batch import full_batch_step
     from directloss.memory import ScoreMemory
     from directloss.retrieval import RetrievalLoss
@@ -45,6 +45,7 @@ __all__ = [
     "Task",
     "UniLoss",
     "direct_loss",
+    "expected_metric",
     "full_batch_step",
     "hinge_loss",
     "load",
@@ -61,7 +62,7 @@ __all__ = [
 _NAMES = {
     "_uniloss": ("Anchoring", "Refactoring", "UniLoss", "uniloss"),
     "averaging": ("AveragedLoss",),
-    "direct": ("DirectLoss", "direct_loss"),
+    "direct": ("DirectLoss", "direct_loss", "expected_metric"),
     "full_batch": ("full_batch_step",),
     "memory": ("ScoreMemory",),
     "retrieval": ("RetrievalLoss",),

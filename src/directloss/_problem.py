@@ -50,6 +50,8 @@ class Problem(NamedTuple):
     """Whether there is a mask over items."""
     given: torch.dtype | None = None
     """The dtype of the user's scores and of the gradient; None if it is that of ``scores``."""
+    item_weight: Tensor | None = None
+    """Weight of each item, in the shape of the target, float64; None if all are 1."""
 
     @property
     def kind(self) -> torch.dtype:
@@ -60,6 +62,20 @@ class Problem(NamedTuple):
     def batch_shape(self) -> torch.Size:
         """The shape ``b`` of the losses."""
         return self.scores.shape[: self.scores.dim() - self.task.event_dims]
+
+    def weigh_items(self) -> Problem:
+        """The same problems with the weights of items as part of the task; raises if it has no inference for them."""
+        if self.item_weight is None:
+            return self
+        weighted = self.task.weighted(self.item_weight)
+        if weighted is None:
+            fail(
+                "weight",
+                f"must hold one weight per problem of {self.task!r}, shape {tuple(self.batch_shape)}",
+                f"one per item, of shape {tuple(self.item_weight.shape)}",
+                f"Items cannot have weights here: {self.task.no_item_weights}.",
+            )
+        return self._replace(task=weighted, item_weight=None)
 
     def check(self) -> None:
         """Run the task's checks of scores and target."""
@@ -102,8 +118,8 @@ def reduce(
     if counted is not None and missing:
         warn_once(
             f"uncounted {under!r}",
-            f"{missing} of {counted.numel()} problems have no loss under {under!r} ({why}). They get loss 0 "
-            "and gradient 0, and are left out of the mean.",
+            f"{missing} of {counted.numel()} problems have no loss under {under!r} ({why}). They get loss 0, the "
+            "metric gives them no gradient, and they are left out of the mean.",
         )
     if counted is not None and (missing or not warn):
         weight = counted.to(losses.dtype) if weight is None else counted.to(losses.dtype) * weight
@@ -152,6 +168,9 @@ def prepare(
         weight = check_tensor("weight", weight)
         if weight.shape != batch_shape and weight.shape == target.shape:
             weight, item_weight = None, weight
+            if task.maskable:  # an item without weight is hidden altogether
+                shows = weight > 0
+                mask = shows if mask is None else check_mask(mask, target.shape, "target") & shows
         else:
             scores, weight, shown = weigh(scores, weight, task.event_dims, check_values)
     if mask is not None:
@@ -161,30 +180,17 @@ def prepare(
             task.check(scores, target, check_values)
             check_values = False
     if item_weight is not None:
-        task = _weigh_items(task, item_weight, mask, batch_shape, asked)
+        item_weight = precise(item_weight.detach())
+        if mask is not None:
+            item_weight = torch.where(mask, item_weight, 0.0)
+        check_weight(item_weight, item_weight.shape, "item", asked)
     if mask is not None:
         if task.target_dims == 0:
             hidden = mask.to(result_type(scores))
             weight, shown = hidden if weight is None else hidden * weight, mask if shown is None else mask & shown
         else:
             target = torch.where(mask, target, IGNORE)
-    return Problem(task, scores, target, weight, check_values, shown, padded=mask is not None)
-
-
-def _weigh_items(task: Task, weight: Tensor, mask: Tensor | None, batch_shape: torch.Size, check_values: bool) -> Task:
-    """The task for weighted items; raises if there is none. Padding has weight 0."""
-    weight = precise(weight.detach())
-    if mask is not None:
-        weight = torch.where(mask, weight, 0.0)
-    weighted = task.weighted(check_weight(weight, weight.shape, "item", check_values))
-    if weighted is None:
-        fail(
-            "weight",
-            f"must hold one weight per problem of {task!r}, shape {tuple(batch_shape)}",
-            f"one per item, of shape {tuple(weight.shape)}",
-            f"Items cannot have weights here: {task.no_item_weights}.",
-        )
-    return weighted
+    return Problem(task, scores, target, weight, check_values, shown, padded=mask is not None, item_weight=item_weight)
 
 
 class Form(Protocol):

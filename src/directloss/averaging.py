@@ -39,7 +39,7 @@ class AveragedLoss(LossModule):
         ignore_index: target value to ignore, such as 255.
         loss: `DirectLoss`, `HingeLoss` or `PerceptronLoss`.
         gather: True joins the samples of all processes; see `DirectLoss`.
-        **options: other arguments of that loss, such as ``warm_up``.
+        **options: other arguments of that loss, such as ``likelihood``.
 
     Examples:
         >>> scores = torch.tensor([[2.0, 1.0, 0.0], [0.0, 3.0, 1.0], [1.0, 2.0, 0.0], [0.0, 1.0, 2.0]])

@@ -1,15 +1,10 @@
-"""The engine: the general loss gradient theorem, Theorem 1 of Song et al. (ICML 2016), under noise.
+"""Direct loss: the true task loss as the value, the gradient of the expected metric as the gradient.
 
-    grad E[L(y, y_w)]  =  lim_{epsilon -> 0}  sign / epsilon * E[ grad F(y_direct) - grad F(y_w) ]          Eq. (2)
-    y_w      = argmax_y F(y)                                                                                Eq. (3)
-    y_direct = argmax_y F(y) + sign * epsilon * L(target, y)                                                Eq. (3)
+    task                                          gradient                                     module
+    rankings, decisions, classes                  that of the expected metric, exactly         `directloss.moves`
+    structured outputs; ``epsilon`` or ``sign``   Theorem 1 of Song et al. (ICML 2016)         `directloss.theorem`
 
-With ``sign="both"`` the gradient is the mean of the two, ``(grad F(y_+) - grad F(y_-)) / (2 epsilon)``: a central
-difference instead of a one-sided one. The expectation is over noise on the scores (`directloss.noise`); the value is
-the loss of the scores without noise.
-
-The engine knows no concrete task. It calls the two inferences and differentiates F, unless the task has a fused
-implementation of both.
+A constant share of the gradient of the task's likelihood (cross-entropy) is added, which makes progress from any start.
 """
 
 from __future__ import annotations
@@ -19,25 +14,69 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from directloss import epsilon as epsilons
-from directloss._checks import check_count, check_epsilon, check_sign, fail, warn_of_probabilities, warn_once
-from directloss._gradient import carrier, largest_slope, traced, with_value
-from directloss._loss import TaskLoss, hosted, traced_loss
+from directloss import theorem
+from directloss._checks import check_epsilon, check_flips, check_not_negative, check_sign, fail, warn_of_probabilities
+from directloss._gradient import carrier, traced, with_value
+from directloss._loss import TaskLoss, hosted
 from directloss._problem import Dim, Problem, prepare, result_type
 from directloss.distributed import Gather
-from directloss.kernels import way
 from directloss.noise import Noise, check_noise
-from directloss.task import Solve, Solved, Task
-
-WARM_UP = 300
-"""The number of initial training steps in which a `DirectLoss` follows the likelihood, which learns from any start."""
-
+from directloss.task import Estimate, Task
 
 NO_LOGITS = (
-    "All scores lie between 0 and 1, but the warm-up and the noise are made for logits. If the scores are "
-    "probabilities, pass what sigmoid or softmax was applied to. If they are similarities, set noise, such as 0.1, and "
-    "warm_up=0."
+    "All scores lie between 0 and 1, but the noise and the likelihood are made for logits. If the scores are "
+    "probabilities, pass what sigmoid or softmax was applied to. If they are similarities, multiply them by 20 or so, "
+    "or set noise, such as 0.1, and likelihood=0."
 )
+EXPECTED = 1 << 20
+"""How many perturbed scores `expected_metric` draws in all, and how many at once."""
+
+
+class Settings(NamedTuple):
+    """The validated settings of a direct loss, apart from shapes."""
+
+    noise: float | str | None
+    samples: int | str
+    likelihood: float | str
+    flips: tuple[float, float]
+    epsilon: float | Tensor | str | None
+    sign: int | str | None
+    generator: torch.Generator | None
+
+    @property
+    def named(self) -> bool:
+        """Whether Theorem 1 is asked for."""
+        return self.epsilon is not None or self.sign is not None
+
+    def noise_for(self, task: Task) -> Noise:
+        """The noise; Theorem 1 has none unless it is named, or the only gradient of the task."""
+        noise = 0.0 if self.named and isinstance(self.noise, str) else self.noise
+        return check_noise(noise, self.samples, self.generator, task.advised_noise)
+
+    def share_for(self, task: Task) -> float:
+        """The share of the likelihood's gradient."""
+        if isinstance(self.likelihood, str):
+            return 0.0 if self.named else task.advised_likelihood
+        return self.likelihood
+
+
+def check_settings(
+    noise: Any, samples: Any, likelihood: Any, flips: Any, epsilon: Any, sign: Any, generator: Any
+) -> Settings:
+    """The settings, or an error that names the wrong one."""
+    check_noise(noise, samples, generator)
+    if isinstance(likelihood, str) and likelihood != "auto":
+        fail("likelihood", 'must be a number of at least 0 or "auto"', repr(likelihood))
+    if epsilon is not None:
+        check_epsilon(epsilon)
+    if sign is not None:
+        check_sign(sign)
+    share = likelihood if isinstance(likelihood, str) else check_not_negative("likelihood", likelihood)
+    settings = Settings(noise, samples, share, check_flips(flips), epsilon, sign, generator)
+    if settings.named and any(settings.flips):
+        what = "epsilon" if sign is None else "sign"
+        fail(what, "must be left out together with flips, which Theorem 1 cannot correct for", getattr(settings, what))
+    return settings
 
 
 def direct_loss(
@@ -45,10 +84,12 @@ def direct_loss(
     target: Tensor,
     task: str | Task | Any,
     *,
-    epsilon: float | Tensor | str = "auto",
-    sign: int | str = "auto",
     noise: float | str | None = "auto",
     samples: int | str = "auto",
+    likelihood: float | str = "auto",
+    flips: float | tuple[float, float] = 0.0,
+    epsilon: float | Tensor | str | None = None,
+    sign: int | str | None = None,
     generator: torch.Generator | None = None,
     reduction: str = "mean",
     mask: Tensor | None = None,
@@ -56,31 +97,34 @@ def direct_loss(
     weight: Tensor | None = None,
     check_values: bool = True,
 ) -> Tensor:
-    """Compute the task loss, with the gradient of Theorem 1.
+    """Compute the task loss, with the gradient of the expected metric.
 
-    The value is the true loss of the batch (``1 - AP`` for ``"ap"``). The gradient estimates that of the expected loss
-    under noise on the scores: the mean over draws of ``sign / epsilon * (dF(y_direct) - dF(y_w))``, with the same noise
-    in both inferences. ``noise=0`` gives the paper's update.
+    The value is the true loss of the batch (``1 - AP`` for ``"ap"``). The gradient is an unbiased estimate of that of
+    the expected metric under random noise on the scores, by moving one item at a time, plus a small share of the
+    gradient of the likelihood. ``likelihood=0`` leaves the expected metric alone.
 
     Args:
         scores: the outputs of the network, shape ``(..., n)`` for rankings and sets, ``(..., c)`` for classes; see the
             task.
         target: the labels, in the shape that the task documents.
-        task: a name (``directloss.tasks.names()`` lists them) or an object with the methods of `Task`.
-        epsilon: how far loss-augmented inference looks, a positive number or one for each problem; ``"auto"``
-            follows the noise and the task (`directloss.epsilon`).
-        sign: +1 moves away from worse outputs, -1 towards better ones, ``"both"`` is the mean of the two; ``"auto"``
-            is the task's choice: +1 for rankings without a cutoff, ``"both"`` for most other tasks.
-        noise: the scale of the noise; ``"auto"`` is 1 for rankings and 0.5 for everything else, in logits, and a tenth
-            of the scores' standard deviation for decisions by costs. 0 or None adds none.
-        samples: how many draws are averaged; ``"auto"`` draws 4,096 perturbed scores in all, at least one per score,
-            and is 1 for decisions by costs.
+        task: a name (``directloss.tasks.names()`` lists them), an object with the methods of `Task`, or any function
+            ``metric(scores, target)`` that returns one number.
+        noise: how far the scores are perturbed; see `directloss.noise`.
+        samples: how many draws of the noise are averaged; ``"auto"`` draws 1,024 perturbed scores in all, at least one
+            per score, and is 1 for structured outputs.
+        likelihood: how much of the gradient of the task's likelihood is added; ``"auto"`` is the task's constant.
+        flips: the share of labels that are wrong, if known: one number, or one for the negatives and one for the
+            positives. Value and gradient are then those of the right labels, in expectation; for metrics of decisions.
+        epsilon: asks for Theorem 1: how far loss-augmented inference looks, a positive number or one for each problem,
+            or ``"auto"``. There is then no noise and no likelihood unless they are named.
+        sign: asks for Theorem 1: +1 moves away from worse outputs, -1 towards better ones, ``"both"`` is the mean of
+            the two.
         generator: the generator of the noise; by default the global one of the scores' device.
         reduction: ``"mean"``, ``"sum"`` or ``"none"`` over the problems of the batch.
         mask: True for real entries, False for padding; in the shape of ``target``.
         dim: the dimension (or dimensions) of ``scores`` that hold the items of one problem; the last by default.
-        weight: how much each problem counts, in the shape of the unreduced losses; or, for ``"auc"``, how much each
-            item counts, in the shape of ``target``.
+        weight: how much each problem counts, in the shape of the unreduced losses; or how much each item counts, in the
+            shape of ``target``, as ``sample_weight`` in scikit-learn.
         check_values: whether to check for NaN and wrong labels, which synchronises with a GPU.
 
     Returns:
@@ -91,168 +135,136 @@ def direct_loss(
 
     Examples:
         >>> scores = torch.tensor([2.0, 1.0, 0.0], requires_grad=True)
-        >>> loss = direct_loss(scores, torch.tensor([0, 1, 0]), "ap", noise=0, epsilon=3.0, sign=-1)
+        >>> loss = direct_loss(scores, torch.tensor([0, 1, 0]), "ap")
         >>> loss.item()
         0.5
         >>> loss.backward()
+        >>> scores.grad[1] < 0  # the relevant item should rise
+        tensor(True)
+
+        Theorem 1 as in the paper:
+
+        >>> scores = torch.tensor([2.0, 1.0, 0.0], requires_grad=True)
+        >>> direct_loss(scores, torch.tensor([0, 1, 0]), "ap", epsilon=3.0, sign=-1).backward()
         >>> scores.grad
         tensor([ 0.3333, -0.3333,  0.0000])
     """
-    options: dict[str, Any] = {
-        "sign": sign, "noise": noise, "samples": samples, "generator": generator, "reduction": reduction, "dim": dim,
-        "check_values": check_values,
-    }  # fmt: skip
-    if traced():
-        return traced_loss(DirectLoss, task, scores, target, mask, weight, epsilon, warm_up=0, **options)
-    return _loss(scores, target, task, epsilon=epsilon, warm=False, mask=mask, weight=weight, **options)
+    settings = check_settings(noise, samples, likelihood, flips, epsilon, sign, generator)
+    return _loss(scores, target, task, settings, reduction, mask, dim, weight, check_values)
 
 
-@hosted
 def _loss(
-    scores: Tensor, target: Tensor, task: Any, *, epsilon: float | Tensor | str, sign: int | str,
-    noise: float | str | None, samples: int | str, generator: torch.Generator | None, warm: bool, reduction: str,
-    mask: Tensor | None, dim: Dim | None, weight: Tensor | None, check_values: bool,
+    scores: Tensor, target: Tensor, task: Any, settings: Settings, reduction: str, mask: Tensor | None,
+    dim: Dim | None, weight: Tensor | None, check_values: bool,
 ) -> Tensor:  # fmt: skip
-    """`direct_loss`; if ``warm``, with the gradient of the task's likelihood, if the task has one."""
+    """`direct_loss` with validated settings."""
+    check_values = check_values and not traced()
     problem = prepare(
         scores, target, task, reduction=reduction, mask=mask, dim=dim, weight=weight, check_values=check_values
     )
-    source = check_noise(noise, samples, generator, problem.task.advised_noise)
-    signs = check_sign(sign, problem.task.advised_sign)
-    given = check_epsilon(epsilon, problem.batch_shape, check_values)
-    if isinstance(noise, str) and (own := problem.task.noise_scale(problem.scores.detach())) is not None:
-        # One draw: a solver costs more than a sort, and epsilon reaches five times as far as the noise anyway.
-        source = source._replace(scale=own, samples=source.samples or 1)
-    items = problem.scores.shape[-1] if problem.task.event_dims == 1 else 1
-    dense = way(scores.device, lambda: problem.task.advised_way(items, signs)) == "dense"
-    found = _at_once(problem, given, signs, source, warm, dense) or _in_turn(problem, given, signs, source, warm)
-    return problem.reduce(_attached(found), reduction, found.counted, warn=check_values)
+    moves = not settings.named and problem.task.moves
+    if any(settings.flips) and (not moves or problem.task.no_flips):
+        fail("flips", f"must be 0 for {problem.task!r}", settings.flips, f"{problem.task.no_flips}.".capitalize())
+    estimator = _moved if moves else hosted(_inferred)
+    total: Tensor = estimator(problem, settings, reduction, check_values)
+    return total
 
 
-def _at_once(
-    problem: Problem, given: float | Tensor | None, signs: tuple[int, ...], source: Noise, warm: bool, dense: bool
-) -> Found | None:
-    """Losses and gradients from a task's `fused` (or, on accelerators, `dense`) implementation; None without one."""
+def _moved(problem: Problem, settings: Settings, reduction: str, check_values: bool) -> Tensor:
+    """The loss with the gradient of the expected metric."""
     task, scores, target = problem.task, problem.scores, problem.target
-    solve, fixed = (task.dense if dense else task.fused), scores.detach()
-    if getattr(solve, "__func__", None) is Task.fused:
-        return None
-    moves = torch.is_grad_enabled() and scores.requires_grad
-    how = Solve(1.0, signs, gradient=False, padded=problem.padded, check_values=problem.check_values)
-    if dense:
-        problem.check()
-    if warm or not moves:
-        solved = solve(fixed, target, how)
-        if solved is None:
-            return None
-        clean = Found(solved.loss.to(result_type(scores)), solved.counted)
-        likelihood = task.likelihood(scores, target) if moves else None
-        if not moves or likelihood is not None:
-            return clean._replace(gap=likelihood)
-        how = how._replace(check_values=False)
-    noisy = None if source.silent and not dense else source.perturb(fixed, task.density)
-    scores, step = epsilons.reach(problem, source.scale) if given is None else (scores, given)
-    solved = solve(fixed, target, how._replace(epsilon=step, gradient=True, noisy=noisy, automatic=given is None))
-    if solved is None or solved.gradient is None:
-        return None
-    if source.silent and problem.check_values:
-        _warn_of_standstill(problem, solved, signs)
-    gap = carrier(scores, solved.gradient, tuple(range(solved.loss.dim(), scores.dim())))
-    return Found(solved.loss.to(result_type(scores)), solved.counted, gap)
+    gradient = torch.is_grad_enabled() and scores.requires_grad
+    noise = settings.noise_for(task)
+    if gradient and noise.silent:
+        fail("noise", "must be positive: without noise the metric has no gradient", 0, "Or pass epsilon and sign.")
+    if problem.check_values and isinstance(settings.noise, str) and task.density == "uniform":
+        warn_of_probabilities(scores, "scores", NO_LOGITS)
+    share = settings.share_for(task)
+    request = Estimate(
+        noise, gradient, share > 0, problem.item_weight, settings.flips, problem.padded, problem.check_values
+    )
+    expected = task.expected(scores.detach(), target, request)
+    assert expected is not None
+    losses, slope = expected.loss.to(result_type(scores)), expected.slope
+    if slope is None:
+        return problem.reduce(losses, reduction, expected.counted, warn=check_values)
+    inside, added = tuple(range(losses.dim(), scores.dim())), expected.likelihood
+    if added is not None and expected.counted is None:  # one mean is enough
+        slope, added = torch.add(slope, added, alpha=share), None
+    total = problem.reduce(
+        with_value(carrier(scores, slope, inside), losses), reduction, expected.counted, warn=check_values
+    )
+    if added is None:
+        return total
+    # The likelihood also counts where the metric is undefined.
+    rest = problem.reduce(carrier(scores, share * added, inside), reduction, None, warn=False)
+    return with_value(total + rest, total.detach())
 
 
-def _in_turn(
-    problem: Problem, given: float | Tensor | None, signs: tuple[int, ...], source: Noise, warm: bool
-) -> Found:
-    """Losses and gradients through the five abstract methods of a task."""
-    problem.check()
-    silent = source.silent and not warm and torch.is_grad_enabled() and problem.scores.requires_grad
-    if silent:
-        scores, step = epsilons.automatic(problem, 0.0) if given is None else (problem.scores, given)
-        return _theorem(problem._replace(scores=scores), step, signs, gradient=True, value=True)
-    clean = _theorem(problem, 1.0, signs, gradient=False, value=True)
-    if not torch.is_grad_enabled() or not (problem.scores.requires_grad or clean.learns):
-        return clean
-    likelihood = problem.task.likelihood(problem.scores, problem.target) if warm else None
-    if likelihood is not None and likelihood.requires_grad:
-        problem.check_one_each(likelihood, "task.likelihood")
-        return clean._replace(gap=likelihood)
-    scores, step = epsilons.automatic(problem, source.scale) if given is None else (problem.scores, given)
-    draws = problem.repeated(source.perturb(scores, problem.task.density))
-    noisy = _theorem(draws, step, signs, gradient=True, value=False)
-    return clean._replace(gap=None if noisy.gap is None else noisy.gap.mean(0))
+def _inferred(problem: Problem, settings: Settings, reduction: str, check_values: bool) -> Tensor:
+    """The loss with the gradient of Theorem 1."""
+    task, noise = problem.task, settings.noise_for(problem.task)
+    signs = check_sign("auto" if settings.sign is None else settings.sign, task.advised_sign)
+    step = "auto" if settings.epsilon is None else settings.epsilon
+    epsilon = check_epsilon(step, problem.batch_shape, check_values)
+    if isinstance(settings.noise, str) and not settings.named:
+        own = task.noise_scale(problem.scores.detach())
+        # One draw: a solver costs more than a sort.
+        noise = noise._replace(scale=noise.scale if own is None else own, samples=noise.samples or 1)
+    inferred = theorem.estimate(problem, epsilon, signs, noise)
+    if inferred.surrogate is None:
+        return problem.reduce(inferred.losses, reduction, inferred.counted, warn=check_values)
+    surrogate, share = inferred.surrogate, settings.share_for(task)
+    if share:
+        likelihood = task.likelihood(problem.scores, problem.target)
+        if likelihood is not None and likelihood.requires_grad:
+            problem.check_one_each(likelihood, "task.likelihood")
+            surrogate = surrogate + share * likelihood
+    losses = with_value(surrogate, inferred.losses.to(surrogate.dtype))
+    return problem.reduce(losses, reduction, inferred.counted, warn=check_values)
 
 
-class Found(NamedTuple):
-    """The results of inference for a batch."""
+def expected_metric(
+    scores: Tensor,
+    target: Tensor,
+    task: str | Task | Any,
+    *,
+    noise: float | str = "auto",
+    samples: int | str = "auto",
+    generator: torch.Generator | None = None,
+    mask: Tensor | None = None,
+    dim: Dim | None = None,
+) -> Tensor:
+    """The expected metric under noise on the scores, by Monte Carlo: the number whose gradient `direct_loss` follows.
 
-    losses: Tensor
-    """Shape ``b``; in draws ``(draws, *b)``."""
-    counted: Tensor | None
-    gap: Tensor | None = None
-    """A number per problem whose gradient is that of the loss; its value means nothing."""
-    learns: bool = False
-    """Whether F has parameters of its own, which need gradients even if the scores do not."""
+    A scalar, the mean over the problems that count. Its gradient with respect to the scores is minus that of
+    ``direct_loss(..., likelihood=0)``. It has no gradient itself. Arguments are those of `direct_loss`;
+    ``samples="auto"`` draws about a million perturbed scores.
 
-
-def _theorem(problem: Problem, epsilon: float | Tensor, signs: tuple[int, ...], gradient: bool, value: bool) -> Found:
-    """Eq. (2) through the five methods of the task; autograd differentiates F."""
-    task, scores, target = problem.task, problem.scores, problem.target
-    # Also the dtype of the gradient of F: at least as precise as the scores.
-    kind = torch.promote_types(scores.dtype, torch.float32)
-    losses, predicted = torch.zeros(problem.batch_shape, dtype=kind, device=scores.device), None
-    with torch.no_grad():
-        fixed = scores.detach()
-        if value or len(signs) == 1:  # a difference of both signs needs no third inference
-            predicted = task.infer(fixed, target)
-        if value:
-            losses = task.loss(predicted, target).to(kind)
-    problem.check_one_each(losses, "task.loss")
-    counted = task.counted(target)
-    if not gradient:
-        learns = torch.is_grad_enabled() and not scores.requires_grad and task.score(scores, predicted).requires_grad
-        return Found(losses, counted, learns=learns)
-    with torch.no_grad():
-        direct = [task.augmented(fixed, target, epsilon, sign) for sign in signs]
-    # Half-precision gradients are summed in float32 and rounded once.
-    scores = scores.to(losses.dtype)
-    # Away from y_+ or towards y_-, starting at y_w; with both signs, from y_+ to y_-.
-    towards = predicted if len(signs) == 1 else direct[1]
-    gap = task.score(scores, direct[0]) - task.score(scores, towards)
-    problem.check_one_each(gap, "task.score")
-    if scores.requires_grad and not gap.requires_grad:
-        fail("task.score", "must be differentiable in scores", "a tensor without gradient", "Do not detach the scores.")
-    return Found(losses, counted, gap=(gap * _factor(epsilon, signs, problem.kind)).to(losses.dtype))
-
-
-def _factor(epsilon: float | Tensor, signs: tuple[int, ...], kind: torch.dtype) -> float | Tensor:
-    """``sign / epsilon``, or ``1 / (2 epsilon)`` for both signs, but no more than scores of this type can hold.
-
-    An epsilon whose inverse overflows must not make 0 * infinity, nor infinity minus infinity.
+    Examples:
+        >>> scores, labels = torch.tensor([2.0, 1.0, 0.0]), torch.tensor([0, 1, 0])
+        >>> value = expected_metric(scores, labels, "ap", generator=torch.Generator().manual_seed(0))
+        >>> round(value.item(), 2)
+        0.59
     """
-    sign = signs[0] / len(signs)
-    most = largest_slope(kind)
-    if not isinstance(epsilon, Tensor):
-        return max(-most, min(sign / epsilon, most))
-    most = min(most, torch.finfo(epsilon.dtype).max)
-    return (sign / epsilon).clamp(-most, most)
-
-
-def _attached(found: Found) -> Tensor:
-    """The losses, with their gradient if there is one."""
-    return found.losses if found.gap is None else with_value(found.gap, found.losses.to(found.gap.dtype))
-
-
-def _warn_of_standstill(problem: Problem, solved: Solved, signs: tuple[int, ...]) -> None:
-    """Without noise and with sign +1, decisions can have a loss but no gradient, for example if all are wrong."""
-    if signs != (1,) or problem.task.advised_sign != "both" or solved.gradient is None:
-        return
-    if not bool(solved.gradient.any()) and bool(solved.loss.any()):
-        warn_once(
-            "standstill",
-            f"{problem.task!r} has a loss of {float(solved.loss.mean()):.3g} but no gradient with sign=+1 and "
-            'noise=0: no worse output is within reach to move away from. Leave sign and noise at "auto".',
-        )
+    problem = prepare(
+        scores.detach(), target, task, reduction="none", mask=mask, dim=dim, weight=None, check_values=True
+    )
+    problem.check()
+    fixed, given = problem.scores, problem.task
+    source = check_noise(noise, samples, generator, given.advised_noise)
+    own = given.noise_scale(fixed) if isinstance(noise, str) else None
+    count = max(1, EXPECTED // fixed.numel()) if source.samples is None else source.samples
+    source = source._replace(scale=source.scale if own is None else own)
+    total, together = torch.zeros((), dtype=torch.float64), max(1, min(count, EXPECTED // fixed.numel()))
+    with torch.no_grad():
+        for first in range(0, count, together):
+            noisy = source._replace(samples=min(together, count - first)).perturb(fixed, given.density)
+            values, counted = _values(problem.repeated(noisy))
+            total = total + values.double().sum(0).cpu()
+        shown = torch.ones(problem.batch_shape, dtype=torch.bool) if problem.shown is None else problem.shown.cpu()
+        shown = shown if counted is None else shown & counted[0].cpu()
+        return (total / count)[shown].mean().to(result_type(fixed))
 
 
 def mean_metric(
@@ -262,20 +274,29 @@ def mean_metric(
     fixed = scores.detach()
     problem = prepare(fixed, target, task, reduction="none", mask=mask, dim=dim, weight=None, check_values=True)
     with torch.no_grad():
-        source = check_noise(0, 1, None)
-        found = _at_once(problem, 1.0, (1,), source, False, False) or _in_turn(problem, 1.0, (1,), source, False)
-    values = problem.task.value(found.losses, problem.target)
+        values, counted = _values(problem)
     shown = torch.ones_like(values, dtype=torch.bool) if problem.shown is None else problem.shown
-    return float(values[shown if found.counted is None else shown & found.counted].double().mean())
+    return float(values[shown if counted is None else shown & counted].double().mean())
+
+
+def _values(problem: Problem) -> tuple[Tensor, Tensor | None]:
+    """The metric of each problem, and which of them count."""
+    request = Estimate(Noise(0.0, 1, None), gradient=False, padded=problem.padded, check_values=problem.check_values)
+    judged = problem.task.expected(problem.scores, problem.target, request)
+    losses, counted = (judged.loss, judged.counted) if judged is not None else _inferred_losses(problem)
+    return problem.task.value(losses, problem.target), counted
+
+
+def _inferred_losses(problem: Problem) -> tuple[Tensor, Tensor | None]:
+    inferred = theorem.estimate(problem, 1.0, (1,), Noise(0.0, 1, None))
+    return inferred.losses, inferred.counted
 
 
 class DirectLoss(TaskLoss):
-    """`direct_loss` as a module, with the same arguments and two more.
+    """`direct_loss` as a module, with the same arguments and one more. It has no state: same input and generator, same
+    value and gradient.
 
     Args:
-        warm_up: for how many training steps the gradient is that of the task's likelihood (cross-entropy) instead;
-            ``"auto"`` is 300, 0 is none. The value is the task loss from the first step on. If you know the length of
-            the training, use half of it. The step count is part of the ``state_dict``.
         gather: True joins the batches of all processes of ``torch.distributed`` along the first dimension; value and
             parameter gradients under DDP or FSDP are those of one process with the whole batch, and the noise comes
             from the first process. Every process must call the loss. Pass a process group to join only its processes.
@@ -283,7 +304,7 @@ class DirectLoss(TaskLoss):
     Examples:
         >>> loss_fn = DirectLoss("ap")
         >>> loss_fn
-        DirectLoss(AveragePrecision())
+        DirectLoss(AveragePrecision(), likelihood=0.1)
         >>> loss_fn(torch.tensor([2.0, 1.0, 0.0]), torch.tensor([1, 0, 1]))
         tensor(0.1667)
     """
@@ -292,57 +313,75 @@ class DirectLoss(TaskLoss):
         self,
         task: str | Task | Any,
         *,
-        epsilon: float | Tensor | str = "auto",
-        sign: int | str = "auto",
         noise: float | str | None = "auto",
         samples: int | str = "auto",
+        likelihood: float | str = "auto",
+        flips: float | tuple[float, float] = 0.0,
+        epsilon: float | Tensor | str | None = None,
+        sign: int | str | None = None,
         generator: torch.Generator | None = None,
-        warm_up: int | str = "auto",
         reduction: str = "mean",
         dim: Dim | None = None,
         check_values: bool = True,
         gather: Gather = False,
+        **gone: Any,
     ) -> None:
+        refuse_gone("DirectLoss", gone)
         super().__init__(task, reduction, dim, check_values, epsilon, gather)
-        check_sign(sign)
-        check_noise(noise, samples, generator)
-        self.sign, self.noise, self.samples, self.generator = sign, noise, samples, generator
-        self.warm_up = warm_up if warm_up == "auto" else check_count("warm_up", warm_up, least=0)
-        self.steps = 0
+        settings = check_settings(noise, samples, likelihood, flips, epsilon, sign, generator)
+        if any(settings.flips) and self.task.no_flips:
+            fail("flips", f"must be 0 for {self.task!r}", settings.flips, f"{self.task.no_flips}.".capitalize())
+        self.noise, self.samples, self.likelihood, self.flips = noise, samples, settings.likelihood, settings.flips
+        self.sign, self.generator = sign, generator
+
+    @property
+    def settings(self) -> Settings:
+        """The settings as they are now."""
+        return Settings(self.noise, self.samples, self.likelihood, self.flips, self.epsilon, self.sign, self.generator)
+
+    @property
+    def traceable(self) -> bool:
+        """Whether the loss is tensor operations only, which a graph can hold."""
+        return self.task.moves and not self.settings.named
 
     def loss(
         self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, **changed: Any
     ) -> Tensor:
-        """See `direct_loss`; in training mode each call is a step."""
-        most = WARM_UP if isinstance(self.warm_up, str) else self.warm_up
-        warm = self.steps < most
-        if warm and self.training and torch.is_grad_enabled():
-            self.steps += 1
-            # Rankings only: decisions are checked by their tasks. By now logits have spread, probabilities have not.
-            if self.steps == most and self.check_values and self.noise == "auto" and self.task.advised_noise == 1:
-                warn_of_probabilities(scores, "scores", NO_LOGITS)
+        """See `direct_loss`."""
         return _loss(
-            scores, target, self.task, sign=self.sign, noise=self.noise, samples=self.samples,
-            generator=self.generator, warm=warm, mask=mask, weight=weight, **{**self.options(), **changed},
-        )  # fmt: skip
-
-    def get_extra_state(self) -> Tensor:
-        """The number of warm-up steps taken so far."""
-        return torch.tensor(self.steps)
-
-    def set_extra_state(self, state: Any) -> None:
-        """Restore the number of warm-up steps."""
-        self.steps = int(state)
+            scores, target, self.task, self.settings, self.reduction, mask, self.dim, weight, self.check_values
+        )
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *more: Any) -> None:
-        # A checkpoint without this number comes from a version without warm-up: training continues without one.
-        state_dict.setdefault(f"{prefix}_extra_state", torch.tensor(WARM_UP))
+        state_dict.pop(f"{prefix}_extra_state", None)  # a counter of steps that earlier versions kept
         super()._load_from_state_dict(state_dict, prefix, *more)
 
     def extra_repr(self) -> str:
-        """The task and the settings that differ from the defaults."""
-        names = ("epsilon", "sign", "noise", "samples", "warm_up")
-        chosen = [(name, getattr(self, name)) for name in names]
-        changed = [f"{name}={value!r}" for name, value in chosen if not (isinstance(value, str) and value == "auto")]
-        changed += [] if self.reduction == "mean" else [f"reduction={self.reduction!r}"]
-        return ", ".join([repr(self.task), *changed])
+        """The task, the share of likelihood, and the settings that differ from the defaults."""
+        shown = {"likelihood": self.settings.share_for(self.task)}
+        usual = {"noise": "auto", "samples": "auto", "flips": (0.0, 0.0), "epsilon": None, "sign": None}
+        for name, value in usual.items():
+            given = getattr(self, name)
+            if isinstance(given, Tensor) or given != value:
+                shown[name] = given[0] if name == "flips" and given[0] == given[1] else given
+        if self.reduction != "mean":
+            shown["reduction"] = self.reduction
+        return ", ".join([repr(self.task), *(f"{name}={value!r}" for name, value in shown.items())])
+
+
+def refuse_gone(what: str, given: dict[str, Any]) -> None:
+    """Raise for arguments that do not exist, or no longer."""
+    if "warm_up" in given:
+        fail(
+            "warm_up",
+            "must be left out: the loss is the same at every step",
+            repr(given["warm_up"]),
+            "To follow cross-entropy more or less closely, set likelihood, the constant share of its gradient.",
+        )
+    _refuse_unknown(what, given)
+
+
+def _refuse_unknown(what: str, given: dict[str, Any]) -> None:
+    if given:
+        raise TypeError(f"{what} got an unexpected keyword argument {next(iter(given))!r}")
+    return

@@ -30,7 +30,7 @@ from directloss._loss import LossModule
 from directloss._registry import as_task
 from directloss.direct import DirectLoss
 from directloss.distributed import Gather
-from directloss.task import Task
+from directloss.task import Estimate, Task
 
 Similarity = Callable[[Tensor, Tensor], Tensor]
 
@@ -42,8 +42,8 @@ class RetrievalLoss(LossModule):
     without a relevant candidate, or without an irrelevant one, does not count. Batches need several items of each
     class: draw, say, 16 classes with 4 items each.
 
-    The first steps (``warm_up``) follow the likelihood of the relevant candidates in a softmax over all of them, which
-    is the supervised contrastive loss; the value is the metric's from the first step on.
+    The likelihood, of which a share is added to the gradient, is that of the relevant candidates in a softmax over all of
+    them: the supervised contrastive loss.
 
     Args:
         metric: a metric of rankings: ``"ap"``, ``"ndcg@10"``, ``"recall@4"`` (the share of the relevant items among the
@@ -53,10 +53,9 @@ class RetrievalLoss(LossModule):
         similarity: a function from ``(n, d)`` and ``(m, d)`` to ``(n, m)`` that replaces the cosine.
         memory: number of stored embeddings of earlier batches that are also candidates; 0 for none. About ten
             batches are a good size. Labels must then mean the same in every batch.
-        warm_up: see `DirectLoss`.
         check_values: whether to raise on NaN, which synchronises with a GPU.
         gather: True joins the batches of all processes; see `DirectLoss`.
-        more: ``noise``, ``samples``, ``epsilon``, ``sign``, ``generator`` of `DirectLoss`.
+        more: ``noise``, ``samples``, ``likelihood``, ``epsilon``, ``sign``, ``generator`` of `DirectLoss`.
 
     Shapes:
         embeddings ``(n, d)``, labels ``(n,)``; for other candidates ``ref_emb`` ``(m, d)`` and ``ref_labels`` ``(m,)``.
@@ -76,13 +75,12 @@ class RetrievalLoss(LossModule):
         scale: float = 20.0,
         similarity: Similarity | None = None,
         memory: int = 0,
-        warm_up: int | str = "auto",
         check_values: bool = True,
         gather: Gather = False,
         **more: Any,
     ) -> None:
         super().__init__("mean", None, check_values, gather)
-        self.ranking = DirectLoss(_listwise(metric), warm_up=warm_up, check_values=check_values, **more)
+        self.ranking = DirectLoss(_listwise(metric), check_values=check_values, **more)
         self.generator = self.ranking.generator
         self.scale = check_positive("scale", scale)
         self.similarity = similarity or cosine
@@ -191,13 +189,17 @@ def _listwise(metric: str | Task) -> Task:
     likelihood of yes-or-no decisions would need.
     """
     task = copy.copy(as_task(metric, "metric"))
-    if (task.event_dims, task.target_dims) != (1, 1) or task.density != "gumbel":
+    if (task.event_dims, task.target_dims) != (1, 1) or task.density != "uniform":
         fail("metric", "must be a metric of rankings, such as ap, recall@4 or ndcg", repr(task))
-    task.likelihood = _softmax_likelihood  # type: ignore[method-assign]
+    task.likelihood_slope = _softmax_slope  # type: ignore[attr-defined]
     return task
 
 
-def _softmax_likelihood(scores: Tensor, target: Tensor) -> Tensor:
-    logs = scores.masked_fill(target == IGNORE, -torch.inf).log_softmax(-1)
-    relevant = target == 1
-    return -torch.where(relevant, logs, 0.0).sum(-1) / relevant.sum(-1).clamp(min=1)
+def _softmax_slope(scores: Tensor, target: Tensor, request: Estimate) -> Tensor | None:
+    """The gradient of the mean over the relevant candidates of their negative log-probability in a softmax."""
+    if not request.likelihood:
+        return None
+    likely = scores.masked_fill(target == IGNORE, -torch.inf).softmax(-1).nan_to_num(0.0)
+    relevant = (target == 1).to(scores.dtype)
+    count = relevant.sum(-1, keepdim=True)
+    return likely * (count > 0) - relevant / count.clamp(min=1)

@@ -15,9 +15,8 @@ from torch import Tensor
 
 from directloss import epsilon as epsilons
 from directloss._checks import check_epsilon
-from directloss._gradient import traced
-from directloss._loss import TaskLoss, hosted, traced_loss
-from directloss._problem import Dim, prepare
+from directloss._loss import TaskLoss, hosted
+from directloss._problem import Dim, Problem, prepare
 from directloss.distributed import Gather
 from directloss.task import Task
 
@@ -44,10 +43,10 @@ def hinge_loss(
         >>> hinge_loss(torch.tensor([2.0, -1.0]), torch.tensor([1, 0]), "error", reduction="none")
         tensor([0., 0.])
     """
-    options: dict[str, Any] = {"reduction": reduction, "dim": dim, "check_values": check_values}
-    if traced():
-        return traced_loss(HingeLoss, task, scores, target, mask, weight, epsilon, **options)
-    return _loss(scores, target, task, hinge=True, epsilon=epsilon, mask=mask, weight=weight, **options)
+    problem = prepare(
+        scores, target, task, reduction=reduction, mask=mask, dim=dim, weight=weight, check_values=check_values
+    )
+    return hosted(_loss)(problem, epsilon, reduction, check_values)
 
 
 def perceptron_loss(
@@ -69,26 +68,20 @@ def perceptron_loss(
         >>> perceptron_loss(torch.tensor([[1.0, 3.0, 0.0]]), torch.tensor([0]), "accuracy")
         tensor(2.)
     """
-    options: dict[str, Any] = {"reduction": reduction, "dim": dim, "check_values": check_values}
-    if traced():
-        return traced_loss(PerceptronLoss, task, scores, target, mask, weight, **options)
-    return _loss(scores, target, task, hinge=False, epsilon=1.0, mask=mask, weight=weight, **options)
-
-
-@hosted
-def _loss(
-    scores: Tensor, target: Tensor, task: Any, *, hinge: bool, epsilon: float | Tensor | str, reduction: str,
-    mask: Tensor | None, dim: Dim | None, weight: Tensor | None, check_values: bool,
-) -> Tensor:  # fmt: skip
-    """The hinge or, if not ``hinge``, the perceptron."""
     problem = prepare(
         scores, target, task, reduction=reduction, mask=mask, dim=dim, weight=weight, check_values=check_values
     )
+    return hosted(_loss)(problem, None, reduction, check_values)
+
+
+def _loss(problem: Problem, epsilon: float | Tensor | str | None, reduction: str, check_values: bool) -> Tensor:
+    """The hinge or, without epsilon, the perceptron."""
+    problem = problem.weigh_items()
     problem.check()
     task, scores, target = problem.task, problem.scores, problem.target
     charge: float | Tensor = 0.0
     with torch.no_grad():
-        if not hinge:
+        if epsilon is None:
             output = task.infer(scores.detach(), target)
         else:
             given = check_epsilon(epsilon, problem.batch_shape, check_values)

@@ -1,4 +1,4 @@
-"""The task protocol: the five methods that the theorem needs, and a few optional hooks.
+"""The task protocol: the five methods that Theorem 1 needs, and a few optional hooks.
 
 Shapes in docstrings: ``b`` for any leading batch dimensions (one problem each), ``n`` for items, ``c`` for classes.
 """
@@ -11,13 +11,45 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from directloss._checks import check_finite, check_tensor
+from directloss.noise import Noise
 
 Output = Any
 """What a task predicts: a tensor, a tuple of tensors, or any object."""
 
 
+class Estimate(NamedTuple):
+    """A request for the expected loss of a task; see `Task.expected`."""
+
+    noise: Noise
+    gradient: bool = True
+    """Whether gradients are needed, or only the loss."""
+    likelihood: bool = False
+    """Whether that of the likelihood is needed, too."""
+    weight: Tensor | None = None
+    """The weights of items, in the shape of the target (float64, finite, not negative, 0 for padding)."""
+    flips: tuple[float, float] = (0.0, 0.0)
+    """The share of the negatives that are labelled positive, and of the positives labelled negative."""
+    padded: bool = False
+    """Whether some items may be padding."""
+    check_values: bool = False
+    """Whether scores and labels still need to be checked."""
+
+
+class Expected(NamedTuple):
+    """The loss of a batch, and the gradient of its expectation under noise."""
+
+    loss: Tensor
+    """Task loss of the scores without noise, shape ``b``."""
+    slope: Tensor | None = None
+    """The gradient of the expected loss, in the shape of the scores; float32 or wider."""
+    likelihood: Tensor | None = None
+    """The gradient of the negative log-likelihood, in the shape of the scores."""
+    counted: Tensor | None = None
+    """As `Task.counted`."""
+
+
 class Solve(NamedTuple):
-    """A request to a task that computes losses and gradients together."""
+    """A request to a task that computes losses and the gradients of Theorem 1 together."""
 
     epsilon: float | Tensor
     """A number, or one per problem, shape ``b``."""
@@ -68,12 +100,17 @@ class Task(ABC):
     """Whether users may mark padding with label -1 as well as with ``mask``; `check` then sees it."""
     advised_sign: int | str = "both"
     """The meaning of ``sign="auto"``: +1 where moving away from worse outputs is enough, otherwise ``"both"``."""
-    advised_noise: float = 0.5
-    """The meaning of ``noise="auto"``, in logits: 0.5, or 1 for rankings."""
+    advised_noise: float = 1.0
+    """The meaning of ``noise="auto"``, in logits."""
+    advised_likelihood: float = 1.0
+    """The meaning of ``likelihood="auto"``."""
     density: str = "gumbel"
-    """The distribution of the noise: ``"gumbel"`` where scores are compared with each other (a ranking is then drawn
-    from Plackett-Luce, a class from the softmax), ``"logistic"`` where each is compared with 0 (a decision is then
-    drawn from the sigmoid)."""
+    """The distribution of the noise, see `directloss.noise`: ``"uniform"`` for rankings, ``"logistic"`` where each score
+    is compared with 0, otherwise ``"gumbel"``."""
+    moves: bool = False
+    """Whether the task has `expected`, the exact gradient of its expected loss."""
+    no_flips: str = "there is no exact correction of this metric for wrong labels"
+    """Why ``flips`` are refused, for the error message; empty if they are not."""
     no_item_weights: str = "the task does not define items that count more than others"
     """Why the items of a problem cannot have weights, for the error message; see `weighted`."""
 
@@ -141,26 +178,19 @@ class Task(ABC):
         return None
 
     def likelihood(self, scores: Tensor, target: Tensor) -> Tensor | None:
-        """The negative log-likelihood of the target when the output is drawn under noise of scale 1 (`density`),
-        shape ``b``, differentiable; None if the task has none. Padding is ignored.
+        """The negative log-likelihood of the target, shape ``b``, differentiable; None if the task has none. Tasks with
+        `expected` return its gradient there.
+        """
+        return None
+
+    def expected(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected | None:
+        """The loss and the exact gradient of the expected loss (`directloss.moves`), or None if the task only has
+        Theorem 1.
         """
         return None
 
     def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved | None:
         """Checks, losses and gradient in one call, for tasks that are faster this way than through the five methods."""
-        return None
-
-    def advised_way(self, items: int, signs: tuple[int, ...]) -> str | None:
-        """How to process scores that are not on the CPU (`directloss.kernels.way`): "dense", if the task has such a
-        form for this many items per problem; "host"; or None for the task's own operations on the device.
-        """
-        return None
-
-    def dense(self, scores: Tensor, target: Tensor, how: Solve) -> Solved | None:
-        """Like `fused`, in few operations and without synchronisation; values are not checked.
-
-        If the gradient is needed, ``how.noisy`` is given, if only as the scores themselves.
-        """
         return None
 
     def __repr__(self) -> str:

@@ -435,7 +435,7 @@ BAD = [
     ({"generator": 3}, r"generator must be a torch.Generator, but it is a int"),
     ({"best_scores": 3}, r"best_scores must be a function of scores and target, but it is a int"),
     ({"likelihood": -1}, r"likelihood must be a finite number of at least 0, but it is -1"),
-    ({"likelihood": "some"}, r"likelihood must be one of 'auto', but it is 'some'"),
+    ({"likelihood": "some"}, r"likelihood must be a number of at least 0 or \"auto\", but it is 'some'"),
     ({"maximize": "yes"}, r"maximize must be True or False, but it is 'yes'"),
     ({"mask": torch.ones(3, dtype=torch.bool)}, r"mask must"),
     ({"metric": "accuracy"}, r"scores must have shape"),

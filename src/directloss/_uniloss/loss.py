@@ -27,8 +27,7 @@ from directloss._checks import (
     fail,
     warn_once,
 )
-from directloss._dynamo import outside_graphs
-from directloss._gradient import attach_first, fetch
+from directloss._gradient import attach_first, fetch, transformed
 from directloss._loss import LossModule, named_places
 from directloss._problem import UNRANKED, Dim, arrange, blank, reduce, weigh
 from directloss._uniloss.anchors import Anchoring, Anchors, as_anchoring
@@ -41,6 +40,10 @@ Metric = Callable[[Tensor, Tensor], Tensor]
 BestScores = Callable[[Tensor, Tensor], Tensor]
 VALUES = ("metric", "interpolated")
 WITHOUT_LOSS = f"{UNRANKED}; for a metric function: it returns NaN, so give 0 / 0 a value if it should count"
+NO_TRANSFORM = (
+    "UniLoss cannot be transformed by torch.func (grad, vmap, jacrev): it calls a metric that torch does not see. Use "
+    "loss.backward() or torch.autograd.grad; for one loss per problem use reduction='none'."
+)
 TOLERANCE = 1e-6
 """By how much equally good metrics may differ."""
 SHARE = 0.1
@@ -162,12 +165,9 @@ class Batch(NamedTuple):
     def problems(self) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         """Scores, target and mask of each problem, on the CPU and without gradients."""
         lead, count = len(self.shape), self.shape.numel()
-        scores, target, mask = fetch([self.scores.detach(), self.target, self.mask])
-        assert scores is not None
-        assert target is not None
-        scores, target = (part.reshape(count, *part.shape[lead:]) for part in (scores, target))
-        masks = [None] * count if mask is None else mask.reshape(count, *mask.shape[lead:])
-        return zip(scores, target, masks, strict=True)
+        given = [self.scores.detach(), self.target, *([] if self.mask is None else [self.mask])]
+        scores, target, *mask = (part.reshape(count, *part.shape[lead:]) for part in fetch(given))
+        return zip(scores, target, mask[0] if mask else [None] * count, strict=True)
 
 
 class UniLoss(LossModule):
@@ -213,22 +213,12 @@ class UniLoss(LossModule):
         if dim is not None and batch_dims:
             fail("batch_dims", "must be 0 if dim is given, which tells the problems apart", batch_dims)
 
-    @outside_graphs
-    def forward(
-        self, scores: Tensor, target: Tensor, mask: Tensor | None = None, weight: Tensor | None = None
-    ) -> Tensor:
-        """The loss of a batch; with ``gather``, of the joined batch of all processes."""
-        if torch._C._are_functorch_transforms_active():
-            raise DirectLossError(
-                "UniLoss cannot be transformed by torch.func (grad, vmap, jacrev): it calls a metric that torch does "
-                "not see. Use loss.backward() or torch.autograd.grad; for one loss per problem use reduction='none'."
-            )
-        return self._eager_loss(scores, target, mask, weight)
-
     def loss(
         self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, **changed: Any
     ) -> Tensor:
         """See `uniloss`."""
+        if transformed():
+            raise DirectLossError(NO_TRANSFORM)
         batch = self._batch(scores, target, mask, weight)
         needed = batch.scores.requires_grad and torch.is_grad_enabled()
         found = [
@@ -398,10 +388,9 @@ def _check_maximize(maximize: object) -> bool:
 
 
 def _check_likelihood(likelihood: object) -> float:
-    if isinstance(likelihood, str):
-        check_choice("likelihood", likelihood, ("auto",))
-        return SHARE
-    return check_not_negative("likelihood", likelihood)
+    if isinstance(likelihood, str) and likelihood != "auto":
+        fail("likelihood", 'must be a number of at least 0 or "auto"', repr(likelihood))
+    return SHARE if isinstance(likelihood, str) else check_not_negative("likelihood", likelihood)
 
 
 def _check_size(scores: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""The hot loops of rankings: compiled for the CPU, dense for accelerators.
+"""The hot loops of rankings, compiled for the CPU.
 
 A ranking of P relevant and N irrelevant items is described by counts: ``n_i`` irrelevant items rank above the i-th
 relevant one, ``p_j`` relevant ones above the j-th irrelevant one. With the scores sorted (``a`` relevant, ``b``
@@ -7,6 +7,9 @@ irrelevant) the scoring function of Yue et al. and its gradient are
     F = 1/(PN) sum_ij y_ij (a_i - b_j)        dF/da_i = (N - 2 n_i) / (PN)        dF/db_j = (P - 2 p_j) / (PN)
 
 and a metric of positions is ``M = 1/z sum_i m_i(n_i)``, here with ``m_i(n) = u_i * table[base + stride * i + n]``.
+The gradient of the expected metric moves one item at a time; `directloss.moves` has the formula, and `compiled.advance`
+is its loop. The rest of this page is about Theorem 1.
+
 Loss-augmented inference, ``argmax F + sign * epsilon * (best - M)``, is a set of exchanges of neighbours: sign +1 makes
 right pairs wrong, sign -1 makes wrong pairs right. Exchanging i and j costs ``|a_i - b_j|``, in units of 2/(PN), and
 gains ``epsilon PN / (2 z)`` times the change of ``m_i``, which is ``u_i * drop[i + j]``. There are two cases:
@@ -18,7 +21,7 @@ gains ``epsilon PN / (2 z)`` times the change of ``m_i``, which is ``u_i * drop[
 
 Both start at the predicted ranking and sum outwards, so distant scores never enter the sum of near ones, and a list
 that mixes 1e30 with 1e-30 is solved as exactly as any other. Among outputs with equal sums, the one nearest to the
-prediction wins. `compiled` sums in float64; `dense` sums in the dtype of the scores, float32 or wider.
+prediction wins.
 
 Ties are spread evenly: among equal scores the k-th of r relevant items ranks below ``ceil(k q / r)`` of the q
 irrelevant ones. This does not depend on the order of the input, and a constant scorer gets the value of chance.
@@ -32,69 +35,110 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache, partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from directloss._checks import IGNORE, check_choice, check_finite, check_labels
-from directloss._dynamo import outside_graphs
+from directloss._gradient import traced
 
 if TYPE_CHECKING:
     from directloss.kernels import compiled
 
 BINARY = 'Relevance is binary here: for labels -1 and 1 pass target > 0; for grades use "graded_ndcg".'
 LABELS = (0, 1, IGNORE)
-WAYS = ("auto", "compiled", "dense", "host", "tensor")
+BACKENDS = ("auto", "tensor")
 GRAIN = 1 << 14
 """Items that take about half a millisecond, which is worth a thread."""
 _chosen: ContextVar[str] = ContextVar("backend", default="auto")
 
 
-class PositionWeights(NamedTuple):
-    """``m_i(n) = u_i * table[base + stride * i + n]``; ``u_i`` is 1, or i if `rising`, or ``[i = 1]`` if `first`."""
+class Definition(Protocol):
+    """`directloss.metrics.ranking.PositionMetric`, as far as tables need it."""
 
-    tables: Tensor
-    """Four float64 rows, long enough for the lists: `table`, `drop`, `z` and `best`."""
-    stride: int = 1
-    rising: bool = False
-    first: bool = False
-    base: int = 0
-    cutoff: int = 0
-    """``m_i(n)`` is 0 for ``i + n > cutoff``; 0 means no cutoff."""
-    max_fpr: float = 0.0
-    """If not 0, ``m_i(n) = max(0, max_fpr * N - n)`` replaces the table, and ``z`` is multiplied by ``max_fpr * N``."""
+    by_rank: Any
+    by_list: Any
+
+    def row(self, i: Tensor, P: Tensor, N: Tensor) -> Tensor: ...
+    def column(self, k: Tensor, P: Tensor, N: Tensor) -> Tensor: ...
+    def normaliser(self, P: Tensor, N: Tensor, size: int) -> Tensor: ...
+    def best(self, P: Tensor, N: Tensor, size: int) -> Tensor: ...
+
+
+class PositionTables(NamedTuple):
+    """A metric as compiled loops read it, and what loss-augmented inference may assume of it."""
+
+    metric: Definition
+    n: int
+    """The length of the lists."""
     convex: bool = False
     linear: bool = False
+    cutoff: int = 0
+    """``m_i(n)`` is 0 for ``i + n > cutoff``; 0 means no cutoff."""
+    earning: int = 0
+    """Only the first relevant items count; 0 means all of them."""
     peak: float = 1.0
     """The most that one more irrelevant item can take from an ``m_i``: the largest ``m_i(n) - m_i(n + 1)``."""
+    table: Tensor | None = None
+    """All ``m_i(n)``, shape ``(P, N + 1)``, if they are not a product of a row and a column."""
 
     @property
-    def table(self) -> Tensor:
-        """The weights themselves."""
-        return self.tables[0]
-
-    @property
-    def drop(self) -> Tensor:
-        """``table[k - 1] - table[k]``, without cancellation; only needed if best positions are found one by one and
-        the stride is 1.
-        """
-        return self.tables[1]
-
-    @property
-    def z(self) -> Tensor:
-        """The normaliser for each P; never 0."""
-        return self.tables[2]
-
-    @property
-    def best(self) -> Tensor:
-        """The reference value of the loss ``best - M``, for each P."""
-        return self.tables[3]
+    def stride(self) -> int:
+        """``m_i(n) = u_i * table[base + stride * i + n]``."""
+        return int(self.metric.by_rank) if self.table is None else self.table.shape[1]
 
     def monotone(self, sign: int) -> bool:
         """Whether the best positions can be found one by one."""
         return self.linear or (self.convex and sign > 0)
+
+    def arrays(self, numbers: Any) -> compiled.Weights:
+        """The tables of some lists with these numbers of relevant and irrelevant items, ``(r, 2)``."""
+        if self.metric.by_list:
+            P, N = torch.from_numpy(numbers.astype(np.float64)).split(1, dim=1)
+            return _arrays(self.metric, self.n, self.n + 2, P, N)
+        if self.table is not None:
+            return _arrays(self.metric, self.n, self.n + 2, table=self.table)
+        # Lengths are powers of two, so only few tables are ever built.
+        size = 1 << (self.n + 2).bit_length()
+        return (_small_arrays if size <= SMALL else _large_arrays)(self.metric, size)
+
+
+SMALL = 1 << 16
+"""Tables up to this length are kept for several metrics, longer ones only for the last."""
+
+
+@lru_cache(maxsize=16)
+def _small_arrays(metric: Definition, size: int) -> compiled.Weights:
+    return _arrays(metric, size, size)
+
+
+@lru_cache(maxsize=1)
+def _large_arrays(metric: Definition, size: int) -> compiled.Weights:
+    return _arrays(metric, size, size)
+
+
+def _arrays(
+    metric: Definition, n: int, size: int, P: Tensor | None = None, N: Tensor | None = None, table: Tensor | None = None
+) -> compiled.Weights:
+    """All tables, for one list (or any) per row."""
+    # Imported lazily: numba is slow to import.
+    from directloss.kernels import compiled
+
+    k = torch.arange(size, dtype=torch.float64)[None]
+    P, N = torch.ones(1, 1).double() if P is None else P, torch.ones(1, 1).double() if N is None else N
+    if table is None:
+        worth, rows = metric.column(k, P, N), metric.row(k, P, N)
+        if metric.by_rank:
+            worth[:, 0] = 0  # there is no rank 0
+    else:
+        worth, rows = table.reshape(1, -1), torch.ones_like(k)
+    drop = torch.zeros_like(worth)
+    drop[:, 1:] = worth[:, :-1] - worth[:, 1:]
+    wide = 0 if table is None else table.shape[1]
+    arrays = (worth, drop, rows, metric.normaliser(k.expand(len(N), -1), N, n), metric.best(k, N, n))
+    return compiled.Weights(*(one.numpy() for one in arrays), -wide, wide if wide else int(metric.by_rank))
 
 
 class Rankings(NamedTuple):
@@ -107,62 +151,40 @@ class Rankings(NamedTuple):
     complete: bool
     """Whether every list has relevant and irrelevant items."""
     gradient: Tensor | None = None
-    """``sign / epsilon * (dF(y_direct) - dF(y_w))``, shape ``(b, n)``."""
+    """Of the loss, shape ``(b, n)``."""
     above_predicted: Tensor | None = None
     """For each item, how many items of the other class rank above it in the prediction; 0 for padding."""
     above_augmented: Tensor | None = None
 
 
 @contextmanager
-def use(way: str) -> Iterator[None]:
-    """Choose where and how losses are computed inside a ``with`` block; `way` lists the choices.
+def use(backend: str) -> Iterator[None]:
+    """Choose how losses are computed inside a ``with`` block: "tensor" for tensor operations only, as on accelerators
+    and in graphs; "auto" for compiled loops where scores are on the CPU.
 
     Applies to this thread (or asyncio task) only.
     """
-    before = _chosen.set(check_choice("way", way, WAYS))
+    before = _chosen.set(check_choice("backend", backend, BACKENDS))
     try:
         yield
     finally:
         _chosen.reset(before)
 
 
-def way(device: torch.device, advise: Callable[[], str | None]) -> str | None:
-    """How a loss is computed, unless chosen with `use`:
-
-        scores on      the task advises          the way
-        the CPU        anything                  "compiled": compiled loops, and PyTorch's operations around them
-        elsewhere      "dense"                   few operations on the device, no synchronisation (`kernels.dense`)
-        elsewhere      "host"                    scores move to the CPU once, the gradient comes back
-        elsewhere      None                      the task's own operations on the device, such as those of classes
-
-    ``advise`` returns `directloss.task.Task.advised_way`. "tensor" is never automatic: it computes losses without
-    gradients, in plain operations that UniLoss can trace. A task without a dense form never uses "dense".
-    """
-    chosen = _chosen.get()
-    if chosen in ("auto", "dense"):
-        return "compiled" if chosen == "auto" and device.type == "cpu" else advise()
-    return chosen
-
-
-def works_here(scores: Tensor) -> bool:
-    """Whether the scores are on the CPU and no other way is chosen."""
-    return scores.is_cpu and _chosen.get() in ("auto", "compiled", "tensor")
-
-
 def compiles(scores: Tensor) -> bool:
     """Whether to use compiled loops for these scores."""
-    return scores.is_cpu and _chosen.get() != "tensor"
+    return not traced() and scores.is_cpu and _chosen.get() == "auto"
 
 
-class Asked(NamedTuple):
-    """A request to a backend; see `solve_rankings`."""
+class Request(NamedTuple):
+    """A request to the loops; see `solve_rankings`."""
 
-    weights: PositionWeights
+    tables: PositionTables
     epsilon: float | Tensor = 1.0
     automatic: bool = False
-    signs: tuple[int, ...] = (1,)
-    gradient: bool = False
+    signs: tuple[int, ...] = ()
     noisy: Tensor | None = None
+    width: float = 0.0
     above: str = ""
     check_values: bool = True
     padding: bool = True
@@ -173,67 +195,40 @@ class Asked(NamedTuple):
         return LABELS if self.padding else LABELS[:2]
 
 
-@outside_graphs
-def solve_rankings(scores: Tensor, target: Tensor, weights: PositionWeights, **options: Any) -> Rankings:
-    """Predicted and augmented rankings of a batch.
+def solve_rankings(scores: Tensor, target: Tensor, tables: PositionTables, **options: Any) -> Rankings:
+    """Losses of a batch and their gradients, or predicted and augmented rankings.
 
     Args:
         scores: floating point, detached, shape ``(b, n)`` with any number of batch dimensions ``b``.
         target: any dtype, shape ``(b, n)``: 1 relevant, 0 irrelevant, -1 padding.
-        weights: the metric's position weights, for lists of n items.
+        tables: the metric, for lists of n items.
         epsilon: a number, or a tensor that broadcasts to ``b``.
         automatic: whether epsilon is in units of ``2 z / (P N peak)``.
-        signs: +1, -1, or both, to average the gradient over.
-        gradient: whether to return the direct gradient, in the dtype of the loss.
+        signs: +1, -1, or both: the gradient is that of Theorem 1, averaged over them. None for no such gradient.
         noisy: perturbed scores ``(draws, *b, n)`` to average the gradient over; the loss is that of ``scores``.
+        width: the half-width of the noise, if the gradient is to be that of the expected metric.
         above: which counts to return: "predicted", "augmented" (for the first sign), or none.
         check_values: whether to raise on NaN and wrong labels.
         padding: whether label -1 is allowed.
     """
-    asked = Asked(weights, **options)
-    if _chosen.get() == "tensor" and not asked.gradient and asked.above != "augmented":
-        return _solve_tensor(scores, target, asked)
-    if scores.device.type == "cpu":
-        return _solve_compiled(scores, target, asked)
-    here = asked._replace(
-        weights=weights._replace(tables=weights.tables.cpu().double()),
-        epsilon=asked.epsilon.cpu() if isinstance(asked.epsilon, Tensor) else asked.epsilon,
-        noisy=None if asked.noisy is None else asked.noisy.cpu(),
-    )
-    solved = _solve_compiled(scores.cpu(), target.cpu(), here)
-    parts: Any = (part.to(scores.device) if isinstance(part, Tensor) else part for part in solved)
-    return Rankings(*parts)
-
-
-@lru_cache
-def largest(kind: torch.dtype) -> float:
-    """The largest number of a dtype."""
-    return torch.finfo(kind).max
-
-
-LEAST = 2.0**-960
-"""The smallest effective epsilon (times the number of pairs, or over the range of the scores): its inverse times any
-count is still finite."""
-
-
-def bounded(gradient: Tensor, kind: torch.dtype) -> Tensor:
-    """A gradient in a possibly narrower dtype, clamped to its range."""
-    most = largest(kind)
-    return gradient.clamp(-most, most).to(kind)
-
-
-def _solve_compiled(scores: Tensor, target: Tensor, asked: Asked) -> Rankings:
-    known = _known(scores, target, asked)
-    own = asked.gradient and asked.noisy is None
-    lists, lacking = _solved(scores, target, known, asked, asked.signs[0], own, asked.above)
-    slope = None
-    if asked.gradient:
-        draws = scores if asked.noisy is None else asked.noisy
-        signs = asked.signs[1:] if own else asked.signs
-        found = [_solved(draws, target, known, asked, sign, gradient=True)[0].gradient for sign in signs]
+    request = Request(tables, **options)
+    if scores.device.type != "cpu":
+        moved = {name: one.cpu() for name, one in options.items() if isinstance(one, Tensor)}
+        solved = solve_rankings(scores.cpu(), target.cpu(), tables, **{**options, **moved})
+        parts: Any = (part.to(scores.device) if isinstance(part, Tensor) else part for part in solved)
+        return Rankings(*parts)
+    inputs = _inputs(scores, target, request)
+    own = bool(request.signs) and request.noisy is None
+    sign = request.signs[0] if request.signs else 1
+    lists, lacking = _solved(scores, target, inputs, request, sign, own, request.above)
+    slope = lists.gradient
+    if request.signs:
+        draws = scores if request.noisy is None else request.noisy
+        signs = request.signs[1:] if own else request.signs
+        slopes = [_solved(draws, target, inputs, request, sign, True)[0].gradient for sign in signs]
         if own:
-            found.insert(0, lists.gradient)
-        slope = found[0] if len(found) == 1 else found[0] / 2 + found[1] / 2
+            slopes.insert(0, lists.gradient)
+        slope = slopes[0] if len(slopes) == 1 else slopes[0] / 2 + slopes[1] / 2
         if not own:
             slope = np.add.reduce(slope.reshape(-1, scores.numel()))
     shape = scores.shape
@@ -248,57 +243,72 @@ def _solve_compiled(scores: Tensor, target: Tensor, asked: Asked) -> Rankings:
     )
 
 
-class Known(NamedTuple):
+@lru_cache
+def largest(dtype: torch.dtype) -> float:
+    """The largest number of a dtype."""
+    return torch.finfo(dtype).max
+
+
+LEAST = 2.0**-960
+"""The smallest effective epsilon (times the number of pairs, or over the range of the scores): its inverse times any
+count is still finite."""
+
+
+def bounded(gradient: Tensor, dtype: torch.dtype) -> Tensor:
+    """A gradient in a possibly narrower dtype, clamped to its range."""
+    most = largest(dtype)
+    return gradient.clamp(-most, most).to(dtype)
+
+
+class Inputs(NamedTuple):
     """What all lists of a call share, as the loops read it."""
 
     labels: Any
-    weights: compiled.Weights
     epsilon: Any
-    cutoffs: tuple[int, int]
-    """``cutoff`` and ``earning`` of `compiled.Search`."""
+    noisy: Any
+    """Perturbed scores ``(draws, b, n)`` of the moves, or None."""
 
 
-def _known(scores: Tensor, target: Tensor, asked: Asked) -> Known:
-    # Imported lazily: numba is slow to import.
-    from directloss.kernels import compiled
-
-    weights, epsilon, n = asked.weights, asked.epsilon, scores.shape[-1]
-    tables = weights.tables.numpy()
-    return Known(
+def _inputs(scores: Tensor, target: Tensor, request: Request) -> Inputs:
+    epsilon, n, noisy = request.epsilon, scores.shape[-1], None
+    if request.width and request.noisy is not None:
+        noisy = request.noisy.contiguous().numpy().reshape(len(request.noisy), -1, n)
+    return Inputs(
         _labels(target).reshape(-1, n),
-        compiled.Weights(
-            tables[:1], tables[1:2], _row_weights(weights.rising, weights.first, tables.shape[1]),
-            tables[2:3], tables[3], weights.base, weights.stride, weights.max_fpr,
-        ),
         # One epsilon per problem repeats over leading dimensions, as in broadcasting.
         epsilon.double().reshape(-1).numpy() if isinstance(epsilon, Tensor) else np.array([float(epsilon)]),
-        (weights.cutoff, 1 if weights.first else weights.cutoff or n),
-    )  # fmt: skip
+        noisy,
+    )
 
 
 def _solved(
-    scores: Tensor, target: Tensor, known: Known, asked: Asked, sign: int, gradient: bool, above: str = ""
+    scores: Tensor, target: Tensor, inputs: Inputs, request: Request, sign: int, gradient: bool, above: str = ""
 ) -> tuple[compiled.Lists, int]:
     """Solved lists, with gradients divided by the number of draws, and how many lists lack relevant or irrelevant
     items.
     """
     from directloss.kernels import compiled
 
-    weights, kind = asked.weights, torch.promote_types(scores.dtype, torch.float32)
-    values = scores.to(kind).contiguous().numpy().reshape(-1, scores.shape[-1])
+    tables, dtype, n = request.tables, torch.promote_types(scores.dtype, torch.float32), scores.shape[-1]
+    values = scores.to(dtype).contiguous().numpy().reshape(-1, n)
     lists = compiled.Lists(
         values,
-        known.labels,
-        asked.padding or not asked.check_values,
-        known.weights,
-        compiled.Search(sign, weights.monotone(sign), *known.cutoffs, weights.convex and weights.stride == 1),
-        compiled.Step(
-            known.epsilon, sign, weights.peak if asked.automatic else 0.0,
-            1 if asked.noisy is None else asked.noisy.shape[0], LEAST, largest(kind),
+        inputs.labels,
+        request.padding or not request.check_values,
+        tables.arrays,
+        compiled.Search(
+            sign, tables.monotone(sign), tables.cutoff, tables.earning or tables.cutoff or n,
+            tables.convex and tables.stride == 1,
         ),
+        compiled.Step(
+            inputs.epsilon, sign, tables.peak if request.automatic else 0.0,
+            1 if request.noisy is None else request.noisy.shape[0], LEAST, largest(dtype),
+        ),
+        inputs.noisy,
+        values.dtype.type(request.width),
         np.empty(len(values), values.dtype),
         np.empty((len(values), 2), np.int64),
-        np.zeros(values.shape, values.dtype) if gradient else None,
+        np.zeros(values.shape, values.dtype) if gradient or inputs.noisy is not None else None,
         np.zeros(values.shape, np.int64) if above == "predicted" else None,
         np.zeros(values.shape, np.int64) if above == "augmented" else None,
     )  # fmt: skip
@@ -306,14 +316,16 @@ def _solved(
     if lacking >= 0:
         return lists, lacking
     if lacking == compiled.NO_LABEL:
-        if asked.check_values:
-            check_labels(target, asked.labels, BINARY)
-        known = known._replace(labels=binary_labels(target).reshape(-1, scores.shape[-1]))
+        if request.check_values:
+            check_labels(target, request.labels, BINARY)
+        inputs = inputs._replace(labels=binary_labels(target).reshape(-1, n))
     else:
-        if asked.check_values and scores.shape == target.shape:  # draws may overflow, so they are not checked
+        if request.check_values and scores.shape == target.shape:  # draws may overflow, so they are not checked
             check_finite(torch.where(target >= 0, scores, 0.0))
         scores = torch.nan_to_num(scores, nan=largest(scores.dtype))
-    return _solved(scores, target, known, asked, sign, gradient, above)
+        if inputs.noisy is not None:
+            inputs = inputs._replace(noisy=np.nan_to_num(inputs.noisy, nan=largest(dtype)))
+    return _solved(scores, target, inputs, request, sign, gradient, above)
 
 
 def binary_labels(target: Tensor) -> np.ndarray[Any, np.dtype[np.int8]]:
@@ -331,13 +343,6 @@ def _labels(target: Tensor) -> np.ndarray[Any, Any]:
     return labels.view(np.int8) if target.dtype == torch.bool else labels
 
 
-@lru_cache(maxsize=16)
-def _row_weights(rising: bool, first: bool, size: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """u_i from i = 0, which is unused."""
-    i = np.arange(size, dtype=np.float64)
-    return (i == 1).astype(np.float64) if first else i if rising else np.ones(size)
-
-
 def _in_threads(problems: int, items: int, solve: Callable[[int, int], int]) -> int:
     """The sum of ``solve(first, last)`` over parts of the problems, one per PyTorch thread; or the minimum if that is
     negative.
@@ -352,21 +357,3 @@ def _in_threads(problems: int, items: int, solve: Callable[[int, int], int]) -> 
         others = [pool.submit(solve, *ends) for ends in pairwise(bounds[1:])]
         found = [solve(0, bounds[1]), *(other.result() for other in others)]
     return min(found) if min(found) < 0 else sum(found)
-
-
-def _solve_tensor(scores: Tensor, target: Tensor, asked: Asked) -> Rankings:
-    from directloss.kernels import dense, weighted
-
-    if asked.check_values:
-        check_labels(target, asked.labels, BINARY)
-        check_finite(torch.where(target >= 0, scores, 0.0))
-    else:
-        scores = torch.nan_to_num(scores, nan=largest(scores.dtype))
-    items = weighted.weigh(scores, target, torch.ones_like(scores))
-    above = weighted.predicted_above(items, traced=True).long()
-    relevant, irrelevant = items.relevant.sum(-1), items.irrelevant.sum(-1)
-    counts = torch.stack((relevant, irrelevant), -1)
-    n = torch.where(items.relevant, above, scores.shape[-1]).sort(dim=-1).values
-    loss = dense.position_loss(n, relevant, irrelevant, asked.weights)
-    loss = loss.to(torch.promote_types(scores.dtype, torch.float32))
-    return Rankings(loss, counts, bool((counts > 0).all()), above_predicted=above)

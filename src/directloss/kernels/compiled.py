@@ -7,6 +7,7 @@ A block of lists passes through a sequence of small kernels:
     split         splits them by side and counts who ranks above whom in the prediction; `spread_ties` corrects the
                   counts of equal scores
     judge         the loss, and the scales for the next steps
+    advance       the gradient of the expected metric, by moving each item (`directloss.moves`)
     lower_each    the augmented ranking for sign +1, if the best positions can be found one by one;
                   `raise_each` is the same for sign -1
     narrow, choose_in_order      the augmented ranking otherwise
@@ -96,33 +97,17 @@ SAFE = 1 + 1e-6
 
 
 class Weights(NamedTuple):
-    """`directloss.kernels.PositionWeights` as the kernels read it: ``m_i(n) = u[i] * worth[:, base + stride * i + n]``.
-
-    With ``max_fpr``, `weights_of` builds the tables for each block.
-    """
+    """``m_i(n) = u[:, i] * worth[:, base + stride * i + n]``. Each array has one row, or one per list of the block."""
 
     worth: Any
-    """``(1, size)``, or one row per list of the block."""
     drop: Any
-    """The decrease from the entry before; same shape as ``worth``."""
+    """The decrease of ``worth`` from the entry before."""
     u: Any
     z: Any
-    """Same shape as ``worth``, indexed by the number of relevant items."""
+    """Indexed by the number of relevant items, as is ``best``."""
     best: Any
     base: int
     stride: int
-    max_fpr: float
-
-
-def weights_of(weights: Weights, numbers: Any, n: int) -> Weights:
-    """The weights for lists with these numbers of items on each side."""
-    if weights.max_fpr == 0:
-        return weights
-    inside = weights.max_fpr * numbers[:, IRRELEVANT:] - np.arange(n + 2)
-    # An irrelevant item ranks below those before it and takes 1 from each relevant item, or what is left.
-    drop = np.concatenate((inside[:, :1], inside[:, :-1]), 1).clip(0, 1)
-    z = weights.z * (weights.max_fpr * np.maximum(numbers[:, IRRELEVANT:], 1))
-    return weights._replace(worth=inside.clip(0), drop=drop, z=z)
 
 
 class Search(NamedTuple):
@@ -164,9 +149,14 @@ class Lists(NamedTuple):
     """Any dtype, ``(any, n)``: 1 relevant, 0 irrelevant, -1 padding; repeated over the lists."""
     padding: bool
     """Whether padding is allowed."""
-    weights: Weights
+    weights: Callable[[Any], Weights]
+    """The weights of lists with some numbers of items on each side."""
     search: Search
     step: Step
+    noisy: Any
+    """Perturbed scores ``(draws, b, n)``, if the gradient is that of the expected metric."""
+    width: Any
+    """The half-width of their noise."""
     loss: Any
     numbers: Any
     """Number of items on each side, ``(b, 2)``."""
@@ -178,7 +168,7 @@ class Lists(NamedTuple):
     @property
     def augments(self) -> bool:
         """Whether the augmented ranking is needed."""
-        return self.gradient is not None or self.above_augmented is not None
+        return (self.gradient is not None and self.noisy is None) or self.above_augmented is not None
 
 
 def solve(lists: Lists, first: int, last: int) -> int:
@@ -201,7 +191,7 @@ def solve(lists: Lists, first: int, last: int) -> int:
         scaled = _scaled(lists, some, factors)
         if split(lists.scores[some], scaled, places, sizes, values, items, predicted, numbers):
             spread_ties(values, predicted, numbers)
-        weights = weights_of(lists.weights, numbers, n)
+        weights = lists.weights(numbers)
         lacking += judge(predicted, numbers, weights, lists.step, start, factors, lists.loss)
         if lists.above_predicted is not None:
             scatter(predicted, items, numbers, lists.above_predicted[some])
@@ -209,10 +199,31 @@ def solve(lists: Lists, first: int, last: int) -> int:
             _augment(lists.search, weights, values, predicted, numbers, factors, augmented)
         if lists.above_augmented is not None:
             scatter(augmented, items, numbers, lists.above_augmented[some])
-        if lists.gradient is not None:
+        if lists.noisy is not None:
+            _move(lists, some, places, sizes, weights)
+        elif lists.gradient is not None:
             step = lists.step
             slopes(predicted, augmented, items, numbers, factors, step.draws, step.largest, lists.gradient[some])
     return lacking
+
+
+def _move(lists: Lists, some: slice, places: Any, sizes: Any, weights: Weights) -> None:
+    """Add the gradient of the expected loss for each draw; ``places`` are those of the scores without noise."""
+    noisy, n, scores = lists.noisy, lists.scores.shape[1], lists.scores[some]
+    sums, sorted_scores = np.empty((4, n + 1)), np.empty(n, scores.dtype)
+    relevant, spots = np.empty(n + 1, np.int64), np.empty(n, np.int32)
+    for draw in range(len(noisy)):
+        order, _, wrong = _ordered(noisy[draw, some], lists.labels, some.start)
+        if wrong != FINE:  # noise made a huge score infinite
+            order, _, _ = _ordered(_bounded(noisy[draw, some]), lists.labels, some.start)
+        advance(
+            scores, noisy[draw, some], lists.width, places, order, sizes, lists.numbers[some], weights,
+            len(noisy), sums, sorted_scores, relevant, spots, lists.gradient[some],
+        )  # fmt: skip
+
+
+def _bounded(scores: Any) -> Any:
+    return np.nan_to_num(scores, nan=0.0)
 
 
 def _augment(
@@ -446,15 +457,15 @@ def judge(predicted, numbers, weights, step, first, factors, loss):
     """Fill the loss, ``best - 1/z sum_i m_i(n_i)`` or 0 where nothing is relevant, and the factors of each list.
     Returns how many lists lack relevant or irrelevant items.
     """
-    worth, _, u, zs, best, base, stride, _ = weights
+    worth, _, u, zs, best, base, stride = weights
     epsilons, sign, peak, _, least, _ = step
     lacking = 0
     for row in range(len(numbers)):
         P, mine, total = numbers[row, RELEVANT], row % len(worth), 0.0
-        pairs, z = P * numbers[row, IRRELEVANT], zs[mine, P]
+        pairs, z, rows = P * numbers[row, IRRELEVANT], zs[row % len(zs), P], u[row % len(u)]
         for i in range(P):
-            total += u[i + 1] * worth[mine, base + stride * (i + 1) + predicted[row, RELEVANT, i]]
-        loss[first + row] = best[P] - total / z
+            total += rows[i + 1] * worth[mine, base + stride * (i + 1) + predicted[row, RELEVANT, i]]
+        loss[first + row] = best[row % len(best), P] - total / z
         if pairs == 0:  # no move changes anything
             lacking += 1
             pairs = 1
@@ -472,6 +483,67 @@ def judge(predicted, numbers, weights, step, first, factors, loss):
     return lacking
 
 
+# ---------------------------------------------------------------------------------------------- moves
+
+
+@kernel
+def advance(
+    scores, noisy, h, places, order, sizes, numbers, weights, draws, sums, values, relevant, spots, gradient
+):  # fmt: skip
+    """Add ``-1 / (2 h z draws)`` times the metric's change as each item moves from ``s - h`` to ``s + h``.
+
+    `directloss.moves` has the formula. Items are visited by descending score, so both ends of the window only ever
+    move down the list of perturbed scores: two merges.
+
+    Shapes: scores, noisy, places, order and gradient (r, n), sizes (r,), sums (4, n + 1), values and spots
+    (n,), relevant (n + 1,).
+    """
+    worth, _, u, zs, _, base, stride = weights
+    for row in range(len(sizes)):
+        P = numbers[row, RELEVANT]
+        if P == 0 or numbers[row, IRRELEVANT] == 0:
+            continue
+        table, rows, C = worth[row % len(worth)], u[row % len(u)], 0
+        for way in range(4):
+            sums[way, 0] = 0.0
+        relevant[0] = 0
+        for k in range(sizes[row]):
+            place = order[row, k] & PLACE
+            item = place >> 1
+            values[k], spots[item] = noisy[row, item], k
+            up, up_other, down, down_other = 0.0, 0.0, 0.0, 0.0
+            if place & 1 == RELEVANT:
+                C += 1
+                N, at = k + 1 - C, base + stride * C + k + 1 - C
+                here = rows[C] * table[at]
+                up_other = rows[C] * table[at + 1] - here
+                if C < P:
+                    up = rows[C + 1] * table[at + stride] - here
+                if C > 1:
+                    down = here - rows[C - 1] * table[at - stride]
+                if N > 0:
+                    down_other = here - rows[C] * table[at - 1]
+            relevant[k + 1] = C
+            sums[0, k + 1], sums[1, k + 1] = sums[0, k] + up, sums[1, k] + up_other
+            sums[2, k + 1], sums[3, k + 1] = sums[2, k] + down, sums[3, k] + down_other
+        a, b, size, unit = 0, 0, sizes[row], -0.5 / (h * zs[row % len(zs), P] * draws)
+        for place in range(size):
+            item, side = (places[row, place] & PLACE) >> 1, places[row, place] & 1
+            score = scores[row, item]
+            high, low, k = score + h, score - h, spots[item]
+            while a < size and values[a] > high:
+                a += 1
+            while b < size and values[b] >= low:
+                b += 1
+            change = sums[side, k] - sums[side, a] + sums[2 + side, b] - sums[2 + side, k + 1]
+            if side == RELEVANT:
+                C, at = relevant[a] + 1, base + stride * (relevant[a] + 1) + a - relevant[a]
+                change += rows[C] * table[at]
+                C, at = relevant[b], base + stride * relevant[b] + b - relevant[b]
+                change -= rows[C] * table[at]
+            gradient[row, item] += unit * change
+
+
 # ---------------------------------------------------------------------------------------------- one by one
 
 
@@ -483,6 +555,7 @@ def lower_each(values, predicted, numbers, factors, drop, u, stride, above):
     """
     for row in range(len(numbers)):
         N, width, mine, step = numbers[row, IRRELEVANT], factors[row, WIDTH], row % len(drop), LONGEST
+        rows = u[row % len(u)]
         while step > 0:
             for j in range(step - 1, N, 2 * step):
                 low, at, b = 0, predicted[row, IRRELEVANT, j], values[row, IRRELEVANT, j]
@@ -492,7 +565,7 @@ def lower_each(values, predicted, numbers, factors, drop, u, stride, above):
                     at = above[row, IRRELEVANT, j + step]
                 total, best = 0.0, 0.0
                 for i in range(at, low, -1):
-                    total += width * u[i] * drop[mine, stride * i + j + 1] - (values[row, RELEVANT, i - 1] - b)
+                    total += width * rows[i] * drop[mine, stride * i + j + 1] - (values[row, RELEVANT, i - 1] - b)
                     if total > best:
                         best, at = total, i - 1
                 above[row, IRRELEVANT, j] = at
@@ -549,7 +622,7 @@ def narrow(values, predicted, factors, worth, u, base, rows, ends):
     for row in range(len(rows)):
         least, words = 0, 0
         for i in range(rows[row]):
-            gain, at, end = SAFE * factors[row, WIDTH] * u[i + 1], base + i + 1, predicted[row, RELEVANT, i]
+            gain, at, end = SAFE * factors[row, WIDTH] * u[0, i + 1], base + i + 1, predicted[row, RELEVANT, i]
             while end > least:
                 cost = end * (values[row, IRRELEVANT, end - 1] - values[row, RELEVANT, i])
                 if cost >= gain * (worth[0, at] - worth[0, at + end]):
@@ -577,7 +650,7 @@ def choose_in_order(
     for problem in range(len(changing)):
         width = factors[problem, WIDTH]
         a, b, n_w = values[problem, RELEVANT], values[problem, IRRELEVANT], predicted[problem, RELEVANT]
-        table, chosen = worth[problem % len(worth)], above[problem, RELEVANT]
+        table, chosen, heights = worth[problem % len(worth)], above[problem, RELEVANT], u[problem % len(u)]
         for n in range(len(best)):
             best[n] = 0.0
         rows = changing[problem]
@@ -585,7 +658,7 @@ def choose_in_order(
         top, end = 0.0, ends[problem, rows - 1] if rows > 0 else 0
         for row in range(rows):
             i = row if sign > 0 else rows - 1 - row
-            m, score, gain, offset = n_w[i], a[i], width * u[i + 1], base + stride * (i + 1)
+            m, score, gain, offset = n_w[i], a[i], width * heights[i + 1], base + stride * (i + 1)
             # Where the row before has no cells, its best is the one at its end.
             for n in range(ends[problem, i], m + 1 if m + 1 < end else end):
                 best[n] = top

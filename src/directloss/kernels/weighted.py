@@ -55,19 +55,24 @@ def weigh(scores: Tensor, target: Tensor, weight: Tensor) -> WeightedItems:
     return WeightedItems(torch.where(relevant | irrelevant, scores.double(), -torch.inf), relevant, irrelevant, scaled)
 
 
-def predicted_above(items: WeightedItems, traced: bool = False) -> Tensor:
-    """The ranking by score, ties spread evenly by weight. Tracing must not branch on whether there are ties."""
+def predicted_above(items: WeightedItems) -> Tensor:
+    """The ranking by score, ties spread evenly by weight."""
+    return _above(items, predicted_order(items))
+
+
+def predicted_order(items: WeightedItems) -> Tensor:
+    """The items by falling score, ties spread evenly by weight, padding last."""
     # Among equal scores: relevant before irrelevant before padding, and the heaviest of each first.
     kind = torch.where(items.relevant, -2.0, torch.where(items.irrelevant, 0.0, 2.0))
     order = _resort((kind - items.weight).argsort(dim=-1, stable=True), -items.values)
     values = items.values.gather(-1, order)
     fresh = torch.ones_like(values, dtype=torch.bool)
     fresh[..., 1:] = values[..., 1:] != values[..., :-1]
-    if traced or not bool(fresh.all()):
+    if not bool(fresh.all()):
         group = fresh.cumsum(-1) - 1
         passed = _back(_share_passed(items, order, group, fresh), order)
         order = _resort(_resort(order, passed), _back(group, order))
-    return _above(items, order)
+    return order
 
 
 def _share_passed(items: WeightedItems, order: Tensor, group: Tensor, fresh: Tensor) -> Tensor:

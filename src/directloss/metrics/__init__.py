@@ -29,6 +29,8 @@ from directloss.metrics.ranking import (
     ndcg,
     partial_auc,
     precision_at_k,
+    precision_at_recall,
+    recall_at_fpr,
     recall_at_k,
     reciprocal_rank,
 )
@@ -56,7 +58,9 @@ __all__ = [
     "pckh",
     "precision",
     "precision_at_k",
+    "precision_at_recall",
     "recall",
+    "recall_at_fpr",
     "recall_at_k",
     "reciprocal_rank",
     "top_k_accuracy",

@@ -1,11 +1,11 @@
 """Metrics of rankings of relevant (1) and irrelevant (0) items: one definition of each.
 
-All are position metrics: with ``n_i`` irrelevant items above the i-th relevant one (which is then at rank ``i +
-n_i``),
+All are position metrics: with ``n_i`` irrelevant items above the i-th relevant one (which is then at rank ``i + n_i``),
 
-    M = 1/z * sum_i m_i(n_i)
+    M = 1/z * sum_i m(i, n_i)          m(i, n) = row(i) * column(i + n)          or row(i) * column(n)
 
-Training and evaluation use the same weights ``m`` and the same rule for ties (see `directloss.kernels`).
+Training and evaluation use the same functions ``row``, ``column`` and ``z``, and the same rule for ties (see
+`directloss.kernels`).
 """
 
 from __future__ import annotations
@@ -13,68 +13,97 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from directloss._checks import check_count, check_finite, check_positive, check_weight, fail, precise
-from directloss.kernels import PositionWeights, solve_rankings, weighted
+from directloss.kernels import PositionTables, compiles, largest, solve_rankings, weighted
 from directloss.metrics.classification import checked
+
+ROUNDING = 1e-9
+"""Slack for shares of counts: 0.7 * 10 must be 7."""
 
 
 @dataclass(frozen=True)
 class PositionMetric:
-    """A metric ``1/z * sum_i m_i(n_i)`` with weights ``m_i(n)`` that never rise with n. The loss is ``best - M``."""
+    """A metric ``1/z * sum_i m(i, n_i)`` with ``m`` that never rises with n. The loss is ``best - M``.
 
-    needs_irrelevant: bool = field(default=False, init=False, repr=False)
-
-    def weights(self, target: Tensor) -> PositionWeights:
-        """The weights m, z and best for lists ``(b, n)``. Most metrics only use their length."""
-        raise TypeError(f"{type(self).__name__} must define weights")
-
-
-@lru_cache(maxsize=64)
-def _tables(kind: str, cutoff: int, z: str, best: str, size: int, device: torch.device) -> Tensor:
-    """Weights of the ranks 0 ... size - 1 (rank 0 is unused), their decrease from the rank before, and z and best for
-    each P.
+    The functions take float64 tensors that broadcast: ``i`` and ``n`` as above, and ``P`` and ``N``, the numbers of
+    relevant and irrelevant items of the list (if `weighable`, all of them may be sums of weights instead).
     """
-    rank = torch.arange(size, dtype=torch.float64)
-    count = rank.clamp(min=1)
-    one = torch.ones_like(rank)
-    weight = {"reciprocal": 1 / count, "discount": 1 / torch.log2(1 + count), "one": one.clone()}[kind]
-    weight[0] = 0
-    before = (count - 1).clamp(min=1)
-    drop = {
-        "reciprocal": 1 / (count * before),
-        "discount": torch.log1p(1 / count) / (math.log(2) * torch.log2(1 + count) * torch.log2(1 + before)),
-        "one": torch.zeros_like(rank),
-    }[kind]
-    if cutoff:
-        weight[cutoff + 1 :] = 0
-    # The sums stop growing at the cutoff, so they are the values of the perfect ranking for every P.
-    ideal = weight.cumsum(0)
-    scale = {"one": one, "relevant": count, "cutoff": one * max(cutoff, 1), "ideal": torch.where(ideal > 0, ideal, 1.0)}
-    # Computed on the CPU: not every device has float64.
-    return precise(torch.stack((weight, drop, scale[z], {"one": one, "ideal": ideal}[best])), device)
+
+    by_rank: ClassVar[bool] = True
+    """Whether `column` is a function of the rank ``i + n``; otherwise it is one of n."""
+    by_list: ClassVar[bool] = False
+    """Whether `row` or `column` depend on P or N."""
+    weighable: ClassVar[bool] = False
+    """Whether the metric is defined for items that weigh more than others, as in scikit-learn."""
+    needs_irrelevant: ClassVar[bool] = False
+
+    def row(self, i: Tensor, P: Tensor, N: Tensor) -> Tensor:
+        """What the i-th relevant item counts."""
+        return torch.ones_like(i)
+
+    def column(self, k: Tensor, P: Tensor, N: Tensor) -> Tensor:
+        """What rank k is worth, or a place below k irrelevant items."""
+        raise TypeError(f"{type(self).__name__} must define column")
+
+    def worth(self, i: Tensor, n: Tensor, P: Tensor, N: Tensor) -> Tensor:
+        """``m(i, n)``."""
+        return self.row(i, P, N) * self.column(i + n if self.by_rank else n, P, N)
+
+    def normaliser(self, P: Tensor, N: Tensor, size: int) -> Tensor:
+        """z, for lists of ``size`` items; never 0."""
+        return torch.ones_like(P)
+
+    def best(self, P: Tensor, N: Tensor, size: int) -> Tensor:
+        """What the loss is measured from: the value of the perfect ranking."""
+        return torch.ones_like(P)
+
+    def tables(self, target: Tensor) -> PositionTables:
+        """``m`` as compiled loops read it, for lists ``(b, n)``."""
+        return PositionTables(self, target.shape[-1], **self.structure(target.shape[-1]))
+
+    def structure(self, n: int) -> dict[str, Any]:
+        """What loss-augmented inference needs to know of ``m`` in lists of n items; see `PositionTables`."""
+        return {}
 
 
-def _tables_for(target: Tensor, kind: str, *, z: str, best: str = "one", cutoff: int = 0) -> Tensor:
-    """Tables long enough for these lists. Lengths are powers of two, so only few are ever built."""
-    return _tables(kind, cutoff, z, best, 1 << (max(target.shape[-1], cutoff) + 2).bit_length(), target.device)
+def _total_of_first(values: Tensor, P: Tensor) -> Tensor:
+    """The sum of the first P values; 1 in place of 0, as it is a divisor."""
+    sums = torch.take(pad(values.cumsum(-1), (1, 0)), P.long())
+    return torch.where(sums > 0, sums, 1.0)
+
+
+def _ranks(P: Tensor, size: int) -> Tensor:
+    return torch.arange(1, size + 1, dtype=P.dtype, device=P.device)
 
 
 @dataclass(frozen=True)
 class AveragePrecisionMetric(PositionMetric):
-    """``m_i(n) = i / (i + n)``, z = P: the mean precision at the ranks of the relevant items; Song et al., Eq. (4)."""
+    """``m(i, n) = i / (i + n)``, z = P: the mean precision at the ranks of the relevant items; Song et al., Eq. (4)."""
 
-    def weights(self, target: Tensor) -> PositionWeights:
-        return PositionWeights(_tables_for(target, "reciprocal", z="relevant"), rising=True, convex=True, peak=0.5)
+    weighable: ClassVar[bool] = True
+
+    def row(self, i: Tensor, P: Tensor, N: Tensor) -> Tensor:
+        return i
+
+    def column(self, k: Tensor, P: Tensor, N: Tensor) -> Tensor:
+        return 1 / k
+
+    def normaliser(self, P: Tensor, N: Tensor, size: int) -> Tensor:
+        return torch.where(P > 0, P, 1.0)
+
+    def structure(self, n: int) -> dict[str, Any]:
+        return {"convex": True, "peak": 0.5}
 
 
 @dataclass(frozen=True)
 class DCGMetric(PositionMetric):
-    """``m_i(n) = 1 / log2(1 + i + n)`` for ranks up to k, z = 1; the loss is relative to the perfect ranking."""
+    """``m(i, n) = 1 / log2(1 + i + n)`` for ranks up to k, z = 1; the loss is relative to the perfect ranking."""
 
     k: int | None = None
 
@@ -82,108 +111,192 @@ class DCGMetric(PositionMetric):
         if self.k is not None:
             check_count("k", self.k)
 
-    def weights(self, target: Tensor, z: str = "one", best: str = "ideal") -> PositionWeights:
-        cutoff = 0 if self.k is None or self.k >= target.shape[-1] else self.k
-        tables = _tables_for(target, "discount", z=z, best=best, cutoff=cutoff)
+    def column(self, k: Tensor, P: Tensor, N: Tensor) -> Tensor:
+        discount = 1 / torch.log2(1 + k)
+        return discount if self.k is None else discount * (k <= self.k)
+
+    def best(self, P: Tensor, N: Tensor, size: int) -> Tensor:
+        return _total_of_first(self.column(_ranks(P, size), P, N), P)
+
+    def structure(self, n: int) -> dict[str, Any]:
+        cutoff = 0 if self.k is None or self.k >= n else self.k
         # From rank 1 to rank 2, or from the last rank that counts to the next.
         peak = max(1 - 1 / math.log2(3), 1 / math.log2(1 + cutoff) if cutoff else 0.0)
-        return PositionWeights(tables, cutoff=cutoff, convex=cutoff == 0, peak=peak)
+        return {"cutoff": cutoff, "convex": cutoff == 0, "peak": peak}
 
 
 @dataclass(frozen=True)
 class NDCGMetric(DCGMetric):
     """DCG with binary gains divided by that of the perfect ranking."""
 
-    def weights(self, target: Tensor, z: str = "ideal", best: str = "one") -> PositionWeights:
-        return super().weights(target, z, best)
+    def normaliser(self, P: Tensor, N: Tensor, size: int) -> Tensor:
+        return super().best(P, N, size)
+
+    def best(self, P: Tensor, N: Tensor, size: int) -> Tensor:
+        return torch.ones_like(P)
 
 
 @dataclass(frozen=True)
 class PrecisionAtKMetric(PositionMetric):
-    """``m_i(n) = [i + n <= k]``, z = k: the share of relevant items among the first k."""
+    """``m(i, n) = [i + n <= k]``, z = k: the share of relevant items among the first k."""
 
     k: int = 10
 
     def __post_init__(self) -> None:
         check_count("k", self.k)
 
-    def weights(self, target: Tensor, z: str = "cutoff") -> PositionWeights:
-        return PositionWeights(_tables_for(target, "one", z=z, cutoff=self.k), cutoff=self.k)
+    def column(self, k: Tensor, P: Tensor, N: Tensor) -> Tensor:
+        return (k <= self.k).to(k.dtype)
+
+    def normaliser(self, P: Tensor, N: Tensor, size: int) -> Tensor:
+        return torch.full_like(P, self.k)
+
+    def structure(self, n: int) -> dict[str, Any]:
+        return {"cutoff": min(self.k, n)}
 
 
 @dataclass(frozen=True)
 class RecallAtKMetric(PrecisionAtKMetric):
-    """``m_i(n) = [i + n <= k]``, z = P: the share of the relevant items that are among the first k."""
+    """``m(i, n) = [i + n <= k]``, z = P: the share of the relevant items that are among the first k."""
 
-    def weights(self, target: Tensor, z: str = "relevant") -> PositionWeights:
-        return super().weights(target, z)
+    def normaliser(self, P: Tensor, N: Tensor, size: int) -> Tensor:
+        return torch.where(P > 0, P, 1.0)
 
 
 @dataclass(frozen=True)
 class ReciprocalRankMetric(PositionMetric):
-    """``m_1(n) = 1 / (1 + n)``, z = 1: the reciprocal rank of the first relevant item."""
+    """``m(1, n) = 1 / (1 + n)``, z = 1: the reciprocal rank of the first relevant item."""
 
-    def weights(self, target: Tensor) -> PositionWeights:
-        return PositionWeights(_tables_for(target, "reciprocal", z="one"), first=True, convex=True, peak=0.5)
+    def row(self, i: Tensor, P: Tensor, N: Tensor) -> Tensor:
+        return (i == 1).to(i.dtype)
+
+    def column(self, k: Tensor, P: Tensor, N: Tensor) -> Tensor:
+        return 1 / k
+
+    def structure(self, n: int) -> dict[str, Any]:
+        return {"convex": True, "earning": 1, "peak": 0.5}
 
 
 @dataclass(frozen=True)
 class PartialAUCMetric(PositionMetric):
-    """``m_i(n) = max(0, x N - n)``, z = P x N: area under the ROC curve up to the false positive rate x, over x.
+    """``m(i, n) = max(0, x N - n)``, z = P x N: area under the ROC curve up to the false positive rate x, over x.
 
     x = 1 is the whole area: the share of pairs in the right order.
     """
 
     max_fpr: float = 1.0
-    needs_irrelevant: bool = field(default=True, init=False, repr=False)
+    by_rank: ClassVar[bool] = False
+    by_list: ClassVar[bool] = True
+    weighable: ClassVar[bool] = True
+    needs_irrelevant: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if check_positive("max_fpr", self.max_fpr) > 1:
-            fail("max_fpr", "must be at most 1", self.max_fpr)
+        _check_share("max_fpr", self.max_fpr)
 
-    def weights(self, target: Tensor) -> PositionWeights:
-        tables = _tables_for(target, "one", z="relevant")
-        return PositionWeights(tables, stride=0, max_fpr=float(self.max_fpr), convex=True, linear=self.max_fpr == 1)
+    def column(self, k: Tensor, P: Tensor, N: Tensor) -> Tensor:
+        return (self.max_fpr * N - k).clamp(min=0)
+
+    def normaliser(self, P: Tensor, N: Tensor, size: int) -> Tensor:
+        return torch.where((P > 0) & (N > 0), self.max_fpr * P * N, 1.0)
+
+    def structure(self, n: int) -> dict[str, Any]:
+        return {"convex": True, "linear": self.max_fpr == 1}
+
+
+@dataclass(frozen=True)
+class RecallAtFPRMetric(PositionMetric):
+    """``m(i, n) = [n <= x N]``, z = P: the recall at the lowest threshold with a false positive rate of at most x."""
+
+    max_fpr: float = 0.01
+    by_rank: ClassVar[bool] = False
+    by_list: ClassVar[bool] = True
+    weighable: ClassVar[bool] = True
+    needs_irrelevant: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _check_share("max_fpr", self.max_fpr)
+
+    def column(self, k: Tensor, P: Tensor, N: Tensor) -> Tensor:
+        return (k <= (self.max_fpr + ROUNDING) * N).to(k.dtype)
+
+    def normaliser(self, P: Tensor, N: Tensor, size: int) -> Tensor:
+        return torch.where(P > 0, P, 1.0)
+
+
+@dataclass(frozen=True)
+class PrecisionAtRecallMetric(PositionMetric):
+    """``m(i, n) = i / (i + n)`` for i = ceil(x P) alone, z = 1: the precision where the recall reaches x."""
+
+    recall: float = 0.9
+    by_list: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _check_share("recall", self.recall)
+
+    def row(self, i: Tensor, P: Tensor, N: Tensor) -> Tensor:
+        return i * (i == ((self.recall - ROUNDING) * P).ceil())
+
+    def column(self, k: Tensor, P: Tensor, N: Tensor) -> Tensor:
+        return 1 / k
+
+    def structure(self, n: int) -> dict[str, Any]:
+        return {"peak": 0.5}
+
+
+def _check_share(argument: str, value: float) -> None:
+    if check_positive(argument, value) > 1:
+        fail(argument, "must be at most 1", value)
 
 
 @dataclass(frozen=True)
 class CustomMetric(PositionMetric):
-    """A user-defined ``m(i, n)``, not increasing with n; z is its sum over the perfect ranking.
+    """A user-defined ``m(i, n)``; z is its sum over the perfect ranking.
 
-    ``weight`` is called once per batch with ``i`` of shape ``(P, 1)`` from 1 and ``n`` of shape ``(1, N + 1)`` from 0,
-    both float64. It takes the time and memory of a table of P (N + 1) numbers.
+    ``weight`` gets two float64 tensors that broadcast against each other. Loss-augmented inference needs all its values
+    in a table of P (N + 1) numbers, and that they do not increase with n.
     """
 
     weight: Callable[[Tensor, Tensor], Tensor] = field(default=lambda i, n: i / (i + n))
 
-    def weights(self, target: Tensor) -> PositionWeights:
-        relevant, irrelevant = counts(target)
-        table = self._table(max(int(relevant.max()), 1), int(irrelevant.max()), target.device)
-        ideal = table[:, 0].cumsum(0)
-        if bool((ideal <= 0).any()):
-            fail("weight(i, n)", "must have a positive sum over the perfect ranking", ideal.min().item())
-        P, wide = table.shape
-        tables = table.new_ones(4, max(P * wide, P + 1))
-        tables[0, : P * wide] = table.flatten()
-        tables[2, 1 : P + 1] = ideal
-        drop = float((table[:, :-1] - table[:, 1:]).amax()) if wide > 1 else 0.0
-        return PositionWeights(tables, stride=wide, base=-wide, peak=drop or 1.0)
-
-    def _table(self, P: int, N: int, device: torch.device) -> Tensor:
-        i = torch.arange(1, P + 1, dtype=torch.float64, device=device)[:, None]
-        n = torch.arange(N + 1, dtype=torch.float64, device=device)[None]
-        table = torch.as_tensor(self.weight(i, n), dtype=torch.float64, device=device)
+    def worth(self, i: Tensor, n: Tensor, P: Tensor, N: Tensor) -> Tensor:
+        value = torch.as_tensor(self.weight(i, n), dtype=i.dtype, device=i.device)
         try:
-            table = table.expand(P, N + 1)
+            return value.expand(torch.broadcast_shapes(i.shape, n.shape))
         except RuntimeError:
-            fail("weight(i, n)", f"must have shape {(P, N + 1)} here", f"of shape {tuple(table.shape)}")
+            shape = tuple(torch.broadcast_shapes(i.shape, n.shape))
+            fail("weight(i, n)", f"must have shape {shape} here", f"of shape {tuple(value.shape)}")
+
+    def normaliser(self, P: Tensor, N: Tensor, size: int) -> Tensor:
+        i = _ranks(P, size)
+        return _total_of_first(self.worth(i, torch.zeros_like(i), P, N), P)
+
+    def check(self, target: Tensor) -> None:
+        """Raise if ``m`` is not finite, or not positive in sum, for lists like these."""
+        relevant, _ = counts(target)
+        i = torch.arange(1, max(int(relevant.max()), 1) + 1, dtype=torch.float64)
+        n = torch.arange(target.shape[-1], dtype=torch.float64)
+        perfect = self.worth(i, torch.zeros_like(i), i, n)
+        check_finite(perfect, "weight(i, n)")
+        check_finite(self.worth(i[:1], n, i, n), "weight(i, n)")
+        if bool((perfect.cumsum(0) <= 0).any()):
+            rule = "must have a positive sum over the perfect ranking"
+            fail("weight(i, n)", rule, perfect.cumsum(0).min().item())
+
+    def tables(self, target: Tensor) -> PositionTables:
+        relevant, irrelevant = counts(target)
+        return self._full_table(max(int(relevant.max()), 1), int(irrelevant.max()), target.shape[-1])
+
+    def _full_table(self, P: int, N: int, n: int) -> PositionTables:
+        i = torch.arange(1, P + 1, dtype=torch.float64)[:, None]
+        table = self.worth(i, torch.arange(N + 1, dtype=torch.float64)[None], i, i)
         check_finite(table, "weight(i, n)")
         grows = table[:, 1:] > table[:, :-1]
         if bool(grows.any()):
             row, column = grows.nonzero()[0].tolist()
             found = f"increasing from n = {column} to {column + 1} at i = {row + 1}"
-            fail("weight(i, n)", "must not increase with n", found)
-        return table
+            fail("weight(i, n)", "must not increase with n", found, "Leave out epsilon and sign, which need that.")
+        drop = float((table[:, :-1] - table[:, 1:]).amax()) if N else 0.0
+        return PositionTables(self, n, peak=drop or 1.0, table=table)
 
 
 def counts(target: Tensor) -> tuple[Tensor, Tensor]:
@@ -194,14 +307,40 @@ def counts(target: Tensor) -> tuple[Tensor, Tensor]:
 def evaluate(metric: PositionMetric, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
     """The metric of each ranking, shape ``b``; NaN where undefined (nothing relevant, or no pairs for AUC)."""
     scores, target = checked(scores, target, mask)
-    weights = metric.weights(target)
-    solved = solve_rankings(scores, target, weights)
-    relevant, irrelevant = solved.counts.unbind(-1)
-    undefined = relevant == 0
-    if metric.needs_irrelevant:
-        undefined |= irrelevant == 0
-    value = torch.where(undefined, torch.nan, weights.best[relevant] - solved.loss)
-    return value.to(torch.promote_types(scores.dtype, torch.float32))
+    if isinstance(metric, CustomMetric):
+        metric.check(target)
+    relevant, irrelevant = counts(target)
+    if compiles(scores) and not isinstance(metric, CustomMetric):
+        losses = solve_rankings(scores, target, metric.tables(target)).loss
+    else:
+        check_finite(torch.where(target >= 0, scores, 0.0))
+        losses = tensor_losses(metric, scores, target)
+    undefined = (relevant == 0) | ((irrelevant == 0) if metric.needs_irrelevant else False)
+    best = metric.best(precise(relevant), precise(irrelevant), scores.shape[-1])
+    return torch.where(undefined, torch.nan, best - losses).to(torch.promote_types(scores.dtype, torch.float32))
+
+
+def tensor_losses(metric: PositionMetric, scores: Tensor, target: Tensor) -> Tensor:
+    """``best - M`` of lists ``(b, n)`` in tensor operations of fixed shapes; 0 where nothing is relevant.
+
+    Ties are spread evenly: among equal scores, the k-th of r relevant items ranks below ``ceil(k q / r)`` of the q
+    irrelevant ones. Slow twin of the compiled loops, and all there is on other devices and in graphs.
+    """
+    members = torch.stack((target == 1, target == 0))
+    scores = torch.nan_to_num(scores, nan=largest(scores.dtype))
+    ordered, order = torch.where(members.any(0), -scores, torch.inf).sort(dim=-1)
+    sorted_members = precise(members.gather(-1, order.expand(members.shape)))
+    sums = pad(sorted_members.cumsum(-1), (1, 0))
+    before, after = (
+        sums.gather(-1, torch.searchsorted(ordered, ordered, right=right).expand(members.shape))
+        for right in (False, True)
+    )
+    (r, q), (i, _) = after - before, sums[..., 1:]
+    n = before[1] + ((i - before[0]) * q / r.clamp(min=1)).ceil()
+    P, N = sums[..., -1:]
+    worth = torch.where(sorted_members[0] > 0, metric.worth(i.clamp(min=1), n, P, N), 0.0).sum(-1, keepdim=True)
+    losses = metric.best(P, N, scores.shape[-1]) - worth / metric.normaliser(P, N, scores.shape[-1])
+    return torch.where(P > 0, losses, 0.0).squeeze(-1)
 
 
 def average_precision(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -303,3 +442,23 @@ def partial_auc(scores: Tensor, target: Tensor, max_fpr: float = 0.1, mask: Tens
         tensor(0.5000)
     """
     return evaluate(PartialAUCMetric(max_fpr), scores, target, mask)
+
+
+def recall_at_fpr(scores: Tensor, target: Tensor, max_fpr: float = 0.01, mask: Tensor | None = None) -> Tensor:
+    """The highest recall with a false positive rate of at most ``max_fpr``; arguments as `average_precision`.
+
+    Examples:
+        >>> recall_at_fpr(torch.tensor([4.0, 3.0, 2.0, 1.0]), torch.tensor([1, 0, 1, 0]), max_fpr=0.4)
+        tensor(0.5000)
+    """
+    return evaluate(RecallAtFPRMetric(max_fpr), scores, target, mask)
+
+
+def precision_at_recall(scores: Tensor, target: Tensor, recall: float = 0.9, mask: Tensor | None = None) -> Tensor:
+    """The precision at the rank where the recall reaches ``recall``; arguments as `average_precision`.
+
+    Examples:
+        >>> precision_at_recall(torch.tensor([4.0, 3.0, 2.0, 1.0]), torch.tensor([1, 0, 1, 0]), recall=0.9)
+        tensor(0.6667)
+    """
+    return evaluate(PrecisionAtRecallMetric(recall), scores, target, mask)

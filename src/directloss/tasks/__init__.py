@@ -35,8 +35,10 @@ from directloss.tasks.ranking import (
     PartialAUC,
     PositionTask,
     PrecisionAtK,
+    PrecisionAtRecall,
     Ranking,
     RankingTask,
+    RecallAtFPR,
     RecallAtK,
     ReciprocalRank,
 )
@@ -58,6 +60,8 @@ _ALSO = {
     "mcc": ("matthews", "matthews_correlation_coefficient"),
     "mrr": ("reciprocal_rank", "mean_reciprocal_rank"),
     "pauc": ("partial_auc",),
+    "precision_at_recall": ("precision_at_fixed_recall",),
+    "recall_at_fpr": ("tpr_at_fpr", "recall_at_fixed_fpr"),
     "topk": ("top_k", "top_k_accuracy"),
 }
 """Words that users may try, for which the error message suggests the name."""
@@ -69,6 +73,18 @@ for _name, _factory, _measured, _summary in (
     ("mrr", ReciprocalRank, Measured(metrics.reciprocal_rank), "one over the rank of the first relevant item"),
     ("auc", AUC, Measured(metrics.auc), "area under the ROC curve"),
     ("pauc", PartialAUC, Measured(metrics.partial_auc, "max_fpr"), "AUC up to a false positive rate: pauc@0.1"),
+    (
+        "recall_at_fpr",
+        RecallAtFPR,
+        Measured(metrics.recall_at_fpr, "max_fpr"),
+        "recall at a false positive rate: recall_at_fpr@0.01",
+    ),
+    (
+        "precision_at_recall",
+        PrecisionAtRecall,
+        Measured(metrics.precision_at_recall, "recall"),
+        "precision where the recall reaches a level: precision_at_recall@0.9",
+    ),
     (
         "graded_ndcg",
         GradedNDCG,
@@ -136,9 +152,11 @@ __all__ = [
     "PositionTask",
     "Precision",
     "PrecisionAtK",
+    "PrecisionAtRecall",
     "Ranking",
     "RankingTask",
     "Recall",
+    "RecallAtFPR",
     "RecallAtK",
     "ReciprocalRank",
     "Selection",

@@ -11,11 +11,10 @@ from torch import Tensor
 from directloss._checks import check_finite, check_labels, check_same_shape, warn_of_probabilities
 from directloss.kernels import binary_labels
 from directloss.metrics.confusion import count
-from directloss.task import Solve, Solved, Task
-from directloss.tasks import _lines
-from directloss.tasks._likelihood import binary_cross_entropy
+from directloss.moves import Metric, confusion, flip_decisions
+from directloss.task import Estimate, Expected, Solve, Solved, Task
+from directloss.tasks._likelihood import of_decisions
 
-LINES = ("predicted", "false positives")
 ALL_YES = (
     "Every decision is yes: all scores lie between 0 and 1, and a decision is yes where its score is above 0. If they "
     "are logits, the network says yes to everything. If they are probabilities, pass logits instead, or scores - 0.5 "
@@ -48,10 +47,11 @@ class CountTask(Task):
     """
 
     maskable = True
+    moves = True
     density = "logistic"
+    no_flips = ""
     no_item_weights = (
-        "with different weights the best set of decisions to flip is a knapsack problem; "
-        '"error" has one loss per item, and takes a weight for each'
+        "with different weights the best set of decisions to flip is a knapsack problem. Leave out epsilon and sign"
     )
 
     line: ClassVar[str | None] = None
@@ -115,8 +115,18 @@ class CountTask(Task):
         P, N = ((target == label).sum(-1).cpu().numpy() for label in (1, 0))
         return torch.as_tensor(flips.units(self._array_loss(flips.mistakes(P, N)), P + N), device=target.device)
 
-    def likelihood(self, scores: Tensor, target: Tensor) -> Tensor:
-        return binary_cross_entropy(scores, target)
+    def expected(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected:
+        self.check(scores, target, request.check_values)
+        members = torch.stack((target == 1, target == 0))
+        metric = corrected(self.metric, request.flips)
+        losses = 1 - metric(*confusion((scores > 0)[None], members, request.weight)).squeeze(0)
+        counted = members.any(0).any(-1) if request.padded else None
+        if not request.gradient:
+            return Expected(losses, counted=counted)
+        wide, scale = scores.to(torch.promote_types(scores.dtype, torch.float32)), float(request.noise.scale)
+        slope = flip_decisions(metric, wide, members, request.noise.uniform(scores), scale, request.weight)
+        likelihood = of_decisions(wide, target, request) if request.likelihood else None
+        return Expected(losses, -slope, likelihood, counted)
 
     def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:
         self.check(scores, target, how.check_values)
@@ -141,9 +151,29 @@ class CountTask(Task):
     def _array_loss(self, counts: Any) -> Any:
         return self.loss_of_counts(*torch.from_numpy(counts)).numpy()
 
-    def advised_way(self, items: int, signs: tuple[int, ...]) -> str | None:
-        """Dense if the metric is linear along lines."""
-        return "dense" if self.line in LINES and items <= _lines.LONGEST else "host"
 
-    def dense(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:
-        return _lines.solve(scores, target, lambda *counts: 1 - self.metric(*counts), str(self.line), how)
+def corrected(metric: Metric, flips: tuple[float, float]) -> Metric:
+    """The metric of the right labels, as a function of the counts of labels of which some are wrong.
+
+    ``flips`` are the shares of the negatives labelled positive and of the positives labelled negative. Replacing each
+    label y by ``(y - flips[0]) / (1 - flips[0] - flips[1])`` makes every count right in expectation, so the right counts
+    are linear in the given ones. Small batches may make them negative; they are then 0.
+
+    Examples:
+        >>> count = lambda tp, fp, fn, tn: tp
+        >>> corrected(count, (0.2, 0.2))(*torch.tensor([30.0, 20.0, 10.0, 40.0]))
+        tensor(33.3333)
+    """
+    if not any(flips):
+        return metric
+    whole = 1 - flips[0] - flips[1]
+
+    def right(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
+        counts = []
+        for positive, negative in ((tp, fp), (fn, tn)):
+            both = positive + negative
+            true = ((positive - flips[0] * both) / whole).clamp(min=0).minimum(both)
+            counts += [true, both - true]
+        return metric(*counts)
+
+    return right

@@ -1,12 +1,12 @@
-"""Negative log-likelihoods shared by several tasks: one number per problem, padding ignored."""
+"""Gradients of negative log-likelihoods that several tasks share; padding has none."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from directloss._checks import IGNORE
+from directloss.task import Estimate
 
 
 def wide(tensor: Tensor) -> Tensor:
@@ -14,16 +14,46 @@ def wide(tensor: Tensor) -> Tensor:
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
-def binary_cross_entropy(scores: Tensor, target: Tensor, weight: Tensor | float = 1.0) -> Tensor:
-    """Of independent yes-or-no decisions, the weighted mean over the items ``(..., n)``; targets may be probabilities.
+def of_decisions(scores: Tensor, target: Tensor, request: Estimate) -> Tensor:
+    """The gradient of binary cross-entropy over the items ``(..., n)``; targets may be probabilities.
+
+    The sum over the items is divided by the geometric mean of the number of items and that of the rarer class. A metric
+    of a rare class pulls at its few members, each with a force of about one over their number; in a plain mean over all
+    items, cross-entropy would be the weaker, the rarer the class is.
 
     For a ranking this is more than the likelihood of its order: it also fixes the level and the scale of the scores,
-    so they are logits, and noise of scale 1 is in their unit.
+    so they are logits, and the noise is in their unit.
     """
-    scores, weight = wide(scores), weight * (target != IGNORE)
-    labels, mass = target.clamp(min=0).to(scores), weight.sum(-1)
-    each = F.binary_cross_entropy_with_logits(scores, labels, weight.to(scores), reduction="none")
-    return each.sum(-1) / torch.where(mass > 0, mass, 1.0).to(scores)
+    scores, labels, weight = wide(scores), target, request.weight
+    if request.padded and weight is None:
+        weight = target != IGNORE
+        labels = labels * weight
+    each = of_each_decision(scores, labels.to(scores.dtype), request.flips)
+    if weight is None:
+        positive, mass = labels.sum(-1, keepdim=True, dtype=scores.dtype), labels.shape[-1]
+    else:
+        weight = weight.to(scores.dtype)
+        each = each * weight
+        positive, mass = (labels * weight).sum(-1, keepdim=True), weight.sum(-1, keepdim=True).clamp(min=1)
+    if any(request.flips):
+        positive = (positive - request.flips[0] * mass) / (1 - sum(request.flips))
+    return each * (torch.minimum(positive, mass - positive).clamp(min=1) * mass).rsqrt()
+
+
+def of_each_decision(scores: Tensor, labels: Tensor, flips: tuple[float, float] = (0.0, 0.0)) -> Tensor:
+    """The gradient of binary cross-entropy for each score; with shares of wrong labels, that of the labels as they are
+    (forward correction, Patrini et al. 2017).
+    """
+    yes = torch.sigmoid(scores)
+    if not any(flips):
+        return yes - labels
+    told = yes * (1 - flips[1]) + (1 - yes) * flips[0]
+    return (told - labels) / (told * (1 - told)) * (yes * (1 - yes) * (1 - sum(flips)))
+
+
+def of_classes(scores: Tensor, truth: Tensor) -> Tensor:
+    """The gradient of cross-entropy, for scores ``(..., c)`` and a right class marked by 1."""
+    return torch.softmax(scores, -1) - truth
 
 
 def cross_entropy(scores: Tensor, target: Tensor) -> Tensor:

@@ -6,7 +6,6 @@ from torch import Tensor
 
 from directloss.kernels import weighted
 from directloss.metrics.ranking import PartialAUCMetric
-from directloss.tasks._likelihood import binary_cross_entropy
 from directloss.tasks.ranking import ListTask, Ranking, RankingTask
 
 
@@ -71,10 +70,6 @@ class WeightedAUC(AUC):
     def unit_epsilon(self, scores: Tensor, target: Tensor) -> float:
         """2, as without weights: a pair has the same weight in F and in the loss."""
         return 2.0
-
-    def likelihood(self, scores: Tensor, target: Tensor) -> Tensor:
-        """Weighted by item, for both classes."""
-        return binary_cross_entropy(scores, target, self.weight)
 
     fused = ListTask.fused
 

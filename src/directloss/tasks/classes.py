@@ -12,13 +12,14 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits
 
 from directloss._checks import check_count, check_finite, fail, precise
 from directloss.metrics.classification import check_class_problem, check_k, top_k_members
-from directloss.task import Task
+from directloss.moves import expected_cost_slope
+from directloss.task import Estimate, Expected, Task
 from directloss.tasks._counting import check_decisions
-from directloss.tasks._likelihood import cross_entropy, wide
+from directloss.tasks._likelihood import of_classes, of_each_decision, wide
+from directloss.tasks.ranking import RecallAtK
 
 
 class Error(Task):
@@ -36,7 +37,9 @@ class Error(Task):
     event_dims = 0
     target_dims = 0
     shape_words = "(...)"
+    moves = True
     density = "logistic"
+    no_flips = ""
 
     def predict(self, scores: Tensor) -> Tensor:
         """Yes where the score is above 0."""
@@ -61,9 +64,18 @@ class Error(Task):
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
         check_decisions(scores, target, check_values)
 
-    def likelihood(self, scores: Tensor, target: Tensor) -> Tensor:
-        scores = wide(scores)
-        return binary_cross_entropy_with_logits(scores, target.clamp(min=0).to(scores), reduction="none")
+    def expected(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected:
+        """Closed form: the probability of a yes is ``sigmoid(score / noise)``."""
+        self.check(scores, target, request.check_values)
+        scores, (low, high) = wide(scores), request.flips
+        # What a yes costs more than a no; with flips, right in expectation.
+        cost = 1 - 2 * (target.to(scores.dtype) - low) / (1 - low - high)
+        losses = torch.where(scores > 0, 1 + cost, 1 - cost) / 2
+        if not request.gradient:
+            return Expected(losses)
+        likely, scale = torch.sigmoid(scores / float(request.noise.scale)), float(request.noise.scale)
+        likelihood = of_each_decision(scores, target.to(scores.dtype), request.flips) if request.likelihood else None
+        return Expected(losses, cost * likely * (1 - likely) / scale, likelihood)
 
 
 class ClassTask(Task):
@@ -71,11 +83,25 @@ class ClassTask(Task):
 
     target_dims = 0
     shape_words = "(..., c)"
+    moves = True
+    no_flips = "wrong labels that are spread evenly over the classes only scale the expected accuracy"
     k: int = 1
     """How many classes are chosen."""
 
-    def likelihood(self, scores: Tensor, target: Tensor) -> Tensor:
-        return cross_entropy(scores, target)
+    def costs_of(self, scores: Tensor, target: Tensor) -> Tensor:
+        """What each class would cost, ``(..., c)``."""
+        return 1 - one_hot(target, scores)
+
+    def expected(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected:
+        """Closed form: the class is drawn from the softmax of ``scores / noise``."""
+        self.check(scores, target, request.check_values)
+        scores = wide(scores)
+        losses = self.loss(self.predict(scores), target)
+        if not request.gradient:
+            return Expected(losses)
+        slope = expected_cost_slope(scores, self.costs_of(scores, target), float(request.noise.scale))
+        likelihood = of_classes(scores, one_hot(target, scores)) if request.likelihood else None
+        return Expected(losses, slope, likelihood)
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
         check_class_problem(scores, target, check_values)
@@ -116,6 +142,11 @@ class Accuracy(ClassTask):
         return scores.gather(-1, output.long().unsqueeze(-1)).squeeze(-1).to(kind)
 
 
+def one_hot(target: Tensor, scores: Tensor) -> Tensor:
+    """1 for the right class of each row, otherwise 0, in the shape and dtype of the scores."""
+    return torch.zeros_like(scores).scatter(-1, target.long().unsqueeze(-1), 1.0)
+
+
 class Holding(NamedTuple):
     """The set with the highest F among those with the right class: the reference of hinge and perceptron."""
 
@@ -133,8 +164,21 @@ class TopK(ClassTask):
         tensor([0., 1.])
     """
 
+    density = "uniform"
+    advised_noise = 3.0
+
     def __init__(self, k: int = 5) -> None:
         self.k = check_count("k", k)
+
+    def expected(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected:
+        """A ranking of the classes with one relevant item, judged by recall at k."""
+        self.check(scores, target, request.check_values)
+        losses = self.loss(self.predict(scores), target)
+        if not request.gradient:
+            return Expected(losses)
+        truth = one_hot(target, wide(scores))
+        ranked = RecallAtK(self.k).expected(scores, truth, request._replace(likelihood=False))
+        return Expected(losses, ranked.slope, of_classes(wide(scores), truth) if request.likelihood else None)
 
     def predict(self, scores: Tensor) -> Tensor:
         """The k classes with the highest scores; ties go to the lowest indices."""
@@ -215,6 +259,9 @@ class CostMatrix(Accuracy):
         """One over the mean of the non-zero costs."""
         paid = self.costs[self.costs > 0]
         return 1 / float(paid.mean()) if len(paid) else 1.0
+
+    def costs_of(self, scores: Tensor, target: Tensor) -> Tensor:
+        return self.costs.to(scores)[target.long()]
 
     def truth(self, target: Tensor) -> Tensor:
         return self.cheapest.to(target.device)[target.long()]

@@ -7,9 +7,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from directloss._checks import IGNORE, check_finite, check_same_shape
+from directloss._checks import IGNORE, check_finite, check_same_shape, fail, precise
+from directloss.kernels import bounded
 from directloss.metrics.graded import check_grades, check_settings, ideal, relative_gains, shared_discounts
-from directloss.tasks._likelihood import binary_cross_entropy
+from directloss.moves import Lists, move_items
+from directloss.task import Estimate, Expected
 from directloss.tasks.ranking import ListTask
 
 
@@ -108,13 +110,30 @@ class GradedNDCG(ListTask):
         lowest = torch.where(grades == IGNORE, torch.inf, grades).amin(-1)
         return grades.amax(-1) > lowest
 
-    def likelihood(self, scores: Tensor, target: Tensor) -> Tensor:
+    def likelihood_slope(self, scores: Tensor, target: Tensor, request: Estimate) -> Tensor | None:
         """Binary cross-entropy with the relative gain of each item as its probability of a yes."""
         gains = torch.where(target >= 0, relative_gains(target, self.gain), float(IGNORE))
-        return binary_cross_entropy(scores, gains)
+        return super().likelihood_slope(scores, gains, request._replace(padded=True))
 
-    def advised_way(self, items: int, signs: tuple[int, ...]) -> str | None:
-        return "host"
+    def expected(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected:
+        """All items move all others: each adds one to the rank, and counts by its gain."""
+        if request.weight is not None:
+            fail("weight", "must hold one weight per problem", "one per item", f"{self.no_item_weights}.".capitalize())
+        self.check(scores, target, request.check_values)
+        losses, counted = self.loss(self.infer(scores, target), target), self.counted(target)
+        if not request.gradient:
+            return Expected(losses, counted=counted)
+        real, relative = precise(target >= 0), relative_gains(target, self.gain)
+        gain = relative / ideal(relative, self.k)[..., None]
+        lists = Lists(gain, torch.stack((real, torch.zeros_like(real))), self._worth)
+        noisy = torch.where(target >= 0, request.noise.perturb(scores, self.density), -torch.inf)
+        moved = move_items(lists, scores.to(noisy.dtype), noisy, float(request.noise.scale))
+        slope = -moved.slope if counted is None else torch.where(counted[..., None], -moved.slope, 0.0)
+        return Expected(losses, bounded(slope, noisy.dtype), self.likelihood_slope(scores, target, request), counted)
+
+    def _worth(self, rank: Tensor, _: Tensor) -> Tensor:
+        discount = 1 / torch.log2(1 + rank)
+        return discount if self.k is None else discount * (rank <= self.k)
 
     def __repr__(self) -> str:
         words = ([] if self.k is None else [f"k={self.k}"]) + (

@@ -1,22 +1,27 @@
 """Rankings of relevant and irrelevant items: one task per position metric.
 
-The output is a ranking, scored by F = 1/(PN) sum over pairs of y_ij (a_i - b_j) (Yue et al.; Song et al., Sec. 3), with
-the loss ``1 - M`` (for DCG: ideal value minus value). Inference is a sort. Loss-augmented inference is exact for both
-signs: O(n log n) for AP, NDCG, reciprocal rank, partial AUC (sign +1) and AUC (both signs), otherwise a table limited
-to the cells that an optimum can reach; `directloss.kernels` has the formulas.
+The loss is ``1 - M`` (for DCG: ideal value minus value). The gradient of the expected metric moves one item at a time
+(`directloss.moves`), O(n log n).
+
+For Theorem 1 a ranking is scored by F = 1/(PN) sum over pairs of y_ij (a_i - b_j) (Yue et al.; Song et al., Sec. 3).
+Inference is a sort. Loss-augmented inference is exact for both signs: O(n log n) for AP, NDCG, reciprocal rank, partial
+AUC (sign +1) and AUC (both signs), otherwise a table limited to the cells that an optimum can reach;
+`directloss.kernels` has the formulas.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from directloss._checks import check_finite, check_labels, check_same_shape, fail
-from directloss.kernels import BINARY, LEAST, bounded, dense, solve_rankings
+from directloss._checks import check_finite, check_labels, check_same_shape, fail, precise
+from directloss._gradient import traced
+from directloss.kernels import BINARY, LEAST, bounded, compiles, solve_rankings, weighted
 from directloss.metrics.ranking import (
     AveragePrecisionMetric,
     CustomMetric,
@@ -25,12 +30,16 @@ from directloss.metrics.ranking import (
     PartialAUCMetric,
     PositionMetric,
     PrecisionAtKMetric,
+    PrecisionAtRecallMetric,
+    RecallAtFPRMetric,
     RecallAtKMetric,
     ReciprocalRankMetric,
     counts,
+    tensor_losses,
 )
-from directloss.task import Solve, Solved, Task
-from directloss.tasks._likelihood import binary_cross_entropy, wide
+from directloss.moves import Lists, move_items
+from directloss.task import Estimate, Expected, Solve, Solved, Task
+from directloss.tasks._likelihood import of_decisions, wide
 from directloss.tasks.decomposable import name_of
 
 
@@ -49,10 +58,20 @@ class ListTask(Task):
     """The base of tasks with ranked lists. Outputs, except those of `predict`, have the coefficients of F."""
 
     maskable = True
-    advised_noise = 1.0
-    advised_sign: int | str = +1  # as good as both under noise, and faster: no table to fill
+    moves = True
+    density = "uniform"
+    advised_noise = 3.0
+    advised_likelihood = 0.1
+    advised_sign: int | str = +1
+    no_flips = (
+        "a metric of ranks has no exact correction, and hardly needs one: it is not moved by what all items share"
+    )
     judged_by: str
     """What F depends on besides the ranks."""
+
+    def likelihood_slope(self, scores: Tensor, target: Tensor, request: Estimate) -> Tensor | None:
+        """The gradient of the negative log-likelihood, if it is needed."""
+        return of_decisions(scores, target, request) if request.likelihood else None
 
     def predict(self, scores: Tensor) -> Tensor:
         """Rank of each item, 1 for the highest score; equal scores share their mean rank."""
@@ -97,9 +116,8 @@ class RankingTask(ListTask):
 
     judged_by = "which items are relevant"
     no_item_weights = (
-        "the metric depends on ranks, and there is no exact inference for ranks of weighted items. "
-        'Take "auc", which compares pairs and has exact weights; or repeat an item as often as its weight says, if '
-        "weights are whole numbers; or draw the items with probabilities proportional to their weights"
+        'there is no exact inference for ranks of weighted items. Leave out epsilon and sign, take "auc", or repeat an '
+        "item as often as its weight says"
     )
 
     def __init__(self, metric: PositionMetric) -> None:
@@ -107,15 +125,15 @@ class RankingTask(ListTask):
 
     def infer(self, scores: Tensor, target: Tensor) -> Ranking:
         """The ranking as F sees it: only pairs of a relevant and an irrelevant item, with ties spread evenly."""
-        weights = self.metric.weights(target)
-        solved = solve_rankings(scores.detach(), target, weights, above="predicted", check_values=False)
+        tables = self.metric.tables(target)
+        solved = solve_rankings(scores.detach(), target, tables, above="predicted", check_values=False)
         return _ranking(solved.above_predicted, target)
 
     def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Ranking:
-        weights = self.metric.weights(target)
         solved = solve_rankings(
-            scores.detach(), target, weights, epsilon=epsilon, signs=(sign,), above="augmented", check_values=False
-        )
+            scores.detach(), target, self.metric.tables(target), epsilon=epsilon, signs=(sign,), above="augmented",
+            check_values=False,
+        )  # fmt: skip
         return _ranking(solved.above_augmented, target)
 
     def truth(self, target: Tensor) -> Ranking:
@@ -126,7 +144,11 @@ class RankingTask(ListTask):
         """The loss of a ranking, or of plain ranks from `predict`; in float64."""
         ranking = output if isinstance(output, Ranking) else self.infer(-output, target)
         n = torch.where(target == 1, ranking.above, target.shape[-1]).sort(dim=-1).values
-        return dense.position_loss(n, *counts(target), self.metric.weights(target))
+        P, N = (precise(count)[..., None] for count in counts(target))
+        i = torch.arange(1, n.shape[-1] + 1, dtype=P.dtype, device=n.device)
+        worth = torch.where(i <= P, self.metric.worth(i.expand(n.shape), precise(n), P, N), 0.0).sum(-1, keepdim=True)
+        losses = self.metric.best(P, N, n.shape[-1]) - worth / self.metric.normaliser(P, N, n.shape[-1])
+        return torch.where(P > 0, losses, 0.0).squeeze(-1)
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
         check_same_shape(target, scores)
@@ -140,35 +162,64 @@ class RankingTask(ListTask):
 
     def value(self, losses: Tensor, target: Tensor) -> Tensor:
         """The best value for these labels, minus the loss."""
-        relevant, _ = counts(target)
-        return self.metric.weights(target).best[relevant].to(losses) - losses
+        P, N = (precise(count) for count in counts(target))
+        return self.metric.best(P, N, target.shape[-1]).to(losses) - losses
 
     def unit_epsilon(self, scores: Tensor, target: Tensor) -> float | Tensor:
         """``2 z / (P N peak)``: an exchange of two neighbours changes F by ``2 / (P N)`` times the difference of their
         scores, and the metric by at most ``peak / z``. For AP this is ``4 / N``.
         """
-        return dense.unit_epsilon(self.metric.weights(target), *counts(target))
+        P, N = (precise(count) for count in counts(target))
+        z = self.metric.normaliser(P, N, target.shape[-1])
+        return 2 * z / ((P * N).clamp(min=1) * self.metric.tables(target).peak)
 
-    def likelihood(self, scores: Tensor, target: Tensor) -> Tensor:
-        return binary_cross_entropy(scores, target)
+    def expected(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected:
+        check_same_shape(target, scores)
+        weight = None if request.weight is None else _distinct(self, target, request.weight)
+        if isinstance(self.metric, CustomMetric):
+            self.check(scores, target, request.check_values)
+            if request.check_values:
+                self.metric.check(target)
+        elif weight is None and compiles(scores):
+            return self._compiled(scores, target, request)
+        else:
+            self.check(scores, target, request.check_values)
+        relevant, irrelevant = counts(target)
+        counted = (relevant > 0) & (irrelevant > 0)
+        losses = (
+            tensor_losses(self.metric, scores, target)
+            if weight is None
+            else weighted_losses(self.metric, scores, target, weight.sizes)
+        )
+        if not request.gradient:
+            return Expected(losses, counted=counted)
+        lists = position_lists(self.metric, target, weight)
+        noisy = torch.where(target >= 0, request.noise.perturb(scores, self.density), -torch.inf)
+        moved = move_items(lists, scores.to(noisy.dtype), noisy, float(request.noise.scale))
+        slope = torch.where(counted[..., None], -moved.slope, 0.0)
+        return Expected(losses, bounded(slope, noisy.dtype), self.likelihood_slope(scores, target, request), counted)
+
+    def _compiled(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected:
+        """The same, in compiled loops. Padding is labelled after the values are checked, so unchecked labels may have
+        it.
+        """
+        noise = request.noise
+        noisy = noise.perturb(scores, self.density) if request.gradient else None
+        solved = solve_rankings(
+            scores, target, self.metric.tables(target), noisy=noisy, width=float(noise.scale) if request.gradient else 0.0,
+            check_values=request.check_values, padding=not request.check_values,
+        )  # fmt: skip
+        counted = None if solved.complete else (solved.counts > 0).all(-1)
+        return Expected(solved.loss, solved.gradient, self.likelihood_slope(scores, target, request), counted)
 
     def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:
         check_same_shape(target, scores)
-        # Padding is labelled after the values are checked, so unchecked labels have none.
         solved = solve_rankings(
-            scores, target, self.metric.weights(target), epsilon=how.epsilon, automatic=how.automatic, signs=how.signs,
-            gradient=how.gradient, noisy=how.noisy, check_values=how.check_values, padding=not how.check_values,
+            scores, target, self.metric.tables(target), epsilon=how.epsilon, automatic=how.automatic,
+            signs=how.signs if how.gradient else (), noisy=how.noisy, check_values=how.check_values,
+            padding=not how.check_values,
         )  # fmt: skip
         return Solved(solved.loss, solved.gradient, None if solved.complete else (solved.counts > 0).all(-1))
-
-    def advised_way(self, items: int, signs: tuple[int, ...]) -> str | None:
-        if items > dense.LONGEST or signs != (1,) or isinstance(self.metric, CustomMetric):
-            return "host"
-        return "dense" if self.metric.weights(torch.empty(items, dtype=torch.bool)).convex else "host"
-
-    def dense(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:
-        weights = self.metric.weights(target)
-        return Solved(*dense.solve(scores, how.noisy, target, weights, how.epsilon, how.automatic))
 
     def __repr__(self) -> str:
         settings = (getattr(self.metric, one.name) for one in fields(self.metric) if one.init)
@@ -184,6 +235,55 @@ def _ranking(above: Tensor | None, target: Tensor) -> Ranking:
     real = (target >= 0) & (irrelevant > 0) & (relevant > 0)
     coefficients = torch.where(real, (others - 2 * above) / (relevant * irrelevant).clamp(min=1).double(), 0.0)
     return Ranking(above, coefficients)
+
+
+class Distinct(NamedTuple):
+    """Weights of items."""
+
+    sizes: Tensor
+    """Shape ``(..., n)``, float64."""
+    values: tuple[float, ...]
+    """The distinct ones, ascending."""
+
+
+CELLS = 1 << 26
+"""The largest number of items times distinct weights: half a gigabyte for each table of float64."""
+
+
+def _distinct(task: RankingTask, target: Tensor, weight: Tensor) -> Distinct | None:
+    """The weights of items, if the metric is defined for them and they are few enough; None if all are equal."""
+    if not task.metric.weighable:
+        hint = 'Weighted ranks are defined for "ap", "auc", "pauc" and "recall_at_fpr".'
+        fail("weight", f"must hold one weight per problem of {task!r}", "one per item", hint)
+    if traced():
+        fail("weight", "must hold one weight per problem inside graphs and transforms", "one per item")
+    values = tuple(weight[target >= 0].unique().tolist())
+    if len(values) * weight.numel() > CELLS:
+        hint = "Round the weights, or shorten the lists."
+        rule = f"must have fewer distinct values: times {weight.numel():,} items they may be at most {CELLS:,}"
+        fail("weight", rule, f"{len(values):,} distinct values", hint)
+    return Distinct(weight, values) if len(values) > 1 else None
+
+
+def position_lists(metric: PositionMetric, target: Tensor, weight: Distinct | None = None) -> Lists:
+    """Lists of relevant and irrelevant items, as moves see them."""
+    sizes = precise(torch.stack((target == 1, target == 0)))
+    if weight is not None:
+        sizes = sizes * weight.sizes
+    P, N = sizes.sum(-1, keepdim=True)
+    gain = sizes[0] / metric.normaliser(P, N, target.shape[-1])
+    return Lists(gain, sizes, partial(metric.worth, P=P, N=N), (1.0,) if weight is None else weight.values)
+
+
+def weighted_losses(metric: PositionMetric, scores: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+    """``best - M`` for items with weights, shape ``b``; 0 where nothing is relevant. Ties are spread by weight."""
+    order = weighted.predicted_order(weighted.weigh(scores, target, weight))
+    sizes = (precise(torch.stack((target == 1, target == 0))) * weight).gather(-1, order.expand(2, *order.shape))
+    (C, N), (P, all_irrelevant) = sizes.cumsum(-1), sizes.sum(-1, keepdim=True)
+    worth = torch.where(sizes[0] > 0, sizes[0] * metric.worth(C, N, P, all_irrelevant), 0.0).sum(-1, keepdim=True)
+    losses = metric.best(P, all_irrelevant, scores.shape[-1])
+    losses = losses - worth / metric.normaliser(P, all_irrelevant, scores.shape[-1])
+    return torch.where(P > 0, losses, 0.0).squeeze(-1)
 
 
 class AveragePrecision(RankingTask):
@@ -285,11 +385,39 @@ class PartialAUC(RankingTask):
         self.max_fpr = max_fpr
 
 
+class RecallAtFPR(RankingTask):
+    """The highest recall with a false positive rate of at most ``max_fpr``: ``m(i, n) = [n <= max_fpr N]``.
+
+    Examples:
+        >>> RecallAtFPR(0.01)
+        RecallAtFPR(0.01)
+    """
+
+    advised_sign = "both"
+
+    def __init__(self, max_fpr: float = 0.01) -> None:
+        super().__init__(RecallAtFPRMetric(max_fpr))
+
+
+class PrecisionAtRecall(RankingTask):
+    """The precision where the recall reaches ``recall``: ``m(i, n) = i / (i + n)`` for i = ceil(recall P) alone.
+
+    Examples:
+        >>> PrecisionAtRecall(0.9)
+        PrecisionAtRecall(0.9)
+    """
+
+    advised_sign = "both"
+
+    def __init__(self, recall: float = 0.9) -> None:
+        super().__init__(PrecisionAtRecallMetric(recall))
+
+
 class PositionTask(RankingTask):
     """Your own position metric: ``M = sum_i m(i, n_i) / sum_i m(i, 0)``.
 
     ``m(i, n)`` is the value of the i-th relevant item if n irrelevant ones rank above it. It gets two float64 tensors
-    that broadcast against each other, and must not increase with n.
+    that broadcast against each other. For Theorem 1 (``epsilon``, ``sign``) it must not increase with n.
 
     Examples:
         >>> PositionTask(lambda i, n: 0.9 ** (i + n))
