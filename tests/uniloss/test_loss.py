@@ -179,7 +179,7 @@ def test_ignored_classes_have_no_likelihood() -> None:
 
 
 def test_a_profit_at_a_threshold_is_learned() -> None:
-    """Without a likelihood UniLoss ends far below cross-entropy here."""
+    """Without a likelihood UniLoss ends 0.13 below cross-entropy here."""
 
     def profit(scores: Tensor, target: Tensor) -> Tensor:
         return ((scores.sigmoid() > 0.3) * (10 * target - 3)).sum() / (7 * target.sum()).clamp(min=1)
@@ -188,7 +188,7 @@ def test_a_profit_at_a_threshold_is_learned() -> None:
     x = torch.randn(2000, 20, generator=draw)
     chance = torch.sigmoid(x[:, :5].sum(1) * 1.5 - 3)
     y = (torch.rand(2000, generator=draw) < chance).long()
-    best = profit(chance.logit(), y).item()
+    best = profit(chance.logit()[1500:], y[1500:]).item()
 
     def trained(loss_fn: object) -> float:
         torch.manual_seed(0)
@@ -202,7 +202,7 @@ def test_a_profit_at_a_threshold_is_learned() -> None:
         return profit(model(x[1500:]), y[1500:]).item() / best
 
     entropy = trained(lambda s, t: F.binary_cross_entropy_with_logits(s, t.float()))
-    assert trained(UniLoss(profit, generator=_seeded())) > entropy - 0.1
+    assert trained(UniLoss(profit, generator=_seeded())) > entropy - 0.06
 
 
 # ------------------------------------------------------------------ batches and types

@@ -46,10 +46,9 @@ NO_TRANSFORM = (
 )
 TOLERANCE = 1e-6
 """By how much equally good metrics may differ."""
-SHARE = 0.1
-"""``likelihood="auto"``: chosen by ``python -m benchmarks.interpolation``."""
+SHARE = 1.0
+"""``likelihood="auto"``, chosen with the interpolation by ``python -m benchmarks.interpolation_study``."""
 INTERPOLATION = "inverse-distance"
-"""The default, chosen by ``python -m benchmarks.interpolation``."""
 
 
 def uniloss(
@@ -75,7 +74,7 @@ def uniloss(
     """The loss of a metric, with the gradient of the relaxed metric.
 
     The value is ``1 - metric`` of the scores, or the metric itself if lower is better. The gradient is that of an
-    interpolation of the metric between anchors, Eq. (5) of the paper, plus a small share of the likelihood's. A problem
+    interpolation of the metric between anchors, Eq. (5) of the paper, plus a share of the likelihood's. A problem
     with nothing to compare, or whose metric is NaN, has loss 0 and gradient 0, does not count in the mean, and logs a
     warning.
 
