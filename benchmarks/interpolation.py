@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -95,9 +96,14 @@ def values_around(problem: Bound, metric: str, surface: Interpolation, source: t
         far = torch.where(bits, 1e3, -1e3).to(problem.scores.dtype)
         seen = [Places(row, anchors.differing, len(anchors.values)) for row in far]
         squared = torch.stack([torch.from_numpy(places.squared) for places in seen])
-        guess = surface(squared, anchors.values, lambda places=seen[0]: torch.from_numpy(places.between()))
+        guess = surface(squared, anchors.values, partial(between, seen[0]))
         found.append(torch.stack([guess, decide(metric, problem.comparisons, bits)]))
     return torch.stack(found)
+
+
+def between(places: Places) -> Tensor:
+    """Distances among the anchors."""
+    return torch.from_numpy(places.between())
 
 
 def flipped(present: Tensor, flips: int, source: torch.Generator) -> Tensor:

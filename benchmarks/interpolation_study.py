@@ -125,7 +125,7 @@ def locator() -> nn.Module:
 class Column:
     """Data, network and metric."""
 
-    data: Callable[[Path, int], tuple[Part, Part, Part]]
+    data: Callable[..., tuple[Part, Part, Part]]
     network: Callable[[], nn.Module]
     metric: Metric
     uniloss: str | Metric

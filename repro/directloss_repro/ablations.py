@@ -82,14 +82,14 @@ def decide(metric: str, comparisons: Comparisons, bits: Tensor) -> Tensor:
     """g of the paper's metrics: their values ``(k,)`` for binaries ``(k, l)`` of relevant against irrelevant scores."""
     assert isinstance(comparisons, Differences)
     left, right = comparisons.left, comparisons.right
-    relevant, place = left.unique(return_inverse=True)
+    relevant, place = torch.unique(left, return_inverse=True)
     lost = torch.zeros(len(bits), len(relevant), dtype=torch.float64).index_add_(1, place, (~bits).double())
     if metric == "ap":  # the i-th best relevant item, which loses some comparisons, has precision i / (i + lost)
         rank = torch.arange(1, len(relevant) + 1)
         return (rank / (rank + lost.sort(-1).values)).mean(-1)
     # A hit: some relevant score of the list loses none. Scores of one list have the same rivals.
     rival = torch.full((len(relevant),), comparisons.items).scatter_reduce_(0, place, right, "amin")
-    lists, which = rival.unique(return_inverse=True)
+    lists, which = torch.unique(rival, return_inverse=True)
     hits = torch.zeros(len(bits), len(lists), dtype=torch.float64)
     return hits.scatter_reduce_(1, which.expand(len(bits), -1), (lost == 0).double(), "amax").mean(-1)
 
