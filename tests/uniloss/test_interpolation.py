@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from directloss import DirectLossError
-from directloss._uniloss import interpolation
 from directloss._uniloss.comparisons import Blocks
 from directloss._uniloss.interpolation import INTERPOLATIONS, Interpolation, Places, as_interpolation
 from directloss.relaxation import DistanceSpline, InverseDistance
@@ -105,9 +104,7 @@ def _differing(here: Tensor) -> Blocks:
 COMPARISONS = 3 * torch.randn(16, dtype=torch.float64, generator=torch.Generator().manual_seed(6))
 
 
-@pytest.mark.parametrize("kept", [0, 1 << 20])
-def test_places_have_the_distances_of_the_relaxed_binaries(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interpolation, "KEPT", kept)
+def test_places_have_the_distances_of_the_relaxed_binaries() -> None:
     places = Places(COMPARISONS, _differing, 9)
     torch.testing.assert_close(torch.from_numpy(places.squared), _squared(torch.sigmoid(COMPARISONS)))
     assert torch.equal(torch.from_numpy(places.between()), _between())

@@ -14,7 +14,6 @@ from torchmetrics.functional.classification import binary_auroc, binary_average_
 import directloss as dl
 from benchmarks.interpolation import quality
 from directloss import Anchoring, DirectLossError, DirectLossWarning, Refactoring, UniLoss, uniloss
-from directloss._uniloss import interpolation
 from directloss._uniloss.loss import SHARE
 from directloss.relaxation import DistanceSpline, InverseDistance, ideal_scores
 from tests.uniloss.conftest import Problem, problem
@@ -351,7 +350,6 @@ def test_binaries_of_anchors_are_not_stored(surface: str, monkeypatch: pytest.Mo
     """In pieces, with the same result."""
     scores, target = torch.randn(300, generator=_seeded(1)), (torch.arange(300) % 5 == 0).long()
     whole = _loss_and_gradient(scores, target, "ap", interpolation=surface)
-    monkeypatch.setattr(interpolation, "KEPT", 0)
     monkeypatch.setattr("directloss._uniloss.comparisons.BLOCK", 48 * 100)
     largest = []
     make = torch.empty

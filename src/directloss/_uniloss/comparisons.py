@@ -18,7 +18,9 @@ from torch import Tensor
 Blocks = Iterator[tuple[slice, Tensor]]
 """Some comparisons at a time: which, and numbers ``(some, k)``, 1 where row k differs from given binaries."""
 BLOCK = 1 << 18
-"""How many binaries are compared at a time; a block should stay in the processor's cache."""
+"""How many binaries are compared at a time. A block stays in the processor's cache: comparing again costs less than
+storing.
+"""
 BEYOND = 1e-3
 """How far a flipped comparison goes past zero, as a share of the spread of the scores."""
 
@@ -104,12 +106,13 @@ class Differences(Comparisons):
 
         columns = self._with_constants(rows).T.contiguous().numpy()
         left, right = (part.numpy().view(np.uint64) for part in (self.left, self.right))
-        step = max(1, BLOCK // max(1, len(rows)))
+        units, step = np.array([0, 1], columns.dtype), max(1, BLOCK // max(1, len(rows)))
+        out = torch.empty(min(step, self.count), len(rows), dtype=rows.dtype)  # each block replaces the one before
         for start in range(0, self.count, step):
             some = slice(start, min(start + step, self.count))
-            out = torch.empty(some.stop - start, len(rows), dtype=rows.dtype)
-            pairs.differing(columns, left, right, here.numpy(), start, out.numpy())
-            yield some, out
+            block = out[: some.stop - start]
+            pairs.differing(columns, left, right, here.numpy(), start, units, block.numpy())
+            yield some, block
 
     def pull(self, scores: Tensor, slopes: Tensor) -> Tensor:
         """See `Comparisons.pull`."""

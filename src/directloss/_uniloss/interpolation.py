@@ -18,9 +18,6 @@ from torch import Tensor
 from directloss._checks import check_choice, check_positive, fail
 from directloss._uniloss.comparisons import Blocks
 
-KEPT = 1 << 21
-"""How many binaries of anchors are kept for the second pass; more are compared again, which takes less memory."""
-
 
 class Interpolation(ABC):
     """A function through the values of the anchors, differentiable in the squared distances."""
@@ -171,16 +168,15 @@ class Places:
         self.here = comparisons > 0
         self.off = torch.sigmoid(-comparisons.abs())
         self._differing = differing
-        self._kept = list(differing(self.here)) if comparisons.numel() * k <= KEPT else None
         squared = self.off.double().square().sum().expand(k).clone()
-        for some, differs in self._blocks():
+        for some, differs in self._differing(self.here):
             squared += ((1 - 2 * self.off[some]) @ differs).double()
         self.squared = squared.numpy()
 
     def between(self) -> Any:
         """Hamming distances ``(k, k)`` among the anchors, float64."""
         shared = np.zeros((len(self.squared),) * 2)
-        for _, differs in self._blocks():  # counts of a block are exact in single precision
+        for _, differs in self._differing(self.here):  # counts of a block are exact in single precision
             shared += (differs.T @ differs).double().numpy()
         ones = shared.diagonal()
         return ones[:, None] + ones - 2 * shared
@@ -189,10 +185,7 @@ class Places:
         """The gradient with respect to the comparisons, from that with respect to the squared distances."""
         weight = torch.from_numpy(slopes).to(self.off.dtype)
         mixed = torch.empty_like(self.off)
-        for some, differs in self._blocks():
+        for some, differs in self._differing(self.here):
             mixed[some] = differs @ weight
         away = (weight.sum() * self.off - mixed) * torch.where(self.here, -2.0, 2.0).to(self.off.dtype)
         return away * self.off * (1 - self.off)
-
-    def _blocks(self) -> Blocks:
-        return self._differing(self.here) if self._kept is None else iter(self._kept)

@@ -1,6 +1,6 @@
 """Which of many rows of scores order a pair otherwise than the current scores do, compiled: the inner loop of UniLoss.
 
-Indices are unsigned, because numba vectorises an inner loop only if no index can be negative.
+Indices are unsigned, and numbers have the type of the scores: otherwise numba does not vectorise the inner loops.
 """
 
 from __future__ import annotations
@@ -9,13 +9,18 @@ from directloss.kernels.compiled import kernel
 
 
 @kernel
-def differing(columns, left, right, here, start, out):
+def differing(columns, left, right, here, start, units, out):
     """Fill ``out[i, k]`` with 1 where row k orders pair ``start + i`` otherwise than ``here``, and with 0 elsewhere.
 
-    Shapes: columns (m, k), the transposed rows; left, right and here (pairs,), unsigned and boolean; out (some, k).
+    Shapes: columns (m, k), the transposed rows; left, right and here (pairs,), unsigned and boolean; units 0 and 1;
+    out (some, k).
     """
+    no, yes = units[0], units[1]
     for i in range(len(out)):
-        a, b, now = columns[left[start + i]], columns[right[start + i]], here[start + i]
-        row = out[i]
-        for k in range(columns.shape[1]):
-            row[k] = (a[k] > b[k]) != now
+        a, b, row = columns[left[start + i]], columns[right[start + i]], out[i]
+        if here[start + i]:
+            for k in range(len(row)):
+                row[k] = no if a[k] > b[k] else yes
+        else:
+            for k in range(len(row)):
+                row[k] = yes if a[k] > b[k] else no
