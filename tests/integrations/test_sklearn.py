@@ -23,21 +23,12 @@ from sklearn.model_selection import GridSearchCV, GroupKFold, StratifiedKFold, c
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from torch import Tensor, nn
+from torch import nn
 
 import directloss as dl
-from directloss.integrations import _rows
 from directloss.integrations._calibration import Calibration
 from directloss.integrations._cut import best_cut
-from directloss.integrations._fitting import (
-    make_network,
-    resampled,
-    scores_of,
-    shuffled,
-    start_at_base_rate,
-)
-from directloss.integrations._lists import Lists
-from directloss.integrations._rows import Scaling
+from directloss.integrations._lists import QueryLists
 from directloss.integrations.sklearn import DirectLossClassifier, DirectLossRanker
 
 SHORT = {"epochs": 20, "random_state": 0}
@@ -138,15 +129,6 @@ def test_batches_and_networks_of_ones_own() -> None:
         assert average_precision_score(y, fitted.decision_function(X)) > 5 * y.mean()
 
 
-def test_batches_have_the_share_of_each_class() -> None:
-    labels = torch.cat([torch.zeros(900), torch.ones(100)])
-    batches = list(shuffled(100, labels))
-    assert sorted(torch.cat(batches).tolist()) == list(range(1000))
-    assert [len(batch) for batch in batches] == [100] * 10
-    assert all(6 <= labels[batch].sum() <= 14 for batch in batches)
-    assert [batch.tolist() for batch in shuffled(None, labels)] == [list(range(1000))]
-
-
 def test_same_seed_same_result_and_torchs_own_seed_is_left_alone() -> None:
     X, y = load_iris(return_X_y=True)
     torch.manual_seed(5)
@@ -225,12 +207,6 @@ def test_the_best_cut_is_the_best_of_all() -> None:
             assert 1 - float(task.loss(task.predict(scores - cut), target).double().mean()) == pytest.approx(value)
 
 
-def test_cross_entropy_starts_at_the_base_rate() -> None:
-    network = make_network((8,), 3, 1)
-    start_at_base_rate(network, torch.tensor([[1.0]] + [[0.0]] * 49))
-    assert float(torch.sigmoid(network[-1].bias.detach())) == pytest.approx(0.02)
-
-
 @pytest.mark.parametrize("given", [False, True])
 def test_early_stopping_ends_each_part_of_the_training(given: bool) -> None:
     X, y = imbalanced()
@@ -280,24 +256,6 @@ def test_a_default_one_hot_encoder_and_its_grid_search() -> None:
     pipe = make_pipeline(OneHotEncoder(), DirectLossClassifier(**SHORT))
     found = GridSearchCV(pipe, {"directlossclassifier__epochs": [5, 20]}, scoring="average_precision", cv=2)
     assert found.fit(frame[["town"]].astype(str), y).best_score_ > 2 * y.mean()
-
-
-def test_sparse_columns_are_measured_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = np.where(np.random.default_rng(0).random((30, 7)) < 0.5, 0.0, np.arange(7.0))
-    whole = Scaling.of(rows)
-    monkeypatch.setattr(_rows, "ENTRIES", 60)  # two columns at a time
-    np.testing.assert_allclose(Scaling.of(sparse.csr_array(rows)).scale, whole.scale)
-
-
-def test_missing_numbers_are_filled_with_the_mean_and_marked() -> None:
-    rows = np.array([[1.0, 5.0], [np.nan, 7.0], [3.0, 9.0], [np.nan, 7.0]])
-    scaled = Scaling.of(rows)(rows)
-    assert scaled.shape == (4, 3)
-    assert scaled[1, 0] == scaled[3, 0] == 0.0
-    torch.testing.assert_close(scaled[:, 2], torch.tensor([-1.0, 1.0, -1.0, 1.0]))
-    later = Scaling.of(rows)(np.array([[1.0, np.nan]]))  # a gap that training did not have
-    assert later[0, 1] == 0.0
-    assert Scaling.of(np.array([[np.nan, 1.0], [np.nan, 2.0]]))(np.array([[3.0, 1.0]]))[0, 0] == 0.0
 
 
 @pytest.mark.parametrize("chosen", ["from_dtype", ["town"], [0], [True, False]])
@@ -414,15 +372,6 @@ def test_calibration_of_two_classes_finds_the_bias() -> None:
     assert found.bias[1] - found.bias[0] == pytest.approx(-1, abs=0.08)
 
 
-def test_many_classes_are_as_sure_as_they_are_right() -> None:
-    """One wrong row of every class in each class, Platt's method taken to the letter, is unsure by 0.26 here."""
-    draw = np.random.default_rng(0)
-    codes = np.arange(400) % 10
-    scores = draw.normal(size=(400, 10)) + 4 * np.eye(10)[codes]
-    shares = Calibration.of(scores, codes)(scores)
-    assert shares.max(1).mean() == pytest.approx((scores.argmax(1) == codes).mean(), abs=0.04)
-
-
 def test_platts_softened_targets_keep_separable_data_away_from_certainty() -> None:
     found = Calibration.of(np.array([-2.0, -1.0, 1.0, 2.0]), np.array([0, 0, 1, 1]))
     shares = found(np.array([-2.0, 2.0]))[:, 1]
@@ -463,14 +412,6 @@ def test_class_weights() -> None:
         recall[str(weight)] = fitted.predict(X)[y == 1].mean()
         assert abs(fitted.predict_proba(X)[:, 1].mean() - y.mean()) < 0.02  # probabilities stay true
     assert recall["None"] + 0.2 < recall["balanced"] <= recall["{0: 1.0, 1: 100.0}"]
-
-
-def test_resampling_draws_as_often_as_the_weight_says() -> None:
-    weight = torch.tensor([1.0, 0.5, 3.0, 0.1, 2.4], dtype=torch.float64)
-    counts = torch.stack([torch.bincount(resampled(weight), minlength=5) for _ in range(4000)]).double()
-    wanted = 5 * weight / weight.sum()
-    torch.testing.assert_close(counts.mean(0), wanted, atol=0.03, rtol=0)
-    assert ((counts - wanted).abs() < 1).all()
 
 
 # ---------------------------------------------------------------------- ranking
@@ -528,7 +469,7 @@ def test_ranker_with_yes_or_no(metric: Any) -> None:
 
 
 def test_lists_of_different_length_are_each_a_problem() -> None:
-    lists = Lists.of(6, group=[1, 3, 2])
+    lists = QueryLists.of(6, group=[1, 3, 2])
     assert lists.pad(torch.arange(6)).tolist() == [[0, 0, 0], [1, 2, 3], [4, 5, 0]]
     some = lists.take(torch.tensor([2, 0]))
     assert (some.rows.tolist(), some.longest) == ([4, 5, 0], 2)
@@ -554,13 +495,6 @@ def test_ranker_in_cross_validation_with_lists() -> None:
 
 
 # ---------------------------------------------------------------------- wrong input
-
-
-def test_extreme_columns_are_scaled() -> None:
-    rows = np.array([[1e300, 3.0, 1e-300], [-1e300, 3.0, 2e-300], [0.0, 3.0, 0.0]])
-    scaled = Scaling.of(rows)(rows)
-    torch.testing.assert_close(scaled.mean(0), torch.zeros(3), atol=1e-6, rtol=0)
-    torch.testing.assert_close(scaled.std(0, correction=0), torch.tensor([1.0, 0.0, 1.0]))
 
 
 X3, Y3 = np.arange(12.0).reshape(6, 2), np.array([0, 1, 0, 1, 0, 1])
@@ -653,13 +587,6 @@ def test_one_class_and_another_number_of_classes_are_refused() -> None:
     fitted = DirectLossClassifier(epochs=2, warm_start=True).fit(X3, Y3)
     with pytest.raises(dl.DirectLossError, match="y must have the 1 outputs of the previous fit"):
         fitted.fit(X3, np.arange(6) % 3)
-
-
-def test_network_may_return_one_score_per_row() -> None:
-    rows = torch.zeros(3, 2)
-    network = nn.Sequential(make_network("linear", 2, 1), nn.Flatten(0))
-    flat: Tensor = scores_of(network, rows, 1)
-    assert flat.shape == (3, 1)
 
 
 @pytest.mark.filterwarnings("ignore::directloss.DirectLossWarning")

@@ -41,8 +41,8 @@ class Calibration:
             >>> draw = np.random.default_rng(0)
             >>> logits = draw.normal(size=4000)
             >>> codes = (draw.random(4000) < 1 / (1 + np.exp(-logits))).astype(int)
-            >>> found = Calibration.of(5 * logits + 1, codes)
-            >>> bool(abs(5 * found.slope - 1) < 0.1)
+            >>> calibration = Calibration.of(5 * logits + 1, codes)
+            >>> bool(abs(5 * calibration.slope - 1) < 0.1)
             True
         """
         scores = _columns(scores)
@@ -58,8 +58,8 @@ class Calibration:
 
         start = np.array([1.0, *np.zeros(scores.shape[1])])
         bounds = [(FLATTEST, None), *[(None, None) if biased else (0.0, 0.0)] * scores.shape[1]]
-        found = minimize(objective, start, jac=True, bounds=bounds, method="L-BFGS-B").x
-        return cls(float(found[0]) / spread, found[1:])
+        best = minimize(objective, start, jac=True, bounds=bounds, method="L-BFGS-B").x
+        return cls(float(best[0]) / spread, best[1:])
 
     def __call__(self, scores: npt.NDArray[np.floating]) -> Numbers:
         """Probabilities ``(n, c)``."""
