@@ -30,7 +30,9 @@ class SeededDraws(TorchFunctionMode):
     The initial weights of a `torch.nn` layer otherwise come from the global generator, which all threads share.
     """
 
-    FILLS = frozenset({"uniform_", "normal_", "bernoulli_", "exponential_", "random_", "rand", "randn", "randint", "randperm"})
+    FILLS = frozenset(
+        {"uniform_", "normal_", "bernoulli_", "exponential_", "random_", "rand", "randn", "randint", "randperm"}
+    )
 
     def __init__(self, generator: torch.Generator) -> None:
         super().__init__()
@@ -123,7 +125,8 @@ def train(
     """
     optimizer = torch.optim.AdamW(network.parameters(), learning_rate, weight_decay=weight_decay)
     falling = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1 - epoch / epochs)
-    course, best = Course(best=epochs), {}
+    course = Course(best=epochs)
+    best: dict[str, Tensor] = {}
     for epoch in range(1, epochs + 1):
         network.train()
         losses = []

@@ -27,8 +27,8 @@ RARE = 5
 """Categories with fewer training rows than this are grouped together."""
 MOST = 50
 """The most columns that a column of categories becomes."""
-DATES = (date, timedelta, np.datetime64, np.timedelta64)
-"""Types of the values in a date column of a data frame; a datetime is a date."""
+ODD = (str, date, timedelta, np.datetime64, np.timedelta64)
+"""Types of values in a data frame that a network cannot take."""
 ENTRIES = 2**23
 """The most numbers that are made dense, or scored, at once."""
 FARTHEST = 1e6
@@ -94,16 +94,14 @@ def naming_odd_columns(table: Any, categories: ColumnTransformer | None) -> Iter
     try:
         yield
     except (ValueError, TypeError) as error:
-        if isinstance(error, DirectLossError) or not hasattr(table, "columns"):
+        if isinstance(error, DirectLossError) or not hasattr(table, "iloc"):
             raise
-        rest = range(len(table.columns)) if categories is None else categories._transformer_to_input_indices["remainder"]
-        numbers = "Turn them into numbers, such as days since a fixed date, the month or the weekday."
-        convert = 'Convert them with X.astype("category"), or name them in categorical_features.'
-        for what, types, hint in (("dates", DATES, numbers), ("words", str, convert)):
-            odd = [table.columns[i] for i in rest if any(isinstance(value, types) for value in table.iloc[:, i])]
-            if odd:
-                fail("X", "must hold numbers, or columns of the type category", f"with {what} in {odd}", hint)
-        raise
+        rest = range(table.shape[1]) if categories is None else categories._transformer_to_input_indices["remainder"]
+        odd = [table.columns[i] for i in rest if any(isinstance(value, ODD) for value in table.iloc[:, i])]
+        if not odd:
+            raise
+        hint = 'Turn dates into numbers, and words into X.astype("category"), or name them in categorical_features.'
+        fail("X", "must hold numbers, or columns of the type category", f"with dates or words in {odd}", hint)
 
 
 class Scaling:
@@ -123,7 +121,7 @@ class Scaling:
         self.scaler.with_mean = True  # rows are dense by then
         self.width = len(constant) + len(self.marks.features_)
 
-    def __call__(self, rows: Array) -> Tensor:
+    def __call__(self, rows: Any) -> Tensor:
         """Scaled rows."""
         rows = rows.toarray() if sparse.issparse(rows) else rows
         with np.errstate(all="ignore"):

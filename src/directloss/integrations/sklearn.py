@@ -29,12 +29,18 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 from torch.nn import functional as F
 
-from directloss._checks import check_count, check_finite, check_labels, check_not_negative, check_positive, fail, warn_once
+from directloss._checks import (
+    check_count,
+    check_finite,
+    check_labels,
+    check_not_negative,
+    check_positive,
+    fail,
+    warn_once,
+)
 from directloss._registry import as_task
 from directloss.direct import mean_metric
-from directloss.integrations._interim import DirectLoss
-from directloss.integrations._calibration import Calibration
-from directloss.integrations._cut import Flips, best_cut, corrected, decided, decides, even_cut
+from directloss.integrations._cut import Calibration, Flips, best_cut, corrected, decided, decides, even_cut, row_task
 from directloss.integrations._fitting import (
     Network,
     SeededDraws,
@@ -46,6 +52,7 @@ from directloss.integrations._fitting import (
     shuffled,
     train,
 )
+from directloss.integrations._interim import DirectLoss
 from directloss.integrations._lists import QueryLists
 from directloss.integrations._rows import (
     ScaledRows,
@@ -58,7 +65,7 @@ from directloss.integrations._rows import (
     weighted_rows,
 )
 from directloss.task import Task
-from directloss.tasks import NDCG, Accuracy, CountTask, Error, GradedNDCG
+from directloss.tasks import NDCG, CountTask, Error, GradedNDCG
 
 Array = npt.NDArray[Any]
 ROWS = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
@@ -144,12 +151,16 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         aside, rest = mixed(whole.strata, generator).tensor_split([size])
         return whole.take(rest.sort().values), whole.take(aside)
 
-    def _train(self, part: Any, held: Any, outputs: int, generator: torch.Generator, report: Any = None) -> tuple[Any, Any]:
+    def _train(
+        self, part: Any, held: Any, outputs: int, generator: torch.Generator, report: Any = None
+    ) -> tuple[Any, Any]:
         """Train the network; returns both parts with scaled rows."""
         if self._continues:
             self.network_ = deepcopy(self.network_)
             if outputs != self.outputs_:
-                fail("metric", f"must need the {self.outputs_} outputs of the previous fit for warm_start", f"{outputs}")
+                fail(
+                    "metric", f"must need the {self.outputs_} outputs of the previous fit for warm_start", f"{outputs}"
+                )
         else:
             self.scaling_, self.outputs_ = Scaling(part.rows), outputs
             with SeededDraws(generator):
@@ -354,7 +365,7 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         if np.any(self.flips) and not (two or multilabel):
             fail("flips", "must be 0 for more than two classes", self.flips)
         self._positive = 0 if two and self.pos_label == classes[0] else 1
-        self._task = task = row_task(self.metric, binary=two or multilabel)
+        self._task = task = row_task(self.metric, one_score=two or multilabel)
         self._by_class = task.event_dims > task.target_dims
         self._dim = 0 if task.event_dims == 1 and not self._by_class else None
         if multilabel and self._by_class:
@@ -426,31 +437,33 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         return [best_cut(some, wanted, self._task, part.factor, self.flips) for some, wanted in columns]
 
     def _set_thresholds(self, part: _Part, held: _Part | None) -> None:
-        """Set the thresholds, the slopes that make scores of several classes comparable, and the calibration."""
+        """Set thresholds, slopes and calibration on the held-out rows, or on the training rows if there are none."""
         judge = part if held is None else held
-        scores = all_scores(self.network_, judge.rows, self.outputs_)
+        scores, target, weight = (
+            all_scores(self.network_, judge.rows, self.outputs_),
+            judge.target,
+            judge.weight.numpy(),
+        )
+        columns = [*zip(scores.T, target.T, strict=True)] if target.ndim == 2 else []
         cuts, self._slope = np.zeros(self.outputs_), np.ones(self.outputs_)
         alone = self._by_class or isinstance(self._task, Error)
-        unbiased = alone and held is None and judge.even  # then it has learned to choose the most probable class
+        biased = not (alone and held is None and judge.even)  # else it has learned to choose the most probable class
         if decides(self._task):
             cuts = cuts if held is None else np.array([cut for cut, _ in self._cuts(scores, held)])
-        elif not self._by_class and (self._multilabel or self.outputs_ == 1):
-            cuts = np.array([even_cut(*column, judge.factor) for column in zip(scores.T, judge.target.T, strict=True)])
-        elif not self._by_class:
-            # Rankings of several classes do not say which one to predict: take the most probable one.
+        elif self._multilabel or self.outputs_ == 1:
+            cuts = np.array([even_cut(*column, judge.factor) for column in columns])
+        elif not self._by_class:  # rankings of several classes leave open which one to predict: the most probable one
             spread = scores.std(0).clamp(min=1e-12).numpy()
-            found = Calibration.of(scores.numpy() / spread, judge.target.argmax(1).numpy(), judge.factor.numpy())
-            self._slope, unbiased = found.slope / spread, judge.even
-            cuts = -found.bias / self._slope
+            each = Calibration.of(scores.numpy() / spread, target.argmax(1).numpy(), weight)
+            self._slope, biased = each.slope / spread, False
+            cuts = -each.bias / self._slope
         self.threshold_: Any = float(cuts[0]) if self.outputs_ == 1 else cuts
-        decisions, target, weight = self._decision(scores), judge.target.numpy(), judge.weight.numpy()
-        if self._multilabel:
-            columns = zip(decisions.T, target.T, strict=True)
-            self._calibrations = [Calibration.of(*column, weight, biased=not unbiased) for column in columns]
-            return
-        if not self._by_class:
-            target = target.argmax(1) if self.outputs_ > 1 else np.where(target[:, 0], self._positive, 1 - self._positive)
-        self._calibrations = [Calibration.of(decisions, target, weight, biased=not unbiased)]
+        decisions = self._decision(scores)
+        codes = target if self._by_class else target.argmax(1) if self.outputs_ > 1 else target[:, 0] == self._positive
+        pairs = (
+            zip(decisions.T, target.T.numpy(), strict=True) if self._multilabel else [(decisions, codes.long().numpy())]
+        )
+        self._calibrations = [Calibration.of(*pair, weight, biased=biased) for pair in pairs]
 
     def _decision(self, scores: Tensor) -> Array:
         decisions: Array = (scores.numpy() - self.threshold_) * self._slope
@@ -490,14 +503,6 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
         return tags
-
-
-def row_task(metric: str | Task, binary: bool) -> Task:
-    """A task whose scores belong to rows: rankings, decisions, classes; with one score per row if ``binary``."""
-    task = as_task(metric, "metric")
-    if task.event_dims > 1 or task.target_dims > 1 or task.event_dims < task.target_dims:
-        fail("metric", "must be a metric of rows, such as ap, ndcg@10, f1 or accuracy", repr(task))
-    return Error() if binary and type(task) is Accuracy else task
 
 
 def takes_weights(task: Task) -> bool:
