@@ -364,8 +364,7 @@ def test_multilabel_targets(metric: str) -> None:
 
 def test_a_label_that_all_or_none_have_is_no_trouble() -> None:
     Y = np.column_stack([Y3, np.ones(6, int), np.zeros(6, int)])
-    with pytest.warns(dl.DirectLossWarning, match="2 of 3 problems have no loss"):
-        fitted = DirectLossClassifier("ap", **SHORT).fit(X3, Y)
+    fitted = DirectLossClassifier("ap", **SHORT).fit(X3, Y)
     assert (fitted.predict(X3)[:, 1:] == [1, 0]).all()
 
 
@@ -434,7 +433,7 @@ def test_rows_of_weight_zero_are_as_if_they_were_not_there() -> None:
     one = DirectLossClassifier(**SHORT).fit(spoiled, labels, sample_weight=weight)
     other = DirectLossClassifier(**SHORT).fit(X[1::2], y[1::2])
     np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))
-    with pytest.raises(dl.DirectLossError, match="sample_weight must be positive for at least one row"):
+    with pytest.raises(ValueError, match="Sample weights must contain at least one non-zero"):
         DirectLossClassifier(**SHORT).fit(X, y, sample_weight=0 * weight)
 
 
@@ -503,7 +502,7 @@ def test_ranker_learns_grades_in_lists() -> None:
 
 def test_the_ranker_keeps_the_best_epoch_and_stops_early() -> None:
     (X, y, qid), (unseen, wished, names) = searches(0), searches(1)
-    settings = {"epochs": 60, "early_stopping": True, "n_iter_no_change": 4, "random_state": 0}
+    settings = {"epochs": 60, "early_stopping": True, "n_iter_no_change": 8, "random_state": 0}
     ranker = DirectLossRanker("ndcg@5", **settings).fit(X, y, qid=qid, eval_set=(unseen, wished), eval_qid=names)
     assert ranker.n_iter_ < 60
     assert ranker.score(unseen, wished, qid=names) == pytest.approx(max(ranker.validation_curve_.values()))
@@ -514,7 +513,7 @@ def test_the_ranker_keeps_the_best_epoch_and_stops_early() -> None:
 
 def test_order_of_rows_and_way_of_naming_lists_do_not_matter() -> None:
     X, y, qid = searches()
-    plain = {**SHORT, "noise": 0}  # whose draws would follow the order of the rows
+    plain = {**SHORT, "epsilon": 1.0}  # without noise, whose draws would follow the order of the rows
     by_size = DirectLossRanker(**plain).fit(X, y, group=[12] * 40).predict(X)
     by_name = DirectLossRanker(**plain).fit(X, y, qid=qid).predict(X)
     order = np.random.default_rng(0).permutation(len(y))

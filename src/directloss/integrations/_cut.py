@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,13 +12,15 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 from torch import Tensor
 
-from directloss._checks import fail
+from directloss._checks import check_flips, fail
 from directloss._registry import as_task
+from directloss.metrics.confusion import accuracy_of_counts
 from directloss.task import Task
 from directloss.tasks import Accuracy, CountTask, Error
+from directloss.tasks._counting import corrected
 
 Array = npt.NDArray[Any]
-Flips = float | Sequence[float]
+Flips = float | tuple[float, float]
 """The share of wrong labels: one number, or one for negatives and one for positives."""
 
 
@@ -46,17 +47,6 @@ def decided(scores: Array) -> npt.NDArray[np.int64]:
     return scores.argmax(1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
 
 
-def corrected(shares: Any, flips: Flips) -> Any:
-    """Labels 0 and 1, or probabilities of wrong labels, as unbiased estimates for the right ones.
-
-    Examples:
-        >>> corrected(np.array([0.0, 1.0]), 0.2)
-        array([-0.33333333,  1.33333333])
-    """
-    negative, positive = (flips, flips) if isinstance(flips, int | float) else flips
-    return (shares - negative) / (1 - negative - positive)
-
-
 def best_cut(
     scores: Tensor, target: Tensor, task: Task, weight: Tensor | None = None, flips: Flips = 0.0
 ) -> tuple[float, float]:
@@ -72,16 +62,14 @@ def best_cut(
         ((0.0, 0.8), (2.5, 0.6666666666666666))
     """
     ranked, order = scores.double().sort(descending=True, stable=True)
-    hits = corrected((target[order] == 1).double(), flips)
     mass = torch.ones_like(ranked) if weight is None else weight[order].double() / weight.double().mean()
-    tp, fp = (torch.cat([mass.new_zeros(1), part.cumsum(0)]) for part in (mass * hits, mass * (1 - hits)))
-    # Corrected counts can be negative, which no metric is made for.
-    counts = [part.clamp(min=0) for part in (tp, fp, tp[-1] - tp, fp[-1] - fp)]
-    wrong = task.loss_of_counts(*counts) if isinstance(task, CountTask) else (counts[1] + counts[2]) / sum(counts)
+    parts = torch.stack([mass * (target[order] == 1), mass * (target[order] != 1)])
+    tp, fp = torch.nn.functional.pad(parts.cumsum(-1), (1, 0))
+    metric = corrected(task.metric if isinstance(task, CountTask) else accuracy_of_counts, check_flips(flips))
     cuts = _cuts(ranked)
-    losses = torch.where(torch.isfinite(cuts), wrong, torch.inf)
-    place = int(losses.argmin())
-    return float(cuts[place]), 1 - float(losses[place])
+    values = torch.where(torch.isfinite(cuts), metric(tp, fp, tp[-1] - tp, fp[-1] - fp), -torch.inf)
+    place = int(values.argmax())
+    return float(cuts[place]), float(values[place])
 
 
 def even_cut(scores: Tensor, target: Tensor, weight: Tensor | None = None) -> float:

@@ -42,9 +42,7 @@ def weighted_rows(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Array]:
     X = X.tocsr() if sparse.issparse(X) else X
     blank = np.empty((_num_samples(X), 0))
     weight: Array = _check_sample_weight(sample_weight, blank, dtype=np.float64, ensure_non_negative=True)
-    if not (kept := weight > 0).any():
-        fail("sample_weight", "must be positive for at least one row", "0 for all rows")
-    if kept.all() or _num_samples(y) != len(weight):  # the latter is refused later
+    if (kept := weight > 0).all() or _num_samples(y) != len(weight):  # the latter is refused later
         return X, y, weight
     return _safe_indexing(X, np.flatnonzero(kept)), _safe_indexing(y, np.flatnonzero(kept)), weight[kept]
 

@@ -1,16 +1,19 @@
 """Gradient boosting on the metric, with LightGBM or XGBoost: an objective, an evaluation, and a recipe that uses both.
 
 Boosting asks its objective for a gradient and a curvature per score. The gradient is that of `directloss.DirectLoss`:
-the expected metric, with a share of the likelihood. The curvature is the second difference of the same move,
+the expected metric, and a share of the likelihood. The curvature is the second difference of the same move,
 
-    [M(s_d + h) - 2 M(s_d) + M(s_d - h)] / h^2
+    [L(s_d + h) - 2 L(s_d) + L(s_d - h)] / h^2            for rankings
+    L'(s_d) (1 - 2 p) / noise                             for decisions and classes of probability p
 
-which is negative where the metric is not convex. There, a row gets the curvature with which its own step is `REACH`
-times the noise; no row gets less than `FLAT` times the mean.
+A leaf is the sum of gradients over the sum of curvatures, which must be positive and not too small: no row gets less
+than its gradient over the noise, so that no leaf moves a score by more than the noise, and none less than `FLAT` times
+the mean.
 """
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -20,23 +23,31 @@ import numpy.typing as npt
 import torch
 from scipy.special import logit
 from torch import Tensor
+from torch.nn.functional import one_hot
 
-from directloss._checks import check_count, check_positive, fail, remembering, warn_once
+from directloss._checks import (
+    DirectLossWarning,
+    check_count,
+    check_not_negative,
+    check_positive,
+    fail,
+    remembering,
+    warn_once,
+)
+from directloss._problem import Problem, prepare
 from directloss.averaging import margins
 from directloss.integrations._cut import best_cut, decides, row_task
-from directloss.integrations._interim import DirectLoss
 from directloss.integrations._needs import needed
-from directloss.task import Task
+from directloss.noise import Noise
+from directloss.task import Estimate, Task
 from directloss.tasks import NDCG, GradedNDCG
 
 Array = npt.NDArray[Any]
-NOISE = 0.5
-"""Half a logit. After the few rounds that wrong labels allow, scores lie close together, and noise of one logit gained
-less than half as much."""
+NOISE = {"uniform": 1.0, "logistic": 0.5, "gumbel": 0.5}
+"""The automatic noise, by density. Boosted scores lie closer together than those of networks, after the few rounds that
+wrong labels allow."""
 SAMPLES = 16
 """Draws of noise per round; they are cheap compared with growing a tree."""
-REACH = 1.0
-"""How many units of noise a row moves at most in a round, at a learning rate of 1."""
 FLAT = 0.1
 """The share of the mean curvature that every row has at least."""
 BUILT_IN = {
@@ -65,7 +76,8 @@ class Objective:
     Args:
         metric: name of a ranking or of a metric of decisions (``"ap"``, ``"ndcg@10"``, ``"f1"``, ``"accuracy"`` ...),
             or such a task. NDCG treats labels other than 0 and 1 as grades.
-        noise: scale of the noise, in units of the scores (logits after ``binary:logistic``); must be positive.
+        noise: scale of the noise, in units of the scores (logits after ``binary:logistic``); ``"auto"`` is 1 for
+            rankings and 0.5 for decisions and classes.
         samples: number of draws averaged per round.
         likelihood: see `directloss.DirectLoss`.
         seed: seed of the noise.
@@ -87,15 +99,15 @@ class Objective:
         self,
         metric: str | Task = "ap",
         *,
-        noise: float = NOISE,
+        noise: float | str = "auto",
         samples: int = SAMPLES,
         likelihood: float | str = "auto",
         seed: int = 0,
     ) -> None:
-        self.task = row_task(metric)
-        self.noise = check_positive("noise", noise, "The curvature comes from it.")
-        self.samples, self.likelihood = check_count("samples", samples), likelihood
-        self.seed = check_count("seed", seed, least=0)
+        self.task = boosted_task(metric)
+        self.noise = NOISE[self.task.density] if noise == "auto" else check_positive("noise", noise)
+        self.samples, self.seed = check_count("samples", samples), check_count("seed", seed, least=0)
+        self.likelihood = likelihood if likelihood == "auto" else check_not_negative("likelihood", likelihood)
         self.threshold = 0.0
         """For metrics of decisions, a score above it is a yes."""
         self.calls = 0
@@ -103,49 +115,55 @@ class Objective:
 
     def __call__(self, first: Any, second: Any, sample_weight: Any = None, group: Any = None) -> tuple[Array, Array]:
         """Gradient and curvature, from predictions and a data set, or from labels and predictions."""
-        batch = ScoredRows.of(first, second, sample_weight, group)
+        rows = ScoredRows.of(first, second, sample_weight, group)
         generator = torch.Generator().manual_seed(self.seed + 7919 * self.calls)
         self.calls += 1
-        batch = batch._replace(scores=batch.scores - self.threshold)
-        scores = torch.from_numpy(batch.scores).double().requires_grad_()
-        curvature = torch.zeros_like(scores)
+        scores = torch.from_numpy(rows.scores - self.threshold).double().requires_grad_()
+        gradient, curvature, counts = torch.zeros_like(scores), torch.zeros_like(scores), [0, 0]
         with remembering(self._told):
-            for part in batch.problems(self.task, warn=True):
-                some = part.pick(scores)
-                slope, bend = gradient_and_curvature(
-                    some.detach(), part, noise=self.noise, samples=self.samples, likelihood=self.likelihood,
-                    generator=generator,
-                )  # fmt: skip
-                some.backward(slope)  # type: ignore[no-untyped-call]
-                part.put(bend, curvature)
-        return _bounded(np.asarray(scores.grad), curvature.numpy(), self.noise)
+            for problem in rows.problems(self.task, scores):
+                slope, bend, counted = self._derivatives(problem, Noise(self.noise, self.samples, generator))
+                gradient += torch.autograd.grad(problem.scores, scores, slope, retain_graph=True)[0]
+                curvature += torch.autograd.grad(problem.scores, scores, bend)[0]
+                if counted is not None:
+                    counts = [counts[0] + int((~counted).sum()), counts[1] + counted.numel()]
+            if counts[0]:
+                warn_once("idle", f"{counts[0]} of {counts[1]} lists have nothing to rank under {self.task!r}.")
+        return _bounded(gradient.numpy(), curvature.numpy(), self.noise)
+
+    def _derivatives(self, problem: Problem, noise: Noise) -> tuple[Tensor, Tensor, Tensor | None]:
+        """First and second derivative of each problem's loss, and which problems count."""
+        task, scores = problem.task, problem.scores.detach()
+        share = task.advised_likelihood if isinstance(self.likelihood, str) else self.likelihood
+        request = Estimate(
+            noise, True, True, problem.item_weight, padded=problem.padded, check_values=problem.check_values,
+            curvature=True,
+        )  # fmt: skip
+        expected = task.expected(scores, problem.target, request)
+        assert expected is not None
+        assert expected.slope is not None
+        assert expected.likelihood is not None
+        slope, bend, added = expected.slope, expected.curvature, share * expected.likelihood
+        if bend is None:
+            yes = (torch.sigmoid if task.density == "logistic" else lambda s: torch.softmax(s, -1))(scores / self.noise)
+            bend = slope * (1 - 2 * yes) / self.noise
+        slope, bend = slope + added, bend + added.abs()  # p (1 - p) <= |p - y|
+        if problem.weight is not None:
+            mass = problem.weight.reshape(problem.weight.shape + (1,) * task.event_dims)
+            slope, bend = slope * mass, bend * mass
+        return slope, bend, expected.counted
 
     def __repr__(self) -> str:
         return f"Objective({self.task!r})"
 
 
-def gradient_and_curvature(
-    scores: Tensor, part: Part, *, noise: float, samples: int, likelihood: float | str, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    """First and second derivative of the loss, summed over problems, in each score."""
-    scores.requires_grad_()
-    loss_fn = DirectLoss(
-        part.task, noise=noise, samples=samples, likelihood=likelihood, generator=generator, reduction="sum",
-        check_values=False,
-    )  # fmt: skip
-    loss = loss_fn(scores, part.target, part.mask, part.weight)
-    (slope,) = torch.autograd.grad(loss, scores) if loss.requires_grad else (torch.zeros_like(scores),)
-    return slope, torch.zeros_like(slope)
-
-
 def _bounded(gradient: Array, curvature: Array, noise: float) -> tuple[Array, Array]:
     """Curvature that is positive and keeps steps short, and both scaled to a mean curvature of 1."""
-    curvature = np.maximum(curvature, np.abs(gradient) / (REACH * noise))
-    mean = curvature.mean()
-    if mean == 0:
+    curvature = np.maximum(curvature, np.abs(gradient) / noise)
+    if not (mean := curvature.mean()):
         return gradient, np.ones_like(gradient)
-    curvature = np.maximum(curvature / mean, FLAT)
-    return gradient / mean / curvature.mean(), curvature / curvature.mean()
+    curvature = np.maximum(curvature, FLAT * mean)
+    return gradient / curvature.mean(), curvature / curvature.mean()
 
 
 class Evaluation:
@@ -165,7 +183,7 @@ class Evaluation:
     """
 
     def __init__(self, metric: str | Task = "ap", *, tuned: bool = False) -> None:
-        self.task = row_task(metric)
+        self.task = boosted_task(metric)
         self.tuned = tuned and decides(self.task)
         self.name = metric if isinstance(metric, str) else type(metric).__name__
 
@@ -178,64 +196,28 @@ class Evaluation:
         """Minus the metric of labels and predictions."""
         return -self.value(ScoredRows.of(y_true, y_pred))
 
-    def value(self, batch: ScoredRows) -> float:
+    def value(self, rows: ScoredRows) -> float:
         """The weighted mean over the problems that count; NaN if none does."""
-        if self.tuned and batch.is_one_list:
-            return batch.best_cut(self.task)[1]
-        scores, total, mass = torch.from_numpy(batch.scores).double(), 0.0, 0.0
-        for part in batch.problems(self.task):
-            values, share = part.values(scores)
-            total, mass = total + float((share * values).sum()), mass + float(share.sum())
+        if self.tuned and rows.is_one_list:
+            return rows.best_cut(self.task)[1]
+        total, mass = 0.0, 0.0
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DirectLossWarning)  # the objective warns
+            for problem in rows.problems(self.task, torch.from_numpy(rows.scores).double()):
+                noise, weight = Noise(0.0, 1, None), problem.item_weight
+                request = Estimate(
+                    noise, False, False, weight, padded=problem.padded, check_values=problem.check_values
+                )
+                judged = problem.task.expected(problem.scores, problem.target, request)
+                assert judged is not None
+                values = problem.task.value(judged.loss, problem.target).double()
+                share = torch.ones_like(values) if problem.weight is None else problem.weight.double()
+                share = share if judged.counted is None else share * judged.counted
+                total, mass = total + float((share * values).sum()), mass + float(share.sum())
         return total / mass if mass else float("nan")
 
     def __repr__(self) -> str:
         return f"Evaluation({self.task!r})"
-
-
-# ---------------------------------------------------------------------- rows of a table as problems of a task
-
-
-class Part(NamedTuple):
-    """Problems of similar length."""
-
-    task: Task
-    rows: Tensor | None
-    """The row of each entry; None for all rows in order."""
-    mask: Tensor | None
-    target: Tensor
-    weight: Tensor | None
-    """Of problems, or of items if it has the shape of the target."""
-
-    def pick(self, scores: Tensor) -> Tensor:
-        """The scores of these problems."""
-        if self.rows is not None:
-            return scores[self.rows]
-        if self.target.dim() == scores.dim() == 2:  # each class against the rest
-            # Only the highest score is a yes: softmax scores have no natural zero.
-            return (margins(scores) if decides(self.task) else scores).T
-        return scores
-
-    def put(self, values: Tensor, whole: Tensor) -> None:
-        """Write one value per score into those of all rows."""
-        if self.rows is not None and self.mask is not None:
-            whole[self.rows[self.mask]] = values[self.mask]
-        else:
-            whole.copy_(values if values.shape == whole.shape else values.T)
-
-    def values(self, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """The metric of each problem and its weight, which is 0 where there is nothing to judge."""
-        items = self.weight if self.weight is not None and self.weight.shape == self.target.shape else None
-        with torch.no_grad():
-            loss_fn = DirectLoss(self.task, reduction="none", check_values=False)
-            losses = loss_fn(self.pick(scores), self.target, self.mask, items if self.task.target_dims else None)
-        target = self.target if self.mask is None else torch.where(self.mask, self.target, -1)
-        values, counted = self.task.value(losses, target).double(), self.task.counted(target)
-        share = (
-            torch.ones_like(values)
-            if self.weight is None or (items is not None and self.task.target_dims)
-            else self.weight.double()
-        )
-        return values, share if counted is None else share * counted
 
 
 class ScoredRows(NamedTuple):
@@ -257,7 +239,7 @@ class ScoredRows(NamedTuple):
                 sizes = second.get_group()
             elif len(bounds := second.get_uint_info("group_ptr")):
                 sizes = np.diff(bounds.astype(np.int64))
-        scores, labels = np.asarray(scores), np.asarray(labels)
+        scores, labels = np.ascontiguousarray(scores), np.asarray(labels)
         if scores.ndim not in (1, 2) or labels.shape != scores.shape[:1]:
             rule = "must have shape (n,) or (n, classes), with one label per row"
             fail("predictions", rule, f"of shape {scores.shape}, and the labels of shape {labels.shape}")
@@ -267,7 +249,7 @@ class ScoredRows(NamedTuple):
         sizes = None if sizes is None else np.asarray(sizes)
         if sizes is not None and sizes.sum() != len(labels):
             fail("group", f"must hold sizes with {len(labels)} rows in total", f"{sizes.sum()} in total")
-        return cls(np.ascontiguousarray(scores), labels, weight, sizes)
+        return cls(scores, labels, weight, sizes)
 
     @property
     def is_one_list(self) -> bool:
@@ -279,33 +261,27 @@ class ScoredRows(NamedTuple):
         weight = None if self.weight is None else torch.from_numpy(self.weight)
         return best_cut(torch.from_numpy(self.scores), torch.from_numpy(self.labels), task, weight)
 
-    def problems(self, task: Task, warn: bool = False) -> Iterator[Part]:
-        """The problems of the task, in a few tensors; with ``warn``, says how many have nothing to judge."""
+    def problems(self, task: Task, scores: Tensor) -> Iterator[Problem]:
+        """The problems of the task, in a few batches; their scores are taken from ``scores``, differentiably."""
         task = row_task(for_labels(task, self.labels), one_score=self.scores.ndim == 1)
-        labels = torch.from_numpy(self.labels if task.event_dims and task.target_dims else self.labels.astype(np.int64))
+        by_class = task.event_dims > task.target_dims or not task.event_dims
+        labels = torch.from_numpy(self.labels.astype(np.int64) if by_class else self.labels)
         weight = None if self.weight is None else torch.from_numpy(self.weight)
-        scores = torch.from_numpy(self.scores).double()
-        if task.target_dims and self.scores.ndim == 2:
-            labels = torch.nn.functional.one_hot(labels.long(), self.scores.shape[1]).T
-            weight, scores = None if weight is None else weight.expand(labels.shape), scores.T
-        task.check(scores if warn else 0 * scores, labels, True)  # NaN stays NaN
-        parts = [Part(task, None, None, labels, weight)]
+        options: dict[str, Any] = {"reduction": "none", "dim": None, "check_values": True}
         if task.target_dims and self.scores.ndim == 1 and self.sizes is not None:
-            parts = list(_by_group(task, labels, weight, self.sizes))
-        if warn:
-            counted = [
-                part.task.counted(part.target if part.mask is None else torch.where(part.mask, part.target, -1))
-                for part in parts
-            ]
-            idle = sum(int((~each).sum()) for each in counted if each is not None)
-            total = sum(each.numel() for each in counted if each is not None)
-            if idle:
-                warn_once("idle", f"{idle} of {total} groups have nothing to judge under {task!r}: they are left out.")
-        yield from parts
+            for rows, mask, mass in _by_length(self.sizes, weight):
+                target = torch.where(mask, labels[rows], 0)
+                yield prepare(scores[rows], target, task, mask=mask, weight=mass, **options)
+            return
+        if task.target_dims and self.scores.ndim == 2:  # each class against the rest
+            # Only the highest score is a yes: softmax scores have no natural zero.
+            scores, labels = (margins(scores) if decides(task) else scores).T, one_hot(labels.long(), scores.shape[1]).T
+            weight = None if weight is None else weight.expand(labels.shape)
+        yield prepare(scores, labels, task, mask=None, weight=weight, **options)
 
 
-def _by_group(task: Task, labels: Tensor, weight: Tensor | None, sizes: Array) -> Iterator[Part]:
-    """Batches of groups whose lengths share a power of two, so that padding never doubles the work."""
+def _by_length(sizes: Array, weight: Tensor | None) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+    """Rows, mask and weights of groups whose lengths share a power of two, so that padding never doubles the work."""
     starts, lengths = torch.from_numpy(np.cumsum(sizes) - sizes), torch.from_numpy(sizes.astype(np.int64))
     if (
         weight is not None
@@ -319,8 +295,15 @@ def _by_group(task: Task, labels: Tensor, weight: Tensor | None, sizes: Array) -
         place = torch.arange(int(lengths[some].max()))
         mask = place < lengths[some, None]
         rows = torch.where(mask, starts[some, None] + place, 0)
-        chosen = None if weight is None else weight[some] if len(weight) == len(sizes) else weight[rows] * mask
-        yield Part(task, rows, mask, torch.where(mask, labels[rows], 0), chosen)
+        yield rows, mask, None if weight is None else weight[some] if len(weight) == len(sizes) else weight[rows] * mask
+
+
+def boosted_task(metric: str | Task) -> Task:
+    """A metric of rows with the gradient of its expectation."""
+    task = row_task(metric)
+    if not task.moves:
+        fail("metric", "must be a metric of rows, such as ap, ndcg@10, f1 or accuracy", repr(task))
+    return task
 
 
 def for_labels(task: Task, labels: Array) -> Task:

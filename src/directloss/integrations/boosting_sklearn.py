@@ -23,7 +23,7 @@ from directloss._checks import check_choice, fail
 from directloss.integrations._cut import Calibration, best_cut, decided, decides, even_cut, row_task
 from directloss.integrations._lists import QueryLists
 from directloss.integrations._rows import check_class_labels, validation_rows, weighted_rows
-from directloss.integrations.boosting import BUILT_IN, NOISE, Evaluation, ScoredRows, train
+from directloss.integrations.boosting import BUILT_IN, Evaluation, ScoredRows, train
 from directloss.task import Task
 
 Array = npt.NDArray[Any]
@@ -55,7 +55,7 @@ class _Boosted(BaseEstimator):  # type: ignore[misc]
     patience: int | None = 50
     validation: float = 0.2
     params: Mapping[str, Any] | None = None
-    noise: float = NOISE
+    noise: float | str = "auto"
     random_state: Any = None
 
     def _boost(self, fitting: _Rows, held: _Rows, more: Mapping[str, Any], seed: int) -> None:

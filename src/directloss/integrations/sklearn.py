@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,7 @@ from torch.nn import functional as F
 from directloss._checks import (
     check_count,
     check_finite,
+    check_flips,
     check_labels,
     check_not_negative,
     check_positive,
@@ -39,8 +40,8 @@ from directloss._checks import (
     warn_once,
 )
 from directloss._registry import as_task
-from directloss.direct import mean_metric
-from directloss.integrations._cut import Calibration, Flips, best_cut, corrected, decided, decides, even_cut, row_task
+from directloss.direct import DirectLoss, mean_metric
+from directloss.integrations._cut import Calibration, Flips, best_cut, decided, decides, even_cut, row_task
 from directloss.integrations._fitting import (
     Network,
     SeededDraws,
@@ -52,7 +53,6 @@ from directloss.integrations._fitting import (
     shuffled,
     train,
 )
-from directloss.integrations._interim import DirectLoss
 from directloss.integrations._lists import QueryLists
 from directloss.integrations._rows import (
     ScaledRows,
@@ -72,6 +72,8 @@ ROWS = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "ensure_all_f
 """Validation of `X`."""
 ONE_LIST = 1_000
 """With more rows than this, a list of all rows is more likely a forgotten ``qid``."""
+FEW = 8
+"""Rankings take so many distinct weights of rows; with more, moving each row among the others becomes slow."""
 COPIES = 8
 """Held-out rows are repeated by weight for metrics without weights: this often, if they have the mean weight."""
 
@@ -84,7 +86,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
     _: KW_ONLY
     model: str | Sequence[int] | Network = "linear"
     epochs: int = 200
-    learning_rate: float = 0.03
+    learning_rate: float = 0.1
     weight_decay: float = 0.01
     batch_size: int | None = None
     noise: float | str | None = "auto"
@@ -169,7 +171,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         loss_fn = DirectLoss(
             self._task, noise=self.noise, likelihood=self.likelihood, epsilon=self.epsilon, sign=self.sign,
             flips=getattr(self, "flips", 0.0), generator=generator, dim=self._dim,
-            check_values=self.batch_size is None,  # a batch without a rare class is no reason to warn
+            check_values=False,  # they are checked, and a batch without a rare class is no reason to warn
         )  # fmt: skip
 
         def loss_of(batch: Tensor) -> Tensor:
@@ -193,7 +195,8 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         lazy = sparse.issparse(table) or self.batch_size is not None
         return rows if lazy else torch.cat(list(blocks_of(rows)))
 
-    _dim = None  # of the scores, that holds the items of one problem
+    _dim: ClassVar[int | None] = None
+    """The dimension of the scores that holds the items of one problem."""
 
     def _batches(self, part: Any, generator: torch.Generator) -> Iterator[Tensor]:
         """Indices of rows, or of lists."""
@@ -244,9 +247,9 @@ class _Part:
         return numbers
 
     @cached_property
-    def even(self) -> bool:
-        """Whether all rows count equally."""
-        return bool((self.factor == self.factor[0]).all())
+    def distinct(self) -> int:
+        """Number of distinct weights."""
+        return len(self.factor.unique())
 
 
 @dataclass(eq=False, repr=False)
@@ -333,7 +336,7 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
             X: rows: an array, a sparse matrix or a data frame.
             y: labels.
             sample_weight: weight of each row, in training and wherever held-out rows choose; rows of weight 0 are
-                ignored altogether. For ranking metrics other than ``"auc"`` each epoch resamples the rows by weight.
+                ignored altogether. For rankings, unless few weights differ, each epoch resamples the rows by weight.
             eval_set: rows, labels and perhaps weights, ``(X, y)`` or ``(X, y, w)``, that choose epoch and threshold.
             report: called with an epoch and the metric of held-out rows; an exception it raises ends the training.
         """
@@ -397,21 +400,21 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
     # ------------------------------------------------------------------ training
 
-    @property
-    def _exact_weights(self) -> bool:
-        """Whether `DirectLoss` takes a weight for each row of this metric."""
-        return self._by_class or takes_weights(self._task)
+    def _resamples(self, part: _Part) -> bool:
+        """Whether rows are drawn by weight, because `DirectLoss` does not take these weights, or not fast."""
+        if part.distinct == 1 or self._by_class or decides(self._task):
+            return False
+        return part.distinct > FEW or not getattr(getattr(self._task, "metric", None), "weighable", False)
 
     def _batches(self, part: _Part, generator: torch.Generator) -> Iterator[Tensor]:
-        """Batches; rows are resampled by weight if the metric has no exact weights."""
-        if part.even or self._exact_weights:
+        if not self._resamples(part):
             return super()._batches(part, generator)
         drawn = resampled(part.factor, len(part.factor), float(torch.rand((), generator=generator)))
         return (drawn[batch] for batch in shuffled(self.batch_size, part.strata[drawn], generator))
 
     def _scored(self, part: _Part, batch: Tensor) -> tuple[Tensor, Tensor, None, Tensor | None]:
         scores, weight = scores_of(self.network_, part.rows[batch], self.outputs_), None
-        if not part.even and self._exact_weights:
+        if part.distinct > 1 and not self._resamples(part):
             weight = part.factor[batch] / part.factor.mean()
             weight = weight if self._by_class else weight.unsqueeze(1).expand(-1, self.outputs_)
         return scores, part.target[batch], None, weight
@@ -421,7 +424,7 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         scores, target = all_scores(self.network_, held.rows, self.outputs_), held.target
         if decides(self._task):
             return sum(value for _, value in self._cuts(scores, held)) / self.outputs_
-        if not held.even:
+        if held.distinct > 1:
             copies = resampled(held.factor, COPIES * len(target))
             scores, target = scores[copies], target[copies]
         value = mean_metric(scores, target, self._task, dim=self._dim)
@@ -447,15 +450,22 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         columns = [*zip(scores.T, target.T, strict=True)] if target.ndim == 2 else []
         cuts, self._slope = np.zeros(self.outputs_), np.ones(self.outputs_)
         alone = self._by_class or isinstance(self._task, Error)
-        biased = not (alone and held is None and judge.even)  # else it has learned to choose the most probable class
+        # A metric of single rows has learned to choose the most probable class.
+        biased = not (alone and held is None and judge.distinct == 1)
         if decides(self._task):
             cuts = cuts if held is None else np.array([cut for cut, _ in self._cuts(scores, held)])
         elif self._multilabel or self.outputs_ == 1:
             cuts = np.array([even_cut(*column, judge.factor) for column in columns])
+            if self.outputs_ == 1 and judge.distinct == 1:
+                # If as many rows are more probably positive, up to chance, let the two agree, as scikit-learn wants.
+                each = Calibration.of(scores[:, 0].numpy(), target[:, 0].numpy())
+                half, positives = (each.bias[0] - each.bias[1]) / each.slope, float(target.sum())
+                if abs(float((scores > half).sum()) - positives) <= math.sqrt(positives):
+                    cuts, biased = np.array([half]), False
         elif not self._by_class:  # rankings of several classes leave open which one to predict: the most probable one
             spread = scores.std(0).clamp(min=1e-12).numpy()
-            each = Calibration.of(scores.numpy() / spread, target.argmax(1).numpy(), weight)
-            self._slope, biased = each.slope / spread, False
+            each = Calibration.of(scores.numpy() / spread, target.argmax(1).numpy(), judge.factor.numpy())
+            self._slope, biased = each.slope / spread, judge.distinct > 1
             cuts = -each.bias / self._slope
         self.threshold_: Any = float(cuts[0]) if self.outputs_ == 1 else cuts
         decisions = self._decision(scores)
@@ -487,7 +497,8 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         columns = scores.T if self._multilabel else [scores]
         shares = [calibration(column) for calibration, column in zip(self._calibrations, columns, strict=True)]
         if np.any(self.flips):  # of two classes
-            yes = [corrected(share[:, self._positive], self.flips).clip(0, 1) for share in shares]
+            low, high = check_flips(self.flips)
+            yes = [((share[:, self._positive] - low) / (1 - low - high)).clip(0, 1) for share in shares]
             shares = [np.column_stack([1 - each, each][:: 1 if self._positive else -1]) for each in yes]
         return np.column_stack([share[:, 1] for share in shares]) if self._multilabel else shares[0]
 
@@ -503,11 +514,6 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
         return tags
-
-
-def takes_weights(task: Task) -> bool:
-    """Whether `DirectLoss` takes a weight for each item."""
-    return task.event_dims == 0 or task.weighted(torch.ones(1, dtype=torch.float64)) is not None
 
 
 def _labels(y: Any) -> Array:

@@ -127,9 +127,11 @@ class GradedNDCG(ListTask):
         sizes = torch.stack((real, torch.zeros_like(real)))
         lists = Lists(sizes, self._worth, ideal(relative, self.k)[..., None], relative)
         noisy = torch.where(target >= 0, request.noise.perturb(scores, self.density), -torch.inf)
-        moved = move_items(lists, scores.to(noisy.dtype), noisy, float(request.noise.scale))
-        slope = -moved.slope if counted is None else torch.where(counted[..., None], -moved.slope, 0.0)
-        return Expected(losses, bounded(slope, noisy.dtype), self.likelihood_slope(scores, target, request), counted)
+        moved = move_items(lists, scores.to(noisy.dtype), noisy, float(request.noise.scale), request.curvature)
+        shown = True if counted is None else counted[..., None]
+        slope, bend = (None if part is None else -part * shown for part in moved)
+        likelihood = self.likelihood_slope(scores, target, request)
+        return Expected(losses, bounded(slope, noisy.dtype), likelihood, counted, bend)
 
     def _worth(self, rank: Tensor, _: Tensor) -> Tensor:
         discount = 1 / torch.log2(1 + rank)
