@@ -275,7 +275,8 @@ class ScoredRows(NamedTuple):
             return
         if task.target_dims and self.scores.ndim == 2:  # each class against the rest
             # Only the highest score is a yes: softmax scores have no natural zero.
-            scores, labels = (margins(scores) if decides(task) else scores).T, one_hot(labels.long(), scores.shape[1]).T
+            labels = one_hot(labels.long(), scores.shape[1]).T.contiguous()
+            scores = (margins(scores) if decides(task) else scores).T.contiguous()
             weight = None if weight is None else weight.expand(labels.shape)
         yield prepare(scores, labels, task, mask=None, weight=weight, **options)
 

@@ -59,7 +59,7 @@ class DirectLossModule(LightningModule):
         self.log("train_loss", loss, prog_bar=True, batch_size=len(target))
         return loss
 
-    def validation_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
+    def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> dict[str, Tensor]:
         """Scores and target, for `WholeMetric` to collect."""
         scores, target = self._scored(batch)
         return {"scores": scores, "target": target}
