@@ -83,11 +83,13 @@ def test_outputs_with_a_last_dimension_of_one() -> None:
 
 def test_several_loaders_are_kept_apart() -> None:
     module = DirectLossModule(scorer())
-    found = trainer(WholeMetric("ap")).validate(module, [loader(), loader(count=120)], verbose=False)
+    run = trainer(WholeMetric("ap"))
+    run.validate(module, [loader(), loader(count=120)], verbose=False)
     for number, count in enumerate((300, 120)):
         with torch.no_grad():
             wanted = average_precision_score(data(count)[1], module(data(count)[0]))
-        assert found[number] == {f"val_ap/dataloader_idx_{number}": pytest.approx(wanted, abs=1e-5)}
+        assert run.callback_metrics[f"val_ap/dataloader_idx_{number}"] == pytest.approx(wanted, abs=1e-5)
+    assert "val_ap" not in run.callback_metrics
 
 
 def test_the_sanity_check_logs_nothing() -> None:

@@ -133,7 +133,7 @@ class WholeMetric(Callback):
         for number in loaders:
             scores, target = (torch.cat([batch[i] for batch in seen if batch[0] == number]) for i in (1, 2))
             name = f"{part}_{self.name}" + (f"/dataloader_idx_{number}" if len(loaders) > 1 else "")
-            pl_module.log(name, self.value(scores.float(), target), prog_bar=True)
+            pl_module.log(name, self.value(scores.float(), target), prog_bar=True, add_dataloader_idx=False)
 
     on_test_epoch_start = on_validation_epoch_start
     on_test_batch_end = on_validation_batch_end

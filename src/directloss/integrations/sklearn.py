@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -100,7 +100,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
     warm_start: bool = False
     verbose: bool | int = False
     random_state: Any = None
-    warm_up: None = None
+    warm_up: Any = None
 
     def _fit_copy(self, *data: Any, **more: Any) -> Self:
         """Fit a copy and become it, so that an error leaves this estimator as it was."""
@@ -157,27 +157,25 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         self, part: Any, held: Any, outputs: int, generator: torch.Generator, report: Any = None
     ) -> tuple[Any, Any]:
         """Train the network; returns both parts with scaled rows."""
-        if self._continues:
-            self.network_ = deepcopy(self.network_)
-            if outputs != self.outputs_:
-                fail(
-                    "metric", f"must need the {self.outputs_} outputs of the previous fit for warm_start", f"{outputs}"
-                )
-        else:
+        if not self._continues:
             self.scaling_, self.outputs_ = Scaling(part.rows), outputs
             with SeededDraws(generator):
                 self.network_ = make_network(self.model, self.scaling_.width, outputs).float()
+        elif outputs != self.outputs_:
+            fail("metric", f"must need the {self.outputs_} outputs of the previous fit for warm_start", outputs)
+        self.network_ = deepcopy(self.network_)  # the fitted one stays as it is if training fails
         part, held = (some and replace(some, rows=self._scaled(some.rows)) for some in (part, held))
         loss_fn = DirectLoss(
             self._task, noise=self.noise, likelihood=self.likelihood, epsilon=self.epsilon, sign=self.sign,
-            flips=getattr(self, "flips", 0.0), generator=generator, dim=self._dim,
+            flips=getattr(self, "flips", 0.0), generator=generator, dim=self._dim(),
             check_values=False,  # they are checked, and a batch without a rare class is no reason to warn
         )  # fmt: skip
 
         def loss_of(batch: Tensor) -> Tensor:
             scores, *rest = self._scored(part, batch)
             check_finite(scores)
-            return loss_fn(scores, *rest)
+            loss: Tensor = loss_fn(scores, *rest)
+            return loss
 
         course = train(
             self.network_, lambda: self._batches(part, generator), loss_of,
@@ -195,8 +193,9 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         lazy = sparse.issparse(table) or self.batch_size is not None
         return rows if lazy else torch.cat(list(blocks_of(rows)))
 
-    _dim: ClassVar[int | None] = None
-    """The dimension of the scores that holds the items of one problem."""
+    def _dim(self) -> int | None:
+        """The dimension of the scores that holds the items of one problem, for `DirectLoss`."""
+        return None
 
     def _batches(self, part: Any, generator: torch.Generator) -> Iterator[Tensor]:
         """Indices of rows, or of lists."""
@@ -249,7 +248,7 @@ class _Part:
     @cached_property
     def distinct(self) -> int:
         """Number of distinct weights."""
-        return len(self.factor.unique())
+        return len(np.unique(self.factor))
 
 
 @dataclass(eq=False, repr=False)
@@ -358,8 +357,9 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         classes = np.arange(y.shape[1]) if multilabel else np.unique(y)
         if len(classes) < 2 and not multilabel:
             fail("y", "must have at least two classes", "of one class only")
-        if self._continues and (multilabel != self._multilabel or not np.array_equal(classes, self.classes_)):
-            rule = f"must have the classes of the previous fit, {self.classes_}, because warm_start=True continues it"
+        before = vars(self).get("classes_")
+        if self._continues and not (multilabel == vars(self)["_multilabel"] and np.array_equal(classes, np.asarray(before))):
+            rule = f"must have the classes of the previous fit, {before}, because warm_start=True continues it"
             fail("y", rule, f"with the classes {classes}")
         self.classes_, self._multilabel = classes, multilabel
         two = not multilabel and len(classes) == 2
@@ -370,7 +370,6 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         self._positive = 0 if two and self.pos_label == classes[0] else 1
         self._task = task = row_task(self.metric, one_score=two or multilabel)
         self._by_class = task.event_dims > task.target_dims
-        self._dim = 0 if task.event_dims == 1 and not self._by_class else None
         if multilabel and self._by_class:
             fail("metric", "must be a metric of yes or no for labels of shape (n, labels)", repr(task), "Try f1 or ap.")
 
@@ -400,6 +399,9 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
     # ------------------------------------------------------------------ training
 
+    def _dim(self) -> int | None:
+        return 0 if self._task.event_dims == 1 and not self._by_class else None
+
     def _resamples(self, part: _Part) -> bool:
         """Whether rows are drawn by weight, because `DirectLoss` does not take these weights, or not fast."""
         if part.distinct == 1 or self._by_class or decides(self._task):
@@ -427,7 +429,7 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         if held.distinct > 1:
             copies = resampled(held.factor, COPIES * len(target))
             scores, target = scores[copies], target[copies]
-        value = mean_metric(scores, target, self._task, dim=self._dim)
+        value = mean_metric(scores, target, self._task, dim=self._dim())
         if math.isnan(value):
             fail("eval_set or validation_fraction", "must give rows of both labels", "of one label only")
         return value
@@ -442,11 +444,7 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     def _set_thresholds(self, part: _Part, held: _Part | None) -> None:
         """Set thresholds, slopes and calibration on the held-out rows, or on the training rows if there are none."""
         judge = part if held is None else held
-        scores, target, weight = (
-            all_scores(self.network_, judge.rows, self.outputs_),
-            judge.target,
-            judge.weight.numpy(),
-        )
+        scores, target = all_scores(self.network_, judge.rows, self.outputs_), judge.target
         columns = [*zip(scores.T, target.T, strict=True)] if target.ndim == 2 else []
         cuts, self._slope = np.zeros(self.outputs_), np.ones(self.outputs_)
         alone = self._by_class or isinstance(self._task, Error)
@@ -470,10 +468,10 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         self.threshold_: Any = float(cuts[0]) if self.outputs_ == 1 else cuts
         decisions = self._decision(scores)
         codes = target if self._by_class else target.argmax(1) if self.outputs_ > 1 else target[:, 0] == self._positive
-        pairs = (
-            zip(decisions.T, target.T.numpy(), strict=True) if self._multilabel else [(decisions, codes.long().numpy())]
-        )
-        self._calibrations = [Calibration.of(*pair, weight, biased=biased) for pair in pairs]
+        pairs = [*zip(decisions.T, target.T, strict=True)] if self._multilabel else [(decisions, codes)]
+        self._calibrations = [
+            Calibration.of(some, wanted.long().numpy(), judge.weight.numpy(), biased=biased) for some, wanted in pairs
+        ]
 
     def _decision(self, scores: Tensor) -> Array:
         decisions: Array = (scores.numpy() - self.threshold_) * self._slope
