@@ -51,7 +51,7 @@ SCORES, LABELS = np.array([0.4, -0.2, 1.1, -0.9, 0.1]), np.array([1, 1, 0, 0, 1]
 def test_gradient_is_that_of_the_expected_metric() -> None:
     """F1 of five decisions, against the mean over all 32 outcomes."""
     exact, _ = derivatives(lambda s: expected_f1_loss(s, LABELS, 0.5), SCORES)
-    objective = Objective("f1", samples=40_000, likelihood=0)
+    objective = Objective("f1", noise=0.5, samples=40_000, likelihood=0)
     gradient, _ = objective(LABELS, SCORES)
     cosine = gradient @ exact / np.linalg.norm(gradient) / np.linalg.norm(exact)
     assert cosine > 0.995
@@ -61,7 +61,7 @@ def test_curvature_is_that_of_the_expected_metric(monkeypatch: pytest.MonkeyPatc
     """Before it is bounded and scaled: F1 of five decisions, against the mean over all 32 outcomes."""
     raw: list[np.ndarray] = []
     monkeypatch.setattr(boosting, "_bounded", lambda g, c, noise: raw.extend((g, c)) or (g, c))
-    Objective("f1", samples=40_000, likelihood=0)(LABELS, SCORES)
+    Objective("f1", noise=0.5, samples=40_000, likelihood=0)(LABELS, SCORES)
     for found, exact in zip(raw, derivatives(lambda s: expected_f1_loss(s, LABELS, 0.5), SCORES), strict=True):
         np.testing.assert_allclose(found, exact, atol=0.01)
 
@@ -174,6 +174,8 @@ def test_a_row_weighs_as_much_as_that_many_copies(metric: str) -> None:
         assert judge(labels, scores, weight)[1] == pytest.approx(judge(labels[copies], spread)[1])
     wanted = average_precision_score(labels, scores, sample_weight=weight)
     assert Evaluation("ap")(labels, scores, weight)[1] == pytest.approx(wanted)
+    with pytest.raises(dl.DirectLossError, match="weight must have at most 64 distinct values"):
+        Objective("ap")(np.arange(99) % 2, np.arange(99.0), np.arange(1.0, 100.0))
     with pytest.raises(dl.DirectLossError, match='Weighted ranks are defined for "ap", "auc"'):
         Objective("mrr")(labels, scores, weight)
 

@@ -43,11 +43,10 @@ from directloss.task import Estimate, Task
 from directloss.tasks import NDCG, GradedNDCG
 
 Array = npt.NDArray[Any]
-NOISE = {"uniform": 1.0, "logistic": 0.5, "gumbel": 0.5}
-"""The automatic noise, by density. Boosted scores lie closer together than those of networks, after the few rounds that
-wrong labels allow."""
 SAMPLES = 16
 """Draws of noise per round; they are cheap compared with growing a tree."""
+WEIGHTS = 64
+"""The most distinct weights of rows for a ranking: each takes another pass over the rows."""
 FLAT = 0.1
 """The share of the mean curvature that every row has at least."""
 BUILT_IN = {
@@ -76,8 +75,8 @@ class Objective:
     Args:
         metric: name of a ranking or of a metric of decisions (``"ap"``, ``"ndcg@10"``, ``"f1"``, ``"accuracy"`` ...),
             or such a task. NDCG treats labels other than 0 and 1 as grades.
-        noise: scale of the noise, in units of the scores (logits after ``binary:logistic``); ``"auto"`` is 1 for
-            rankings and 0.5 for decisions and classes.
+        noise: scale of the noise, in units of the scores (logits after ``binary:logistic``); ``"auto"`` is that
+            of `directloss.DirectLoss`.
         samples: number of draws averaged per round.
         likelihood: see `directloss.DirectLoss`.
         seed: seed of the noise.
@@ -105,7 +104,7 @@ class Objective:
         seed: int = 0,
     ) -> None:
         self.task = boosted_task(metric)
-        self.noise = NOISE[self.task.density] if noise == "auto" else check_positive("noise", noise)
+        self.noise = self.task.advised_noise if noise == "auto" else check_positive("noise", noise)
         self.samples, self.seed = check_count("samples", samples), check_count("seed", seed, least=0)
         self.likelihood = likelihood if likelihood == "auto" else check_not_negative("likelihood", likelihood)
         self.threshold = 0.0
@@ -133,10 +132,13 @@ class Objective:
 
     def _derivatives(self, problem: Problem, noise: Noise) -> tuple[Tensor, Tensor, Tensor | None]:
         """First and second derivative of each problem's loss, and which problems count."""
-        task, scores = problem.task, problem.scores.detach()
+        task, scores, weight = problem.task, problem.scores.detach(), problem.item_weight
+        if weight is not None and not decides(task) and (distinct := len(np.unique(weight))) > WEIGHTS:
+            rule = f"must have at most {WEIGHTS} distinct values for the rows of a ranking"
+            fail("weight", rule, f"{distinct} of them", "Round them, or draw rows in proportion to their weights.")
         share = task.advised_likelihood if isinstance(self.likelihood, str) else self.likelihood
         request = Estimate(
-            noise, True, True, problem.item_weight, padded=problem.padded, check_values=problem.check_values,
+            noise, True, True, weight, padded=problem.padded, check_values=problem.check_values,
             curvature=True,
         )  # fmt: skip
         expected = task.expected(scores, problem.target, request)

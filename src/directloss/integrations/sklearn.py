@@ -86,7 +86,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
     _: KW_ONLY
     model: str | Sequence[int] | Network = "linear"
     epochs: int = 200
-    learning_rate: float = 0.1
+    learning_rate: float = 0.03
     weight_decay: float = 0.01
     batch_size: int | None = None
     noise: float | str | None = "auto"
@@ -358,7 +358,9 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         if len(classes) < 2 and not multilabel:
             fail("y", "must have at least two classes", "of one class only")
         before = vars(self).get("classes_")
-        if self._continues and not (multilabel == vars(self)["_multilabel"] and np.array_equal(classes, np.asarray(before))):
+        if self._continues and not (
+            multilabel == vars(self)["_multilabel"] and np.array_equal(classes, np.asarray(before))
+        ):
             rule = f"must have the classes of the previous fit, {before}, because warm_start=True continues it"
             fail("y", rule, f"with the classes {classes}")
         self.classes_, self._multilabel = classes, multilabel
