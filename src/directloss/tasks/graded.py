@@ -129,9 +129,9 @@ class GradedNDCG(ListTask):
         noisy = torch.where(target >= 0, request.noise.perturb(scores, self.density), -torch.inf)
         moved = move_items(lists, scores.to(noisy.dtype), noisy, float(request.noise.scale), request.curvature)
         shown = True if counted is None else counted[..., None]
-        slope, bend = (None if part is None else -part * shown for part in moved)
-        likelihood = self.likelihood_slope(scores, target, request)
-        return Expected(losses, bounded(slope, noisy.dtype), likelihood, counted, bend)
+        bend = None if moved.curvature is None else -moved.curvature * shown
+        slope = bounded(-moved.slope * shown, noisy.dtype)
+        return Expected(losses, slope, self.likelihood_slope(scores, target, request), counted, bend)
 
     def _worth(self, rank: Tensor, _: Tensor) -> Tensor:
         discount = 1 / torch.log2(1 + rank)
