@@ -126,16 +126,19 @@ class GradedNDCG(ListTask):
             return Expected(losses, counted=counted)
         noise, relative = request.noise, relative_gains(target, self.gain)
         noisy, z = noise.perturb(scores, self.density), ideal(relative, self.k)[..., None]
-        if compiles(scores):
+        shown = True if counted is None else counted[..., None]
+        likelihood, curvature = self.likelihood_slope(scores, target, request), None
+        if compiles(scores) and not request.curvature:
             gains = torch.where(target >= 0, relative / z, -1.0)
-            slope = move_graded(scores, noisy, float(noise.scale), gains, DCGMetric(self.k).tables(target))
-        else:
-            real = precise(target >= 0)
-            lists = Lists(torch.stack((real, torch.zeros_like(real))), self._worth, z, relative)
-            noisy = torch.where(target >= 0, noisy, -torch.inf)
-            slope = bounded(-move_items(lists, scores.to(noisy.dtype), noisy, float(noise.scale)).slope, noisy.dtype)
-        slope = slope if counted is None else torch.where(counted[..., None], slope, 0.0)
-        return Expected(losses, slope, self.likelihood_slope(scores, target, request), counted)
+            slope = move_graded(scores, noisy, float(noise.scale), gains, DCGMetric(self.k).tables(target)) * shown
+            return Expected(losses, slope, likelihood, counted)
+        real = precise(target >= 0)
+        lists = Lists(torch.stack((real, torch.zeros_like(real))), self._worth, z, relative)
+        noisy = torch.where(target >= 0, noisy, -torch.inf)
+        moved = move_items(lists, scores.to(noisy.dtype), noisy, float(noise.scale), request.curvature)
+        if moved.curvature is not None:
+            curvature = -moved.curvature * shown
+        return Expected(losses, bounded(-moved.slope * shown, noisy.dtype), likelihood, counted, curvature)
 
     def _worth(self, rank: Tensor, _: Tensor) -> Tensor:
         return DCGMetric(self.k).column(rank, rank, rank)
