@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from directloss._errors import fail
+
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """Spreadsheet programs take a cell that starts with one of these for a formula."""
 
@@ -22,6 +24,8 @@ def whole_file(path: Path, *, state: bool = False) -> Iterator[Path]:
     writes them, so the temporary name is fixed and a killed process leaves at most one behind. Other files may be
     written by several processes at once.
     """
+    if path.exists() and not path.is_file():
+        fail("file", "must be a regular file, because it is replaced as a whole", f"{path}, which is another kind")
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.part" if state else f".{path.name}.{os.getpid()}.part")
     try:
