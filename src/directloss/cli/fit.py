@@ -52,7 +52,7 @@ def fit(
     flips: Annotated[
         str,
         typer.Option(
-            help="Share of wrong labels, if known: 0.2, or 0.1,0.3 for negatives and positives. Metrics of decisions only.",
+            help="Share of wrong labels, if known: 0.2, or 0.1,0.3 for negatives and positives; for f1, mcc ...",
             show_default=False,
         ),
     ] = "",
@@ -64,15 +64,12 @@ def fit(
         int | None,
         typer.Option(help="Rows to learn from, drawn at random.", show_default="all, up to 20 million cells"),
     ] = None,
-    trials: Annotated[
-        int | None, typer.Option(help="Settings to try per network.", show_default="8, or as many as --minutes allow")
-    ] = None,
-    minutes: Annotated[float | None, typer.Option(help="Time limit for the search.", show_default=False)] = None,
+    trials: Annotated[int, typer.Option(help="Settings to try per network.")] = 8,
     epochs: Annotated[
         int | None, typer.Option(help="Epochs per training run.", show_default="200, fewer for large tables")
     ] = None,
     baselines: Annotated[
-        str, typer.Option(help="Models to compare with: all, none, or a list of logistic,hist,xgboost,lightgbm.")
+        str, typer.Option(help="Models to compare with: all, none, or a list of logistic,hist.")
     ] = "all",
     test_share: Annotated[float, typer.Option(help="Share of the rows for the final test.")] = 0.2,
     seed: Annotated[int, typer.Option(help="Random seed of the split and of the initial weights.")] = 0,

@@ -91,7 +91,11 @@ class Scoring:
             self.rows += batch.num_rows
 
     def _columns(self, batch: pa.RecordBatch) -> dict[str, list[Any]]:
-        scores = self.model.score(batch, self.novelty, self.table.decimal_comma)
+        from directloss.tabular.columns import CATEGORY, series_of
+
+        known = self.model.encoder.columns
+        frame = {own.name: series_of(batch[own.name], text=own.kind == CATEGORY) for own in known}
+        scores = self.model.score(frame, self.novelty, self.table.decimal_comma)
         columns: dict[str, list[Any]] = {"row": list(range(self.rows + 1, self.rows + batch.num_rows + 1))}
         columns |= {name: ["" if own is None else own for own in batch[name].to_pylist()] for name in self.kept}
         if scores.ndim == 1:

@@ -1,13 +1,13 @@
 """What each column holds, its values as numbers, categories or dates, and what looks suspicious about it.
 
-A column of text is cleaned by `skrub.Cleaner`, which is given each distinct value once: it finds missing values and
-recognises numbers and dates in any usual format. What it finds is stored as plain data, and new rows are read the same
-way, strictly.
+`skrub.Cleaner` recognises dates, in any usual format. What it found is stored as plain data, and new rows are read
+in the same way, strictly.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import shlex
 import warnings
 from collections.abc import Mapping, Sequence
@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
+from pandas.api import types
 from pyarrow import compute
 
 from directloss._checks import fail
@@ -30,19 +31,19 @@ LARGEST = 1e30
 """Larger numbers are usually sentinels, and too large for the networks, which compute in float32."""
 ID_ROWS, ID_SHARE = 20, 0.95
 """From this many rows on, a column with this share of distinct values looks like an identifier."""
-LEAK_VALUES = 30
+LEAK, LEAK_VALUES = "gives the target away", 30
 """A column with at most this many values, each with one label only, gives the target away."""
-GAPS = (
+GAPS = {
     *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "?"),
     *("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "none", "null", "..."),
-)
+}
 """Words for a missing value, the same as in skrub."""
-DECIMAL_COMMA = r"^[+-]?\d*,\d+([eE][+-]?\d+)?$"
+DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
 TRUTH = {"true": "True", "TRUE": "True", "false": "False", "FALSE": "False"}
 """Other spellings of what Python writes as True and False."""
 
-Values = pd.Series  # type: ignore[type-arg]
-"""float64 for numbers, categories of str for categories, datetime64 without time zone for dates."""
+Values = Any  # a pandas.Series, whose stubs would need a type for each kind
+Codes = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -57,18 +58,43 @@ class Column:
 # ---------------------------------------------------------------------- values
 
 
-def words_of(array: pa.Array, decimal_comma: bool = False) -> tuple[npt.NDArray[np.int32], Values]:
-    """The index of each row's word, -1 where it is missing, and the distinct words."""
-    array = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
-    words = compute.utf8_trim_whitespace(array.dictionary.cast(pa.string()))
-    if decimal_comma:
-        points = compute.replace_substring(words, ",", ".")
-        words = compute.if_else(compute.match_substring_regex(words, DECIMAL_COMMA), points, words)
-    gap = compute.is_in(words, pa.array(GAPS))
-    words = compute.if_else(gap, pa.scalar(None, pa.string()), words).dictionary_encode()
-    codes = words.indices.take(array.indices).fill_null(-1).to_numpy(zero_copy_only=False)
-    texts = words.dictionary.to_pylist()
-    return codes.astype(np.int32), pd.Series([TRUTH.get(text, text) for text in texts], dtype="str")
+def series_of(array: pa.Array | pa.ChunkedArray, text: bool = False) -> Values:
+    """A column of a file for `tidy`. Unless ``text`` is wanted, text that is all numbers is read at once, which is fast."""
+    if pa.types.is_dictionary(array.type) and not text:
+        array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+        words = array.dictionary
+        try:
+            numbers = compute.if_else(compute.equal(words, ""), pa.scalar(None, words.type), words).cast(pa.float64())
+            return pd.Series(np.append(numbers, np.nan)[np.asarray(array.indices.fill_null(-1))])  # -1 is the last
+        except pa.ArrowInvalid:
+            pass  # at the first value that is not a number
+    return array.to_pandas()
+
+
+def tidy(values: Values, name: str, decimal_comma: bool = False) -> Values:
+    """A column as float64, as datetime64 without time zone, or as categories of words without gaps."""
+    if types.is_datetime64_any_dtype(values.dtype):
+        return pd.Series(pd.DatetimeIndex(pd.to_datetime(values, utc=True)).tz_localize(None))
+    if types.is_numeric_dtype(values.dtype) and values.dtype.kind in "iuf":
+        return pd.Series(values.to_numpy(np.float64, na_value=np.nan))
+    codes, distinct = pd.factorize(values)
+    if any(isinstance(value, list | dict | tuple | bytes | np.ndarray | complex) for value in distinct[:100]):
+        hint = f"Leave it out with --drop {shlex.quote(name)}, or turn it into numbers first."
+        fail(f"column {name!r}", "must hold numbers, words or dates", f"of type {values.dtype}", hint)
+    words = [_word(value, decimal_comma) for value in distinct]
+    known = list(dict.fromkeys(word for word in words if word not in GAPS))
+    places = {word: place for place, word in enumerate(known)}
+    codes = np.array([*(places.get(word, -1) for word in words), -1])[codes]  # -1 is the last
+    return pd.Series(pd.Categorical.from_codes(codes, pd.Index(known, dtype=object)))
+
+
+def _word(value: Any, decimal_comma: bool) -> str:
+    if isinstance(value, float):
+        return text_of(value)
+    word = str(value).strip()
+    if decimal_comma and DECIMAL_COMMA.fullmatch(word):
+        return word.replace(",", ".")
+    return TRUTH.get(word, word)
 
 
 def text_of(value: float) -> str:
@@ -81,135 +107,104 @@ def text_of(value: float) -> str:
     return str(int(value)) if float(value).is_integer() else repr(float(value))
 
 
-def labels_of(array: pa.Array, name: str) -> tuple[npt.NDArray[np.int32], list[str]]:
-    """The index of each row's label and the labels, with 1, 1.0 and 01 the same if all labels are numbers."""
-    values = _plain(array, name)
-    if isinstance(values, pa.Array):
-        codes, words = words_of(values)
-        numbers = pd.to_numeric(words, errors="coerce")
-        texts = [text_of(number) for number in numbers] if len(words) and np.isfinite(numbers).all() else list(words)
-    else:
-        codes, distinct = pd.factorize(values)
-        texts = [text_of(value) if isinstance(value, float) else str(value) for value in distinct]
-    labels = list(dict.fromkeys(texts))
-    places = np.array([labels.index(text) for text in texts] + [-1], dtype=np.int32) if len(labels) < 10**4 else None
-    return (codes.astype(np.int32), texts) if places is None else (places[codes], labels)
+def labels_of(values: Values, name: str) -> tuple[Codes, list[str]]:
+    """The index of each row's label, -1 without one, and the labels; 1, 1.0 and 01 are the same if all are numbers."""
+    values = tidy(values, name)
+    if isinstance(values.dtype, pd.CategoricalDtype):
+        numbers = _numbers(values)
+        values = numbers if (np.isfinite(numbers) | values.isna()).all() else values
+    codes, distinct = pd.factorize(values)
+    return codes, [_word(value, False) for value in distinct]
 
 
-def _plain(array: pa.Array, name: str) -> pa.Array | Values:
-    """Text as an arrow array; numbers as float64 and times as datetime64, both with gaps."""
-    array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
-    kind = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return array
-    if pa.types.is_null(kind):
-        return pd.Series(np.full(len(array), np.nan))
-    if pa.types.is_boolean(kind):
-        return compute.if_else(array, "True", "False")
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        plain = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
-        return pd.Series(plain.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False).copy())
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        return pd.Series(array.cast(pa.timestamp("us"), safe=False).to_numpy(zero_copy_only=False))
-    hint = f"Leave it out with --drop {shlex.quote(name)}, or turn it into numbers first."
-    fail(f"column {name!r}", "must hold numbers, words or dates", f"of type {kind}", hint)
+def _numbers(values: Values) -> Values:
+    """Categories as numbers; NaN if a word is none."""
+    numbers = pd.to_numeric(pd.Series(values.cat.categories), errors="coerce").astype(np.float64)
+    return pd.Series(np.append(numbers, np.nan)[values.cat.codes])  # -1 is the last
 
 
-def find_column(
-    array: pa.Array, name: str, categorical: bool = False, decimal_comma: bool = False
-) -> tuple[Column, Values]:
+def find_column(values: Values, name: str, categorical: bool, decimal_comma: bool) -> tuple[Column, Values]:
     """The kind of a column, and its values."""
-    values = _plain(array, name)
-    if not isinstance(values, pa.Array):
-        kind = DATE if values.dtype.kind == "M" else CATEGORY if categorical else NUMBER
-        return Column(name, kind), _as(values, Column(name, kind))
-    codes, words = words_of(values, decimal_comma)
-    column = Column(name, CATEGORY) if categorical else _recognised(name, words)
-    if column.kind == CATEGORY and not categorical:
-        _check_mixture(name, codes, words)
-    return column, _as((codes, words), column)
+    values = tidy(values, name, decimal_comma)
+    if types.is_datetime64_any_dtype(values.dtype):
+        column = Column(name, DATE)
+    elif categorical:
+        column = Column(name, CATEGORY)
+    else:
+        column = Column(name, NUMBER) if values.dtype.kind == "f" else _recognised(name, values)
+    return column, _as(values, column)
 
 
-def read_column(array: pa.Array, column: Column, decimal_comma: bool = False) -> Values:
-    """The values of a column whose kind is known; raises if they are of another kind."""
-    values = _plain(array, column.name)
-    return _as(words_of(values, decimal_comma) if isinstance(values, pa.Array) else values, column)
-
-
-def _recognised(name: str, words: Values) -> Column:
-    """What skrub takes a column with these words for."""
-    if not len(words) or np.isfinite(pd.to_numeric(words, errors="coerce")).all():
+def _recognised(name: str, values: Values) -> Column:
+    """What a column of words holds. Few words among numbers are a mistake in the file, not categories."""
+    present = values.notna()
+    numeric = _numbers(values).notna()[present]
+    if numeric.all():
         return Column(name, NUMBER)
-    if pd.to_numeric(words, errors="coerce").isna().mean() < MOSTLY:  # some numbers, so no dates
-        return Column(name, NUMBER if pd.to_numeric(words, errors="coerce").notna().all() else CATEGORY)
+    if numeric.mean() >= MOSTLY:
+        odd = values[present][~numeric]
+        typed, shown = shlex.quote(name), ", ".join(repr(word) for word in odd.unique()[:3])
+        hint = f"Fix the values (an empty cell is a missing number), or add --categorical {typed} or --drop {typed}."
+        found = f"a column in which {len(odd)} of {len(numeric)} values are not: {shown}"
+        fail(f"column {name!r}", "must hold numbers throughout", found, hint)
+    if numeric.any():
+        return Column(name, CATEGORY)
     from skrub import Cleaner
 
     cleaner = Cleaner()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of dates that could be day first or month first; the report names the format
-        cleaned = cleaner.fit_transform(pd.DataFrame({"x": words}))
+        cleaned = cleaner.fit_transform(pd.DataFrame({"x": values.cat.categories.astype("str")}))
     if cleaned["x"].dtype.kind != "M" or cleaned["x"].isna().any():
         return Column(name, CATEGORY)
-    steps = cleaner.all_processing_steps_["x"]
-    return Column(name, DATE, next(str(step.format_) for step in steps if hasattr(step, "format_")))
+    return Column(
+        name, DATE, next(step.format_ for step in cleaner.all_processing_steps_["x"] if hasattr(step, "format_"))
+    )
 
 
-def _check_mixture(name: str, codes: npt.NDArray[np.int32], words: Values) -> None:
-    """A column of numbers with a few words in it is a mistake in the file, not a column of categories."""
-    numeric = np.append(pd.to_numeric(words, errors="coerce").notna(), False)[codes[codes >= 0]]
-    if numeric.mean() >= MOSTLY:
-        odd = words[pd.to_numeric(words, errors="coerce").isna()]
-        typed, shown = shlex.quote(name), ", ".join(repr(word) for word in odd[:3])
-        hint = f"Fix the values (an empty cell is a missing number), or add --categorical {typed} or --drop {typed}."
-        found = f"a column in which {(~numeric).sum()} of {len(numeric)} values are not: {shown}"
-        fail(f"column {name!r}", "must hold numbers throughout", found, hint)
+def read_column(values: Values, column: Column, decimal_comma: bool = False) -> Values:
+    """The values of a column whose kind is known; raises if they are of another kind."""
+    return _as(tidy(values, column.name, decimal_comma), column)
 
 
-def _as(values: Values | tuple[npt.NDArray[np.int32], Values], column: Column) -> Values:
-    """Values as the column's kind; raises if that is impossible."""
+def _as(values: Values, column: Column) -> Values:
     name, kind = column.name, column.kind
-    if isinstance(values, tuple):
-        codes, words = values
-        if kind == CATEGORY:
-            return pd.Series(pd.Categorical.from_codes(codes, pd.Index(words, dtype=object)))
-        if kind == DATE:
-            distinct = pd.to_datetime(words, format=column.format or "ISO8601", utc=True, errors="coerce")
-            distinct = distinct.dt.tz_localize(None)
-        else:
-            distinct = pd.to_numeric(words, errors="coerce").astype(np.float64)
-        if (wrong := distinct.isna() & words.notna()).any():
-            fail(f"column {name!r}", f"must hold {kind}s, as in training", f"a column with {words[wrong].iloc[0]!r}")
-        values = distinct.reindex(codes).reset_index(drop=True)  # -1 is no word, and gives a gap
-    elif kind == CATEGORY and values.dtype.kind == "f":
-        codes, distinct = pd.factorize(values)
-        values = pd.Series(pd.Categorical.from_codes(codes, pd.Index([text_of(value) for value in distinct], dtype=object)))
-    elif kind == CATEGORY:
-        values = values.astype("str").astype("category")
-    elif (values.dtype.kind == "M") != (kind == DATE) and values.notna().any():
-        fail(f"column {name!r}", f"must hold {kind}s, as in training", "a column of other values")
-    elif kind == DATE and values.dtype.kind != "M":
-        values = pd.Series(pd.NaT, index=values.index, dtype="datetime64[us]")
-    if kind == NUMBER and (large := int((values.abs() >= LARGEST).sum())):
+    words = isinstance(values.dtype, pd.CategoricalDtype)
+    if kind == CATEGORY:
+        return values if words else tidy(values.astype(object), name)
+    if kind == NUMBER:
+        found = _numbers(values) if words else values
+    elif words:
+        format = column.format or "ISO8601"
+        dates = pd.to_datetime(values.cat.categories, format=format, utc=True, errors="coerce").tz_localize(None)
+        found = pd.Series(dates.append(pd.DatetimeIndex([pd.NaT]))[values.cat.codes])
+    else:
+        found = values if types.is_datetime64_any_dtype(values.dtype) else pd.Series(pd.NaT, index=values.index)
+    if types.is_datetime64_any_dtype(found.dtype) != (kind == DATE) or (found.isna() & values.notna()).any():
+        odd = values[found.isna() & values.notna()]
+        shown = f"a column with {odd.iloc[0]!r}" if len(odd) else "a column of dates"
+        fail(f"column {name!r}", f"must hold {kind}s, as in training", shown)
+    if kind == NUMBER and (large := int((found.abs() >= LARGEST).sum())):
         rule = f"must have finite numbers of at most {LARGEST:.0e}"
-        fail(f"column {name!r}", rule, f"a column with infinite or larger ones in {rows(large)}", "Replace these values.")
-    return values
+        fail(f"column {name!r}", rule, f"a column with infinite or larger ones in {rows(large)}", "Replace them.")
+    return found
 
 
 # ---------------------------------------------------------------------- suspicions
 
 
-def suspicions(frame: Mapping[str, Values], y: npt.NDArray[np.int64], labels: Sequence[str]) -> list[str]:
+def suspicions(frame: Mapping[str, Values], y: Codes, labels: Sequence[str]) -> list[str]:
     """Sentences about columns that are useless or too good to be true; nothing is changed."""
     told, constant, marks = [], [], dict[bytes, str]()
     for name, values in frame.items():
         codes, distinct = pd.factorize(values)
-        count, drop = len(distinct), f"leave it out with --drop {shlex.quote(name)}"
-        if count + (codes < 0).any() == 1:
+        drop = f"leave it out with --drop {shlex.quote(name)}"
+        if len(distinct) + (codes < 0).any() == 1:
             constant.append(name)
             continue
-        if leak := _leak(values, codes, count, y, labels):
-            told.append(f"Column {name!r} gives the target away: {leak}. If it is not known in advance, {drop}.")
-        if _looks_like_id(name, values, count):
+        if leak := _leak(values, codes, y, labels):
+            told.append(f"Column {name!r} {LEAK}: {leak}. If it is not known in advance, {drop}.")
+        if _looks_like_id(name, values, len(distinct)):
             told.append(f"Column {name!r} looks like an identifier of the rows; if so, {drop}.")
         mark = hashlib.blake2b(codes.tobytes() + repr(list(distinct[:50])).encode()).digest()
         if (other := marks.setdefault(mark, name)) != name:
@@ -220,33 +215,30 @@ def suspicions(frame: Mapping[str, Values], y: npt.NDArray[np.int64], labels: Se
     return told
 
 
-def _leak(
-    values: Values, codes: npt.NDArray[Any], count: int, y: npt.NDArray[np.int64], labels: Sequence[str]
-) -> str:
+def _leak(values: Values, codes: Codes, y: Codes, labels: Sequence[str]) -> str:
     """How a column tells the label of every row; empty if it does not."""
-    if count <= LEAK_VALUES:
-        table = np.zeros((count + 1, len(labels)), np.int64)
+    if codes.max() < min(LEAK_VALUES, len(y) / 5):  # of values that hardly repeat, most have one label by chance
+        table = np.zeros((codes.max() + 2, len(labels)), np.int64)  # the last is for gaps
         np.add.at(table, (codes, y), 1)
         used = table[table.any(1)]
-        if ((used > 0).sum(1) == 1).all() and (used.any(0)).all():
+        if ((used > 0).sum(1) == 1).all():
             copy = len(used) == len(labels)
             return "it is a copy of it, or a recoding" if copy else f"each of its {len(used)} values has one label only"
-    if values.dtype.kind == "f" and len(labels) == 2 and not values.isna().any():
+    if values.dtype.kind == "f" and len(labels) == 2 and values.notna().all():
         no, yes = (values.to_numpy()[y == label] for label in (0, 1))
         if yes.min() > no.max() or yes.max() < no.min():
             return f"one threshold separates {labels[1]!r} from {labels[0]!r} without an error"
     return ""
 
 
-def _looks_like_id(name: str, values: Values, count: int) -> bool:
-    if len(values) < ID_ROWS or count < ID_SHARE * len(values) or values.dtype.kind == "M":
+def _looks_like_id(name: str, values: Values, different: int) -> bool:
+    if len(values) < ID_ROWS or different < ID_SHARE * len(values) or values.dtype.kind == "M":
         return False
     if values.dtype.kind != "f":
         return True
     numbers = values.to_numpy()
-    whole = bool((numbers == np.floor(numbers)).all())
     named = name.lower().replace("_", " ").split()[-1:] in (["id"], ["index"], ["key"], ["nr"])
-    return whole and (named or bool((np.diff(numbers) > 0).all() and np.ptp(numbers) < 2 * len(numbers)))
+    return bool((numbers % 1 == 0).all()) and (named or bool((np.diff(numbers) > 0).all()))
 
 
 def rows(count: int) -> str:

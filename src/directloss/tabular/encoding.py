@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from directloss._checks import fail
-from directloss.tabular.columns import CATEGORY, DATE, NUMBER, TITLES, Column, Values, some_names
+from directloss.tabular.columns import CATEGORY, NUMBER, TITLES, Column, Values, some_names
 
 RARE, MOST = 5, 40
 """The fewest rows of a category with a column of its own, and the most such categories per column."""
@@ -62,28 +62,29 @@ class Encoding:
     def encode(self, values: Values) -> Floats:
         """Numbers ``(n, width)``."""
         if self.column.kind == CATEGORY:
-            return (_codes(values, self.words)[:, None] == np.arange(len(self.words))).astype(np.float64)
+            codes = _codes(values, self.words)
+            return np.asarray(codes[:, None] == np.arange(len(self.words)), dtype=np.float64)
         numbers = _numbers(values, self.column.kind)
         gap = np.isnan(numbers[:, :1])
         filled = np.where(np.isnan(numbers), np.array(self.fill), numbers)
         return np.hstack([filled, gap]) if self.marked else filled
 
-    def unseen(self, values: Values) -> pd.Series[int]:
-        """Number of rows for each category that training did not have, or too rarely."""
+    def unseen(self, values: Values) -> Values:
+        """The values that training did not have, or too rarely."""
         if self.column.kind != CATEGORY or not self.words:
-            return pd.Series(dtype=np.int64)
-        return values[(_codes(values, self.words) < 0) & values.notna()].astype("str").value_counts()
+            return values[:0]
+        return values[(_codes(values, self.words) < 0) & values.notna()]
 
 
 def _codes(values: Values, words: tuple[str, ...]) -> npt.NDArray[np.int64]:
     places = {word: place for place, word in enumerate(words)}
     own = [places.get(str(word), -1) for word in values.cat.categories] + [places.get(GAP, -1)]
-    return np.array(own)[values.cat.codes.to_numpy()]  # -1 is the last
+    return np.asarray(np.array(own)[values.cat.codes])  # -1 is the last
 
 
 def _numbers(values: Values, kind: str) -> Floats:
     if kind == NUMBER:
-        return values.to_numpy(np.float64)[:, None]
+        return np.asarray(values, dtype=np.float64)[:, None]
     dates = values.dt
     days = (values - pd.Timestamp(0)) / pd.Timedelta(days=1)
     parts = (np.floor(days), dates.month, dates.day, dates.day_of_week, dates.hour + dates.minute / 60)
@@ -156,7 +157,9 @@ class Encoder:
         """From `to_list` and the scaling; raises if something does not fit."""
         encodings = tuple(_read(own) for own in content)
         if (width := sum(own.width for own in encodings)) != len(mean) or mean.shape != factor.shape or not encodings:
-            fail("columns", "must have one mean and one factor for each number", f"{width}, {mean.shape}, {factor.shape}")
+            fail(
+                "columns", "must have one mean and one factor for each number", f"{width}, {mean.shape}, {factor.shape}"
+            )
         if len({own.column.name for own in encodings}) < len(encodings):
             fail("columns", "must have different names", "a list with one twice")
         return cls(encodings, mean, factor)

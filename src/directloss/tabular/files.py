@@ -52,7 +52,7 @@ def csv_bytes(columns: Mapping[str, Sequence[Any]], head: bool = True) -> bytes:
     Text that a spreadsheet program would run as a formula is prefixed with an apostrophe.
 
     Examples:
-        >>> csv_bytes({"score": [-1.5], "name": ["=1+1"]})
+        >>> csv_bytes({"score": ["-1.5"], "name": ["=1+1"]})
         b"score,name\\n-1.5,'=1+1\\n"
     """
     text = io.StringIO()
@@ -64,4 +64,11 @@ def csv_bytes(columns: Mapping[str, Sequence[Any]], head: bool = True) -> bytes:
 
 
 def _harmless(values: Iterable[Any]) -> list[Any]:
-    return [f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value for value in values]
+    return [f"'{own}" if isinstance(own, str) and own.startswith(FORMULA) and not _number(own) else own for own in values]
+
+
+def _number(text: str) -> bool:
+    try:
+        return bool(text[1:2].isalnum() or text[1:2] == ".") and float(text) == float(text)
+    except ValueError:
+        return False

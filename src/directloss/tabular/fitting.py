@@ -22,13 +22,12 @@ from filelock import FileLock, Timeout
 
 import directloss
 from directloss._checks import check_count, fail, near
-from directloss.tabular.columns import TITLES, Column, Values, find_column, labels_of, some, suspicions
+from directloss.tabular.columns import TITLES, Column, Values, find_column, labels_of, series_of, some, suspicions
 from directloss.tabular.comparison import Comparison, compare
 from directloss.tabular.encoding import Encoder
 from directloss.tabular.files import csv_bytes, write_file
 from directloss.tabular.measures import Measure, get_measure
 from directloss.tabular.methods import (
-    BASELINES,
     CROSS_ENTROPY,
     Data,
     Method,
@@ -44,7 +43,8 @@ from directloss.tabular.reading import NO_HEADER, Sample, Table, check_columns, 
 from directloss.tabular.target import Rows, Target, read_target, split
 
 RUN, TRIALS, MODEL, PREDICTIONS = "run.json", "trials.json", "model.safetensors", "predictions.csv"
-USUAL_TRIALS, MOST_TRIALS = 8, 1_000
+MANY = 500
+"""From this many columns on, looking at them takes seconds."""
 QUIET = 10
 """Seconds between two lines of progress."""
 BLOCK = 2**16
@@ -68,8 +68,7 @@ class Request:
     test_share: float = 0.2
     seed: int = 0
     epochs: int | None = None
-    trials: int | None = None
-    minutes: float | None = None
+    trials: int = 8
     baselines: str = "all"
     out: Path | None = None
     resume: bool = False
@@ -79,11 +78,6 @@ class Request:
     def folder(self) -> Path:
         """The folder for the results: a new one, unless one is named or resumed."""
         return self.out or usual_folder(self.data.name.split(".")[0], self.resume)
-
-    @property
-    def most_trials(self) -> int:
-        """Trials per network."""
-        return self.trials or (MOST_TRIALS if self.minutes else USUAL_TRIALS)
 
     def command(self, resume: bool = False) -> str:
         """The command that makes this request."""
@@ -104,8 +98,6 @@ class Request:
             fail("--test-share", "must be a share from 0.05 to 0.5", self.test_share)
         if not 0 <= self.seed < 2**31:
             fail("--seed", "must be a whole number from 0 to 2147483647", self.seed)
-        if self.minutes is not None and not 0 < self.minutes < float("inf"):
-            fail("--minutes", "must be a positive number", self.minutes)
 
 
 def usual_folder(name: str, resume: bool) -> Path:
@@ -157,15 +149,23 @@ def make_plan(request: Request, say: Say = lambda line: None) -> Plan:
     name = _check_columns(request, table)
     _check_folder(request.folder, request.resume)
     sample = read_sample(table, request.rows, request.seed, _progress(say, f"Reading {request.data.name}"))
-    target = read_target(sample.columns[name], name, request.positive, measure)
+    if len(table.names) > MANY:
+        say(f"Looking at {len(table.names):,} columns ...")
+    target = read_target(series_of(sample.columns[name]), name, request.positive, measure)
     measure = replace(measure, classes=len(target.labels))
     if measure.classes > 2 and any(measure.flips):
         fail("--flips", "must be left out for more than two classes", request.flips, "Choose one with --positive.")
-    groups = None if request.group is None else labels_of(sample.columns[request.group], request.group)[0]
+    group = request.group
+    groups = None if group is None else labels_of(series_of(sample.columns[group], text=True), group)[0]
     parts = split(target.y, request.test_share, request.seed, groups)
     measure.check_rows({part: len(own) for part, own in parts.items()})
     columns, frame, left_out = _read_columns(request, table, sample, name)
-    config = {"sha256": _digest(request.data), "target": name, "positive": target.positive, "metric": measure.name}
+    config: dict[str, Any] = {
+        "sha256": _digest(request.data),
+        "target": name,
+        "positive": target.positive,
+        "metric": measure.name,
+    }
     config |= {key: getattr(request, key) for key in ("group", "flips", "rows", "test_share", "seed", "epochs")}
     config |= {key: sorted(getattr(request, key)) for key in ("drop", "categorical")}
     if request.resume:
@@ -173,7 +173,7 @@ def make_plan(request: Request, say: Say = lambda line: None) -> Plan:
     known = np.sort(np.concatenate(list(parts.values())))
     seen = {own: values.iloc[known].reset_index(drop=True) for own, values in frame.items()}
     notes = [*table.notes, *_row_notes(sample, target, parts), *suspicions(seen, target.y[known], target.labels)]
-    methods = *networks(measure, request.most_trials, request.seed), *(BASELINES[own] for own in baselines)
+    methods = *networks(measure, request.trials, request.seed), *baselines
     return Plan(
         request, measure, table, sample, target, columns, frame, left_out, parts, groups, methods, notes, config
     )
@@ -218,14 +218,17 @@ def _read_columns(
     for name in table.names:
         if name == target or name in left_out:
             continue
-        column, values = find_column(sample.columns[name], name, name in request.categorical, table.decimal_comma)
+        text = name in request.categorical
+        column, values = find_column(series_of(sample.columns[name], text), name, text, table.decimal_comma)
         if values.notna().any():
             columns.append(column)
             frame[name] = values
         else:
             left_out[name] = "left out: it has no values"
     if not columns:
-        fail("--drop", "must leave a column with values to learn from", ", ".join(request.drop) or "a table without one")
+        fail(
+            "--drop", "must leave a column with values to learn from", ", ".join(request.drop) or "a table without one"
+        )
     return tuple(columns), frame, left_out
 
 
@@ -376,7 +379,11 @@ def _encode(plan: Plan) -> tuple[Data, Encoder, Any]:
     encoder = Encoder.learn(plan.columns, part("training"))
     rows = {name: (encoder.encode(part(name)), plan.target.y[own]) for name, own in plan.parts.items()}
     request = plan.request
-    return Data(rows["training"], rows["validation"], plan.measure, request.seed, request.epochs), encoder, rows["test"][0]
+    return (
+        Data(rows["training"], rows["validation"], plan.measure, request.seed, request.epochs),
+        encoder,
+        rows["test"][0],
+    )
 
 
 @dataclass
@@ -394,7 +401,9 @@ class Store:
         try:
             trials = json.loads(path.read_text(encoding="utf-8"))
             checked = {
-                str(name): [{**own, "value": float(own["value"]), "seconds": float(own["seconds"])} for own in trials[name]]
+                str(name): [
+                    {**own, "value": float(own["value"]), "seconds": float(own["seconds"])} for own in trials[name]
+                ]
                 for name in trials
             }
         except (ValueError, LookupError, TypeError) as error:
@@ -411,18 +420,12 @@ class Store:
         write_file(self.path, (json.dumps(self.trials, indent=1) + "\n").encode())
 
 
-def _choose(
-    plan: Plan, method: Method, data: Data, test: Any, store: Store, say: Say
-) -> tuple[Result, Scorer, float]:
+def _choose(plan: Plan, method: Method, data: Data, test: Any, store: Store, say: Say) -> tuple[Result, Scorer, float]:
     """Try the settings of a method; those that were tried before are not tried again."""
-    limit = None if plan.request.minutes is None else 30 * plan.request.minutes  # half of the time for each network
     trials: list[dict[str, Any]] = []
     best: tuple[Scorer | None, float] = None, -np.inf
-    shown = f" of {len(method.settings)}" if limit is None else ""
-    say(f"{method.title}: trying {'' if limit else len(method.settings)} settings ...".replace("  ", " "))
+    say(f"{method.name} ({method.title}): trying {len(method.settings)} settings ...")
     for setting in method.settings:
-        if limit is not None and method in plan.methods[:2] and sum(own["seconds"] for own in trials) > limit:
-            break
         trial = store.find(method.name, setting)
         if trial is None:
             began = time.monotonic()
@@ -433,7 +436,7 @@ def _choose(
             if value > best[1]:
                 best = scorer, value
             said = f"validation {plan.measure.title}: {value:.4f} ({described(setting)})"
-            say(f"[{method.name} {len(trials) + 1}{shown}] {said}")
+            say(f"[{method.name} {len(trials) + 1} of {len(method.settings)}] {said}")
         trials.append(trial)
     winner = max(trials, key=lambda trial: trial["value"])
     # A winner that an earlier process found is trained again; the same setting always gives the same model.

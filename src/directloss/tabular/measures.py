@@ -114,7 +114,9 @@ class Measure:
         counts = (tp, fp, positives - tp, negatives - fp)
         tp, fp, fn, tn = (count.clamp_min(0.0) for count in counts)
         task = self.task
-        return 1 - task.loss_of_counts(tp, fp, fn, tn) if isinstance(task, CountTask) else (tp + tn) / (tp + fp + fn + tn)
+        return (
+            1 - task.loss_of_counts(tp, fp, fn, tn) if isinstance(task, CountTask) else (tp + tn) / (tp + fp + fn + tn)
+        )
 
 
 def get_measure(name: str, flips: str = "") -> Measure:

@@ -1,7 +1,7 @@
 """A trained model and its file, which cannot run code.
 
-The file is in the safetensors format: the weights are arrays of numbers, and everything else is JSON in its header, with
-a SHA-256 checksum of all of it. The layout is read by the safetensors library; what it holds is checked here.
+The file is in the safetensors format: the weights are arrays of numbers, everything else is JSON in its header, and a
+SHA-256 checksum covers both. The layout is read by the safetensors library; what it holds is checked here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import pyarrow as pa
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
@@ -113,7 +112,7 @@ class Model:
         """The metric."""
         return replace(get_measure(self.metric), classes=len(self.labels))
 
-    def decision_function(self, frame: pd.DataFrame) -> Scores:
+    def decision_function(self, frame: Any) -> Scores:
         """The score of the positive label per row, above 0 for yes; only the order has a meaning.
 
         With more than two classes, one score per class, ``(n, classes)``. Warns about categories not seen in training.
@@ -122,9 +121,10 @@ class Model:
             rule = "must be a pandas.DataFrame with the columns of training"
             known = some_names([column.name for column in self.encoder.columns])
             fail("frame", rule, f"a {type(frame).__name__}", f"Columns: {known}.")
-        self.check_names([str(name) for name in frame.columns])
+        frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
+        self.check_names(list(frame.columns))
         novelty = Novelty()
-        scores = self.score(self._arrow(frame), novelty)
+        scores = self.score(frame, novelty)
         if novelty.warning:
             warn_once("unseen categories", novelty.warning)
         return scores
@@ -147,17 +147,17 @@ class Model:
         """`decision_function` of encoded rows."""
         return self.network.scores(x) - self.cut
 
-    def score(self, batch: pa.RecordBatch | pa.Table, novelty: Novelty, decimal_comma: bool = False) -> Scores:
-        """`decision_function` of a batch of a file; ``novelty`` collects what training did not have."""
+    def score(self, table: Mapping[str, Values], novelty: Novelty, decimal_comma: bool = False) -> Scores:
+        """`decision_function` of columns; ``novelty`` collects what training did not have."""
         frame: dict[str, Values] = {}
         for encoding in self.encoder.encodings:
             name = encoding.column.name
-            frame[name] = values = read_column(batch[name], encoding.column, decimal_comma)
+            frame[name] = values = read_column(table[name], encoding.column, decimal_comma)
             if encoding.column.kind == NUMBER and not encoding.marked and (gaps := int(values.isna().sum())):
                 novelty.gaps[name] += gaps
             if len(unseen := encoding.unseen(values)):
-                novelty.unseen[name] += int(unseen.sum())
-                words = [*novelty.examples.get(name, []), *map(str, unseen.index[:SHOWN])]
+                novelty.unseen[name] += len(unseen)
+                words = [*novelty.examples.get(name, []), *unseen.unique()]
                 novelty.examples[name] = list(dict.fromkeys(words))[:SHOWN]
         return self.scores(self.encoder.encode(frame))
 
@@ -170,18 +170,6 @@ class Model:
             fail("DATA", "must have every column of training", f"without {some_names(missing)}", hint)
         return extra
 
-    def _arrow(self, frame: pd.DataFrame) -> pa.Table:
-        known = [column.name for column in self.encoder.columns]
-        own = frame.set_axis([str(name) for name in frame.columns], axis=1)[known]
-        columns = {}
-        for name in known:
-            try:
-                columns[name] = pa.array(own[name], from_pandas=True)
-            except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
-                texts = [None if pd.isna(value) else str(value) for value in own[name]]  # words and numbers in one column
-                columns[name] = pa.array(texts, pa.string())
-        return pa.table(columns)
-
     def save(self, path: Path) -> None:
         """Write the model file."""
         content = json.dumps(
@@ -189,7 +177,7 @@ class Model:
             | {name: getattr(self, name) for name in ABOUT},
             allow_nan=False,
         )
-        arrays = {
+        arrays: dict[str, npt.NDArray[Any]] = {
             "mean": self.encoder.mean,
             "factor": self.encoder.factor,
             "slope": self.calibration.slope,
@@ -215,7 +203,7 @@ def load_model(path: str | Path) -> Model:
         rule = "must be a model file, such as the model.safetensors that fit writes"
         fail("MODEL", rule, f"{path}, which is not a file")
     raw = path.read_bytes()
-    if raw.startswith(b'{"format": "directloss model"') or raw.startswith(b"PK"):
+    if raw.startswith((b'{"format": "directloss model"', b"PK")):
         fail("MODEL", f"must be of version {VERSION}", f"{path}, which is older or another file", OLD)
     try:
         arrays = load_arrays(raw)
@@ -228,7 +216,15 @@ def load_model(path: str | Path) -> Model:
         fail("MODEL", "must be unchanged since fit wrote it", f"{path}, whose checksum does not match", hint)
     try:
         return _build(json.loads(text), arrays)
-    except (DirectLossError, LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+    except (
+        DirectLossError,
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         reason = f"Reason: {str(error).splitlines()[0]:.200}" if str(error) else ""
         fail("MODEL", "must be a whole model file", f"{path}, in which something is missing or does not fit", reason)
 

@@ -1,7 +1,7 @@
 """Readers: CSV and Parquet files as batches of rows, and a sample of them that fits into memory.
 
-A file is never held in memory as a whole. In a batch, a CSV column is a dictionary array of text, so each distinct value
-is examined once, not once per row. pyarrow's streaming reader is used because `pyarrow.dataset`, which reads Parquet,
+A file is never held in memory as a whole. In a batch, a CSV column is a dictionary of text, so each distinct value is
+examined once, not once per row. pyarrow's streaming reader is used because `pyarrow.dataset`, which reads Parquet,
 does not open `.xz` and ignores ``batch_readahead`` for CSV.
 """
 

@@ -18,12 +18,12 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from directloss import plot
+from directloss.tabular.columns import LEAK
 from directloss.tabular.comparison import Estimate
 from directloss.tabular.files import write_file
 from directloss.tabular.fitting import MODEL, Outcome, Result, versions
-from directloss.tabular.methods import BASELINES, installed
 
-PAGE, TABLES = "report.html", "tables.md"
+PAGE = "report.html"
 SCORES = "Every method on the same test rows."
 CURVES = "Precision and recall on the test rows, at every threshold."
 SHARES = "Calibration of the saved model on the test rows: how often what it calls 80 % likely happens."
@@ -42,15 +42,11 @@ class Section:
 
 
 def write_report(outcome: Outcome) -> Path:
-    """Write report.html and tables.md; returns the path of the page."""
+    """Write report.html; returns its path."""
     plan, folder, told = outcome.plan, outcome.plan.request.folder, verdict(outcome)
     heading = f"{plan.target.name} in {plan.request.data.name}, judged by {plan.measure.title}"
     sections = [results_table(outcome), *([labels_table(outcome)] if plan.measure.decides else [])]
     sections += [split_table(outcome), columns_table(outcome)]
-    lines = [f"# {heading}", "", *told, ""]
-    for section in sections:
-        lines += [f"## {section.title}", "", *markdown(section), ""]
-    write_file(folder / TABLES, "\n".join(lines).encode())
     loader = PackageLoader("directloss.tabular", "")
     template = Environment(loader=loader, autoescape=True, undefined=StrictUndefined).get_template("report.html.j2")
     curves = {} if plan.target.positive is None else {CURVES: draw_curves}
@@ -76,13 +72,15 @@ def verdict(outcome: Outcome) -> list[str]:
     """Who wins, by how much, and what to use; then the effect of training on the metric, and what was saved."""
     test, ahead, metric = outcome.comparison.test, outcome.comparison.ahead, outcome.plan.measure.title
     saved = outcome.results[outcome.saved]
-    rivals = sorted((own for own in outcome.results.values() if own is not saved), key=lambda own: -test[own.name].value)
+    rivals = sorted(
+        (own for own in outcome.results.values() if own is not saved), key=lambda own: -test[own.name].value
+    )
     sure = [rival for rival in rivals if ahead[rival.name].low > 0 and not outcome.plan.too_few]
     told = _against(outcome, saved, (sure or rivals)[0])
     if sure and rivals[0] is not sure[0]:
         more = f"{_capital(_named(rivals[0]))} has a higher test {metric}, {number(test[rivals[0].name].value)}"
         told.append(f"{more}, but its lead over the saved model could be chance.")
-    told[1:1] = _constant_answer(outcome)
+    told[1:1] = [*_constant_answer(outcome), *(note for note in outcome.plan.notes if LEAK in note)]
     if outcome.comparison.effect is not None:
         told.append(_effect(outcome.comparison.effect, metric))
     by = f"chosen by its validation {metric}, {number(saved.validation)}"
@@ -251,8 +249,6 @@ def how(outcome: Outcome) -> list[str]:
     plan, metric = outcome.plan, outcome.plan.measure.title
     kept = f" Rows with the same {plan.request.group!r} are in the same part." if plan.request.group else ""
     cut = " Every method has the threshold that is best on the validation rows." if plan.measure.cuts else ""
-    absent = [own.title for name, own in BASELINES.items() if not installed(name)]
-    without = f" Not installed, so not compared: {', '.join(absent)}." if absent else ""
     drawn = "groups of test rows" if plan.groups is not None else "test rows"
     of_negatives, of_positives = plan.measure.flips
     flips = (
@@ -266,17 +262,11 @@ def how(outcome: Outcome) -> list[str]:
         "share of that of the likelihood. Network trained with cross-entropy: MLPClassifier of scikit-learn with the "
         "same layers. For both, the first setting is fixed and the others are drawn at random; setting and epoch with "
         f"the best validation {metric} are kept.",
-        f"The others have a few settings each, chosen on the same validation rows.{cut}{kept}{flips}{without}",
+        f"The others have a few settings each, chosen on the same validation rows.{cut}{kept}{flips}",
         f"Intervals: a paired bootstrap over the {drawn}. They do not cover the randomness of the split and of the "
         "training: try another --seed for that. They are not corrected for choosing the best of several methods.",
         f"The fit took {outcome.seconds:.0f} seconds.",
     ]
-
-
-def markdown(section: Section) -> list[str]:
-    """A table as Markdown."""
-    rows = [list(section.head), ["---"] * len(section.head), *section.rows]
-    return ["| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in rows]
 
 
 # ---------------------------------------------------------------------- figures

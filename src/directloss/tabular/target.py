@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 from sklearn.model_selection import StratifiedGroupKFold, train_test_split
 
 from directloss._checks import fail, near
-from directloss.tabular.columns import labels_of, some
+from directloss.tabular.columns import Values, labels_of, some
 from directloss.tabular.measures import Measure
 
 LEAST = 5
@@ -59,7 +58,7 @@ class Target:
         return f"only {counts.min()} of {counts.sum()} test rows {have} {self.labels[counts.argmin()]!r}"
 
 
-def read_target(column: pa.ChunkedArray, name: str, positive: str | None, metric: Measure) -> Target:
+def read_target(column: Values, name: str, positive: str | None, metric: Measure) -> Target:
     """The target as label indices; more than two classes if the metric supports them."""
     codes, words = labels_of(column, name)
     sizes = np.bincount(codes[codes >= 0], minlength=len(words))
