@@ -30,7 +30,9 @@ def read(path: Path) -> tuple[dict[str, Column], dict[str, Any]]:
     """The columns of a file and their values."""
     table = open_table(path)
     sample = read_sample(table, None, 0)
-    found = {name: find_column(series_of(sample.columns[name]), name, False, table.decimal_comma) for name in table.names}
+    found = {
+        name: find_column(series_of(sample.columns[name]), name, False, table.decimal_comma) for name in table.names
+    }
     return {name: column for name, (column, _) in found.items()}, {name: values for name, (_, values) in found.items()}
 
 

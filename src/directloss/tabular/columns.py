@@ -59,7 +59,7 @@ class Column:
 
 
 def series_of(array: pa.Array | pa.ChunkedArray, text: bool = False) -> Values:
-    """A column of a file for `tidy`. Unless ``text`` is wanted, text that is all numbers is read at once, which is fast."""
+    """A column of a file for `tidy`. Text that is all numbers is read at once, which is fast, unless ``text``."""
     if pa.types.is_dictionary(array.type) and not text:
         array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
         words = array.dictionary
@@ -74,13 +74,13 @@ def series_of(array: pa.Array | pa.ChunkedArray, text: bool = False) -> Values:
 def tidy(values: Values, name: str, decimal_comma: bool = False) -> Values:
     """A column as float64, as datetime64 without time zone, or as categories of words without gaps."""
     if types.is_datetime64_any_dtype(values.dtype):
-        return pd.Series(pd.DatetimeIndex(pd.to_datetime(values, utc=True)).tz_localize(None))
+        return pd.Series(pd.DatetimeIndex(pd.to_datetime(values.array, utc=True)).tz_localize(None))
     if types.is_numeric_dtype(values.dtype) and values.dtype.kind in "iuf":
         return pd.Series(values.to_numpy(np.float64, na_value=np.nan))
-    codes, distinct = pd.factorize(values)
-    if any(isinstance(value, list | dict | tuple | bytes | np.ndarray | complex) for value in distinct[:100]):
+    if any(isinstance(value, list | dict | tuple | bytes | np.ndarray | complex) for value in values[:100]):
         hint = f"Leave it out with --drop {shlex.quote(name)}, or turn it into numbers first."
         fail(f"column {name!r}", "must hold numbers, words or dates", f"of type {values.dtype}", hint)
+    codes, distinct = pd.factorize(values)
     words = [_word(value, decimal_comma) for value in distinct]
     known = list(dict.fromkeys(word for word in words if word not in GAPS))
     places = {word: place for place, word in enumerate(known)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,11 +65,8 @@ def csv_bytes(columns: Mapping[str, Sequence[Any]], head: bool = True) -> bytes:
 
 
 def _harmless(values: Iterable[Any]) -> list[Any]:
-    return [f"'{own}" if isinstance(own, str) and own.startswith(FORMULA) and not _number(own) else own for own in values]
+    return [f"'{value}" if isinstance(value, str) and _formula(value) else value for value in values]
 
 
-def _number(text: str) -> bool:
-    try:
-        return bool(text[1:2].isalnum() or text[1:2] == ".") and float(text) == float(text)
-    except ValueError:
-        return False
+def _formula(text: str) -> bool:
+    return text.startswith(FORMULA) and not re.fullmatch(r"[+-]\d*\.?\d+([eE][+-]?\d+)?", text)

@@ -120,7 +120,8 @@ def train_direct(data: Data, setting: Setting) -> Network:
         warnings.simplefilter("ignore", DirectLossWarning)  # a batch without a rare class is normal
         estimator.fit(*data.train, eval_set=data.held)
     linear = [layer for layer in estimator.network_.modules() if isinstance(layer, nn.Linear)]
-    return Network(tuple((_float32(layer.weight.detach().numpy()).T, _float32(layer.bias.detach().numpy())) for layer in linear))
+    weights = ((layer.weight.detach().numpy(), layer.bias.detach().numpy()) for layer in linear)
+    return Network(tuple((_float32(weight.T), _float32(bias)) for weight, bias in weights))
 
 
 def _float32(numbers: Any) -> X:

@@ -186,7 +186,8 @@ class Model:
         for place, (weight, bias) in enumerate(self.network.layers):
             arrays |= {f"weight {place}": weight, f"bias {place}": bias}
         plain = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        write_file(path, save_arrays(plain, {KEY: content, "sha256": _digest(content, plain)}))
+        # One entry, because their order in the file would be random.
+        write_file(path, save_arrays(plain, {KEY: _digest(content, plain) + content}))
 
 
 def _digest(content: str, arrays: Mapping[str, npt.NDArray[Any]]) -> str:
@@ -207,10 +208,10 @@ def load_model(path: str | Path) -> Model:
         fail("MODEL", f"must be of version {VERSION}", f"{path}, which is older or another file", OLD)
     try:
         arrays = load_arrays(raw)
-        about = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])["__metadata__"]
-        text, digest = about[KEY], about["sha256"]
+        about = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])["__metadata__"][KEY]
     except (SafetensorError, LookupError, TypeError, ValueError, RecursionError):
         fail("MODEL", "must be a file that directloss fit wrote", f"{path}, which is another file or damaged")
+    digest, text = about[:64], about[64:]
     if _digest(text, arrays) != digest:
         hint = "Copy it again from where it was written, or train it again."
         fail("MODEL", "must be unchanged since fit wrote it", f"{path}, whose checksum does not match", hint)
