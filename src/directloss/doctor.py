@@ -67,8 +67,8 @@ def parse(lines: list[str]) -> list[Need]:
     """The requirements listed in a package's metadata.
 
     Examples:
-        >>> parse(["torch<3,>=2.4", "optuna>=4; extra == 'fit'"])
-        [Need(name='torch', least='2.4', extra=''), Need(name='optuna', least='4', extra='fit')]
+        >>> parse(["torch<3,>=2.4", "pandas>=2; extra == 'fit'"])
+        [Need(name='torch', least='2.4', extra=''), Need(name='pandas', least='2', extra='fit')]
     """
     found = []
     for line in lines:

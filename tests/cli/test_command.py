@@ -14,7 +14,7 @@ import directloss
 from directloss import doctor
 from tests.tabular.tables import call
 
-HEAVY = ("torch", "numpy", "pandas", "matplotlib", "optuna", "sklearn", "scipy", "numba", "pyarrow")
+HEAVY = ("torch", "numpy", "pandas", "matplotlib", "skrub", "sklearn", "scipy", "numba", "pyarrow")
 
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
@@ -51,7 +51,7 @@ def test_the_library_imports_neither_pandas_nor_matplotlib() -> None:
     result = python(f"import directloss as dl; dl.DirectLoss('ap'), dl.UniLoss, dl.metrics, dl.ScoreMemory; {LOADED}")
     assert result.returncode == 0, result.stderr
     found = result.stdout.splitlines()[-1]
-    for name in ("pandas", "matplotlib", "optuna", "sklearn", "pyarrow"):
+    for name in ("pandas", "matplotlib", "skrub", "sklearn", "pyarrow"):
         assert name not in found
 
 

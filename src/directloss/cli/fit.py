@@ -100,9 +100,9 @@ def fit(
         page = write_report(outcome)
     for line in ("", *verdict(outcome), ""):
         say(line)
-    section = short_results(outcome)
-    shown = Table(*(Column(name, no_wrap=True) for name in section.head), box=None, pad_edge=False)
-    for row in section.rows:
+    head, results = short_results(outcome)
+    shown = Table(*(Column(name, no_wrap=True) for name in head), box=None, pad_edge=False)
+    for row in results:
         shown.add_row(*row)
     Console().print(shown, highlight=False)
     for line in ("", f"Report: {page}", f"Model: {request.folder / MODEL} ({outcome.saved})"):

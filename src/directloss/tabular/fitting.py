@@ -332,7 +332,7 @@ class Outcome:
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Keep other processes from working in the same folder."""
+    """Keep other processes from working in the same folder; the lock file stays, because removing it is a race."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / ".lock", timeout=0)
     try:
@@ -344,7 +344,6 @@ def alone(folder: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
-        (folder / ".lock").unlink(missing_ok=True)
 
 
 def carry_out(plan: Plan, say: Say) -> Outcome:
@@ -378,12 +377,8 @@ def _encode(plan: Plan) -> tuple[Data, Encoder, Any]:
 
     encoder = Encoder.learn(plan.columns, part("training"))
     rows = {name: (encoder.encode(part(name)), plan.target.y[own]) for name, own in plan.parts.items()}
-    request = plan.request
-    return (
-        Data(rows["training"], rows["validation"], plan.measure, request.seed, request.epochs),
-        encoder,
-        rows["test"][0],
-    )
+    data = Data(rows["training"], rows["validation"], plan.measure, plan.request.seed, plan.request.epochs)
+    return data, encoder, rows["test"][0]
 
 
 @dataclass

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from directloss import plot
-from directloss.tabular.columns import LEAK
+from directloss.tabular.columns import LEAK, some
 from directloss.tabular.comparison import Estimate
 from directloss.tabular.files import write_file
 from directloss.tabular.fitting import MODEL, Outcome, Result, versions
@@ -30,39 +28,37 @@ SHARES = "Calibration of the saved model on the test rows: how often what it cal
 STYLE: Any = {"font.size": 9, "svg.fonttype": "none", "svg.hashsalt": "directloss", "font.family": "sans-serif"}
 
 
-@dataclass(frozen=True)
-class Section:
-    """A table with its heading."""
-
-    title: str
-    head: Sequence[str]
-    rows: list[list[str]]
-    marked: int | None = None
-    """The row to highlight."""
-
-
 def write_report(outcome: Outcome) -> Path:
     """Write report.html; returns its path."""
-    plan, folder, told = outcome.plan, outcome.plan.request.folder, verdict(outcome)
-    heading = f"{plan.target.name} in {plan.request.data.name}, judged by {plan.measure.title}"
-    sections = [results_table(outcome), *([labels_table(outcome)] if plan.measure.decides else [])]
-    sections += [split_table(outcome), columns_table(outcome)]
-    loader = PackageLoader("directloss.tabular", "")
-    template = Environment(loader=loader, autoescape=True, undefined=StrictUndefined).get_template("report.html.j2")
-    curves = {} if plan.target.positive is None else {CURVES: draw_curves}
-    figures = {SCORES: draw_scores, **curves, SHARES: draw_reliability}
+    plan, folder = outcome.plan, outcome.plan.request.folder
+    figures = {
+        SCORES: draw_scores,
+        **({} if plan.target.positive is None else {CURVES: draw_curves}),
+        SHARES: draw_reliability,
+    }
     with rc_context(STYLE):
         drawn = {caption: _svg(draw(outcome)) for caption, draw in figures.items()}
+    environment = Environment(
+        loader=PackageLoader("directloss.tabular", ""), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
     predict = shlex.join(["directloss", "predict", str(folder / MODEL), "NEW.csv", "--out", "scores.csv"])
-    page = template.render(
-        heading=heading,
-        verdict=told,
-        sections=sections,
+    page = environment.get_template("report.html.j2").render(
+        heading=f"{plan.target.name} in {plan.request.data.name}, judged by {plan.measure.title}",
+        metric=plan.measure.title,
+        verdict=verdict(outcome),
+        results=results_rows(outcome),
+        marked=[own.name for own in _ordered(outcome)].index(outcome.saved),
         figures=drawn,
+        decisions=_decisions(outcome) if plan.measure.decides else None,
+        parts=_parts(outcome),
         notes=plan.notes,
+        columns=_columns(outcome),
+        cuts=plan.measure.cuts,
+        group=plan.request.group,
+        flips=plan.measure.flips if any(plan.measure.flips) else None,
+        seconds=round(outcome.seconds),
         commands=[plan.request.command(), predict],
-        how=how(outcome),
-        versions=", ".join(f"{name} {number}" for name, number in versions().items()),
+        versions=", ".join(f"{name} {own}" for name, own in versions().items()),
     )
     write_file(folder / PAGE, page.encode())
     return folder / PAGE
@@ -168,33 +164,25 @@ def interval(estimate: Estimate) -> str:
 # ---------------------------------------------------------------------- tables
 
 
-def results_table(outcome: Outcome) -> Section:
-    """Validation and test metric of each method."""
-    metric, ordered, rows = outcome.plan.measure.title, _ordered(outcome), []
-    for result in ordered:
-        test, ahead = outcome.comparison.test[result.name], outcome.comparison.ahead.get(result.name)
-        rows.append(
-            [
-                _shown(result, outcome),
-                number(result.validation),
-                number(test.value),
-                f"{number(test.low)} to {number(test.high)}",
-                "" if ahead is None else f"{number(ahead.value, '+')} ({number(ahead.low)} to {number(ahead.high)})",
-                f"{result.seconds:.1f} s" if result.seconds < 100 else f"{result.seconds / 60:.1f} min",
-                result.setting,
-            ]
-        )
-    head = ("method", f"validation {metric}", f"test {metric}", "95 % interval", "lead over saved", "time", "settings")
-    return Section("Results", head, rows, [own.name for own in ordered].index(outcome.saved))
-
-
-def short_results(outcome: Outcome) -> Section:
-    """The results for a terminal of 80 columns; the networks have the names that the search printed."""
+def results_rows(outcome: Outcome) -> list[list[str]]:
+    """For each method, the best first: name, validation and test metric, its interval, lead, time and settings."""
     rows = []
-    for result, row in zip(_ordered(outcome), results_table(outcome).rows, strict=True):
-        name = result.name if result.title.startswith("network") else result.title
-        rows.append([name, row[1], row[2], row[4] or "(saved)", row[5]])
-    return Section("Results", ("method", "validation", "test", "lead over saved", "time"), rows)
+    for result in _ordered(outcome):
+        test, ahead = outcome.comparison.test[result.name], outcome.comparison.ahead.get(result.name)
+        lead = "" if ahead is None else f"{number(ahead.value, '+')} ({number(ahead.low)} to {number(ahead.high)})"
+        seconds = f"{result.seconds:.1f} s" if result.seconds < 100 else f"{result.seconds / 60:.1f} min"
+        values = [number(result.validation), number(test.value), f"{number(test.low)} to {number(test.high)}"]
+        rows.append([_shown(result, outcome), *values, lead, seconds, result.setting])
+    return rows
+
+
+def short_results(outcome: Outcome) -> tuple[tuple[str, ...], list[list[str]]]:
+    """Head and rows for a terminal of 80 columns; the networks have the names that the search printed."""
+    names = [own.name if own.title.startswith("network") else own.title for own in _ordered(outcome)]
+    rows = zip(names, results_rows(outcome), strict=True)
+    return ("method", "validation", "test", "lead over saved", "time"), [
+        [name, row[1], row[2], row[4] or "(saved)", row[5]] for name, row in rows
+    ]
 
 
 def _ordered(outcome: Outcome) -> list[Result]:
@@ -205,68 +193,33 @@ def _shown(result: Result, outcome: Outcome) -> str:
     return result.title + (" (saved)" if result.name == outcome.saved else "")
 
 
-def labels_table(outcome: Outcome) -> Section:
+def _decisions(outcome: Outcome) -> list[list[str]]:
     """The decisions of the saved model for the test rows of each label."""
     target, test = outcome.plan.target, outcome.plan.parts["test"]
     scores, y = outcome.results[outcome.saved].test, target.y[test]
     places = scores.argmax(1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
     chosen, right = (np.bincount(own, minlength=len(target.labels)) for own in (places, y[places == y]))
-    rows = [
-        [label, f"{wanted:,}", f"{got:,}", f"{hits:,}", _share(hits, got), _share(hits, wanted)]
+    return [
+        [label, f"{wanted:,}", f"{got:,}", f"{hits:,}", f"{hits / max(got, 1):.1%}", f"{hits / max(wanted, 1):.1%}"]
         for label, wanted, got, hits in zip(target.labels, target.counts(test), chosen, right, strict=True)
     ]
-    head = ("label", "test rows", "predicted", "correct", "precision", "recall")
-    return Section("Decisions of the saved model", head, rows)
 
 
-def _share(part: int, whole: int) -> str:
-    return f"{part / whole:.1%}" if whole else "-"
-
-
-def split_table(outcome: Outcome) -> Section:
-    """Rows and positives per part."""
+def _parts(outcome: Outcome) -> list[list[str]]:
+    """Rows and labels of each part."""
     target, rows = outcome.plan.target, []
     uses = ("training every method", "choosing settings, epochs and thresholds", "the final comparison")
     for (part, own), use in zip(outcome.plan.parts.items(), uses, strict=True):
-        counts = target.counts(own)
-        shares = [] if target.positive is None else [f"{counts[1]:,}", f"{counts[1] / len(own):.1%}"]
-        rows.append([part, f"{len(own):,}", *shares, use])
-    positive = [] if target.positive is None else [f"positive ({target.positive})", "share"]
-    return Section("Rows", ("part", "rows", *positive, "used for"), rows)
+        counts = [f"{count:,} {label}" for label, count in zip(target.labels, target.counts(own), strict=True)]
+        rows.append([part, f"{len(own):,}", some(counts), use])
+    return rows
 
 
-def columns_table(outcome: Outcome) -> Section:
+def _columns(outcome: Outcome) -> list[list[str]]:
     """How each column is encoded."""
     plan, gaps = outcome.plan, {name: int(values.isna().sum()) for name, values in outcome.plan.frame.items()}
     story = {encoding.column.name: encoding.story for encoding in outcome.encoder.encodings} | plan.left_out
-    names = [name for name in plan.table.names if name in story]
-    rows = [[name, story[name], f"{gaps[name]:,}" if gaps.get(name) else ""] for name in names]
-    return Section("Columns", ("column", "encoding", "gaps"), rows)
-
-
-def how(outcome: Outcome) -> list[str]:
-    """How the numbers were obtained."""
-    plan, metric = outcome.plan, outcome.plan.measure.title
-    kept = f" Rows with the same {plan.request.group!r} are in the same part." if plan.request.group else ""
-    cut = " Every method has the threshold that is best on the validation rows." if plan.measure.cuts else ""
-    drawn = "groups of test rows" if plan.groups is not None else "test rows"
-    of_negatives, of_positives = plan.measure.flips
-    flips = (
-        f" {metric} is that of the right labels, estimated from wrong ones: {of_negatives:.0%} of the negatives and "
-        f"{of_positives:.0%} of the positives are taken to be mislabelled, in all parts."
-        if any(plan.measure.flips)
-        else ""
-    )
-    return [
-        f"Network trained on {metric}: DirectLossClassifier, which follows the gradient of the expected {metric} and a "
-        "share of that of the likelihood. Network trained with cross-entropy: MLPClassifier of scikit-learn with the "
-        "same layers. For both, the first setting is fixed and the others are drawn at random; setting and epoch with "
-        f"the best validation {metric} are kept.",
-        f"The others have a few settings each, chosen on the same validation rows.{cut}{kept}{flips}",
-        f"Intervals: a paired bootstrap over the {drawn}. They do not cover the randomness of the split and of the "
-        "training: try another --seed for that. They are not corrected for choosing the best of several methods.",
-        f"The fit took {outcome.seconds:.0f} seconds.",
-    ]
+    return [[own, story[own], f"{gaps[own]:,}" if gaps.get(own) else ""] for own in plan.table.names if own in story]
 
 
 # ---------------------------------------------------------------------- figures
