@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import shlex
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib import rc_context
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from sklearn.calibration import CalibrationDisplay
+from sklearn.metrics import PrecisionRecallDisplay
 
-from directloss import plot
 from directloss.tabular.columns import LEAK, some
 from directloss.tabular.comparison import Estimate
 from directloss.tabular.files import write_file
@@ -25,6 +25,8 @@ PAGE = "report.html"
 SCORES = "Every method on the same test rows."
 CURVES = "Precision and recall on the test rows, at every threshold."
 SHARES = "Calibration of the saved model on the test rows: how often what it calls 80 % likely happens."
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
+"""Of the methods; all can be told apart with any kind of colour vision."""
 STYLE: Any = {"font.size": 9, "svg.fonttype": "none", "svg.hashsalt": "directloss", "font.family": "sans-serif"}
 
 
@@ -228,7 +230,7 @@ def _columns(outcome: Outcome) -> list[list[str]]:
 def draw_scores(outcome: Outcome) -> Figure:
     """Test metrics with their intervals, next to validation metrics."""
     test, ordered = outcome.comparison.test, _ordered(outcome)[::-1]
-    own = dict(zip(outcome.results, cycle(plot.COLOURS), strict=False))
+    own = dict(zip(outcome.results, COLOURS, strict=False))
     figure, axes = _figure(0.9 + 0.36 * len(ordered))
     for place, result in enumerate(ordered):
         estimate, colour = test[result.name], own[result.name]
@@ -246,12 +248,14 @@ def draw_scores(outcome: Outcome) -> Figure:
 def draw_curves(outcome: Outcome) -> Figure:
     """Precision against recall on the test rows."""
     figure, axes = _figure(3.9)
-    target = torch.from_numpy(outcome.plan.target.y[outcome.plan.parts["test"]])
-    curves = {_shown(result, outcome): torch.from_numpy(result.test) for result in outcome.results.values()}
-    plot.precision_recall(curves, target, ax=axes)
-    axes.get_legend().remove()
-    figure.legend(loc="outside right upper", frameon=False, fontsize=8)
-    return figure
+    y = outcome.plan.target.y[outcome.plan.parts["test"]]
+    for result, colour in zip(outcome.results.values(), COLOURS, strict=False):
+        title, look = _shown(result, outcome), {"color": colour, "lw": 1.5}
+        PrecisionRecallDisplay.from_predictions(
+            y, result.test, name=title, ax=axes, drop_intermediate=True, curve_kwargs=look
+        )
+    axes.axhline(y.mean(), color="#9ca3af", ls=":", lw=1, label=f"chance {y.mean():.3f}")
+    return _legend(figure, axes, "recall", "precision")
 
 
 def draw_reliability(outcome: Outcome) -> Figure:
@@ -262,7 +266,16 @@ def draw_reliability(outcome: Outcome) -> Figure:
         shares, y = shares.max(1), (shares.argmax(1) == y).astype(np.int64)
     else:
         shares = shares[:, 1]
-    plot.reliability(torch.from_numpy(shares), torch.from_numpy(y), ax=axes)
+    CalibrationDisplay.from_predictions(y, shares, n_bins=10, strategy="quantile", name="saved model", ax=axes)
+    return _legend(figure, axes, "probability", "observed share")
+
+
+def _legend(figure: Figure, axes: Any, across: str, up: str) -> Figure:
+    axes.get_legend().remove()
+    axes.set(xlabel=across, ylabel=up)
+    axes.grid(color="#e5e7eb")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=8)
     return figure
 
 
