@@ -25,6 +25,7 @@ from typer.testing import Result
 
 import directloss
 from directloss import metrics
+from directloss.integrations.sklearn import DirectLossClassifier
 from directloss.tabular.comparison import Comparison, Estimate
 from directloss.tabular.fitting import Outcome, Request, carry_out, make_plan
 from directloss.tabular.report import verdict
@@ -312,6 +313,29 @@ def test_several_classes_by_accuracy(tmp_path: Path) -> None:
     assert table["decision"].tolist() == [label.replace("=", "'=") for label in loaded.predict(frame)]
     decided = table.set_index("row")["decision"].loc[fitted["row"]].tolist()
     assert decided == fitted[f"decision {info['saved']}"].tolist()
+
+
+@pytest.mark.skipif("flips" not in DirectLossClassifier().get_params(), reason="the estimator has no flips yet")
+def test_wrong_labels_that_are_known_to_be_wrong(tmp_path: Path) -> None:
+    """The thresholds are chosen for the right labels, whatever the file says."""
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(3000, 4))
+    right = (x[:, 0] + 0.5 * draw.normal(size=3000) > 1.1).astype(int)
+    given = np.where(draw.random(3000) < 0.25, 1 - right, right)
+    data = write(tmp_path, "t.csv", pd.DataFrame(x.round(4), columns=list("abcd")).assign(y=given))
+    reached = {}
+    for name, options in {"taken": [], "corrected": ["--flips", "0.25"]}.items():
+        out = tmp_path / name
+        words = ["--target", "y", "--metric", "f1", "--trials", 1, "--epochs", 60, "--baselines", "logistic"]
+        result = call("fit", data, *words, *options, "--out", out)
+        assert result.exit_code == 0, result.output
+        table = pd.read_csv(out / "predictions.csv")
+        y = torch.from_numpy(right[table["row"] - 1])
+        for method in ("direct-f1", "x-ent", "logistic"):
+            reached[name, method] = float(metrics.f_beta(torch.from_numpy(table[f"score {method}"].to_numpy()), y))
+    for method in ("direct-f1", "x-ent", "logistic"):
+        assert reached["corrected", method] > reached["taken", method] + 0.05
+    assert "25% of the negatives and" in (tmp_path / "corrected" / "report.html").read_text()
 
 
 def test_a_file_without_header_and_rows_without_label(tmp_path: Path) -> None:
