@@ -19,7 +19,7 @@ from directloss.tabular.columns import CATEGORY, NUMBER, TITLES, Column, Values,
 
 RARE, MOST = 5, 40
 """The fewest rows of a category with a column of its own, and the most such categories per column."""
-ENCODED = 10**8
+ENCODED = 6 * 10**7
 """The most numbers that all rows become; more rows get fewer categories per column."""
 PARTS = ("days", "month", "day", "weekday", "hour")
 """The numbers a date becomes; days count from 1970."""

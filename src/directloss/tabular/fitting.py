@@ -118,7 +118,10 @@ class Plan:
     request: Request
     measure: Measure
     table: Table
-    sample: Sample = field(repr=False)
+    rows: Rows = field(repr=False)
+    """The index of each row in the file."""
+    of: int
+    """Number of rows in the file."""
     target: Target = field(repr=False)
     columns: tuple[Column, ...]
     frame: dict[str, Values] = field(repr=False)
@@ -175,7 +178,20 @@ def make_plan(request: Request, say: Say = lambda line: None) -> Plan:
     notes = [*table.notes, *_row_notes(sample, target, parts), *suspicions(seen, target.y[known], target.labels)]
     methods = *networks(measure, request.trials, request.seed), *baselines
     return Plan(
-        request, measure, table, sample, target, columns, frame, left_out, parts, groups, methods, notes, config
+        request,
+        measure,
+        table,
+        sample.rows,
+        sample.of,
+        target,
+        columns,
+        frame,
+        left_out,
+        parts,
+        groups,
+        methods,
+        notes,
+        config,
     )
 
 
@@ -281,7 +297,7 @@ def introduce(plan: Plan, say: Say) -> None:
     """Say what was found in the file, before the work begins."""
     kinds = [column.kind for column in plan.columns]
     counts = ", ".join(f"{kinds.count(kind)} {title}" for kind, title in TITLES.items() if kind in kinds)
-    say(f"{plan.request.data.name}: {plan.sample.of:,} rows, {len(kinds)} columns ({counts}).")
+    say(f"{plan.request.data.name}: {plan.of:,} rows, {len(kinds)} columns ({counts}).")
     target, sizes = plan.target, {part: f"{len(own):,} {part}" for part, own in plan.parts.items()}
     shares = target.counts(np.concatenate(list(plan.parts.values()))) / sum(map(len, plan.parts.values()))
     if target.positive is None:
@@ -473,7 +489,7 @@ def _predictions(plan: Plan, results: list[Result]) -> Iterator[bytes]:
         some_rows = slice(start, start + BLOCK)
         test = plan.parts["test"][some_rows]
         columns: dict[str, list[Any]] = {
-            "row": (plan.sample.rows[test] + 1).tolist(),
+            "row": (plan.rows[test] + 1).tolist(),
             plan.target.name: [plan.target.labels[label] for label in plan.target.y[test]],
         }
         for result in results:
