@@ -26,8 +26,8 @@ from typer.testing import Result
 import directloss
 from directloss import metrics
 from directloss.integrations.sklearn import DirectLossClassifier
-from directloss.tabular.comparison import Comparison, Estimate
-from directloss.tabular.fitting import Outcome, Request, carry_out, make_plan
+from directloss.tabular.comparison import Comparison, IntervalEstimate
+from directloss.tabular.fitting import FitRequest, Outcome, carry_out, make_plan
 from directloss.tabular.report import verdict
 from tests.tabular.tables import FAST, call, rows, write
 
@@ -113,23 +113,25 @@ def test_names_of_a_table_are_text_in_the_report(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     folder = tmp_path_factory.mktemp("outcome")
-    plan = make_plan(Request(write(folder, "t.csv"), "f1", target="outcome", trials=1, epochs=8, out=folder / "o"))
+    plan = make_plan(FitRequest(write(folder, "t.csv"), "f1", target="outcome", trials=1, epochs=8, out=folder / "o"))
     return carry_out(plan, lambda line: None)
 
 
-def judged(outcome: Outcome, saved: str, ahead: dict[str, Estimate], level: float = 0.9) -> list[str]:
+def judged(outcome: Outcome, saved: str, ahead: dict[str, IntervalEstimate], level: float = 0.9) -> list[str]:
     """The verdict for estimates that are put in."""
-    gaps = {name: ahead.get(name, Estimate(-0.5, -0.6, -0.4)) for name in outcome.results if name != saved}
+    gaps = {name: ahead.get(name, IntervalEstimate(-0.5, -0.6, -0.4)) for name in outcome.results if name != saved}
     test = {saved: level} | {name: level + gap.value for name, gap in gaps.items()}
     comparison = Comparison(
-        {name: Estimate(value, value, value) for name, value in test.items()}, gaps, Estimate(0.01, -0.1, 0.2)
+        {name: IntervalEstimate(value, value, value) for name, value in test.items()},
+        gaps,
+        IntervalEstimate(0.01, -0.1, 0.2),
     )
     return verdict(replace(outcome, saved=saved, comparison=comparison))
 
 
 def test_the_first_sentence_says_who_wins(outcome: Outcome) -> None:
     saved = "direct-f1"
-    tree = judged(outcome, saved, {"hist": Estimate(0.05, 0.01, 0.09)})
+    tree = judged(outcome, saved, {"hist": IntervalEstimate(0.05, 0.01, 0.09)})
     assert tree[0].startswith("Use HistGradientBoosting: test F1 0.950 against 0.900 for the saved model, the network")
     assert tree[1].startswith("model.safetensors does not hold it: train it yourself with ")
     ours = judged(outcome, saved, {})
@@ -138,12 +140,14 @@ def test_the_first_sentence_says_who_wins(outcome: Outcome) -> None:
     assert logistic[0].startswith("Use the saved model, LogisticRegression: its test F1 is 0.900")
     assert "holds LogisticRegression, chosen by its validation F1" in " ".join(logistic)
     assert "saved model, the network" not in " ".join(logistic), "only what was trained on the metric is called so"
-    nobody = judged(outcome, saved, {"hist": Estimate(0.01, -0.02, 0.09)})
+    nobody = judged(outcome, saved, {"hist": IntervalEstimate(0.01, -0.02, 0.09)})
     assert nobody[0].startswith(
         "No winner: the test F1 of the saved model, the network trained on F1, is 0.900 against"
     )
     assert nobody[1].endswith("Not shown to be worse than the saved model: HistGradientBoosting.")
-    sure = judged(outcome, saved, {"hist": Estimate(0.08, -0.02, 0.19), "logistic": Estimate(0.05, 0.01, 0.09)})
+    sure = judged(
+        outcome, saved, {"hist": IntervalEstimate(0.08, -0.02, 0.19), "logistic": IntervalEstimate(0.05, 0.01, 0.09)}
+    )
     assert sure[0].startswith("Use LogisticRegression")
     assert any(line.startswith("HistGradientBoosting has a higher test F1, 0.980, but its lead") for line in sure)
     assert "Training on F1 instead of cross-entropy changes the network's test F1 by +0.010. This could be" in nobody[2]
@@ -160,7 +164,7 @@ def test_an_answer_that_is_always_the_same_is_beaten_or_mentioned(outcome: Outco
 def test_a_validation_metric_far_above_the_test_metric_is_pointed_out(outcome: Outcome) -> None:
     def last(validation: float) -> str:
         results = {name: replace(own, validation=validation) for name, own in outcome.results.items()}
-        test = dict.fromkeys(outcome.comparison.test, Estimate(0.1, 0.05, 0.2))
+        test = dict.fromkeys(outcome.comparison.test, IntervalEstimate(0.1, 0.05, 0.2))
         return verdict(replace(outcome, results=results, comparison=replace(outcome.comparison, test=test)))[-1]
 
     why = "the 60 validation rows, 20 of them positive, are too few to choose by, or differ from the test rows."
@@ -330,9 +334,9 @@ def test_wrong_labels_that_are_known_to_be_wrong(tmp_path: Path) -> None:
         result = call("fit", data, *words, *options, "--out", out)
         assert result.exit_code == 0, result.output
         table = pd.read_csv(out / "predictions.csv")
-        y = torch.from_numpy(right[table["row"] - 1])
+        y = torch.tensor(right[table["row"] - 1])
         for method in ("direct-f1", "x-ent", "logistic"):
-            reached[name, method] = float(metrics.f_beta(torch.from_numpy(table[f"score {method}"].to_numpy()), y))
+            reached[name, method] = float(metrics.f_beta(torch.tensor(table[f"score {method}"].to_numpy()), y))
     for method in ("direct-f1", "x-ent", "logistic"):
         assert reached["corrected", method] > reached["taken", method] + 0.05
     assert "25% of the negatives and" in (tmp_path / "corrected" / "report.html").read_text()
@@ -356,13 +360,13 @@ def test_a_file_without_header_and_rows_without_label(tmp_path: Path) -> None:
 
 def test_every_fit_gets_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    asked = Request(Path("t.v2.csv"), "ap")
+    asked = FitRequest(Path("t.v2.csv"), "ap")
     assert asked.folder == Path("runs/fit-t")
     asked.folder.mkdir(parents=True)
     assert asked.folder == Path("runs/fit-t"), "it stays what it was"
-    assert Request(Path("t.csv"), "ap").folder == Path("runs/fit-t-2")
+    assert FitRequest(Path("t.csv"), "ap").folder == Path("runs/fit-t-2")
     Path("runs/fit-t-2").mkdir()
-    assert Request(Path("t.csv"), "ap", resume=True).folder == Path("runs/fit-t-2")
+    assert FitRequest(Path("t.csv"), "ap", resume=True).folder == Path("runs/fit-t-2")
 
 
 def test_missing_numbers_are_filled_and_marked(tmp_path: Path) -> None:

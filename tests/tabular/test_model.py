@@ -17,7 +17,7 @@ import directloss as dl
 from directloss.tabular.columns import find_column
 from directloss.tabular.encoding import Encoder
 from directloss.tabular.methods import Network
-from directloss.tabular.model import Calibration, Model, Novelty, _digest, load_model
+from directloss.tabular.model import Model, Novelty, PlattScaling, _digest, load_model
 
 
 def frame() -> pd.DataFrame:
@@ -36,7 +36,7 @@ def model() -> Model:
     layers = tuple(
         (draw.normal(size=own).astype(np.float32), draw.normal(size=own[1]).astype(np.float32)) for own in sizes
     )
-    calibration = Calibration(np.array([[0.0], [2.0]]), np.array([0.0, 0.5]))
+    calibration = PlattScaling(np.array([[0.0], [2.0]]), np.array([0.0, 0.5]))
     about = {"target": "t", "metric": "f1", "method": "x-ent", "trained": "network", "data": "rows.csv"}
     return Model(encoder, Network(layers), 0.25, calibration, ("no", "yes"), **about)
 
@@ -69,11 +69,11 @@ def test_probabilities_are_calibrated() -> None:
     logits = draw.normal(size=(20_000, 3))
     shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     y = (draw.random(20_000)[:, None] > shares.cumsum(1)).sum(1)
-    np.testing.assert_allclose(Calibration.learn(5 * logits, y)(5 * logits), shares, atol=0.05)
+    np.testing.assert_allclose(PlattScaling.learn(5 * logits, y)(5 * logits), shares, atol=0.05)
     two = (draw.random(20_000) < 1 / (1 + np.exp(-logits[:, 0]))).astype(np.int64)
-    found = Calibration.learn(3 * logits[:, 0] + 1, two)(3 * logits[:, 0] + 1)
+    found = PlattScaling.learn(3 * logits[:, 0] + 1, two)(3 * logits[:, 0] + 1)
     np.testing.assert_allclose(found[:, 1], 1 / (1 + np.exp(-logits[:, 0])), atol=0.03)
-    backward = Calibration.learn(-logits[:, 0], two)(np.array([-1.0, 1.0]))
+    backward = PlattScaling.learn(-logits[:, 0], two)(np.array([-1.0, 1.0]))
     assert backward[0, 1] < backward[1, 1], "a useless score is not turned around"
 
 

@@ -59,7 +59,7 @@ def test_a_sample_is_random_bounded_and_in_order(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(reading, "BATCH_BYTES", 4_000)
     table = open_table(tmp_path / "t.csv")
     sample = read_sample(table, 1_000, 0)
-    assert (len(sample.rows), sample.of, sample.columns.num_rows) == (1_000, 20_000, 1_000)
+    assert (len(sample.rows), sample.total, sample.columns.num_rows) == (1_000, 20_000, 1_000)
     assert (np.diff(sample.rows) > 0).all()
     np.testing.assert_array_equal(series_of(sample.columns["row"]), sample.rows)
     assert abs(sample.rows.mean() - 10_000) < 4 * 5_774 / 1_000**0.5

@@ -87,9 +87,9 @@ def fit(
     """
     options = dict(locals())  # each is a field of the request
     # Imported here: these take seconds, and --help should not wait for them.
-    from directloss.tabular.fitting import MODEL, Request, alone, carry_out, introduce, make_plan
+    from directloss.tabular.fitting import MODEL, FitRequest, alone, carry_out, introduce, make_plan
 
-    request = Request(**options | {"drop": words(drop), "categorical": words(categorical)})
+    request = FitRequest(**options | {"drop": words(drop), "categorical": words(categorical)})
     plan = make_plan(request, say)
     introduce(plan, say)
     # And here: bad options or data are reported without it.

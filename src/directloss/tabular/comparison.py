@@ -25,7 +25,7 @@ BLOCK = 1_000_000
 
 
 @dataclass(frozen=True)
-class Estimate:
+class IntervalEstimate:
     """A value with its 95 % interval."""
 
     value: float
@@ -33,23 +33,23 @@ class Estimate:
     high: float
 
     @classmethod
-    def of(cls, value: float, drawn: Tensor) -> Estimate:
+    def of(cls, value: float, drawn: Tensor) -> IntervalEstimate:
         """The interval between the 2.5 % and 97.5 % quantiles."""
         low, high = torch.quantile(drawn.double(), torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
         return cls(value, low, high)
 
-    def __neg__(self) -> Estimate:
-        return Estimate(-self.value, -self.high, -self.low)
+    def __neg__(self) -> IntervalEstimate:
+        return IntervalEstimate(-self.value, -self.high, -self.low)
 
 
 @dataclass(frozen=True)
 class Comparison:
     """The test metric of each method, and its lead over the saved one."""
 
-    test: dict[str, Estimate]
-    ahead: dict[str, Estimate]
+    test: dict[str, IntervalEstimate]
+    ahead: dict[str, IntervalEstimate]
     """For each other method, its metric minus that of the saved one."""
-    effect: Estimate | None = None
+    effect: IntervalEstimate | None = None
     """The metric of the network trained on it minus that of the network trained with cross-entropy."""
 
 
@@ -70,10 +70,10 @@ def compare(
     spread = {name: torch.cat(values) for name, values in drawn.items()}
     values = {name: float(measure.value(own, target)) for name, own in scores.items()}
 
-    def gap(name: str, other: str) -> Estimate:
-        return Estimate.of(values[name] - values[other], spread[name] - spread[other])
+    def gap(name: str, other: str) -> IntervalEstimate:
+        return IntervalEstimate.of(values[name] - values[other], spread[name] - spread[other])
 
-    test = {name: Estimate.of(values[name], spread[name]) for name in scores}
+    test = {name: IntervalEstimate.of(values[name], spread[name]) for name in scores}
     return Comparison(test, {name: gap(name, saved) for name in scores if name != saved}, gap(*pair) if pair else None)
 
 

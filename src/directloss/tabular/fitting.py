@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import shlex
 import time
@@ -12,7 +13,6 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib.metadata import version
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ from directloss.tabular.methods import (
     networks,
     parse_baselines,
 )
-from directloss.tabular.model import Calibration, Model
+from directloss.tabular.model import Model, PlattScaling
 from directloss.tabular.reading import NO_HEADER, Sample, Table, check_columns, open_table, read_sample
 from directloss.tabular.target import Rows, Target, read_target, split
 
@@ -53,7 +53,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Request:
+class FitRequest:
     """What the user asked for."""
 
     data: Path
@@ -103,7 +103,7 @@ class Request:
 def usual_folder(name: str, resume: bool) -> Path:
     """``runs/fit-NAME``, numbered if that is taken; to resume, the last one that exists."""
     last = None
-    for number in count(1):
+    for number in itertools.count(1):
         folder = Path("runs") / f"fit-{name}{f'-{number}' if number > 1 else ''}"
         if not folder.exists():
             break
@@ -112,15 +112,15 @@ def usual_folder(name: str, resume: bool) -> Path:
 
 
 @dataclass(frozen=True)
-class Plan:
+class FitPlan:
     """A checked request and the rows it is about; nothing is written yet."""
 
-    request: Request
+    request: FitRequest
     measure: Measure
     table: Table
     rows: Rows = field(repr=False)
     """The index of each row in the file."""
-    of: int
+    total: int
     """Number of rows in the file."""
     target: Target = field(repr=False)
     columns: tuple[Column, ...]
@@ -144,7 +144,7 @@ class Plan:
 # ---------------------------------------------------------------------- checks
 
 
-def make_plan(request: Request, say: Say = lambda line: None) -> Plan:
+def make_plan(request: FitRequest, say: Say = lambda line: None) -> FitPlan:
     """Check everything that can be checked before the first trial; write nothing."""
     request.check()
     measure, baselines = get_measure(request.metric, request.flips), parse_baselines(request.baselines)
@@ -177,12 +177,12 @@ def make_plan(request: Request, say: Say = lambda line: None) -> Plan:
     seen = {own: values.iloc[known].reset_index(drop=True) for own, values in frame.items()}
     notes = [*table.notes, *_row_notes(sample, target, parts), *suspicions(seen, target.y[known], target.labels)]
     methods = *networks(measure, request.trials, request.seed), *baselines
-    return Plan(
+    return FitPlan(
         request,
         measure,
         table,
         sample.rows,
-        sample.of,
+        sample.total,
         target,
         columns,
         frame,
@@ -207,7 +207,7 @@ def _progress(say: Say, what: str) -> Callable[[int], None]:
     return tell
 
 
-def _check_columns(request: Request, table: Table) -> str:
+def _check_columns(request: FitRequest, table: Table) -> str:
     """Check all columns that the request names; returns the target."""
     name, shown = request.target, f"Columns: {some(table.names, 12)}."
     if name is None:
@@ -224,7 +224,7 @@ def _check_columns(request: Request, table: Table) -> str:
 
 
 def _read_columns(
-    request: Request, table: Table, sample: Sample, target: str
+    request: FitRequest, table: Table, sample: Sample, target: str
 ) -> tuple[tuple[Column, ...], dict[str, Values], dict[str, str]]:
     """The columns to learn from, their values, and the columns that are left out."""
     left_out = dict.fromkeys(request.drop, "left out by --drop")
@@ -251,8 +251,8 @@ def _read_columns(
 def _row_notes(sample: Sample, target: Target, parts: dict[str, Rows]) -> list[str]:
     """Notes about rows that are left out, and about labels with too few test rows."""
     notes, unknown = [], int((target.y < 0).sum())
-    if len(sample.rows) < sample.of:
-        drawn = f"{len(sample.rows):,} of {sample.of:,} rows, drawn at random, to limit memory; --rows changes it"
+    if len(sample.rows) < sample.total:
+        drawn = f"{len(sample.rows):,} of {sample.total:,} rows, drawn at random, to limit memory; --rows changes it"
         notes.append(f"Everything below is about {drawn}.")
     if unknown:
         notes.append(f"{unknown:,} of {len(target.y):,} rows have no {target.name!r} and are left out.")
@@ -293,11 +293,11 @@ def _check_same(path: Path, config: dict[str, Any]) -> None:
             fail(f"--{key.replace('_', '-')}", rule, json.dumps(value), hint)
 
 
-def introduce(plan: Plan, say: Say) -> None:
+def introduce(plan: FitPlan, say: Say) -> None:
     """Say what was found in the file, before the work begins."""
     kinds = [column.kind for column in plan.columns]
     counts = ", ".join(f"{kinds.count(kind)} {title}" for kind, title in TITLES.items() if kind in kinds)
-    say(f"{plan.request.data.name}: {plan.of:,} rows, {len(kinds)} columns ({counts}).")
+    say(f"{plan.request.data.name}: {plan.total:,} rows, {len(kinds)} columns ({counts}).")
     target, sizes = plan.target, {part: f"{len(own):,} {part}" for part, own in plan.parts.items()}
     shares = target.counts(np.concatenate(list(plan.parts.values()))) / sum(map(len, plan.parts.values()))
     if target.positive is None:
@@ -327,16 +327,16 @@ class Result:
     """Scores of the test rows, positive above 0, or one per class."""
     seconds: float
     """Time to choose the settings and to train."""
-    storable: bool = False
-    """Whether the model file can hold it."""
-    trials: int = 1
+    scorer: Scorer = field(repr=False)
+    cut: float
+    """The threshold, already subtracted from ``test``."""
 
 
 @dataclass(frozen=True)
 class Outcome:
     """Everything that the report needs."""
 
-    plan: Plan
+    plan: FitPlan
     encoder: Encoder
     results: dict[str, Result]
     saved: str
@@ -362,19 +362,17 @@ def alone(folder: Path) -> Iterator[None]:
         lock.release()
 
 
-def carry_out(plan: Plan, say: Say) -> Outcome:
+def carry_out(plan: FitPlan, say: Say) -> Outcome:
     """Search, train, compare, and write the model and the predictions; can be resumed if it is interrupted."""
     began, folder = time.monotonic(), plan.request.folder
     write_file(folder / RUN, _run_text(plan, {"finished": None}))
     data, encoder, test = _encode(plan)
-    store = Store.open(folder / TRIALS) if plan.request.resume else Store(folder / TRIALS, {})
-    results, scorers = {}, {}
-    for method in plan.methods:
-        result, scorer, cut = _choose(plan, method, data, test, store, say)
-        results[method.name], scorers[method.name] = result, (scorer, cut)
-    # The validation rows choose; the test rows only judge.
-    saved = max((result for result in results.values() if result.storable), key=lambda result: result.validation)
-    model = _model(plan, encoder, data, saved, *scorers[saved.name])
+    stored = read_trials(folder / TRIALS)
+    results = {method.name: _choose(plan, method, data, test, stored, say) for method in plan.methods}
+    # The validation rows choose; the test rows only judge. Trees cannot be stored as plain numbers.
+    storable = [result for result in results.values() if isinstance(result.scorer, Network)]
+    saved = max(storable, key=lambda result: result.validation)
+    model = _model(plan, encoder, data, saved)
     scores = {name: torch.from_numpy(result.test) for name, result in results.items()}
     y, groups = plan.target.y[plan.parts["test"]], None if plan.groups is None else plan.groups[plan.parts["test"]]
     pair = plan.methods[0].name, CROSS_ENTROPY
@@ -387,7 +385,7 @@ def carry_out(plan: Plan, say: Say) -> Outcome:
     return outcome
 
 
-def _encode(plan: Plan) -> tuple[Data, Encoder, Any]:
+def _encode(plan: FitPlan) -> tuple[Data, Encoder, Any]:
     def part(name: str) -> dict[str, Values]:
         return {own: values.iloc[plan.parts[name]] for own, values in plan.frame.items()}
 
@@ -397,83 +395,52 @@ def _encode(plan: Plan) -> tuple[Data, Encoder, Any]:
     return data, encoder, rows["test"][0]
 
 
-@dataclass
-class Store:
-    """The trials that are finished, in a file that is replaced after each of them."""
-
-    path: Path
-    trials: dict[str, list[dict[str, Any]]]
-
-    @classmethod
-    def open(cls, path: Path) -> Store:
-        """The trials of an earlier process."""
-        if not path.exists():
-            return cls(path, {})
-        try:
-            trials = json.loads(path.read_text(encoding="utf-8"))
-            checked = {
-                str(name): [
-                    {**own, "value": float(own["value"]), "seconds": float(own["seconds"])} for own in trials[name]
-                ]
-                for name in trials
-            }
-        except (ValueError, LookupError, TypeError) as error:
-            fail(str(path), "must list the trials of a fit", f"damaged ({error!r:.60})", "Delete it to start again.")
-        return cls(path, checked)
-
-    def find(self, method: str, setting: Any) -> dict[str, Any] | None:
-        """The trial of a setting, if it is finished."""
-        return next((own for own in self.trials.get(method, []) if own["setting"] == setting), None)
-
-    def add(self, method: str, trial: dict[str, Any]) -> None:
-        """Store a trial."""
-        self.trials.setdefault(method, []).append(trial)
-        write_file(self.path, (json.dumps(self.trials, indent=1) + "\n").encode())
+def read_trials(path: Path) -> dict[str, list[dict[str, Any]]]:
+    """The finished trials of each method, as an earlier process stored them."""
+    try:
+        trials = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        for own in itertools.chain(*trials.values()):
+            _ = own["setting"], float(own["value"]), float(own["seconds"])
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        fail(str(path), "must list the trials of a fit", f"damaged ({error!r:.60})", "Delete it to start again.")
+    return dict(trials)
 
 
-def _choose(plan: Plan, method: Method, data: Data, test: Any, store: Store, say: Say) -> tuple[Result, Scorer, float]:
-    """Try the settings of a method; those that were tried before are not tried again."""
+def _choose(plan: FitPlan, method: Method, data: Data, test: Any, stored: dict[str, Any], say: Say) -> Result:
+    """Try the settings of a method, except those that were tried before; each is stored when it is finished."""
     trials: list[dict[str, Any]] = []
-    best: tuple[Scorer | None, float] = None, -np.inf
-    say(f"{method.name} ({method.title}): trying {len(method.settings)} settings ...")
+    best, name = None, method.name
+    say(f"{name} ({method.title}): trying {len(method.settings)} settings ...")
     for setting in method.settings:
-        trial = store.find(method.name, setting)
+        trial = next((own for own in stored.get(name, []) if own["setting"] == setting), None)
         if trial is None:
             began = time.monotonic()
             scorer = method.train(data, setting)
-            value = data.judge(scorer)[0]
-            trial = {"setting": setting, "value": value, "seconds": round(time.monotonic() - began, 2)}
-            store.add(method.name, trial)
-            if value > best[1]:
-                best = scorer, value
-            said = f"validation {plan.measure.title}: {value:.4f} ({described(setting)})"
-            say(f"[{method.name} {len(trials) + 1} of {len(method.settings)}] {said}")
+            trial = {"setting": setting, "value": data.judge(scorer)[0], "seconds": round(time.monotonic() - began, 2)}
+            stored.setdefault(name, []).append(trial)
+            write_file(plan.request.folder / TRIALS, (json.dumps(stored, indent=1) + "\n").encode())
+            if best is None or trial["value"] > best[1]["value"]:
+                best = scorer, trial
+            said = f"validation {plan.measure.title}: {trial['value']:.4f} ({described(setting)})"
+            say(f"[{name} {len(trials) + 1} of {len(method.settings)}] {said}")
         trials.append(trial)
     winner = max(trials, key=lambda trial: trial["value"])
     # A winner that an earlier process found is trained again; the same setting always gives the same model.
-    scorer = best[0] if best[0] is not None and best[1] == winner["value"] else method.train(data, winner["setting"])
+    scorer = best[0] if best is not None and best[1] is winner else method.train(data, winner["setting"])
     value, cut = data.judge(scorer)
-    result = Result(
-        name=method.name,
-        title=method.title,
-        setting=described(winner["setting"]),
-        validation=value,
-        test=scorer.scores(test) - cut,
-        seconds=sum(own["seconds"] for own in trials),
-        storable=isinstance(scorer, Network),
-        trials=len(trials),
+    seconds = sum(own["seconds"] for own in trials)
+    return Result(
+        name, method.title, described(winner["setting"]), value, scorer.scores(test) - cut, seconds, scorer, cut
     )
-    return result, scorer, cut
 
 
-def _model(plan: Plan, encoder: Encoder, data: Data, saved: Result, scorer: Scorer, cut: float) -> Model:
-    assert isinstance(scorer, Network)
-    calibration = Calibration.learn(scorer.scores(data.held[0]) - cut, data.held[1])
+def _model(plan: FitPlan, encoder: Encoder, data: Data, saved: Result) -> Model:
+    assert isinstance(saved.scorer, Network)
     return Model(
         encoder=encoder,
-        network=scorer,
-        cut=cut,
-        calibration=calibration,
+        network=saved.scorer,
+        cut=saved.cut,
+        calibration=PlattScaling.learn(saved.scorer.scores(data.held[0]) - saved.cut, data.held[1]),
         labels=plan.target.labels,
         target=plan.target.name,
         metric=plan.measure.name,
@@ -483,7 +450,7 @@ def _model(plan: Plan, encoder: Encoder, data: Data, saved: Result, scorer: Scor
     )
 
 
-def _predictions(plan: Plan, results: list[Result]) -> Iterator[bytes]:
+def _predictions(plan: FitPlan, results: list[Result]) -> Iterator[bytes]:
     """The test rows with their label and each method's score or class; rows count from 1, without the header."""
     for start in range(0, len(plan.parts["test"]), BLOCK):
         some_rows = slice(start, start + BLOCK)
@@ -509,7 +476,6 @@ def _summary(outcome: Outcome) -> dict[str, Any]:
         "methods": {
             name: {
                 "settings": result.setting,
-                "trials": result.trials,
                 "seconds": round(result.seconds, 1),
                 "validation": result.validation,
                 "test": asdict(outcome.comparison.test[name]),
@@ -520,7 +486,7 @@ def _summary(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _run_text(plan: Plan, more: dict[str, Any]) -> bytes:
+def _run_text(plan: FitPlan, more: dict[str, Any]) -> bytes:
     about = {"command": plan.request.command(), "config": plan.config, "versions": versions()}
     return (json.dumps(about | more, indent=2, allow_nan=False) + "\n").encode()
 

@@ -39,7 +39,7 @@ OLD = "It was written by an earlier version: train it again with directloss fit,
 
 
 @dataclass(frozen=True)
-class Calibration:
+class PlattScaling:
     """From scores to probabilities: multinomial logistic regression, which for two labels is Platt's method."""
 
     slope: npt.NDArray[np.float64]
@@ -47,7 +47,7 @@ class Calibration:
     bias: npt.NDArray[np.float64]
 
     @classmethod
-    def learn(cls, scores: Scores, y: npt.NDArray[np.int64]) -> Calibration:
+    def learn(cls, scores: Scores, y: npt.NDArray[np.int64]) -> PlattScaling:
         """From the validation rows."""
         each = scores.reshape(len(scores), -1)
         spread = max(float(each.std()), 1e-12)
@@ -93,7 +93,7 @@ class Model:
     network: Network
     cut: float
     """Scores of the network above it mean the second label."""
-    calibration: Calibration
+    calibration: PlattScaling
     labels: tuple[str, ...]
     """Negative and positive, or all classes."""
     target: str
@@ -249,7 +249,7 @@ def _build(content: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -
     network = _read_network(arrays, len(encoder.mean), outputs)
     own = dict(zip(ABOUT, about, strict=True))
     get_measure(own["metric"])
-    return Model(encoder, network, cut, Calibration(slope, bias), labels, **own)
+    return Model(encoder, network, cut, PlattScaling(slope, bias), labels, **own)
 
 
 def _read_network(arrays: Mapping[str, npt.NDArray[Any]], columns: int, outputs: int) -> Network:

@@ -190,7 +190,7 @@ class Sample:
     columns: pa.Table
     rows: npt.NDArray[np.int64]
     """The index of each in the file."""
-    of: int
+    total: int
     """Number of rows in the file."""
 
 

@@ -17,7 +17,7 @@ from sklearn.calibration import CalibrationDisplay
 from sklearn.metrics import PrecisionRecallDisplay
 
 from directloss.tabular.columns import LEAK, some
-from directloss.tabular.comparison import Estimate
+from directloss.tabular.comparison import IntervalEstimate
 from directloss.tabular.files import write_file
 from directloss.tabular.fitting import MODEL, Outcome, Result, versions
 
@@ -117,7 +117,7 @@ def _against(outcome: Outcome, saved: Result, rival: Result) -> list[str]:
     ]
 
 
-def _effect(gap: Estimate, metric: str) -> str:
+def _effect(gap: IntervalEstimate, metric: str) -> str:
     """The effect of training on the metric."""
     certain = gap.low > 0 or gap.high < 0
     shown = "This is unlikely to be chance" if certain else "This could be chance"
@@ -158,7 +158,7 @@ def number(value: float, sign: str = "") -> str:
     return f"{round(value, 3) + 0.0:{sign}.3f}".replace("-", "\u2212")
 
 
-def interval(estimate: Estimate) -> str:
+def interval(estimate: IntervalEstimate) -> str:
     """The interval in words."""
     return f"95 % interval {number(estimate.low)} to {number(estimate.high)}"
 
