@@ -81,7 +81,7 @@ from directloss.direct import DirectLoss
 assert set(directloss.__all__) <= set(dir(directloss))
 assert not {"import_module", "TYPE_CHECKING", "Any"} & set(dir(directloss))
 assert pickle.loads(pickle.dumps(directloss.DirectLoss)) is DirectLoss
-assert str(DirectLoss("ap")).startswith("DirectLoss(AveragePrecision()")  # the tasks are there, though nobody imported them
+assert str(DirectLoss("ap")).startswith("DirectLoss(AveragePrecision()")  # though nobody imported tasks
 from directloss import *
 assert uniloss is directloss.uniloss
 try:
