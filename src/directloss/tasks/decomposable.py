@@ -68,6 +68,7 @@ class Decomposable(Task):
     computes the true output from the target if the target is not that output itself.
     """
 
+    density = "logistic"  # centred, as the level of the scores may matter
     maximize: bool = False
     """Whether the target of ``"regret"`` holds values to maximise instead of costs."""
     problem_shape: tuple[int, ...] | None = None
