@@ -24,7 +24,6 @@ import torch
 from torch import Tensor
 
 from directloss._checks import check_choice, check_finite, check_labels, check_same_shape, fail
-from directloss.epsilon import REACH
 from directloss.task import Task
 from directloss.tasks._likelihood import wide
 
@@ -32,10 +31,10 @@ GivenCosts = Callable[[Tensor], tuple[Tensor, Tensor | float]]
 """A user-defined loss: maps the target to part costs and a constant, L = constant + sum_p cost_p * y_p."""
 
 NO_PADDING = "Parts of a structured output cannot be padding; leave out whole problems with weight=0."
-NOISE = 0.1
-"""The automatic noise, in units of a problem's scores (`Decomposable.unit`). The automatic epsilon is then half of that
-unit: if the scores are minus the costs, augmented inference sees half and one and a half times the costs. A perfect
-prediction keeps its output under both, so it has no gradient; beyond twice that epsilon it would have one."""
+NOISE, EPSILON = 0.1, 0.5
+"""The automatic noise and epsilon, in units of a problem's scores and costs (`Decomposable.unit`). If the scores are
+minus the costs, augmented inference sees half and one and a half times the costs. A perfect prediction keeps its output
+under both, so it has no gradient; beyond twice that epsilon it would have one."""
 MARKED = 0.2
 """Factor of epsilon if the target marks an output: scores are not costs there, and a larger epsilon leads to
 implausible outputs."""
@@ -241,7 +240,7 @@ class Decomposable(Task):
         if not isinstance(self.kind, str) and self._make_truth is None:
             return None
         scores = wide(scores)
-        epsilon = REACH * NOISE * self.unit(scores) * self.unit_epsilon(scores.detach(), target)
+        epsilon = EPSILON * self.unit(scores) * self.unit_epsilon(scores.detach(), target)
         epsilon = epsilon.clamp(max=torch.finfo(epsilon.dtype).max)
         with torch.no_grad():
             worst, truth = self.augmented(scores, target, epsilon.detach(), +1), self.truth(target)

@@ -113,7 +113,8 @@ class SolverTask(Decomposable):
         try:
             return super().trial_outputs(shape)
         except DirectLossError:  # such as an unbounded problem; the unit is then the root mean square
-            return torch.eye(torch.Size(shape).numel()).reshape(-1, *shape)
+            one = torch.eye(torch.Size(shape).numel()).reshape(-1, *shape)
+            return torch.cat([one, -one])
 
     # ------------------------------------------------------------------ plausibility
 
