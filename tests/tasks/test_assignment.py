@@ -83,7 +83,7 @@ def test_training_finds_the_assignment() -> None:
     target = torch.tensor([[3, 0, 2, 1]])
     scores = torch.randn(1, 4, 4, requires_grad=True)
     optimiser = torch.optim.SGD([scores], lr=1.0)
-    loss_fn = dl.DirectLoss("assignment", warm_up=0)
+    loss_fn = dl.DirectLoss("assignment", likelihood=0)
     for _ in range(50):
         optimiser.zero_grad()
         loss_fn(scores, target).backward()

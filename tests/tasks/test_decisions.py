@@ -12,7 +12,8 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from torch import Tensor
 
 import directloss as dl
-from directloss.tasks import Choose, IntegerProgram, Knapsack, Matching, ShortestPath, SpanningTree, Tour
+from directloss import epsilon
+from directloss.tasks import Choose, IntegerProgram, Knapsack, Matching, ShortestPath, SpanningTree, Tour, decomposable
 
 DRAWS = np.random.default_rng(0)
 
@@ -62,38 +63,6 @@ UNITS: list[tuple[Any, int]] = [
 def test_the_best_output_does_not_depend_on_the_unit(task: Any, parts: int, unit: float) -> None:
     scores = torch.from_numpy(DRAWS.uniform(size=(20, parts)))
     assert torch.equal(task.predict(scores * unit), task.predict(scores))
-
-
-class Counted(Choose):
-    """Counts how often it is asked."""
-
-    calls = 0
-
-    def solve(self, scores: Tensor) -> Tensor:
-        self.calls += 1
-        return super().solve(scores)
-
-
-class InTurn(Choose):
-    """The same outputs, by a method of its own."""
-
-    def predict(self, scores: Tensor) -> Tensor:
-        return super().predict(scores)
-
-
-@pytest.mark.parametrize("sign", [1, -1, "both"])
-@pytest.mark.parametrize("settings", [{"noise": 0}, {"noise": 0.3, "samples": 3}, {}])
-def test_one_call_of_the_solver_for_value_and_gradient(sign: Any, settings: Any) -> None:
-    scores, target = torch.rand(6, 5, requires_grad=True), torch.rand(6, 5)
-    found = []
-    for task in (Counted(2), InTurn(2)):
-        draws = torch.Generator().manual_seed(0)
-        loss = dl.direct_loss(scores, target, task, sign=sign, generator=draws, **settings)
-        found.append((loss.detach(), *torch.autograd.grad(loss, scores)))
-        if isinstance(task, Counted):
-            assert task.calls == 2  # and once for the least costs
-    torch.testing.assert_close(*found)
-    assert bool(found[0][1].any())
 
 
 def test_ties_do_not_depend_on_the_batch() -> None:
@@ -152,6 +121,19 @@ def test_a_programme_finds_what_the_knapsack_finds() -> None:
     torch.testing.assert_close(*losses)
 
 
+def test_a_programme_is_exact() -> None:
+    outputs = torch.cartesian_prod(*[torch.tensor([0.0, 1.0], dtype=torch.float64)] * 8)
+    for case in range(60):
+        matrix = DRAWS.uniform(1, 8, (2, 8))
+        upper = 0.4 * matrix.sum(1)
+        # Values that hardly differ, values in proportion to the weights, and any.
+        values = [DRAWS.uniform(1, 1.001, 8), matrix[0] * DRAWS.uniform(1, 1.001, 8), DRAWS.normal(size=8)][case % 3]
+        scores = torch.from_numpy(values * 10.0 ** DRAWS.integers(-6, 7))
+        best = (outputs @ scores)[torch.from_numpy((outputs.numpy() @ matrix.T <= upper).all(1))].max()
+        reached = (IntegerProgram(matrix, upper=upper).predict(scores) * scores).sum()
+        assert best - reached <= 1e-9 * scores.abs().max()
+
+
 def test_a_programme_without_an_answer_names_the_problem() -> None:
     scores = torch.ones(2, 2)
     with pytest.raises(dl.DirectLossError, match=r"none for problem 0: it raised .*infeasible"):
@@ -196,6 +178,15 @@ def test_the_least_costs_are_solved_for_once() -> None:
     assert (first >= 0).all()
 
 
+def test_best_outputs_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decomposable, "REMEMBERED", 10_000)
+    task = Choose(2)
+    for _ in range(20):
+        task.truth(torch.rand(50, 12))
+    assert 10 < len(task._best) < 60
+    assert task._best.size <= 10_000
+
+
 @pytest.mark.parametrize("unit", [0.01, 1.0, 1000.0])
 def test_noise_and_epsilon_follow_the_unit_of_the_costs(unit: float) -> None:
     """The gradient of a regret in cents is that of one in euros."""
@@ -219,44 +210,77 @@ def test_a_perfect_prediction_is_left_alone() -> None:
     assert not scores.grad.any()  # type: ignore[union-attr]
 
 
-def test_the_warm_up_of_costs_is_a_hinge_in_any_unit() -> None:
-    scores, costs = torch.randn(4, 3, 3, requires_grad=True), 100 * torch.randn(4, 3, 3)
-    dl.DirectLoss(Matching())(scores, costs).backward()
-    margin = scores.detach().flatten(1).std(-1, correction=0) / costs.flatten(1).std(-1, correction=0)
-    hinge = dl.hinge_loss(scores, costs, Matching(), epsilon=margin)
-    torch.testing.assert_close(scores.grad, torch.autograd.grad(hinge, scores)[0])
+@pytest.mark.parametrize("loss", ["regret", "hamming"])
+def test_the_likelihood_is_a_hinge_with_the_automatic_epsilon_in_the_unit_of_the_loss(loss: str) -> None:
+    task, scores = Choose(2, loss=loss), torch.randn(4, 6, requires_grad=True)
+    target = torch.rand(4, 6) if loss == "regret" else Choose(2).predict(torch.randn(4, 6))
+    step = 0.5 * task.unit(scores.detach()) * task.unit_epsilon(scores.detach(), target)
+    likelihood = task.likelihood(scores, target)
+    assert likelihood is not None
+    hinge = dl.hinge_loss(scores, target, task, epsilon=step, reduction="none") / step
+    worst = task.loss(task.augmented(scores, target, step, +1), target)
+    torch.testing.assert_close(likelihood + worst, hinge)
 
 
-def test_the_warm_up_of_marks_is_a_hinge() -> None:
-    scores, target = torch.randn(4, 6, requires_grad=True), Choose(2).predict(torch.randn(4, 6))
-    task = Choose(2, loss="hamming")
-    dl.DirectLoss(task)(scores, target).backward()
-    # The costs of the parts, plus or minus a sixth, deviate by a third of what the marks do.
-    margin = 0.1 * scores.detach().std(-1, correction=0) / (target.std(-1, correction=0) / 3)
-    hinge = dl.hinge_loss(scores, target, task, epsilon=margin)
-    torch.testing.assert_close(scores.grad, torch.autograd.grad(hinge, scores)[0])
+def test_the_likelihood_has_the_epsilon_of_the_theorem() -> None:
+    assert epsilon.REACH * decomposable.NOISE == decomposable.EPSILON
 
 
-def test_a_linear_model_learns_with_all_settings_left_alone() -> None:
+def test_the_likelihood_does_not_make_scores_grow() -> None:
+    """The margin follows the scores, so only their direction may matter."""
+    task, scores = Knapsack([3, 5, 2, 4, 1, 6], 9), torch.rand(20, 6, requires_grad=True)
+    likelihood = task.likelihood(scores, torch.rand(20, 6))
+    assert likelihood is not None
+    (slope,) = torch.autograd.grad(likelihood.sum(), scores)
+    assert bool(slope.any())
+    torch.testing.assert_close((slope * scores).sum(-1), torch.zeros(20), atol=1e-4, rtol=0)
+
+
+def potentials(task: Any, generator: torch.Generator) -> Tensor:
+    """Scores that all outputs share."""
+    if isinstance(task, Matching):
+        return torch.randn(4, 1, generator=generator) + torch.randn(1, 4, generator=generator)
+    if isinstance(task, Tour):
+        level = torch.randn(task.num_nodes, generator=generator)
+        return torch.stack([level[a] + level[b] for a, b in task.edges])
+    if isinstance(task, ShortestPath):
+        level = torch.randn(task.num_nodes, generator=generator)
+        return level[task.tail] - level[task.head]
+    return torch.randn(1, generator=generator)
+
+
+SHARED: list[tuple[Any, tuple[int, ...]]] = [
+    (Choose(3), (8,)),
+    (Matching(), (4, 4)),
+    (SpanningTree([(0, 1), (1, 2), (0, 2), (2, 3), (1, 3)]), (5,)),
+    (Tour(6), (15,)),
+    (ShortestPath([(0, 1), (1, 3), (0, 2), (2, 3), (1, 2), (0, 3)], 0, 3, loss="regret"), (6,)),
+    (IntegerProgram([[1, 1, 1, 1, 1]], lower=2, upper=2), (5,)),
+]
+
+
+@pytest.mark.parametrize(("task", "shape"), SHARED, ids=lambda value: type(value).__name__)
+def test_the_unit_ignores_what_all_outputs_share(task: Any, shape: tuple[int, ...]) -> None:
     generator = torch.Generator().manual_seed(0)
-    x, mix = torch.randn(600, 4, generator=generator), torch.rand(15, 4, generator=generator)
-    costs = (x @ mix.T / 2 + 3) ** 4 / 100
-    task, regrets = Tour(6), {}
-    for method in ("direct", "squared error"):
-        torch.manual_seed(1)
-        model = torch.nn.Linear(4, 15)
-        optimizer = torch.optim.Adam(model.parameters(), 0.03)
-        loss_fn = (
-            dl.DirectLoss(task) if method == "direct" else lambda s, costs: torch.nn.functional.mse_loss(-s, costs)
-        )
-        for step in range(600):
-            rows = torch.arange(32) + 32 * (step % 12)
-            optimizer.zero_grad()
-            loss_fn(-model(x[rows]), costs[rows]).backward()
-            optimizer.step()
-        chosen = task.predict(-model(x[400:]))
-        regrets[method] = float(dl.metrics.normalised_regret(chosen, task.truth(costs[400:]), costs[400:]))
-    assert regrets["direct"] < regrets["squared error"]
+    scores = torch.randn(7, *shape, generator=generator)
+    unit = task.unit(scores)
+    torch.testing.assert_close(task.unit(scores + 100 * potentials(task, generator)), unit, rtol=1e-3, atol=0)
+    torch.testing.assert_close(task.unit(1000 * scores), 1000 * unit)
+    size = scores.flatten(1).std(-1)
+    assert bool(((unit > 0.3 * size) & (unit < 3 * size)).all())
+
+
+def test_the_unit_of_a_knapsack_knows_the_level_of_values() -> None:
+    task, values = Knapsack([3, 5, 2, 4, 1, 6], 9), torch.rand(5, 6)
+    assert bool((task.unit(values + 100) > 50).all())
+
+
+def test_scores_that_decide_nothing_have_a_unit() -> None:
+    task = Choose(2)
+    assert task.unit(torch.tensor([[5.0, 5.0, 5.0], [0.0, 0.0, 0.0], [1e30, -1e30, 0.0]]))[:2].tolist() == [5.0, 1.0]
+    assert bool(task.unit(torch.tensor([1e30, -1e30, 0.0])).isfinite())
+    only = Choose(3)  # of three: one output
+    assert bool(only.unit(torch.randn(4, 3)).gt(0).all())
 
 
 WRONG: list[tuple[Callable[[], object], str]] = [

@@ -113,12 +113,22 @@ def test_counts_are_allowed_when_asked_for() -> None:
     assert task.predict(SCORES[0]).tolist() == [2, 2, 0, 0]
 
 
-def test_unit_epsilon_is_one_over_the_deviation_of_the_costs() -> None:
-    for loss, unit in (("hamming", 0.8), ("missed", 0.8), ("regret", 2.0), (own_costs, 2.0)):
-        found = SolverTask(best_two, loss=loss).unit_epsilon(SCORES, 1.0 + TARGET if loss == "regret" else TARGET)
-        torch.testing.assert_close(found, torch.full((2,), unit))
+def test_unit_epsilon_is_one_over_the_unit_of_the_costs() -> None:
+    for loss, factor in (("hamming", 0.2), ("missed", 0.2), ("regret", 1.0), (own_costs, 1.0)):
+        task, target = SolverTask(best_two, loss=loss), 1.0 + TARGET if loss == "regret" else TARGET
+        unit = task.unit_epsilon(SCORES, target) * task.unit(task.costs(target, SCORES))
+        torch.testing.assert_close(unit, torch.full((2,), factor))
     free = SolverTask(best_two, loss=lambda t: (0.0 * t, 0.0)).unit_epsilon(SCORES, TARGET)
     torch.testing.assert_close(free, torch.ones(2))
+
+
+def test_a_solver_that_fails_on_random_scores_has_the_root_mean_square_as_unit() -> None:
+    def of_costs(scores: Tensor) -> Tensor:
+        if bool((scores > 0).any()):
+            raise ValueError("unbounded")
+        return torch.zeros_like(scores)
+
+    torch.testing.assert_close(SolverTask(of_costs).unit(torch.tensor([[1.0, 7.0]])), torch.tensor([5.0]))
 
 
 @pytest.mark.parametrize("noise", [0, 1.0])

@@ -17,6 +17,7 @@ from torch import Tensor
 
 import directloss as dl
 from directloss.tasks import SolverTask
+from directloss.tasks.decomposable import ENTRY
 from tests.oracle.structured import kruskal
 
 SCORES = torch.randn(9, 5, generator=torch.Generator().manual_seed(0))
@@ -167,7 +168,7 @@ def test_the_cache_saves_calls_and_stays_small() -> None:
         calls.append(1)
         return (scores > 0).float()
 
-    task = SolverTask(solver, batched=False, cache=6)
+    task = SolverTask(solver, batched=False, cache=6 * (ENTRY + 5) / 2**20)
     first = task.predict(SCORES)
     assert torch.equal(task.predict(SCORES[3:]), first[3:])
     assert len(calls) == 9

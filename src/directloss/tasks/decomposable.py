@@ -11,9 +11,11 @@ the solver for prediction also solves the loss-augmented problem, with other sco
 from __future__ import annotations
 
 import copy
+import sys
 from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from hashlib import blake2b
 from types import MappingProxyType
 from typing import Any, NoReturn
 
@@ -22,28 +24,24 @@ import torch
 from torch import Tensor
 
 from directloss._checks import check_choice, check_finite, check_labels, check_same_shape, fail
-from directloss.task import Solve, Solved, Task
+from directloss.task import Task
 from directloss.tasks._likelihood import wide
 
 GivenCosts = Callable[[Tensor], tuple[Tensor, Tensor | float]]
 """A user-defined loss: maps the target to part costs and a constant, L = constant + sum_p cost_p * y_p."""
 
 NO_PADDING = "Parts of a structured output cannot be padding; leave out whole problems with weight=0."
-NOISE = 0.1
-"""The automatic noise, in standard deviations of a problem's scores. The automatic epsilon is then half of that unit:
-if the scores are minus the costs, augmented inference sees half and one and a half times the costs. A perfect
-prediction keeps its output under both, so it has no gradient; beyond twice that epsilon it would have one."""
+NOISE, EPSILON = 0.1, 0.5
+"""The automatic noise and epsilon, in units of a problem's scores and costs (`Decomposable.unit`). If the scores are
+minus the costs, augmented inference sees half and one and a half times the costs. A perfect prediction keeps its output
+under both, so it has no gradient; beyond twice that epsilon it would have one."""
 MARKED = 0.2
 """Factor of epsilon if the target marks an output: scores are not costs there, and a larger epsilon leads to
 implausible outputs."""
-MARGIN = 1.0
-"""Margin of the warm-up hinge if the target holds costs, in the same unit: costs count as much as scores."""
-REMEMBERED = 20_000_000
-"""Maximal size of all cached best outputs together, in numbers."""
-
-
-INFERENCES = ("predict", "infer", "augmented", "score")
-"""Methods that switch off `fused` when a subclass overrides them."""
+TRIALS = 32
+"""Random outputs that measure the unit of scores: it is then right to about an eighth."""
+REMEMBERED = 1 << 26
+"""Bytes for the best outputs of a task's problems."""
 
 
 NamedLoss = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
@@ -69,6 +67,7 @@ class Decomposable(Task):
     computes the true output from the target if the target is not that output itself.
     """
 
+    density = "logistic"  # centred, as the level of the scores may matter
     maximize: bool = False
     """Whether the target of ``"regret"`` holds values to maximise instead of costs."""
     problem_shape: tuple[int, ...] | None = None
@@ -86,12 +85,8 @@ class Decomposable(Task):
         self._named = named.get(loss) if isinstance(loss, str) else None
         self._make_truth = truth
         self._weight: Tensor | None = None
-        self._best: OrderedDict[bytes, Tensor] = OrderedDict()
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        if any(getattr(cls, name) is not getattr(Decomposable, name) for name in INFERENCES):
-            cls.fused = Task.fused  # type: ignore[method-assign]
+        self._best = Answers(REMEMBERED)
+        self._contrasts: dict[tuple[int, ...], Tensor] = {}
 
     @abstractmethod
     def solve(self, scores: Tensor) -> Tensor:
@@ -105,27 +100,6 @@ class Decomposable(Task):
         output = self.solve(scores + sign * self._per_part(epsilon, scores) * self.costs(target, scores))
         self.doubt(scores, output, target, epsilon, sign)
         return output
-
-    def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved | None:
-        """One call of the solver for the plain problems and the augmented problems of all draws."""
-        self.check(scores, target, how.check_values)
-        fixed = wide(scores.detach())
-        if not how.gradient:
-            return Solved(self.loss(self.solve(fixed), target), None)
-        rows = fixed[None] if how.noisy is None else how.noisy
-        epsilon = how.epsilon * self.unit_epsilon(scores, target) if how.automatic else how.epsilon
-        step = self._per_part(epsilon, fixed)
-        shift = step * self.costs(target, fixed)
-        asked = [fixed[None], *(rows + sign * shift for sign in how.signs)]
-        if len(how.signs) == 1 and how.noisy is not None:  # with both signs the plain inference cancels
-            asked.append(rows)
-        clean, direct, *rest = torch.split(self.solve(torch.cat(asked)), [len(one) for one in asked])
-        for output, sign in zip((direct, *rest), how.signs, strict=False):
-            self.doubt(rows, output, target, epsilon, sign)
-        gap = how.signs[0] / len(how.signs) * (direct - (rest[0] if rest else clean)).mean(0)
-        # No change means no gradient, however small epsilon is; the clamp leaves room for sums.
-        most = torch.finfo(fixed.dtype).max / 1024
-        return Solved(self.loss(clean[0], target), torch.where(gap == 0, 0.0, gap / step).clamp(-most, most))
 
     def doubt(self, scores: Tensor, output: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> None:
         """Warn if an output of augmented inference cannot be optimal."""
@@ -178,8 +152,7 @@ class Decomposable(Task):
         return self._given(target, like)[0]
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
-        if self.problem_shape not in (None, tuple(scores.shape[scores.dim() - self.event_dims :])):
-            fail("scores", f"must have shape {self.shape_words}", f"of shape {tuple(scores.shape)}")
+        self._check_shape(scores)
         if isinstance(self.kind, str):
             check_same_shape(target, scores)
         if check_values:
@@ -189,6 +162,13 @@ class Decomposable(Task):
                 self.check_truth(target)
             elif self.kind == "regret":
                 check_finite(target, "target")
+
+    def _check_shape(self, scores: Tensor) -> tuple[int, ...]:
+        """The shape of one problem."""
+        shape = tuple(scores.shape[scores.dim() - self.event_dims :])
+        if self.problem_shape not in (None, shape):
+            fail("scores", f"must have shape {self.shape_words}", f"of shape {tuple(scores.shape)}")
+        return shape
 
     def check_truth(self, target: Tensor) -> None:
         """Raise `DirectLossError` if a target that marks an output marks an impossible one."""
@@ -203,38 +183,68 @@ class Decomposable(Task):
             return None
         task = copy.copy(self)
         task._weight = weight
-        task._best = OrderedDict()
+        task._best = Answers(REMEMBERED)
         return task
 
     no_item_weights = "put the weights into your loss, the function that returns the part costs, which is just as exact"
 
     # ------------------------------------------------------------------ scale and companion
 
+    def unit(self, scores: Tensor) -> Tensor:
+        """What a part contributes to the difference in score between two outputs, shape ``b``; differentiable.
+
+            unit(s)^2  =  E (F(y) - F(y'))^2 / E |y - y'|^2
+
+        over the outputs y and y' for random scores. Whatever all outputs share (the level of all scores if they all use
+        equally many parts, the potential of a node that all paths pass) cancels. Where outputs may be empty, as in a
+        knapsack, it is about the root mean square of the scores, otherwise rather their standard deviation.
+
+        If no two outputs differ in score, it is the largest absolute score, or 1 if that is 0.
+        """
+        shape, flat = self._check_shape(scores), self._flat(wide(scores))
+        largest = flat.detach().abs().amax(-1)
+        floor = torch.where(largest > 0, largest, 1.0)
+        contrasts = (flat / floor[..., None]) @ self._contrast(shape).to(flat).T
+        size = torch.linalg.vector_norm(contrasts, dim=-1)
+        return floor * torch.where(size > 1e-6, size, 1.0)
+
+    def _contrast(self, shape: tuple[int, ...]) -> Tensor:
+        """Some outputs for problems of this shape, minus their mean and divided by their distance from it, flat."""
+        if shape not in self._contrasts:
+            outputs = self._flat(self.trial_outputs(shape)).double().cpu()
+            outputs = outputs - outputs.mean(0)
+            self._contrasts[shape] = outputs / outputs.norm().clamp(min=1e-9)
+        return self._contrasts[shape]
+
+    def trial_outputs(self, shape: tuple[int, ...]) -> Tensor:
+        """Outputs for random scores, always the same, shape ``(TRIALS, *shape)``."""
+        return self.solve(torch.randn(TRIALS, *shape, generator=torch.Generator().manual_seed(0)))
+
     def noise_scale(self, scores: Tensor) -> Tensor | None:
-        """A tenth of the standard deviation of a problem's scores, in any unit."""
-        return NOISE * _deviation(self._flat(wide(scores)))
+        """A tenth of the unit of a problem's scores."""
+        return NOISE * self.unit(scores)
 
     def unit_epsilon(self, scores: Tensor, target: Tensor) -> Tensor:
-        """One over the standard deviation of a problem's part costs: F and L are sums over the same parts. A fifth of
-        that if the target marks an output.
+        """One over the unit of a problem's costs: F and L are sums over the same parts. A fifth of that if the target
+        marks an output.
         """
-        return (MARKED if self._named is not None else 1.0) / self._deviation_of_costs(scores, target)
-
-    def _deviation_of_costs(self, scores: Tensor, target: Tensor) -> Tensor:
-        return _deviation(self._flat(self.costs(target, wide(scores))))
+        return (MARKED if self._named is not None else 1.0) / self.unit(self.costs(target, wide(scores)))
 
     def likelihood(self, scores: Tensor, target: Tensor) -> Tensor | None:
-        """The structured hinge, with a margin in the unit of the scores, for the warm-up. None if the target does not
-        determine the true output.
+        """The structured hinge ``(max_y F(y) + epsilon L(y) - F(truth)) / epsilon`` with the automatic epsilon, up to a
+        constant. None if the target does not determine the true output.
+
+        It is in the unit of the loss, which it bounds. Epsilon is a function of the scores and its derivative belongs
+        to the gradient: otherwise the scores would grow to meet a margin that grows with them.
         """
         if not isinstance(self.kind, str) and self._make_truth is None:
             return None
         scores = wide(scores)
+        epsilon = EPSILON * self.unit(scores) * self.unit_epsilon(scores.detach(), target)
+        epsilon = epsilon.clamp(max=torch.finfo(epsilon.dtype).max)
         with torch.no_grad():
-            margin = MARGIN if self.kind == "regret" else NOISE
-            unit = _deviation(self._flat(scores)) / self._deviation_of_costs(scores, target)
-            worst, truth = self.augmented(scores, target, margin * unit, +1), self.truth(target)
-        return self.score(scores, worst) - self.score(scores, truth)
+            worst, truth = self.augmented(scores, target, epsilon.detach(), +1), self.truth(target)
+        return (self.score(scores, worst) - self.score(scores, truth)) / epsilon
 
     # ------------------------------------------------------------------ parts
 
@@ -243,8 +253,7 @@ class Decomposable(Task):
         noise.
         """
         problems = costs.detach().reshape(-1, *costs.shape[costs.dim() - self.event_dims :])
-        most = REMEMBERED // max(1, problems[:1].numel())
-        return remembered(self._best, problems, lambda new: self.solve(-new), most).reshape(costs.shape)
+        return self._best.of(problems, lambda new: self.solve(-new)).reshape(costs.shape)
 
     def _share(self, target: Tensor, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The terms of the named loss, with 1 for a whole of 0."""
@@ -279,18 +288,44 @@ def refuse_truth(rule: str, found: str, what: str, instead: str = "costs") -> No
     fail("target", rule, found, f'For true {instead} instead of a {what}, use loss="regret".')
 
 
-def remembered(
-    answers: OrderedDict[bytes, Tensor], problems: Tensor, solve: Callable[[Tensor], Tensor], most: int
-) -> Tensor:
-    """``solve(problems)`` for problems ``(b, ...)``, with the ``most`` recent results cached in ``answers``."""
-    keys = [problem.tobytes() for problem in problems.cpu().numpy()]
-    new = {key: place for place, key in enumerate(keys) if key not in answers}
-    if new:
-        answers.update(zip(new, solve(problems[list(new.values())]).cpu(), strict=True))
-    found = torch.stack([answers[key] for key in keys]) if keys else torch.zeros_like(problems)
-    while len(answers) > most:
-        answers.popitem(last=False)
-    return found.to(problems)
+class Answers:
+    """The outputs of solved problems; the oldest are forgotten when all together take more than ``most`` bytes."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.size = most, 0
+        self._outputs: OrderedDict[bytes, Any] = OrderedDict()
+
+    def of(self, problems: Tensor, solve: Callable[[Tensor], Tensor]) -> Tensor:
+        """``solve(problems)`` for problems ``(b, ...)``, without solving known ones again."""
+        if not len(problems):
+            return torch.zeros_like(problems)
+        keys = [blake2b(problem.tobytes(), digest_size=16).digest() for problem in problems.cpu().numpy()]
+        outputs = {key: self._outputs[key] for key in keys if key in self._outputs}
+        new = {key: place for place, key in enumerate(keys) if key not in outputs}
+        if new:
+            solved = solve(problems[list(new.values())]).cpu().numpy()
+            small = solved.astype(np.int8)  # most outputs are 0/1
+            solved = small if (small == solved).all() else solved
+            for key, output in zip(new, solved, strict=True):
+                outputs[key] = self._outputs[key] = output.copy()  # a view would keep the whole batch
+                self.size += _bytes(output)
+        while self.size > self.most:
+            self.size -= _bytes(self._outputs.popitem(last=False)[1])
+        return torch.from_numpy(np.stack([outputs[key] for key in keys])).to(problems)
+
+    def __len__(self) -> int:
+        return len(self._outputs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Answers, (self.most,)  # a copy in another process starts empty
+
+
+ENTRY = sys.getsizeof(np.empty(0)) + 2 * sys.getsizeof(bytes(16)) + 100
+"""Bytes of an entry of `Answers` beside the output: its array, its key and its place in the table, about."""
+
+
+def _bytes(output: Any) -> int:
+    return ENTRY + int(output.nbytes)
 
 
 def by_kernel(kernel: str, scores: Tensor, *problem: Any) -> Tensor:
@@ -315,11 +350,3 @@ def name_of(value: object) -> str:
     if not callable(value):
         return repr(value)
     return str(getattr(value, "__name__", type(value).__name__))
-
-
-def _deviation(flat: Tensor) -> Tensor:
-    """The standard deviation over the parts; if all are equal, their absolute value, or 1 if that is 0."""
-    found = flat.std(-1, correction=0)
-    largest = flat.abs().amax(-1)
-    floor = torch.where(largest > 0, largest, 1.0)
-    return torch.where(found > 1e-6 * floor, found, floor)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from directloss._checks import check_choice, check_count, fail
 from directloss.tasks._graphs import STEPS, Graph, edge_pairs, grid_edges
-from directloss.tasks.decomposable import Decomposable, GivenCosts, by_kernel, name_of, refuse_truth
+from directloss.tasks.decomposable import TRIALS, Decomposable, GivenCosts, by_kernel, name_of, refuse_truth
 
 
 class ShortestPath(Decomposable):
@@ -117,6 +117,10 @@ class ShortestPath(Decomposable):
         used[simple] = by_kernel("dijkstra_paths", edges[simple], *out, *ends)
         used[~simple] = by_kernel("walks", edges[~simple], *into, *ends, self.max_edges)
         return used
+
+    def trial_outputs(self, shape: tuple[int, ...]) -> Tensor:
+        scores = torch.randn(TRIALS, *shape, generator=torch.Generator().manual_seed(0))
+        return self.solve(scores if self.graph.order is not None else -scores.abs())  # no walks in circles
 
     def check_truth(self, target: Tensor) -> None:
         """As many edges leave each node as enter it, except one more at the source and one less at the goal."""

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
-from directloss._checks import check_count, check_positive, fail, warn_once
+from directloss._checks import DirectLossError, check_count, check_not_negative, check_positive, fail, warn_once
 from directloss.tasks._likelihood import wide
 from directloss.tasks._workers import Failure, Solver, Workers, answers, raised
-from directloss.tasks.decomposable import Decomposable, GivenCosts, name_of, remembered
+from directloss.tasks.decomposable import Answers, Decomposable, GivenCosts, name_of
 
 SLACK = 1e-4  # tolerated loss by float32 rounding, relative to the scores, before a solver is called wrong
 
@@ -42,7 +41,7 @@ class SolverTask(Decomposable):
             defined in a module.
         timeout: seconds granted to each problem; a solver that takes longer is stopped and raises `DirectLossError`.
             The solver then runs in another process.
-        cache: number of solved problems to cache, which helps if the same scores recur, as without noise.
+        cache: megabytes of solved problems to remember, which helps if the same scores recur, as without noise.
 
     Shapes:
         scores ``(..., *problem)``; target the same, 1 for the parts of the true output, or the target of your loss.
@@ -77,7 +76,7 @@ class SolverTask(Decomposable):
         truth: Callable[[Tensor], Tensor] | None = None,
         processes: int = 1,
         timeout: float | None = None,
-        cache: int = 0,
+        cache: float = 0,
     ) -> None:
         if not callable(solver):
             fail("solver", "must be a function from scores to the best output", f"a {type(solver).__name__}")
@@ -95,8 +94,8 @@ class SolverTask(Decomposable):
             check_positive("timeout", timeout)
         alone = processes == 1 and timeout is None
         self.workers = None if alone else Workers(solver, processes, timeout)
-        self.cache = check_count("cache", cache, least=0)
-        self._solved: OrderedDict[bytes, Tensor] = OrderedDict()
+        self.cache = check_not_negative("cache", cache)
+        self._solved = Answers(int(self.cache * 2**20))
         self._tried = False
 
     def close(self) -> None:
@@ -108,8 +107,14 @@ class SolverTask(Decomposable):
         problems = scores.reshape(-1, *scores.shape[scores.dim() - self.event_dims :])
         if not self.cache:
             return self._ask(problems).reshape(scores.shape)
-        kind = torch.bool if self.indicator else problems.dtype
-        return remembered(self._solved, problems, lambda new: self._ask(new).to(kind), self.cache).reshape(scores.shape)
+        return self._solved.of(problems, self._ask).reshape(scores.shape)
+
+    def trial_outputs(self, shape: tuple[int, ...]) -> Tensor:
+        try:
+            return super().trial_outputs(shape)
+        except DirectLossError:  # such as an unbounded problem; the unit is then the root mean square
+            one = torch.eye(torch.Size(shape).numel()).reshape(-1, *shape)
+            return torch.cat([one, -one])
 
     # ------------------------------------------------------------------ plausibility
 
@@ -140,7 +145,6 @@ class SolverTask(Decomposable):
 
     def _try(self, problems: Tensor, answer: Tensor) -> None:
         """Raise if the solver gives other outputs for single problems than for the batch."""
-        self._tried = True
         for place in range(min(2, len(problems))):
             alone = self._check(problems[place : place + 1], self.solver(problems[place : place + 1]))[0]
             if float((problems[place] * (alone - answer[place])).sum().abs()) > SLACK * float(
@@ -153,6 +157,7 @@ class SolverTask(Decomposable):
                     f"Is one problem larger than that? event_dims={self.event_dims} may be too small. Does the solver "
                     "take one problem at a time? Pass batched=False.",
                 )
+        self._tried = True
 
     # ------------------------------------------------------------------ asking
 
@@ -227,9 +232,6 @@ class SolverTask(Decomposable):
             hint = f"Pass event_dims={answer.dim()} if one problem has {answer.dim()} dimensions."
         rule = f"must have the shape of scores, {tuple(scores.shape)}"
         fail("solver(scores)", rule, f"of shape {tuple(answer.shape)}{where}", hint)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_solved": OrderedDict(), "_best": OrderedDict()}
 
     def __repr__(self) -> str:
         dims = "" if self.event_dims == 1 else f", event_dims={self.event_dims}"
