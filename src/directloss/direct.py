@@ -16,7 +16,8 @@ from torch import Tensor
 
 from directloss import theorem
 from directloss._checks import check_epsilon, check_flips, check_not_negative, check_sign, fail, warn_of_probabilities
-from directloss._gradient import carrier, traced, with_value
+from directloss._dynamo import traced
+from directloss._gradient import carrier, with_value
 from directloss._loss import TaskLoss, hosted
 from directloss._problem import Dim, Problem, prepare, result_type
 from directloss.distributed import Gather
