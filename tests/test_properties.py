@@ -41,7 +41,7 @@ def lists(draw: st.DrawFn, distinct: bool = False) -> tuple[Tensor, Tensor]:
 def gradient(scores: Tensor, target: Tensor, task: str, epsilon: float | str, sign: int) -> Tensor:
     """That of the theorem, without noise."""
     leaf = scores.detach().clone().requires_grad_()
-    return torch.autograd.grad(dl.direct_loss(leaf, target, task, epsilon=epsilon, sign=sign, noise=0), leaf)[0]
+    return torch.autograd.grad(dl.direct_loss(leaf, target, task, epsilon=epsilon, sign=sign), leaf)[0]
 
 
 def value(scores: Tensor, target: Tensor, task: str) -> float:

@@ -20,7 +20,7 @@ def draw(batch: int, rows: int, columns: int) -> tuple[Tensor, Tensor]:
 
 def theorem(scores: Tensor, target: Tensor, task: Any, **options: Any) -> Tensor:
     """The paper's theorem on the scores as they are: its gradients can be compared."""
-    return dl.direct_loss(scores, target, task, noise=0, **options)
+    return dl.direct_loss(scores, target, task, **{"epsilon": "auto", **options})
 
 
 def test_every_row_gets_a_column_of_its_own() -> None:
@@ -83,7 +83,7 @@ def test_training_finds_the_assignment() -> None:
     target = torch.tensor([[3, 0, 2, 1]])
     scores = torch.randn(1, 4, 4, requires_grad=True)
     optimiser = torch.optim.SGD([scores], lr=1.0)
-    loss_fn = dl.DirectLoss("assignment", warm_up=0)
+    loss_fn = dl.DirectLoss("assignment")
     for _ in range(50):
         optimiser.zero_grad()
         loss_fn(scores, target).backward()
