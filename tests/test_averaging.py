@@ -48,8 +48,8 @@ def test_a_ranking_of_classes_ranks_the_scores_themselves() -> None:
 @pytest.mark.parametrize("average", ["macro", "micro", "weighted", "samples", "samples_macro"])
 def test_ignored_pixels_are_as_if_they_were_not_there(average: str) -> None:
     scores, classes = drawn(2, 3, 4, 6)
-    part = dl.AveragedLoss("iou", average=average, noise=0, warm_up=0)
-    whole = dl.AveragedLoss("iou", average=average, ignore_index=255, noise=0, warm_up=0)
+    part = dl.AveragedLoss("iou", average=average, epsilon="auto")
+    whole = dl.AveragedLoss("iou", average=average, ignore_index=255, epsilon="auto")
     padded, spoilt = torch.cat([scores, scores[..., :2] * torch.nan], 3), torch.full((2, 4, 2), 255)
     padded = padded.nan_to_num().requires_grad_()
     some = scores.clone().requires_grad_()
@@ -119,7 +119,7 @@ def test_it_learns(average: str) -> None:
     torch.manual_seed(0)
     images, network = torch.randn(4, 3, 8, 8), torch.nn.Conv2d(3, 3, 1)
     classes = images.argmax(1)
-    loss_fn = dl.AveragedLoss("iou", average=average, warm_up=10)
+    loss_fn = dl.AveragedLoss("iou", average=average)
     optimizer = torch.optim.Adam(network.parameters(), lr=0.05)
     first = loss_fn(network(images), classes).item()
     for _ in range(60):
