@@ -19,8 +19,8 @@ from torch import Tensor
 
 import directloss as dl
 from directloss import kernels
-from directloss.task import Task
 from directloss.metrics.ranking import tensor_losses
+from directloss.task import Task
 from directloss.tasks import PartialAUC, PrecisionAtK, PrecisionAtRecall, RecallAtFPR, RecallAtK, get
 from directloss.tasks.ranking import RankingTask
 

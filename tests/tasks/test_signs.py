@@ -72,9 +72,7 @@ def test_half_precision_is_close() -> None:
     scores, target = torch.tensor([1.0, -2.0]), torch.tensor([1, 1])
     exact = _gradient(scores, target, "error")
     assert bool(exact.any())
-    torch.testing.assert_close(
-        _gradient(scores.bfloat16(), target, "error").float(), exact, rtol=1e-2, atol=1e-3
-    )
+    torch.testing.assert_close(_gradient(scores.bfloat16(), target, "error").float(), exact, rtol=1e-2, atol=1e-3)
 
 
 @pytest.mark.parametrize("options", [{}, {"likelihood": 0}], ids=["default", "the metric alone"])
