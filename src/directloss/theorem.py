@@ -138,6 +138,6 @@ def _warn_of_standstill(problem: Problem, solved: Solved, signs: tuple[int, ...]
     if not bool(solved.gradient.any()) and bool(solved.loss.any()):
         warn_once(
             "standstill",
-            f"{problem.task!r} has a loss of {float(solved.loss.mean()):.3g} but no gradient with sign=+1 and no noise: "
-            "no worse output is within reach to move away from. Leave out sign, or set noise.",
+            f"{problem.task!r} has a loss of {float(solved.loss.mean()):.3g} but no gradient with sign=+1 and no "
+            "noise: no worse output is within reach to move away from. Leave out sign, or set noise.",
         )
