@@ -19,8 +19,8 @@ from directloss.distributed import Gather, Shards, check_gather, drawing_from, e
 from directloss.task import Task
 
 NO_TRANSFORM = (
-    "This loss runs compiled loops or a solver on the CPU, which torch.func's transforms cannot see. Use loss.backward() "
-    "or torch.autograd.grad; or a DirectLoss of a ranking, of decisions or of classes without epsilon and sign."
+    "This loss runs compiled loops or a solver on the CPU, which torch.func's transforms cannot see. Use "
+    "loss.backward() or torch.autograd.grad; or leave out epsilon and sign of a DirectLoss."
 )
 
 
@@ -94,10 +94,6 @@ class LossModule(nn.Module):
         if device is not None and device.type == "cuda":
             return torch.cuda.default_generators[device.index or 0]
         return torch.default_generator
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the generator, which cannot be pickled: a copy uses the global one."""
-        return {**self.__dict__, "generator": None}
 
 
 class TaskLoss(LossModule):
