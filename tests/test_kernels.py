@@ -19,7 +19,7 @@ from torch import Tensor
 
 import directloss as dl
 from directloss import kernels
-from directloss.metrics.ranking import tensor_losses
+from directloss.metrics.ranking import relevance, tensor_losses
 from directloss.task import Task
 from directloss.tasks import PartialAUC, PrecisionAtK, PrecisionAtRecall, RecallAtFPR, RecallAtK, get
 from directloss.tasks.ranking import RankingTask
@@ -233,7 +233,7 @@ def test_lists_of_every_length_are_sorted(n: int, kind: str, dtype: torch.dtype,
     found = kernels.solve_rankings(scores, target, task.metric.tables(target), above="predicted")
     alone = kernels.solve_rankings(scores, target, task.metric.tables(target))
     assert torch.equal(alone.loss, found.loss)
-    torch.testing.assert_close(found.loss, tensor_losses(task.metric, scores, target).to(dtype))
+    torch.testing.assert_close(found.loss, tensor_losses(task.metric, scores, relevance(target)).to(dtype))
     pairs = (scores[..., None, :] > scores[..., None]) & (target[..., None, :] + target[..., None] == 1)
     ties = (scores[..., None, :] == scores[..., None]) & (target[..., None, :] + target[..., None] == 1)
     low, high = (part.sum(-1) for part in (pairs, pairs | ties))

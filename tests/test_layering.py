@@ -25,7 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "_gradient": {"_checks", "_dynamo"},
     "kernels": {"_checks", "_dynamo"},
     "metrics": {"_checks", "kernels"},
-    "noise": {"_checks"},
+    "noise": {"_checks", "_dynamo"},
     "moves": {"_checks"},
     "task": {"_checks", "noise"},
     "_registry": {"_checks", "task"},
