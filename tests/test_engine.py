@@ -639,8 +639,8 @@ def test_one_list_of_one_item_is_a_list() -> None:
 
 @pytest.mark.parametrize("name", ["f1", "iou", "error"])
 def test_probabilities_are_told(name: str) -> None:
-    target, probabilities = torch.arange(9) % 2, torch.linspace(0.1, 0.9, 9)
-    for fine in (torch.zeros(9), probabilities - 0.5, probabilities * 2, probabilities[:7]):
+    target, probabilities = torch.arange(9) % 2, torch.linspace(0.05, 0.95, 9)
+    for fine in (torch.zeros(9), probabilities - 0.5, probabilities * 2, probabilities / 2, probabilities[:7]):
         dl.direct_loss(fine, target[: len(fine)], name)
     with pytest.warns(dl.DirectLossWarning, match=r"all scores lie between 0 and 1.*scores - 0\.5"):
         dl.direct_loss(probabilities, target, name)
@@ -685,7 +685,7 @@ def test_probabilities_in_a_ranking_are_pointed_out(name: str) -> None:
     logits = torch.randn(32, generator=torch.Generator().manual_seed(0))
     target = (torch.arange(32) % 4 == 0).long()
     dl.DirectLoss(name)(logits.clone().requires_grad_(), target)
-    loss_fn, scores = dl.DirectLoss(name), logits.sigmoid().requires_grad_()
+    loss_fn, scores = dl.DirectLoss(name), (3 * logits).sigmoid().requires_grad_()
     with torch.no_grad():
         loss_fn(scores, target)  # their order is all that counts
     with pytest.warns(dl.DirectLossWarning, match="All scores lie between 0 and 1.*pass what sigmoid or softmax was"):

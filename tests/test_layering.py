@@ -37,7 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "_checks", "_dynamo", "_gradient", "_loss", "_problem", "distributed", "noise", "task", "theorem",
     },
     "surrogates": {"_checks", "_loss", "_problem", "distributed", "epsilon", "task"},
-    "tasks": {"_checks", "_dynamo", "_registry", "kernels", "metrics", "moves", "task"},
+    "tasks": {"_checks", "_dynamo", "_registry", "kernels", "metrics", "moves", "noise", "task"},
     "_uniloss": {
         "_checks", "_gradient", "_loss", "_problem", "_registry", "distributed", "kernels", "metrics",
     },
@@ -46,7 +46,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "full_batch": {"_checks"},
     "memory": {"_checks", "_dynamo", "_gradient"},
     "doctor": {"__init__", "kernels"},
-    "averaging": {"_checks", "_loss", "direct", "distributed", "task"},
+    "averaging": {"_checks", "_loss", "direct", "distributed", "task", "tasks"},
     "retrieval": {"_checks", "_dynamo", "_loss", "_registry", "direct", "distributed", "task"},
 }  # fmt: skip
 LIBRARY = set(MAY_IMPORT)

@@ -261,6 +261,8 @@ def _users_level() -> int:
 
 FEW = 8
 """Fewer logits than this may all lie between 0 and 1 by chance."""
+SPREAD = 0.8
+"""The logits of a fresh network may all lie between 0 and 1, too, but they are closer to each other than this."""
 
 
 def warn_of_probabilities(scores: object, what: str, message: str) -> None:
@@ -275,5 +277,5 @@ def warn_of_probabilities(scores: object, what: str, message: str) -> None:
     if float(fixed.min()) < 0:  # nearly always the first list settles it
         return
     low, high = torch.aminmax(scores.detach())
-    if bool((low >= 0) & (high <= 1) & (low < high)):
+    if bool((low >= 0) & (high <= 1) & (high - low > SPREAD)):
         warn_once(f"probabilities as {what}", message)
