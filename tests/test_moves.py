@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from itertools import permutations, product
 from typing import Any
 
@@ -212,7 +212,7 @@ def test_the_curvature_is_the_second_difference() -> None:
 # ---------------------------------------------------------------------------------------------- the expected metric
 
 
-@lru_cache(maxsize=None)
+@cache
 def chance(centres: tuple[float, ...], h: float) -> float:
     """The probability that independent uniform numbers, within h of these centres, fall from first to last.
 

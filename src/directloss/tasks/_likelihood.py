@@ -8,7 +8,6 @@ from torch import Tensor
 from directloss._checks import IGNORE
 from directloss.task import Estimate
 
-
 TINY = 1e-30
 """In place of a sum of weights that are all 0."""
 
