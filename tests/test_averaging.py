@@ -151,7 +151,6 @@ def test_other_losses_and_what_is_told() -> None:
             r"target must hold classes from 0 to 2, but it is 255. Ignore such targets with ignore_index=255",
         ),
         ({}, torch.zeros(6), r"target must hold whole numbers, .* Call target.long\(\)"),
-        ({"average": "samples_macro"}, torch.zeros(6, dtype=torch.long), "scores must have more than one item"),
     ],
 )
 def test_bad_input(settings: dict[str, Any], target: Tensor, message: str) -> None:
@@ -170,3 +169,17 @@ def test_other_losses_tell_of_averages() -> None:
         dl.AveragedLoss("iou", average="samples")(scores, masks)
     with pytest.raises(dl.DirectLossError, match=r'AveragedLoss\("f1", average="macro"\)'):
         dl.DirectLoss("f1_macro")
+
+
+@pytest.mark.parametrize("average", ["macro", "weighted", "samples_macro"])
+@pytest.mark.parametrize("name", ["f1", "iou"])
+def test_the_value_does_not_depend_on_the_kind_of_gradient(name: str, average: str) -> None:
+    """Samples with different numbers of classes and of ignored pixels included."""
+    scores, classes = drawn(3, 4, 5, 5)
+    classes[0], classes[1] = classes[0] % 2, classes[1] % 3
+    classes[2, 0] = 255
+    moves, theorem = (
+        dl.AveragedLoss(name, average=average, ignore_index=255, **options)(scores, classes)
+        for options in ({}, {"epsilon": "auto"})
+    )
+    torch.testing.assert_close(moves, theorem)

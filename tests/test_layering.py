@@ -39,14 +39,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "surrogates": {"_checks", "_loss", "_problem", "distributed", "epsilon", "task"},
     "tasks": {"_checks", "_dynamo", "_registry", "kernels", "metrics", "moves", "noise", "task"},
     "_uniloss": {
-        "_checks", "_gradient", "_loss", "_problem", "_registry", "distributed", "kernels", "metrics",
+        "_checks", "_dynamo", "_gradient", "_loss", "_problem", "_registry", "distributed", "kernels", "metrics",
     },
     "relaxation": {"_uniloss"},
     "distributed": {"_checks", "_dynamo", "_gradient"},
     "full_batch": {"_checks"},
     "memory": {"_checks", "_dynamo", "_gradient"},
     "doctor": {"__init__", "kernels"},
-    "averaging": {"_checks", "_loss", "direct", "distributed", "task", "tasks"},
+    "averaging": {"_checks", "_dynamo", "_loss", "direct", "distributed", "task", "tasks"},
     "retrieval": {"_checks", "_dynamo", "_loss", "_registry", "direct", "distributed", "task"},
 }  # fmt: skip
 LIBRARY = set(MAY_IMPORT)
