@@ -7,7 +7,9 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 import torch
+from torch import Tensor
 from torch._compile import _disable_dynamo
+from torch.autograd.forward_ad import unpack_dual
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -36,3 +38,8 @@ def traced() -> bool:
 def transformed() -> bool:
     """Whether ``torch.func`` transforms this call."""
     return torch._C._are_functorch_transforms_active()
+
+
+def differentiated(tensor: Tensor) -> bool:
+    """Whether autograd follows the tensor, backwards or, inside of a transform, forwards."""
+    return tensor.requires_grad or (transformed() and unpack_dual(tensor).tangent is not None)
