@@ -88,9 +88,9 @@ def close(found: Tensor | float, wanted: Tensor | float, tolerance: float = TIGH
 
 
 def gradient_of(task: Any, scores: Tensor, target: Tensor, epsilon: float, sign: int | str, **options: Any) -> Tensor:
-    """The paper's theorem: no noise."""
+    """The paper's theorem."""
     leaf = scores.detach().clone().requires_grad_()
-    loss = dl.direct_loss(leaf, target, task, epsilon=epsilon, sign=sign, noise=0, **options)
+    loss = dl.direct_loss(leaf, target, task, epsilon=epsilon, sign=sign, **options)
     (gradient,) = torch.autograd.grad(loss.sum(), leaf)
     return gradient
 
@@ -189,8 +189,8 @@ def ramp(pairs: Pairs, epsilon: float, sign: int) -> float:
 def gradient_scales_with_grad_output(task: Task, case: Case) -> None:
     for scores, target in problems(case, 4):
         leaf = scores.clone().requires_grad_()
-        once = torch.autograd.grad(dl.direct_loss(leaf, target, task, epsilon=1.0, noise=0), leaf)[0]
-        scaled = torch.autograd.grad(-1024 * dl.direct_loss(leaf, target, task, epsilon=1.0, noise=0), leaf)[0]
+        once = torch.autograd.grad(dl.direct_loss(leaf, target, task, epsilon=1.0), leaf)[0]
+        scaled = torch.autograd.grad(-1024 * dl.direct_loss(leaf, target, task, epsilon=1.0), leaf)[0]
         close(scaled, -1024 * once)
 
 

@@ -33,7 +33,9 @@ def training(scores: Any, target: Any, task: Any, **options: Any) -> Tensor:
     return dl.direct_loss(free(scores), target, task, **options)
 
 
-def warming_up(scores: Any, target: Any, task: Any, mask: Any = None, weight: Any = None, **options: Any) -> Tensor:
+def training_a_module(
+    scores: Any, target: Any, task: Any, mask: Any = None, weight: Any = None, **options: Any
+) -> Tensor:
     dim = options.pop("dim", None)
     loss_fn = dl.DirectLoss(task, **options)
     loss_fn.dim = dim  # which the module would refuse when built
@@ -43,8 +45,8 @@ def warming_up(scores: Any, target: Any, task: Any, mask: Any = None, weight: An
 LOSSES: dict[str, Callable[..., Tensor]] = {
     "direct_loss": dl.direct_loss,
     "training": training,
-    "training without noise": partial(training, noise=0),
-    "warming up": warming_up,
+    "training by Theorem 1": partial(training, epsilon="auto"),
+    "training a module": training_a_module,
     "hinge_loss": dl.hinge_loss,
     "perceptron_loss": dl.perceptron_loss,
 }
@@ -142,7 +144,6 @@ WRONG_EPSILON: list[tuple[Any, str]] = [
     (math.nan, "must be positive and finite, but it is nan"),
     (math.inf, "must be positive and finite, but it is inf"),
     ("big", "must be a positive number or \"auto\", but it is 'big'"),
-    (None, "must be a positive number, but it is None"),
     (True, "must be a positive number, but it is True"),
     ([1.0, 2.0], "must be a positive number, but it is [1.0, 2.0]"),
     (np.float32(-1), "must be positive and finite, but it is -1.0"),
@@ -153,7 +154,7 @@ WRONG_EPSILON: list[tuple[Any, str]] = [
     (torch.tensor([1, 2]), "must be a number or a floating-point tensor"),
 ]
 
-WRONG_SIGN = [0, 2, -3, 0.5, "+", None]
+WRONG_SIGN = [0, 2, -3, 0.5, "+", True]
 
 # Whole calls whose task is not "ap".
 WRONG_ELSEWHERE: list[tuple[Any, Any, str, dict[str, Any], str, str]] = [
@@ -246,6 +247,47 @@ def test_wrong_sign_is_named(sign: Any) -> None:
     refused(lambda: dl.direct_loss(**good_call(sign=sign)), "sign", message)
 
 
+WRONG_FLIPS: list[tuple[dict[str, Any], str, str]] = [
+    ({"flips": -0.1}, "flips", "must be a share of wrong labels in [0, 0.5), or one for the negatives and one for the"),
+    ({"flips": 0.5}, "flips", "but it is 0.5. With half of the labels wrong, nothing can be learned."),
+    ({"flips": math.nan}, "flips", "but it is nan"),
+    ({"flips": True}, "flips", "but it is True"),
+    ({"flips": "some"}, "flips", "but it is 'some'"),
+    ({"flips": (0.1,)}, "flips", "but it is (0.1,)"),
+    ({"flips": (0.1, 0.2, 0.3)}, "flips", "but it is (0.1, 0.2, 0.3)"),
+    ({"flips": (0.4, 0.6)}, "flips", "but it is (0.4, 0.6). With half of the labels wrong"),
+    ({"flips": (-0.1, 0.2)}, "flips", "but it is (-0.1, 0.2)"),
+    ({"flips": 0.1, "sign": -1}, "sign", "must be left out together with flips, which Theorem 1 cannot correct for"),
+    ({"flips": 0.1, "epsilon": 2.0}, "epsilon", "must be left out together with flips, which Theorem 1 cannot correct"),
+    (
+        {"flips": 0.1, "task": "ap"},
+        "flips",
+        "must be 0 for AveragePrecision(), but it is (0.1, 0.1). A metric of ranks",
+    ),
+    ({"flips": 0.1, "task": "graded_ndcg"}, "flips", "must be 0 for GradedNDCG()"),
+    ({"flips": 0.1, "task": "accuracy", "target": CLASSES}, "flips", "must be 0 for Accuracy()"),
+    ({"flips": 0.1, "task": "chain", "target": CLASSES}, "flips", "must be 0 for Chain"),
+    ({"flips": 0.1, "task": Pick(), "target": CLASSES}, "flips", "must be 0 for Pick()"),
+]
+
+
+@pytest.mark.parametrize(("changes", "argument", "message"), WRONG_FLIPS, ids=row_name)
+def test_wrong_flips_are_named(changes: dict[str, Any], argument: str, message: str) -> None:
+    for loss in (dl.direct_loss, training, training_a_module):
+        refused(lambda loss=loss: loss(**good_call(**{"task": "f1", **changes})), argument, message)
+
+
+@pytest.mark.parametrize("warm_up", [0, 300])
+def test_a_warm_up_is_refused_with_what_to_write_instead(warm_up: int) -> None:
+    losses: list[Callable[..., Any]] = [dl.DirectLoss, dl.RetrievalLoss, dl.AveragedLoss]
+    for make in losses:
+        refused(lambda make=make: make("ap", warm_up=warm_up), "warm_up", f"but it is {warm_up}. ")
+        with pytest.raises(dl.DirectLossError, match="set likelihood, the constant share"):
+            make("ap", warm_up=warm_up)
+        with pytest.raises(TypeError, match="unexpected keyword argument 'warm_upp'"):
+            make("ap", warm_upp=warm_up)
+
+
 # Modules refuse when they are built, not when they are called.
 WRONG_MODULES: list[tuple[Callable[..., object], tuple[Any, ...], dict[str, Any], str]] = [
     (dl.DirectLoss, ("acuracy",), {}, "task"),
@@ -253,6 +295,11 @@ WRONG_MODULES: list[tuple[Callable[..., object], tuple[Any, ...], dict[str, Any]
     (dl.DirectLoss, ("ap",), {"epsilon": 0}, "epsilon"),
     (dl.DirectLoss, ("ap",), {"epsilon": "big"}, "epsilon"),
     (dl.DirectLoss, ("ap",), {"sign": 0}, "sign"),
+    (dl.DirectLoss, ("ap",), {"noise": -1}, "noise"),
+    (dl.DirectLoss, ("ap",), {"likelihood": -1}, "likelihood"),
+    (dl.DirectLoss, ("ap",), {"flips": 0.1}, "flips"),
+    (dl.DirectLoss, ("f1",), {"flips": 0.5}, "flips"),
+    (dl.DirectLoss, ("f1",), {"flips": 0.1, "sign": 1}, "sign"),
     (dl.DirectLoss, ("ap",), {"reduction": "avg"}, "reduction"),
     (dl.DirectLoss, ("ap",), {"dim": "x"}, "dim"),
     (dl.DirectLoss, ("ap",), {"dim": []}, "dim"),

@@ -35,7 +35,7 @@ def test_what_half_precision_cannot_hold_is_cut(name: str, dtype: torch.dtype) -
     for epsilon, sign in product((1e-3, 1e-6, 1e-39, 1e-45), (+1, -1, "both")):
         low, exact = (scores.to(kind).requires_grad_() for kind in (dtype, torch.float64))
         for leaf in (low, exact):
-            dl.direct_loss(leaf, target, name, epsilon=epsilon, sign=sign, noise=0, reduction="sum").backward()
+            dl.direct_loss(leaf, target, name, epsilon=epsilon, sign=sign, reduction="sum").backward()
         assert torch.equal(low.grad.sign(), exact.grad.to(dtype).sign())
         assert bool((low.grad.abs() <= most).all())
         large = exact.grad.abs() > cut
@@ -55,6 +55,6 @@ def test_gradients_under_noise_are_finite_in_half_precision(name: str) -> None:
 def test_a_scaled_loss_may_overflow_half_precision() -> None:
     """A GradScaler finds its scale by that."""
     scores = torch.zeros(4, dtype=torch.float16, requires_grad=True)
-    loss = dl.direct_loss(scores, torch.tensor([1, 0, 1, 0]), "ap", noise=0, epsilon=1.0, sign=1)
+    loss = dl.direct_loss(scores, torch.tensor([1, 0, 1, 0]), "ap", epsilon=1.0, sign=1)
     (loss * 2.0**20).backward()
     assert scores.grad.isinf().any()

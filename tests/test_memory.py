@@ -19,7 +19,7 @@ def batch(items: int, *lists: int) -> tuple[Tensor, Tensor]:
 
 
 def test_the_value_is_that_of_the_joined_list_and_the_gradient_its_part_rescaled() -> None:
-    memory, loss_fn = dl.ScoreMemory(100), dl.DirectLoss("ap", noise=0, warm_up=0)
+    memory, loss_fn = dl.ScoreMemory(100), dl.DirectLoss("ap", epsilon="auto")
     earlier, present = batch(30), batch(10)
     memory(*earlier)
     loss = loss_fn(*memory(*present))

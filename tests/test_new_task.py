@@ -42,7 +42,7 @@ def test_a_new_task_keeps_the_contract(check: str) -> None:
 def test_a_new_task_has_all_losses_by_its_name() -> None:
     scores, target = torch.randn(30, requires_grad=True), torch.arange(30) % 3 == 0
     for loss_fn in (
-        dl.DirectLoss("specificity", warm_up=0),
+        dl.DirectLoss("specificity"),
         dl.HingeLoss("specificity"),
         dl.PerceptronLoss("specificity"),
     ):

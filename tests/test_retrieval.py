@@ -36,18 +36,16 @@ def test_queries_alone_in_their_class_do_not_count() -> None:
     assert value.item() == pytest.approx(1 - mean_ap(EMBEDDINGS, labels), abs=1e-6)
 
 
-@pytest.mark.parametrize("warm_up", [0, 30])
 @pytest.mark.parametrize("metric", ["ap", "ndcg", "precision@1", "recall@2", "mrr"])
-def test_it_learns(metric: str, warm_up: int) -> None:
+def test_it_learns(metric: str) -> None:
     embeddings = EMBEDDINGS.clone().requires_grad_()
-    loss_fn = RetrievalLoss(metric, warm_up=warm_up, generator=torch.Generator().manual_seed(0))
+    loss_fn = RetrievalLoss(metric, generator=torch.Generator().manual_seed(0))
     optimizer = torch.optim.Adam([embeddings], 0.05)
     for _ in range(60):
         optimizer.zero_grad()
         loss_fn(embeddings, LABELS).backward()
         optimizer.step()
-    # The noise is small beside cosines times 20: without the likelihood the way is long.
-    assert loss_fn(embeddings, LABELS) < (0.05 if warm_up else loss_fn(EMBEDDINGS, LABELS) - 0.1)
+    assert loss_fn(embeddings, LABELS) < 0.05
 
 
 def test_other_candidates() -> None:
@@ -91,7 +89,7 @@ def test_a_miner_of_pytorch_metric_learning() -> None:
     )
     embeddings = EMBEDDINGS.clone().requires_grad_()
     pairs = miners.MultiSimilarityMiner(epsilon=0.5)(embeddings, LABELS)
-    RetrievalLoss("ap", warm_up=0)(embeddings, LABELS, pairs).backward()
+    RetrievalLoss("ap")(embeddings, LABELS, pairs).backward()
     assert embeddings.grad is not None
     assert embeddings.grad.any()
 

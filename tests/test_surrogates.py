@@ -80,7 +80,7 @@ def test_direct_gradient_is_hinge_minus_perceptron() -> None:
     scores = torch.tensor([0.3, 0.1, -0.2, 0.9], dtype=torch.float64, requires_grad=True)
     for epsilon in (0.1, 1.0, 10.0):
         losses = [
-            dl.direct_loss(scores, target, "ap", epsilon=epsilon, noise=0),
+            dl.direct_loss(scores, target, "ap", epsilon=epsilon),
             dl.hinge_loss(scores, target, "ap", epsilon=epsilon),
             dl.perceptron_loss(scores, target, "ap"),
         ]

@@ -45,7 +45,7 @@ class World:
         parameters = torch.tensor(self.parameters, dtype=torch.float64)
         scores, target, jacobian = self.sample(parameters, generator, self.size)
         scores.requires_grad_()
-        total = dl.direct_loss(scores, target, self.task, epsilon=epsilon, sign=sign, noise=0, reduction="sum")
+        total = dl.direct_loss(scores, target, self.task, epsilon=epsilon, sign=sign, reduction="sum")
         (slope,) = torch.autograd.grad(total, scores)
         each = (slope.unsqueeze(-1) * jacobian).flatten(1, -2).sum(1) if slope.dim() > 1 else slope[:, None] * jacobian
         return each.mean(0), each.std(0) / self.size**0.5

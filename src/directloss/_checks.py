@@ -160,7 +160,7 @@ def check_epsilon(epsilon: object, shape: torch.Size | None = None, check_values
             return epsilon.expand(shape)
         except RuntimeError:
             fail("epsilon", f"must be a number or broadcast to {tuple(shape)}", f"of shape {tuple(epsilon.shape)}")
-    return check_positive("epsilon", epsilon, 'Leave it at "auto" to let it follow the scores.')
+    return check_positive("epsilon", epsilon, 'Pass "auto" to let it follow the scores.')
 
 
 def check_positive(argument: str, value: object, hint: str = "") -> float:
@@ -261,6 +261,8 @@ def _users_level() -> int:
 
 FEW = 8
 """Fewer logits than this may all lie between 0 and 1 by chance."""
+SPREAD = 0.8
+"""The logits of a fresh network may all lie between 0 and 1, too, but they are closer to each other than this."""
 
 
 def warn_of_probabilities(scores: object, what: str, message: str) -> None:
@@ -275,5 +277,5 @@ def warn_of_probabilities(scores: object, what: str, message: str) -> None:
     if float(fixed.min()) < 0:  # nearly always the first list settles it
         return
     low, high = torch.aminmax(scores.detach())
-    if bool((low >= 0) & (high <= 1) & (low < high)):
+    if bool((low >= 0) & (high <= 1) & (high - low > SPREAD)):
         warn_once(f"probabilities as {what}", message)

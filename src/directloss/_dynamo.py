@@ -1,4 +1,4 @@
-"""Keeps functions that cannot be traced, such as compiled kernels, out of ``torch.compile`` graphs."""
+"""Graphs and transforms: whether a call is inside of one, and how to keep compiled kernels out of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 import torch
+from torch import Tensor
 from torch._compile import _disable_dynamo
+from torch.autograd.forward_ad import unpack_dual
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -26,3 +28,18 @@ def outside_graphs(function: Callable[Arguments, Result]) -> Callable[Arguments,
         return (shielded if torch.compiler.is_compiling() else function)(*args, **kwargs)
 
     return either
+
+
+def traced() -> bool:
+    """Whether ``torch.compile`` or ``torch.export`` traces this call, or ``torch.func`` transforms it."""
+    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+
+
+def transformed() -> bool:
+    """Whether ``torch.func`` transforms this call."""
+    return torch._C._are_functorch_transforms_active()
+
+
+def differentiated(tensor: Tensor) -> bool:
+    """Whether autograd follows the tensor, backwards or, inside of a transform, forwards."""
+    return tensor.requires_grad or (transformed() and unpack_dual(tensor).tangent is not None)

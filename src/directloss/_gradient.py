@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from directloss._checks import DirectLossError
+from directloss._dynamo import traced
 
 
 def attach(value: Tensor | float, scores: Tensor, slope: Tensor) -> Tensor:
@@ -150,16 +151,3 @@ class _Refused(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> NoReturn:
         raise DirectLossError(NO_SECOND)
-
-
-# ---------------------------------------------------------------------- graphs and transforms
-
-
-def traced() -> bool:
-    """Whether ``torch.compile`` or ``torch.export`` traces this call, or ``torch.func`` transforms it."""
-    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-
-
-def transformed() -> bool:
-    """Whether ``torch.func`` transforms this call."""
-    return torch._C._are_functorch_transforms_active()

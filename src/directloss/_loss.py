@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from directloss._checks import REDUCTIONS, DirectLossError, check_choice, check_epsilon, fail, remembering
-from directloss._dynamo import outside_graphs
-from directloss._gradient import on_host, traced, transformed
+from directloss._dynamo import outside_graphs, traced, transformed
+from directloss._gradient import on_host
 from directloss._problem import Dim, Problem
 from directloss._registry import as_task
 from directloss.distributed import Gather, Shards, check_gather, drawing_from, exchange, failing_together

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from directloss._checks import check_choice, check_mask, check_scores, check_tensor, fail
+from directloss._dynamo import traced
 from directloss._loss import LossModule, TaskLoss
 from directloss.direct import DirectLoss
 from directloss.distributed import Gather
@@ -74,7 +75,7 @@ class AveragedLoss(LossModule):
             fail("task", "must be a metric of yes or no, such as f1, iou or ap", repr(judged), hint)
         self.by_class: TaskLoss | None = None
         exact = isinstance(self.each, DirectLoss) and self.each.traceable and average not in ("micro", "samples")
-        if exact and isinstance(judged, CountTask):
+        if exact and isinstance(judged, CountTask) and self.reduction == "mean":
             self.by_class = loss(ClassAverage(judged, "weighted" if average == "weighted" else "macro"), **options)
 
     def forward(  # type: ignore[override]
@@ -105,8 +106,18 @@ class AveragedLoss(LossModule):
         keep = 1 if self.average == "samples_macro" else 0
         rows = scores.movedim(1, -1)
         rows = rows.unsqueeze(keep) if rows.dim() == 2 and keep else rows.flatten(keep, -2)
+        if shown is not None:
+            target = torch.where(shown, target, torch.zeros_like(target))
+        if self.check_values and not traced():
+            _check_classes(target, scores.shape[1])
+        _check_whole(target)
+        weight = None
+        if keep and target.dim() > 1:  # the mean is over all classes of all samples, of which some samples have more
+            wanted = _one_hot(target, scores.shape[1])
+            wanted = wanted if shown is None else wanted * shown.unsqueeze(1)
+            weight = wanted.flatten(2).any(-1).sum(1).to(rows.dtype)
         target, shown = (None if one is None else one.reshape(rows.shape[:-1]) for one in (target, shown))
-        value: Tensor = loss(rows, target, mask=shown)
+        value: Tensor = loss(rows, target, mask=shown, weight=weight)
         return value
 
     def _shown(self, target: Tensor, mask: Tensor | None) -> Tensor | None:
@@ -192,8 +203,12 @@ def _check_classes(target: Tensor, classes: int) -> None:
         fail("target", f"must hold classes from 0 to {classes - 1}", found, hint)
 
 
-def _one_hot(target: Tensor, classes: int) -> Tensor:
+def _check_whole(target: Tensor) -> None:
     if target.is_floating_point() or target.is_complex():
         fail("target", "must hold whole numbers, one class for each", target.dtype, "Call target.long() first.")
+
+
+def _one_hot(target: Tensor, classes: int) -> Tensor:
+    _check_whole(target)
     numbers = torch.arange(classes, device=target.device).reshape(-1, *(1,) * (target.dim() - 1))
     return (target.unsqueeze(1) == numbers).long()

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from directloss import theorem
 from directloss._checks import check_epsilon, check_flips, check_not_negative, check_sign, fail, warn_of_probabilities
-from directloss._gradient import carrier, traced, with_value
+from directloss._dynamo import differentiated, traced
+from directloss._gradient import carrier, with_value
 from directloss._loss import TaskLoss, hosted
 from directloss._problem import Dim, Problem, prepare, result_type
 from directloss.distributed import Gather
@@ -173,11 +174,11 @@ def _loss(
 def _moved(problem: Problem, settings: Settings, reduction: str, check_values: bool) -> Tensor:
     """The loss with the gradient of the expected metric."""
     task, scores, target = problem.task, problem.scores, problem.target
-    gradient = torch.is_grad_enabled() and scores.requires_grad
+    gradient = torch.is_grad_enabled() and differentiated(scores)
     noise = settings.noise_for(task)
     if gradient and noise.silent:
         fail("noise", "must be positive: without noise the metric has no gradient", 0, "Or pass epsilon and sign.")
-    if problem.check_values and isinstance(settings.noise, str) and task.density == "uniform":
+    if gradient and problem.check_values and isinstance(settings.noise, str) and task.density == "uniform":
         warn_of_probabilities(scores, "scores", NO_LOGITS)
     share = settings.share_for(task)
     request = Estimate(

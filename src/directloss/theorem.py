@@ -14,6 +14,8 @@ implementation of both.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -42,10 +44,13 @@ class Inferred(NamedTuple):
 def estimate(problem: Problem, epsilon: float | Tensor | None, signs: tuple[int, ...], noise: Noise) -> Inferred:
     """Losses, with the gradient of Theorem 1 if one is needed; epsilon is automatic if it is None."""
     problem = problem.weigh_items()
-    return _fused(problem, epsilon, signs, noise) or _by_methods(problem, epsilon, signs, noise)
+    draws = cache(lambda: noise.perturb(problem.scores, problem.task.density))  # at most once
+    return _fused(problem, epsilon, signs, noise, draws) or _by_methods(problem, epsilon, signs, noise, draws)
 
 
-def _fused(problem: Problem, given: float | Tensor | None, signs: tuple[int, ...], noise: Noise) -> Inferred | None:
+def _fused(
+    problem: Problem, given: float | Tensor | None, signs: tuple[int, ...], noise: Noise, draws: Callable[[], Tensor]
+) -> Inferred | None:
     """Losses and gradients from a task's `fused` implementation; None without one."""
     task, scores, target = problem.task, problem.scores, problem.target
     fixed, moves = scores.detach(), torch.is_grad_enabled() and scores.requires_grad
@@ -53,7 +58,7 @@ def _fused(problem: Problem, given: float | Tensor | None, signs: tuple[int, ...
     if not moves:
         solved = task.fused(fixed, target, request)
         return None if solved is None else Inferred(solved.loss.to(result_type(scores)), solved.counted)
-    noisy = None if noise.silent else noise.perturb(fixed, task.density)
+    noisy = None if noise.silent else draws().detach()
     scores, step = epsilons.reach(problem, noise.scale) if given is None else (scores, given)
     request = request._replace(epsilon=step, gradient=True, noisy=noisy, automatic=given is None)
     solved = task.fused(fixed, target, request)
@@ -65,7 +70,9 @@ def _fused(problem: Problem, given: float | Tensor | None, signs: tuple[int, ...
     return Inferred(solved.loss.to(result_type(scores)), solved.counted, surrogate)
 
 
-def _by_methods(problem: Problem, given: float | Tensor | None, signs: tuple[int, ...], noise: Noise) -> Inferred:
+def _by_methods(
+    problem: Problem, given: float | Tensor | None, signs: tuple[int, ...], noise: Noise, draws: Callable[[], Tensor]
+) -> Inferred:
     """Losses and gradients through the five abstract methods of a task."""
     problem.check()
     if noise.silent and torch.is_grad_enabled() and problem.scores.requires_grad:
@@ -74,9 +81,8 @@ def _by_methods(problem: Problem, given: float | Tensor | None, signs: tuple[int
     clean = _theorem(problem, 1.0, signs, gradient=False, value=True)
     if not torch.is_grad_enabled() or not (problem.scores.requires_grad or clean.learns):
         return clean
-    scores, step = epsilons.automatic(problem, noise.scale) if given is None else (problem.scores, given)
-    draws = problem.repeated(noise.perturb(scores, problem.task.density))
-    noisy = _theorem(draws, step, signs, gradient=True, value=False)
+    step = epsilons.automatic(problem, noise.scale)[1] if given is None else given
+    noisy = _theorem(problem.repeated(draws()), step, signs, gradient=True, value=False)
     return clean._replace(surrogate=None if noisy.surrogate is None else noisy.surrogate.mean(0))
 
 
@@ -132,6 +138,6 @@ def _warn_of_standstill(problem: Problem, solved: Solved, signs: tuple[int, ...]
     if not bool(solved.gradient.any()) and bool(solved.loss.any()):
         warn_once(
             "standstill",
-            f"{problem.task!r} has a loss of {float(solved.loss.mean()):.3g} but no gradient with sign=+1 and "
-            'noise=0: no worse output is within reach to move away from. Leave sign and noise at "auto".',
+            f"{problem.task!r} has a loss of {float(solved.loss.mean()):.3g} but no gradient with sign=+1 and no "
+            "noise: no worse output is within reach to move away from. Leave out sign, or set noise.",
         )

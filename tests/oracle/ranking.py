@@ -84,6 +84,27 @@ def partial_auc(max_fpr: float) -> Value:
     return loss
 
 
+def recall_at_fpr(max_fpr: float) -> Value:
+    """The recall of the longest list from the top with at most so many irrelevant items."""
+
+    def loss(labels: list[int]) -> float:
+        relevant, irrelevant = sum(labels), len(labels) - sum(labels)
+        fits = [k for k in range(len(labels) + 1) if labels[:k].count(0) <= max_fpr * irrelevant]
+        return 1 - sum(labels[: max(fits)]) / relevant
+
+    return loss
+
+
+def precision_at_recall(recall: float) -> Value:
+    """The precision of the shortest list from the top that holds so much of the relevant items."""
+
+    def loss(labels: list[int]) -> float:
+        enough = next(k for k in range(1, len(labels) + 1) if sum(labels[:k]) >= recall * sum(labels))
+        return 1 - sum(labels[:enough]) / enough
+
+    return loss
+
+
 def geometric(labels: list[int]) -> float:
     worth = [0.9 ** (rank + 1) for rank, y in enumerate(labels) if y]
     return 1 - sum(worth) / sum(0.9 ** (i + 1) for i in range(len(worth)))
@@ -108,5 +129,7 @@ CASES = {
     "auc": Case(draw, outputs(partial_auc(1.0))),
     "pauc": Case(draw, outputs(partial_auc(0.1))),
     "pauc@0.6": Case(draw, outputs(partial_auc(0.6))),
+    "recall_at_fpr@0.3": Case(draw, outputs(recall_at_fpr(0.3))),
+    "precision_at_recall@0.6": Case(draw, outputs(precision_at_recall(0.6))),
     "position: rank-biased": Case(draw, outputs(geometric), lambda: tasks.PositionTask(rank_biased)),
 }

@@ -17,7 +17,7 @@ from directloss.tasks import Chain
 
 def theorem(scores: Tensor, target: Tensor, task: Any, **options: Any) -> Tensor:
     """The paper's theorem on the scores as they are: its gradients can be compared."""
-    return dl.direct_loss(scores, target, task, noise=0, **options)
+    return dl.direct_loss(scores, target, task, **{"epsilon": "auto", **options})
 
 
 LOSSES = [theorem, dl.hinge_loss, dl.perceptron_loss]
@@ -113,7 +113,7 @@ def test_transitions_can_be_learned_alone() -> None:
     scores[:, 0, 0] = 1.0
     transitions = nn.Parameter(torch.tensor([[0.1, 0.0], [0.0, 0.1]]))
     optimiser = torch.optim.SGD([transitions], lr=0.5)
-    loss_fn = dl.DirectLoss(Chain(transitions), sign=-1, epsilon=1.0, noise=0)
+    loss_fn = dl.DirectLoss(Chain(transitions), sign=-1, epsilon=1.0)
     first = loss_fn(scores, target).item()
     for _ in range(20):
         optimiser.zero_grad()

@@ -153,21 +153,21 @@ def test_large_float32_scores_do_not_swallow_epsilon() -> None:
 
 def test_gradient_of_accuracy_moves_two_classes() -> None:
     scores = torch.tensor([[1.0, 0.8, 0.0], [1.0, 0.8, 0.0]], requires_grad=True)
-    dl.direct_loss(scores, torch.tensor([0, 1]), "accuracy", epsilon=0.5, noise=0, sign=+1, reduction="sum").backward()
+    dl.direct_loss(scores, torch.tensor([0, 1]), "accuracy", epsilon=0.5, sign=+1, reduction="sum").backward()
     assert scores.grad is not None
     assert scores.grad.tolist() == [[-2.0, 2.0, 0.0], [0.0, 0.0, 0.0]]
     scores.grad = None
-    dl.direct_loss(scores, torch.tensor([0, 1]), "accuracy", epsilon=0.5, noise=0, sign=-1, reduction="sum").backward()
+    dl.direct_loss(scores, torch.tensor([0, 1]), "accuracy", epsilon=0.5, sign=-1, reduction="sum").backward()
     assert scores.grad.tolist() == [[0.0, 0.0, 0.0], [2.0, -2.0, 0.0]]
 
 
 def test_gradient_of_error() -> None:
     scores = torch.tensor([0.2, -0.2, 3.0], requires_grad=True)
-    dl.direct_loss(scores, torch.tensor([1, 1, 1]), "error", epsilon=0.5, noise=0, sign=+1, reduction="sum").backward()
+    dl.direct_loss(scores, torch.tensor([1, 1, 1]), "error", epsilon=0.5, sign=+1, reduction="sum").backward()
     assert scores.grad is not None
     assert scores.grad.tolist() == [-2.0, 0.0, 0.0]
     scores.grad = None
-    dl.direct_loss(scores, torch.tensor([1, 1, 1]), "error", epsilon=0.5, noise=0, sign=-1, reduction="sum").backward()
+    dl.direct_loss(scores, torch.tensor([1, 1, 1]), "error", epsilon=0.5, sign=-1, reduction="sum").backward()
     assert scores.grad.tolist() == [0.0, -2.0, 0.0]
 
 

@@ -1,8 +1,11 @@
-"""Weights of items: the weighted AUC against every ranking of tiny lists, and all other tasks refuse them."""
+"""Weights of items under Theorem 1: the weighted AUC against every ranking of tiny lists; other tasks refuse them.
+
+tests/test_moves.py has weights under moves.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import permutations
 
 import pytest
@@ -11,9 +14,7 @@ from torch import Tensor
 
 import directloss as dl
 from directloss.tasks.auc import WeightedAUC
-from tests import rankings_twin
 from tests.oracle import draw_scores
-from tests.rankings_twin import BACKENDS
 
 TIGHT = 1e-12  # float64 sums of a few terms in another order
 
@@ -45,7 +46,7 @@ def every_ranking(scores: Tensor, target: Tensor, weight: Tensor) -> Iterator[tu
 
 def gradient(scores: Tensor, target: Tensor, task: object = "auc", **options: object) -> tuple[Tensor, Tensor]:
     leaf = scores.clone().requires_grad_()
-    losses = dl.direct_loss(leaf, target, task, reduction="none", noise=0, **options)
+    losses = dl.direct_loss(leaf, target, task, reduction="none", **options)
     losses.sum().backward()
     assert leaf.grad is not None
     return losses.detach(), leaf.grad
@@ -97,17 +98,15 @@ def lists(b: int, n: int, seed: int, ties: bool) -> tuple[Tensor, Tensor, Tensor
     return scores.mul(2).round() if ties else scores, target, torch.rand(b, n, generator=generator)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("epsilon", ["auto", 0.1, 2.0])
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("lead", [0.0, 2.0])
-def test_equal_weights_are_no_weights(lead: float, ties: bool, sign: int, epsilon: float | str, backend: str) -> None:
+def test_equal_weights_are_no_weights(lead: float, ties: bool, sign: int, epsilon: float | str) -> None:
     """Also where each class has a weight of its own: only products of the two matter; in nearly right lists, too."""
     scores, target, _ = lists(5, 60, 0, ties)
     scores = scores + lead * target
-    with rankings_twin.use(backend):
-        wanted = gradient(scores, target, epsilon=epsilon, sign=sign)
+    wanted = gradient(scores, target, epsilon=epsilon, sign=sign)
     for weight in (torch.ones(5, 60), torch.full((5, 60), 0.37), torch.where(target == 1, 7.0, 0.1)):
         found = gradient(scores, target, epsilon=epsilon, sign=sign, weight=weight)
         torch.testing.assert_close(found, wanted, rtol=TIGHT, atol=TIGHT)
@@ -167,8 +166,8 @@ def test_many_tied_items_are_half_right() -> None:
 @pytest.mark.parametrize("labels", [[1, 1, 0], [0, 0, 1]])
 def test_a_class_without_weight_cannot_be_ranked_wrong(labels: list[int]) -> None:
     scores = torch.tensor([0.1, 0.2, 0.3], requires_grad=True)
-    with pytest.warns(dl.DirectLossWarning, match=r"1 of 1 problems have no loss under AUC\(\) with weights of items"):
-        loss = dl.direct_loss(scores, torch.tensor(labels), "auc", weight=torch.tensor([1.0, 2.0, 0.0]))
+    with pytest.warns(dl.DirectLossWarning, match=r"1 of 1 problems have no loss under AUC"):
+        loss = dl.direct_loss(scores, torch.tensor(labels), "auc", weight=torch.tensor([1.0, 2.0, 0.0]), epsilon=1.0)
     loss.backward()
     assert loss.item() == 0
     assert not scores.grad.any()
@@ -210,10 +209,11 @@ OTHERS = ["ap", "ndcg", "mrr", "pauc@0.5", "precision@2", "f1", "iou", "mcc", "b
 
 @pytest.mark.parametrize("loss", [dl.direct_loss, dl.hinge_loss, dl.perceptron_loss])
 @pytest.mark.parametrize("name", OTHERS)
-def test_other_tasks_say_why_not(name: str, loss: object) -> None:
+def test_other_tasks_say_why_not(name: str, loss: Callable[..., Tensor]) -> None:
     scores, target, weight = lists(2, 4, 9, ties=False)
+    options = {"epsilon": 1.0} if loss is dl.direct_loss else {}
     with pytest.raises(dl.DirectLossError) as caught:
-        loss(scores, target, name, weight=weight)
+        loss(scores, target, name, weight=weight, **options)
     text = str(caught.value)
     assert text.startswith("weight must hold one weight per problem of ")
     assert "shape (2,), but it is one per item, of shape (2, 4). Items cannot have weights here: " in text

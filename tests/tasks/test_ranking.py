@@ -1,10 +1,10 @@
-"""Rankings: both backends agree, the fast ways agree with the paper's table, and the edges hold."""
+"""Rankings by Theorem 1: the fast ways agree with the paper's table, and the edges hold, there and by moves."""
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import combinations
 from threading import Thread
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,11 +13,12 @@ from torch import Tensor
 
 import directloss as dl
 from directloss import kernels, tasks
-from tests import rankings_twin
-from tests.rankings_twin import BACKENDS
 
-NAMES = ["ap", "ndcg", "ndcg@4", "dcg", "dcg@3", "precision@5", "recall@5", "mrr", "auc", "pauc@0.3"]
-EXACT = {torch.float64: 1e-12, torch.float32: 1e-6}
+NAMES = ["ap", "ndcg", "ndcg@4", "dcg@3", "precision@5", "recall@5", "mrr", "auc", "pauc@0.3"]
+NAMES += ["recall_at_fpr@0.2", "precision_at_recall@0.6"]
+BACKENDS = ["auto", "tensor"]
+WAYS = [{"epsilon": "auto"}, {"samples": 8}]
+"""Theorem 1 and moves."""
 
 
 def lists(b: int, n: int, seed: int, dtype: torch.dtype = torch.float64, ties: bool = False) -> tuple[Tensor, Tensor]:
@@ -29,59 +30,25 @@ def lists(b: int, n: int, seed: int, dtype: torch.dtype = torch.float64, ties: b
 
 def gradient(scores: Tensor, target: Tensor, task: object, **options: object) -> tuple[Tensor, Tensor]:
     scores = scores.clone().requires_grad_()
-    losses = dl.direct_loss(scores, target, task, reduction="none", **{"noise": 0, **options})
+    losses = dl.direct_loss(scores, target, task, reduction="none", **options)
     losses.sum().backward()
     assert scores.grad is not None
     return losses.detach(), scores.grad
 
 
-SETTINGS = [(2, 1.0), (7, 0.3), (40, 0.05), (40, 2.0), (90, 20.0)]
-
-
-@pytest.mark.filterwarnings("ignore:.*problems have no loss", "ignore:.*but no gradient")
-@pytest.mark.parametrize("sign", [1, -1])
-@pytest.mark.parametrize("name", NAMES)
-def test_backends_agree(name: str, sign: int) -> None:
-    for n, epsilon in SETTINGS:
-        scores, target = lists(6, n, seed=n)
-        found = {}
-        for backend in BACKENDS:
-            with rankings_twin.use(backend):
-                found[backend] = gradient(scores, target, name, epsilon=epsilon, sign=sign)
-        torch.testing.assert_close(found["compiled"], found["twin"], rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("sign", [1, -1])
-@pytest.mark.parametrize("name", NAMES)
-def test_backends_agree_on_ties(name: str, sign: int) -> None:
-    """With ties several rankings are equally good, and rounding may choose: the objective must be the same."""
-    task = tasks.get(name)
-    for n, epsilon in SETTINGS:
-        scores, target = lists(6, n, seed=n, ties=True)
-        found = []
-        for backend in BACKENDS:
-            with rankings_twin.use(backend):
-                ranking, predicted = task.augmented(scores, target, epsilon, sign), task.infer(scores, target)
-            found.append(task.score(scores, ranking) + sign * epsilon * task.loss(ranking, target))
-            found.append(task.loss(predicted, target))
-        torch.testing.assert_close(found[:2], found[2:], rtol=1e-12, atol=1e-12)
-
-
 @pytest.mark.filterwarnings("ignore:.*problems have no loss")
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", NAMES)
-def test_padding_is_as_if_it_were_not_there(name: str, backend: str) -> None:
+def test_padding_is_as_if_it_were_not_there(name: str) -> None:
     scores, target = lists(5, 12, seed=3)
     mask = torch.rand(5, 12, generator=torch.Generator().manual_seed(1)) < 0.7
     noisy = torch.where(mask, scores, torch.nan)
-    with rankings_twin.use(backend):
-        losses, grads = gradient(noisy, target, name, epsilon=0.7, mask=mask)
-        for row in range(5):
-            keep = mask[row]
-            alone = gradient(scores[row, keep], target[row, keep], name, epsilon=0.7)
-            torch.testing.assert_close(losses[row], alone[0])
-            torch.testing.assert_close(grads[row, keep], alone[1])
-        assert not grads[~mask].any()
+    losses, grads = gradient(noisy, target, name, epsilon=0.7, mask=mask)
+    for row in range(5):
+        keep = mask[row]
+        alone = gradient(scores[row, keep], target[row, keep], name, epsilon=0.7)
+        torch.testing.assert_close(losses[row], alone[0])
+        torch.testing.assert_close(grads[row, keep], alone[1])
+    assert not grads[~mask].any()
 
 
 def paper_table(scores: np.ndarray, target: np.ndarray, epsilon: float, sign: int) -> float:
@@ -126,16 +93,6 @@ def test_fused_equals_the_five_methods(name: str, sign: int) -> None:
     torch.testing.assert_close(grads, sign / 0.4 * (direct.coefficients - predicted.coefficients))
 
 
-def test_automatic_epsilon_is_the_same_in_both_backends() -> None:
-    scores, target = lists(4, 50, seed=2)
-    mask = torch.rand(4, 50, generator=torch.Generator().manual_seed(5)) < 0.8
-    for options in ({}, {"mask": mask}):
-        compiled = gradient(scores, target, "ap", **options)
-        with rankings_twin.use("twin"):
-            twin = gradient(scores, target, "ap", **options)
-        torch.testing.assert_close(compiled, twin, rtol=1e-10, atol=1e-12)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_unit_epsilon_bridges_one_unit_at_the_most_important_place(name: str) -> None:
     """An exchange of neighbours whose scores differ by 1 moves F by 2 / (P N), here 1/6, and the loss by this much."""
@@ -148,6 +105,8 @@ def test_unit_epsilon_bridges_one_unit_at_the_most_important_place(name: str) ->
             moved[[place, place + 1]] = order[[place + 1, place]]
             losses = [float(task.loss(ranks, labels)) for labels in (order, moved)]
             drop = max(drop, abs(losses[0] - losses[1]))
+    if name.startswith(("recall_at", "precision_at")):  # which name an upper bound, for all lists
+        drop = 1 / 3 if name.startswith("recall_at") else 1 / 2
     target = torch.tensor([1, 1, 1, 0, 0, 0, 0])
     assert float(task.unit_epsilon(torch.zeros(7), target)) == pytest.approx(2 / 12 / drop)
 
@@ -162,29 +121,28 @@ def test_scores_of_any_magnitude(factor: float, sign: int) -> None:
 
 def test_denormal_scores_have_a_finite_gradient() -> None:
     scores, target = lists(1, 30, seed=4, dtype=torch.float32)
-    losses, grads = gradient(scores * 1e-42, target, "ap")
-    assert torch.isfinite(losses).all()
-    assert torch.isfinite(grads).all()
+    for way in WAYS:
+        losses, grads = gradient(scores * 1e-42, target, "ap", **way)
+        assert torch.isfinite(losses).all()
+        assert torch.isfinite(grads).all()
 
 
 TINY = [1e-290, 1e-308, 1e-320, 5e-324, torch.tensor(1e-44), torch.tensor(1e-320, dtype=torch.float64)]
 
 
 @pytest.mark.filterwarnings("ignore:.*but no gradient")
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("sign", [1, -1])
-def test_a_tiny_epsilon_has_a_finite_gradient(sign: int, dtype: torch.dtype, backend: str) -> None:
+def test_a_tiny_epsilon_has_a_finite_gradient(sign: int, dtype: torch.dtype) -> None:
     """Its inverse overflows: what changes places gets the largest number, all others exactly 0."""
     scores, target = lists(2, 30, seed=4, dtype=dtype, ties=True)
     scores[1], target[:, 0], target[:, 1] = torch.arange(1, 31), 1, 0
     weight = torch.ones(2, 30)
-    with rankings_twin.use(backend):
-        for epsilon in TINY:
-            for name, options in [*((name, {}) for name in [*NAMES, "graded_ndcg", "f1"]), ("auc", {"weight": weight})]:
-                _, grads = gradient(scores, target, name, epsilon=epsilon, sign=sign, **options)
-                assert torch.isfinite(grads).all(), (name, epsilon)
-                assert not grads[1].any(), "without ties nothing is within reach"
+    for epsilon in TINY:
+        for name, options in [*((name, {}) for name in [*NAMES, "graded_ndcg", "f1"]), ("auc", {"weight": weight})]:
+            _, grads = gradient(scores, target, name, epsilon=epsilon, sign=sign, **options)
+            assert torch.isfinite(grads).all(), (name, epsilon)
+            assert not grads[1].any(), "without ties nothing is within reach"
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -197,10 +155,11 @@ def test_values_are_not_looked_at_if_not_asked_for(name: str, backend: str) -> N
     spoiled[0, 5] = torch.nan
     scores[0, 5] = 1e300
     mask = (target == 0) | (target == 1)
-    with rankings_twin.use(backend):
-        wanted = dl.direct_loss(scores, target, name, mask=mask, epsilon=1.0)
-        found = dl.direct_loss(spoiled, target, name, epsilon=1.0, check_values=False)
-        torch.testing.assert_close(found, wanted)
+    with kernels.use(backend):
+        for options in ({}, {"epsilon": 1.0}):
+            wanted = dl.direct_loss(scores, target, name, mask=mask, **options)
+            found = dl.direct_loss(spoiled, target, name, check_values=False, **options)
+            torch.testing.assert_close(found, wanted)
         for wrong in ((spoiled, target.clamp(0, 1)), (scores, target)):
             with pytest.raises(
                 dl.DirectLossError, match=r"scores must be finite|target must hold only 0 or 1, but it is 7"
@@ -208,41 +167,38 @@ def test_values_are_not_looked_at_if_not_asked_for(name: str, backend: str) -> N
                 dl.direct_loss(*wrong, name)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_wrong_label_is_named_and_not_the_padding_before_it(backend: str) -> None:
+def test_a_wrong_label_is_named_and_not_the_padding_before_it() -> None:
     scores, target = torch.tensor([0.1, 0.2, 0.3, 0.4]), torch.tensor([-1, 1, 0, 2])
-    metric = tasks.AveragePrecision().metric.weights(target)
-    with (
-        rankings_twin.use(backend),
-        pytest.raises(dl.DirectLossError, match=r"0 or 1 or -1, but it is 2 at index \[3\]"),
-    ):
+    metric = tasks.AveragePrecision().metric.tables(target)
+    with pytest.raises(dl.DirectLossError, match=r"0 or 1 or -1, but it is 2 at index \[3\]"):
         kernels.solve_rankings(scores, target, metric)
 
 
-def test_the_backend_is_chosen_for_one_thread_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    monkeypatch.setattr(kernels, "_solve_compiled", lambda *rest: asked.append("compiled"))
-    monkeypatch.setattr(kernels, "_solve_tensor", lambda *rest: asked.append("tensor"))
-    scores, target = torch.tensor([0.1, 0.2]), torch.tensor([1, 0])
-    ask = partial(kernels.solve_rankings, scores, target, tasks.AUC().metric.weights(target))
+def test_the_backend_is_chosen_for_one_thread_alone() -> None:
+    scores, asked = torch.tensor([0.1, 0.2]), []
+
+    def ask() -> None:
+        asked.append(kernels.compiles(scores))
+
     with kernels.use("tensor"):
         ask()
-        with kernels.use("compiled"):
+        with kernels.use("auto"):
             ask()
         other = Thread(target=ask)
         other.start()
         other.join()
         ask()
     ask()
-    assert asked == ["tensor", "compiled", "compiled", "tensor", "compiled"]
+    assert asked == [False, True, True, False, True]
+    with pytest.raises(dl.DirectLossError, match="backend must be one of 'auto', 'tensor'"), kernels.use("cuda"):
+        pass
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_constant_scorer_gets_the_value_of_chance_and_a_gradient(dtype: torch.dtype, backend: str) -> None:
+def test_constant_scorer_gets_the_value_of_chance_and_a_gradient(dtype: torch.dtype, way: dict[str, Any]) -> None:
     target = torch.tensor([1] * 5 + [0] * 15)
-    with rankings_twin.use(backend):
-        losses, grads = gradient(torch.zeros(20, dtype=dtype), target, "ap")
+    losses, grads = gradient(torch.zeros(20, dtype=dtype), target, "ap", **way)
     assert losses.item() == pytest.approx(1 - 5 / 20)
     assert grads.dtype == dtype
     assert (grads[:5] <= 0).all()
@@ -261,14 +217,16 @@ def test_ties_do_not_depend_on_the_order_of_the_input() -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("labels", [[1, 1, 1], [0, 0, 0], [1], [0]])
 def test_lists_that_cannot_be_ranked_wrong(labels: list[int], backend: str) -> None:
+    """No value, no gradient of the metric; but the likelihood knows what to say."""
     target = torch.tensor(labels)
     scores = torch.arange(len(labels), dtype=torch.float32, requires_grad=True)
-    with rankings_twin.use(backend), pytest.warns(dl.DirectLossWarning, match="1 of 1 problems have no loss"):
-        loss = dl.direct_loss(scores, target, "ap")
-    loss.backward()
-    assert loss.item() == 0
-    assert scores.grad is not None
-    assert not scores.grad.any()
+    for name, options in ((name, one) for name in NAMES for one in ({"likelihood": 0}, {"epsilon": 1.0}, {})):
+        with kernels.use(backend), pytest.warns(dl.DirectLossWarning, match="1 of 1 problems have no loss"):
+            loss = dl.direct_loss(scores, target, name, **options)
+        (slope,) = torch.autograd.grad(loss, scores)
+        assert loss.item() == 0
+        assert slope.any() == (not options)
+        assert (slope <= 0).all() if labels[0] else (slope >= 0).all()
 
 
 def test_lists_that_cannot_be_ranked_wrong_do_not_count_in_the_mean() -> None:
@@ -282,25 +240,36 @@ def test_a_million_items() -> None:
     generator = torch.Generator().manual_seed(0)
     target = torch.rand(1_000_000, generator=generator) < 0.1
     scores = torch.randn(1_000_000, generator=generator) + 1.8 * target
-    losses, grads = gradient(scores, target, "ap", epsilon=2e-5)
-    assert 0.2 < losses.item() < 0.6
-    assert (grads[target] <= 0).all()
-    assert (grads[~target] >= 0).all()
-    assert abs(grads.double().sum().item()) < 1e-6 * grads.abs().double().sum().item()
+    for options, imbalance in (({"epsilon": 2e-5}, 1e-6), ({"likelihood": 0}, 0.5)):
+        losses, grads = gradient(scores, target, "ap", **options)
+        assert 0.2 < losses.item() < 0.6
+        assert (grads[target] <= 0).all()
+        assert (grads[~target] >= 0).all()
+        assert abs(grads.double().sum().item()) < imbalance * grads.abs().double().sum().item()
 
 
 @pytest.mark.parametrize(
-    ("weight", "message"),
+    ("weight", "message", "options"),
     [
-        (lambda i, n: n, "must not increase with n"),
-        (lambda i, n: 1 / n, "must be finite"),
-        (lambda i, n: torch.ones(3, 77), r"must have shape \(1, 2\)"),
-        (lambda i, n: 0 * i - n, "positive sum over the perfect ranking"),
+        (lambda i, n: n + 1, "must not increase with n", {"epsilon": 1.0}),
+        (lambda i, n: 1 / n, "must be finite", {}),
+        (lambda i, n: 1 / n, "must be finite", {"epsilon": 1.0}),
+        (lambda i, n: torch.ones(3, 77), r"must have shape \(1,\)", {}),
+        (lambda i, n: torch.ones(3, 77), r"must have shape \(1, 2\)", {"epsilon": 1.0}),
+        (lambda i, n: 0 * i - n, "positive sum over the perfect ranking", {}),
     ],
 )
-def test_wrong_position_weights_are_refused(weight: object, message: str) -> None:
+def test_wrong_position_weights_are_refused(weight: object, message: str, options: dict[str, Any]) -> None:
+    scores = torch.tensor([1.0, 0.0], requires_grad=True)
     with pytest.raises(dl.DirectLossError, match=message):
-        dl.direct_loss(torch.tensor([1.0, 0.0]), torch.tensor([1, 0]), tasks.PositionTask(weight))
+        dl.direct_loss(scores, torch.tensor([1, 0]), tasks.PositionTask(weight), **options)
+
+
+def test_moves_do_not_need_a_falling_position_weight() -> None:
+    scores = torch.tensor([1.0, 0.0], requires_grad=True)
+    loss = dl.direct_loss(scores, torch.tensor([1, 0]), tasks.PositionTask(lambda i, n: n + 1), likelihood=0)
+    (slope,) = torch.autograd.grad(loss, scores)
+    assert slope[0] > 0, "here it pays to be low"
 
 
 @pytest.mark.parametrize(
@@ -312,6 +281,8 @@ def test_wrong_position_weights_are_refused(weight: object, message: str) -> Non
         (lambda: tasks.PartialAUC(0.0), "max_fpr must be positive"),
         (lambda: tasks.PartialAUC(1.5), "max_fpr must be at most 1"),
         (lambda: tasks.get("pauc@2"), "max_fpr must be at most 1"),
+        (lambda: tasks.get("recall_at_fpr@1.5"), "max_fpr must be at most 1"),
+        (lambda: tasks.get("precision_at_recall@0"), "recall must be positive"),
         (lambda: tasks.get("ndcg@ten"), "must have a number after '@'"),
         (lambda: tasks.get("ap@3"), "takes no number"),
     ],

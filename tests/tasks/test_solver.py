@@ -74,7 +74,7 @@ def test_own_loss_may_have_a_target_of_any_kind() -> None:
     parts = torch.tensor([0, 0])
     torch.testing.assert_close(dl.direct_loss(SCORES, parts, task, reduction="none"), torch.tensor([1.0, 0.0]))
     scores = SCORES.clone().requires_grad_()
-    dl.direct_loss(scores, parts, task, sign=-1, epsilon=4.0, noise=0, reduction="sum").backward()
+    dl.direct_loss(scores, parts, task, sign=-1, epsilon=4.0, reduction="sum").backward()
     torch.testing.assert_close(scores.grad, torch.tensor([[0.25, 0.0, -0.25, 0.0], [0.0, 0.0, 0.0, 0.0]]))
 
 

@@ -27,7 +27,8 @@ from directloss._checks import (
     fail,
     warn_once,
 )
-from directloss._gradient import attach_first, fetch, transformed
+from directloss._dynamo import transformed
+from directloss._gradient import attach_first, fetch
 from directloss._loss import LossModule, named_places
 from directloss._problem import UNRANKED, Dim, arrange, blank, reduce, weigh
 from directloss._uniloss.anchors import Anchoring, Anchors, as_anchoring

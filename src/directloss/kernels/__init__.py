@@ -42,7 +42,7 @@ import torch
 from torch import Tensor
 
 from directloss._checks import IGNORE, check_choice, check_finite, check_labels
-from directloss._gradient import traced
+from directloss._dynamo import traced
 
 if TYPE_CHECKING:
     from directloss.kernels import compiled

@@ -14,7 +14,7 @@ import math
 import torch
 from torch import Tensor
 
-from directloss._checks import IGNORE, check_choice, check_count, check_finite, fail
+from directloss._checks import IGNORE, check_choice, check_count, check_finite, fail, precise
 from directloss.metrics.classification import checked
 
 GAINS = ("exponential", "linear")
@@ -63,13 +63,13 @@ def graded_ndcg(
 
 def gains(target: Tensor, gain: str) -> Tensor:
     """The gain of each grade, float64; 0 for padding."""
-    grades = target.double().clamp(min=0)
+    grades = precise(target).clamp(min=0)
     return grades if gain == "linear" else torch.expm1(grades * math.log(2))
 
 
 def relative_gains(target: Tensor, gain: str) -> Tensor:
     """Gains over the largest gain of the list, in [0, 1], float64; 0 for padding and where all grades are 0."""
-    grades = target.double().clamp(min=0)
+    grades = precise(target).clamp(min=0)
     if gain == "exponential":
         # (2^g - 1) / (2^m - 1) in a form that neither overflows for large grades nor loses small ones.
         grades = grades * math.log(2)
@@ -82,7 +82,7 @@ def relative_gains(target: Tensor, gain: str) -> Tensor:
 
 def discounts(n: int, k: int | None, device: torch.device) -> Tensor:
     """d(1) ... d(n), float64."""
-    table = 1 / torch.log2(torch.arange(2, n + 2, dtype=torch.float64, device=device))
+    table = 1 / torch.log2(precise(torch.arange(2, n + 2, device=device)))
     if k is not None:
         table[k:] = 0
     return table

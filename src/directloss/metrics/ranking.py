@@ -74,7 +74,7 @@ class PositionMetric:
 
 def _total_of_first(values: Tensor, P: Tensor) -> Tensor:
     """The sum of the first P values; 1 in place of 0, as it is a divisor."""
-    sums = torch.take(pad(values.cumsum(-1), (1, 0)), P.long())
+    sums = pad(values.cumsum(-1), (1, 0))[P.long().clamp(max=values.shape[-1])]
     return torch.where(sums > 0, sums, 1.0)
 
 

@@ -8,6 +8,9 @@ from torch import Tensor
 from directloss._checks import IGNORE
 from directloss.task import Estimate
 
+TINY = 1e-30
+"""In place of a sum of weights that are all 0."""
+
 
 def wide(tensor: Tensor) -> Tensor:
     """The tensor in float32 or wider."""
@@ -33,6 +36,8 @@ def of_decisions(scores: Tensor, target: Tensor, request: Estimate) -> Tensor:
         positive, mass = labels.sum(-1, keepdim=True), labels.shape[-1]
     else:
         weight = weight.to(scores.dtype)
+        if request.weight is not None:  # weights of one on average, so that their scale does not matter
+            weight = weight * ((weight > 0).sum(-1, keepdim=True) / weight.sum(-1, keepdim=True).clamp(min=TINY))
         each = each * weight
         positive, mass = (labels * weight).sum(-1, keepdim=True), weight.sum(-1, keepdim=True).clamp(min=1)
     if any(request.flips):
@@ -47,8 +52,10 @@ def of_each_decision(scores: Tensor, labels: Tensor, flips: tuple[float, float] 
     yes = torch.sigmoid(scores)
     if not any(flips):
         return yes - labels
-    told = yes * (1 - flips[1]) + (1 - yes) * flips[0]
-    return (told - labels) / (told * (1 - told)) * (yes * (1 - yes) * (1 - sum(flips)))
+    # The mixture of both probabilities, divided by the one that may vanish.
+    odds = scores.clamp(-60, 60).exp()
+    as_no, as_yes = yes / (1 - flips[0] + flips[1] * odds), torch.sigmoid(-scores) / (1 - flips[1] + flips[0] / odds)
+    return (1 - sum(flips)) * ((1 - labels) * as_no - labels * as_yes)
 
 
 def of_classes(scores: Tensor, truth: Tensor) -> Tensor:

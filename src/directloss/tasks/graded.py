@@ -107,7 +107,7 @@ class GradedNDCG(ListTask):
 
     def counted(self, target: Tensor) -> Tensor | None:
         """Lists with at least two different grades."""
-        grades = target.double()
+        grades = precise(target)
         lowest = torch.where(grades == IGNORE, torch.inf, grades).amin(-1)
         return grades.amax(-1) > lowest
 

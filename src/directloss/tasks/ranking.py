@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from directloss._checks import check_finite, check_labels, check_same_shape, fail, precise
-from directloss._gradient import traced
+from directloss._dynamo import traced
 from directloss.kernels import BINARY, LEAST, bounded, compiles, solve_rankings
 from directloss.metrics.ranking import (
     AveragePrecisionMetric,
