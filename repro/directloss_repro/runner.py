@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-from directloss.direct import DirectLoss
 from directloss_repro.campaign import Campaign, Cell, Outcome
 from directloss_repro.checkpoint import Checkpoint
 from directloss_repro.config import Config, EpochConfig
@@ -107,8 +106,6 @@ class _Run:
     def _trained(self) -> Trained:
         experiment, config = self.experiment, self.config
         schedule = make_schedule(self.spec, config, self.method, len(self.split.train))
-        if isinstance(self.loss, DirectLoss):  # the length of the training is known: half of it
-            self.loss.warm_up = schedule.iterations // 2
         # A search run never sees test data, not even to report it.
         parts = ("train", "val") if self.searching or experiment.judge is not None else ("train", "val", "test")
         split = self.split

@@ -1,8 +1,8 @@
 """``wrong-labels``: a linear scorer learns to rank digits with some labels wrong. This is the demonstration.
 
 A linear scorer cannot memorise wrong labels, but with cross-entropy each of them still affects the whole scorer. The
-library's default, which trains on the metric after a warm-up with cross-entropy, ranks better both with and without
-wrong labels. For a case where our losses do not win, a network on two shells, see `robustness`.
+library's default, which trains on the metric, ranks better both with and without wrong labels. For a case where our
+losses do not win, a network on two shells, see `robustness`.
 
 The data are the digits of scikit-learn, in thirds, as in `digits-noise`. Labels are flipped in the training and in the
 validation third; the test third is clean. Settings are chosen on the validation third, six for each method.
