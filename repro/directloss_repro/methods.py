@@ -170,7 +170,7 @@ class Method:
             fits = (metric == "ap" and one_each) or (metric == "accuracy" and self.task in CLASS_TASKS)
         if not fits:
             known = {
-                "ap": f"{LIKELIHOODS}, uniloss-ap; direct-, pos-, neg-, both-, hinge- or per- with a task of such scores",
+                "ap": f"{LIKELIHOODS}, uniloss-ap; direct-, pos-, neg-, both-, hinge- or per- with such a task",
                 "accuracy": f"{LIKELIHOODS}, and uniloss-, direct-, pos-, neg-, both-, hinge- or per-accuracy",
                 "pck": "uniloss-pckh and mse- with a width",
             }
