@@ -235,7 +235,8 @@ def best_cut(scores: Tensor, target: Tensor) -> Tensor:
     hits = target.gather(-1, order).cumsum(-1)
     f1 = 2 * hits / (torch.arange(1, hits.shape[-1] + 1) + hits[:, -1:])
     last = f1.argmax(-1, keepdim=True)
-    return (ranked.gather(-1, last) + ranked.gather(-1, (last + 1).clamp(max=hits.shape[-1] - 1))) / 2
+    ranked = torch.cat((ranked, ranked[:, -1:] - 1), -1)  # below all, if all are best chosen
+    return (ranked.gather(-1, last) + ranked.gather(-1, last + 1)) / 2
 
 
 def study(arguments: argparse.Namespace, judged: Sets = JUDGED, name: str = "defaults") -> Campaign:
