@@ -267,8 +267,12 @@ def warn_of_probabilities(scores: object, what: str, message: str) -> None:
     """Warn once about ``what`` if scores look like probabilities."""
     if not isinstance(scores, Tensor) or not scores.is_floating_point():
         return  # refused elsewhere
-    first = scores.detach().flatten()[:64]  # nearly always one of these is negative, which settles it
-    if scores.numel() < FEW or bool((first < 0).any()):
+    if scores.numel() < FEW:
+        return
+    fixed = scores.detach()
+    while fixed.dim() > 1:
+        fixed = fixed[0]
+    if float(fixed.min()) < 0:  # nearly always the first list settles it
         return
     low, high = torch.aminmax(scores.detach())
     if bool((low >= 0) & (high <= 1) & (low < high)):

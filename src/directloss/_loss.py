@@ -95,10 +95,6 @@ class LossModule(nn.Module):
             return torch.cuda.default_generators[device.index or 0]
         return torch.default_generator
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the generator, which cannot be pickled: a copy uses the global one."""
-        return {**self.__dict__, "generator": None}
-
 
 class TaskLoss(LossModule):
     """A task loss, with or without an epsilon."""

@@ -96,9 +96,38 @@ class Problem(NamedTuple):
             shape = tuple(self.batch_shape)
             fail(what, f"must return one number per problem, shape {shape}", f"of shape {tuple(values.shape)}")
 
+    def shares(self, reduction: str, counted: Tensor | None) -> tuple[float | Tensor, float | Tensor]:
+        """By how much each problem counts in the reduced loss, shape ``b``, or one number for all: in its own mean over the
+        problems that count, and in a mean over all problems.
+        """
+        every = self.weight
+        own = every if counted is None else counted.to(result_type(self.scores)) * (1 if every is None else every)
+        if reduction != "mean":
+            return 1.0 if own is None else own, 1.0 if every is None else every
+        count = self.batch_shape.numel()
+        return tuple(  # type: ignore[return-value]
+            1 / count if one is None else one / one.sum().clamp(min=torch.finfo(one.dtype).tiny) for one in (own, every)
+        )
+
+    def warn_of_uncounted(self, counted: Tensor | None) -> None:
+        """Warn once of problems that do not count."""
+        warn_of_uncounted(counted, self.task, UNRANKED)
+
     def reduce(self, losses: Tensor, reduction: str, counted: Tensor | None, warn: bool = True) -> Tensor:
         """The mean or the sum over the problems that count, or the losses themselves; see `result_type`."""
         return reduce(losses.to(result_type(self.scores)), reduction, self.weight, counted, self.task, UNRANKED, warn)
+
+
+def warn_of_uncounted(counted: Tensor | None, under: object, why: str) -> int:
+    """Warn once of problems that do not count, and return their number, which costs a synchronisation."""
+    missing = 0 if counted is None else counted.numel() - int(counted.sum())
+    if counted is not None and missing:
+        warn_once(
+            f"uncounted {under!r}",
+            f"{missing} of {counted.numel()} problems have no loss under {under!r} ({why}). They get loss 0, the "
+            "metric gives them no gradient, and they are left out of the mean.",
+        )
+    return missing
 
 
 UNRANKED = "for a ranking: no relevant or no irrelevant item that counts"
@@ -114,13 +143,7 @@ def reduce(
     """
     if not warn and counted is not None and counted.dim() == 0 and weight is None:
         return losses  # 0 if the only problem does not count
-    missing = 0 if counted is None or not warn else counted.numel() - int(counted.sum())
-    if counted is not None and missing:
-        warn_once(
-            f"uncounted {under!r}",
-            f"{missing} of {counted.numel()} problems have no loss under {under!r} ({why}). They get loss 0, the "
-            "metric gives them no gradient, and they are left out of the mean.",
-        )
+    missing = warn_of_uncounted(counted, under, why) if warn else 0
     if counted is not None and (missing or not warn):
         weight = counted.to(losses.dtype) if weight is None else counted.to(losses.dtype) * weight
     if weight is None:
@@ -156,6 +179,8 @@ def prepare(
     if reduction not in REDUCTIONS:
         check_choice("reduction", reduction, REDUCTIONS)
     task = as_task(task)
+    if task.eager:
+        task = task.fitted(check_tensor("scores", scores), check_tensor("target", target))
     scores, target, mask, weight = arrange(task, task.event_dims, scores, target, mask, weight, dim)
     if target.is_complex():
         fail("target", "must hold real labels", target.dtype)

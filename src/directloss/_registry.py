@@ -126,7 +126,7 @@ def get(name: str, argument: str = "task") -> Task:
 
 
 def as_task(task: object, argument: str = "task") -> Task:
-    """A task from a name, a `Task`, or any object with the five methods."""
+    """A task from a name, a `Task`, any object with the five methods, or a function of scores and target."""
     if isinstance(task, Task):
         return task
     if isinstance(task, str):
@@ -136,6 +136,7 @@ def as_task(task: object, argument: str = "task") -> Task:
         what = f"the class {task.__name__}" if isinstance(task, type) else f"a {type(task).__name__}"
         hint = "Create an instance first." if isinstance(task, type) else f"It lacks {', '.join(missing)}."
         if callable(task) and not isinstance(task, type) and len(missing) == len(METHODS):
-            hint += " If it is a metric, a function of scores and target, use directloss.UniLoss."
+            function: Task = importlib.import_module("directloss.tasks.functions").MetricFunction(task)
+            return function
         fail(argument, "must be a name or an object with the methods " + ", ".join(METHODS), what, hint)
     return ForeignTask(task)

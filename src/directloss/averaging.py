@@ -13,6 +13,7 @@ from directloss._loss import LossModule, TaskLoss
 from directloss.direct import DirectLoss
 from directloss.distributed import Gather
 from directloss.task import Task
+from directloss.tasks import ClassAverage, CountTask
 
 AVERAGES = ("macro", "micro", "weighted", "samples", "samples_macro")
 SHAPES = "scores (n, c, ...) take classes (n, ...), or a 0 or 1 for each score"
@@ -71,6 +72,11 @@ class AveragedLoss(LossModule):
         if (judged.event_dims, judged.target_dims) not in ((0, 0), (1, 1)):
             hint = "It takes class indices directly: use the loss without AveragedLoss."
             fail("task", "must be a metric of yes or no, such as f1, iou or ap", repr(judged), hint)
+        self.by_class: TaskLoss | None = None
+        if isinstance(self.each, DirectLoss) and self.each.traceable and isinstance(judged, CountTask):
+            if average in ("macro", "weighted", "samples_macro"):
+                whole = ClassAverage(judged, "weighted" if average == "weighted" else "macro")
+                self.by_class = loss(whole, **options)
 
     def forward(  # type: ignore[override]
         self, scores: Tensor, target: Tensor, mask: Tensor | None = None
@@ -86,12 +92,31 @@ class AveragedLoss(LossModule):
         """The loss of a batch on this process; ``weight`` is ignored: the average sets the class weights."""
         scores, target = _check_shapes(scores, target)
         of_classes = target.dim() < scores.dim() and scores.shape[1] > 1
+        if of_classes and self.by_class is not None:
+            return self._loss_of_classes(self.by_class, scores, target, self._shown(target, mask))
         scores, wanted, shown = self._decisions(scores, target, mask)
         scores, wanted = self._problems(scores), self._problems(wanted)
         shown = None if shown is None else self._problems(shown)
         share = self._weight(wanted if shown is None else wanted * shown, of_classes)
         value: Tensor = self.each(scores, wanted, mask=shown, weight=share)
         return value
+
+    def _loss_of_classes(self, loss: TaskLoss, scores: Tensor, target: Tensor, shown: Tensor | None) -> Tensor:
+        """The loss of one class per sample or pixel, whose expected metric is known exactly."""
+        keep = 1 if self.average == "samples_macro" else 0
+        rows = scores.movedim(1, -1)
+        rows = rows.unsqueeze(keep) if rows.dim() == 2 and keep else rows.flatten(keep, -2)
+        target, shown = (None if one is None else one.reshape(rows.shape[:-1]) for one in (target, shown))
+        value: Tensor = loss(rows, target, mask=shown)
+        return value
+
+    def _shown(self, target: Tensor, mask: Tensor | None) -> Tensor | None:
+        """Which labels count."""
+        shown = None if mask is None else check_mask(mask, target.shape, "target")
+        if self.ignore_index is None:
+            return shown
+        kept = target != self.ignore_index
+        return kept if shown is None else kept & shown
 
     def _weight(self, wanted: Tensor, of_classes: bool) -> Tensor | None:
         """The weight of each class, or of each class of each sample; None if all are equal."""
@@ -104,10 +129,7 @@ class AveragedLoss(LossModule):
 
     def _decisions(self, scores: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         """Scores, labels 0 and 1, and which of them count, all ``(n, c, ...)``."""
-        shown = None if mask is None else check_mask(mask, target.shape, "target")
-        if self.ignore_index is not None:
-            kept = target != self.ignore_index
-            shown = kept if shown is None else kept & shown
+        shown = self._shown(target, mask)
         if shown is not None:
             target = torch.where(shown, target, torch.zeros_like(target))
         if target.dim() == scores.dim():

@@ -110,7 +110,7 @@ def direct_loss(
         task: a name (``directloss.tasks.names()`` lists them), an object with the methods of `Task`, or any function
             ``metric(scores, target)`` that returns one number.
         noise: how far the scores are perturbed; see `directloss.noise`.
-        samples: how many draws of the noise are averaged; ``"auto"`` draws 1,024 perturbed scores in all, at least one
+        samples: how many draws of the noise are averaged; ``"auto"`` draws 512 perturbed scores in all, at least one
             per score, and is 1 for structured outputs.
         likelihood: how much of the gradient of the task's likelihood is added; ``"auto"`` is the task's constant.
         flips: the share of labels that are wrong, if known: one number, or one for the negatives and one for the
@@ -188,17 +188,24 @@ def _moved(problem: Problem, settings: Settings, reduction: str, check_values: b
     losses, slope = expected.loss.to(result_type(scores)), expected.slope
     if slope is None:
         return problem.reduce(losses, reduction, expected.counted, warn=check_values)
-    inside, added = tuple(range(losses.dim(), scores.dim())), expected.likelihood
-    if added is not None and expected.counted is None:  # one mean is enough
-        slope, added = torch.add(slope, added, alpha=share), None
-    total = problem.reduce(
-        with_value(carrier(scores, slope, inside), losses), reduction, expected.counted, warn=check_values
-    )
-    if added is None:
-        return total
-    # The likelihood also counts where the metric is undefined.
-    rest = problem.reduce(carrier(scores, share * added, inside), reduction, None, warn=False)
-    return with_value(total + rest, total.detach())
+    if check_values:
+        problem.warn_of_uncounted(expected.counted)
+    own, every = problem.shares(reduction, expected.counted)
+    slope = scaled(slope, own)
+    if expected.likelihood is not None:  # it also counts where the metric is undefined
+        slope = slope + scaled(expected.likelihood, share * every)
+    losses = scaled(losses, own)
+    if reduction == "none":
+        return with_value(carrier(scores, slope, tuple(range(losses.dim(), scores.dim()))), losses)
+    total = losses.sum() if losses.dim() else losses
+    return with_value(carrier(scores, slope, tuple(range(scores.dim()))), total)
+
+
+def scaled(values: Tensor, factor: float | Tensor) -> Tensor:
+    """Values ``(*b, ...)`` times one number, or one per problem."""
+    if not isinstance(factor, Tensor):
+        return values if factor == 1 else values * factor
+    return values * factor.reshape(factor.shape + (1,) * (values.dim() - factor.dim()))
 
 
 def _inferred(problem: Problem, settings: Settings, reduction: str, check_values: bool) -> Tensor:
@@ -342,7 +349,7 @@ class DirectLoss(TaskLoss):
     @property
     def traceable(self) -> bool:
         """Whether the loss is tensor operations only, which a graph can hold."""
-        return self.task.moves and not self.settings.named
+        return self.task.moves and not self.task.eager and not self.settings.named
 
     def loss(
         self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, **changed: Any

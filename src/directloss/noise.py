@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from directloss._checks import check_choice, check_count, check_generator, check_not_negative, fail
+from directloss._dynamo import outside_graphs
 
-DRAWN = 1024
+DRAWN = 512
 """``samples="auto"`` draws this many perturbed scores in total, or one per score if there are more: a long list
 averages over its own items."""
 LEAST = 2.0**-24
@@ -50,7 +51,9 @@ class Noise(NamedTuple):
             fail("generator", f"must be on the device of the scores, {scores.device}", f"on {self.generator.device}")
         shape = (self.count(scores.numel()), *scores.shape)
         dtype = torch.promote_types(scores.dtype, torch.float32)
-        return torch.rand(shape, dtype=dtype, device=scores.device, generator=self.generator)
+        if self.generator is None:
+            return torch.rand(shape, dtype=dtype, device=scores.device)
+        return _drawn_from(self.generator, shape, dtype)
 
     def perturb(self, scores: Tensor, density: str) -> Tensor:
         """Scores plus noise, shape ``(draws, *scores.shape)``, in float32 or wider; differentiable in the scores."""
@@ -63,6 +66,12 @@ class Noise(NamedTuple):
         return torch.add(wide, drawn, alpha=self.scale)
 
 
+@outside_graphs
+def _drawn_from(generator: torch.Generator, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Random numbers from 0 to 1; graphs cannot hold a generator."""
+    return torch.rand(shape, dtype=dtype, device=generator.device, generator=generator)
+
+
 def shaped(uniform: Tensor, density: str) -> Tensor:
     """Standard noise from uniform random numbers, always finite.
 
@@ -72,7 +81,7 @@ def shaped(uniform: Tensor, density: str) -> Tensor:
     """
     check_choice("density", density, DENSITIES)
     if density == "uniform":
-        return 2 * uniform - 1
+        return torch.add(uniform, uniform - 1)
     inside = uniform.clamp(LEAST, 1 - LEAST)
     return -(-inside.log()).log() if density == "gumbel" else inside.logit()
 

@@ -109,6 +109,8 @@ class Task(ABC):
     is compared with 0, otherwise ``"gumbel"``."""
     moves: bool = False
     """Whether the task has `expected`, the exact gradient of its expected loss."""
+    eager: bool = False
+    """Whether `expected` calls code that a graph cannot hold."""
     no_flips: str = "there is no exact correction of this metric for wrong labels"
     """Why ``flips`` are refused, for the error message; empty if they are not."""
     no_item_weights: str = "the task does not define items that count more than others"
@@ -135,6 +137,10 @@ class Task(ABC):
         """The scoring function F of an output, shape ``b``; differentiable in ``scores``."""
 
     # ------------------------------------------------------------------ hooks, all optional
+
+    def fitted(self, scores: Tensor, target: Tensor) -> Task:
+        """The task for scores and target of these shapes."""
+        return self
 
     def infer(self, scores: Tensor, target: Tensor) -> Output:
         """`predict` in the form that `augmented` returns, for tasks whose F depends on part of the target: which items

@@ -9,6 +9,7 @@ from directloss.task import Task
 from directloss.tasks._counting import CountTask, Selection
 from directloss.tasks.assignment import Assignment, Matching
 from directloss.tasks.auc import AUC
+from directloss.tasks.averages import ClassAverage
 from directloss.tasks.chain import Chain
 from directloss.tasks.classes import Accuracy, CostMatrix, Error, TopK
 from directloss.tasks.confusion import (
@@ -24,6 +25,7 @@ from directloss.tasks.confusion import (
     Recall,
 )
 from directloss.tasks.decomposable import Decomposable
+from directloss.tasks.functions import MetricFunction
 from directloss.tasks.graded import GradedNDCG, GradedRanking
 from directloss.tasks.knapsack import Choose, Knapsack
 from directloss.tasks.paths import GridPath, ShortestPath
@@ -130,6 +132,7 @@ __all__ = [
     "BalancedAccuracy",
     "Chain",
     "Choose",
+    "ClassAverage",
     "CostMatrix",
     "CountMetric",
     "CountTask",
@@ -148,6 +151,7 @@ __all__ = [
     "Matching",
     "Matthews",
     "Measured",
+    "MetricFunction",
     "PartialAUC",
     "PositionTask",
     "Precision",

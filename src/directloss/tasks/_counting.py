@@ -13,7 +13,7 @@ from directloss.kernels import binary_labels
 from directloss.metrics.confusion import count
 from directloss.moves import Metric, confusion, flip_decisions
 from directloss.task import Estimate, Expected, Solve, Solved, Task
-from directloss.tasks._likelihood import of_decisions
+from directloss.tasks._likelihood import of_decisions, wide
 
 ALL_YES = (
     "Every decision is yes: all scores lie between 0 and 1, and a decision is yes where its score is above 0. If they "
@@ -119,14 +119,13 @@ class CountTask(Task):
         self.check(scores, target, request.check_values)
         members = torch.stack((target == 1, target == 0))
         metric = corrected(self.metric, request.flips)
-        losses = 1 - metric(*confusion((scores > 0)[None], members, request.weight)).squeeze(0)
         counted = members.any(0).any(-1) if request.padded else None
         if not request.gradient:
-            return Expected(losses, counted=counted)
-        wide, scale = scores.to(torch.promote_types(scores.dtype, torch.float32)), float(request.noise.scale)
-        slope = flip_decisions(metric, wide, members, request.noise.uniform(scores), scale, request.weight)
-        likelihood = of_decisions(wide, target, request) if request.likelihood else None
-        return Expected(losses, -slope, likelihood, counted)
+            return Expected(1 - metric(*confusion((scores > 0)[None], members, request.weight))[0], counted=counted)
+        scores, scale = wide(scores), float(request.noise.scale)
+        value, slope = flip_decisions(metric, scores, members, request.noise.uniform(scores), scale, request.weight)
+        likelihood = of_decisions(scores, target, request) if request.likelihood else None
+        return Expected(1 - value, -slope, likelihood, counted)
 
     def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:
         self.check(scores, target, how.check_values)

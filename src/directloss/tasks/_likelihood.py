@@ -30,14 +30,14 @@ def of_decisions(scores: Tensor, target: Tensor, request: Estimate) -> Tensor:
         labels = labels * weight
     each = of_each_decision(scores, labels.to(scores.dtype), request.flips)
     if weight is None:
-        positive, mass = labels.sum(-1, keepdim=True, dtype=scores.dtype), labels.shape[-1]
+        positive, mass = labels.sum(-1, keepdim=True), labels.shape[-1]
     else:
         weight = weight.to(scores.dtype)
         each = each * weight
         positive, mass = (labels * weight).sum(-1, keepdim=True), weight.sum(-1, keepdim=True).clamp(min=1)
     if any(request.flips):
         positive = (positive - request.flips[0] * mass) / (1 - sum(request.flips))
-    return each * (torch.minimum(positive, mass - positive).clamp(min=1) * mass).rsqrt()
+    return each * (torch.minimum(positive, mass - positive).clamp(min=1) * mass).to(each.dtype).rsqrt()
 
 
 def of_each_decision(scores: Tensor, labels: Tensor, flips: tuple[float, float] = (0.0, 0.0)) -> Tensor:

@@ -124,8 +124,8 @@ class GradedNDCG(ListTask):
         if not request.gradient:
             return Expected(losses, counted=counted)
         real, relative = precise(target >= 0), relative_gains(target, self.gain)
-        gain = relative / ideal(relative, self.k)[..., None]
-        lists = Lists(gain, torch.stack((real, torch.zeros_like(real))), self._worth)
+        sizes = torch.stack((real, torch.zeros_like(real)))
+        lists = Lists(sizes, self._worth, ideal(relative, self.k)[..., None], relative)
         noisy = torch.where(target >= 0, request.noise.perturb(scores, self.density), -torch.inf)
         moved = move_items(lists, scores.to(noisy.dtype), noisy, float(request.noise.scale))
         slope = -moved.slope if counted is None else torch.where(counted[..., None], -moved.slope, 0.0)

@@ -271,8 +271,8 @@ def position_lists(metric: PositionMetric, target: Tensor, weight: Distinct | No
     if weight is not None:
         sizes = sizes * weight.sizes
     P, N = sizes.sum(-1, keepdim=True)
-    gain = sizes[0] / metric.normaliser(P, N, target.shape[-1])
-    return Lists(gain, sizes, partial(metric.worth, P=P, N=N), (1.0,) if weight is None else weight.values)
+    z, weights = metric.normaliser(P, N, target.shape[-1]), (1.0,) if weight is None else weight.values
+    return Lists(sizes, partial(metric.worth, P=P, N=N), z, weights=weights)
 
 
 def weighted_losses(metric: PositionMetric, scores: Tensor, target: Tensor, weight: Tensor) -> Tensor:

@@ -1,0 +1,119 @@
+"""One class per row, judged by the average over the classes of a metric of decisions: macro F1, mean IoU, ..."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from directloss._checks import IGNORE, check_choice, check_classes, check_finite, fail, precise
+from directloss.moves import choose_classes, confusion
+from directloss.task import Estimate, Expected, Task
+from directloss.tasks._counting import CountTask
+from directloss.tasks._likelihood import wide
+
+AVERAGES = ("macro", "weighted")
+
+
+class ClassAverage(Task):
+    """Choose one of c classes for each of t rows (samples, pixels); the loss is one minus the mean over the classes of a
+    metric of "is it this class?".
+
+    The gradient is that of the expected metric if each row draws its class from the softmax of ``scores / noise``:
+    exact, by moving one row at a time from class to class.
+
+    Args:
+        task: a metric of decisions, such as ``FBeta()`` or ``IoU()``.
+        average: ``"macro"`` for the classes that are present, all alike; ``"weighted"`` by their numbers of rows.
+
+    Shapes:
+        scores ``(..., t, c)``, target ``(..., t)`` with class indices; -1 (or ``mask``) for padding.
+
+    Examples:
+        >>> from directloss.tasks import FBeta
+        >>> task = ClassAverage(FBeta())
+        >>> scores = torch.tensor([[2.0, 1.0, 0.0], [0.0, 3.0, 1.0], [1.0, 2.0, 0.0], [0.0, 1.0, 2.0]])
+        >>> task.loss(task.predict(scores), torch.tensor([0, 1, 0, 2]))
+        tensor(0.2222, dtype=torch.float64)
+    """
+
+    event_dims = 2
+    shape_words = "(..., t, c)"
+    maskable = True
+    padding_label = True
+    moves = True
+    no_flips = "the classes that wrong labels come from are not known"
+    no_item_weights = "give each row a weight by drawing rows accordingly"
+
+    def __init__(self, task: CountTask, average: str = "macro") -> None:
+        if not isinstance(task, CountTask):
+            fail("task", "must be a metric of decisions, such as FBeta() or IoU()", repr(task))
+        self.task, self.average = task, check_choice("average", average, AVERAGES)
+
+    def predict(self, scores: Tensor) -> Tensor:
+        """The class with the highest score; ties go to the lowest index."""
+        return scores.argmax(-1)
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        classes = int(torch.maximum(output.max(), target.max())) + 1
+        return self._losses(output, target, classes)
+
+    def _losses(self, output: Tensor, target: Tensor, classes: int) -> Tensor:
+        members, share = self._members(target, classes)
+        yes = output.unsqueeze(-2) == torch.arange(classes, device=output.device)[:, None]
+        return 1 - (self.task.metric(*confusion(yes[None], members))[0] * share).sum(-1)
+
+    def _members(self, target: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+        """Which rows belong to each class and which do not, ``(2, ..., c, t)``; and how much each class counts."""
+        inside = target.unsqueeze(-2) == torch.arange(classes, device=target.device)[:, None]
+        members = torch.stack((inside, ~inside & (target != IGNORE).unsqueeze(-2)))
+        rows = precise(inside.sum(-1))
+        share = rows if self.average == "weighted" else (rows > 0).to(rows.dtype)
+        return members, share / share.sum(-1, keepdim=True).clamp(min=1)
+
+    def expected(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected:
+        if request.weight is not None:
+            fail("weight", "must hold one weight per problem", "one per row", f"{self.no_item_weights}.".capitalize())
+        self.check(scores, target, request.check_values)
+        scores = wide(scores)
+        losses, counted = self._losses(self.predict(scores), target, scores.shape[-1]), self.counted(target)
+        if not request.gradient:
+            return Expected(losses, counted=counted)
+        members, share = self._members(target, scores.shape[-1])
+        gumbel = request.noise.perturb(scores, self.density)
+        slope = choose_classes(self.task.metric, scores, gumbel.argmax(-1), members, share, float(request.noise.scale))
+        likelihood = self._likelihood_slope(scores, target) if request.likelihood else None
+        return Expected(losses, -slope, likelihood, counted)
+
+    def _likelihood_slope(self, scores: Tensor, target: Tensor) -> Tensor:
+        """Of cross-entropy. The rows of a class count by the geometric mean of all alike and all classes alike."""
+        truth = torch.zeros_like(scores).scatter(-1, target.long().clamp(min=0).unsqueeze(-1), 1.0)
+        real = (target != IGNORE).to(scores.dtype).unsqueeze(-1)
+        rows = (truth * real).sum(-2, keepdim=True)
+        own = (truth * rows).sum(-1, keepdim=True).clamp(min=1)
+        whole = rows.sum(-1, keepdim=True) * (rows > 0).sum(-1, keepdim=True)
+        return (scores.softmax(-1) - truth) * real * (own * whole.clamp(min=1)).rsqrt()
+
+    def counted(self, target: Tensor) -> Tensor:
+        """Problems with at least one row."""
+        return (target != IGNORE).any(-1)
+
+    def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
+        if target.shape != scores.shape[:-1]:
+            rule = f"must hold one class index per row, shape {tuple(scores.shape[:-1])}"
+            fail("target", rule, f"of shape {tuple(target.shape)}")
+        if check_values:
+            check_finite(scores)
+            check_classes(target.masked_fill(target == IGNORE, 0), scores.shape[-1])
+
+    def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
+        fail("epsilon, sign", f"must be left out: {self!r} has no exact loss-augmented inference", "given")
+
+    def truth(self, target: Tensor) -> Tensor:
+        return target
+
+    def score(self, scores: Tensor, output: Tensor) -> Tensor:
+        """The mean score of the chosen classes."""
+        return wide(scores).gather(-1, output.clamp(min=0).unsqueeze(-1)).squeeze(-1).mean(-1)
+
+    def __repr__(self) -> str:
+        return f"ClassAverage({self.task!r}, {self.average!r})"
