@@ -17,7 +17,6 @@ from torch.utils._pytree import tree_map
 
 import directloss._gradient as gradient_room
 from directloss import _checks
-from directloss.metrics.ranking import _tables
 
 DEVICE = torch.device("meta")  # the only device besides the CPU in every build of PyTorch
 READS = {"_local_scalar_dense", "nonzero", "masked_select", "is_nonzero", "equal", "_unique2", "repeat_interleave"}
@@ -85,7 +84,6 @@ class Accelerator(TorchDispatchMode):
     ) -> None:
         gradient_room.wait_for = self._wait_for
         _checks.NO_FLOAT64.discard(DEVICE.type)
-        _tables.cache_clear()  # some of them are on this device
         super().__exit__(kind, error, trace)
 
     def _wait(self, device: torch.device) -> None:

@@ -134,11 +134,10 @@ class AtOnce:
 
 
 def loss_of(method: str, problem: Problem, seed: int, timed: bool = False) -> Loss:
-    """The loss of a method; if ``timed``, without warm-up and with PyEPO's own calls of the solver."""
+    """The loss of a method; if ``timed``, with PyEPO's own calls of the solver."""
     parts, sign = problem.parts, problem.sign
     if method == OURS:
-        warm: Any = 0 if timed else "auto"
-        loss_fn = dl.DirectLoss(problem.task, generator=generator("noise", seed), warm_up=warm)
+        loss_fn = dl.DirectLoss(problem.task, generator=generator("noise", seed))
         return lambda predicted, y: loss_fn(sign * predicted, y[:, :parts])
     if method == "squared error":
         return lambda predicted, y: nn.functional.mse_loss(predicted, y[:, :parts])
@@ -223,7 +222,7 @@ def study(arguments: argparse.Namespace) -> Campaign:
     cells = tuple(
         Cell(f"{name} / {size}", method, noise) for name, noise in COLUMNS for size in SIZES for method in METHODS
     )
-    return Campaign("decisions", "1", cells, _rates, trained, lambda cell: "val", arguments.seeds)
+    return Campaign("decisions", "2", cells, _rates, trained, lambda cell: "val", arguments.seeds)
 
 
 def _rates(cell: Cell) -> list[dict[str, Any]]:
