@@ -34,7 +34,9 @@ class Networks:
             for before, width in sizes
             for rows in (before, 1)
         ]
-        self._mean, self._square = ([torch.zeros_like(weight) for weight in self.weights] for _ in range(2))
+        self._mean, self._square, self._change = (
+            [torch.zeros_like(weight) for weight in self.weights] for _ in range(3)
+        )
         self._steps = 0
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -47,15 +49,19 @@ class Networks:
         return scores.squeeze(2) if scores.shape[2] == 1 else scores
 
     def step(self, loss: Tensor) -> None:
-        """One step of Adam (Kingma and Ba 2015, Algorithm 1), each network with its own rate."""
+        """One step of Adam (Kingma and Ba 2015, Algorithm 1 and the end of Sec. 2), each network with its own rate."""
         self._steps += 1
         gradients = torch.autograd.grad(loss, self.weights)
-        with torch.no_grad():
-            for weight, mean, square, slope in zip(self.weights, self._mean, self._square, gradients, strict=True):
+        scale = math.sqrt(1 - 0.999**self._steps)
+        rates = self.rates * scale / (1 - 0.9**self._steps)
+        with torch.no_grad():  # in place: new memory for large weights would take longer than the arithmetic
+            for weight, mean, square, change, slope in zip(
+                self.weights, self._mean, self._square, self._change, gradients, strict=True
+            ):
                 mean.lerp_(slope, 0.1)
                 square.mul_(0.999).addcmul_(slope, slope, value=0.001)
-                spread = (square / (1 - 0.999**self._steps)).sqrt_().add_(1e-8)
-                weight.sub_(self.rates * mean / spread / (1 - 0.9**self._steps))
+                torch.sqrt(square, out=change).add_(1e-8 * scale)
+                weight.sub_(torch.div(mean, change, out=change).mul_(rates))
 
 
 def _uniform(shape: tuple[int, ...], inputs: int, draws: list[torch.Generator]) -> Tensor:

@@ -133,9 +133,9 @@ def split_of(name: str, config: Config, noise: float, source: Source) -> Split:
     """The data of a run, with labels flipped, and with a part held out if the search needs one."""
     experiment = get_experiment(name)
     split = experiment.data(config, source)
-    split = with_noise(split, noise, config.noisy_parts, name, source.seed, source.label)
+    split = with_noise(split, noise, config.noisy_parts, name, source.seed, source.group)
     if config.select_on == "val" and source.stage == "search" and split.val is None:
-        split = hold_out(split, HELD_OUT, name, source.seed, source.label)
+        split = hold_out(split, HELD_OUT, name, source.seed, source.group)
     for part in split.parts() if experiment.metric == "ap" else ():
         if part != "test" or experiment.judge is None:
             check_both_labels(split.parts()[part], part)

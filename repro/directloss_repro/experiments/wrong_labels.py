@@ -16,13 +16,10 @@ from directloss_repro.experiments.digits_noise import DIGITS_NOISE, PAPER
 from directloss_repro.reports import description as report
 
 ALL = PAPER.but(
-    methods=("direct-ap", "hinge-ap", "x-ent"),
-    noise=(0.0, 0.1, 0.2, 0.3, 0.4),
-    hidden=(),
-    direct=Grid((0.01,), (0.0, 0.01), (1.0, 10.0, "auto")),
-    hinge=Grid((0.01,), (0.0, 0.01), (1.0, 10.0, 100.0)),
+    methods=("direct-ap", "hinge-ap", "x-ent"), noise=(0.0, 0.1, 0.2, 0.3, 0.4), hidden=(),
+    direct=Grid((0.01,), (0.0, 0.01), (1.0, 10.0, "auto")), hinge=Grid((0.01,), (0.0, 0.01), (1.0, 10.0, 100.0)),
     plain=Grid((0.003, 0.01), (0.0, 0.003, 0.01)),
-)
+)  # fmt: skip
 QUICK = ALL.but(noise=(0.0, 0.2, 0.4), classes=("1", "8", "9"), seeds=5)
 
 WRONG_LABELS = Experiment(
