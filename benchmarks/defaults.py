@@ -208,7 +208,8 @@ def train_cell(root: Path, seeds: int, cell: Cell, params: dict[str, Any], seed:
     judge = partial(judged, metric=metric, tuned=cell.method in CLASSIFICATION)
     chosen = train(networks, loss, judge, others, batches, steps=int(steps), looks=LOOKS)
     shown = {"rates": chosen.rates, "steps": chosen.steps}
-    return Outcome({f"test {seed}": value for seed, value in enumerate(chosen.test)}, shown=shown)
+    of_seeds = {f"test {seed}": value for seed, value in enumerate(chosen.test)}
+    return Outcome({"test": mean(chosen.test), **of_seeds}, shown=shown)
 
 
 def judged(
@@ -254,7 +255,7 @@ def study(arguments: argparse.Namespace, judged: Sets = JUDGED, name: str = "def
     )
     trainer = partial(train_cell, arguments.data_root, arguments.seeds)
     version = f"{VERSION}, {arguments.seeds} seeds"
-    return Campaign(name, version, cells, lambda cell: [{}], trainer, lambda cell: "test 0", seeds=1)
+    return Campaign(name, version, cells, lambda cell: [{}], trainer, lambda cell: "test", seeds=1)
 
 
 def _methods(metric: str, named: list[str]) -> tuple[str, ...]:
@@ -274,7 +275,7 @@ class Results:
         for record in records:
             name, model, *_ = str(record.group).split(" / ")
             cell = self.values.setdefault((name, model, record.noise or 0.0), {})
-            cell[record.method] = [record.metrics[f"test {seed}"] for seed in range(len(record.metrics))]
+            cell[record.method] = [record.metrics[f"test {seed}"] for seed in range(len(record.metrics) - 1)]
         self.methods = [method for method in METHODS if any(method in cell for cell in self.values.values())]
         self.values = {place: cell for place, cell in self.values.items() if len(cell) == len(self.methods)}
 

@@ -160,7 +160,7 @@ def point() -> Figure:
         for noise, labels in ((0.0, "clean labels"), (0.2, "20 % wrong labels"))
     }
     records = [
-        record.model_copy(update={"method": SHORT[record.method], "metrics": {"test": mean(record.metrics.values())}})
+        record.model_copy(update={"method": SHORT[record.method]})
         for record in finals("defaults")
         if str(record.group).endswith(f" / ap / {SHOWN}") and record.method in SHORT
     ]
