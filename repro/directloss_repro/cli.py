@@ -84,7 +84,7 @@ def show_report(folder: Path, console: Console) -> None:
 
 
 PRESET = "from the preset"
-OPTIONS = {
+OPTIONS: dict[str, tuple[str, str | bool]] = {
     "preset": (
         "**quick** takes minutes, **paper** is the complete experiment; some have **small** in between.",
         "quick",
