@@ -352,7 +352,7 @@ def _rows(results: Results, model: str, noise: float) -> Iterator[list[str]]:
 
 def command(doc: str | None, judged: Sets, name: str) -> None:
     """The command of the study on some sets."""
-    parts = {
+    parts: dict[str, list[Any]] = {
         "metrics": list(judged),
         "sets": list(dict.fromkeys(data for sets in judged.values() for data in sets)),
         "models": list(MODELS),
