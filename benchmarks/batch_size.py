@@ -64,7 +64,7 @@ def make_loss(method: str, rows: int, seed: int) -> Loss:
     name, plus, size = method.partition("+")
     if not plus:
         return loss_of(name, PEERS_OWN.get(name, 0.0), rows, seed)
-    memory, loss_fn = dl.ScoreMemory(int(size)), dl.DirectLoss("ap", warm_up=0)
+    memory, loss_fn = dl.ScoreMemory(int(size)), dl.DirectLoss("ap", sign=+1)
     return lambda scores, told: loss_fn(*memory(scores, told[:, 0]))
 
 
@@ -87,7 +87,7 @@ def train_cell(root: Path, cell: Cell, params: dict[str, Any], seed: int) -> Out
 def study(arguments: argparse.Namespace) -> Campaign:
     cells = tuple(Cell(str(size), method) for size in SIZES for method in METHODS)
     trainer = partial(train_cell, arguments.data_root)
-    return Campaign("batch-size", "1", cells, rates(*RATES), trainer, lambda cell: "val_ap", arguments.seeds)
+    return Campaign("batch-size", "2", cells, rates(*RATES), trainer, lambda cell: "val_ap", arguments.seeds)
 
 
 def show(records: list[Record]) -> str:

@@ -167,7 +167,7 @@ def raw(library: str, booster: Any, x: np.ndarray) -> np.ndarray:
 
 def study(arguments: argparse.Namespace) -> Campaign:
     cells = tuple(Cell(c, m, noise) for c, methods in COLUMNS.items() for noise in NOISES for m in methods)
-    return Campaign("boosting", "1", cells, _rate, Trainer(arguments.data_root), _by_validation, arguments.seeds)
+    return Campaign("boosting", "2", cells, _rate, Trainer(arguments.data_root), _by_validation, arguments.seeds)
 
 
 def _rate(cell: Cell) -> list[dict[str, Any]]:

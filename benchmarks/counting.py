@@ -1,13 +1,15 @@
 """What a step costs on an accelerator: operations, synchronisations and bytes copied, counted on a simulated device.
 
-    python -m benchmarks.counting
+    python -m benchmarks.counting [--names]
 
 Forward and backward of one default step with ``check_values=False``, after a first one that fills the caches. Views
-launch nothing and are not counted. No accelerator is needed, and nothing is timed.
+launch nothing and are not counted. No accelerator is needed, and nothing is timed. ``--names`` lists the operations.
 """
 
 from __future__ import annotations
 
+import argparse
+from collections import Counter
 from collections.abc import Callable
 
 import torch
@@ -19,6 +21,11 @@ from benchmarks.study import table
 from benchmarks.timing import Loss, imbalanced
 
 SHAPES = [(512,), (4096,), (256, 200)]
+GOALS = {
+    **dict.fromkeys(("ap", "ndcg", "ndcg@10", "precision@5", "mrr", "auc"), 70),
+    **dict.fromkeys(("f1", "iou", "error"), 50),
+}
+"""The most operations of a default step of each task; none of them may synchronise."""
 PEERS = ("Smooth-AP (formula)", "RaMBO black box (formula)", "torchsort AP (package)")
 """The peers that rank; all of them take one list at a time."""
 
@@ -32,13 +39,8 @@ def rows() -> dict[str, Loss]:
     """Row -> loss."""
     ours = {
         "cross-entropy": cross_entropy,
-        "direct loss, AP": direct("ap"),
-        "direct loss, NDCG": direct("ndcg"),
-        "direct loss, AUC": direct("auc"),
-        "direct loss, F1": direct("f1"),
-        "direct loss, error": direct("error"),
-        "direct loss, AP, -1 (host)": direct("ap", sign=-1),
-        "direct loss, precision@5 (host)": direct("precision@5"),
+        **{f"direct loss, {task}": direct(task) for task in GOALS},
+        "direct loss, ap, sign -1 (host)": direct("ap", sign=-1),
     }
     peers = available(max(n for *_, n in SHAPES))
     return ours | {name: peers[name][0] for name in PEERS if name in peers}
@@ -79,8 +81,25 @@ def show(losses: dict[str, Loss]) -> str:
     return table(["operations / synchronisations / bytes copied", *titles], rows)
 
 
+def verdicts(names: bool) -> list[str]:
+    """Each goal, and whether it is met at every size."""
+    lines = []
+    for task, goal in GOALS.items():
+        found = [count(direct(task), shape) for shape in SHAPES]
+        most, waits = max(len(one.operations) for one in found), sum(len(one.reads) + one.waits for one in found)
+        met = "met" if most <= goal and not waits else "NOT MET"
+        lines.append(f"{task}: at most {most} operations, {waits} synchronisations, goal {goal} and 0: {met}")
+        if names:
+            lines[-1] += "".join(f", {number} {name}" for name, number in Counter(found[0].operations).most_common())
+    return lines
+
+
 def main() -> None:
-    print(show(rows()))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--names", action="store_true", help="list the operations of each task")
+    print(show(rows()), end="\n\n")
+    for line in verdicts(parser.parse_args().names):
+        print("-", line)
 
 
 if __name__ == "__main__":

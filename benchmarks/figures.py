@@ -50,6 +50,7 @@ METHODS = {
     "blackbox-ap": ("#c25100", "#ff8a47"),
     "libauc-ap": ("#a33a3a", "#f08585"),
     "focal": ("#5a6470", "#a9b4c0"),
+    "gce": ("#6b7280", "#9aa5b1"),
     "x-ent": ("#4a525c", "#c3ccd6"),
 }
 """Method -> colour in light mode, colour in dark mode; at least 3:1 on either page."""
@@ -143,10 +144,12 @@ def _family(method: str) -> str:
 SHORT = {
     **{name: f"{name}-ap" for name in ("direct", "hinge", "pos", "uniloss")},
     "smooth-ap 1": "smooth-ap",
-    "focal": "focal",
+    "gce": "gce",
     BASE: BASE,
 }
 """The methods to draw from the study of the defaults, and their names in the other figures."""
+SHOWN = 600
+"""The number of training steps to draw from the study of the defaults."""
 
 
 def point() -> Figure:
@@ -159,7 +162,7 @@ def point() -> Figure:
     records = [
         record.model_copy(update={"method": SHORT[record.method]})
         for record in finals("defaults")
-        if str(record.group).endswith(" / ap") and record.method in SHORT
+        if str(record.group).endswith(f" / ap / {SHOWN}") and record.method in SHORT
     ]
     return lead_over_cross_entropy(records, "test", panels)
 
@@ -285,7 +288,7 @@ def speed() -> Figure:
     place = figure.subplots()
     for name, (sizes, sorts) in _in_sorts().items():
         dash = {"torch.sort": "--", "cross-entropy": ":", "direct loss, default": "--"}.get(name, "-")
-        label = name.replace(" (formula)", "").replace(" (package)", "").replace(", +1", ", noise=0")
+        label = name.replace(" (formula)", "").replace(" (package)", "").replace(", +1", ", sign=+1")
         place.loglog(
             sizes, sorts, dash, marker="o", markersize=4, color=METHODS[TIMED[name]][0],
             linewidth=2.6 if name.startswith("direct") else 1.6, label=label,

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
+from directloss_repro import methods
 from numba import njit
 from torch import Tensor
 
@@ -21,15 +21,12 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 def cross_entropy(scores: Tensor, target: Tensor) -> Tensor:
     """Cross-entropy of classes, or of binary labels."""
-    if scores.dim() > target.dim():
-        return F.cross_entropy(scores, target)
-    return F.binary_cross_entropy_with_logits(scores, target.to(scores.dtype))
+    return methods.cross_entropy(scores, target).mean()
 
 
 def focal(scores: Tensor, target: Tensor, gamma: float) -> Tensor:
     """Lin et al. 2017: cross-entropy, with less weight on items that are already right."""
-    plain = F.binary_cross_entropy_with_logits(scores, target.to(scores.dtype), reduction="none")
-    return ((1 - torch.exp(-plain)) ** gamma * plain).mean()
+    return methods.focal(scores, target, gamma).mean()
 
 
 def skipping_empty(loss: Loss) -> Loss:
@@ -43,14 +40,13 @@ def skipping_empty(loss: Loss) -> Loss:
 
 
 def smooth_ap(scores: Tensor, target: Tensor, temperature: float = 0.01) -> Tensor:
-    """Brown et al. 2020: ranks from sigmoids of all pairwise differences."""
-    positive = target.bool()
-    difference = torch.sigmoid((scores[None, :] - scores[positive][:, None]) / temperature)
-    own = torch.zeros_like(difference).masked_fill_(positive[None, :], 1.0)
+    """Brown et al. 2020: ranks from sigmoids of all pairwise differences. Lists ``(..., n)``; 1 without a positive."""
+    labels, place = target.to(scores.dtype).topk(int(target.sum(-1).max()), -1)
+    difference = torch.sigmoid((scores.unsqueeze(-2) - scores.gather(-1, place).unsqueeze(-1)) / temperature)
     # Each row compares an item with itself once, which the sigmoid counts as one half.
-    rank_all = 0.5 + difference.sum(1)
-    rank_positive = 0.5 + (difference * own).sum(1)
-    return 1 - (rank_positive / rank_all).mean()
+    rank_all = 0.5 + difference.sum(-1)
+    rank_positive = 0.5 + (difference @ target.to(scores.dtype).unsqueeze(-1)).squeeze(-1)
+    return 1 - (labels * rank_positive / rank_all).sum(-1) / labels.sum(-1).clamp(min=1)
 
 
 class _BlackBoxRank(torch.autograd.Function):

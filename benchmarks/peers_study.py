@@ -67,7 +67,7 @@ def loss_of(method: str, own: float, rows: int, seed: int) -> Loss:
         "x-ent": cross_entropy,
         "focal": partial(focal, gamma=own),
         "hinge-ap": dl.HingeLoss("ap"),
-        "pos-ap": dl.DirectLoss("ap", noise=0, sign=+1, warm_up=0),
+        "pos-ap": dl.DirectLoss("ap", sign=+1),
         "uniloss-ap": dl.UniLoss("ap", generator=generator("anchors", seed)),
         "smooth-ap": partial(smooth_ap, temperature=own),
         "blackbox-ap": partial(blackbox_ap, step=own),

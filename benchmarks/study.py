@@ -6,9 +6,10 @@ A finished run is a line in ``records.jsonl``; an interrupted command continues 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from directloss_repro.campaign import Campaign, Cell, Listener
 from directloss_repro.executors import cluster_workers, local_workers
@@ -22,8 +23,11 @@ Make = Callable[[argparse.Namespace], Campaign]
 Show = Callable[[list[Record]], str]
 
 
-def from_command_line(doc: str | None, make: Make, show: Show, *, seeds: int, out: str, data: bool = False) -> None:
-    """The command of a study: fill the table, print it."""
+def from_command_line(
+    doc: str | None, make: Make, show: Show, *, seeds: int, out: str, data: bool = False,
+    parts: Mapping[str, Sequence[Any]] | None = None,
+) -> None:  # fmt: skip
+    """The command of a study: fill the table, print it. ``parts``: what it can be restricted to, with all values."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=seeds)
     parser.add_argument("--out", type=Path, default=Path(out))
@@ -31,14 +35,21 @@ def from_command_line(doc: str | None, make: Make, show: Show, *, seeds: int, ou
     parser.add_argument("--cluster", metavar="ADDRESS", help="of a Dask scheduler, whose workers do the runs")
     if data:
         parser.add_argument("--data-root", type=Path, required=True, help="folder with the data sets")
+    parser.add_argument("--show", action="store_true", help="print the tables of the stored records, and train nothing")
+    for name, known in (parts or {}).items():
+        kind = type(known[0])
+        parser.add_argument(f"--{name}", nargs="+", type=kind, choices=known, default=known, metavar=name.upper())
     arguments = parser.parse_args()
     campaign, place = make(arguments), arguments.cluster
+    if arguments.show:
+        print(show(campaign.found(RecordFile(arguments.out, read_only=True))))
+        return
     workers = partial(local_workers, arguments.workers) if place is None else partial(cluster_workers, place)
     with Folder(arguments.out):
         records = RecordFile(arguments.out)
         with Display(Console(), campaign.name, campaign, campaign.found(records)) as display:
             campaign.run(workers, records, Listener(display.began, display.finished, display.note))
-    print(show(list(records.by_key.values())))
+    print(show(campaign.found(records)))
 
 
 def rates(*values: float) -> Callable[[Cell], list[Params]]:

@@ -64,11 +64,12 @@ def digit(which: int) -> Table:
 
 
 @lru_cache
-def image_class(root: Path, folder: str, which: int, images: int = 20_000) -> Table:
-    """Some of the training images of MNIST or Fashion-MNIST, one class against the rest."""
+def image_class(root: Path, folder: str, which: int | None, images: int = 20_000) -> Table:
+    """Some of the training images of MNIST or Fashion-MNIST: one class against the rest, or all classes if None."""
     x, y = (torch.from_numpy(array) for array in read_images(root / folder, "train"))
     chosen = torch.randperm(len(y), generator=generator("mnist table"))[:images]
-    return x[chosen].flatten(1).float() / 255, (y[chosen] == which).long()
+    labels = y[chosen] if which is None else y[chosen] == which
+    return x[chosen].flatten(1).float() / 255, labels.long()
 
 
 @lru_cache

@@ -121,7 +121,7 @@ def loss_of(column: Column, method: str, seed: int) -> Callable[[Tensor, Tensor]
     if method == "x-ent":
         return cross_entropy
     if method in ("direct", "both"):
-        return dl.DirectLoss(column.task, sign="both" if method == "both" else column.sign, noise=0)
+        return dl.DirectLoss(column.task, sign="both" if method == "both" else column.sign)
     anchors = Ablation(control=method == "control")
     return dl.UniLoss(
         column.uniloss,

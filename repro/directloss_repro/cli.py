@@ -83,90 +83,62 @@ def show_report(folder: Path, console: Console) -> None:
     console.print(f"Report: {page}", highlight=False, soft_wrap=True)
 
 
+PRESET = "from the preset"
+OPTIONS: dict[str, tuple[str, str | bool]] = {
+    "preset": (
+        "**quick** takes minutes, **paper** is the complete experiment; some have **small** in between.",
+        "quick",
+    ),
+    "methods": ("Comma-separated, such as pos-ap,hinge-ap,x-ent; **all** for the papers' nine.", PRESET),
+    "seeds": ("Final runs per method and noise level.", PRESET),
+    "noise": ("Shares of flipped labels, such as 0,0.2 or 0,20%.", PRESET),
+    "select": ("Select hyper-parameters on **train** data or on held-out **val** data; never on test data.", PRESET),
+    "out": ("Folder for records, figures and report.", "runs/NAME-PRESET"),
+    "workers": ("Number of parallel training processes.", "all cores"),
+    "tensorboard": ("Write curves and results for TensorBoard to OUT/tensorboard.", False),
+    "resume": ("Continue the run in the folder.", False),
+    "cluster": (
+        "Train on the workers of this Dask scheduler, such as tcp://HOST:8786. They must see the same files.",
+        "this machine",
+    ),
+    "data_root": ("Folder with the original files of the data set.", "generated or bundled data"),
+    "dataset": ("Name of the data set there, such as fashion-mnist.", "detected from its files"),
+    "weights": ("Initial weights of AlexNet: a state dict from torchvision.", "random"),
+    "cache": ("Folder for features and proposals; several runs can share it.", "OUT/cache"),
+    "settings": ("Override any key of the config, such as iterations=100; can be repeated.", False),
+}
+"""The options of ``reproduce``: what they do, and what is used without them."""
+
+
+def option(name: str, *flags: str, **more: Any) -> Any:
+    """An option of ``reproduce``."""
+    text, default = OPTIONS[name]
+    return typer.Option(*flags, help=text, show_default=default, **more)
+
+
+EXPERIMENT = typer.Argument(
+    metavar="NAME", help=f"The experiment: {', '.join(FILES)}.", autocompletion=completing(FILES), show_default=False
+)
+
+
 @app.command("reproduce", epilog="Example: directloss reproduce robustness --methods pos-ap,x-ent --noise 0,0.2")
 def reproduce(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME",
-            help=f"The experiment: {', '.join(FILES)}.",
-            autocompletion=completing(FILES),
-            show_default=False,
-        ),
-    ],
-    preset: Annotated[
-        str | None,
-        typer.Option(
-            help="**quick** takes minutes, **paper** is the complete experiment; some have **small** in between.",
-            autocompletion=completing(PRESETS),
-            show_default="quick",
-        ),
-    ] = None,
-    methods: Annotated[
-        str | None,
-        typer.Option(
-            help="Comma-separated, such as pos-ap,hinge-ap,x-ent; **all** for the papers' nine.",
-            autocompletion=completing(METHODS),
-            show_default="from the preset",
-        ),
-    ] = None,
-    seeds: Annotated[
-        int | None, typer.Option(help="Final runs per method and noise level.", show_default="from the preset")
-    ] = None,
-    noise: Annotated[
-        str | None,
-        typer.Option(help="Shares of flipped labels, such as 0,0.2 or 0,20%.", show_default="from the preset"),
-    ] = None,
-    select: Annotated[
-        str | None,
-        typer.Option(
-            help="Select hyper-parameters on **train** data or on held-out **val** data; never on test data.",
-            show_default="from the preset",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for records, figures and report.", show_default="runs/NAME-PRESET")
-    ] = None,
-    workers: Annotated[
-        int | None, typer.Option(help="Number of parallel training processes.", show_default="all cores")
-    ] = None,
-    tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Write curves and results for TensorBoard to OUT/tensorboard.")
-    ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in the folder.")] = False,
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Train on the workers of this Dask scheduler, such as tcp://HOST:8786. They must see the same files.",
-            show_default="this machine",
-        ),
-    ] = None,
-    data_root: Annotated[
-        Path | None,
-        typer.Option(help="Folder with the original files of the data set.", show_default="generated or bundled data"),
-    ] = None,
-    dataset: Annotated[
-        str | None,
-        typer.Option(help="Name of the data set there, such as fashion-mnist.", show_default="detected from its files"),
-    ] = None,
-    weights: Annotated[
-        Path | None,
-        typer.Option(help="Initial weights of AlexNet: a state dict from torchvision.", show_default="random"),
-    ] = None,
-    cache: Annotated[
-        Path | None,
-        typer.Option(help="Folder for features and proposals; several runs can share it.", show_default="OUT/cache"),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Override any key of the config, such as iterations=100; can be repeated.",
-            show_default=False,
-        ),
-    ] = None,
+    name: Annotated[str, EXPERIMENT],
+    preset: Annotated[str | None, option("preset", autocompletion=completing(PRESETS))] = None,
+    methods: Annotated[str | None, option("methods", autocompletion=completing(METHODS))] = None,
+    seeds: Annotated[int | None, option("seeds")] = None,
+    noise: Annotated[str | None, option("noise")] = None,
+    select: Annotated[str | None, option("select")] = None,
+    out: Annotated[Path | None, option("out")] = None,
+    workers: Annotated[int | None, option("workers")] = None,
+    tensorboard: Annotated[bool, option("tensorboard", "--tensorboard")] = False,
+    resume: Annotated[bool, option("resume", "--resume")] = False,
+    cluster: Annotated[str | None, option("cluster", metavar="ADDRESS")] = None,
+    data_root: Annotated[Path | None, option("data_root")] = None,
+    dataset: Annotated[str | None, option("dataset")] = None,
+    weights: Annotated[Path | None, option("weights")] = None,
+    cache: Annotated[Path | None, option("cache")] = None,
+    settings: Annotated[list[str] | None, option("settings", "--set", metavar="KEY=VALUE")] = None,
 ) -> None:
     """Run an experiment of the papers: search, train, evaluate, draw figures, write a report.
 

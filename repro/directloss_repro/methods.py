@@ -2,7 +2,8 @@
 
 TASK is any task of the library that ranks or labels one score per item: ``ap``, ``ndcg@10``, ``f1``, ``auc`` ...;
 ``01`` is the papers' name for the task ``error``, the 0-1 loss of each item. ``pos-``, ``neg-`` and ``hinge-`` are Song
-et al. 2016, Eq. (2) and (3), without noise; ``hinge-ap`` is Yue et al. 2007; ``uniloss-`` is Liu et al. 2020.
+et al. 2016, Eq. (2) and (3), without noise and likelihood; ``hinge-ap`` is Yue et al. 2007; ``uniloss-`` is Liu et al.
+2020; ``focal`` is Lin et al. 2017, and ``gce`` is Zhang and Sabuncu 2018.
 
 Ablations add options after colons, as in ``uniloss-ap:anchors=5`` or ``uniloss-ap:bits:spline``; all other settings are
 those of the experiment. All options but ``batch`` belong to UniLoss:
@@ -60,13 +61,15 @@ FOUND: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"ap": metrics.average_pr
 """The metrics whose comparisons UniLoss finds for ``automatic``."""
 
 SUMMARIES = {
-    "direct-TASK": "the library's default: direct loss under noise, after a warm-up with cross-entropy",
+    "direct-TASK": "the library's default: the expected metric, with a share of the likelihood",
     "pos-TASK": "direct loss minimization, away from worse outputs",
     "neg-TASK": "direct loss minimization, towards better outputs",
     "both-TASK": "direct loss minimization, from worse to better outputs; for decisions (accuracy, f1, 01)",
     "hinge-TASK": "structured hinge loss (hinge-ap: the ranking SVM of Yue et al. 2007)",
     "per-TASK": "structured perceptron",
     "x-ent": "cross-entropy",
+    "focal": "focal loss, gamma 2: cross-entropy with less weight on items that are right",
+    "gce": "generalised cross-entropy, q = 0.7: less weight on items that look wrong",
     "uniloss-METRIC": "UniLoss: the metric relaxed by interpolation (ap, accuracy, pckh)",
     "mse-WIDTH": "heatmaps: squared error against Gaussian bumps of this width in pixels",
     "METHOD:batch=N": "any of them with another batch size",
@@ -87,7 +90,7 @@ class Method:
 
     name: str
     kind: str
-    """``direct``, ``pos``, ``neg``, ``both``, ``hinge``, ``per``, ``x-ent``, ``uniloss`` or ``mse``."""
+    """``direct``, ``pos``, ``neg``, ``both``, ``hinge``, ``per``, ``uniloss``, ``mse`` or one of `CLASSIFICATION`."""
     task: str
     options: tuple[tuple[str, int], ...] = ()
     """Options of an ablation and their numbers; 1 for a flag."""
@@ -115,21 +118,21 @@ class Method:
         Scores ``(n,)`` with labels 0 or 1 ``(n,)``, or scores ``(n, c)`` with classes ``(n,)``, or heatmaps
         ``(n, joints, h, w)`` with keypoints as `directloss_repro.data.keypoints` describes them.
         """
-        if self.kind == "x-ent":
-            return _cross_entropy
+        if self.kind in CLASSIFICATION:
+            return lambda scores, target: CLASSIFICATION[self.kind](scores, target).mean()
         if self.kind == "mse":
             return partial(_squared_error, width=float(self.task))
         if self.kind == "per":
             return partial(perceptron_loss, task=self.task, check_values=False)
         if self.kind == "direct":
-            return DirectLoss(self.task, warm_up=0, generator=generator, check_values=False)
+            return DirectLoss(self.task, generator=generator, check_values=False)
         if self.kind == "uniloss":
             return self._uniloss(self.option("anchors", anchors), interpolation, fraction, generator)
         epsilon = params.get("epsilon", DEFAULT_EPSILON[self.family])
         shared: dict[str, Any] = {"task": self.task, "epsilon": epsilon, "check_values": False}
         if self.kind == "hinge":
             return partial(hinge_loss, **shared)
-        return partial(direct_loss, **shared, sign=SIGNS[self.kind], noise=0)
+        return partial(direct_loss, **shared, sign=SIGNS[self.kind])
 
     def _uniloss(self, anchors: int, interpolation: str, fraction: float, generator: torch.Generator | None) -> Loss:
         relaxed = UniLoss(
@@ -160,7 +163,7 @@ class Method:
         """
         if self.kind == "uniloss":
             fits = UNILOSS[self.task] == metric
-        elif self.kind in ("mse", "x-ent"):
+        elif not self.task or self.kind == "mse":
             fits = (metric == "pck") == (self.kind == "mse")
         else:
             task = get(self.task)
@@ -168,19 +171,35 @@ class Method:
             fits = (metric == "ap" and one_each) or (metric == "accuracy" and self.task in CLASS_TASKS)
         if not fits:
             known = {
-                "ap": "x-ent, uniloss-ap; direct-, pos-, neg-, both-, hinge- or per- with a task on one score per item",
-                "accuracy": "x-ent, and uniloss-, direct-, pos-, neg-, both-, hinge- or per-accuracy",
+                "ap": f"{LIKELIHOODS}, uniloss-ap; direct-, pos-, neg-, both-, hinge- or per- with such a task",
+                "accuracy": f"{LIKELIHOODS}, and uniloss-, direct-, pos-, neg-, both-, hinge- or per-accuracy",
                 "pck": "uniloss-pckh and mse- with a width",
             }
             what = {"ap": "one score per item", "accuracy": "class scores", "pck": "heatmaps"}[metric]
             fail(argument, f"must support {what}", repr(self.name), f"These do: {known[metric]}.")
 
 
-def _cross_entropy(scores: Tensor, target: Tensor) -> Tensor:
-    """Cross-entropy of classes, or of binary labels."""
+def cross_entropy(scores: Tensor, target: Tensor) -> Tensor:
+    """``-log p`` of each label: classes of scores ``(..., n, c)``, or labels 0 and 1 of scores ``(..., n)``."""
     if scores.dim() > target.dim():
-        return F.cross_entropy(scores, target)
-    return F.binary_cross_entropy_with_logits(scores, target.to(scores.dtype))
+        return F.cross_entropy(scores.flatten(0, -2), target.flatten(), reduction="none").view_as(target)
+    return F.binary_cross_entropy_with_logits(scores, target.to(scores.dtype), reduction="none")
+
+
+def focal(scores: Tensor, target: Tensor, gamma: float = 2.0) -> Tensor:
+    """``-(1 - p)^gamma log p`` of each label (Lin et al. 2017, Eq. 4)."""
+    surprise = cross_entropy(scores, target)
+    return (1 - torch.exp(-surprise)) ** gamma * surprise
+
+
+def generalised_cross_entropy(scores: Tensor, target: Tensor, q: float = 0.7) -> Tensor:
+    """``(1 - p^q) / q`` of each label (Zhang and Sabuncu 2018, Eq. 6)."""
+    return -torch.expm1(-q * cross_entropy(scores, target)) / q
+
+
+CLASSIFICATION: dict[str, Loss] = {"x-ent": cross_entropy, "focal": focal, "gce": generalised_cross_entropy}
+"""Losses of each label alone, without reduction."""
+LIKELIHOODS = ", ".join(CLASSIFICATION)
 
 
 def _squared_error(heatmaps: Tensor, target: Tensor, width: float) -> Tensor:
@@ -214,14 +233,14 @@ def parse_method(name: str) -> Method:
 
 def _plain(name: str) -> Method:
     """A method without options."""
-    if name == "x-ent":
-        return Method(name, "x-ent", "")
+    if name in CLASSIFICATION:
+        return Method(name, name, "")
     kind, dash, task = name.partition("-")
     if kind not in PREFIXES or not dash or not task:
         hint = near(name, PAPER_METHODS) or f"Known: {', '.join(PAPER_METHODS)}, and others such as pos-ndcg@10."
         rule = (
-            "must be x-ent, or direct-, pos-, neg-, both-, hinge- or per- with a task, or uniloss- with a metric, "
-            "or mse- with a width"
+            f"must be one of {LIKELIHOODS}, or direct-, pos-, neg-, both-, hinge- or per- with a task, or uniloss- "
+            "with a metric, or mse- with a width"
         )
         fail("method", rule, repr(name), hint)
     if kind == "uniloss":

@@ -224,16 +224,23 @@ def check_unpacked(folder: Path) -> None:
         fail(str(packed), "must be unpacked before the run can continue", "packed", f"Run: gunzip {packed}")
 
 
-class RecordFile:
-    """The records of an output folder: in memory by key, and appended to its file."""
+def _stored(folder: Path) -> Path:
+    """The file of records, plain or gzipped."""
+    packed, plain = folder / f"{RECORDS}.gz", folder / RECORDS
+    return packed if packed.is_file() and not plain.is_file() else plain
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / RECORDS
-        check_unpacked(folder)
-        stored = read_records(self.path) if self.path.is_file() else Contents((), 0)
+
+class RecordFile:
+    """The records of an output folder: in memory by key, and appended to its file unless they are only read."""
+
+    def __init__(self, folder: Path, read_only: bool = False) -> None:
+        self.path = _stored(folder) if read_only else folder / RECORDS
+        if not read_only:
+            check_unpacked(folder)
+        stored = read_records(self.path) if read_only or self.path.is_file() else Contents((), 0)
         self.by_key = {record.key: record for record in stored.records}
         self.notes = stored.notes
-        if stored.notes:
+        if stored.notes and not read_only:
             os.truncate(self.path, stored.whole)
 
     def __contains__(self, key: str) -> bool:
@@ -324,8 +331,7 @@ def group_order(group: str | None) -> tuple[int, float, str]:
 
 def load_run(folder: Path) -> Run:
     """Read and check a folder; errors name the file and the line."""
-    packed, plain = folder / f"{RECORDS}.gz", folder / RECORDS
-    path = packed if packed.is_file() and not plain.is_file() else plain
+    path = _stored(folder)
     stored = read_records(path)
     if not stored.records:
         fail(str(path), "must hold at least one record", "empty", "Run the experiment first.")

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-from directloss.direct import DirectLoss
 from directloss_repro.campaign import Campaign, Cell, Outcome
 from directloss_repro.checkpoint import Checkpoint
 from directloss_repro.config import Config, EpochConfig
@@ -107,8 +106,6 @@ class _Run:
     def _trained(self) -> Trained:
         experiment, config = self.experiment, self.config
         schedule = make_schedule(self.spec, config, self.method, len(self.split.train))
-        if isinstance(self.loss, DirectLoss):  # the length of the training is known: half of it
-            self.loss.warm_up = schedule.iterations // 2
         # A search run never sees test data, not even to report it.
         parts = ("train", "val") if self.searching or experiment.judge is not None else ("train", "val", "test")
         split = self.split
@@ -136,9 +133,9 @@ def split_of(name: str, config: Config, noise: float, source: Source) -> Split:
     """The data of a run, with labels flipped, and with a part held out if the search needs one."""
     experiment = get_experiment(name)
     split = experiment.data(config, source)
-    split = with_noise(split, noise, config.noisy_parts, name, source.seed, source.label)
+    split = with_noise(split, noise, config.noisy_parts, name, source.seed, source.group)
     if config.select_on == "val" and source.stage == "search" and split.val is None:
-        split = hold_out(split, HELD_OUT, name, source.seed, source.label)
+        split = hold_out(split, HELD_OUT, name, source.seed, source.group)
     for part in split.parts() if experiment.metric == "ap" else ():
         if part != "test" or experiment.judge is None:
             check_both_labels(split.parts()[part], part)

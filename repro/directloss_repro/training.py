@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from directloss.direct import DirectLoss
 from directloss.full_batch import full_batch_step
 from directloss_repro.checkpoint import Checkpoint, State
 from directloss_repro.data import Part
@@ -155,8 +154,6 @@ def train(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive("training", schedule.seed))
         start = state.restore(checkpoint, done) if checkpoint is not None else 0
-        if isinstance(loss, DirectLoss):
-            loss.steps = start
         batches = _batches(data, schedule, start)
         began = time.monotonic()
         for iteration in range(start, schedule.iterations):

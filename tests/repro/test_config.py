@@ -78,7 +78,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"methods": []}, "methods must have at least one"),
     ({"methods": ["pos-ap", "pos-ap"]}, "methods must have at least one, and each once"),
     ({"methods": ["pos-app"]}, "task must be a known name"),
-    ({"methods": ["best-ap"]}, "method must be x-ent, or"),
+    ({"methods": ["best-ap"]}, "method must be one of x-ent, focal, gce, or"),
     ({"noise": [0.7]}, "config noise must be at most 0.5, but it is 0.7"),
     ({"noise": [-0.1]}, "config noise must be at least 0"),
     ({"noise": []}, "noise must have at least one"),

@@ -27,17 +27,17 @@ def gradient(loss: object, scores: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("name", "loss"),
     [
-        ("pos-ap", lambda s: dl.direct_loss(s, TARGET, "ap", epsilon=0.5, noise=0, sign=+1)),
-        ("neg-ap", lambda s: dl.direct_loss(s, TARGET, "ap", epsilon=0.5, noise=0, sign=-1)),
-        ("both-f1", lambda s: dl.direct_loss(s, TARGET, "f1", epsilon=0.5, noise=0, sign="both")),
-        ("pos-01", lambda s: dl.direct_loss(s, TARGET, "error", epsilon=0.5, noise=0, sign=+1)),
-        ("neg-01", lambda s: dl.direct_loss(s, TARGET, "error", epsilon=0.5, noise=0, sign=-1)),
+        ("pos-ap", lambda s: dl.direct_loss(s, TARGET, "ap", epsilon=0.5, sign=+1)),
+        ("neg-ap", lambda s: dl.direct_loss(s, TARGET, "ap", epsilon=0.5, sign=-1)),
+        ("both-f1", lambda s: dl.direct_loss(s, TARGET, "f1", epsilon=0.5, sign="both")),
+        ("pos-01", lambda s: dl.direct_loss(s, TARGET, "error", epsilon=0.5, sign=+1)),
+        ("neg-01", lambda s: dl.direct_loss(s, TARGET, "error", epsilon=0.5, sign=-1)),
         ("hinge-ap", lambda s: dl.hinge_loss(s, TARGET, "ap", epsilon=0.5)),
         ("hinge-01", lambda s: dl.hinge_loss(s, TARGET, "error", epsilon=0.5)),
         ("per-ap", lambda s: dl.perceptron_loss(s, TARGET, "ap")),
         ("per-01", lambda s: dl.perceptron_loss(s, TARGET, "error")),
-        ("pos-ndcg@3", lambda s: dl.direct_loss(s, TARGET, "ndcg@3", epsilon=0.5, noise=0, sign=+1)),
-        ("neg-f1", lambda s: dl.direct_loss(s, TARGET, "f1", epsilon=0.5, noise=0, sign=-1)),
+        ("pos-ndcg@3", lambda s: dl.direct_loss(s, TARGET, "ndcg@3", epsilon=0.5, sign=+1)),
+        ("neg-f1", lambda s: dl.direct_loss(s, TARGET, "f1", epsilon=0.5, sign=-1)),
         ("hinge-auc", lambda s: dl.hinge_loss(s, TARGET, "auc", epsilon=0.5)),
     ],
 )
@@ -59,6 +59,32 @@ def test_cross_entropy_of_classes(generator: torch.Generator) -> None:
     scores, target = torch.randn(6, 4, generator=generator), torch.randint(4, (6,), generator=generator)
     expected = -scores.log_softmax(1)[torch.arange(6), target].mean()
     torch.testing.assert_close(parse_method("x-ent").loss_fn({})(scores, target), expected)
+
+
+@pytest.mark.parametrize("classes", [False, True])
+def test_focal_and_generalised_cross_entropy_by_their_definition(classes: bool, generator: torch.Generator) -> None:
+    scores = torch.randn(8, 2, generator=generator, dtype=torch.float64)
+    if classes:
+        chance = scores.softmax(1)[torch.arange(8), TARGET]
+    else:
+        scores = scores[:, 0]
+        chance = torch.where(TARGET == 1, torch.sigmoid(scores), torch.sigmoid(-scores))
+    focal = (-((1 - chance) ** 2) * chance.log()).mean()
+    torch.testing.assert_close(parse_method("focal").loss_fn({})(scores, TARGET), focal)
+    torch.testing.assert_close(parse_method("gce").loss_fn({})(scores, TARGET), ((1 - chance**0.7) / 0.7).mean())
+
+
+def test_direct_is_the_default_of_the_library(generator: torch.Generator) -> None:
+    """Nothing is set, and nothing changes from call to call."""
+    scores = torch.randn(8, generator=generator)
+    draw = torch.Generator()
+    ours, default = parse_method("direct-ap").loss_fn({}, generator=draw), dl.DirectLoss("ap", generator=draw)
+    assert repr(ours) == repr(default)
+    first, again, plain = (
+        gradient(lambda s, f=f: (draw.manual_seed(3), f(s, TARGET))[1], scores) for f in (ours, ours, default)
+    )
+    assert torch.equal(first, again)
+    assert torch.equal(first, plain)
 
 
 def test_squared_error_of_heatmaps(generator: torch.Generator) -> None:
@@ -165,12 +191,8 @@ def test_epsilon_defaults() -> None:
 def test_families() -> None:
     with_epsilon = {name for name in PAPER_METHODS if FAMILIES[parse_method(name).family]}
     assert with_epsilon == {"pos-ap", "neg-ap", "pos-01", "neg-01", "hinge-ap", "hinge-01"}
-    assert [parse_method(name).family for name in ("neg-01", "hinge-f1", "per-ap", "x-ent")] == [
-        "direct",
-        "hinge",
-        "plain",
-        "plain",
-    ]
+    families = [parse_method(name).family for name in ("neg-01", "hinge-f1", "per-ap", "x-ent", "gce", "focal")]
+    assert families == ["direct", "hinge", *["plain"] * 4]
 
 
 def test_lists_of_methods() -> None:
@@ -182,15 +204,15 @@ def test_lists_of_methods() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("", "method must be x-ent, or"),
-        ("ap", "method must be x-ent, or"),
-        ("pos-", "method must be x-ent, or"),
+        ("", "method must be one of x-ent, focal, gce, or"),
+        ("ap", "method must be one of x-ent, focal, gce, or"),
+        ("pos-", "method must be one of x-ent, focal, gce, or"),
         ("xent", "Did you mean 'x-ent'"),
         ("hing-ap", "Did you mean 'hinge-ap'"),
         ("pos-app", "task must be a known name"),
         ("pos-ndcg@", "task must have a number after '@'"),
         ("uniloss-apx", "the metric of uniloss- must be one of 'ap', 'accuracy', 'pckh'"),
-        ("uniloss-", "method must be x-ent, or"),
+        ("uniloss-", "method must be one of x-ent, focal, gce, or"),
         ("mse-wide", "the width of mse- must be a positive number of pixels, but it is 'wide'"),
         ("mse-0", "the width of mse- must be a positive number of pixels"),
         ("mse-inf", "the width of mse- must be a positive number of pixels"),

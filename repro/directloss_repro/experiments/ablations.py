@@ -63,19 +63,9 @@ _POSE = ("uniloss-pckh", *(f"uniloss-pckh:{option}" for option in ("anchors=5", 
 _BATCH = tuple("uniloss-accuracy" if size == 128 else f"uniloss-accuracy:batch={size}" for size in SIZES)
 
 _SMALL = _shrunk(
-    cifar.PAPER,
-    uniloss=Grid((0.5,), (0.0001,)),
-    points=8_000,
-    width=8,
-    validation=1_000,
-    epochs=12,
-    drops=(8, 10),
-    train_measured=1_000,
-    evaluate_every=4,
-    bfloat16=True,
-    seeds=3,
-    shrink=2,
-)
+    cifar.PAPER, uniloss=Grid((0.5,), (0.0001,)), points=8_000, width=8, validation=1_000, epochs=12, drops=(8, 10),
+    train_measured=1_000, evaluate_every=4, bfloat16=True, seeds=3, shrink=2,
+)  # fmt: skip
 
 TABLE_3 = {8: 87.89, 16: 90.05, 32: 90.82, 64: 91.23, 128: 91.64, 256: 90.94, 512: 89.10, 1024: 87.20}
 """Accuracy on CIFAR-10 for each batch size."""

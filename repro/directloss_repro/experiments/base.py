@@ -40,7 +40,8 @@ class Source:
     """Which data a run needs. All methods of a seed get the same data."""
 
     seed: int
-    label: str | None = None
+    group: str | None = None
+    """The class that is ranked against the rest; None for a single problem."""
     files: Files = Files()
     stage: str = "final"
     """``search`` or ``final``."""

@@ -57,29 +57,15 @@ def _model(config: ClassesConfig, inputs: int) -> nn.Module:
 _DECAY = (0.0001,)
 
 PAPER = ClassesConfig(
-    methods=("x-ent", "uniloss-accuracy"),
-    **same_grids(0.1, decay=_DECAY),
-    dataset="cifar10",
-    epochs=200,
-    drops=(140, 160),
-    batch_size=128,
-    optimizer="sgd",
-    momentum=0.9,
-    seeds=3,
-    select_on="val",
-    train_measured=5_000,
-)
+    methods=("x-ent", "uniloss-accuracy"), **same_grids(0.1, decay=_DECAY), dataset="cifar10", epochs=200,
+    drops=(140, 160), batch_size=128, optimizer="sgd", momentum=0.9, seeds=3, select_on="val", train_measured=5_000,
+)  # fmt: skip
 
 SMALL = PAPER.but(
     methods=("x-ent", "uniloss-accuracy", "direct-accuracy"),
-    **{**same_grids(0.2, decay=_DECAY), "uniloss": Grid((0.5,), _DECAY)},
-    epochs=15,
-    drops=(),
-    one_cycle=True,
-    train_measured=2_000,
-    bfloat16=True,
-    seeds=2,
-)
+    **{**same_grids(0.2, decay=_DECAY), "uniloss": Grid((0.5,), _DECAY)}, epochs=15, drops=(), one_cycle=True,
+    train_measured=2_000, bfloat16=True, seeds=2,
+)  # fmt: skip
 
 QUICK = SMALL.but(points=1_000, validation=500, width=4, epochs=2, train_measured=200)
 

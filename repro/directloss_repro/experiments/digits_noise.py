@@ -54,32 +54,21 @@ def small_digits() -> tuple[Tensor, Tensor]:
 
 def _data(config: DigitsConfig, source: Source) -> Split:
     x, digits = small_digits()
-    return thirds(x, (digits == int(source.label or 0)).long(), "digits", source.seed)
+    return thirds(x, (digits == int(source.group or 0)).long(), "digits", source.seed)
 
 
 PAPER = DigitsConfig(
-    methods=("x-ent", "hinge-ap", "pos-ap"),
-    noise=(0.0, 0.1, 0.2, 0.3, 0.4),
-    classes=tuple("0123456789"),
-    select_on="val",
-    direct=Grid((0.003, 0.01), (0.0, 0.003, 0.03), (1.0, 10.0, "auto")),
+    methods=("x-ent", "hinge-ap", "pos-ap"), noise=(0.0, 0.1, 0.2, 0.3, 0.4), classes=tuple("0123456789"),
+    select_on="val", direct=Grid((0.003, 0.01), (0.0, 0.003, 0.03), (1.0, 10.0, "auto")),
     hinge=Grid((0.003, 0.01), (0.0, 0.003, 0.03), (1.0, 10.0, 100.0)),
-    plain=Grid((0.001, 0.003, 0.01), (0.0, 0.001, 0.003, 0.01, 0.02, 0.03)),
-    iterations=300,
-    evaluate_every=20,
-    seeds=10,
-    search_seeds=1,
-    hidden=(64,),
-)
+    plain=Grid((0.001, 0.003, 0.01), (0.0, 0.001, 0.003, 0.01, 0.02, 0.03)), iterations=300, evaluate_every=20,
+    seeds=10, search_seeds=1, hidden=(64,),
+)  # fmt: skip
 
 QUICK = PAPER.but(
-    noise=(0.0, 0.2, 0.4),
-    classes=("3", "8"),
-    direct=Grid((0.01,), (0.0, 0.01), (1.0, 10.0, "auto")),
-    hinge=Grid((0.01,), (0.0, 0.01), (1.0, 10.0, 100.0)),
-    plain=Grid((0.003, 0.01), (0.0, 0.003, 0.01)),
-    seeds=3,
-)
+    noise=(0.0, 0.2, 0.4), classes=("3", "8"), direct=Grid((0.01,), (0.0, 0.01), (1.0, 10.0, "auto")),
+    hinge=Grid((0.01,), (0.0, 0.01), (1.0, 10.0, 100.0)), plain=Grid((0.003, 0.01), (0.0, 0.003, 0.01)), seeds=3,
+)  # fmt: skip
 
 DIGITS_NOISE = Experiment(
     name="digits-noise",

@@ -49,18 +49,9 @@ def _model(config: MnistConfig, inputs: int) -> nn.Module:
 
 
 PAPER = MnistConfig(
-    methods=("x-ent", "uniloss-ap", "direct-ap", "pos-ap"),
-    **same_grids(0.01),
-    dataset="mnist",
-    epochs=30,
-    batch_size=128,
-    optimizer="sgd",
-    momentum=0.9,
-    seeds=5,
-    hidden=(500, 300),
-    select_on="val",
-    train_measured=10_000,
-)
+    methods=("x-ent", "uniloss-ap", "direct-ap", "pos-ap"), **same_grids(0.01), dataset="mnist", epochs=30,
+    batch_size=128, optimizer="sgd", momentum=0.9, seeds=5, hidden=(500, 300), select_on="val", train_measured=10_000,
+)  # fmt: skip
 
 QUICK = PAPER.but(epochs=3, points=6_000, train_measured=2_000, seeds=2)
 

@@ -133,50 +133,19 @@ WIDTHS = ("0.1", "0.5", "0.7", "1", "3", "5", "10")
 
 
 PAPER = PoseConfig(
-    methods=(*(f"mse-{width}" for width in WIDTHS), "uniloss-pckh"),
-    **same_grids(0.00025),
-    dataset="mpii",
-    epochs=50,
-    drops=(30, 40),
-    factor=0.25,
-    batch_size=6,
-    optimizer="rmsprop",
-    seeds=1,
-    select_on="val",
-    train_measured=1_000,
-)
+    methods=(*(f"mse-{width}" for width in WIDTHS), "uniloss-pckh"), **same_grids(0.00025), dataset="mpii", epochs=50,
+    drops=(30, 40), factor=0.25, batch_size=6, optimizer="rmsprop", seeds=1, select_on="val", train_measured=1_000,
+)  # fmt: skip
 
 SMALL = PAPER.but(
-    **same_grids(0.0025, 0.01),
-    dataset="leeds",
-    size=96,
-    width=32,
-    depth=3,
-    points=4_000,
-    test=1_000,
-    validation=500,
-    train_measured=200,
-    batch_size=16,
-    epochs=12,
-    drops=(7, 10),
-    evaluate_every=3,
-    bfloat16=True,
-    seeds=2,
-)
+    **same_grids(0.0025, 0.01), dataset="leeds", size=96, width=32, depth=3, points=4_000, test=1_000, validation=500,
+    train_measured=200, batch_size=16, epochs=12, drops=(7, 10), evaluate_every=3, bfloat16=True, seeds=2,
+)  # fmt: skip
 
 QUICK = SMALL.but(
-    methods=("mse-1", "uniloss-pckh"),
-    **same_grids(0.0025),
-    size=64,
-    width=8,
-    points=200,
-    test=100,
-    validation=50,
-    epochs=2,
-    drops=(1,),
-    evaluate_every=1,
-    seeds=1,
-)
+    methods=("mse-1", "uniloss-pckh"), **same_grids(0.0025), size=64, width=8, points=200, test=100, validation=50,
+    epochs=2, drops=(1,), evaluate_every=1, seeds=1,
+)  # fmt: skip
 
 METRICS = ("test_pck", "val_pck", "train_pck")
 FRAMES = report.Figure("frames", "val_pck", first="uniloss-pckh")

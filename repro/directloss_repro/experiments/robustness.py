@@ -75,28 +75,17 @@ def _data(config: RobustnessConfig, source: Source) -> Split:
 _DECAYS = (0.0, 0.003, 0.01, 0.03)
 
 PAPER = RobustnessConfig(
-    methods=("direct-ap", "pos-ap", "hinge-ap", "x-ent"),
-    noise=(0.0, 0.1, 0.2, 0.3, 0.4),
-    direct=Grid((0.01,), _DECAYS, (1.0, 10.0, 100.0, "auto")),
-    hinge=Grid((0.01,), _DECAYS, (0.1, 1.0, 10.0, 100.0)),
-    plain=Grid((0.001, 0.003, 0.01, 0.03), _DECAYS),
-    iterations=500,
-    evaluate_every=25,
-    seeds=20,
-    search_seeds=10,
-    select_on="val",
-    hidden=(32, 32, 32),
-)
+    methods=("direct-ap", "pos-ap", "hinge-ap", "x-ent"), noise=(0.0, 0.1, 0.2, 0.3, 0.4),
+    direct=Grid((0.01,), _DECAYS, (1.0, 10.0, 100.0, "auto")), hinge=Grid((0.01,), _DECAYS, (0.1, 1.0, 10.0, 100.0)),
+    plain=Grid((0.001, 0.003, 0.01, 0.03), _DECAYS), iterations=500, evaluate_every=25, seeds=20, search_seeds=10,
+    select_on="val", hidden=(32, 32, 32),
+)  # fmt: skip
 
 QUICK = PAPER.but(
-    noise=(0.0, 0.2, 0.4),
-    direct=Grid((0.01,), (0.003, 0.03), (1.0, 10.0)),
-    hinge=Grid((0.01,), (0.003, 0.03), (1.0, 10.0)),
-    plain=Grid((0.003, 0.03), (0.003, 0.01)),
-    iterations=300,
-    seeds=8,
+    noise=(0.0, 0.2, 0.4), direct=Grid((0.01,), (0.003, 0.03), (1.0, 10.0)),
+    hinge=Grid((0.01,), (0.003, 0.03), (1.0, 10.0)), plain=Grid((0.003, 0.03), (0.003, 0.01)), iterations=300, seeds=8,
     search_seeds=4,
-)
+)  # fmt: skip
 """Four settings per method, from the region where the search of the paper preset finds its best ones."""
 
 ROBUSTNESS = Experiment(

@@ -110,14 +110,8 @@ FEW: dict[str, Any] = {
 """The search of the ``quick`` presets."""
 
 PAPER = SyntheticConfig(
-    methods=PAPER_METHODS,
-    **GRIDS,
-    iterations=1_000,
-    evaluate_every=40,
-    seeds=10,
-    search_seeds=3,
-    hidden=(10, 10, 10),
-)
+    methods=PAPER_METHODS, **GRIDS, iterations=1_000, evaluate_every=40, seeds=10, search_seeds=3, hidden=(10, 10, 10),
+)  # fmt: skip
 
 QUICK = PAPER.but(**FEW, iterations=200, evaluate_every=20)
 

@@ -152,7 +152,7 @@ def _data(config: ActionConfig, source: Source) -> Split:
 def _parts(source: Source, place: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
     """Rows and labels 0 or 1 of the three parts, for one class."""
     listed = _listed(source.files.root or "")
-    column = listed.labels[:, ACTIONS.index(source.label or ACTIONS[0])]
+    column = listed.labels[:, ACTIONS.index(source.group or ACTIONS[0])]
     usable = (place >= 0) & (column != UNKNOWN)
     found = {}
     for name, index in thirds_by_group([person.image for person in listed.persons], "voc", source.seed).items():
@@ -211,43 +211,26 @@ def _load_weights(files: Files, model: nn.Module) -> None:
 _DECAYS = (0.0, 0.001, 0.01)
 
 PAPER = ActionConfig(
-    methods=("x-ent", "hinge-ap", "pos-ap"),
-    noise=(0.0, 0.1, 0.2, 0.3, 0.4),
-    classes=ACTIONS,
-    select_on="val",
+    methods=("x-ent", "hinge-ap", "pos-ap"), noise=(0.0, 0.1, 0.2, 0.3, 0.4), classes=ACTIONS, select_on="val",
     direct=Grid((0.00001, 0.0001), _DECAYS, (1.0, 10.0, "auto")),
     hinge=Grid((0.00001, 0.0001), _DECAYS, (1.0, 10.0, 100.0)),
-    plain=Grid((0.000003, 0.00001, 0.00003, 0.0001, 0.0003, 0.001), _DECAYS),
-    iterations=300,
-    evaluate_every=30,
-    seeds=3,
-    chunk=64,
-)
+    plain=Grid((0.000003, 0.00001, 0.00003, 0.0001, 0.0003, 0.001), _DECAYS), iterations=300, evaluate_every=30,
+    seeds=3, chunk=64,
+)  # fmt: skip
 
 _RATES = (0.0003, 0.001, 0.003)
 
 SMALL = PAPER.but(
-    methods=("x-ent", "hinge-ap", "per-ap", "pos-ap", "neg-ap", "direct-ap"),
-    noise=(0.0, 0.2, 0.4),
-    layers="head",
-    pool=2,
-    hidden=(16,),
-    chunk=0,
-    iterations=100,
-    evaluate_every=10,
-    direct=Grid(_RATES, epsilon=(10.0, "auto")),
-    hinge=Grid(_RATES, epsilon=(1.0, 10.0)),
-    plain=Grid(_RATES, (0.0, 0.1)),
-)
+    methods=("x-ent", "hinge-ap", "per-ap", "pos-ap", "neg-ap", "direct-ap"), noise=(0.0, 0.2, 0.4), layers="head",
+    pool=2, hidden=(16,), chunk=0, iterations=100, evaluate_every=10, direct=Grid(_RATES, epsilon=(10.0, "auto")),
+    hinge=Grid(_RATES, epsilon=(1.0, 10.0)), plain=Grid(_RATES, (0.0, 0.1)),
+)  # fmt: skip
 
 QUICK = SMALL.but(
-    methods=("x-ent", "hinge-ap", "pos-ap", "direct-ap"),
-    noise=(0.0, 0.4),
-    classes=("playinginstrument", "ridinghorse"),
-    direct=Grid(_RATES, epsilon=("auto",)),
-    hinge=Grid(_RATES, epsilon=(10.0,)),
-    plain=Grid(_RATES),
-)
+    methods=("x-ent", "hinge-ap", "pos-ap", "direct-ap"), noise=(0.0, 0.4),
+    classes=("playinginstrument", "ridinghorse"), direct=Grid(_RATES, epsilon=("auto",)),
+    hinge=Grid(_RATES, epsilon=(10.0,)), plain=Grid(_RATES),
+)  # fmt: skip
 
 # For each noise level, from the left to the right of Table 1: x-ent, hinge-AP, pos-AP.
 TABLE_1 = report.rows("""

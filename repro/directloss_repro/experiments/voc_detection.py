@@ -137,7 +137,7 @@ def _features(config: DetectionConfig, files: Files, testing: bool) -> Tensor:
 
 def _data(config: DetectionConfig, source: Source) -> Split:
     """A training sample of boxes for a class, a validation sample if needed, and all boxes of the test images."""
-    photographs, of = _photographs(config, source.files), source.label or config.classes[0]
+    photographs, of = _photographs(config, source.files), source.group or config.classes[0]
     labels, features = _labels(photographs.training, of), _features(config, source.files, False)
     counts = torch.tensor([len(scene.boxes) for scene in photographs.training])
     parts = {}
@@ -203,7 +203,7 @@ def _check_class(config: DetectionConfig, photographs: _Photographs, of: str) ->
 
 def _judge(config: DetectionConfig, source: Source, scores: Tensor, threshold: float) -> Judged:
     """VOC's AP of the detections by both rules; for the first seed, what is drawn."""
-    testing, of = _photographs(config, source.files).testing, source.label or config.classes[0]
+    testing, of = _photographs(config, source.files).testing, source.group or config.classes[0]
     found = suppressed(testing, scores.double().numpy(), config.suppression, config.keep)
     truth = {scene.name: scene.truth(of) for scene in testing}
     metrics = {
@@ -255,52 +255,24 @@ def _draw(config: DetectionConfig, files: Files, records: list[Record], folder: 
 _DECAY = (1e-7,)
 
 PAPER = DetectionConfig(
-    methods=("x-ent", "hinge-ap", "pos-ap"),
-    noise=(0.0, 0.2),
-    classes=OBJECTS,
-    select_on="val",
-    direct=Grid((0.1,), _DECAY, (0.1,)),
-    hinge=Grid((1.0,), _DECAY, (1.0,)),
-    plain=Grid((0.1,), _DECAY),
-    hidden=(4096, 4096),
-    iterations=1_000,
-    evaluate_every=500,
-    batch_size=512,
-    optimizer="sgd",
-    momentum=0.0,
-    seeds=1,
-)
+    methods=("x-ent", "hinge-ap", "pos-ap"), noise=(0.0, 0.2), classes=OBJECTS, select_on="val",
+    direct=Grid((0.1,), _DECAY, (0.1,)), hinge=Grid((1.0,), _DECAY, (1.0,)), plain=Grid((0.1,), _DECAY),
+    hidden=(4096, 4096), iterations=1_000, evaluate_every=500, batch_size=512, optimizer="sgd", momentum=0.0, seeds=1,
+)  # fmt: skip
 
 _RATES = (0.0003, 0.001)
 
 SMALL = PAPER.but(
-    methods=("x-ent", "hinge-ap", "pos-ap", "direct-ap"),
-    classes=("aeroplane", "bus", "cat", "horse"),
-    photographs=1_000,
-    size=500,
-    pool=2,
-    hidden=(32,),
-    search_width=300,
-    per_positive=10.0,
-    optimizer="adam",
-    direct=Grid(_RATES, epsilon=(1.0, "auto")),
-    hinge=Grid(_RATES, epsilon=(1.0, 10.0)),
-    plain=Grid(_RATES, (0.0, 0.01)),
-    iterations=200,
-    evaluate_every=20,
-    early=True,
-    seeds=3,
-)
+    methods=("x-ent", "hinge-ap", "pos-ap", "direct-ap"), classes=("aeroplane", "bus", "cat", "horse"),
+    photographs=1_000, size=500, pool=2, hidden=(32,), search_width=300, per_positive=10.0, optimizer="adam",
+    direct=Grid(_RATES, epsilon=(1.0, "auto")), hinge=Grid(_RATES, epsilon=(1.0, 10.0)),
+    plain=Grid(_RATES, (0.0, 0.01)), iterations=200, evaluate_every=20, early=True, seeds=3,
+)  # fmt: skip
 
 QUICK = SMALL.but(
-    classes=("aeroplane", "cat"),
-    photographs=60,
-    direct=Grid((0.001,), epsilon=("auto",)),
-    hinge=Grid((0.001,), epsilon=(1.0,)),
-    plain=Grid((0.001,)),
-    iterations=100,
-    seeds=2,
-)
+    classes=("aeroplane", "cat"), photographs=60, direct=Grid((0.001,), epsilon=("auto",)),
+    hinge=Grid((0.001,), epsilon=(1.0,)), plain=Grid((0.001,)), iterations=100, seeds=2,
+)  # fmt: skip
 
 # A row for each class: x-ent, hinge-AP, pos-AP without noise; pos-AP with 20 %. There hinge-AP is 0.0 for all classes
 # and cross-entropy is not given.
