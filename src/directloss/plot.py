@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from directloss._checks import (
     check_count,
@@ -28,7 +28,7 @@ from directloss._registry import as_task
 from directloss.direct import direct_loss
 from directloss.integrations._needs import needed
 from directloss.metrics import average_precision
-from directloss.noise import draw
+from directloss.noise import Noise, shaped
 from directloss.task import Task
 
 if TYPE_CHECKING:
@@ -67,8 +67,7 @@ def step(
     Args:
         scores: one list, shape ``(n,)``.
         target: shape ``(n,)``; items above 0 are drawn as relevant.
-        loss: a name or `Task` for `direct_loss`, or any loss of scores and target. A module is called in evaluation
-            mode, so plotting does not advance its warm-up; during warm-up, the gradient is that of the warm-up.
+        loss: a name or `Task` for `direct_loss`, or any loss of scores and target.
         rate: the step size; by default the longest arrow is a fifth of the range of the scores.
         names: item names, in the order of ``scores``.
         ax: where to draw; a new figure by default.
@@ -250,21 +249,10 @@ def _gradient(loss: Loss, scores: Tensor, target: Tensor) -> tuple[float, Tensor
 
 
 def _as_loss(loss: str | Task | Loss) -> Loss:
-    """A module in evaluation mode, other callables unchanged, names and tasks as direct losses without warm-up."""
-    if isinstance(loss, nn.Module):
-        return partial(_in_evaluation, loss)
+    """Names and tasks as direct losses, other callables unchanged."""
     if callable(loss) and not isinstance(loss, Task):
         return loss
     return partial(direct_loss, task=loss)
-
-
-def _in_evaluation(module: nn.Module, scores: Tensor, target: Tensor) -> Tensor:
-    training = module.training
-    try:
-        value: Tensor = module.eval()(scores, target)
-        return value
-    finally:
-        module.train(training)
 
 
 def _rate(scores: Tensor, slope: Tensor) -> float:
@@ -294,8 +282,8 @@ def _expected_loss(
     total = torch.zeros(len(lists), dtype=torch.float64)
     for start in range(0, samples, AT_ONCE // lists.numel() + 1):
         draws = min(AT_ONCE // lists.numel() + 1, samples - start)
-        shift = scale * draw((draws, 1, lists.shape[1]), task.density, lists, generator) if scale else 0.0
-        noisy = (lists + shift).expand(draws, *lists.shape)
+        uniform = Noise(scale, draws, generator).uniform(lists[:1])  # the same noise for all points
+        noisy = lists + scale * shaped(uniform, task.density)
         labels = target.expand(draws, len(lists), *target.shape)
         with torch.no_grad():
             losses = direct_loss(noisy, labels, task, reduction="none")
