@@ -19,8 +19,8 @@ from directloss.distributed import Gather, Shards, check_gather, drawing_from, e
 from directloss.task import Task
 
 NO_TRANSFORM = (
-    "This loss runs compiled loops or a solver on the CPU, which torch.func's transforms cannot see. Use loss.backward() "
-    "or torch.autograd.grad; or a DirectLoss of a ranking, of decisions or of classes without epsilon and sign."
+    "This loss runs compiled loops or a solver on the CPU, which torch.func's transforms cannot see. Use "
+    "loss.backward() or torch.autograd.grad; or leave out epsilon and sign of a DirectLoss."
 )
 
 

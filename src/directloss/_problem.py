@@ -97,8 +97,8 @@ class Problem(NamedTuple):
             fail(what, f"must return one number per problem, shape {shape}", f"of shape {tuple(values.shape)}")
 
     def shares(self, reduction: str, counted: Tensor | None) -> tuple[float | Tensor, float | Tensor]:
-        """By how much each problem counts in the reduced loss, shape ``b``, or one number for all: in its own mean over the
-        problems that count, and in a mean over all problems.
+        """How much each problem counts in the reduced loss, shape ``b``, or one number for all: among the problems that
+        count, and among all of them.
         """
         every = self.weight
         own = every if counted is None else counted.to(result_type(self.scores)) * (1 if every is None else every)

@@ -73,10 +73,9 @@ class AveragedLoss(LossModule):
             hint = "It takes class indices directly: use the loss without AveragedLoss."
             fail("task", "must be a metric of yes or no, such as f1, iou or ap", repr(judged), hint)
         self.by_class: TaskLoss | None = None
-        if isinstance(self.each, DirectLoss) and self.each.traceable and isinstance(judged, CountTask):
-            if average in ("macro", "weighted", "samples_macro"):
-                whole = ClassAverage(judged, "weighted" if average == "weighted" else "macro")
-                self.by_class = loss(whole, **options)
+        exact = isinstance(self.each, DirectLoss) and self.each.traceable and average not in ("micro", "samples")
+        if exact and isinstance(judged, CountTask):
+            self.by_class = loss(ClassAverage(judged, "weighted" if average == "weighted" else "macro"), **options)
 
     def forward(  # type: ignore[override]
         self, scores: Tensor, target: Tensor, mask: Tensor | None = None

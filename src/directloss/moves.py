@@ -4,8 +4,8 @@ Every score is perturbed, ``x = s + z``. If the noise of item d is uniform on ``
 
     d/ds_d E[ M(s + z) ]  =  E over the others [ M(d at s_d + h) - M(d at s_d - h) ] / (2 h)                   (moves)
 
-because the derivative of an average over a window is the difference at its ends. One draw of the noise gives an unbiased
-estimate for all items at once. There is no epsilon, no sign, and no loss-augmented inference.
+because the derivative of an average over a window is the difference at its ends. One draw of the noise gives an
+unbiased estimate for all items at once. There is no epsilon, no sign, and no loss-augmented inference.
 
 *Rankings.* ``M = 1/z * sum of gain * m(C, N)`` over the items, where C and N are how many relevant and irrelevant items
 (or how much of their weight) rank at or above an item. Sort the perturbed scores once. On its way up, item d overtakes
@@ -51,7 +51,7 @@ class Lists(NamedTuple):
     """Ranked lists ``(..., n)`` as a metric sees them; float64 where the device has it."""
 
     sizes: Tensor
-    """How much each item adds to C (row 0) and to N (row 1): its weight, or 0. Padding adds nothing. ``(2, ..., n)``."""
+    """How much each item adds to C (row 0) and to N (row 1): its weight, or 0, as for padding. ``(2, ..., n)``."""
     worth: Worth
     z: Tensor
     """The normaliser, ``(..., 1)``."""
@@ -155,9 +155,9 @@ def choose_classes(
 ) -> Tensor:
     """The gradient of the expected mean over classes of a metric of decisions, shape ``(..., t, c)``.
 
-    With all other rows where they are, a row that moves from its class to class k changes the counts of these two alone:
-    it gains what one more yes is worth to class k, ``g_k``. So with ``p = softmax(scores / noise)`` the gradient is
-    ``p_k (g_k - sum_j p_j g_j) / noise``.
+    With all other rows where they are, a row that moves from its class to class k changes the counts of these two
+    alone: it gains what one more yes is worth to class k, ``g_k``. So with ``p = softmax(scores / noise)`` the gradient
+    is ``p_k (g_k - sum_j p_j g_j) / noise``.
 
     Args:
         metric: a function of the counts.
@@ -177,10 +177,8 @@ def choose_classes(
 def _gains_of_yes(metric: Metric, yes: Tensor, members: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The metric of decisions ``(draws, ..., n)``, and how much better it is if each item says yes, not no."""
     counts = confusion(yes, members, weight).unsqueeze(-1)
-    if weight is None:  # one step for the positives, one for the negatives
-        steps = torch.eye(2, dtype=counts.dtype, device=counts.device)
-    else:  # one for each item
-        steps = members * weight
+    # One step for the positives and one for the negatives; with weights, one for each item.
+    steps = torch.eye(2, dtype=counts.dtype, device=counts.device) if weight is None else members * weight
     # One more yes is one no less.
     shift = torch.cat((steps, -steps)).reshape(4, 1, *(1,) * (counts.dim() - steps.dim()), *steps.shape[1:])
     values = metric(*(counts.unsqueeze(1) + torch.cat((shift, 0 * shift, -shift), 1)).clamp(min=0))

@@ -42,8 +42,8 @@ class RetrievalLoss(LossModule):
     without a relevant candidate, or without an irrelevant one, does not count. Batches need several items of each
     class: draw, say, 16 classes with 4 items each.
 
-    The likelihood, of which a share is added to the gradient, is that of the relevant candidates in a softmax over all of
-    them: the supervised contrastive loss.
+    The likelihood, of which a share is added to the gradient, is that of the relevant candidates in a softmax over all
+    of them: the supervised contrastive loss.
 
     Args:
         metric: a metric of rankings: ``"ap"``, ``"ndcg@10"``, ``"recall@4"`` (the share of the relevant items among the

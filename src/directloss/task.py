@@ -105,8 +105,8 @@ class Task(ABC):
     advised_likelihood: float = 1.0
     """The meaning of ``likelihood="auto"``."""
     density: str = "gumbel"
-    """The distribution of the noise, see `directloss.noise`: ``"uniform"`` for rankings, ``"logistic"`` where each score
-    is compared with 0, otherwise ``"gumbel"``."""
+    """The distribution of the noise, see `directloss.noise`: ``"uniform"`` for rankings, ``"logistic"`` where each
+    score is compared with 0, otherwise ``"gumbel"``."""
     moves: bool = False
     """Whether the task has `expected`, the exact gradient of its expected loss."""
     eager: bool = False

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -314,32 +314,61 @@ def evaluate(metric: PositionMetric, scores: Tensor, target: Tensor, mask: Tenso
         losses = solve_rankings(scores, target, metric.tables(target)).loss
     else:
         check_finite(torch.where(target >= 0, scores, 0.0))
-        losses = tensor_losses(metric, scores, target)
+        losses = tensor_losses(metric, scores, relevance(target))
     undefined = (relevant == 0) | ((irrelevant == 0) if metric.needs_irrelevant else False)
     best = metric.best(precise(relevant), precise(irrelevant), scores.shape[-1])
     return torch.where(undefined, torch.nan, best - losses).to(torch.promote_types(scores.dtype, torch.float32))
 
 
-def tensor_losses(metric: PositionMetric, scores: Tensor, target: Tensor) -> Tensor:
-    """``best - M`` of lists ``(b, n)`` in tensor operations of fixed shapes; 0 where nothing is relevant.
+class Relevance(NamedTuple):
+    """The labels of lists ``(..., n)`` in float64, where the device has it."""
+
+    sizes: Tensor
+    """How much each relevant item (row 0) and each irrelevant item (row 1) counts; 0 for others. ``(2, ..., n)``."""
+    P: Tensor
+    """The sum over the relevant items, ``(..., 1)``."""
+    N: Tensor
+
+
+def relevance(target: Tensor, weight: Tensor | None = None) -> Relevance:
+    """Labels 1 and 0 as sizes: 1, or the weights of the items."""
+    sizes = precise(torch.stack((target == 1, target == 0)))
+    sizes = sizes if weight is None else sizes * weight
+    return Relevance(sizes, *sizes.sum(-1, keepdim=True))
+
+
+def tensor_losses(metric: PositionMetric, scores: Tensor, labels: Relevance) -> Tensor:
+    """``best - M`` of lists ``(..., n)`` in tensor operations of fixed shapes; 0 where nothing is relevant.
 
     Ties are spread evenly: among equal scores, the k-th of r relevant items ranks below ``ceil(k q / r)`` of the q
     irrelevant ones. Slow twin of the compiled loops, and all there is on other devices and in graphs.
     """
-    members = torch.stack((target == 1, target == 0))
-    scores = torch.nan_to_num(scores, nan=largest(scores.dtype))
-    ordered, order = torch.where(members.any(0), -scores, torch.inf).sort(dim=-1)
-    sorted_members = precise(members.gather(-1, order.expand(members.shape)))
-    sums = pad(sorted_members.cumsum(-1), (1, 0))
+    sizes, P, N = labels
+    ordered, order = (-torch.nan_to_num(scores, nan=largest(scores.dtype))).sort(dim=-1)
+    sizes = sizes.gather(-1, order.expand(sizes.shape))
+    sums = pad(sizes.cumsum(-1), (1, 0))
     before, after = (
-        sums.gather(-1, torch.searchsorted(ordered, ordered, right=right).expand(members.shape))
+        sums.gather(-1, torch.searchsorted(ordered, ordered, right=right).expand(sizes.shape))
         for right in (False, True)
     )
-    (r, q), (i, _) = after - before, sums[..., 1:]
+    (r, q), i = after - before, sums[0, ..., 1:]
     n = before[1] + ((i - before[0]) * q / r.clamp(min=1)).ceil()
-    P, N = sums[..., -1:]
-    worth = torch.where(sorted_members[0] > 0, metric.worth(i.clamp(min=1), n, P, N), 0.0).sum(-1, keepdim=True)
-    losses = metric.best(P, N, scores.shape[-1]) - worth / metric.normaliser(P, N, scores.shape[-1])
+    worth = (sizes[0] * metric.worth(i.clamp(min=1), n, P, N)).sum(-1, keepdim=True)
+    return _losses(metric, worth, P, N, scores.shape[-1])
+
+
+def weighted_losses(metric: PositionMetric, scores: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+    """`tensor_losses` for items with weights. Ties are spread by weight."""
+    sizes, P, N = relevance(target, weight)
+    order = weighted.predicted_order(weighted.weigh(scores, target, weight))
+    sizes = sizes.gather(-1, order.expand(sizes.shape))
+    i, n = sizes.cumsum(-1)
+    worth = torch.where(sizes[0] > 0, sizes[0] * metric.worth(i, n, P, N), 0.0).sum(-1, keepdim=True)
+    return _losses(metric, worth, P, N, scores.shape[-1])
+
+
+def _losses(metric: PositionMetric, worth: Tensor, P: Tensor, N: Tensor, size: int) -> Tensor:
+    losses = metric.best(P, N, size) - worth / metric.normaliser(P, N, size)
     return torch.where(P > 0, losses, 0.0).squeeze(-1)
 
 

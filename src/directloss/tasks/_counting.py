@@ -155,8 +155,8 @@ def corrected(metric: Metric, flips: tuple[float, float]) -> Metric:
     """The metric of the right labels, as a function of the counts of labels of which some are wrong.
 
     ``flips`` are the shares of the negatives labelled positive and of the positives labelled negative. Replacing each
-    label y by ``(y - flips[0]) / (1 - flips[0] - flips[1])`` makes every count right in expectation, so the right counts
-    are linear in the given ones. Small batches may make them negative; they are then 0.
+    label y by ``(y - flips[0]) / (1 - flips[0] - flips[1])`` makes every count right in expectation, so the right
+    counts are linear in the given ones. Small batches may make them negative; they are then 0.
 
     Examples:
         >>> count = lambda tp, fp, fn, tn: tp

@@ -15,8 +15,8 @@ AVERAGES = ("macro", "weighted")
 
 
 class ClassAverage(Task):
-    """Choose one of c classes for each of t rows (samples, pixels); the loss is one minus the mean over the classes of a
-    metric of "is it this class?".
+    """Choose one of c classes for each of t rows (samples, pixels), judged by the mean over the classes of a metric of
+    the decisions "is it this class?".
 
     The gradient is that of the expected metric if each row draws its class from the softmax of ``scores / noise``:
     exact, by moving one row at a time from class to class.

@@ -31,7 +31,8 @@ MetricOfScores = Callable[[Tensor, Tensor], Any]
 class MetricFunction(Task):
     """A function ``metric(scores, target)`` that returns one number, as the task of a `DirectLoss`.
 
-    ``DirectLoss(function)`` is short for ``DirectLoss(MetricFunction(function))``. All scores of a call are one problem.
+    ``DirectLoss(function)`` is short for ``DirectLoss(MetricFunction(function))``. All scores of a call are one
+    problem.
 
     Args:
         function: gets the scores and a copy of the target, both as passed to the loss, and returns a number or a tensor
@@ -138,10 +139,10 @@ class MetricFunction(Task):
         if target.shape == scores.shape and bool(((target == 0) | (target == 1)).all()):
             return of_each_decision(scores, target.to(scores.dtype)) / scores.numel()
         whole = not target.is_floating_point() and target.dtype != torch.bool
-        if whole and scores.dim() and target.shape == scores.shape[:-1]:
-            if bool(((target >= 0) & (target < scores.shape[-1])).all()):
-                truth = torch.zeros_like(scores).scatter(-1, target.long().unsqueeze(-1), 1.0)
-                return of_classes(scores, truth) / max(target.numel(), 1)
+        by_row = whole and scores.dim() > 0 and target.shape == scores.shape[:-1]
+        if by_row and bool(((target >= 0) & (target < scores.shape[-1])).all()):
+            truth = torch.zeros_like(scores).scatter(-1, target.long().unsqueeze(-1), 1.0)
+            return of_classes(scores, truth) / max(target.numel(), 1)
         return None
 
     def __repr__(self) -> str:

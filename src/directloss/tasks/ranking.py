@@ -21,7 +21,7 @@ from torch import Tensor
 
 from directloss._checks import check_finite, check_labels, check_same_shape, fail, precise
 from directloss._gradient import traced
-from directloss.kernels import BINARY, LEAST, bounded, compiles, solve_rankings, weighted
+from directloss.kernels import BINARY, LEAST, bounded, compiles, solve_rankings
 from directloss.metrics.ranking import (
     AveragePrecisionMetric,
     CustomMetric,
@@ -34,8 +34,11 @@ from directloss.metrics.ranking import (
     RecallAtFPRMetric,
     RecallAtKMetric,
     ReciprocalRankMetric,
+    Relevance,
     counts,
+    relevance,
     tensor_losses,
+    weighted_losses,
 )
 from directloss.moves import Lists, move_items
 from directloss.task import Estimate, Expected, Solve, Solved, Task
@@ -61,7 +64,7 @@ class ListTask(Task):
     moves = True
     density = "uniform"
     advised_noise = 3.0
-    advised_likelihood = 0.1
+    advised_likelihood = 0.2
     advised_sign: int | str = +1
     no_flips = (
         "a metric of ranks has no exact correction, and hardly needs one: it is not moved by what all items share"
@@ -184,20 +187,21 @@ class RankingTask(ListTask):
             return self._compiled(scores, target, request)
         else:
             self.check(scores, target, request.check_values)
-        relevant, irrelevant = counts(target)
-        counted = (relevant > 0) & (irrelevant > 0)
-        losses = (
-            tensor_losses(self.metric, scores, target)
-            if weight is None
-            else weighted_losses(self.metric, scores, target, weight.sizes)
-        )
+        labels = relevance(target, None if weight is None else weight.sizes)
+        counted = ((labels.P > 0) & (labels.N > 0)).squeeze(-1)
+        if weight is None:
+            losses = tensor_losses(self.metric, scores, labels)
+        else:
+            losses = weighted_losses(self.metric, scores, target, weight.sizes)
         if not request.gradient:
             return Expected(losses, counted=counted)
-        lists = position_lists(self.metric, target, weight)
-        noisy = torch.where(target >= 0, request.noise.perturb(scores, self.density), -torch.inf)
+        noisy = request.noise.perturb(scores, self.density)
+        if request.padded:
+            noisy = torch.where(target >= 0, noisy, -torch.inf)
+        lists = position_lists(self.metric, labels, (1.0,) if weight is None else weight.values)
         moved = move_items(lists, scores.to(noisy.dtype), noisy, float(request.noise.scale))
-        slope = torch.where(counted[..., None], -moved.slope, 0.0)
-        return Expected(losses, bounded(slope, noisy.dtype), self.likelihood_slope(scores, target, request), counted)
+        slope = bounded(moved.slope * -counted.unsqueeze(-1).to(moved.slope.dtype), noisy.dtype)
+        return Expected(losses, slope, self.likelihood_slope(scores, target, request), counted)
 
     def _compiled(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected:
         """The same, in compiled loops. Padding is labelled after the values are checked, so unchecked labels may have
@@ -206,8 +210,8 @@ class RankingTask(ListTask):
         noise = request.noise
         noisy = noise.perturb(scores, self.density) if request.gradient else None
         solved = solve_rankings(
-            scores, target, self.metric.tables(target), noisy=noisy, width=float(noise.scale) if request.gradient else 0.0,
-            check_values=request.check_values, padding=not request.check_values,
+            scores, target, self.metric.tables(target), noisy=noisy, check_values=request.check_values,
+            width=float(noise.scale) if request.gradient else 0.0, padding=not request.check_values,
         )  # fmt: skip
         counted = None if solved.complete else (solved.counts > 0).all(-1)
         return Expected(solved.loss, solved.gradient, self.likelihood_slope(scores, target, request), counted)
@@ -265,25 +269,10 @@ def _distinct(task: RankingTask, target: Tensor, weight: Tensor) -> Distinct | N
     return Distinct(weight, values) if len(values) > 1 else None
 
 
-def position_lists(metric: PositionMetric, target: Tensor, weight: Distinct | None = None) -> Lists:
+def position_lists(metric: PositionMetric, labels: Relevance, weights: tuple[float, ...] = (1.0,)) -> Lists:
     """Lists of relevant and irrelevant items, as moves see them."""
-    sizes = precise(torch.stack((target == 1, target == 0)))
-    if weight is not None:
-        sizes = sizes * weight.sizes
-    P, N = sizes.sum(-1, keepdim=True)
-    z, weights = metric.normaliser(P, N, target.shape[-1]), (1.0,) if weight is None else weight.values
-    return Lists(sizes, partial(metric.worth, P=P, N=N), z, weights=weights)
-
-
-def weighted_losses(metric: PositionMetric, scores: Tensor, target: Tensor, weight: Tensor) -> Tensor:
-    """``best - M`` for items with weights, shape ``b``; 0 where nothing is relevant. Ties are spread by weight."""
-    order = weighted.predicted_order(weighted.weigh(scores, target, weight))
-    sizes = (precise(torch.stack((target == 1, target == 0))) * weight).gather(-1, order.expand(2, *order.shape))
-    (C, N), (P, all_irrelevant) = sizes.cumsum(-1), sizes.sum(-1, keepdim=True)
-    worth = torch.where(sizes[0] > 0, sizes[0] * metric.worth(C, N, P, all_irrelevant), 0.0).sum(-1, keepdim=True)
-    losses = metric.best(P, all_irrelevant, scores.shape[-1])
-    losses = losses - worth / metric.normaliser(P, all_irrelevant, scores.shape[-1])
-    return torch.where(P > 0, losses, 0.0).squeeze(-1)
+    sizes, P, N = labels
+    return Lists(sizes, partial(metric.worth, P=P, N=N), metric.normaliser(P, N, sizes.shape[-1]), weights=weights)
 
 
 class AveragePrecision(RankingTask):
