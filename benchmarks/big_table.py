@@ -58,7 +58,7 @@ def generated(rows: int = GENERATED, seed: int = 0) -> pa.Table:
     signal = draw.normal(size=rows)
     for place in range(COLUMNS):
         if place % 3 == 0 and place < 39:
-            values = np.round(np.exp(draw.normal(3, 1, rows))).astype(np.int64)
+            values = np.maximum(1, np.round(np.exp(draw.normal(3, 1, rows)))).astype(np.int64)
             signal += 0.5 * np.log(values) * (place < 9)
             columns[f"c{place}"] = values
         else:

@@ -35,7 +35,7 @@ from sklearn.datasets import load_svmlight_file
 
 from benchmarks import tables
 from benchmarks.study import from_command_line, gap_cell, mean_cell, table, values
-from directloss.integrations.boosting import Batch, Evaluation, train
+from directloss.integrations.boosting import Evaluation, ScoredRows, train
 
 RATE = 0.1
 NOISES = (0.0, 0.2)
@@ -143,7 +143,7 @@ class Trainer:
         done = train(settings, data, metric, validation=other, first=first, then=then, patience=PATIENCE, seed=seed)
         sizes = test.sizes if name == "MSLR" else None
         scores = raw(library, done.booster, test.x) - done.threshold
-        found = Evaluation(metric).value(Batch(scores, test.y, None, sizes))
+        found = Evaluation(metric).value(ScoredRows(scores, test.y, None, sizes))
         return Outcome({"val": max(done.curve), "test": found, "first": done.first, "rounds": done.rounds})
 
 

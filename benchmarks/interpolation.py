@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import argparse
 import json
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from directloss_repro.ablations import decide
 from directloss_repro.files import write_all
 from directloss_repro.reports.stats import estimate
 from directloss_repro.seeding import generator, seeded
@@ -25,9 +27,8 @@ import directloss as dl
 from benchmarks.study import table
 from benchmarks.tables import digits
 from benchmarks.uniloss_study import BATCH
-from directloss._uniloss.anchors import as_anchoring, sample
-from directloss._uniloss.names import by_name
-from directloss._uniloss.refactoring import Bound
+from directloss._uniloss.interpolation import Places
+from directloss._uniloss.refactoring import Bound, by_name
 from directloss.relaxation import DistanceSpline, Interpolation, InverseDistance
 
 SURFACES: dict[str, Interpolation] = {
@@ -49,7 +50,8 @@ def met_in_training(metric: str, seed: int, steps: int = 150, every: int = 10) -
     layers = (nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, METRICS[metric]))
     model = seeded(lambda: nn.Sequential(*layers), "interpolation", seed)
     optimizer = torch.optim.Adam(model.parameters(), 0.01)
-    loss_fn = dl.UniLoss(metric, generator=generator("interpolation anchors", seed))
+    anchors = generator("interpolation anchors", seed)
+    loss_fn = dl.UniLoss(metric, likelihood=0, interpolation="inverse-distance", generator=anchors)
     draw = generator("interpolation batches", seed)
     kept = []
     for step in range(steps):
@@ -80,22 +82,28 @@ def quality(
     refactored = by_name(metric)
     bound = [refactored.bind(row, labels) for row, labels in zip(scores, target, strict=True)]
     # (steps, distances, 2, draws)
-    values = torch.stack([values_around(problem, surface, source) for problem in bound if problem is not None])
+    values = torch.stack([values_around(problem, metric, surface, source) for problem in bound if problem is not None])
     return [summary(distance, torch.cat([*values[:, k]], -1)) for k, distance in enumerate(DISTANCES)]
 
 
-def values_around(problem: Bound, surface: Interpolation, source: torch.Generator) -> Tensor:
+def values_around(problem: Bound, metric: str, surface: Interpolation, source: torch.Generator) -> Tensor:
     """Interpolated and true values ``(distances, 2, draws)`` around the current configuration of one problem."""
-    assert problem.decide is not None
-    present = problem.comparisons.bits(problem.scores)
-    anchors = sample(problem, problem.comparisons, as_anchoring(16), source)
-    between, found = anchors.configurations.between(), []
+    present = problem.comparisons.values(problem.scores) > 0
+    anchors, found = dl.Anchoring().draw(problem, problem.comparisons, source), []
     for distance in DISTANCES:
         bits = flipped(present, round(distance * len(present)), source)
-        squared = torch.stack([anchors.configurations.squared_distances(row.to(problem.scores.dtype)) for row in bits])
-        guess = surface(squared, anchors.values.to(squared.dtype), lambda: between)
-        found.append(torch.stack([guess.double(), problem.decide(bits).double()]))
+        # Comparisons so large that their sigmoid is 0 or 1.
+        far = torch.where(bits, 1e3, -1e3).to(problem.scores.dtype)
+        seen = [Places(row, anchors.differing, len(anchors.values)) for row in far]
+        squared = torch.stack([torch.from_numpy(places.squared) for places in seen])
+        guess = surface(squared, anchors.values, partial(between, seen[0]))
+        found.append(torch.stack([guess, decide(metric, problem.comparisons, bits)]))
     return torch.stack(found)
+
+
+def between(places: Places) -> Tensor:
+    """Distances among the anchors."""
+    return torch.from_numpy(places.between())
 
 
 def flipped(present: Tensor, flips: int, source: torch.Generator) -> Tensor:

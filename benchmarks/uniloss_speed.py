@@ -2,7 +2,7 @@
 
     python -m benchmarks.uniloss_speed
 
-16 anchors of each kind (48 in all), one thread, the minimum of several repeats. For metrics found in code, a separate
+16 anchors of each kind (48 in all), one thread, the minimum of several repeats. For metric functions, a separate
 column shows the 48 plain calls of the metric, which any such method has to make.
 """
 
@@ -46,12 +46,12 @@ def classes(n: int = 128, c: int = 10) -> tuple[Tensor, Tensor]:
 
 SPLINE = "distance-spline"
 ROWS: list[tuple[str, str | Metric, tuple[Tensor, Tensor], float | None]] = [
-    ("AP, by hand, n = 512", "ap", imbalanced(512), 5),
+    ("AP, by hand, n = 512", "ap", imbalanced(512), None),
     (f"AP, by hand, n = 512, {SPLINE}", "ap", imbalanced(512), None),
-    ("accuracy, by hand, 128 x 10", "accuracy", classes(), 30),
-    (f"accuracy, by hand, 128 x 10, {SPLINE}", "accuracy", classes(), None),
-    ("accuracy, from its code, 128 x 10", accuracy, classes(), 60),
-    ("torchmetrics AP, n = 128", classification.binary_average_precision, imbalanced(128), 250),
+    ("accuracy, by hand, 128 x 10", "accuracy", classes(), 5),
+    (f"accuracy, by hand, 128 x 10, {SPLINE}", "accuracy", classes(), 5),
+    ("accuracy, a function, 128 x 10", accuracy, classes(), None),
+    ("torchmetrics AP, n = 128", classification.binary_average_precision, imbalanced(128), None),
     ("torchmetrics AUROC, n = 128", classification.binary_auroc, imbalanced(128), None),
     ("torchmetrics F1, n = 128", classification.binary_f1_score, imbalanced(128), None),
     ("torchmetrics macro-F1, 128 x 10", macro_f1, classes(), None),
@@ -68,7 +68,7 @@ def measure() -> str:
         took = seconds(step(loss, scores, target))
         plain = "" if isinstance(metric, str) else f"{48e3 * seconds(lambda m=metric, s=scores, t=target: m(s, t)):.1f}"
         ratio = took / entropy
-        goal = "" if most is None else f"{most:.0f}x: {'met' if ratio <= most else 'NOT MET'}"
+        goal = "" if most is None else f"{most:.0f} ms: {'met' if 1e3 * took <= most else 'NOT MET'}"
         rows.append([name, f"{1e3 * took:.2f}", f"{ratio:.0f}", plain, goal])
     return table(["UniLoss of", "ms", "x cross-entropy", "48 plain calls, ms", "goal"], rows)
 

@@ -7,7 +7,7 @@ learning rate with the highest validation metric (mean of three search seeds) is
 metric of those is reported. Methods:
 
     x-ent     cross-entropy
-    uniloss   UniLoss with the column's metric (by hand if it has a name, otherwise found in the metric's code)
+    uniloss   UniLoss with the column's metric (by hand if it has a name, otherwise found by probing it)
     control   the same, with constants instead of the metric's values at the anchors: good 1, nearby the current value,
               bad 0. Only what beats it shows that the metric's values matter.
     direct    direct loss minimisation, if there is exact inference for the metric: sign +1 for rankings, otherwise -1
@@ -26,6 +26,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from directloss_repro.ablations import Ablation
 from directloss_repro.campaign import Campaign, Cell, Outcome
 from directloss_repro.data import Part
 from directloss_repro.records import Record
@@ -120,9 +121,15 @@ def loss_of(column: Column, method: str, seed: int) -> Callable[[Tensor, Tensor]
     if method == "x-ent":
         return cross_entropy
     if method in ("direct", "both"):
-        return dl.DirectLoss(column.task, sign="both" if method == "both" else column.sign, noise=0, warm_up=0)
-    anchors = dl.Anchoring(control=method == "control")
-    return dl.UniLoss(column.uniloss, anchors=anchors, generator=generator("anchors", seed))
+        return dl.DirectLoss(column.task, sign="both" if method == "both" else column.sign, noise=0)
+    anchors = Ablation(control=method == "control")
+    return dl.UniLoss(
+        column.uniloss,
+        likelihood=0,
+        interpolation="inverse-distance",
+        anchors=anchors,
+        generator=generator("anchors", seed),
+    )
 
 
 def measured(model: nn.Module, column: Column, val: Part, test: Part) -> dict[str, float]:

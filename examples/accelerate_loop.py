@@ -24,7 +24,7 @@ def main() -> None:
         DataLoader(TensorDataset(x[:2000], y[:2000]), batch_size=500, shuffle=True),
         DataLoader(TensorDataset(x[2000:], y[2000:]), batch_size=64),
     )
-    loss_fn = dl.DirectLoss("f1", warm_up=40)  # half of the steps
+    loss_fn = dl.DirectLoss("f1")
     for _ in range(20):
         for inputs, target in train:
             optimizer.zero_grad()

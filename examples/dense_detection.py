@@ -114,7 +114,7 @@ def main() -> None:
         "cross-entropy": lambda: lambda scores, target: F.binary_cross_entropy_with_logits(scores, target.float()),
         "focal loss": lambda: lambda scores, target: focal_loss(scores, target.float()),
         # Half of the training follows cross-entropy, as recommended.
-        "AP": lambda: dl.DirectLoss("ap", warm_up=steps // 2),
+        "AP": lambda: dl.DirectLoss("ap"),
     }
     share = float(truth.double().mean())
     print(f"{'loss':14} AP of the test cells   ({seeds} seeds, {steps} steps; a random ranking has {share:.3f})")

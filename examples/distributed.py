@@ -21,7 +21,7 @@ x = torch.randn(2000, 8)
 y = x[:, 0] + x[:, 1] * x[:, 2] > 1.5
 network = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
 model = DistributedDataParallel(network) if together else network
-loss_fn = dl.DirectLoss("ap", warm_up=30, gather=True)  # half of the steps
+loss_fn = dl.DirectLoss("ap", gather=True)
 optimizer = torch.optim.Adam(model.parameters(), 0.01)
 
 for step in range(1, 61):

@@ -45,7 +45,7 @@ def text(topic: int, draw: random.Random) -> str:
 def cross_encoder(folder: Path, draw: random.Random) -> tuple[float, float]:
     """Rank lists of two to six documents; topic 0 is more relevant than topic 1, the others are irrelevant."""
     model = CrossEncoder(saved(folder, BertForSequenceClassification, num_labels=1), device="cpu")
-    loss_fn = CrossEncoderRankingLoss(model, "ndcg@3", warm_up=20)
+    loss_fn = CrossEncoderRankingLoss(model, "ndcg@3")
     optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
     values = []
     for _ in range(40):
@@ -64,7 +64,7 @@ def cross_encoder(folder: Path, draw: random.Random) -> tuple[float, float]:
 def bi_encoder(folder: Path, draw: random.Random) -> tuple[float, float]:
     """Match questions on topics 0 to 3 with answers on topics 4 to 7; the other answers are the negatives."""
     model = SentenceTransformer(saved(folder, BertModel), device="cpu")
-    loss_fn = BiEncoderRankingLoss(model, "mrr", warm_up=20)
+    loss_fn = BiEncoderRankingLoss(model, "mrr")
     optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
     values = []
     for _ in range(40):

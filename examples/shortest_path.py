@@ -38,7 +38,7 @@ def main() -> None:
     methods = {  # for cross-entropy (is this cell on the path?) the scores are log probabilities
         "cross-entropy": (lambda s, path: nn.functional.binary_cross_entropy(s.exp(), path), nn.functional.logsigmoid),
         "hinge": (dl.HingeLoss(task, epsilon=2.5), relative),
-        "direct": (dl.DirectLoss(task, noise=0, sign=-1, epsilon=30.0, warm_up=0), relative),
+        "direct": (dl.DirectLoss(task, noise=0, sign=-1, epsilon=30.0), relative),
     }
     print(f"{'paths':10} {'method':14} {'cells off the path':>18} {'excess cost':>12}")
     for word, paths in (("clean", clean), ("30 % wrong", wrong)):

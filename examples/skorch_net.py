@@ -25,7 +25,7 @@ def main() -> None:
     torch.manual_seed(0)
     X, y = make_classification(1000, weights=[0.9], random_state=0)
     options = {"optimizer": torch.optim.Adam, "lr": 0.01, "max_epochs": 40, "train_split": None, "verbose": 0}
-    loss = {"criterion": dl.DirectLoss, "criterion__task": "ap", "criterion__warm_up": 20, "batch_size": -1}
+    loss = {"criterion": dl.DirectLoss, "criterion__task": "ap", "batch_size": -1}
     net = NeuralNetBinaryClassifier(Scorer, **loss, predict_nonlinearity=two_classes, **options)
     rows = X.astype("float32")
     print(f"AP {cross_val_score(net, rows, y, scoring='average_precision', cv=2).mean():.3f}")

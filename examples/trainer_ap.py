@@ -8,7 +8,6 @@ import tempfile
 import torch
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
-import directloss as dl
 from directloss.integrations.transformers import TrainerLoss, TrainerMetric
 
 WORDS, LENGTH = 50, 12
@@ -44,7 +43,7 @@ def main() -> None:
             ),
             train_dataset=texts(1280, 0),
             eval_dataset=texts(1000, 1),
-            compute_loss_func=TrainerLoss(dl.DirectLoss("ap", warm_up=100)),
+            compute_loss_func=TrainerLoss("ap"),
             compute_metrics=TrainerMetric("ap"),
         )  # fmt: skip
         before = trainer.evaluate()["eval_ap"]

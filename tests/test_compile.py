@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 import directloss as dl
 from directloss._gradient import loss_operator
-from directloss._registry import measured
 from tests.toys import Pick
 
 pytestmark = [
@@ -57,11 +56,9 @@ def results(losses: list[Any], scores: Tensor, target: Tensor) -> tuple[Tensor, 
 
 @pytest.mark.parametrize("name", dl.tasks.names())
 def test_every_task_and_loss_in_one_graph(name: str) -> None:
-    """Four losses of each task, one after the other in one graph, with noise; then another length of the batch."""
+    """Three losses of each task, one after the other in one graph, with noise; then another length of the batch."""
     number = {"fbeta": "@2", "topk": "@2"}.get(name, "")
     losses: list[Any] = [kind(name + number) for kind in KINDS]
-    if name in measured():
-        losses.append(dl.UniLoss(name + number))
     scores, target = problem(name + number)
 
     def step(scores: Tensor, target: Tensor) -> Tensor:

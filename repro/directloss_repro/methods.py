@@ -11,7 +11,7 @@ those of the experiment. All options but ``batch`` belong to UniLoss:
     spline      the distance spline interpolates    bits       binaries are flipped directly, as in the paper
     nearest     good anchors lie around the nearest optimal scores, not around those that the target gives
     control     constants (good 1, nearby the current value, bad 0) replace the metric's values
-    automatic   comparisons are found in the metric's code, not taken from the hand-written refactoring
+    automatic   comparisons are found by probing the metric, not taken from the hand-written refactoring
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from torch import Tensor
 from directloss import metrics
 from directloss._checks import check_choice, fail, near
 from directloss._registry import get
-from directloss._uniloss.anchors import Anchoring
-from directloss._uniloss.byhand import BY_HAND
 from directloss._uniloss.loss import UniLoss
+from directloss._uniloss.refactoring import BY_HAND
 from directloss.direct import DirectLoss, direct_loss
 from directloss.surrogates import hinge_loss, perceptron_loss
 from directloss_repro import PAPER_METHODS
+from directloss_repro.ablations import Ablation
 from directloss_repro.data.keypoints import bumps, pixel_labels, visible
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -57,7 +57,7 @@ CLASS_TASKS = ("accuracy",)
 NUMBERS, FLAGS = ("anchors", "batch"), ("spline", "bits", "nearest", "random", "control", "automatic")
 """Options with and without a number, in the order of names."""
 FOUND: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"ap": metrics.average_precision, "accuracy": metrics.accuracy}
-"""The metrics in whose code UniLoss finds the comparisons for ``automatic``."""
+"""The metrics whose comparisons UniLoss finds for ``automatic``."""
 
 SUMMARIES = {
     "direct-TASK": "the library's default: direct loss under noise, after a warm-up with cross-entropy",
@@ -134,6 +134,7 @@ class Method:
     def _uniloss(self, anchors: int, interpolation: str, fraction: float, generator: torch.Generator | None) -> Loss:
         relaxed = UniLoss(
             FOUND[self.task] if self.option("automatic") else self.task,
+            likelihood=0,
             anchors=self._anchoring(anchors),
             interpolation="distance-spline" if self.option("spline") else interpolation,
             fraction=fraction,
@@ -143,12 +144,12 @@ class Method:
             return relaxed
         return lambda heatmaps, target: relaxed(heatmaps, pixel_labels(target, heatmaps.shape[-2:]))
 
-    def _anchoring(self, number: int) -> Anchoring:
-        return Anchoring(
+    def _anchoring(self, number: int) -> Ablation:
+        return Ablation(
             *((0, 0, 3 * number) if self.option("random") else (number, number, number)),
-            space="bits" if self.option("bits") else "scores",
-            best="nearest" if self.option("nearest") else "target",
             unit=BY_HAND[self.task].unit,
+            bits=self.task if self.option("bits") else "",
+            nearest=bool(self.option("nearest")),
             control=bool(self.option("control")),
         )
 

@@ -194,7 +194,7 @@ def prepare(
         if weight.shape != batch_shape and weight.shape == target.shape:
             weight, item_weight = None, weight
             if task.maskable:  # an item without weight is hidden altogether
-                shows = item_weight != 0
+                shows = item_weight > 0
                 mask = shows if mask is None else check_mask(mask, target.shape, "target") & shows
         else:
             scores, weight, shown = weigh(scores, weight, task.event_dims, check_values)

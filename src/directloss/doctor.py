@@ -67,8 +67,8 @@ def parse(lines: list[str]) -> list[Need]:
     """The requirements listed in a package's metadata.
 
     Examples:
-        >>> parse(["torch<3,>=2.4", "optuna>=4; extra == 'fit'"])
-        [Need(name='torch', least='2.4', extra=''), Need(name='optuna', least='4', extra='fit')]
+        >>> parse(["torch<3,>=2.4", "pandas>=2; extra == 'fit'"])
+        [Need(name='torch', least='2.4', extra=''), Need(name='pandas', least='2', extra='fit')]
     """
     found = []
     for line in lines:
@@ -108,16 +108,16 @@ def probes() -> Iterator[tuple[str, bool]]:
 
     cuda = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
     yield f"threads: {torch.get_num_threads()}; GPU: {cuda}", True
-    for backend in ("compiled", "dense"):
+    for backend, what in {"auto": "compiled loops", "tensor": "tensor operations"}.items():
         began = time.perf_counter()
         try:
             found = _try(backend)
         except Exception as error:
-            yield f"{backend} kernels: do not work: {type(error).__name__}: {error}", False
+            yield f"{what}: do not work: {type(error).__name__}: {error}", False
             continue
         seconds = time.perf_counter() - began
         well = found == KNOWN
-        yield f"{backend} kernels: {'work' if well else f'give {found}'} ({seconds:.1f} s for the first call)", well
+        yield f"{what}: {'work' if well else f'give {found}'} ({seconds:.1f} s for the first call)", well
 
 
 def _try(backend: str) -> list[float]:

@@ -33,6 +33,8 @@ class Estimate(NamedTuple):
     """Whether some items may be padding."""
     check_values: bool = False
     """Whether scores and labels still need to be checked."""
+    curvature: bool = False
+    """Whether a ranking returns its curvature, too."""
 
 
 class Expected(NamedTuple):
@@ -46,6 +48,8 @@ class Expected(NamedTuple):
     """The gradient of the negative log-likelihood, in the shape of the scores."""
     counted: Tensor | None = None
     """As `Task.counted`."""
+    curvature: Tensor | None = None
+    """The second difference of the loss of a ranking, in the shape of the scores (`directloss.moves.Moved`)."""
 
 
 class Solve(NamedTuple):

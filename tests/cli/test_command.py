@@ -14,7 +14,7 @@ import directloss
 from directloss import doctor
 from tests.tabular.tables import call
 
-HEAVY = ("torch", "numpy", "pandas", "matplotlib", "optuna", "sklearn", "scipy", "numba", "pyarrow")
+HEAVY = ("torch", "numpy", "pandas", "matplotlib", "skrub", "sklearn", "scipy", "numba", "pyarrow")
 
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
@@ -51,7 +51,7 @@ def test_the_library_imports_neither_pandas_nor_matplotlib() -> None:
     result = python(f"import directloss as dl; dl.DirectLoss('ap'), dl.UniLoss, dl.metrics, dl.ScoreMemory; {LOADED}")
     assert result.returncode == 0, result.stderr
     found = result.stdout.splitlines()[-1]
-    for name in ("pandas", "matplotlib", "optuna", "sklearn", "pyarrow"):
+    for name in ("pandas", "matplotlib", "skrub", "sklearn", "pyarrow"):
         assert name not in found
 
 
@@ -81,7 +81,7 @@ from directloss.direct import DirectLoss
 assert set(directloss.__all__) <= set(dir(directloss))
 assert not {"import_module", "TYPE_CHECKING", "Any"} & set(dir(directloss))
 assert pickle.loads(pickle.dumps(directloss.DirectLoss)) is DirectLoss
-assert str(DirectLoss("ap")) == "DirectLoss(AveragePrecision())"  # the tasks are there, though nobody imported them
+assert str(DirectLoss("ap")).startswith("DirectLoss(AveragePrecision()")  # though nobody imported tasks
 from directloss import *
 assert uniloss is directloss.uniloss
 try:
@@ -116,8 +116,8 @@ def test_doctor_says_that_all_is_well(capsys: pytest.CaptureFixture[str]) -> Non
     assert said.startswith(f"directloss {directloss.__version__} on Python ")
     for part in (
         f"torch {torch.__version__}",
-        "compiled kernels: work",
-        "dense kernels: work",
+        "compiled loops: work",
+        "tensor operations: work",
         "extra fit",
         "extra boosting",
         "extra transformers",
@@ -145,7 +145,7 @@ def test_doctor_tells_of_kernels_that_fail(monkeypatch: pytest.MonkeyPatch, caps
 
     monkeypatch.setattr(doctor, "_try", broken)
     assert doctor.main() == 1
-    assert "compiled kernels: do not work: OSError: no place for the cache" in capsys.readouterr().out
+    assert "compiled loops: do not work: OSError: no place for the cache" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("words", [["doctor"], ["--version"]])

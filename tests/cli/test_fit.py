@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import json
 import os
 import re
@@ -19,14 +20,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from filelock import FileLock
 from typer.testing import Result
 
 import directloss
 from directloss import metrics
-from directloss.tabular.comparison import Comparison, Estimate, Method
-from directloss.tabular.planning import Request, make_plan
+from directloss.integrations.sklearn import DirectLossClassifier
+from directloss.tabular.comparison import Comparison, IntervalEstimate
+from directloss.tabular.fitting import FitRequest, Outcome, carry_out, make_plan
 from directloss.tabular.report import verdict
-from directloss.tabular.session import carry_out
 from tests.tabular.tables import FAST, call, rows, write
 
 ASK = ["--target", "outcome", "--metric", "ap"]
@@ -51,15 +53,15 @@ def test_the_end_says_what_came_out_and_where_it_is(finished: Finished) -> None:
     assert "rows.csv: 300 rows, 5 columns (3 numeric, 1 categorical, 1 date)." in text
     assert "'yes' is positive (the rarer one; --positive changes it), 33.0% of the rows" in text
     assert "Split: 180 training (59 positive), 60 validation (20 positive), 60 test (20 positive) rows." in text
-    assert "LogisticRegression" in text
-    assert "against" in text
+    assert "direct-ap (network trained on AP): trying 2 settings ..." in text
+    assert re.search(r"\[x-ent 2 of 2\] validation AP: 0\.\d{4} \(", text)
     assert "Training on AP instead of cross-entropy" in text
     table = result.output[result.output.index("\nmethod ") :].splitlines()[1:5]
     assert {line.split()[0] for line in table[1:]} == {"direct-ap", "x-ent", "LogisticRegression"}
     assert max(map(len, table)) <= 80
     assert sum("(saved)" in line for line in table) == 1
-    names = {"model.json", "predictions.csv", "report.html", "run.json", "tables.md", "search.journal"}
-    assert {path.name for path in folder.iterdir()} == names
+    names = {"model.safetensors", "predictions.csv", "report.html", "run.json", "trials.json"}
+    assert {path.name for path in folder.iterdir()} - {".lock"} == names
 
 
 def test_numbers_follow_from_the_predictions(finished: Finished) -> None:
@@ -68,7 +70,7 @@ def test_numbers_follow_from_the_predictions(finished: Finished) -> None:
     assert table["outcome"].tolist() == pd.read_csv(data)["outcome"].iloc[table["row"] - 1].tolist()
     y = torch.tensor((table["outcome"] == "yes").to_numpy()).long()
     info = json.loads((folder / "run.json").read_text())
-    assert set(info["methods"]) == {"direct-ap", "x-ent", "logistic"}
+    assert list(info["methods"]) == ["direct-ap", "x-ent", "logistic"]
     values = {}
     for name, method in info["methods"].items():
         values[name] = float(metrics.average_precision(torch.tensor(table[f"score {name}"].to_numpy()), y))
@@ -76,132 +78,125 @@ def test_numbers_follow_from_the_predictions(finished: Finished) -> None:
         assert method["test"]["low"] <= values[name] <= method["test"]["high"]
     for name, ahead in info["ahead_of_saved"].items():
         assert ahead["value"] == pytest.approx(values[name] - values[info["saved"]], abs=1e-6)
-    networks = {name: info["methods"][name]["validation"] for name in ("direct-ap", "x-ent")}
-    assert info["saved"] == max(networks, key=lambda name: networks[name])
-    assert info["trials"] == {"direct-ap": 2, "x-ent": 2}
+    assert info["saved"] == max(info["methods"], key=lambda name: info["methods"][name]["validation"])
 
 
 def test_the_report_has_what_one_asks_for(finished: Finished) -> None:
-    folder = finished[1]
-    page, tables = (folder / "report.html").read_text(), (folder / "tables.md").read_text()
-    for text in (page, tables):
-        for words in (
-            "validation AP",
-            "test AP",
-            "95 % interval",
-            "(saved)",
-            "date, split into days",
-            "training",
-        ):
-            assert words in text
+    page = (finished[1] / "report.html").read_text()
+    for words in (
+        "validation AP",
+        "test AP",
+        "95 % interval",
+        "(saved)",
+        "read as %Y-%m-%d",
+        "training",
+        "MLPClassifier",
+    ):
+        assert words in page
     assert page.count("<svg") == 3
     assert not re.search(r"(src|href)=.?(https?:|//)|@import|<script", page), "the page needs no other file"
     assert "directloss predict" in page
-    assert "iteration" not in page
 
 
-@pytest.mark.parametrize("winner", ["tree", "network", "nobody"])
-def test_the_first_sentence_says_who_wins(tmp_path: Path, winner: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By scores that are put in: a baseline that knows the answer, one that knows nothing, one that is the same."""
-    plan = make_plan(Request(write(tmp_path, "t.csv"), "ap", target="outcome", trials=1, epochs=8, out=tmp_path / "o"))
-    y = plan.target.y[plan.parts["test"]]
-
-    noisy = y + 0.9 * np.random.default_rng(0).normal(size=len(y))
-    scores = {"tree": 1.0 * y, "network": -1.0 * y, "nobody": noisy}[winner]
-    sampled = 90 if winner == "network" else None
-
-    def fake(name: str, *_: object) -> Method:
-        return Method(name, "HistGradientBoosting", "depth=3", 0.5, scores, 1.5, sampled=sampled)
-
-    monkeypatch.setattr("directloss.tabular.session.fit_baseline", fake)
-    told = verdict(carry_out(plan, lambda line: None))
-    first = {
-        "tree": "Use HistGradientBoosting: test AP 1.000 against",
-        "network": "Use the saved network: its test AP is",
-    }
-    assert told[0].startswith(first.get(winner, "No winner: the saved network's test AP is")), told
-    assert ("Not shown to be worse than the saved network: Hist" in told[1]) == (winner == "nobody")
-    assert ("could be chance" in told[0]) == (winner == "nobody")
-    if winner == "tree":
-        assert told[1] == "model.json holds only networks: train HistGradientBoosting yourself with depth=3."
-    sample = "HistGradientBoosting was trained on a sample of 90 of the 180 training rows."
-    assert (sample in told) == (winner == "network"), "a win over half of the rows is not kept silent"
-    assert told[-1].startswith("model.json holds the network trained")
+def test_names_of_a_table_are_text_in_the_report(tmp_path: Path) -> None:
+    evil = "<img src=x onerror=alert(1)>"
+    frame = rows(120).rename(columns={"a": evil, "outcome": f"t{evil}"}).assign(colour=lambda f: f["colour"] + evil)
+    frame[f"t{evil}"] = frame[f"t{evil}"].map({"yes": f"yes{evil}", "no": "no"})
+    data = write(tmp_path, "t.csv", frame)
+    result = call("fit", data, "--target", f"t{evil}", "--metric", "f1", *FAST, "--out", tmp_path / "o")
+    assert result.exit_code == 0, result.output
+    page = (tmp_path / "o" / "report.html").read_text()
+    assert "<img" not in page
+    assert "&lt;img src=x" in page
 
 
-@pytest.mark.parametrize("metric", ["f1", "accuracy"])
-def test_a_validation_metric_far_above_the_test_metric_is_pointed_out(tmp_path: Path, metric: str) -> None:
-    data = write(tmp_path, "t.csv", rows() if metric == "f1" else rows().assign(outcome=np.arange(300) % 3))
-    small: dict[str, Any] = {"trials": 1, "epochs": 8, "baselines": "none", "out": tmp_path / "o"}
-    plan = make_plan(Request(data, metric, target="outcome", **small))
-    outcome = carry_out(plan, lambda line: None)
-
-    def last(validation: float) -> str:
-        methods = [replace(method, validation=validation) for method in outcome.methods]
-        test = dict.fromkeys(outcome.comparison.test, Estimate(0.1, 0.05, 0.2))
-        return verdict(replace(outcome, methods=methods, comparison=replace(outcome.comparison, test=test)))[-1]
-
-    title, share = ("F1", ", 20 of them positive,") if metric == "f1" else ("accuracy", "")
-    why = f"the 60 validation rows{share} are too few to choose by, or differ from the test rows."
-    assert last(0.3) == f"Its validation {title}, 0.300, is far above its test {title}, 0.100: {why}"
-    assert last(0.24).startswith("model.json holds")
-    assert last(0.0).startswith("model.json holds")
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    folder = tmp_path_factory.mktemp("outcome")
+    plan = make_plan(FitRequest(write(folder, "t.csv"), "f1", target="outcome", trials=1, epochs=8, out=folder / "o"))
+    return carry_out(plan, lambda line: None)
 
 
-def test_progress_names_baselines_and_the_last_value_of_stopped_trials(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("directloss.tabular.search.FREE", 1)
-    data, small = write(tmp_path, "t.csv"), ["--trials", 6, "--epochs", 10]
-    said = call("fit", data, *ASK, *small, "--baselines", "logistic,hist", "--out", tmp_path / "o").output
-    assert re.search(r"\] validation AP: 0\.\d{4}, stopped early \(hidden=", said)
-    assert "Training the baselines; --baselines leaves out some or all of them.\n" in said
-    assert "Training HistGradientBoosting, 3 settings ...\n" in said
-    assert "not corrected for choosing the best of several baselines" in (tmp_path / "o" / "report.html").read_text()
-
-
-def test_a_sure_lead_counts_more_than_a_higher_one(tmp_path: Path) -> None:
-    """And an answer that is the same for every row is beaten, or mentioned. By estimates that are put in."""
-    data, out = write(tmp_path, "t.csv"), tmp_path / "o"
-    plan = make_plan(
-        Request(data, "f1", target="outcome", trials=1, epochs=8, baselines="logistic,hist", out=out),
+def judged(outcome: Outcome, saved: str, ahead: dict[str, IntervalEstimate], level: float = 0.9) -> list[str]:
+    """The verdict for estimates that are put in."""
+    gaps = {name: ahead.get(name, IntervalEstimate(-0.5, -0.6, -0.4)) for name in outcome.results if name != saved}
+    test = {saved: level} | {name: level + gap.value for name, gap in gaps.items()}
+    comparison = Comparison(
+        {name: IntervalEstimate(value, value, value) for name, value in test.items()},
+        gaps,
+        IntervalEstimate(0.01, -0.1, 0.2),
     )
-    outcome = carry_out(plan, lambda line: None)
-    y = plan.target.y[plan.parts["test"]]
+    return verdict(replace(outcome, saved=saved, comparison=comparison))
+
+
+def test_the_first_sentence_says_who_wins(outcome: Outcome) -> None:
+    saved = "direct-f1"
+    tree = judged(outcome, saved, {"hist": IntervalEstimate(0.05, 0.01, 0.09)})
+    assert tree[0].startswith("Use HistGradientBoosting: test F1 0.950 against 0.900 for the saved model, the network")
+    assert tree[1].startswith("model.safetensors does not hold it: train it yourself with ")
+    ours = judged(outcome, saved, {})
+    assert ours[0].startswith("Use the saved model, the network trained on F1: its test F1 is 0.900 against 0.400 for")
+    logistic = judged(outcome, "logistic", {})
+    assert logistic[0].startswith("Use the saved model, LogisticRegression: its test F1 is 0.900")
+    assert "holds LogisticRegression, chosen by its validation F1" in " ".join(logistic)
+    assert "saved model, the network" not in " ".join(logistic), "only what was trained on the metric is called so"
+    nobody = judged(outcome, saved, {"hist": IntervalEstimate(0.01, -0.02, 0.09)})
+    assert nobody[0].startswith(
+        "No winner: the test F1 of the saved model, the network trained on F1, is 0.900 against"
+    )
+    assert nobody[1].endswith("Not shown to be worse than the saved model: HistGradientBoosting.")
+    sure = judged(
+        outcome, saved, {"hist": IntervalEstimate(0.08, -0.02, 0.19), "logistic": IntervalEstimate(0.05, 0.01, 0.09)}
+    )
+    assert sure[0].startswith("Use LogisticRegression")
+    assert any(line.startswith("HistGradientBoosting has a higher test F1, 0.980, but its lead") for line in sure)
+    assert "Training on F1 instead of cross-entropy changes the network's test F1 by +0.010. This could be" in nobody[2]
+
+
+def test_an_answer_that_is_always_the_same_is_beaten_or_mentioned(outcome: Outcome) -> None:
+    y = outcome.plan.target.y[outcome.plan.parts["test"]]
     always = 2 * y.mean() / (1 + y.mean())
+    assert "always answering" not in " ".join(judged(outcome, "logistic", {}, always + 0.01))
+    low = judged(outcome, "logistic", {}, always - 0.01)
+    assert low[1] == f"No method beats always answering 'yes', with a test F1 of {always:.3f}."
 
-    def told(lead: float) -> list[str]:
-        gaps = {"logistic": Estimate(0.1, 0.05, 0.15), "hist": Estimate(0.2, -0.05, 0.45)}
-        test = {
-            name: always + lead - 0.2 + (gaps[name].value if name in gaps else 0) for name in outcome.comparison.test
-        }
-        comparison = Comparison(
-            {name: Estimate(value, value, value) for name, value in test.items()}, outcome.comparison.ahead | gaps
-        )
-        return verdict(replace(outcome, comparison=comparison))
 
-    assert told(0.01)[0].startswith("Use LogisticRegression: test F1 ")
-    assert any(line.startswith("HistGradientBoosting has a higher test F1, ") for line in told(0.01))
-    assert "always answering" not in " ".join(told(0.01))
-    assert told(-0.01)[1] == f"No method beats always answering 'yes', with a test F1 of {always:.3f}."
+def test_a_validation_metric_far_above_the_test_metric_is_pointed_out(outcome: Outcome) -> None:
+    def last(validation: float) -> str:
+        results = {name: replace(own, validation=validation) for name, own in outcome.results.items()}
+        test = dict.fromkeys(outcome.comparison.test, IntervalEstimate(0.1, 0.05, 0.2))
+        return verdict(replace(outcome, results=results, comparison=replace(outcome.comparison, test=test)))[-1]
+
+    why = "the 60 validation rows, 20 of them positive, are too few to choose by, or differ from the test rows."
+    assert last(0.3) == f"Its validation F1, 0.300, is far above its test F1, 0.100: {why}"
+    assert last(0.24).startswith("model.safetensors holds")
+
+
+def test_a_copy_of_the_target_is_in_the_verdict(tmp_path: Path) -> None:
+    data = write(tmp_path, "t.csv", rows().assign(result=lambda f: f["outcome"].map({"yes": 2, "no": 7})))
+    result = call("fit", data, *ASK, *FAST, "--out", tmp_path / "o")
+    said = "Column 'result' gives the target away: it is a copy of it, or a recoding."
+    assert result.output.count(said) == 2, "when it was found, and at the end"
+    assert said.replace("'", "&#39;") in (tmp_path / "o" / "report.html").read_text()
 
 
 def test_predict_gives_the_scores_of_fit_and_keeps_columns(finished: Finished, tmp_path: Path) -> None:
     data, folder, _ = finished
     named = pd.read_csv(data).assign(id=[f"=p{k}" for k in range(300)])
-    result = call("predict", folder / "model.json", write(tmp_path, "n.csv", named), "--keep", "id,colour", "--out",
-                  tmp_path / "p.csv")  # fmt: skip
+    new, model = write(tmp_path, "n.csv", named), folder / "model.safetensors"
+    result = call("predict", model, new, "--keep", "id,colour", "--out", tmp_path / "p.csv")
     assert result.exit_code == 0, result.output
     saved = json.loads((folder / "run.json").read_text())["saved"]
-    trained = "with cross-entropy" if saved == "x-ent" else "on AP itself"
-    assert f"Scored 300 rows with the network with the best validation AP in fit, trained {trained}." in result.output
+    trained = {"x-ent": "network trained with cross-entropy", "direct-ap": "network trained on AP"}
+    name = trained.get(saved, "LogisticRegression")
+    assert f"Scored 300 rows with the {name}, which had the best validation AP in fit." in result.output
     assert "Higher scores favour 'yes'." in result.output
     table, fitted = pd.read_csv(tmp_path / "p.csv"), pd.read_csv(folder / "predictions.csv")
     assert list(table.columns) == ["row", "id", "colour", "score", "probability"]
     assert table["id"][0] == "'=p0", "a formula is made harmless"
-    new = table.set_index("row")["score"].loc[fitted["row"]]
-    np.testing.assert_allclose(new, fitted[f"score {saved}"], rtol=1e-7)
-    loaded = directloss.load(folder / "model.json")
+    again = table.set_index("row")["score"].loc[fitted["row"]]
+    np.testing.assert_allclose(again, fitted[f"score {saved}"], rtol=1e-7)
+    loaded = directloss.load(folder / "model.safetensors")
     np.testing.assert_allclose(loaded.decision_function(pd.read_csv(data)), table["score"], rtol=1e-7)
     np.testing.assert_allclose(loaded.predict_proba(pd.read_csv(data))[:, 1], table["probability"], rtol=1e-5)
     ranked = table.sort_values("score")["probability"]
@@ -211,19 +206,26 @@ def test_predict_gives_the_scores_of_fit_and_keeps_columns(finished: Finished, t
 
 def test_predict_overwrites_nothing_by_accident(finished: Finished, tmp_path: Path) -> None:
     data, folder, _ = finished
-    for path in (data, folder / "model.json"):
+    for path in (data, folder / "model.safetensors"):
         before = path.read_bytes()
-        result = call("predict", folder / "model.json", data, "--out", path, "--force")
+        result = call("predict", folder / "model.safetensors", data, "--out", path, "--force")
         assert result.exit_code == 2
         assert "--out must differ from the data and the model" in result.output
         assert path.read_bytes() == before
+    device = tmp_path / "pipe"
+    os.mkfifo(device)
+    for other in (device, Path("/dev/null"), tmp_path):
+        refused = call("predict", folder / "model.safetensors", data, "--out", other, "--force")
+        assert "--out must be a regular file" in refused.output
+    assert device.is_fifo()
+    assert Path("/dev/null").is_char_device()
     other = tmp_path / "letter.csv"
     other.write_text("mine")
-    refused = call("predict", folder / "model.json", data, "--out", other)
+    refused = call("predict", folder / "model.safetensors", data, "--out", other)
     assert refused.exit_code == 2
     assert "--out must be a new file" in refused.output
     assert other.read_text() == "mine"
-    assert call("predict", folder / "model.json", data, "--out", other, "--force").exit_code == 0
+    assert call("predict", folder / "model.safetensors", data, "--out", other, "--force").exit_code == 0
     assert other.read_text().startswith("row,score,probability")
 
 
@@ -232,12 +234,15 @@ def test_predict_takes_other_orders_other_formats_and_no_target(
 ) -> None:
     data, folder, _ = finished
     monkeypatch.chdir(tmp_path)
-    assert call("predict", folder / "model.json", data, "--out", "old.csv").exit_code == 0
+    assert call("predict", folder / "model.safetensors", data, "--out", "old.csv").exit_code == 0
     frame = pd.read_csv(data)[["day", "colour", "noise", "b", "a"]].assign(more=1)
-    result = call("predict", folder / "model.json", write(tmp_path, "new.csv.gz", frame))
+    result = call("predict", folder / "model.safetensors", write(tmp_path, "new.csv.gz", frame))
     assert result.exit_code == 0, result.output
     assert "Ignored columns that training did not have: 'more'." in result.output
     assert (tmp_path / "new-predictions.csv").read_bytes() == (tmp_path / "old.csv").read_bytes()
+    typed = write(tmp_path, "typed.parquet", frame.assign(day=pd.to_datetime(frame["day"])))
+    assert call("predict", folder / "model.safetensors", typed).exit_code == 0
+    assert (tmp_path / "typed-predictions.csv").read_bytes() == (tmp_path / "old.csv").read_bytes()
 
 
 def test_predict_warns_of_categories_that_training_did_not_have(
@@ -246,9 +251,10 @@ def test_predict_warns_of_categories_that_training_did_not_have(
     frame = pd.read_csv(finished[0]).assign(colour=lambda f: f["colour"].where(f.index % 100 > 1, "purple"))
     frame.loc[299, ["colour", "a"]] = "teal", None
     monkeypatch.setattr("directloss.tabular.reading.BATCH_BYTES", 4_000)  # one warning, however many batches
-    result = call("predict", finished[1] / "model.json", write(tmp_path, "n.csv", frame), "--out", tmp_path / "p.csv")
+    model = finished[1] / "model.safetensors"
+    result = call("predict", model, write(tmp_path, "n.csv", frame), "--out", tmp_path / "p.csv")
     assert result.exit_code == 0, result.output
-    warning = "Warning: Categories that the training table does not have: 'colour' in 7 rows ('purple', 'teal').\n"
+    warning = "do not have, or too rarely: 'colour' in 7 rows (such as 'purple', 'teal').\n"
     assert result.output.count("Warning") == result.output.count(warning) == 1
     assert "Note: Gaps filled with the median, in columns without gaps in training: a (1 row).\n" in result.output
 
@@ -256,41 +262,40 @@ def test_predict_warns_of_categories_that_training_did_not_have(
 @pytest.mark.parametrize(
     ("name", "metric", "options"),
     [
-        ("t.svm", "auc", []),
-        ("t.libsvm.gz", "ndcg@10", []),
-        ("t.npz", "f1", ["--baselines", "hist"]),
-        ("t.parquet", "mcc", ["--target", "outcome", "--positive", "no", "--group", "noise"]),
-        ("t.csv.xz", "accuracy", ["--target", "outcome", "--categorical", "noise", "--drop", "b"]),
+        ("t.parquet", "mcc", ["--positive", "no", "--group", "noise"]),
+        ("t.csv.xz", "accuracy", ["--categorical", "noise", "--drop", "b"]),
+        ("t.tsv", "ndcg@10", ["--rows", "200"]),
+        ("t.csv", "f1", ["--test-share", "0.3", "--seed", "3"]),
     ],
 )
 def test_every_format_and_kind_of_metric(tmp_path: Path, name: str, metric: str, options: list[str]) -> None:
     data, out = write(tmp_path, name), tmp_path / "run"
-    small = ["--trials", 1, "--epochs", 4, "--baselines", "none"]
+    small = ["--target", "outcome", "--trials", 1, "--epochs", 4, "--baselines", "none"]
     result = call("fit", data, "--metric", metric, *small, *options, "--out", out)
     assert result.exit_code == 0, result.output
     predicted = tmp_path / "p.csv"
-    assert call("predict", out / "model.json", data, "--out", predicted).exit_code == 0
+    assert call("predict", out / "model.safetensors", data, "--out", predicted).exit_code == 0
     table, fitted = pd.read_csv(predicted, dtype=str), pd.read_csv(out / "predictions.csv", dtype=str)
     info = json.loads((out / "run.json").read_text())
     assert len(table) == 300
+    assert fitted["outcome"].tolist() == rows()["outcome"].iloc[fitted["row"].astype(int) - 1].tolist()
     decides = metric in ("f1", "mcc", "accuracy")
     assert ("decision" in table.columns) == decides
     if decides:
         kept = table.set_index("row")["decision"].loc[fitted["row"]]
-        positive = directloss.load(out / "model.json").labels[1]
+        positive = directloss.load(out / "model.safetensors").labels[1]
         y = torch.tensor((fitted.iloc[:, 1] == positive).to_numpy()).long()
         sides = torch.tensor((kept == positive).to_numpy()).float() - 0.5
         function = {"f1": metrics.f_beta, "mcc": metrics.matthews, "accuracy": metrics.binary_accuracy}[metric]
         assert info["methods"][info["saved"]]["test"]["value"] == pytest.approx(float(function(sides, y)), abs=1e-6)
+    else:
+        assert "Everything below is about 200 of 300 rows, drawn at random" in result.output
 
 
-@pytest.mark.parametrize("baseline", ["logistic", "xgboost"])
-def test_several_classes_by_accuracy(tmp_path: Path, baseline: str) -> None:
-    if baseline == "xgboost":
-        pytest.importorskip("xgboost")
+def test_several_classes_by_accuracy(tmp_path: Path) -> None:
     frame = rows().assign(outcome=lambda f: np.select([f["a"] > 0.5, f["colour"] == "red"], ["up", "red"], "=rest"))
     data, out = write(tmp_path, "t.csv", frame), tmp_path / "run"
-    words = ["--metric", "accuracy", "--target", "outcome", "--trials", 1, "--epochs", 20, "--baselines", baseline]
+    words = ["--metric", "accuracy", "--target", "outcome", "--trials", 1, "--epochs", 60]
     result = call("fit", data, *words, "--out", out)
     assert result.exit_code == 0, result.output
     assert "Target 'outcome': 3 classes, " in result.output
@@ -299,19 +304,42 @@ def test_several_classes_by_accuracy(tmp_path: Path, baseline: str) -> None:
         share = (fitted[f"decision {name}"] == fitted["outcome"]).mean()
         assert method["test"]["value"] == pytest.approx(share)
         assert method["test"]["low"] <= share <= method["test"]["high"]
-        assert share > 0.75, "the most frequent class alone has about a third"
-    assert "Decisions of the saved network" in (out / "tables.md").read_text()
-    assert (out / "report.html").read_text().count("<svg") == 2
-    told = call("predict", out / "model.json", data, "--out", tmp_path / "p.csv")
+        assert share > 0.7, "the most frequent class alone has about a third"
+    page = (out / "report.html").read_text()
+    assert "Decisions of the saved model" in page
+    assert page.count("<svg") == 2
+    told = call("predict", out / "model.safetensors", data, "--out", tmp_path / "p.csv")
     assert "need not be the most probable class" in told.output
-    table, loaded = pd.read_csv(tmp_path / "p.csv"), directloss.load(out / "model.json")
+    table, loaded = pd.read_csv(tmp_path / "p.csv"), directloss.load(out / "model.safetensors")
     shares = table[[f"probability {label}" for label in loaded.labels]].to_numpy()
     np.testing.assert_allclose(shares, loaded.predict_proba(frame), rtol=1e-4)
     np.testing.assert_allclose(shares.sum(1), 1, rtol=1e-5)
     assert table["decision"].tolist() == [label.replace("=", "'=") for label in loaded.predict(frame)]
-    assert (np.array(loaded.labels)[shares.argmax(1)] == loaded.predict(frame)).mean() > 0.9
     decided = table.set_index("row")["decision"].loc[fitted["row"]].tolist()
     assert decided == fitted[f"decision {info['saved']}"].tolist()
+
+
+@pytest.mark.skipif("flips" not in DirectLossClassifier().get_params(), reason="the estimator has no flips yet")
+def test_wrong_labels_that_are_known_to_be_wrong(tmp_path: Path) -> None:
+    """The thresholds are chosen for the right labels, whatever the file says."""
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(3000, 4))
+    right = (x[:, 0] + 0.5 * draw.normal(size=3000) > 1.1).astype(int)
+    given = np.where(draw.random(3000) < 0.25, 1 - right, right)
+    data = write(tmp_path, "t.csv", pd.DataFrame(x.round(4), columns=list("abcd")).assign(y=given))
+    reached = {}
+    for name, options in {"taken": [], "corrected": ["--flips", "0.25"]}.items():
+        out = tmp_path / name
+        words = ["--target", "y", "--metric", "f1", "--trials", 1, "--epochs", 60, "--baselines", "logistic"]
+        result = call("fit", data, *words, *options, "--out", out)
+        assert result.exit_code == 0, result.output
+        table = pd.read_csv(out / "predictions.csv")
+        y = torch.tensor(right[table["row"] - 1])
+        for method in ("direct-f1", "x-ent", "logistic"):
+            reached[name, method] = float(metrics.f_beta(torch.tensor(table[f"score {method}"].to_numpy()), y))
+    for method in ("direct-f1", "x-ent", "logistic"):
+        assert reached["corrected", method] > reached["taken", method] + 0.05
+    assert "25% of the negatives and" in (tmp_path / "corrected" / "report.html").read_text()
 
 
 def test_a_file_without_header_and_rows_without_label(tmp_path: Path) -> None:
@@ -326,19 +354,19 @@ def test_a_file_without_header_and_rows_without_label(tmp_path: Path) -> None:
     assert "Too few rows to choose by: only 7 of 22 test rows have 'yes'." in result.output
     assert "--no-header" in json.loads((out / "run.json").read_text())["command"]
     assert not set(pd.read_csv(out / "predictions.csv")["row"]) & set(range(1, 121, 12))
-    assert call("predict", out / "model.json", data, "--no-header", "--out", tmp_path / "p.csv").exit_code == 0
+    assert call("predict", out / "model.safetensors", data, "--no-header", "--out", tmp_path / "p.csv").exit_code == 0
     assert len(pd.read_csv(tmp_path / "p.csv")) == 120
 
 
 def test_every_fit_gets_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    asked = Request(Path("t.v2.csv"), "ap")
+    asked = FitRequest(Path("t.v2.csv"), "ap")
     assert asked.folder == Path("runs/fit-t")
     asked.folder.mkdir(parents=True)
     assert asked.folder == Path("runs/fit-t"), "it stays what it was"
-    assert Request(Path("t.csv"), "ap").folder == Path("runs/fit-t-2")
+    assert FitRequest(Path("t.csv"), "ap").folder == Path("runs/fit-t-2")
     Path("runs/fit-t-2").mkdir()
-    assert Request(Path("t.csv"), "ap", resume=True).folder == Path("runs/fit-t-2")
+    assert FitRequest(Path("t.csv"), "ap", resume=True).folder == Path("runs/fit-t-2")
 
 
 def test_missing_numbers_are_filled_and_marked(tmp_path: Path) -> None:
@@ -347,22 +375,9 @@ def test_missing_numbers_are_filled_and_marked(tmp_path: Path) -> None:
     data, out = write(tmp_path, "t.csv", frame), tmp_path / "run"
     result = call("fit", data, *ASK, *FAST, "--out", out)
     assert result.exit_code == 0, result.output
-    tables = (out / "tables.md").read_text()
-    assert "| a | number; gaps are filled with the median and marked | 12 |" in tables
-    assert "| empty | left out: it has no values | 120 |" in tables
-
-
-def test_rare_positives_get_their_chance(tmp_path: Path) -> None:
-    """Started at the base rate; without it the network ends near chance, an AP of 0.02, here."""
-    draw = np.random.default_rng(0)
-    x = draw.normal(size=(3000, 8))
-    signal = x[:, 0] + np.sin(2 * x[:, 2]) + x[:, 3] + 0.5 * draw.normal(size=3000)
-    np.savez(tmp_path / "t.npz", x=x, y=signal > np.quantile(signal, 0.98))
-    words = ["--metric", "ap", "--trials", 1, "--epochs", 60, "--baselines", "none", "--out", tmp_path / "run"]
-    result = call("fit", tmp_path / "t.npz", *words)
-    assert result.exit_code == 0, result.output
-    methods = json.loads((tmp_path / "run" / "run.json").read_text())["methods"]
-    assert min(method["test"]["value"] for method in methods.values()) > 0.2
+    page = (out / "report.html").read_text()
+    assert "<td>number; gaps are filled with the median and marked</td><td>12</td>" in page
+    assert "<td>left out: it has no values</td>" in page
 
 
 # ---------------------------------------------------------------------- going on
@@ -377,25 +392,47 @@ def test_killed_and_resumed_equals_uninterrupted(finished: Finished, tmp_path: P
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None
         for line in process.stdout:  # each line is printed after its trial is stored
-            if line.startswith("[direct-ap 1 of 2]"):
+            if line.startswith("[x-ent 1 of 2]"):
                 break
         process.kill()
     assert process.returncode == -signal.SIGKILL
-    assert not (folder / "model.json").exists()
+    assert not (folder / "model.safetensors").exists()
     resumed = call(*words, "--resume")
     assert resumed.exit_code == 0, resumed.output
-    assert "[direct-ap 1 of 2]" not in resumed.output
+    assert "[direct-ap" not in resumed.output
+    assert "[x-ent 1 of 2]" not in resumed.output
+    assert "[x-ent 2 of 2]" in resumed.output
     assert (folder / "predictions.csv").read_bytes() == (whole / "predictions.csv").read_bytes()
-    assert (folder / "model.json").read_bytes() == (whole / "model.json").read_bytes()
+    assert (folder / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
 
 
 def test_a_torn_model_does_not_stop_a_fit_from_going_on(finished: Finished) -> None:
     data, folder, _ = finished
-    good = (folder / "model.json").read_bytes()
-    (folder / "model.json").write_bytes(good[:100])
+    good = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(good[:100])
     result = call("fit", data, *ASK, *FAST, "--out", folder, "--resume")
     assert result.exit_code == 0, result.output
-    assert (folder / "model.json").read_bytes() == good
+    assert (folder / "model.safetensors").read_bytes() == good
+
+
+def test_torn_trials_are_named(finished: Finished, tmp_path: Path) -> None:
+    data, folder, _ = finished
+    whole = (folder / "trials.json").read_bytes()
+    for content in (whole[:50], b"[1]", b'{"x-ent": [{"setting": {}}]}'):
+        (folder / "trials.json").write_bytes(content)
+        result = call("fit", data, *ASK, *FAST, "--out", folder, "--resume")
+        assert result.exit_code == 2, result.output
+        assert "must list the trials of a fit" in result.output
+    (folder / "trials.json").write_bytes(whole)
+
+
+def test_two_at_once_in_a_folder_are_told_so(finished: Finished) -> None:
+    data, folder, _ = finished
+    with FileLock(folder / ".lock"):
+        result = call("fit", data, *ASK, *FAST, "--out", folder, "--resume")
+    assert result.exit_code == 2
+    assert "--out must be a folder in which no other fit is running" in result.output
+    assert call("fit", data, *ASK, *FAST, "--out", folder, "--resume").exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -450,7 +487,7 @@ def test_a_full_disk_is_said_and_the_fit_goes_on_later(tmp_path: Path, monkeypat
 
     words = ["fit", data, *ASK, *FAST, "--out", out]
     with monkeypatch.context() as patch:
-        patch.setattr("directloss.tabular.session._predictions", full)
+        patch.setattr("directloss.tabular.fitting._predictions", full)
         result = call(*words)
     assert result.exit_code == 2, result.output
     assert "No space left on device" in result.output
@@ -475,23 +512,26 @@ def table(**columns: Any) -> Callable[[Path], Path]:
     return lambda folder: write(folder, "t.csv", rows(60).assign(**columns))
 
 
-def arrays(**named: Any) -> Callable[[Path], Path]:
-    def make(folder: Path) -> Path:
-        np.savez(folder / "t.npz", **named)
-        return folder / "t.npz"
-
-    return make
+def wide(folder: Path) -> Path:
+    (folder / "t.csv").write_text(",".join(f"c{k}" for k in range(20_000)) + "\n")
+    return folder / "t.csv"
 
 
-HALF = np.arange(60) % 2
+def long_header(folder: Path) -> Path:
+    """Half a gigabyte of header in half a megabyte."""
+    with gzip.open(folder / "t.csv.gz", "wb") as file:
+        for _ in range(50):
+            file.write(b"a," * 500_000)
+    return folder / "t.csv.gz"
+
+
 GOOD = table()
-NPZ = ["--metric", "ap"]
 BAD: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
     "no such file": (lambda folder: folder / "none.csv", ASK, "DATA must be a file that exists"),
     "folder": (
         lambda folder: (folder / "d.csv").mkdir() or folder / "d.csv",
         ASK,
-        "DATA must be a file, but it is the",
+        "which is a folder or a device",
     ),
     "unknown kind": (text("t.xlsx", "x"), ASK, "DATA must be a file of a known kind"),
     "packed parquet": (text("t.parquet.gz", "x"), ASK, "DATA must be a file of a known kind"),
@@ -502,28 +542,9 @@ BAD: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
     "no gzip": (text("t.csv.gz", b"a,b\n"), ASK, "DATA must be a whole csv file"),
     "no xz": (text("t.csv.xz", b"a,b\n"), ASK, "DATA must be a whole csv file"),
     "no parquet": (text("t.parquet", "hello"), ASK, "DATA must be a whole parquet file"),
-    "no npz": (text("t.npz", "hello"), NPZ, "DATA must"),
     "same name twice": (text("t.csv", "a,a,outcome\n1,2,3\n"), ASK, "must have a unique name for each column"),
     "no header": (text("t.csv", "5,5,yes\n1,2,no\n"), ASK, "If the first line is not a header, add --no-header"),
     "nameless column": (text("t.csv", "a,,outcome\n1,2,3\n"), ASK, "without a name for column 2"),
-    "npz with objects": (arrays(x=np.array([[None]]), y=HALF), NPZ, "with Python objects in it"),
-    "npz without x": (arrays(z=HALF), NPZ, "DATA must have an array x"),
-    "npz with text": (arrays(x=np.array([["a"]] * 60), y=HALF), NPZ, "array 'x' must hold numbers, but it is of type"),
-    "npz with one row of x": (arrays(x=HALF, y=HALF), NPZ, "array 'x' must have two dimensions"),
-    "npz with a name twice": (
-        arrays(x=np.zeros((60, 2)), x0=HALF, y=HALF),
-        NPZ,
-        "array 'x0' must have a name that no column of x has",
-    ),
-    "npz with other names": (arrays(features=HALF), NPZ, "with features. Write it with numpy.savez(file, x=x, y=y)"),
-    "npz with short y": (
-        arrays(x=np.zeros((60, 2)), y=HALF[:5]),
-        NPZ,
-        "array 'y' must have one value for each of the 60",
-    ),
-    "npz without y": (arrays(x=np.zeros((60, 2))), NPZ, "--target must be a column of t.npz, but it is 'y'"),
-    "svmlight with text": (text("t.svm", "1 1:abc\n"), NPZ, "must have lines of the form LABEL INDEX:NUMBER"),
-    "svmlight without colons": (text("t.txt", "some words here\n"), NPZ, "must have lines of the form LABEL INDEX"),
     "no target": (
         GOOD,
         ["--metric", "ap"],
@@ -547,13 +568,8 @@ BAD: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
         "--positive VALUE tells one value from all others. For all classes at once: --metric accuracy.",
     ),
     "continuous target": (table(outcome=np.arange(60) / 7), ASK, "If it is a quantity, turn it into yes or no first"),
-    "a table named txt": (
-        text("t.txt", "a,outcome\n1,yes\n"),
-        NPZ,
-        "If it is a table with a header line, name it .csv",
-    ),
     "a sheet": (text("t.xlsx", b"PK"), ASK, "Save a table as .csv with a header line"),
-    "short line": (text("t.csv", "a,b,outcome\n1,2,3\n\n1,2\n"), ASK, "Line 4 has 2 fields, the header has 3."),
+    "short line": (text("t.csv", "a,b,outcome\n1,2,3\n\n1,2\n"), ASK, "Expected 3 columns, got 2"),
     "not utf-8, far down": (
         text("t.csv", b"a,outcome\n" + b"1,yes\n" * 9000 + b"\xff,no\n"),
         ASK,
@@ -564,29 +580,41 @@ BAD: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
     "infinite": (
         table(a=[np.inf] + [1.5] * 59),
         ASK,
-        "DATA must have finite numbers of at most 1e+30, but it is a table with infinite or larger ones in a (1 row)",
+        "column 'a' must have finite numbers of at most 1e+30, but it is a column with infinite or",
     ),
     "too large": (
         table(a=[-1e300] + [1.5] * 59),
         ASK,
-        "DATA must have finite numbers of at most 1e+30, but it is a table with infinite or larger ones in a (1 row)",
+        "column 'a' must have finite numbers of at most 1e+30, but it is a column with infinite or",
     ),
     "words among numbers": (
-        table(a=["?"] + [str(k) for k in range(59)]),
+        table(a=["high"] + [str(k) for k in range(59)]),
         ASK,
-        "column 'a' must hold numbers throughout, but it is a column in which 1 of 60 values are not: '?'",
+        "column 'a' must hold numbers throughout, but it is a column in which 1 of 60 values are not: 'high'",
     ),
     "ragged": (
         text("t.csv", "a,outcome\n1,2\n1,2,3\n"),
         ASK,
         "DATA must be a whole csv file, but it is",
     ),
-    "ragged, where": (text("t.csv", "a,outcome\n1,2\n1,2,3\n"), ASK, "Line 3 has 3 fields, the header has 2."),
+    "ragged, where": (text("t.csv", "a,outcome\n1,2\n1,2,3\n"), ASK, "Expected 2 columns, got 3"),
     "longer than its header": (
         text("t.csv", 'a,outcome\n"1\n",2,3\n1,2,3\n'),
         ASK,
-        "Line 3 has 3 fields, the header has 2.",
+        "Expected 2 columns, got 3",
     ),
+    "too wide": (wide, ASK, "DATA must have at most 10,000 columns, but it is"),
+    "a long header": (long_header, ASK, "DATA must have a first line of at most 4 MB"),
+    "svmlight": (text("t.svm", "1 1:2\n"), ASK, "DATA must be a file of a known kind"),
+    "bad flips": (GOOD, ["--target", "outcome", "--metric", "f1", "--flips", "0.6"], "--flips must be a share from 0"),
+    "flips of a ranking": (GOOD, [*ASK, "--flips", "0.1"], "--flips must be left out for a ranking"),
+    "flips of classes": (
+        table(outcome=np.arange(60) % 3),
+        ["--target", "outcome", "--metric", "accuracy", "--flips", "0.1"],
+        "--flips must be left out for more than two classes",
+    ),
+    "a synonym": (GOOD, ["--target", "outcome", "--metric", "average_precision"], "Did you mean 'ap'?"),
+    "no rows": (GOOD, [*ASK, "--rows", "0"], "--rows must be a whole number of at least 1"),
     "no metric": (GOOD, ["--target", "outcome"], "Missing option '--metric'"),
     "metric without k": (GOOD, ["--target", "outcome", "--metric", "recall"], "Write recall@10 for the first 10"),
     "metric of lists": (GOOD, ["--target", "outcome", "--metric", "mrr"], "It averages over many lists, and a table"),
@@ -594,7 +622,7 @@ BAD: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
     "metric of quantities": (
         GOOD,
         ["--target", "outcome", "--metric", "rmse"],
-        "--metric must be a metric of yes-or-no targets, but it is 'rmse'. Choose one of ap, auc",
+        "--metric must be a metric of yes-or-no targets, but it is 'rmse'. Choose ap, auc",
     ),
     "metric of graphs": (GOOD, ["--target", "outcome", "--metric", "chain"], "must be a metric of yes-or-no targets"),
     "more than there is": (
@@ -603,8 +631,6 @@ BAD: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
         "--metric must look at no more than the 36 training rows, but it is 'precision@500'",
     ),
     "bad k": (GOOD, ["--target", "outcome", "--metric", "ndcg@x"], "--metric must have a number after '@'"),
-    "no minutes": (GOOD, [*ASK, "--minutes", "0"], "--minutes must be a positive number, but it is 0"),
-    "no workers": (GOOD, [*ASK, "--workers", "0"], "--workers must be a whole number of at least 1"),
     "unknown baseline": (GOOD, [*ASK, "--baselines", "tree"], "--baselines must be one of"),
     "unknown group": (GOOD, [*ASK, "--group", "nois"], "--group must name columns of the data"),
     "target as group": (GOOD, [*ASK, "--group", "outcome"], "--group must not name the target"),
@@ -617,7 +643,7 @@ BAD: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
     "whole numbers beyond all bounds": (
         table(a=[str(10**40)] + ["1"] * 59),
         ASK,
-        "DATA must have finite numbers of at most 1e+30, but it is a table with infinite or larger ones in a (1 row)",
+        "column 'a' must have finite numbers of at most 1e+30, but it is a column with infinite or",
     ),
     "lists": (
         lambda folder: write(folder, "t.parquet", rows(60).assign(a=[[1, 2]] * 60)),
@@ -629,7 +655,7 @@ BAD: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
         [*ASK, "--no-header"],
         "--no-header must be left out unless DATA is a CSV file",
     ),
-    "target alone": (lambda folder: write(folder, "t.csv", rows(60)[["outcome"]]), ASK, "columns besides the target"),
+    "target alone": (lambda folder: write(folder, "t.csv", rows(60)[["outcome"]]), ASK, "must leave a column"),
 }
 
 
@@ -659,17 +685,16 @@ PREDICT_BAD: dict[str, tuple[Callable[[Path], Path], str]] = {
     ),
     "infinite": (
         lambda folder: write(folder, "t.csv", nine().assign(a=np.inf)),
-        "infinite or larger ones in a (9 rows)",
+        "infinite or larger ones in 9 rows",
     ),
     "empty": (text("t.csv", ""), "DATA must have rows"),
-    "other format": (lambda folder: write(folder, "t.svm"), "without 'a', 'b', 'noise', 'colour', 'day'"),
 }
 
 
 @pytest.mark.parametrize("name", PREDICT_BAD)
 def test_predict_refuses_rows_that_do_not_fit(finished: Finished, tmp_path: Path, name: str) -> None:
     make, message = PREDICT_BAD[name]
-    result = call("predict", finished[1] / "model.json", make(tmp_path), "--out", tmp_path / "p.csv")
+    result = call("predict", finished[1] / "model.safetensors", make(tmp_path), "--out", tmp_path / "p.csv")
     assert result.exit_code == 2, result.output
     assert message in " ".join(result.output.split())
     assert not (tmp_path / "p.csv").exists()
@@ -677,7 +702,7 @@ def test_predict_refuses_rows_that_do_not_fit(finished: Finished, tmp_path: Path
 
 def test_predict_refuses_what_is_no_model(tmp_path: Path) -> None:
     data = write(tmp_path, "t.csv")
-    for path in (data, tmp_path / "none.json", tmp_path):
+    for path in (data, tmp_path / "none.safetensors", tmp_path):
         result = call("predict", path, data, "--out", tmp_path / "p.csv")
         assert result.exit_code == 2
         assert "MODEL must be" in result.output
@@ -690,6 +715,6 @@ def test_predict_refuses_columns_that_it_cannot_keep(finished: Finished, tmp_pat
         ("colr", "--keep must name columns of the data"),
         ("score", "--keep must name columns other"),
     ):
-        result = call("predict", finished[1] / "model.json", data, "--keep", words, "--out", tmp_path / "p.csv")
+        result = call("predict", finished[1] / "model.safetensors", data, "--keep", words, "--out", tmp_path / "p.csv")
         assert result.exit_code == 2
         assert message in result.output

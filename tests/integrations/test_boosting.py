@@ -6,16 +6,18 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 import directloss as dl
-from directloss.integrations.boosting import Batch, Evaluation, Objective, train
+from directloss.integrations import boosting
+from directloss.integrations.boosting import Evaluation, Objective, ScoredRows, train
 
 lightgbm = pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'directloss[boosting]'")
 xgboost = pytest.importorskip("xgboost", reason="xgboost is not installed: pip install xgboost-cpu")
 from sklearn.base import clone  # noqa: E402
-from sklearn.metrics import f1_score  # noqa: E402
+from sklearn.metrics import average_precision_score, f1_score  # noqa: E402
 from sklearn.model_selection import GridSearchCV  # noqa: E402
 
 from directloss.integrations.boosting_sklearn import BoostedClassifier, BoostedRanker  # noqa: E402
@@ -49,27 +51,46 @@ SCORES, LABELS = np.array([0.4, -0.2, 1.1, -0.9, 0.1]), np.array([1, 1, 0, 0, 1]
 def test_gradient_is_that_of_the_expected_metric() -> None:
     """F1 of five decisions, against the mean over all 32 outcomes."""
     exact, _ = derivatives(lambda s: expected_f1_loss(s, LABELS, 0.5), SCORES)
-    objective = Objective("f1", samples=40_000, epsilon=0.3)
+    objective = Objective("f1", noise=0.5, samples=40_000, likelihood=0)
     gradient, _ = objective(LABELS, SCORES)
     cosine = gradient @ exact / np.linalg.norm(gradient) / np.linalg.norm(exact)
     assert cosine > 0.995
 
 
-@pytest.mark.parametrize("noise", [0.5, 2.0])
-def test_curvature_bounds_the_second_derivative_of_decisions(noise: float) -> None:
-    for seed in range(5):
-        draw = np.random.default_rng(seed)
-        scores, labels = draw.normal(size=5), np.array([1, 0, 1, 0, 0])
-        first, second = derivatives(lambda s, labels=labels: expected_f1_loss(s, labels, noise), scores)
-        assert (np.abs(second) <= np.abs(first) / noise + 1e-6).all()
+def test_curvature_is_that_of_the_expected_metric(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it is bounded and scaled: F1 of five decisions, against the mean over all 32 outcomes."""
+    raw: list[np.ndarray] = []
+    monkeypatch.setattr(boosting, "_bounded", lambda g, c, noise: raw.extend((g, c)) or (g, c))
+    Objective("f1", noise=0.5, samples=40_000, likelihood=0)(LABELS, SCORES)
+    for found, exact in zip(raw, derivatives(lambda s: expected_f1_loss(s, LABELS, 0.5), SCORES), strict=True):
+        np.testing.assert_allclose(found, exact, atol=0.01)
 
 
-def test_no_leaf_moves_a_score_by_more_than_the_noise() -> None:
+def test_curvature_of_a_ranking_is_the_second_difference_of_a_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    """AP, one draw: each item up and down by the noise, all others where their noise put them."""
+    raw: list[np.ndarray] = []
+    monkeypatch.setattr(boosting, "_bounded", lambda g, c, noise: raw.extend((g, c)) or (g, c))
+    Objective("ap", samples=1, noise=1.0, likelihood=0, seed=3)(LABELS, SCORES)
+    uniform = torch.rand(1, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    noisy = SCORES + (2 * uniform[0].numpy() - 1)
+
+    def loss(item: int, place: float) -> float:
+        moved = np.where(np.arange(5) == item, place, noisy)
+        return 1 - average_precision_score(LABELS, moved)
+
+    for item, score in enumerate(SCORES):
+        up, here, down = (loss(item, score + step) for step in (1.0, 0.0, -1.0))
+        assert raw[0][item] == pytest.approx((up - down) / 2)
+        assert raw[1][item] == pytest.approx(up - 2 * here + down)
+
+
+def test_every_row_has_a_gradient_and_no_leaf_moves_a_score_by_more_than_the_noise() -> None:
     draw = np.random.default_rng(0)
     labels, scores = draw.integers(0, 2, 200), draw.normal(size=200)
     gradient, curvature = Objective("ap", noise=0.5)(labels, scores)
     assert curvature.mean() == pytest.approx(1)
-    assert (curvature > 0).all()
+    assert (gradient != 0).all()
+    assert (curvature >= 0.05).all()
     for _ in range(50):
         leaf = draw.random(200) < draw.random()
         if leaf.any():
@@ -121,14 +142,14 @@ def test_groups_are_lists_of_their_own() -> None:
         for p in parts
         if len(np.unique(grades[p])) > 1
     ]
-    assert Evaluation("ndcg@3").value(Batch(scores, grades, None, SIZES)) == pytest.approx(np.mean(each))
+    assert Evaluation("ndcg@3").value(ScoredRows(scores, grades, None, SIZES)) == pytest.approx(np.mean(each))
 
 
 def test_a_group_without_weight_has_no_gradient() -> None:
     scores, grades = grouped()
     weight = np.array([1.0, 0.0, 1.0, 2.0, 1.0, 1.0])
     for given in (weight, np.repeat(weight, SIZES)):  # as XGBoost and as LightGBM have it
-        with pytest.warns(dl.DirectLossWarning, match="problems have no loss"):  # a list of one
+        with pytest.warns(dl.DirectLossWarning, match="2 of 6 lists have nothing to rank"):  # one item, or one grade
             gradient, _ = Objective("ndcg@3")(grades, scores, given, SIZES)
         assert not gradient[3:12].any()
         assert gradient[13:18].any()
@@ -136,16 +157,27 @@ def test_a_group_without_weight_has_no_gradient() -> None:
 
 def test_a_group_weighs_as_much_as_that_many_copies() -> None:
     scores, labels, sizes = np.array([0.1, 0.0, 0.3, 0.2]), np.array([0, 1, 0, 1]), np.array([2, 2])
-    value = Evaluation("ap").value(Batch(scores, labels, np.array([3.0, 1.0]), sizes))
-    copies = Batch(np.tile(scores, 1)[[0, 1, 0, 1, 0, 1, 2, 3]], labels[[0, 1, 0, 1, 0, 1, 2, 3]], None, np.full(4, 2))
+    value = Evaluation("ap").value(ScoredRows(scores, labels, np.array([3.0, 1.0]), sizes))
+    copies = ScoredRows(
+        np.tile(scores, 1)[[0, 1, 0, 1, 0, 1, 2, 3]], labels[[0, 1, 0, 1, 0, 1, 2, 3]], None, np.full(4, 2)
+    )
     assert value == pytest.approx(Evaluation("ap").value(copies))
 
 
-def test_weights_of_items_where_the_metric_has_them() -> None:
-    scores, labels, weight = np.array([0.3, 0.2, 0.1]), np.array([0, 1, 0]), np.array([1.0, 1.0, 3.0])
-    assert Evaluation("auc")(labels, scores, weight)[1] == pytest.approx(0.75)
-    with pytest.raises(dl.DirectLossError, match=r'Take "auc".* or repeat an item .* or draw the items'):
-        Objective("ap")(labels, scores, weight)
+@pytest.mark.parametrize("metric", ["auc", "f1", "accuracy"])
+def test_a_row_weighs_as_much_as_that_many_copies(metric: str) -> None:
+    scores, labels, weight = np.array([0.3, 0.2, -0.1, -0.4]), np.array([0, 1, 0, 1]), np.array([1.0, 1.0, 3.0, 2.0])
+    copies = np.repeat(np.arange(4), weight.astype(int))
+    spread = scores[copies] - 1e-9 * np.arange(7)  # scores that are not tied
+    for tuned in (False, True):
+        judge = Evaluation(metric, tuned=tuned)
+        assert judge(labels, scores, weight)[1] == pytest.approx(judge(labels[copies], spread)[1])
+    wanted = average_precision_score(labels, scores, sample_weight=weight)
+    assert Evaluation("ap")(labels, scores, weight)[1] == pytest.approx(wanted)
+    with pytest.raises(dl.DirectLossError, match="weight must have at most 64 distinct values"):
+        Objective("ap")(np.arange(99) % 2, np.arange(99.0), np.arange(1.0, 100.0))
+    with pytest.raises(dl.DirectLossError, match='Weighted ranks are defined for "ap", "auc"'):
+        Objective("mrr")(labels, scores, weight)
 
 
 # ---------------------------------------------------------------------- the libraries
@@ -217,6 +249,38 @@ def test_recipe_keeps_the_best_rounds(library: str, metric: str) -> None:
     assert len(made.curve) >= made.rounds
 
 
+@pytest.mark.parametrize(
+    "params", [{"sigmoid": 3.0}, {"objective": "cross_entropy_lambda"}, {"objective": "xentropy"}], ids=str
+)
+def test_the_threshold_is_in_raw_scores(params: dict[str, Any]) -> None:
+    """What LightGBM shows is not always the sigmoid of the raw score."""
+    (x, y), (held, wanted) = toy(wrong=0.1), toy(seed=1, wrong=0.1)
+    for then in (0, 3):
+        data = lightgbm.Dataset(x, y)
+        other = data.create_valid(held, wanted)
+        made = train({**LEAVES, **params}, data, "f1", validation=other, first=10, then=then)
+        value = Evaluation("f1")(wanted, raw(made.booster, held) - made.threshold)[1]
+        assert value == pytest.approx(max(made.curve), abs=1e-9)
+
+
+def test_the_first_round_on_the_metric_sees_raw_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = toy()
+    start = raw(train({**LEAVES, "sigmoid": 2.0}, lightgbm.Dataset(x, y), "ap", first=5, then=0).booster, x)
+    seen: list[np.ndarray] = []
+    was = Objective.__call__
+    monkeypatch.setattr(Objective, "__call__", lambda self, *some: seen.append(some[0].copy()) or was(self, *some))
+    train({**LEAVES, "sigmoid": 2.0}, lightgbm.Dataset(x, y), "ap", first=5, then=1)
+    np.testing.assert_allclose(seen[0], start)
+
+
+def test_dart_cannot_be_rolled_back() -> None:
+    data = lightgbm.Dataset(*toy(100))
+    with pytest.raises(dl.DirectLossError, match="params must not choose dart with validation data"):
+        train({**LEAVES, "boosting": "dart"}, data, "ap", validation=data.create_valid(*toy(100, seed=1)))
+    made = train({**LEAVES, "boosting": "dart"}, lightgbm.Dataset(*toy(100)), "ap", first=2, then=2)
+    assert repr(made) == "Boosted(2 + 2 rounds, threshold=0)"
+
+
 @pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
 def test_recipe_without_validation_keeps_all(library: str) -> None:
     data = data_of(library, *toy())
@@ -255,7 +319,7 @@ def test_a_metric_of_decisions_takes_over_at_its_threshold(library: str, monkeyp
     params = LEAVES if library == "lightgbm" else DEPTH
     made = train(params, data_of(library, x, rare), "f1", first=10, then=2)
     start = raw(train(params, data_of(library, x, rare), "f1", first=10, then=0).booster, x)
-    best = Batch(start, rare, None, None).best_cut(Objective("f1").task)[0]
+    best = ScoredRows(start, rare, None, None).best_cut(Objective("f1").task)[0]
     assert seen == pytest.approx([best, best], abs=1e-5)  # XGBoost's scores are float32
     assert best < -0.2
     found = Evaluation("f1")(rare, raw(made.booster, x) - made.threshold)[1]
@@ -270,7 +334,7 @@ def test_recipe_for_queries_with_grades(library: str) -> None:
     grades = np.clip(np.round(x[:, 0] + 1), 0, 3)
     data = data_of(library, x, grades, group=sizes)
     made = train(LEAVES if library == "lightgbm" else DEPTH, data, "ndcg@5", first=5, then=5)
-    assert Evaluation("ndcg@5").value(Batch(raw(made.booster, x), grades, None, sizes)) > 0.9
+    assert Evaluation("ndcg@5").value(ScoredRows(raw(made.booster, x), grades, None, sizes)) > 0.9
 
 
 # ---------------------------------------------------------------------- estimators of our own
@@ -341,6 +405,56 @@ def test_ranker_takes_qid_in_any_order() -> None:
     assert first == pytest.approx(ranker.score(x[mixed], grades[mixed], qid=qid[mixed]))
     assert first == pytest.approx(ranker.score(x, grades, group=np.full(30, 10)))
     assert first > 0.9
+
+
+@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
+def test_categories_keep_their_meaning(library: str) -> None:
+    draw = np.random.default_rng(0)
+    town = draw.choice(list("abcd"), 800)
+    frame = pd.DataFrame({"town": pd.Categorical(town), "size": draw.normal(size=800)})
+    y = (town == "a") ^ (draw.random(800) < 0.05)
+    made = BoostedClassifier("ap", library=library, first=10, then=5, random_state=0).fit(frame, y)
+    shares = made.predict_proba(frame)[:, 1]
+    other = frame.assign(town=pd.Categorical(town, categories=["x", "d", "c", "a", "b"]))
+    np.testing.assert_allclose(made.predict_proba(other)[:, 1], shares)
+    few = other[town == "a"].assign(town=lambda some: some["town"].cat.remove_unused_categories())
+    np.testing.assert_allclose(made.predict_proba(few)[:, 1], shares[town == "a"])
+    again = BoostedClassifier("ap", library=library, first=10, then=5, random_state=0).fit(
+        frame, y, eval_set=(other, y)
+    )
+    assert average_precision_score(y, again.decision_function(frame)) > 0.8
+
+
+@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
+@pytest.mark.parametrize("metric", ["accuracy", "f1", "ap"])
+def test_weights_count_where_rounds_and_threshold_are_chosen(library: str, metric: str) -> None:
+    draw = np.random.default_rng(0)
+    x, light = draw.normal(size=(1200, 3)), draw.random(1200) < 0.6
+    truth = x[:, 0] > 0.5
+    y, weight = truth ^ light, np.where(light, 0.01, 1.0)
+    params = LEAVES if library == "lightgbm" else DEPTH
+    made = BoostedClassifier(metric, library=library, first=30, then=10, params=params, random_state=0)
+    assert (made.fit(x, y, weight).predict(x) == truth).mean() > 0.85
+    made.fit(x[:800], y[:800], weight[:800], eval_set=(x[800:], y[800:], weight[800:]))
+    assert (made.predict(x) == truth).mean() > 0.85
+
+
+def test_rows_of_weight_zero_are_not_looked_at() -> None:
+    x, y = toy(300)
+    labels = np.where(np.arange(300) < 250, y.astype(float), np.nan)
+    made = BoostedClassifier("f1", first=5, then=5, params=LEAVES, random_state=0)
+    one = clone(made).fit(x, labels, (np.arange(300) < 250).astype(float)).decision_function(x)
+    np.testing.assert_array_equal(one, clone(made).fit(x[:250], y[:250]).decision_function(x))
+
+
+def test_a_failed_fit_changes_nothing() -> None:
+    x, y = toy(200)
+    made = BoostedClassifier("f1", first=3, then=2, params=LEAVES, random_state=0).fit(x, y)
+    before = made.decision_function(x)
+    with pytest.raises(dl.DirectLossError, match="eval_set must only have labels of y"):
+        made.fit(x[:, :3], np.array(list("ab"))[y], eval_set=(x[:, :3], y))
+    assert list(made.classes_) == [0, 1]
+    np.testing.assert_array_equal(made.decision_function(x), before)
 
 
 def test_missing_library_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

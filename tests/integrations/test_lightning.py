@@ -72,12 +72,24 @@ def test_trains_and_can_be_monitored() -> None:
     assert 0 <= run.callback_metrics["train_loss"] <= 1
 
 
-@pytest.mark.parametrize(("given", "wanted"), [("auto", 9), (3, 3)])
-def test_the_warm_up_takes_half_of_the_training_unless_it_is_given(given: int | str, wanted: int) -> None:
-    loss_fn = dl.DirectLoss("ap", warm_up=given)
-    trainer(epochs=6).fit(DirectLossModule(scorer(), loss_fn), loader(100))
-    assert loss_fn.warm_up == wanted  # of 6 epochs of 3 batches
-    assert loss_fn.steps == wanted
+def test_outputs_with_a_last_dimension_of_one() -> None:
+    x, y = data()
+    module = DirectLossModule(nn.Linear(6, 1), "f1")
+    trainer(epochs=1).fit(module, loader(100))
+    found = trainer(WholeMetric("ap")).validate(module, loader(), verbose=False)[0]["val_ap"]
+    with torch.no_grad():
+        assert found == pytest.approx(average_precision_score(y, module(x).squeeze(1)), abs=1e-5)
+
+
+def test_several_loaders_are_kept_apart() -> None:
+    module = DirectLossModule(scorer())
+    run = trainer(WholeMetric("ap"))
+    run.validate(module, [loader(), loader(count=120)], verbose=False)
+    for number, count in enumerate((300, 120)):
+        with torch.no_grad():
+            wanted = average_precision_score(data(count)[1], module(data(count)[0]))
+        assert run.callback_metrics[f"val_ap/dataloader_idx_{number}"] == pytest.approx(wanted, abs=1e-5)
+    assert "val_ap" not in run.callback_metrics
 
 
 def test_the_sanity_check_logs_nothing() -> None:

@@ -48,7 +48,6 @@ def run(name: str, config: EpochConfig, root: str, method: str, seed: int = 0) -
     return run_once(name, config, method, root, seed)
 
 
-@pytest.mark.filterwarnings("ignore:.*contradict themselves")
 @pytest.mark.parametrize("name", TINY)
 def test_every_method_trains_on_small_files(name: str, tmp_path: Path) -> None:
     config, root = tiny(name, tmp_path)

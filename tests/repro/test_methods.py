@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from directloss_repro.ablations import Ablation
 from directloss_repro.methods import FAMILIES, PAPER_METHODS, parse_method, parse_methods
 from torch import Tensor
 
@@ -102,12 +103,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "": {},
     ":anchors=5": {"anchors": Anchoring(5, 5, 5)},
     ":spline": {"interpolation": "distance-spline"},
-    ":bits": {"anchors": Anchoring(space="bits")},
-    ":nearest": {"anchors": Anchoring(best="nearest")},
-    ":control": {"anchors": Anchoring(control=True)},
+    ":bits": {"anchors": Ablation(bits="accuracy")},
+    ":nearest": {"anchors": Ablation(nearest=True)},
+    ":control": {"anchors": Ablation(control=True)},
     ":automatic": {},
     ":batch=7": {},
-    ":anchors=3:spline:bits": {"anchors": Anchoring(3, 3, 3, space="bits"), "interpolation": "distance-spline"},
+    ":anchors=3:spline:bits": {"anchors": Ablation(3, 3, 3, bits="accuracy"), "interpolation": "distance-spline"},
 }
 
 
@@ -116,15 +117,30 @@ def test_options_are_those_of_uniloss(options: str, generator: torch.Generator) 
     scores = torch.randn(8, 3, generator=generator, dtype=torch.float64)
     ours = parse_method(f"uniloss-accuracy{options}").loss_fn({}, generator=torch.Generator().manual_seed(5))
     draw = torch.Generator().manual_seed(5)
-    expected = gradient(lambda s: uniloss(s, TARGET, "accuracy", generator=draw, **OPTIONS[options]), scores)
+    expected = gradient(
+        lambda s: uniloss(
+            s,
+            TARGET,
+            "accuracy",
+            likelihood=0,
+            generator=draw,
+            **{"interpolation": "inverse-distance", **OPTIONS[options]},
+        ),
+        scores,
+    )
     torch.testing.assert_close(gradient(lambda s: ours(s, TARGET), scores), expected)
 
 
 def test_options_leave_the_rest_to_the_experiment(generator: torch.Generator) -> None:
     scores = torch.randn(8, generator=generator)
     given = parse_method("uniloss-ap:control").loss_fn({}, anchors=3, generator=torch.Generator().manual_seed(5))
-    draw, anchors = torch.Generator().manual_seed(5), Anchoring(3, 3, 3, control=True)
-    expected = gradient(lambda s: uniloss(s, TARGET, "ap", generator=draw, anchors=anchors), scores)
+    draw, anchors = torch.Generator().manual_seed(5), Ablation(3, 3, 3, control=True)
+    expected = gradient(
+        lambda s: uniloss(
+            s, TARGET, "ap", likelihood=0, interpolation="inverse-distance", generator=draw, anchors=anchors
+        ),
+        scores,
+    )
     torch.testing.assert_close(gradient(lambda s: given(s, TARGET), scores), expected)
     assert parse_method("uniloss-pckh:control")._anchoring(4).unit == "score"
     assert parse_method("x-ent:batch=32").option("batch", 128) == 32

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from typer.testing import CliRunner, Result
 
 from directloss.cli import app
-from directloss.tabular.columns import Survey
-from directloss.tabular.encoding import Encoder
-from directloss.tabular.store import Store
 
 FAST = ["--trials", 2, "--epochs", 8, "--baselines", "logistic"]
 
@@ -36,33 +30,10 @@ def rows(count: int = 300, seed: int = 0) -> pd.DataFrame:
 
 
 def write(folder: Path, name: str, frame: pd.DataFrame | None = None) -> Path:
-    """The rows in the format that the name asks for; svmlight and NPZ without the category."""
-    frame = rows() if frame is None else frame
-    path = folder / name
-    numbers = frame[["a", "b", "noise"]].to_numpy() if {"a", "b", "noise"} <= set(frame) else None
-    y = (frame["outcome"] == "yes").astype(int).to_numpy() if "outcome" in frame else None
-    if ".csv" in name:
-        frame.to_csv(path, index=False)
-    elif name.endswith(".tsv"):
-        frame.to_csv(path, index=False, sep="\t")
-    elif name.endswith(".parquet"):
+    """The rows in the format that the name asks for."""
+    frame, path = rows() if frame is None else frame, folder / name
+    if name.endswith(".parquet"):
         frame.to_parquet(path)
-    elif name.endswith(".npz"):
-        arrays: dict[str, Any] = {"X": numbers, "y": y}
-        np.savez(path, **arrays)
     else:
-        assert numbers is not None
-        assert y is not None
-        lines = [
-            f"{2 * label - 1} " + " ".join(f"{k + 1}:{value}" for k, value in enumerate(row) if value) + "\n"
-            for label, row in zip(y, numbers.tolist(), strict=True)
-        ]
-        text = "".join(lines).encode()
-        path.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+        frame.to_csv(path, index=False, sep="\t" if ".tsv" in name else ",")
     return path
-
-
-def learn_encoder(frame: pd.DataFrame, kinds: dict[str, str], with_gaps: Sequence[str] = ()) -> Encoder:
-    """The encoder of a whole table."""
-    store = Store.of([frame], Survey.of([frame], list(kinds)), kinds, None)
-    return store.learn(np.arange(len(frame)), with_gaps)

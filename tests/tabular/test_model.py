@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import pickle
 from pathlib import Path
@@ -13,12 +11,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors.numpy import load, save
 
 import directloss as dl
-from directloss.integrations.sklearn import DirectLossClassifier
-from directloss.tabular.columns import CATEGORY, DATE, NUMBER
-from directloss.tabular.model import Model, Novelty, load_model
-from tests.tabular.tables import learn_encoder
+from directloss.tabular.columns import find_column
+from directloss.tabular.encoding import Encoder
+from directloss.tabular.methods import Network
+from directloss.tabular.model import Model, Novelty, PlattScaling, _digest, load_model
 
 
 def frame() -> pd.DataFrame:
@@ -30,50 +29,57 @@ def frame() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    encoder = learn_encoder(frame(), {"x": NUMBER, "word": CATEGORY, "flat": NUMBER, "day": DATE})
-    y = np.arange(60) % 2
-    trained = DirectLossClassifier("f1", model=(4,), epochs=4, random_state=0).fit(encoder.encode(frame()), y)
-    return Model.of(trained, encoder, metric="f1", method="x-ent", target="t", labels=("no", "yes"))
+    found = {name: find_column(frame()[name], name, False, False) for name in frame()}
+    encoder = Encoder.learn(tuple(own for own, _ in found.values()), {name: own for name, (_, own) in found.items()})
+    draw = np.random.default_rng(0)
+    sizes = [(len(encoder.mean), 4), (4, 1)]
+    layers = tuple(
+        (draw.normal(size=own).astype(np.float32), draw.normal(size=own[1]).astype(np.float32)) for own in sizes
+    )
+    calibration = PlattScaling(np.array([[0.0], [2.0]]), np.array([0.0, 0.5]))
+    about = {"target": "t", "metric": "f1", "method": "x-ent", "trained": "network", "data": "rows.csv"}
+    return Model(encoder, Network(layers), 0.25, calibration, ("no", "yes"), **about)
 
 
 @pytest.fixture
 def stored(model: Model, tmp_path: Path) -> Path:
-    model.save(tmp_path / "model.json")
-    return tmp_path / "model.json"
+    model.save(tmp_path / "model.safetensors")
+    return tmp_path / "model.safetensors"
 
 
 def test_a_model_file_gives_the_same_model(model: Model, stored: Path) -> None:
     again = dl.load(stored)
     scores = model.decision_function(frame())
     np.testing.assert_array_equal(again.decision_function(frame()), scores)
-    np.testing.assert_array_equal(again.decision_function(frame()[:7]), scores[:7])
+    np.testing.assert_allclose(again.decision_function(frame()[:7]), scores[:7], rtol=1e-12)
     assert again.predict(frame()).tolist() == np.where(scores > 0, "yes", "no").tolist()
-    assert (again.labels, again.hidden, again.metric) == (("no", "yes"), (4,), "f1")
-    assert json.loads(stored.read_text())["version"] == 2, "the whole file is JSON"
+    np.testing.assert_allclose(again.predict_proba(frame())[:, 1], 1 / (1 + np.exp(-2 * scores - 0.5)))
     assert repr(again) == "Model(metric='f1', method='x-ent', target='t', columns=4, labels=('no', 'yes'))"
 
 
-def test_the_model_is_the_estimator(model: Model, stored: Path) -> None:
-    encoded = model.encoder.encode(frame())
-    trained = DirectLossClassifier("f1", model=(4,), epochs=4, random_state=0).fit(encoded, np.arange(60) % 2)
-    np.testing.assert_allclose(model.scores(encoded), trained.decision_function(encoded), atol=1e-5)
-    for one in (model, load_model(stored)):
-        np.testing.assert_allclose(one.predict_proba(frame()), trained.predict_proba(encoded), atol=1e-5)
+def test_scores_are_those_of_torch(model: Model) -> None:
+    x = np.random.default_rng(2).normal(size=(9, len(model.encoder.mean))).astype(np.float32)
+    (w0, b0), (w1, b1) = ((torch.from_numpy(w).double(), torch.from_numpy(b).double()) for w, b in model.network.layers)
+    wanted = torch.relu(torch.from_numpy(x).double() @ w0 + b0) @ w1 + b1
+    np.testing.assert_allclose(model.network.scores(x), wanted[:, 0].numpy())
 
 
-def test_a_file_without_calibration_still_scores(stored: Path) -> None:
-    scores = load_model(stored).decision_function(frame())
-    stored.write_bytes(changed(stored, lambda content: content.pop("calibration")))
-    again = load_model(stored)
-    np.testing.assert_array_equal(again.decision_function(frame()), scores)
-    with pytest.raises(dl.DirectLossError, match=r"model must have been written with its calibration.*Train it again"):
-        again.predict_proba(frame())
+def test_probabilities_are_calibrated() -> None:
+    draw = np.random.default_rng(0)
+    logits = draw.normal(size=(20_000, 3))
+    shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    y = (draw.random(20_000)[:, None] > shares.cumsum(1)).sum(1)
+    np.testing.assert_allclose(PlattScaling.learn(5 * logits, y)(5 * logits), shares, atol=0.05)
+    two = (draw.random(20_000) < 1 / (1 + np.exp(-logits[:, 0]))).astype(np.int64)
+    found = PlattScaling.learn(3 * logits[:, 0] + 1, two)(3 * logits[:, 0] + 1)
+    np.testing.assert_allclose(found[:, 1], 1 / (1 + np.exp(-logits[:, 0])), atol=0.03)
+    backward = PlattScaling.learn(-logits[:, 0], two)(np.array([-1.0, 1.0]))
+    assert backward[0, 1] < backward[1, 1], "a useless score is not turned around"
 
 
 def test_every_flipped_bit_is_refused(stored: Path) -> None:
     raw = bytearray(stored.read_bytes())
-    places = [*range(140), *range(140, len(raw), 37), *range(len(raw) - 4, len(raw))]
-    for place in places:
+    for place in [*range(140), *range(140, len(raw), 23), *range(len(raw) - 4, len(raw))]:
         for bit in range(8):
             raw[place] ^= 1 << bit
             stored.write_bytes(raw)
@@ -84,17 +90,14 @@ def test_every_flipped_bit_is_refused(stored: Path) -> None:
     load_model(stored)
 
 
-def changed(path: Path, change: Any) -> bytes:
+def forged(path: Path, change: Any, keep_sum: bool = False) -> bytes:
     """The file with other content and the checksum that belongs to it."""
-    content = json.loads(path.read_text())["content"]
-    change(content)
+    raw = path.read_bytes()
+    about = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])["__metadata__"]["directloss"]
+    content, arrays = json.loads(about[64:]), {name: own.copy() for name, own in load(raw).items()}
+    change(content, arrays)
     text = json.dumps(content)
-    mark = hashlib.sha256(text.encode()).hexdigest()
-    return f'{{"format": "directloss model", "version": 2, "sha256": "{mark}", "content": {text}}}\n'.encode()
-
-
-def packed(values: np.ndarray) -> dict[str, Any]:
-    return {"shape": list(values.shape), "float32": base64.b64encode(values.astype("<f4").tobytes()).decode()}
+    return save(arrays, {"directloss": (about[:64] if keep_sum else _digest(text, arrays)) + text})
 
 
 class Evil:
@@ -104,37 +107,58 @@ class Evil:
         return (Path.touch, (Path("evil-was-run"),))
 
 
-def old_file(path: Path) -> bytes:
-    torch.save({"format": "directloss model", "version": 1, "about": "{}", "weights": {}}, path)
-    return path.read_bytes()
+def deep(path: Path) -> bytes:
+    text = '{"a":' * 100_000 + "1" + "}" * 100_000
+    return len(text).to_bytes(8, "little") + text.encode()
 
 
-UNFIT = "something is missing or does not fit"
-BAD_FILES: dict[str, tuple[Any, str]] = {
-    "text": (lambda p: b"hello", "another file or damaged"),
-    "empty": (lambda p: b"", "another file or damaged"),
-    "pickle": (lambda p: pickle.dumps(Evil()), "another file or damaged"),
-    "torn": (lambda p: p.read_bytes()[:-300], "another file or damaged"),
-    "trailing bytes": (lambda p: p.read_bytes() + b"\n", "another file or damaged"),
-    "newer": (lambda p: p.read_bytes().replace(b'"version": 2', b'"version": 9', 1), "version 2.*A newer directloss"),
-    "version -1": (lambda p: p.read_bytes().replace(b'"version": 2', b'"version": -1', 1), "of version -1"),
-    "version True": (lambda p: p.read_bytes().replace(b'"version": 2', b'"version": true', 1), "of version true"),
-    "of 0.x": (old_file, "of version 1. It was written by directloss 0.x: train it again"),
-    "no columns": (lambda p: changed(p, lambda c: c.pop("columns")), UNFIT),
-    "one label": (lambda p: changed(p, lambda c: c["labels"].pop()), "labels must be two or more"),
-    "more labels than outputs": (lambda p: changed(p, lambda c: c["labels"].append("maybe")), UNFIT),
-    "wide": (lambda p: changed(p, lambda c: c.update(hidden=[10**9])), UNFIT),
-    "fine scale": (lambda p: changed(p, lambda c: c["scale"].__setitem__(0, 1e-300)), "scales from 1e-30"),
-    "zero scale": (lambda p: changed(p, lambda c: c["scale"].__setitem__(0, 0)), "scales from 1e-30"),
-    "far mean": (lambda p: changed(p, lambda c: c["mean"].__setitem__(0, 1e300)), "means up to 1e"),
-    "short scale": (lambda p: changed(p, lambda c: c["scale"].pop()), "scaling must have"),
-    "infinite cut": (lambda p: changed(p, lambda c: c.update(cut=float("inf"))), "cut must be a finite number"),
-    "nan weight": (
-        lambda p: changed(p, lambda c: c["weights"].update({"0.bias": packed(np.full(4, np.nan))})),
-        "weights must be finite",
+MORE_LAYERS = {f"weight {k}": np.ones((1, 1), np.float32) for k in range(2, 9)} | {
+    f"bias {k}": np.ones(1, np.float32) for k in range(2, 9)
+}
+OTHER, UNFIT = "another file or damaged", "something is missing or does not fit"
+CHANGES: dict[str, tuple[Any, str]] = {
+    "other version": (lambda c, a: c.update(version=9), "version must be 3"),
+    "no columns": (lambda c, a: c.pop("columns"), UNFIT),
+    "empty columns": (lambda c, a: c.update(columns=[]), UNFIT),
+    "a column twice": (lambda c, a: c["columns"][2].update(name="x"), "must have different names"),
+    "a kind of its own": (lambda c, a: c["columns"][0].update(kind="code"), "must be one of number"),
+    "a number as name": (lambda c, a: c["columns"][0].update(name=3), "must be described by text"),
+    "infinite median": (lambda c, a: c["columns"][0].update(fill=[float("inf")]), "finite number for each part"),
+    "too many medians": (lambda c, a: c["columns"][0].update(fill=[1.0, 2.0]), "finite number for each part"),
+    "words of another type": (lambda c, a: c["columns"][1].update(words=[1, 2, 3]), "described by text"),
+    "one label": (lambda c, a: c["labels"].pop(), "labels must be two or more"),
+    "labels of another type": (lambda c, a: c.update(labels=[1, 2]), "labels must be two or more"),
+    "more labels than outputs": (lambda c, a: c["labels"].append("maybe"), "must be for 3 labels"),
+    "no labels": (lambda c, a: c.update(labels=None), UNFIT),
+    "infinite cut": (lambda c, a: c.update(cut=float("inf")), "cut must be a finite number"),
+    "a cut of words": (lambda c, a: c.update(cut="x"), UNFIT),
+    "unknown metric": (lambda c, a: c.update(metric="x"), UNFIT),
+    "nan weight": (lambda c, a: a.update({"bias 0": np.full(4, np.nan, np.float32)}), "finite numbers"),
+    "huge weight": (lambda c, a: a.update({"bias 0": np.full(4, 1e35, np.float32)}), "finite numbers"),
+    "whole numbers": (lambda c, a: a.update({"bias 0": np.ones(4, np.int64)}), "finite numbers"),
+    "missing layer": (lambda c, a: a.pop("bias 0"), UNFIT),
+    "layers that do not fit": (lambda c, a: a.update({"weight 1": np.ones((5, 1), np.float32)}), "layers that fit"),
+    "too many outputs": (
+        lambda c, a: a.update({"weight 1": np.ones((4, 2), np.float32), "bias 1": np.ones(2, np.float32)}),
+        "and 1 outputs",
     ),
-    "not base64": (lambda p: changed(p, lambda c: c["weights"]["0.bias"].update(float32="?")), UNFIT),
-    "list": (lambda p: changed(p, lambda c: c.update(weights=[])), UNFIT),
+    "too deep": (lambda c, a: a.update(MORE_LAYERS), "must have 1 to 4 layers"),
+    "short mean": (lambda c, a: a.update(mean=a["mean"][1:]), "one mean and one factor"),
+    "list": (lambda c, a: c.update(columns={"x": 1}), UNFIT),
+}  # fmt: skip
+BAD_FILES: dict[str, tuple[Any, str]] = {
+    "text": (lambda p: b"hello", OTHER),
+    "empty": (lambda p: b"", OTHER),
+    "pickle": (lambda p: pickle.dumps(Evil()), OTHER),
+    "torn": (lambda p: p.read_bytes()[:-300], OTHER),
+    "trailing bytes": (lambda p: p.read_bytes() + b"\n", OTHER),
+    "other safetensors": (lambda p: save({"x": np.ones(3)}), OTHER),
+    "deep JSON": (deep, OTHER),
+    "huge header": (lambda p: (2**60).to_bytes(8, "little") + b"{}", OTHER),
+    "old JSON": (lambda p: b'{"format": "directloss model", "version": 2}', "an earlier version: train it again"),
+    "old zip": (lambda p: b"PK\x03\x04", "an earlier version"),
+    "checksum": (lambda p: forged(p, lambda c, a: c.update(cut=1.0), True), "checksum does not match"),
+    **{name: (lambda p, change=change: forged(p, change), message) for name, (change, message) in CHANGES.items()},
 }
 
 
@@ -151,18 +175,21 @@ def test_other_files_are_refused_and_never_run(
 
 
 def test_scores_stay_finite_at_the_limits(stored: Path) -> None:
-    stored.write_bytes(changed(stored, lambda c: c["scale"].__setitem__(0, 1e-30)))
-    rows = frame().assign(x=[1e30 * (-1) ** k * 0.99 for k in range(60)])
+    stored.write_bytes(forged(stored, lambda c, a: [own.fill(1e30) for own in a.values()]))
+    rows = frame().assign(x=[0.99e30 * (-1) ** k for k in range(60)])
     assert np.isfinite(dl.load(stored).decision_function(rows)).all()
 
 
 BAD_ROWS: dict[str, tuple[Any, str]] = {
     "column missing": (lambda f: f.rename(columns={"word": "words"}), "without 'word'. Did you mean 'words'"),
-    "text in a number": (lambda f: f.assign(x="?"), "column 'x' must hold numbers, as in training"),
+    "text in a number": (lambda f: f.assign(x="much"), "column 'x' must hold numbers, as in training.* with 'much'"),
+    "a date in a number": (lambda f: f.assign(x=pd.Timestamp(0)), "column 'x' must hold numbers"),
+    "a number in a date": (lambda f: f.assign(day=3.5), "column 'day' must hold dates, as in training"),
     "text in a date": (lambda f: f.assign(day="soon"), "column 'day' must hold dates, as in training"),
     "a word among dates": (lambda f: f.assign(day=["2024-01-02", "soon", *f.day[2:]]), "it is a column with 'soon'"),
-    "infinite": (lambda f: f.assign(x=np.inf), "infinite or larger ones in x"),
-    "too large": (lambda f: f.assign(x=1e31), "larger ones in x"),
+    "infinite": (lambda f: f.assign(x=np.inf), "column 'x' must have finite numbers.*larger ones in 60 rows"),
+    "too large": (lambda f: f.assign(x=1e31), "column 'x' must have finite numbers"),
+    "lists": (lambda f: f.assign(word=[(1, 2)] * 60), "column 'word' must hold numbers, words or dates"),
 }
 
 
@@ -178,25 +205,30 @@ def test_an_array_is_no_frame(model: Model) -> None:
         model.predict(frame().to_numpy())  # type: ignore[arg-type]
 
 
+def test_other_types_of_the_same_values_give_the_same_scores(model: Model) -> None:
+    own = frame()
+    other = pd.DataFrame(
+        {
+            "day": pd.to_datetime(own["day"]).dt.tz_localize("UTC"),
+            "word": own["word"].astype("category"),
+            "x": [str(value) for value in own["x"]],
+            "flat": pd.array([2] * 60, "Int64"),
+        },
+    ).set_axis(range(100, 160))
+    np.testing.assert_allclose(model.decision_function(other), model.decision_function(own), rtol=1e-6)
+
+
 def test_gaps_and_columns_that_training_did_not_have_are_noted(model: Model) -> None:
-    rows = frame().assign(x=[None] + [1.0] * 59, more=1)
-    novelty = Novelty()
-    checked = model.check(rows, novelty)
+    rows, novelty = frame().assign(x=[None] + [1.0] * 59, more=1), Novelty()
+    assert model.check_names(list(rows.columns)) == ["more"]
+    assert np.isfinite(model.score(rows, novelty)).all()
     assert (novelty.gaps, novelty.warning) == ({"x": 1}, "")
-    assert model.unused(list(rows.columns)) == ["more"]
-    assert np.isfinite(model.decision_function(checked)).all()
 
 
 def test_unseen_categories_are_named_in_one_warning(model: Model) -> None:
-    words = [None, *(["new"] * 3), *(f"w{k}" for k in range(5))]
+    words = [*(["new"] * 3), *(f"w{k}" for k in range(5))]
     rows = frame().assign(word=[*words, *frame().word[len(words) :]])
-    message = r"does not have: 'word' in 9 rows \('new', 'w0', 'w1'\)\.$"
+    message = r"do not have, or too rarely: 'word' in 8 rows \(such as 'new', 'w0', 'w1'\)\.$"
     with pytest.warns(dl.DirectLossWarning, match=message) as found:
         model.predict(rows)
     assert len(found) == 1
-    encoder = learn_encoder(frame().assign(word=["rare"] * 2 + ["often"] * 58), {"word": CATEGORY})
-    novelty = Novelty()
-    novelty.add(encoder.columns[0], rows["word"][:4])
-    novelty.add(encoder.columns[0], pd.Series(["often", "rare", "new"]))
-    rarely = "Categories that the training table does not have, or has too rarely to learn from: 'word' in 6 rows"
-    assert novelty.warning == f"{rarely} ('new', '(missing)', 'rare')."

@@ -6,11 +6,10 @@ import itertools
 
 import pytest
 import torch
+from directloss_repro.ablations import Ablation, decide
 
 from directloss import metrics
-from directloss._uniloss.byhand import BY_HAND
-from directloss._uniloss.comparisons import Pairs
-from directloss._uniloss.consistency import consistent_differences, consistent_pairs
+from directloss._uniloss.refactoring import BY_HAND
 from tests.uniloss.conftest import Problem, problem
 
 
@@ -20,9 +19,9 @@ def test_binaries_give_the_metric(name: str, seed: int) -> None:
     scores, target = problem(name, seed)
     bound = BY_HAND[name].bind(scores, target)
     assert bound is not None
-    assert bound.decide is not None
     other = torch.randn(6, scores.numel(), dtype=scores.dtype, generator=torch.Generator().manual_seed(seed + 100))
-    decided = bound.decide(bound.comparisons.values(other) > 0)
+    bits = torch.stack([bound.comparisons.values(row) > 0 for row in other])
+    decided = decide(name, bound.comparisons, bits)
     torch.testing.assert_close(decided.double(), bound.measure(other).double())
     if name == "ap":
         expected = [metrics.average_precision(row, target) for row in other]
@@ -72,23 +71,45 @@ def test_best_scores_are_best_and_keep_the_order_inside_of_labels(named: Problem
             assert torch.equal(bound.best_scores[target == label].argsort(), scores[target == label].argsort())
 
 
-def test_all_ones_is_the_best_configuration(named: Problem) -> None:
+def test_ablations_of_bits(named: Problem) -> None:
+    """Good anchors are one flip from all ones, nearby ones from the current binaries, or all flips of one score."""
     name, scores, target = named
     bound = BY_HAND[name].bind(scores, target)
     assert bound is not None
-    assert bound.decide is not None
-    assert bound.decide(torch.ones(1, bound.comparisons.count, dtype=torch.bool)).item() == 1.0
+    here = bound.comparisons.values(bound.scores) > 0
+    for unit in ("comparison", "score"):
+        how = Ablation(3, 4, 2, unit=unit, bits=name)
+        anchors = how.draw(bound, bound.comparisons, torch.Generator().manual_seed(0))
+        ((_, from_best),) = anchors.differing(torch.ones_like(here))
+        ((_, from_here),) = anchors.differing(here)
+        assert from_best[:, :3].sum(0).tolist() == [1, 1, 1]
+        assert bool((from_here[:, 3:7].sum(0) >= 1).all())
+        assert unit == "score" or bool((from_here[:, 3:7].sum(0) == 1).all())
+        bits = (from_best == 0).T
+        torch.testing.assert_close(anchors.values, decide(name, bound.comparisons, bits))
 
 
-def test_consistency_of_pairs_by_enumeration() -> None:
-    """A table of 2 x 2 binaries is consistent exactly when some order of the four scores has it."""
-    pairs = Pairs(torch.tensor([0, 1]), torch.tensor([2, 3]), torch.tensor([[2, 2]]))
-    orders = torch.tensor(list(itertools.permutations(range(4))), dtype=torch.float64)
-    possible = {tuple(row) for row in (pairs.values(orders) > 0).tolist()}
-    every = torch.tensor(list(itertools.product([False, True], repeat=4)))
-    expected = torch.tensor([tuple(row) in possible for row in every.tolist()])
-    assert torch.equal(consistent_pairs(every.reshape(-1, 2, 2)), expected)
-    assert torch.equal(consistent_differences(pairs, every), expected)
+def test_ablations_of_a_part_leave_the_other_binaries_as_they_are() -> None:
+    bound = BY_HAND["accuracy"].bind(*problem("accuracy"))
+    assert bound is not None
+    subset = torch.tensor([20, 0, 5, 9])
+    part = bound.comparisons.take(subset)
+    anchors = Ablation(2, 2, 2, bits="accuracy").draw(bound, part, torch.Generator().manual_seed(0))
+    ((_, from_here),) = anchors.differing(part.values(bound.scores) > 0)
+    whole = (bound.comparisons.values(bound.scores) > 0).repeat(6, 1)
+    whole[:, subset] ^= from_here.T > 0
+    torch.testing.assert_close(anchors.values, decide("accuracy", bound.comparisons, whole))
+
+
+def test_ablations_of_values_and_of_the_best_scores() -> None:
+    bound = BY_HAND["pckh"].bind(*problem("pckh"))
+    assert bound is not None
+    draw = torch.Generator().manual_seed(0)
+    constant = Ablation(2, 2, 2, control=True).draw(bound, bound.comparisons, draw)
+    assert constant.values.tolist() == pytest.approx([1, 1, bound.now, bound.now, 0, 0])
+    nearest, target = Ablation(nearest=True).best(bound), Ablation().best(bound)
+    assert (nearest - bound.scores).abs().sum() < 0.9 * (target - bound.scores).abs().sum()
+    assert bound.measure(nearest[None]).item() == 1
 
 
 def test_no_relevant_or_no_irrelevant_item_has_nothing_to_compare() -> None:

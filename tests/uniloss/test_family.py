@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 import directloss as dl
-from directloss import DirectLossError, DirectLossWarning, UniLoss, kernels, uniloss
-from directloss._uniloss.tracing import record
+from directloss import DirectLossError, DirectLossWarning, UniLoss, uniloss
 
 
 def _seeded(seed: int = 0) -> torch.Generator:
@@ -77,14 +76,6 @@ def test_dim_says_where_the_items_are(metric: object) -> None:
     torch.testing.assert_close(whole[0], found(SCORES.flatten(), LABELS.flatten(), metric)[0])
     if callable(metric):
         torch.testing.assert_close(rows, found(SCORES, LABELS, metric, mask=MASK, batch_dims=1, **options))
-
-
-def test_dim_inside_a_transform() -> None:
-    def each(scores: Tensor) -> Tensor:
-        return uniloss(scores, LABELS.T, "ap", dim=0, reduction="none", generator=_seeded(7))
-
-    rows = torch.func.jacrev(each)(SCORES.T)
-    torch.testing.assert_close(rows.sum(0), found(SCORES.T, LABELS.T, "ap", dim=0, reduction="none")[1])
 
 
 def test_batch_dims_for_problems_of_several_dimensions() -> None:
@@ -209,9 +200,7 @@ def exact(scores: Tensor, target: Tensor) -> Tensor:
     return ((scores > 0) == (target == 1)).all().double()
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"interpolation": "distance-spline"}, {"anchors": dl.Anchoring(4, 4, 4, space="bits")}]
-)
+@pytest.mark.parametrize("options", [{}, {"interpolation": "distance-spline"}, {"interpolation": "inverse-distance"}])
 def test_an_exact_match_is_learned(options: dict[str, object]) -> None:
     """All anchors near the best configuration have value 0; the best itself does not."""
     free = SCORES[0].clone().requires_grad_()
@@ -225,16 +214,13 @@ def test_an_exact_match_is_learned(options: dict[str, object]) -> None:
     assert loss_fn(free, LABELS[0]).item() == 0
 
 
-def test_a_single_item_is_learned_in_compiled_loops() -> None:
+def test_a_single_item_is_learned() -> None:
     """Accuracy of one item: every flip around the right class is wrong."""
     scores = torch.tensor([[0.0, 3.0, 2.0, 1.0, 2.5, 1.5]]).requires_grad_()
     for seed in range(8):
-        with kernels.use("compiled"):
-            fast = torch.autograd.grad(uniloss(scores, torch.tensor([0]), "accuracy", generator=_seeded(seed)), scores)
-        with kernels.use("tensor"):
-            slow = torch.autograd.grad(uniloss(scores, torch.tensor([0]), "accuracy", generator=_seeded(seed)), scores)
-        torch.testing.assert_close(fast, slow)
-        assert fast[0][0, 0] < 0
+        loss = uniloss(scores, torch.tensor([0]), "accuracy", likelihood=0, generator=_seeded(seed))
+        (slope,) = torch.autograd.grad(loss, scores)
+        assert slope[0, 0] < 0
 
 
 def test_a_metric_that_is_the_same_everywhere_is_warned_of_once_per_loss() -> None:
@@ -285,31 +271,18 @@ def shrinking(scores: Tensor, target: Tensor) -> Tensor:
     return ((scores > -steps) == (target == 1)).double().mean()
 
 
-@pytest.mark.parametrize("metric", [taking_the_top, run_at_the_top, shrinking])
-def test_while_loops_on_decisions(metric: object) -> None:
-    loss, slope = found(SCORES[0], LABELS[0], metric)
-    assert loss.item() == pytest.approx(1 - metric(SCORES[0], LABELS[0]).item())  # type: ignore[operator]
-    assert bool(slope.isfinite().all())
-    assert bool(slope.any())
-
-
 def creeping(scores: Tensor, target: Tensor) -> Tensor:
+    """Compares other things in each iteration."""
     level = torch.tensor(-3.0)
     while (scores > level).sum() > 3:
         level = level + 0.5
     return ((scores > level) == (target == 1)).double().mean()
 
 
-def test_loops_that_cannot_be_followed_are_refused_in_plain_words() -> None:
-    with pytest.raises(
-        DirectLossError, match=r"metric must depend on .* creeping, .* in a while\. Write .* Refactoring"
-    ):
-        uniloss(SCORES[0], LABELS[0], creeping)
-
-
-def test_a_loop_that_answers_keep_going_is_stopped() -> None:
-    trace = record(taking_the_top, SCORES[0], LABELS[0])
-    with pytest.raises(
-        DirectLossError, match=r"metric must end for all answers.*test_family.py:\d+ still runs after \d+"
-    ):
-        trace.replay(-torch.ones(trace.variables.count))
+@pytest.mark.filterwarnings("ignore:.*neither on an order")
+@pytest.mark.parametrize("metric", [taking_the_top, run_at_the_top, shrinking, creeping])
+def test_while_loops_on_decisions(metric: object) -> None:
+    loss, slope = found(SCORES[0], LABELS[0], metric)
+    assert loss.item() == pytest.approx(1 - metric(SCORES[0], LABELS[0]).item())  # type: ignore[operator]
+    assert bool(slope.isfinite().all())
+    assert bool(slope.any())

@@ -28,7 +28,7 @@ from torchmetrics.retrieval import (
 )
 
 import directloss as dl
-from directloss._uniloss.stateful import Stateless, stateless
+from directloss._uniloss.metric import Stateless, stateless
 
 N, C = 12, 4
 DRAW = torch.Generator().manual_seed(0)
@@ -85,7 +85,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:torchmetrics")
 
 def loss_and_gradient(metric: Any, scores: Tensor, target: Tensor, value: str) -> tuple[Tensor, Tensor]:
     scores = scores.clone().requires_grad_()
-    loss = dl.UniLoss(metric, value=value, generator=torch.Generator().manual_seed(0))(scores, target)
+    loss = dl.UniLoss(metric, value=value, likelihood=0, generator=torch.Generator().manual_seed(0))(scores, target)
     loss.backward()
     assert scores.grad is not None
     return loss.detach(), scores.grad

@@ -1,22 +1,26 @@
 """Step 1 of UniLoss, c = f(scores, target): what a metric compares. Liu, Wang, Deng (ECCV 2020), Sec. 3.3.
 
 The scores of one problem are flattened to ``m`` numbers. A comparison is a differentiable function of them, and the
-metric depends only on its sign. Most metrics compare two scores, or a score with a constant: `Differences`. Anything
-else is `General`.
+metric depends only on its sign, the binary. Nearly all metrics compare two scores, or a score with a constant:
+`Differences`. A user's refactoring may compare anything: `General`.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from functools import cached_property, lru_cache
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
 from torch import Tensor
 
+Blocks = Iterator[tuple[slice, Tensor]]
+"""Some comparisons at a time: which, and numbers ``(some, k)``, 1 where row k differs from given binaries."""
+BLOCK = 1 << 18
+"""How many binaries are compared at a time. A block stays in the processor's cache: comparing again costs less than
+storing.
+"""
 BEYOND = 1e-3
 """How far a flipped comparison goes past zero, as a share of the spread of the scores."""
 
@@ -29,119 +33,119 @@ class Comparisons(ABC):
 
     @abstractmethod
     def values(self, scores: Tensor) -> Tensor:
-        """The comparisons, shape ``(..., m)`` to ``(..., l)``; differentiable."""
-
-    def bits(self, scores: Tensor) -> Tensor:
-        """The binaries ``(..., l)`` of detached scores ``(..., m)``; row by row, because values take more memory."""
-        if scores.dim() == 1:
-            return self.values(scores) > 0
-        out = torch.empty(len(scores), self.count, dtype=torch.bool, device=scores.device)
-        for row, these in zip(scores, out, strict=True):
-            these.copy_(self.bits(row))
-        return out
+        """The comparisons, shape ``(m,)`` to ``(l,)``."""
 
     @abstractmethod
-    def flipped(self, scores: Tensor, which: Tensor) -> Tensor:
-        """The scores ``(k, m)``, moved as little as possible to change the sign of comparison ``which[i]`` in row i."""
+    def differing(self, rows: Tensor, here: Tensor) -> Blocks:
+        """Where the binaries of rows of scores ``(k, m)`` differ from the binaries ``here``, boolean ``(l,)``."""
+
+    @abstractmethod
+    def pull(self, scores: Tensor, slopes: Tensor) -> Tensor:
+        """The gradient ``(m,)`` with respect to the scores, from that with respect to the comparisons ``(l,)``."""
+
+    @abstractmethod
+    def flipped(self, rows: Tensor, which: Tensor) -> Tensor:
+        """The rows ``(k, m)``, moved as little as possible to change the sign of comparison ``which[i]`` in row i."""
 
     @abstractmethod
     def take(self, which: Tensor) -> Comparisons:
         """Only the comparisons ``which``, an index tensor."""
 
-    def of_score(self, scores: Tensor, item: int) -> Tensor:
-        """Which comparisons depend on one score, boolean ``(l,)``."""
-        with torch.enable_grad():
-            free = scores.detach().requires_grad_()
-            values = self.values(free)
-            rows = [torch.autograd.grad(value, free, retain_graph=True)[0][item] for value in values]
-        return torch.stack(rows) != 0
-
     def random(self, scores: Tensor, k: int, generator: torch.Generator) -> Tensor:
-        """Random scores ``(k, m)`` with the mean and the deviation of the current ones."""
-        m = scores.numel()
-        return as_wide(halves(words(half_of(m), generator), m), k, scores)
+        """Random rows ``(k, m)`` with the mean and the deviation of the scores.
+
+        The second half mirrors the first, which cancels some of the randomness.
+        """
+        half = torch.rand((k + 1) // 2, scores.numel(), generator=generator, dtype=scores.dtype)
+        part = (2 * half - 1) * (math.sqrt(3) * spread(scores))
+        return middle(scores) + torch.cat([part, -part])[:k]
 
 
 class Differences(Comparisons):
-    """Comparisons ``c = scores[left] - scores[right] + offset``; the second term is missing where ``right`` is -1.
+    """Comparisons of two scores, or of a score with a constant: ``c = x[left] - x[right]``, x being both.
 
     Args:
         left: shape ``(l,)``, indices of the flattened scores.
-        right: shape ``(l,)``, indices of the flattened scores, or -1 for a comparison with a constant.
-        offset: shape ``(l,)``, or None for zero.
+        right: shape ``(l,)``, indices of the flattened scores, or ``items`` plus an index of the constants.
+        items: how many scores there are.
+        constants: shape ``(t,)``; they have no gradient.
 
     Examples:
-        >>> pair = Differences(torch.tensor([0, 1]), torch.tensor([1, -1]), torch.tensor([0.0, -0.5]))
-        >>> pair.values(torch.tensor([3.0, 1.0]))
+        >>> both = Differences(torch.tensor([0, 1]), torch.tensor([1, 2]), 2, torch.tensor([0.5]))
+        >>> both.values(torch.tensor([3.0, 1.0]))
         tensor([2.0000, 0.5000])
     """
 
-    def __init__(self, left: Tensor, right: Tensor, offset: Tensor | None = None) -> None:
-        self.left, self.right, self.offset = left, right, offset
+    def __init__(self, left: Tensor, right: Tensor, items: int, constants: Tensor | None = None) -> None:
+        self.left, self.right, self.items = left, right, items
+        self.constants = torch.empty(0) if constants is None else constants
         self.count = left.numel()
-        self.alone = right < 0
-        self.any_alone = bool(self.alone.any())
+
+    @classmethod
+    def of(cls, pairs: tuple[Tensor, Tensor], items: int, thresholds: Tensor) -> Differences:
+        """Pairs ``(left, right)``, and each of the scores with each of the thresholds."""
+        levels = torch.arange(items, items + len(thresholds)).repeat_interleave(items)
+        every = torch.arange(items).repeat(len(thresholds))
+        left, right = (torch.cat(parts) for parts in zip(pairs, (every, levels), strict=True))
+        return cls(left, right, items, thresholds)
+
+    def _with_constants(self, rows: Tensor) -> Tensor:
+        """Scores ``(..., m)`` followed by the constants."""
+        if not len(self.constants):
+            return rows
+        return torch.cat([rows, self.constants.to(rows.dtype).expand(*rows.shape[:-1], -1)], -1)
 
     def values(self, scores: Tensor) -> Tensor:
-        """The comparisons; see `Comparisons.values`."""
-        left, right, offset = self.all_parts
-        partner = scores[..., right]  # the last score where right is -1
-        if self.any_alone:
-            partner = torch.where(self.alone, torch.zeros_like(partner), partner)
-        difference = scores[..., left] - partner
-        return difference if offset is None else difference + offset.to(scores.dtype)
+        """See `Comparisons.values`."""
+        both = self._with_constants(scores)
+        return both.index_select(0, self.left) - both.index_select(0, self.right)
 
-    def flipped(self, scores: Tensor, which: Tensor) -> Tensor:
-        """Both scores move to their middle and a little past it; a lone score moves past its threshold."""
-        if not len(scores):
-            return scores
-        left, right, offset = self.parts(which)
-        alone, partner = right < 0, right.clamp(min=0)
-        rows = torch.arange(len(scores), device=scores.device)
-        now = scores[rows, left] - torch.where(alone, 0.0, scores[rows, partner])
-        now = now if offset is None else now + offset.to(scores.dtype)
-        beyond = BEYOND * spread(scores)
+    def differing(self, rows: Tensor, here: Tensor) -> Blocks:
+        """See `Comparisons.differing`; rows are transposed, so that each score is one contiguous piece."""
+        from directloss.kernels import pairs  # imported lazily: numba is slow to import
+
+        columns = self._with_constants(rows).T.contiguous().numpy()
+        left, right = (part.numpy().view(np.uint64) for part in (self.left, self.right))
+        units, step = np.array([0, 1], columns.dtype), max(1, BLOCK // max(1, len(rows)))
+        out = torch.empty(min(step, self.count), len(rows), dtype=rows.dtype)  # each block replaces the one before
+        for start in range(0, self.count, step):
+            some = slice(start, min(start + step, self.count))
+            block = out[: some.stop - start]
+            pairs.differing(columns, left, right, here.numpy(), start, units, block.numpy())
+            yield some, block
+
+    def pull(self, scores: Tensor, slopes: Tensor) -> Tensor:
+        """See `Comparisons.pull`."""
+        both = torch.zeros(self.items + len(self.constants), dtype=scores.dtype).index_add_(0, self.left, slopes)
+        return both.index_add_(0, self.right, slopes, alpha=-1)[: self.items]
+
+    def flipped(self, rows: Tensor, which: Tensor) -> Tensor:
+        """Both scores move to their middle and a little past it; a score moves past its constant."""
+        if not len(rows):
+            return rows
+        left, right, row = self.left[which], self.right[which], torch.arange(len(rows))
+        alone, both = right >= self.items, self._with_constants(rows)
+        now = both[row, left] - both[row, right]
+        beyond = BEYOND * spread(rows)
         step = now + torch.where(now > 0, beyond, -beyond)
-        moved = scores.clone()
-        moved[rows, left] -= torch.where(alone, step, step / 2)
-        moved[rows, partner] += torch.where(alone, 0.0, step / 2)
-        return moved
-
-    def parts(self, which: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Left, right and offset of some comparisons."""
-        return self.left[which], self.right[which], None if self.offset is None else self.offset[which]
-
-    @property
-    def all_parts(self) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Left, right and offset of all comparisons."""
-        return self.left, self.right, self.offset
+        both[row, left] -= torch.where(alone, step, step / 2)
+        both[row, right] += step / 2
+        return both[:, : self.items]
 
     def take(self, which: Tensor) -> Differences:
-        """Only the comparisons ``which``."""
-        return Differences(*self.parts(which))
-
-    def of_score(self, scores: Tensor, item: int) -> Tensor:
-        """The comparisons that have the score on either side."""
-        left, right, _ = self.all_parts
-        return (left == item) | (right == item)
+        """See `Comparisons.take`."""
+        return Differences(self.left[which], self.right[which], self.items, self.constants)
 
     def random(self, scores: Tensor, k: int, generator: torch.Generator) -> Tensor:
-        """Random scores; those with thresholds are centred on them."""
+        """Random rows; those of scores that meet constants are centred on the mean of these."""
         drawn = super().random(scores, k, generator)
-        if not self.any_alone:
+        if not len(self.constants):
             return drawn
-        threshold = torch.zeros_like(scores) if self.offset is None else self._thresholds(scores)
-        alone = torch.zeros_like(scores, dtype=torch.bool)
-        alone[self.left[self.alone]] = True
-        return torch.where(alone, drawn - middle(scores) + threshold, drawn)
-
-    def _thresholds(self, scores: Tensor) -> Tensor:
-        """The mean of the thresholds of each score."""
-        assert self.offset is not None
-        where, at = self.left[self.alone], -self.offset[self.alone].to(scores.dtype)
-        total = torch.zeros_like(scores).index_add_(0, where, at)
-        count = torch.zeros_like(scores).index_add_(0, where, torch.ones_like(at))
-        return total / count.clamp(min=1)
+        alone = self.right >= self.items
+        where, level = self.left[alone], self.constants.to(scores.dtype)[self.right[alone] - self.items]
+        total = torch.zeros_like(scores).index_add_(0, where, level)
+        number = torch.zeros_like(scores).index_add_(0, where, torch.ones_like(level))
+        return drawn + torch.where(number > 0, total / number.clamp(min=1) - middle(scores), 0.0)
 
 
 class General(Comparisons):
@@ -156,19 +160,27 @@ class General(Comparisons):
         self.function, self.count = function, count
 
     def values(self, scores: Tensor) -> Tensor:
-        """The comparisons; calls the function once per row."""
-        if scores.dim() > 1:
-            return torch.stack([self.values(row) for row in scores])
+        """See `Comparisons.values`."""
         return self.function(scores)
 
-    def flipped(self, scores: Tensor, which: Tensor) -> Tensor:
+    def differing(self, rows: Tensor, here: Tensor) -> Blocks:
+        """See `Comparisons.differing`; calls the function once per row."""
+        yield slice(None), torch.stack([(self.function(row) > 0) != here for row in rows], -1).to(rows.dtype)
+
+    def pull(self, scores: Tensor, slopes: Tensor) -> Tensor:
+        """See `Comparisons.pull`."""
+        with torch.enable_grad():
+            free = scores.detach().requires_grad_()
+            return torch.autograd.grad(self.function(free), free, slopes)[0]
+
+    def flipped(self, rows: Tensor, which: Tensor) -> Tensor:
         """A step along the gradient of the comparison: to the zero of its linearisation, and a little past it."""
-        return torch.stack([self._step(row, j) for row, j in zip(scores, which.tolist(), strict=True)])
+        return torch.stack([self._step(row, j) for row, j in zip(rows, which.tolist(), strict=True)])
 
     def _step(self, scores: Tensor, which: int) -> Tensor:
         with torch.enable_grad():
             free = scores.detach().requires_grad_()
-            value = self.values(free)[which]
+            value = self.function(free)[which]
             (slope,) = torch.autograd.grad(value, free)
         square = slope.square().sum()
         if not bool(square > 0):
@@ -178,125 +190,67 @@ class General(Comparisons):
         return scores - (step + torch.where(step > 0, beyond, -beyond)) * slope
 
     def take(self, which: Tensor) -> General:
-        """Only the comparisons ``which``."""
+        """See `Comparisons.take`."""
         return General(lambda scores: self.function(scores)[which], which.numel())
 
 
-class Pairs(Differences):
-    """Every relevant score of a list against every irrelevant one, for lists of any sizes.
+# ---------------------------------------------------------------------- pairs
 
-    The pairs are not stored: a step in compiled loops needs only a few of them.
+
+def ranked_pairs(lists: Tensor, relevance: Tensor) -> tuple[Tensor, Tensor]:
+    """All pairs of different relevance within each list, the more relevant score on the left.
 
     Args:
-        relevant: indices ``(p,)`` of the flattened scores, list after list.
-        irrelevant: indices ``(n,)``, list after list.
-        sizes: shape ``(lists, 2)``, how many relevant and irrelevant scores each list has; none has zero.
+        lists: shape ``(b, n)``, indices of the flattened scores.
+        relevance: shape ``(b, n)``; NaN for scores that do not count.
 
     Examples:
-        >>> both = Pairs(torch.tensor([0, 2, 3]), torch.tensor([1, 4]), torch.tensor([[1, 1], [2, 1]]))
-        >>> both.values(torch.tensor([3.0, 1.0, 0.0, 5.0, 4.0]))
-        tensor([ 2., -4.,  1.])
+        >>> ranked_pairs(torch.tensor([[0, 1, 2]]), torch.tensor([[0.0, 1.0, 0.0]]))
+        (tensor([1, 1]), tensor([0, 2]))
     """
-
-    def __init__(self, relevant: Tensor, irrelevant: Tensor, sizes: Tensor) -> None:
-        self.relevant, self.irrelevant, self.sizes = relevant, irrelevant, sizes
-        ups, downs = sizes.unbind(-1)
-        each = downs.repeat_interleave(ups)
-        self._ends = each.cumsum(0)
-        """Where the pairs of each relevant score end."""
-        # Add this to the index of a pair to get the index of its irrelevant score.
-        self._shift = (downs.cumsum(0) - downs).repeat_interleave(ups) - (self._ends - each)
-        self.count = int(self._ends[-1])
-        self.any_alone, self.offset = False, None
-
-    @classmethod
-    def of(cls, lists: Tensor, high: Tensor, low: Tensor) -> Pairs | None:
-        """The pairs of lists ``(b, n)`` of indices, given masks of relevant and irrelevant ones; None if empty."""
-        sizes = torch.stack([high.sum(-1), low.sum(-1)], -1)
-        kept = sizes.all(-1)
-        if not bool(kept.any()):
-            return None
-        return cls(lists[high & kept[:, None]], lists[low & kept[:, None]], sizes[kept])
-
-    def bits(self, scores: Tensor) -> Tensor:
-        """The binaries. A single list is compared without differences, which is several times faster."""
-        if scores.dim() > 1 or len(self.sizes) > 1:
-            return super().bits(scores)
-        return (scores[self.relevant][:, None] > scores[self.irrelevant]).flatten()
-
-    def parts(self, which: Tensor) -> tuple[Tensor, Tensor, None]:
-        """Left and right of some comparisons, found by a search among the relevant scores."""
-        row = torch.searchsorted(self._ends, which.contiguous(), right=True)
-        return self.relevant[row], self.irrelevant[which + self._shift[row]], None
-
-    @cached_property
-    def all_parts(self) -> tuple[Tensor, Tensor, None]:
-        """See `parts`; cached, because the general path asks once per anchor."""
-        return self.parts(torch.arange(self.count, device=self.sizes.device))
-
-    def tables(self, bits: Tensor) -> list[Tensor]:
-        """Binaries ``(k, l)`` as one table ``(k, p, n)`` per list."""
-        sizes = self.sizes.tolist()
-        pieces = torch.split(bits, [p * n for p, n in sizes], -1)
-        return [piece.reshape(len(bits), p, n) for piece, (p, n) in zip(pieces, sizes, strict=True)]
+    levels = torch.unique(relevance[~relevance.isnan()])
+    if len(levels) <= 2:  # without a table of n x n, which heatmaps cannot afford
+        return _two_levels(lists, relevance == levels[-1], relevance == levels[0]) if len(levels) == 2 else _no_pairs()
+    found = [(row > row[:, None]).T.nonzero(as_tuple=True) for row in relevance]
+    pairs = [(index[left], index[right]) for index, (left, right) in zip(lists, found, strict=True)]
+    left, right = (torch.cat(part) for part in zip(*pairs, strict=True))
+    return left, right
 
 
-MULTIPLIER = 747796405
-"""The multiplier of a linear congruential generator modulo 2^32 (O'Neill, PCG, 2014)."""
-WIDEST = 1 << 31
+def all_pairs(lists: Tensor) -> tuple[Tensor, Tensor]:
+    """All pairs within each list."""
+    left, right = torch.triu_indices(lists.shape[1], lists.shape[1], 1)
+    return lists[:, left].flatten(), lists[:, right].flatten()
 
 
-def words(count: int, generator: torch.Generator) -> Any:
-    """Random 64-bit integers, the only thing that anchors draw. An array, because numpy converts it faster."""
-    drawn = torch.empty(count, dtype=torch.int64).random_(-WIDEST * WIDEST * 2, None, generator=generator)
-    return drawn.numpy().view(np.uint64)
+def _no_pairs() -> tuple[Tensor, Tensor]:
+    return torch.empty(0, dtype=torch.long), torch.empty(0, dtype=torch.long)
 
 
-def numbers(drawn: Any, among: int) -> Any:
-    """`words` as integers below ``among``, which is far less than 2^64."""
-    return (drawn % among).view(np.int64)
+def _two_levels(lists: Tensor, high: Tensor, low: Tensor) -> tuple[Tensor, Tensor]:
+    highs, lows = high.sum(-1), low.sum(-1)
+    rivals = lows.repeat_interleave(highs)
+    """How many lower scores each higher one meets."""
+    ends = rivals.cumsum(0)
+    # Add this to the number of a pair to get the place of its lower score.
+    shift = (lows.cumsum(0) - lows).repeat_interleave(highs) - (ends - rivals)
+    place = torch.arange(int(ends[-1])) + shift.repeat_interleave(rivals)
+    return lists[high].repeat_interleave(rivals), lists[low][place]
 
 
-def half_of(m: int) -> int:
-    """How many `words` hold ``m`` 32-bit numbers."""
-    return (m + 1) // 2
-
-
-def halves(drawn: Any, m: int) -> Any:
-    """`words` as ``m`` 32-bit numbers."""
-    return drawn.view(np.uint32)[:m]
-
-
-@lru_cache
-def powers(k: int) -> Any:
-    """Factors that turn `halves`, modulo 2^32, into ``k / 2`` random numbers each.
-
-    Drawing takes most of the time, so each number is drawn once and continued.
-    """
-    return np.multiply.accumulate(np.full((k + 1) // 2, MULTIPLIER, np.uint32), dtype=np.uint32)
-
-
-def as_wide(drawn: Any, k: int, scores: Tensor) -> Tensor:
-    """`halves` as random scores ``(k, m)`` with the mean and the deviation of the current ones.
-
-    The second half mirrors the first, which cancels some of the randomness.
-    """
-    rows = (drawn * powers(k)[:, None]).view(np.int32)
-    part = torch.from_numpy(rows).to(scores.device, scores.dtype) * (math.sqrt(3) / WIDEST)
-    return middle(scores) + torch.cat([part, -part])[:k] * spread(scores)
+# ---------------------------------------------------------------------- the scale of scores
 
 
 def spread(scores: Tensor) -> Tensor:
     """A scale of the scores that is never zero: their standard deviation, or one if all are equal."""
-    deviation = scores.detach().std(correction=0)
-    known = float(deviation)
-    if not math.isfinite(known):  # the squares of very large scores overflow
-        peak = scores.detach().abs().amax()
+    deviation = scores.std(correction=0)
+    if not math.isfinite(float(deviation)):  # the squares of very large scores overflow
+        peak = scores.abs().amax()
         return spread(scores / peak) * peak
-    return deviation if known > 0 else torch.ones_like(deviation)
+    return deviation if float(deviation) > 0 else torch.ones_like(deviation)
 
 
 def middle(scores: Tensor) -> Tensor:
     """The mean, even if the sum of very large scores overflows."""
-    mean = scores.detach().mean()
-    return mean if math.isfinite(float(mean)) else (scores.detach() / scores.numel()).sum()
+    mean = scores.mean()
+    return mean if math.isfinite(float(mean)) else (scores / scores.numel()).sum()

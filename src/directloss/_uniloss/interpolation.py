@@ -1,12 +1,11 @@
-"""Step 4 of UniLoss, relaxed: the metric between anchors whose values are known. Sec. 3.4 of the paper.
+"""Steps 2 to 4 of UniLoss, relaxed: u = sigmoid(c), and the metric at u between anchors. Sec. 3.4 of the paper.
 
-An interpolation sees only distances: the squared distances ``(k,)`` from the current relaxed configuration to the
-anchors, and those ``(k, k)`` among the anchors, which for binaries are Hamming distances.
+An interpolation sees only distances: the squared distances ``(k,)`` from the relaxed binaries to the anchors, and
+those ``(k, k)`` among the anchors, which for binaries are Hamming distances.
 """
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor
 
 from directloss._checks import check_choice, check_positive, fail
+from directloss._uniloss.comparisons import Blocks
 
 
 class Interpolation(ABC):
@@ -72,13 +72,13 @@ class InverseDistance(Interpolation):
 
     def with_slopes(self, squared: Any, values: Any, between: Callable[[], Any]) -> tuple[float, Any]:
         """See `Interpolation.with_slopes`."""
-        from directloss.kernels import pairs  # imported lazily: numba is slow to import
-
-        slopes = np.empty_like(squared)
-        value = pairs.weigh(squared, values, self.power / 2, slopes)
-        if math.isnan(value) and (hit := squared <= 0).any():
-            return float(values[hit].mean()), np.zeros_like(values)
-        return value, slopes
+        hit = squared <= 0
+        if hit.any():
+            return float(values[hit].mean()), np.zeros_like(squared)
+        weight = (squared.min() / squared) ** (self.power / 2)
+        weight /= weight.sum()
+        value = float(weight @ values)
+        return value, -0.5 * self.power * weight / squared * (values - value)
 
 
 @dataclass(frozen=True)
@@ -116,14 +116,15 @@ class DistanceSpline(Interpolation):
 
     def with_slopes(self, squared: Any, values: Any, between: Callable[[], Any]) -> tuple[float, Any]:
         """See `Interpolation.with_slopes`."""
-        *coefficients, constant = self._solve(between(), values)
+        solution = self._solve(between(), values)
+        coefficients, constant = solution[:-1], solution[-1]
         hit = squared <= 0
         distance = np.where(hit, 0.0, squared) ** (self.power / 2)
         slopes = np.where(hit, 0.0, distance / np.where(hit, 1.0, squared)) * coefficients
         return float(constant - distance @ coefficients), -0.5 * self.power * slopes
 
     def _solve(self, between: Any, values: Any) -> Any:
-        """The coefficients and, last, the constant; always on the CPU, because the system is small."""
+        """The coefficients and, last, the constant: one system of ``k + 1`` equations."""
         k = len(values)
         # Anchors in one place share their mean value; they may differ if only some comparisons are relaxed.
         same = (between <= 0).astype(np.float64)
@@ -146,3 +147,45 @@ def as_interpolation(interpolation: str | Interpolation) -> Interpolation:
     if isinstance(interpolation, Interpolation):
         return interpolation
     return INTERPOLATIONS[check_choice("interpolation", interpolation, INTERPOLATIONS)]
+
+
+# ---------------------------------------------------------------------- relaxed binaries and anchors
+
+
+class Places:
+    """Where ``k`` anchors lie, as seen from comparisons ``c``: all that an interpolation needs, in matrix products.
+
+    Distances are measured from the nearest binaries r, those of c itself, so that nothing cancels: with
+    ``e = |sigmoid(c) - r| <= 1/2`` every binary in which an anchor differs from r adds ``1 - 2 e >= 0`` to ``|e|^2``.
+
+    Args:
+        comparisons: shape ``(l,)``.
+        differing: where the binaries of the anchors differ from given ones, block by block.
+        k: how many anchors there are.
+    """
+
+    def __init__(self, comparisons: Tensor, differing: Callable[[Tensor], Blocks], k: int) -> None:
+        self.here = comparisons > 0
+        self.off = torch.sigmoid(-comparisons.abs())
+        self._differing = differing
+        squared = self.off.double().square().sum().expand(k).clone()
+        for some, differs in self._differing(self.here):
+            squared += ((1 - 2 * self.off[some]) @ differs).double()
+        self.squared = squared.numpy()
+
+    def between(self) -> Any:
+        """Hamming distances ``(k, k)`` among the anchors, float64."""
+        shared = np.zeros((len(self.squared),) * 2)
+        for _, differs in self._differing(self.here):  # counts of a block are exact in single precision
+            shared += (differs.T @ differs).double().numpy()
+        ones = shared.diagonal()
+        return ones[:, None] + ones - 2 * shared
+
+    def pull(self, slopes: Any) -> Tensor:
+        """The gradient with respect to the comparisons, from that with respect to the squared distances."""
+        weight = torch.from_numpy(slopes).to(self.off.dtype)
+        mixed = torch.empty_like(self.off)
+        for some, differs in self._differing(self.here):
+            mixed[some] = differs @ weight
+        away = (weight.sum() * self.off - mixed) * torch.where(self.here, -2.0, 2.0).to(self.off.dtype)
+        return away * self.off * (1 - self.off)

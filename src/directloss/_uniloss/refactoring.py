@@ -1,41 +1,62 @@
-"""A refactored metric: e = g(h(f(scores, target))), Eq. (4) of Liu, Wang, Deng (ECCV 2020)."""
+"""A metric as a function of comparisons: e = g(h(f(scores, target))), Eq. (4) of Liu, Wang, Deng (ECCV 2020).
+
+`Refactoring` is written by the user, `Automatic` is found by probing a metric function, and the paper's three metrics
+are written here: pairs of scores in which the more relevant one should win.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from directloss._checks import fail
-from directloss._uniloss.best import ideal_scores
-from directloss._uniloss.comparisons import Comparisons, General
+from directloss._checks import (
+    DirectLossError,
+    check_choice,
+    check_finite,
+    check_labels,
+    check_same_shape,
+    check_scores,
+    check_tensor,
+    fail,
+    near,
+    warn_once,
+)
+from directloss._registry import get, meant, measured, split_name
+from directloss._uniloss.comparisons import Comparisons, Differences, General, all_pairs, ranked_pairs
+from directloss._uniloss.metric import Measure, name_of, stateless
+from directloss._uniloss.probing import Finding, Probe, SmoothMetric
+from directloss._uniloss.target import class_dims, ideal_scores, relevance_of
+from directloss.metrics.classification import check_class_problem
+from directloss.metrics.ranking import average_precision
+
+MANY = 4_000_000
+"""Above this many comparisons a step takes about a second."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A refactoring bound to one problem: all that sampling anchors and relaxing need."""
+    """A refactoring bound to one problem: all that anchors and the relaxation need."""
 
     scores: Tensor
-    """The scores, flattened to ``(m,)``, with their gradient history."""
+    """The current scores, flattened to ``(m,)``."""
     comparisons: Comparisons
-    """f: what is compared."""
     measure: Callable[[Tensor], Tensor]
-    """The metric of other scores of the same problem, ``(k, m)`` to ``(k,)``."""
-    decide: Callable[[Tensor], Tensor] | None
-    """g: the metric of configurations, boolean ``(k, l)`` to ``(k,)``; None if unknown."""
+    """The metric of other scores of the same problem, ``(k, m)`` to float64 ``(k,)``."""
+    now: float
+    """The metric of the current scores."""
     best_scores: Tensor | None
     """Scores ``(m,)`` with the best metric, close to the current ones; None if unknown."""
-    best_binaries: Tensor | None = None
-    """The best configuration, boolean ``(l,)``, for anchors in bit space; None means all ones."""
-    counting: str | None = None
-    """The compiled rule that computes the metric from lost comparisons; see `directloss._uniloss.compiled`."""
+    words: str = ""
+    """What is compared, for `UniLoss.explain`."""
 
 
 class Refactored(ABC):
-    """A metric that can be bound to a problem: refactored by hand, or by tracing its code."""
+    """A metric that can be bound to a problem. Tensors are on the CPU, without gradients."""
 
     event_dims: int | None = None
     """How many of the last dimensions of ``scores`` are one problem; None for all, unless the user says otherwise."""
@@ -45,10 +66,10 @@ class Refactored(ABC):
     """How many dimensions the target of one problem has, see `directloss._problem.arrange`."""
     shape_words: str = "(..., n)"
     """The shape of ``scores`` in error messages."""
-    layout_checks: bool = False
-    """Whether making a layout for compiled loops also checks the target."""
     unit: str = "comparison"
     """What nearby anchors flip by default; see `directloss.Anchoring`."""
+    likely: bool = True
+    """Whether labels or classes of the target have a likelihood under the scores."""
 
     @abstractmethod
     def bind(self, scores: Tensor, target: Tensor) -> Bound | None:
@@ -57,16 +78,14 @@ class Refactored(ABC):
     def check(self, scores: Tensor, target: Tensor) -> None:  # noqa: B027 - optional
         """Raise an error if scores and target do not fit; called before they are split into problems."""
 
-    def explain(self, scores: Tensor, target: Tensor) -> object:
-        """A description of what is compared in one problem."""
-        bound = self.bind(scores, target)
-        return f"{self!r}, written by hand: {0 if bound is None else bound.comparisons.count:,} comparisons."
-
     def hide(self, scores: Tensor, target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """One problem without its padding; ``mask``, in the shape of the target, is True for real entries."""
         if mask.shape == scores.shape[: mask.dim()]:
             return scores[mask], target[mask]
         return scores.movedim(1, -1)[mask], target[mask]
+
+
+# ---------------------------------------------------------------------- written by the user
 
 
 @dataclass(frozen=True)
@@ -77,8 +96,7 @@ class Refactoring(Refactored):
         comparisons: f, ``comparisons(scores, target) -> (l,)``: differentiable numbers; the metric depends only on
             their signs.
         value: g, ``value(binaries, target) -> scalar``: the metric of a boolean ``(l,)``.
-        best: ``best(target) -> (l,)``, the best configuration; all ones by default.
-        best_scores: ``best_scores(scores, target)`` returns scores with that configuration, for anchors in score space;
+        best_scores: ``best_scores(scores, target)`` returns scores with the best metric;
             `directloss.relaxation.ideal_scores` by default.
 
     Examples:
@@ -92,14 +110,13 @@ class Refactoring(Refactored):
 
     comparisons: Callable[[Tensor, Tensor], Tensor]
     value: Callable[[Tensor, Tensor], Tensor]
-    best: Callable[[Tensor], Tensor] | None = None
     best_scores: Callable[[Tensor, Tensor], Tensor | None] = ideal_scores
 
     def __post_init__(self) -> None:
-        for name, signature in FUNCTIONS.items():
+        for name, words in FUNCTIONS.items():
             given = getattr(self, name)
-            if not callable(given) and not (name == "best" and given is None):
-                fail(name, f"must be a function {signature}", f"a {type(given).__name__}")
+            if not callable(given):
+                fail(name, f"must be a function of {words}", f"a {type(given).__name__}")
 
     def __call__(self, scores: Tensor, target: Tensor) -> Tensor:
         """The metric itself: g(h(f(scores, target)))."""
@@ -109,25 +126,20 @@ class Refactoring(Refactored):
     def bind(self, scores: Tensor, target: Tensor) -> Bound:
         """See `Refactored.bind`."""
         shape = scores.shape
-        first = self._first(scores, target)
-        best = self.best_scores(scores.detach(), target)
+        comparisons = General(lambda flat: self.comparisons(flat.reshape(shape), target), self._count(scores, target))
+        best = self.best_scores(scores, target)
         if best is not None and shape_of(best) != shape:
             fail("best_scores(scores, target)", f"must return scores of shape {tuple(shape)}", in_words(best))
-        binaries = None if self.best is None else self.best(target)
-        if binaries is not None and shape_of(binaries) != first.shape:
-            rule = f"must return one binary for each comparison, shape ({first.numel()},)"
-            fail("best(target)", rule, in_words(binaries))
-        return Bound(
-            scores=scores.flatten(),
-            comparisons=General(lambda flat: self.comparisons(flat.reshape(shape), target), first.numel()),
-            measure=lambda rows: torch.stack([self._scalar(self(row.reshape(shape), target)) for row in rows]),
-            decide=lambda bits: torch.stack([self._scalar(self.value(row, target)) for row in bits]),
-            best_scores=None if best is None else best.flatten(),
-            best_binaries=None if binaries is None else binaries.bool(),
-        )
 
-    def _first(self, scores: Tensor, target: Tensor) -> Tensor:
-        """The comparisons of the current scores, after checking what the user returned."""
+        def measure(rows: Tensor) -> Tensor:
+            return torch.stack([self._scalar(self(row.reshape(shape), target.clone())) for row in rows])
+
+        flat = scores.flatten()
+        words = f"comparisons written by hand: {comparisons.count:,}."
+        return Bound(flat, comparisons, measure, measure(flat[None]).item(), _flat(best), words)
+
+    def _count(self, scores: Tensor, target: Tensor) -> int:
+        """How many comparisons there are, after checking what the user returned."""
         what = "comparisons(scores, target)"
         with torch.enable_grad():
             first = self.comparisons(scores.detach().requires_grad_(), target)
@@ -140,20 +152,337 @@ class Refactoring(Refactored):
                 f"a tensor of {first.dtype} without gradient",
                 "Return numbers such as differences of scores, not their signs: those are taken for you.",
             )
-        return first
+        if bool(first.isnan().any()):
+            unknown = first.isnan()
+            fail(
+                "comparisons",
+                "must be numbers",
+                f"NaN {int(unknown.sum())} times, first number {int(unknown.nonzero()[0])}",
+                "Look for 0 / 0 or the root of a negative number in what is compared.",
+            )
+        return first.numel()
 
     def _scalar(self, value: Tensor) -> Tensor:
         if shape_of(value) is None or value.numel() != 1:
             fail("value(binaries, target)", "must return a tensor with one number", in_words(value))
-        return value.reshape(()).detach()
+        return value.reshape(()).detach().double()
 
 
 FUNCTIONS = {
-    "comparisons": "of scores and target",
-    "value": "of binaries and target",
-    "best": "of target, or None",
-    "best_scores": "of scores and target",
+    "comparisons": "scores and target",
+    "value": "binaries and target",
+    "best_scores": "scores and target",
 }
+
+
+# ---------------------------------------------------------------------- found in a metric
+
+
+class Automatic(Refactored):
+    """Any metric function, refactored by probing it; see `directloss._uniloss.probing`.
+
+    The metric must be deterministic, return one number, and depend on scores only through comparisons. Scores should
+    be logits.
+
+    Args:
+        metric: ``metric(scores, target)`` returns one number; or an object with ``reset``, ``update``, ``compute``.
+        prune: "auto" drops pairs of equal relevance if the metric does not depend on them, and those of two wrong
+            classes; True always drops them, False never.
+        event_dims: how many of the last dimensions of scores are one problem; None for all.
+
+    Examples:
+        >>> correct = lambda scores, target: (scores.argmax(-1) == target).float().mean()
+        >>> bound = Automatic(correct).bind(torch.tensor([[3.0, 1.0, 2.0], [0.0, 1.0, 2.0]]), torch.tensor([0, 1]))
+        >>> bound.comparisons.values(bound.scores)
+        tensor([ 2.,  1.,  1., -1.])
+        >>> bound.now
+        0.5
+    """
+
+    def __init__(self, metric: Any, prune: bool | str = "auto", event_dims: int | None = None) -> None:
+        if not callable(metric):
+            hint = "It is called as metric(scores, target) and returns one number."
+            fail("metric", "must be a function", f"a {type(metric).__name__}", hint)
+        if not isinstance(prune, bool):
+            check_choice("prune", prune, ("auto",))
+        self.metric, self.prune, self.event_dims = stateless(metric), prune, event_dims
+        self._tried_first: tuple[float, ...] = ()
+        """Thresholds found before: only a guess, which saves the search if it passes the same tests."""
+
+    def __repr__(self) -> str:
+        return f"Automatic({name_of(self.metric)})"
+
+    def bind(self, scores: Tensor, target: Tensor) -> Bound | None:
+        """See `Refactored.bind`."""
+        scores, target = check_scores(scores, 0, "(...)").detach(), check_tensor("target", target)
+        check_finite(scores)
+        measure = Measure(self.metric, scores.shape, target)
+        now = measure.one(scores)
+        if now != now:
+            return None
+        best, relevance = ideal_scores(scores, target), relevance_of(scores, target)
+        finding = self._find(measure, scores, best, relevance)
+        if (
+            finding is not None
+            and finding.constant
+            and (relevance is None or bool((relevance == relevance.flatten()[0]).all()))
+        ):
+            return None
+        comparisons = self._comparisons(finding, scores, target, relevance)
+        if comparisons.count == 0:
+            return None
+        if comparisons.count > MANY:
+            warn_once(
+                f"many comparisons {name_of(self.metric)}",
+                f"{name_of(self.metric)} makes {comparisons.count:,} comparisons of {scores.numel():,} scores, about a "
+                f"second per {MANY:,}. A smaller batch makes fewer; fraction=0.1 relaxes a tenth of them.",
+            )
+        words = _in_words(finding, name_of(self.metric), scores.shape, comparisons.count)
+        return Bound(scores.flatten(), comparisons, measure, now, _flat(best), words)
+
+    def hide(self, scores: Tensor, target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Refactored.hide`; only lists of labels, or of items with one class each, can be padded."""
+        if mask.dim() != 1:
+            fail(
+                "mask",
+                "must have one dimension for a metric function, because dropping entries of several changes the shape",
+                f"of shape {tuple(mask.shape)}",
+                "Pass batch_dims to treat lists separately, or drop padding inside the metric.",
+            )
+        return super().hide(scores, target, mask)
+
+    def _find(
+        self, measure: Callable[[Tensor], Tensor], scores: Tensor, best: Tensor | None, relevance: Tensor | None
+    ) -> Finding | None:
+        probe = Probe(measure, scores, best, relevance)
+        if probe.bounded:
+            warn_once(
+                f"probabilities {name_of(self.metric)}",
+                "All scores lie between 0 and 1. UniLoss takes logits: its anchors leave that range, and the metric "
+                "may then treat them as logits. Pass the logits, before sigmoid or softmax.",
+            )
+        try:
+            finding = probe.find((self._tried_first,))
+        except SmoothMetric:
+            raise DirectLossError(
+                f"metric must depend on scores only through comparisons, but {name_of(self.metric)} also depends on "
+                "their values: small changes of the scores change it. If it is differentiable, it needs no UniLoss; "
+                "train on it directly."
+            ) from None
+        if finding is None:
+            warn_once(
+                f"unknown comparisons {name_of(self.metric)}",
+                f"{name_of(self.metric)} depends neither on an order of scores nor on thresholds alone (it may compare "
+                "probabilities of softmax across rows, or differences with a margin). UniLoss relaxes the pairs of "
+                "scores that the target orders instead, with the metric's own values at the anchors.",
+            )
+        elif finding.thresholds:
+            self._tried_first = finding.thresholds
+        return finding
+
+    def _comparisons(
+        self, finding: Finding | None, scores: Tensor, target: Tensor, relevance: Tensor | None
+    ) -> Differences:
+        """The comparisons of a finding; without one, the pairs that the target orders."""
+        thresholds = torch.tensor(() if finding is None else finding.thresholds, dtype=torch.float64)
+        classes = class_dims(scores.shape, target) if target.shape != scores.shape else []
+        order = None if finding is None else finding.order
+        if order is None:
+            order = (classes[0],) if classes else tuple(range(scores.dim()))
+        if not order:
+            return Differences.of(all_pairs(torch.empty(0, 1, dtype=torch.long)), scores.numel(), thresholds)
+        lists = _lists(torch.arange(scores.numel()).reshape(scores.shape), order)
+        dropped = self.prune
+        if dropped == "auto":
+            # Pairs of two wrong classes are dropped even if the metric depends on them: they have no best sign.
+            dropped = finding is None or finding.constant or not finding.equals or bool(classes)
+        if relevance is None or not dropped:
+            return Differences.of(_oriented(all_pairs(lists), relevance), scores.numel(), thresholds)
+        return Differences.of(ranked_pairs(lists, _lists(relevance, order)), scores.numel(), thresholds)
+
+
+def _lists(values: Tensor, order: tuple[int, ...]) -> Tensor:
+    """A tensor in the shape of the scores as lists ``(b, n)`` along some dimensions."""
+    last = values.movedim(order, tuple(range(-len(order), 0)))
+    return last.flatten(-len(order)).reshape(-1, last.shape[-len(order) :].numel())
+
+
+def _oriented(pairs: tuple[Tensor, Tensor], relevance: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Pairs with the more relevant score on the left."""
+    if relevance is None:
+        return pairs
+    left, right = pairs
+    swap = relevance.flatten()[left] < relevance.flatten()[right]
+    return torch.where(swap, right, left), torch.where(swap, left, right)
+
+
+def _in_words(finding: Finding | None, name: str, shape: torch.Size, count: int) -> str:
+    """What was found, in one sentence."""
+    if finding is None or finding.constant:
+        why = "constant for all scores tried" if finding else "neither an order nor thresholds alone"
+        return f"{name}: {why}; the {count:,} pairs that the target orders stand for its comparisons."
+    parts = []
+    if finding.order:
+        which = "all pairs of scores" if len(finding.order) == len(shape) else f"pairs along dimension {finding.order}"
+        parts.append(which.replace(",)", ")") + ("" if finding.equals else " of different relevance"))
+    if finding.thresholds:
+        levels = ", ".join(f"{level:g}" for level in finding.thresholds[:4])
+        parts.append(f"each score with {levels}" + (" ..." if len(finding.thresholds) > 4 else ""))
+    return f"{name} compares {' and '.join(parts)}: {count:,} comparisons relaxed. Tested on fresh scores."
+
+
+# ---------------------------------------------------------------------- the paper's metrics
+
+
+class PairRefactoring(Refactored):
+    """Lists of relevant and irrelevant scores, in which the relevant ones should win."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+    @abstractmethod
+    def lists(self, scores: Tensor, target: Tensor) -> Tensor:
+        """Labels 1, 0 or -1 (neither) of each score, as lists ``(b, n)`` of the flattened scores."""
+
+    @abstractmethod
+    def plain(self, rows: Tensor, labels: Tensor) -> Tensor:
+        """The metric of scores ``(k, b, n)`` with labels ``(b, n)``: shape ``(k,)``."""
+
+    def bind(self, scores: Tensor, target: Tensor) -> Bound | None:
+        """See `Refactored.bind`."""
+        labels = self.lists(scores, target)
+        places = torch.arange(labels.numel()).reshape(labels.shape)
+        relevance = torch.where(labels < 0, torch.nan, labels.double())
+        comparisons = Differences(*ranked_pairs(places, relevance), labels.numel())
+        if comparisons.count == 0:
+            return None
+        flat, best = scores.flatten(), ideal_scores(scores.reshape(labels.shape), labels)
+
+        def measure(rows: Tensor) -> Tensor:
+            return self.plain(rows.reshape(len(rows), *labels.shape), labels).double()
+
+        words = f"{self!r}, written by hand: {comparisons.count:,} comparisons."
+        return Bound(flat, comparisons, measure, measure(flat[None]).item(), _flat(best), words)
+
+
+class AccuracyPairs(PairRefactoring):
+    """Multi-class accuracy: the right class beats each other class, Eq. (8)."""
+
+    event_dims = 2
+    shape_words = "(..., n, c)"
+
+    def check(self, scores: Tensor, target: Tensor) -> None:
+        """Check that the target holds one class index per row of scores."""
+        if scores.shape[-1] < 2:
+            fail("scores", "must have at least two classes in the last dimension", f"of shape {tuple(scores.shape)}")
+        check_class_problem(scores, target)
+
+    def lists(self, scores: Tensor, target: Tensor) -> Tensor:
+        """Each item is a list of classes."""
+        return torch.zeros(scores.shape, dtype=torch.int8).scatter_(-1, target.long()[:, None], 1)
+
+    def plain(self, rows: Tensor, labels: Tensor) -> Tensor:
+        """The share of items whose best class is the right one."""
+        return (rows.argmax(-1) == labels.argmax(-1)).to(rows.dtype).mean(-1)
+
+
+class AveragePrecisionPairs(PairRefactoring):
+    """Average precision: relevant items above irrelevant ones, Sec. 4.2."""
+
+    event_dims = 1
+
+    def check(self, scores: Tensor, target: Tensor) -> None:
+        """Check that labels are 0 or 1; padding has been set to 0."""
+        check_same_shape(target, scores)
+        check_labels(target, (0, 1), "Relevance is binary; for grades use metric='graded_ndcg'.")
+
+    def lists(self, scores: Tensor, target: Tensor) -> Tensor:
+        """All items are one list."""
+        return target[None].to(torch.int8)
+
+    def plain(self, rows: Tensor, labels: Tensor) -> Tensor:
+        """Average precision, with the library's rule for ties."""
+        return average_precision(rows[:, 0], labels.expand(len(rows), -1))
+
+
+class KeypointPairs(PairRefactoring):
+    """PCKh: some pixel near the keypoint beats all other pixels, Sec. 4.3.
+
+    Scores are heatmaps ``(..., h, w)``; the target, in their shape, is 1 within the radius around the true keypoint,
+    0 outside, and -1 for pixels to ignore. All heatmaps are one problem.
+    """
+
+    least_dims = 2
+    shape_words = "(..., h, w)"
+    unit = "score"
+    likely = False  # a heatmap has one keypoint, not one in each near pixel
+
+    def check(self, scores: Tensor, target: Tensor) -> None:
+        """Check the labels of the pixels."""
+        check_same_shape(target, scores)
+        check_labels(target, (0, 1, -1), "1 is near the keypoint, 0 is not, and -1 is ignored.")
+
+    def lists(self, scores: Tensor, target: Tensor) -> Tensor:
+        """Each heatmap is a list of pixels."""
+        return target.reshape(-1, target.shape[-2] * target.shape[-1]).to(torch.int8)
+
+    def plain(self, rows: Tensor, labels: Tensor) -> Tensor:
+        """The share of heatmaps whose highest pixel is relevant, among those with both kinds of pixels."""
+        kept = (labels == 1).any(-1) & (labels == 0).any(-1)
+        best = torch.where(labels[kept] < 0, -torch.inf, rows[:, kept]).argmax(-1)
+        hit = labels[kept].expand(len(rows), -1, -1).gather(-1, best[..., None])[..., 0] == 1
+        return hit.to(rows.dtype).mean(-1)
+
+    def hide(self, scores: Tensor, target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Mark padding as pixels to ignore."""
+        return torch.where(mask, scores, 0.0), torch.where(mask, target.to(torch.int8), -1)
+
+
+BY_HAND: dict[str, Refactored] = {
+    "accuracy": AccuracyPairs(),
+    "ap": AveragePrecisionPairs(),
+    "pckh": KeypointPairs(),
+}
+
+
+# ---------------------------------------------------------------------- from what the user gave
+
+
+def as_refactored(metric: Any) -> Refactored:
+    """The refactoring of a name, a refactoring as it is, or the one found in a function."""
+    if isinstance(metric, Refactored):
+        return metric
+    return by_name(metric) if isinstance(metric, str) else Automatic(metric)
+
+
+def by_name(name: str) -> Refactored:
+    """The refactoring of a name such as ``"ap"``, ``"f1"`` or ``"ndcg@10"``.
+
+    Examples:
+        >>> by_name("ap"), by_name("ndcg@10")
+        (AveragePrecisionPairs(), Automatic(ndcg))
+    """
+    base, named = name.strip().lower().partition("@")[0], measured()
+    if base not in named and base not in BY_HAND:
+        known = sorted({*BY_HAND, *named})
+        fail(
+            "metric",
+            "must be a function, a Refactoring, or a known name",
+            repr(name),
+            f"{near(meant(base) or base, known)} Known: {', '.join(known)}; or pass the metric's function.".strip(),
+        )
+    _, number = split_name("metric", name)
+    if base in BY_HAND and number is None:
+        return BY_HAND[base]
+    found = named.get(base)
+    if found is None or (number is not None and not found.number):
+        fail("metric", f"takes no number: {base!r} stands alone", repr(name))
+    get(name)  # fails here if the number is not allowed, rather than at the first call
+    return Automatic(found.function(number), event_dims=found.event_dims)
+
+
+def _flat(scores: Tensor | None) -> Tensor | None:
+    return None if scores is None else scores.detach().flatten()
 
 
 def shape_of(value: object) -> torch.Size | None:

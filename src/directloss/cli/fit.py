@@ -11,7 +11,7 @@ from rich.table import Column, Table
 
 from directloss.cli.app import app, resumable, say
 
-KINDS = "CSV (also .gz, .xz), Parquet, NPZ or svmlight"
+KINDS = "CSV (also .gz, .xz) or Parquet"
 NO_HEADER = "The CSV file has no header line; its columns are called c1, c2, ..."
 EXAMPLE = "Example: directloss fit patients.csv --target outcome --metric ap"
 
@@ -36,7 +36,7 @@ def fit(
     ],
     target: Annotated[
         str | None,
-        typer.Option(help="Column to predict.", show_default="y (NPZ), label (svmlight)"),
+        typer.Option(help="Column to predict.", show_default=False),
     ] = None,
     positive: Annotated[
         str | None,
@@ -49,29 +49,30 @@ def fit(
         str | None,
         typer.Option(help="Column, such as a patient, whose rows must not be split across parts.", show_default=False),
     ] = None,
+    flips: Annotated[
+        str,
+        typer.Option(
+            help="Share of wrong labels, if known: 0.2, or 0.1,0.3 for negatives and positives; for f1, mcc ...",
+            show_default=False,
+        ),
+    ] = "",
     drop: Annotated[str, typer.Option(help="Columns to leave out, comma-separated.", show_default=False)] = "",
     categorical: Annotated[
         str, typer.Option(help="Numeric columns to read as categories, such as postcodes.", show_default=False)
     ] = "",
-    trials: Annotated[
-        int | None, typer.Option(help="Settings to try per loss.", show_default="8, or as many as --minutes allow")
+    rows: Annotated[
+        int | None,
+        typer.Option(help="Rows to learn from, drawn at random.", show_default="all, up to 20 million cells"),
     ] = None,
-    minutes: Annotated[float | None, typer.Option(help="Time limit for the search.", show_default=False)] = None,
+    trials: Annotated[int, typer.Option(help="Settings to try per network.")] = 8,
     epochs: Annotated[
         int | None, typer.Option(help="Epochs per training run.", show_default="200, fewer for large tables")
     ] = None,
     baselines: Annotated[
-        str, typer.Option(help="Models to compare with: all, none, or a list of logistic,hist,xgboost,lightgbm.")
+        str, typer.Option(help="Models to compare with: all, none, or a list of logistic,hist.")
     ] = "all",
     test_share: Annotated[float, typer.Option(help="Share of the rows for the final test.")] = 0.2,
     seed: Annotated[int, typer.Option(help="Random seed of the split and of the initial weights.")] = 0,
-    workers: Annotated[int, typer.Option(help="Number of processes that train in parallel.")] = 1,
-    storage: Annotated[
-        str | None,
-        typer.Option(
-            help="Where optuna stores the trials: a file or a database URL.", show_default="OUT/search.journal"
-        ),
-    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for the results.", show_default="runs/fit-DATA, numbered if it exists"),
@@ -86,24 +87,22 @@ def fit(
     """
     options = dict(locals())  # each is a field of the request
     # Imported here: these take seconds, and --help should not wait for them.
-    from directloss.tabular.planning import Request, introduce, make_plan
+    from directloss.tabular.fitting import MODEL, FitRequest, alone, carry_out, introduce, make_plan
 
-    request = Request(**options | {"drop": words(drop), "categorical": words(categorical)})
+    request = FitRequest(**options | {"drop": words(drop), "categorical": words(categorical)})
     plan = make_plan(request, say)
     introduce(plan, say)
-    # And here: bad options or data are reported without them.
+    # And here: bad options or data are reported without it.
     from directloss.tabular.report import short_results, verdict, write_report
-    from directloss.tabular.session import MODEL, begin, carry_out
 
-    begin(plan)
-    with resumable(request.command(resume=True)):
+    with alone(request.folder), resumable(request.command(resume=True)):
         outcome = carry_out(plan, say)
         page = write_report(outcome)
     for line in ("", *verdict(outcome), ""):
         say(line)
-    section = short_results(outcome)
-    shown = Table(*(Column(name, no_wrap=True) for name in section.head), box=None, pad_edge=False)
-    for row in section.rows:
+    head, results = short_results(outcome)
+    shown = Table(*(Column(name, no_wrap=True) for name in head), box=None, pad_edge=False)
+    for row in results:
         shown.add_row(*row)
     Console().print(shown, highlight=False)
     for line in ("", f"Report: {page}", f"Model: {request.folder / MODEL} ({outcome.saved})"):

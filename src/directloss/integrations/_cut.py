@@ -1,19 +1,43 @@
-"""From scores to decisions: the predicted class, the best threshold for a metric, and an even one for a ranking."""
+"""From the scores of rows to decisions and probabilities: the task of a metric, thresholds, calibration."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.optimize import minimize
+from scipy.special import log_softmax, softmax
 from torch import Tensor
 
+from directloss._checks import check_flips, fail
+from directloss._registry import as_task
+from directloss.metrics.confusion import accuracy_of_counts
 from directloss.task import Task
-from directloss.tasks import CountTask
+from directloss.tasks import Accuracy, CountTask, Error
+from directloss.tasks._counting import corrected
+
+Array = npt.NDArray[Any]
+Flips = float | tuple[float, float]
+"""The share of wrong labels: one number, or one for negatives and one for positives."""
 
 
-def decided(scores: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+def row_task(metric: str | Task, one_score: bool = False) -> Task:
+    """The task of a metric of rows: a ranking, decisions or classes; accuracy of ``one_score`` per row is `Error`."""
+    task = as_task(metric, "metric")
+    if task.event_dims > 1 or task.target_dims > 1 or task.event_dims < task.target_dims:
+        fail("metric", "must be a metric of rows, such as ap, ndcg@10, f1 or accuracy", repr(task))
+    return Error() if one_score and type(task) is Accuracy else task
+
+
+def decides(task: Task) -> bool:
+    """Whether the metric judges a yes or no for each row, so that the threshold matters."""
+    return isinstance(task, CountTask | Error)
+
+
+def decided(scores: Array) -> npt.NDArray[np.int64]:
     """The index of each row's predicted class: the second above 0, or the one with the highest score.
 
     Examples:
@@ -23,26 +47,29 @@ def decided(scores: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     return scores.argmax(1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
 
 
-def best_cut(scores: Tensor, target: Tensor, task: Task) -> tuple[float, float]:
+def best_cut(
+    scores: Tensor, target: Tensor, task: Task, weight: Tensor | None = None, flips: Flips = 0.0
+) -> tuple[float, float]:
     """The threshold with the highest metric, and that metric; scores ``(n,)`` above it mean yes, labels are ``(n,)``.
 
-    ``task`` is an `Error` or a `CountTask`. In a tie the highest threshold wins.
+    ``task`` is an `Error` or a `CountTask`. Rows count by ``weight``; ``flips``, the share of wrong labels, corrects
+    the counts. In a tie the highest threshold wins.
 
     Examples:
         >>> from directloss.tasks import get
-        >>> best_cut(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1, 1, 0]), get("f1"))
-        (1.5, 1.0)
+        >>> scores, labels = torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1, 0, 1])
+        >>> best_cut(scores, labels, get("f1")), best_cut(scores, labels, get("f1"), torch.tensor([1.0, 9.0, 1.0]))
+        ((0.0, 0.8), (2.5, 0.6666666666666666))
     """
     ranked, order = scores.double().sort(descending=True, stable=True)
-    hits = (target[order] == 1).double()
-    tp, fp = (torch.cat([hits.new_zeros(1), part.cumsum(0)]) for part in (hits, 1 - hits))
-    fn, tn = tp[-1] - tp, fp[-1] - fp
-    values = 1 - task.loss_of_counts(tp, fp, fn, tn) if isinstance(task, CountTask) else (tp + tn) / len(hits)
-    # A threshold lies between two different scores, above all scores, or below them.
-    ends = torch.cat([ranked[:1] + 2, ranked, ranked[-1:] - 2])
-    values = torch.where(ends[:-1] > ends[1:], values, -torch.inf)
+    mass = torch.ones_like(ranked) if weight is None else weight[order].double() / weight.double().mean()
+    parts = torch.stack([mass * (target[order] == 1), mass * (target[order] != 1)])
+    tp, fp = torch.nn.functional.pad(parts.cumsum(-1), (1, 0))
+    metric = corrected(task.metric if isinstance(task, CountTask) else accuracy_of_counts, check_flips(flips))
+    cuts = _cuts(ranked)
+    values = torch.where(torch.isfinite(cuts), metric(tp, fp, tp[-1] - tp, fp[-1] - fp), -torch.inf)
     place = int(values.argmax())
-    return float((ends[place] + ends[place + 1]) / 2), float(values[place])
+    return float(cuts[place]), float(values[place])
 
 
 def even_cut(scores: Tensor, target: Tensor, weight: Tensor | None = None) -> float:
@@ -52,11 +79,69 @@ def even_cut(scores: Tensor, target: Tensor, weight: Tensor | None = None) -> fl
         >>> even_cut(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1, 0, 0]))
         2.5
     """
-    ranked, order = scores.sort(descending=True)
-    weight = torch.ones(len(scores), dtype=torch.float64) if weight is None else weight
+    ranked, order = scores.double().sort(descending=True)
+    weight = torch.ones_like(ranked) if weight is None else weight
     above = torch.cat([weight.new_zeros(1), weight[order].cumsum(0)])
-    away = (above - weight[target == 1].sum()).abs()
+    cuts = _cuts(ranked)
+    away = torch.where(torch.isfinite(cuts), (above - weight[target == 1].sum()).abs(), torch.inf)
     # The lowest within a millionth of the best, so that rows of negligible weight do not matter.
-    place = int((away <= away.min() + 1e-6 * above[-1]).nonzero()[-1])
+    return float(cuts[(away <= away.min() + 1e-6 * above[-1]).nonzero()[-1]])
+
+
+def _cuts(ranked: Tensor) -> Tensor:
+    """The thresholds with 0, 1, ... n of the sorted scores above them; infinite inside of ties."""
     ends = torch.cat([ranked[:1] + 2, ranked, ranked[-1:] - 2])
-    return float((ends[place] + ends[place + 1]) / 2)
+    return torch.where(ends[:-1] > ends[1:], (ends[:-1] + ends[1:]) / 2, torch.inf)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """``softmax(slope * scores + bias)`` for scores ``(n, c)``, or ``(n,)`` for the second of two classes.
+
+    Platt scaling (1999) for two classes, temperature scaling (Guo et al., 2017) with a bias for more. The bias removes
+    the thresholds that the metric prefers; without it, the class with the highest score is the most probable one.
+    """
+
+    slope: float
+    bias: Array
+
+    @classmethod
+    def of(cls, scores: Array, codes: Array, weight: Array | None = None, *, biased: bool = True) -> Calibration:
+        """The calibration of maximum likelihood for rows of these classes; the bias is 0 unless ``biased``.
+
+        Examples:
+            >>> draw = np.random.default_rng(0)
+            >>> logits = draw.normal(size=4000)
+            >>> codes = (draw.random(4000) < 1 / (1 + np.exp(-logits))).astype(int)
+            >>> bool(abs(5 * Calibration.of(5 * logits + 1, codes).slope - 1) < 0.1)
+            True
+        """
+        scores = _by_class(scores)
+        spread, classes = float(scores.std()) or 1.0, scores.shape[1]
+        weight = np.ones(len(codes)) if weight is None else weight
+        # Platt's targets, for any number of classes: as if there were two more right rows and two more wrong ones.
+        counts, more = np.bincount(codes, weight, minlength=classes), 2 / classes
+        wrong = (more / (counts + 2 * more))[codes]
+        targets = np.repeat(wrong[:, None] / (classes - 1), classes, axis=1)
+        targets[np.arange(len(codes)), codes] = 1 - wrong
+        targets *= (weight / weight.sum())[:, None]
+
+        def objective(numbers: Array) -> tuple[float, Array]:
+            logs = log_softmax(numbers[0] * scores / spread + numbers[1:], axis=1)
+            change = targets.sum(1, keepdims=True) * np.exp(logs) - targets
+            return -float((targets * logs).sum()), np.array([(change * scores / spread).sum(), *change.sum(0)])
+
+        # A slope above 0, so that a higher score is never less probable.
+        bounds = [(1e-3, None), *[(None, None) if biased else (0.0, 0.0)] * classes]
+        best = minimize(objective, np.eye(classes + 1)[0], jac=True, bounds=bounds, method="L-BFGS-B").x
+        return cls(float(best[0]) / spread, best[1:])
+
+    def __call__(self, scores: Array) -> Array:
+        """Probabilities ``(n, c)``."""
+        return np.asarray(softmax(self.slope * _by_class(scores) + self.bias, axis=1))
+
+
+def _by_class(scores: Array) -> Array:
+    """Scores per class; a single score per row is that of the second of two classes."""
+    each = np.column_stack([np.zeros(len(scores)), scores]) if scores.ndim == 1 else scores
+    return each.astype(np.float64)

@@ -13,7 +13,7 @@ from directloss._checks import fail
 
 
 @dataclass(frozen=True)
-class Lists:
+class QueryLists:
     """Which rows belong to which list.
 
     ``place`` is the row of each padded entry ``(q, n)``; ``mask`` is False for padding.
@@ -25,11 +25,11 @@ class Lists:
     """The rows of these lists, one list after the other."""
 
     @classmethod
-    def of(cls, count: int, group: Any = None, qid: Any = None) -> Lists:
+    def of(cls, count: int, group: Any = None, qid: Any = None) -> QueryLists:
         """The lists of ``count`` rows: by the sizes of consecutive lists, by a name per row, or one list of all.
 
         Examples:
-            >>> Lists.of(5, qid=["b", "a", "b", "b", "a"]).place
+            >>> QueryLists.of(5, qid=["b", "a", "b", "b", "a"]).place
             tensor([[1, 4, 0],
                     [0, 2, 3]])
         """
@@ -45,12 +45,14 @@ class Lists:
             names = np.repeat(np.arange(len(sizes)), sizes)
         if names.shape != (count,):
             fail("qid", f"must have one entry for each of the {count} rows", f"of shape {names.shape}")
+        if missing := int((names != names).sum()) + sum(name is None for name in names if names.dtype == object):
+            fail("qid", "must name the list of each row", f"missing (NaN or None) in {missing} of {count} rows")
         _, owner, sizes = np.unique(names, return_inverse=True, return_counts=True)
         order = torch.from_numpy(np.argsort(owner, kind="stable"))
         return cls._padded(order, torch.from_numpy(sizes))
 
     @classmethod
-    def _padded(cls, rows: Tensor, sizes: Tensor) -> Lists:
+    def _padded(cls, rows: Tensor, sizes: Tensor) -> QueryLists:
         mask = torch.arange(int(sizes.max())) < sizes.unsqueeze(1)
         place = torch.zeros(mask.shape, dtype=torch.long)
         place[mask] = rows
@@ -68,9 +70,9 @@ class Lists:
         """One value per row ``(rows,)`` as ``(q, n)`` on the same device; 0 in padding."""
         return torch.where(self.mask.to(values.device), values[self.place.to(values.device)], 0)
 
-    def take(self, which: Tensor) -> Lists:
+    def take(self, which: Tensor) -> QueryLists:
         """Some of the lists, with rows renumbered in the order of ``rows``."""
         mask, place = self.mask[which], self.place[which]
         kept, sizes = place[mask], mask.sum(1)
-        taken = Lists._padded(torch.arange(len(kept)), sizes)
-        return Lists(taken.place, taken.mask, kept)
+        taken = QueryLists._padded(torch.arange(len(kept)), sizes)
+        return QueryLists(taken.place, taken.mask, kept)

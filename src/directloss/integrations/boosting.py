@@ -1,50 +1,65 @@
 """Gradient boosting on the metric, with LightGBM or XGBoost: an objective, an evaluation, and a recipe that uses both.
 
-Boosting asks its objective for a gradient and a curvature per score. The gradient is that of `directloss.direct_loss`.
-The curvature is a bound that follows from the noise: a decision under logistic noise of scale ``noise`` is a yes with
-probability ``p = sigmoid(s / noise)``, so the expected loss is linear in p, and
+Boosting asks its objective for a gradient and a curvature per score. The gradient is that of `directloss.DirectLoss`:
+the expected metric, and a share of the likelihood. The curvature is the second difference of the same move,
 
-    |L''(s)|  =  |L'(s)| |1 - 2 p| / noise  <=  |L'(s)| / noise
+    [L(s_d + h) - 2 L(s_d) + L(s_d - h)] / h^2            for rankings
+    L'(s_d) (1 - 2 p) / noise                             for decisions and classes of probability p
 
-This also holds for a pair of items under Gumbel noise, whose difference is logistic. A leaf that divides the sum of
-gradients by the sum of these curvatures moves no score by more than ``noise``. Because one draw of the noise leaves the
-gradient of many items at zero, the mean of the bound is added.
+A leaf is the sum of gradients over the sum of curvatures, which must be positive and not too small: no row gets less
+than its gradient over the noise, so that no leaf moves a score by more than the noise, and none less than `FLAT` times
+the mean.
 """
 
 from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.special import logit
 from torch import Tensor
+from torch.nn.functional import one_hot
 
-from directloss._checks import DirectLossWarning, check_count, check_positive, fail, remembering
-from directloss._registry import as_task
+from directloss._checks import (
+    DirectLossWarning,
+    check_count,
+    check_not_negative,
+    check_positive,
+    fail,
+    remembering,
+    warn_once,
+)
+from directloss._problem import Problem, prepare
 from directloss.averaging import margins
-from directloss.direct import direct_loss
-from directloss.integrations._cut import best_cut
+from directloss.integrations._cut import best_cut, decides, row_task
 from directloss.integrations._needs import needed
-from directloss.task import Task
-from directloss.tasks import NDCG, Accuracy, CountTask, Error, GradedNDCG
+from directloss.noise import Noise
+from directloss.task import Estimate, Task
+from directloss.tasks import NDCG, GradedNDCG
 
 Array = npt.NDArray[Any]
-NOISE = 0.5
-"""Half a logit. After the few rounds that wrong labels allow, scores lie close together, and noise of one logit gained
-less than half as much."""
 SAMPLES = 16
 """Draws of noise per round; they are cheap compared with growing a tree."""
+WEIGHTS = 64
+"""The most distinct weights of rows for a ranking: each takes another pass over the rows."""
 FLAT = 0.1
-"""The share of the mean curvature that every score gets; the rest is proportional to its gradient."""
+"""The share of the mean curvature that every row has at least."""
 BUILT_IN = {
     "lightgbm": {"grades": "lambdarank", "classes": "multiclass", "yes or no": "binary"},
     "xgboost": {"grades": "rank:ndcg", "classes": "multi:softprob", "yes or no": "binary:logistic"},
 }
-"""The built-in objective of each library, by the kind of labels."""
+"""The built-in objective of each library, by the type of labels."""
+INVERSES: dict[str, Callable[[Array], Array]] = {
+    **dict.fromkeys(("binary", "multiclassova", "cross_entropy"), logit),
+    **dict.fromkeys(("multiclass", "poisson", "gamma", "tweedie"), np.log),
+    "cross_entropy_lambda": lambda output: np.log(np.expm1(output)),
+}
+"""From the output of LightGBM's objectives to the raw score, times ``sigmoid``."""
 
 
 class Objective:
@@ -52,8 +67,7 @@ class Objective:
 
     One object fits all four calls: ``lightgbm.train({"objective": objective, ...}, data)``,
     ``xgboost.train(params, data, obj=objective)``, and ``objective=`` of the estimators of both. Labels, weights
-    and groups are those of the data. Start from a model of the built-in objective, as `train` does: scores that are all
-    equal carry little information about the metric.
+    and groups are those of the data.
 
     Gradient and curvature are scaled so that the mean curvature is 1. Regularisation by curvature (``reg_lambda``,
     ``min_child_weight``) then counts items, and the learning rate means the same for every metric.
@@ -61,10 +75,10 @@ class Objective:
     Args:
         metric: name of a ranking or of a metric of decisions (``"ap"``, ``"ndcg@10"``, ``"f1"``, ``"accuracy"`` ...),
             or such a task. NDCG treats labels other than 0 and 1 as grades.
-        noise: scale of the noise, in units of the scores (logits after ``binary:logistic``); must be positive.
+        noise: scale of the noise, in units of the scores (logits after ``binary:logistic``); ``"auto"`` is that
+            of `directloss.DirectLoss`.
         samples: number of draws averaged per round.
-        epsilon: see `directloss.direct_loss`.
-        sign: see `directloss.direct_loss`.
+        likelihood: see `directloss.DirectLoss`.
         seed: seed of the noise.
 
     Shapes:
@@ -72,8 +86,7 @@ class Objective:
         mean over groups counts. Predictions ``(n, classes)`` with labels from 0 to ``classes - 1``: a metric of
         classes, or the mean over each class against the rest, where the highest score decides the class of a row.
         ``"accuracy"`` takes either.
-        Weights: one per group, or one per row if the metric judges rows one by one (``"accuracy"``, ``"error"``) or
-        supports item weights (``"auc"``).
+        Weights: one per group, or one per row where `directloss.DirectLoss` takes weights of items.
 
     Examples:
         >>> gradient, curvature = Objective("ap")(np.array([1, 0, 0, 1]), np.array([0.2, 0.1, 0.3, -0.5]))
@@ -85,16 +98,15 @@ class Objective:
         self,
         metric: str | Task = "ap",
         *,
-        noise: float = NOISE,
+        noise: float | str = "auto",
         samples: int = SAMPLES,
-        epsilon: float | str = "auto",
-        sign: int | str = "auto",
+        likelihood: float | str = "auto",
         seed: int = 0,
     ) -> None:
-        self.task = item_task(metric)
-        self.noise = check_positive("noise", noise, "The curvature comes from it.")
-        self.samples, self.epsilon, self.sign = check_count("samples", samples), epsilon, sign
-        self.seed = check_count("seed", seed, least=0)
+        self.task = boosted_task(metric)
+        self.noise = self.task.advised_noise if noise == "auto" else check_positive("noise", noise)
+        self.samples, self.seed = check_count("samples", samples), check_count("seed", seed, least=0)
+        self.likelihood = likelihood if likelihood == "auto" else check_not_negative("likelihood", likelihood)
         self.threshold = 0.0
         """For metrics of decisions, a score above it is a yes."""
         self.calls = 0
@@ -102,31 +114,58 @@ class Objective:
 
     def __call__(self, first: Any, second: Any, sample_weight: Any = None, group: Any = None) -> tuple[Array, Array]:
         """Gradient and curvature, from predictions and a data set, or from labels and predictions."""
-        batch = _batch(first, second, sample_weight, group)
+        rows = ScoredRows.of(first, second, sample_weight, group)
         generator = torch.Generator().manual_seed(self.seed + 7919 * self.calls)
         self.calls += 1
-        scores = torch.from_numpy(batch.scores - self.threshold).double().requires_grad_()
+        scores = torch.from_numpy(rows.scores - self.threshold).double().requires_grad_()
+        gradient, curvature, counts = torch.zeros_like(scores), torch.zeros_like(scores), [0, 0]
         with remembering(self._told):
-            for part in batch.problems(self.task):
-                loss = direct_loss(
-                    part.pick(scores), part.target, part.task, mask=part.mask, weight=part.weight, epsilon=self.epsilon,
-                    sign=self.sign, noise=self.noise, samples=self.samples, generator=generator, reduction="sum",
-                )  # fmt: skip
-                if loss.requires_grad:
-                    loss.backward()  # type: ignore[no-untyped-call]
-        return self._scaled(np.zeros(batch.scores.shape) if scores.grad is None else scores.grad.numpy())
+            for problem in rows.problems(self.task, scores):
+                slope, bend, counted = self._derivatives(problem, Noise(self.noise, self.samples, generator))
+                gradient += torch.autograd.grad(problem.scores, scores, slope, retain_graph=True)[0]
+                curvature += torch.autograd.grad(problem.scores, scores, bend)[0]
+                if counted is not None:
+                    counts = [counts[0] + int((~counted).sum()), counts[1] + counted.numel()]
+            if counts[0]:
+                warn_once("idle", f"{counts[0]} of {counts[1]} lists have nothing to rank under {self.task!r}.")
+        return _bounded(gradient.numpy(), curvature.numpy(), self.noise)
 
-    def _scaled(self, gradient: Array) -> tuple[Array, Array]:
-        """Scale to a mean curvature of 1, of which `FLAT` is constant and the rest is the bound of the noise."""
-        size = np.abs(gradient)
-        mean = size.mean()
-        if mean == 0:
-            return gradient, np.ones_like(gradient)
-        relative = (1 - FLAT) * size / mean
-        return np.sign(gradient) * relative * self.noise, relative + FLAT
+    def _derivatives(self, problem: Problem, noise: Noise) -> tuple[Tensor, Tensor, Tensor | None]:
+        """First and second derivative of each problem's loss, and which problems count."""
+        task, scores, weight = problem.task, problem.scores.detach(), problem.item_weight
+        if weight is not None and not decides(task) and (distinct := len(np.unique(weight))) > WEIGHTS:
+            rule = f"must have at most {WEIGHTS} distinct values for the rows of a ranking"
+            fail("weight", rule, f"{distinct} of them", "Round them, or draw rows in proportion to their weights.")
+        share = task.advised_likelihood if isinstance(self.likelihood, str) else self.likelihood
+        request = Estimate(
+            noise, True, True, weight, padded=problem.padded, check_values=problem.check_values,
+            curvature=True,
+        )  # fmt: skip
+        expected = task.expected(scores, problem.target, request)
+        assert expected is not None
+        assert expected.slope is not None
+        assert expected.likelihood is not None
+        slope, bend, added = expected.slope, expected.curvature, share * expected.likelihood
+        if bend is None:
+            yes = (torch.sigmoid if task.density == "logistic" else lambda s: torch.softmax(s, -1))(scores / self.noise)
+            bend = slope * (1 - 2 * yes) / self.noise
+        slope, bend = slope + added, bend + added.abs()  # p (1 - p) <= |p - y|
+        if problem.weight is not None:
+            mass = problem.weight.reshape(problem.weight.shape + (1,) * task.event_dims)
+            slope, bend = slope * mass, bend * mass
+        return slope, bend, expected.counted
 
     def __repr__(self) -> str:
         return f"Objective({self.task!r})"
+
+
+def _bounded(gradient: Array, curvature: Array, noise: float) -> tuple[Array, Array]:
+    """Curvature that is positive and keeps steps short, and both scaled to a mean curvature of 1."""
+    curvature = np.maximum(curvature, np.abs(gradient) / noise)
+    if not (mean := curvature.mean()):
+        return gradient, np.ones_like(gradient)
+    curvature = np.maximum(curvature, FLAT * mean)
+    return gradient / curvature.mean(), curvature / curvature.mean()
 
 
 class Evaluation:
@@ -146,38 +185,36 @@ class Evaluation:
     """
 
     def __init__(self, metric: str | Task = "ap", *, tuned: bool = False) -> None:
-        self.task = item_task(metric)
+        self.task = boosted_task(metric)
         self.tuned = tuned and decides(self.task)
         self.name = metric if isinstance(metric, str) else type(metric).__name__
-        self._told: set[str] = set()
 
     def __call__(self, first: Any, second: Any, sample_weight: Any = None, group: Any = None) -> Any:
         """Name and value; for LightGBM also that higher is better."""
-        value = self.value(_batch(first, second, sample_weight, group))
+        value = self.value(ScoredRows.of(first, second, sample_weight, group))
         return (self.name, value) if _library(second) == "xgboost" else (self.name, value, True)
 
     def cost(self, y_true: Any, y_pred: Any) -> float:
         """Minus the metric of labels and predictions."""
-        return -self.value(_batch(y_true, y_pred, None, None))
+        return -self.value(ScoredRows.of(y_true, y_pred))
 
-    def value(self, batch: Batch) -> float:
+    def value(self, rows: ScoredRows) -> float:
         """The weighted mean over the problems that count; NaN if none does."""
-        if self.tuned and batch.is_one_list:
-            return batch.best_cut(self.task)[1]
+        if self.tuned and rows.is_one_list:
+            return rows.best_cut(self.task)[1]
         total, mass = 0.0, 0.0
-        with remembering(self._told), torch.no_grad(), warnings.catch_warnings():
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore", DirectLossWarning)  # the objective warns
-            scores = torch.from_numpy(batch.scores).double()
-            for part in batch.problems(self.task):
-                items, problems = (part.weight, None) if part.by_item else (None, part.weight)
-                losses = direct_loss(
-                    part.pick(scores), part.target, part.task, mask=part.mask, weight=items, reduction="none"
+            for problem in rows.problems(self.task, torch.from_numpy(rows.scores).double()):
+                noise, weight = Noise(0.0, 1, None), problem.item_weight
+                request = Estimate(
+                    noise, False, False, weight, padded=problem.padded, check_values=problem.check_values
                 )
-                target = part.target if part.mask is None else torch.where(part.mask, part.target, -1)
-                values = part.task.value(losses, target).double()
-                counted = part.task.counted(target)
-                share = torch.ones_like(values) if problems is None else problems.double()
-                share = share if counted is None else share * counted
+                judged = problem.task.expected(problem.scores, problem.target, request)
+                assert judged is not None
+                values = problem.task.value(judged.loss, problem.target).double()
+                share = torch.ones_like(values) if problem.weight is None else problem.weight.double()
+                share = share if judged.counted is None else share * judged.counted
                 total, mass = total + float((share * values).sum()), mass + float(share.sum())
         return total / mass if mass else float("nan")
 
@@ -185,38 +222,36 @@ class Evaluation:
         return f"Evaluation({self.task!r})"
 
 
-# ---------------------------------------------------------------------- rows of a table as problems of a task
-
-
-class Part(NamedTuple):
-    """Problems of similar length."""
-
-    task: Task
-    rows: Tensor | None
-    """The row of each entry; None for all rows in order."""
-    mask: Tensor | None
-    target: Tensor
-    weight: Tensor | None
-    by_item: bool
-    """Whether the weights belong to items rather than problems."""
-
-    def pick(self, scores: Tensor) -> Tensor:
-        """The scores of these problems."""
-        if self.rows is not None:
-            return scores[self.rows]
-        if self.target.dim() == scores.dim() == 2:  # each class against the rest
-            # Only the highest score is a yes: softmax scores have no natural zero.
-            return (margins(scores) if decides(self.task) else scores).T
-        return scores
-
-
-class Batch(NamedTuple):
+class ScoredRows(NamedTuple):
     """What an objective or an evaluation is called with."""
 
     scores: Array
     labels: Array
-    weight: Array | None
-    sizes: Array | None
+    weight: Array | None = None
+    sizes: Array | None = None
+    """The sizes of groups."""
+
+    @classmethod
+    def of(cls, first: Any, second: Any, weight: Any = None, sizes: Any = None) -> ScoredRows:
+        """From predictions and a data set, or from labels and predictions in scikit-learn's order."""
+        scores, labels = second, first
+        if library := _library(second):
+            scores, labels, weight = first, second.get_label(), second.get_weight()
+            if library == "lightgbm":
+                sizes = second.get_group()
+            elif len(bounds := second.get_uint_info("group_ptr")):
+                sizes = np.diff(bounds.astype(np.int64))
+        scores, labels = np.ascontiguousarray(scores), np.asarray(labels)
+        if scores.ndim not in (1, 2) or labels.shape != scores.shape[:1]:
+            rule = "must have shape (n,) or (n, classes), with one label per row"
+            fail("predictions", rule, f"of shape {scores.shape}, and the labels of shape {labels.shape}")
+        weight = None if weight is None or not len(weight) else np.asarray(weight)
+        if weight is not None and (weight == weight[0]).all() and weight[0] > 0:
+            weight = None  # the gradient is scaled anyway
+        sizes = None if sizes is None else np.asarray(sizes)
+        if sizes is not None and sizes.sum() != len(labels):
+            fail("group", f"must hold sizes with {len(labels)} rows in total", f"{sizes.sum()} in total")
+        return cls(scores, labels, weight, sizes)
 
     @property
     def is_one_list(self) -> bool:
@@ -225,55 +260,53 @@ class Batch(NamedTuple):
 
     def best_cut(self, task: Task) -> tuple[float, float]:
         """The best threshold over all rows for a metric of decisions, and the metric there."""
-        return best_cut(torch.from_numpy(self.scores), torch.from_numpy(self.labels), task)
-
-    def problems(self, task: Task) -> Iterator[Part]:
-        """The problems of the task, in a few tensors."""
-        task = of_one_score(for_labels(task, self.labels)) if self.scores.ndim == 1 else for_labels(task, self.labels)
-        labels = torch.from_numpy(self.labels if task.event_dims and task.target_dims else self.labels.astype(np.int64))
         weight = None if self.weight is None else torch.from_numpy(self.weight)
+        return best_cut(torch.from_numpy(self.scores), torch.from_numpy(self.labels), task, weight)
+
+    def problems(self, task: Task, scores: Tensor) -> Iterator[Problem]:
+        """The problems of the task, in a few batches; their scores are taken from ``scores``, differentiably."""
+        task = row_task(for_labels(task, self.labels), one_score=self.scores.ndim == 1)
+        by_class = task.event_dims > task.target_dims or not task.event_dims
+        labels = torch.from_numpy(self.labels.astype(np.int64) if by_class else self.labels)
+        weight = None if self.weight is None else torch.from_numpy(self.weight)
+        options: dict[str, Any] = {"reduction": "none", "dim": None, "check_values": True}
         if task.target_dims and self.scores.ndim == 1 and self.sizes is not None:
-            yield from self._by_group(task, labels, weight, self.sizes)
+            for rows, mask, mass in _by_length(self.sizes, weight):
+                target = torch.where(mask, labels[rows], 0)
+                yield prepare(scores[rows], target, task, mask=mask, weight=mass, **options)
             return
-        if task.target_dims and self.scores.ndim == 2:
-            labels = torch.nn.functional.one_hot(labels.long(), self.scores.shape[1]).T
+        if task.target_dims and self.scores.ndim == 2:  # each class against the rest
+            # Only the highest score is a yes: softmax scores have no natural zero.
+            labels = one_hot(labels.long(), scores.shape[1]).T.contiguous()
+            scores = (margins(scores) if decides(task) else scores).T.contiguous()
             weight = None if weight is None else weight.expand(labels.shape)
-        yield Part(task, None, None, labels, weight, by_item=bool(task.target_dims) and weight is not None)
-
-    def _by_group(self, task: Task, labels: Tensor, weight: Tensor | None, sizes: Array) -> Iterator[Part]:
-        """Batches of groups whose lengths share a power of two, so that padding never doubles the work."""
-        starts, lengths = torch.from_numpy(np.cumsum(sizes) - sizes), torch.from_numpy(sizes.astype(np.int64))
-        weight, by_item = _of_groups(weight, starts, lengths)
-        power = torch.frexp(lengths.double()).exponent
-        for one in torch.unique(power):
-            some = (power == one).nonzero().squeeze(1)
-            place = torch.arange(int(lengths[some].max()))
-            mask = place < lengths[some, None]
-            rows = torch.where(mask, starts[some, None] + place, 0)
-            chosen = None if weight is None else weight[rows] * mask if by_item else weight[some]
-            yield Part(task, rows, mask, torch.where(mask, labels[rows], 0), chosen, by_item)
+        yield prepare(scores, labels, task, mask=None, weight=weight, **options)
 
 
-def _of_groups(weight: Tensor | None, starts: Tensor, lengths: Tensor) -> tuple[Tensor | None, bool]:
-    """Weights per group, as in XGBoost, or as in LightGBM if equal within each group; otherwise per item."""
-    if weight is None or len(weight) == len(starts):
-        return weight, False
-    first = weight[starts]
-    same = bool((first.repeat_interleave(lengths) == weight).all())
-    return (first, False) if same else (weight, True)
+def _by_length(sizes: Array, weight: Tensor | None) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+    """Rows, mask and weights of groups whose lengths share a power of two, so that padding never doubles the work."""
+    starts, lengths = torch.from_numpy(np.cumsum(sizes) - sizes), torch.from_numpy(sizes.astype(np.int64))
+    if (
+        weight is not None
+        and len(weight) != len(sizes)
+        and bool((weight[starts].repeat_interleave(lengths) == weight).all())
+    ):
+        weight = weight[starts]  # LightGBM repeats the weight of a group for each of its rows
+    power = torch.frexp(lengths.double()).exponent
+    for one in torch.unique(power):
+        some = (power == one).nonzero().squeeze(1)
+        place = torch.arange(int(lengths[some].max()))
+        mask = place < lengths[some, None]
+        rows = torch.where(mask, starts[some, None] + place, 0)
+        yield rows, mask, None if weight is None else weight[some] if len(weight) == len(sizes) else weight[rows] * mask
 
 
-def item_task(metric: str | Task) -> Task:
-    """A task whose scores belong to rows: rankings, decisions, classes."""
-    task = as_task(metric, "metric")
-    if task.event_dims > 1 or task.target_dims > 1 or task.event_dims < task.target_dims:
+def boosted_task(metric: str | Task) -> Task:
+    """A metric of rows with the gradient of its expectation."""
+    task = row_task(metric)
+    if not task.moves:
         fail("metric", "must be a metric of rows, such as ap, ndcg@10, f1 or accuracy", repr(task))
     return task
-
-
-def decides(task: Task) -> bool:
-    """Whether the metric judges a yes or no per row, so that the threshold matters."""
-    return isinstance(task, CountTask | Error)
 
 
 def for_labels(task: Task, labels: Array) -> Task:
@@ -281,42 +314,10 @@ def for_labels(task: Task, labels: Array) -> Task:
     return GradedNDCG(task.k) if isinstance(task, NDCG) and bool((labels > 1).any()) else task
 
 
-def of_one_score(task: Task) -> Task:
-    """The same metric with one score per row, which is enough for two classes."""
-    return Error() if isinstance(task, Accuracy) else task
-
-
 def _library(data: Any) -> str:
     """The library that a data set belongs to; empty for anything else."""
     home = type(data).__module__.split(".")[0]
     return home if home in BUILT_IN and hasattr(data, "get_label") else ""
-
-
-def _batch(first: Any, second: Any, weight: Any, group: Any) -> Batch:
-    """From predictions and a data set, or from labels and predictions in scikit-learn's order."""
-    library = _library(second)
-    if not library:
-        return _checked(second, first, weight, group)
-    labels, weight = second.get_label(), second.get_weight()
-    if library == "lightgbm":
-        return _checked(first, labels, weight, second.get_group())
-    bounds = second.get_uint_info("group_ptr")
-    return _checked(first, labels, weight, np.diff(bounds.astype(np.int64)) if len(bounds) else None)
-
-
-def _checked(scores: Any, labels: Any, weight: Any, sizes: Any) -> Batch:
-    scores, labels = np.asarray(scores), np.asarray(labels)
-    if scores.ndim not in (1, 2) or labels.shape != scores.shape[:1]:
-        rule = "must have shape (n,) or (n, classes), with one label per row"
-        fail("predictions", rule, f"of shape {scores.shape}, and the labels of shape {labels.shape}")
-    weight = None if weight is None or not len(weight) else np.asarray(weight)
-    if weight is not None and (weight == weight[0]).all() and weight[0] > 0:
-        weight = None  # we scale the gradient ourselves
-    if sizes is not None:
-        sizes = np.asarray(sizes)
-        if sizes.sum() != len(labels):
-            fail("group", f"must hold sizes with {len(labels)} rows in total", f"{sizes.sum()} in total")
-    return Batch(np.ascontiguousarray(scores), labels, weight, sizes)
 
 
 # ---------------------------------------------------------------------- first the built-in objective, then the metric
@@ -336,6 +337,10 @@ class Boosted(NamedTuple):
     threshold: float
     """For metrics of decisions, a raw score above it is a yes: the best threshold on the validation data, or on the
     training data without them. 0 for rankings, groups and more than two classes."""
+
+    def __repr__(self) -> str:
+        best = f", best={max(self.curve):.4g}" if self.curve else ""
+        return f"Boosted({self.first} + {self.rounds - self.first} rounds{best}, threshold={self.threshold:.4g})"
 
 
 def train(
@@ -367,14 +372,12 @@ def train(
         then: maximum number of rounds with the metric.
         patience: rounds without progress on the validation data after which each phase ends; None for no limit.
         evaluation: the measure on the validation data; ``Evaluation(metric, tuned=True)`` by default.
-        settings: settings of `Objective`: ``noise``, ``samples``, ``seed`` ...
+        settings: settings of `Objective`: ``noise``, ``samples``, ``likelihood``, ``seed``.
     """
     if "num_class" not in params:
-        metric = of_one_score(item_task(metric))
+        metric = row_task(metric, one_score=True)
     objective = Objective(metric, **settings)
-    check_count("first", first, least=0)
-    check_count("then", then, least=0)
-    if first + then == 0:
+    if check_count("first", first, least=0) + check_count("then", then, least=0) == 0:
         fail("first and then", "must add up to at least one round", "0")
     library = _library(data)
     if not library:
@@ -384,31 +387,40 @@ def train(
         fail("data", "must have labels", "without any", "Write lightgbm.Dataset(X, y).")
     if validation is not None and _library(validation) != library:
         fail("validation", f"must be a data set of {library} like data", f"a {type(validation).__name__}")
-    task = for_labels(objective.task, np.asarray(data.get_label()))
+    if validation is not None and "dart" in map(params.get, ("boosting", "boosting_type", "boost", "booster")):
+        fail(
+            "params",
+            "must not choose dart with validation data",
+            "dart",
+            "It changes earlier trees, so no round can be taken back.",
+        )
     patience = None if patience is None else check_count("patience", patience)
-    params = {"objective": BUILT_IN[library][_kind(task, params)], **params}
-    model = (_LightGBM if library == "lightgbm" else _XGBoost)(params, data, validation)
+    task = for_labels(objective.task, np.asarray(data.get_label()))
+    labels = "classes" if task.event_dims > task.target_dims or "num_class" in params else "yes or no"
+    labels = "grades" if isinstance(task, GradedNDCG) else labels
+    model = (_LightGBM if library == "lightgbm" else _XGBoost)(
+        {"objective": BUILT_IN[library][labels], **params}, data, validation
+    )
     evaluation = evaluation or Evaluation(metric, tuned=True)
     model.run(None, first, evaluation, patience)
     chosen = model.rounds
-    objective.threshold = _threshold(model.scored(None), task)
+    objective.threshold = _threshold(model.scored(), task)
     model.run(objective, then, evaluation, patience)
-    cut = _threshold(model.scored(objective if then else None, held=validation is not None), task)
+    cut = _threshold(model.scored(held=validation is not None), task)
     return Boosted(model.booster, min(chosen, model.rounds), model.rounds, model.curve, cut)
 
 
-def _threshold(batch: Batch, task: Task) -> float:
+def _threshold(batch: ScoredRows, task: Task) -> float:
     return batch.best_cut(task)[0] if decides(task) and batch.is_one_list else 0.0
 
 
-class _Library(ABC):
+class _Growing(ABC):
     """A booster that grows one round at a time and can be rolled back."""
 
     booster: Any
-    rounds = 0
 
     def __init__(self, data: Any, validation: Any) -> None:
-        self.data, self.validation = data, validation
+        self.data, self.validation, self.rounds = data, validation, 0
         self.curve: list[float] = []
         """The metric after each round."""
         self.best = -float("inf"), 0
@@ -421,7 +433,7 @@ class _Library(ABC):
             self.rounds += 1
             if self.validation is None:
                 continue
-            self.curve.append(evaluation.value(self.scored(objective, held=True)))
+            self.curve.append(evaluation.value(self.scored(held=True)))
             if self.curve[-1] > self.best[0]:
                 self.best = self.curve[-1], self.rounds
             if patience is not None and min(start + 1, self.rounds - self.best[1]) >= patience:
@@ -435,48 +447,58 @@ class _Library(ABC):
         """Add a round, with the built-in objective or ours."""
 
     @abstractmethod
-    def scored(self, objective: Objective | None, held: bool = False) -> Batch:
-        """Raw scores and labels of the training or validation data, after rounds with this objective."""
+    def scored(self, held: bool = False) -> ScoredRows:
+        """Raw scores and labels of the training or validation data."""
 
     @abstractmethod
     def back_to(self, rounds: int) -> None:
         """Keep only the first rounds."""
 
 
-class _LightGBM(_Library):
+class _LightGBM(_Growing):
     def __init__(self, params: Mapping[str, Any], data: Any, validation: Any) -> None:
         super().__init__(data, validation)
-        self.params = {"verbosity": -1, **params, "metric": "None"}
-        self.booster = needed("lightgbm", "boosting", "lightgbm").Booster(self.params, data)
+        self.booster = needed("lightgbm", "boosting", "lightgbm").Booster(
+            {"verbosity": -1, **params, "metric": "None"}, data
+        )
         if validation is not None:
             self.booster.add_valid(validation, "validation")
+        self.output = (
+            self.booster.model_to_string(num_iteration=1).partition("\nobjective=")[2].partition("\n")[0].split()
+        )
 
     def grow(self, objective: Objective | None) -> None:
-        self.booster.update(fobj=objective)
+        if objective is None:
+            self.booster.update()
+        else:  # the first time, LightGBM passes what `scored` has just seen, still the output of its own objective
+            self.booster.update(fobj=lambda predictions, data: objective(self._raw(predictions), data))
+            self.output = ["raw"]
 
-    def scored(self, objective: Objective | None, held: bool = False) -> Batch:
-        found: list[Batch] = []
+    def scored(self, held: bool = False) -> ScoredRows:
+        seen: list[ScoredRows] = []
 
         def look(predictions: Array, data: Any) -> tuple[str, float, bool]:
-            found.append(_batch(predictions if objective is not None else self._raw(predictions), data, None, None))
+            seen.append(ScoredRows.of(self._raw(predictions), data))
             return "seen", 0.0, True
 
         (self.booster.eval_valid if held else self.booster.eval_train)(look)
-        return found[0]
+        return seen[0]
 
     def _raw(self, predictions: Array) -> Array:
-        """LightGBM shows probabilities as long as its own objective is in use."""
-        inside = np.clip(predictions, 1e-15, 1 - 1e-15)
-        if self.params["objective"] in ("binary", "cross_entropy", "xentropy"):
-            return np.log(inside / (1 - inside))  # type: ignore[no-any-return]
-        return np.log(inside) if predictions.ndim == 2 else predictions
+        """Raw scores: as long as its own objective is in use, LightGBM shows what it makes of them."""
+        name, *options = self.output
+        if name not in INVERSES:
+            return predictions
+        sigmoid = float(next((text.removeprefix("sigmoid:") for text in options if text.startswith("sigmoid:")), 1.0))
+        most = 1 - np.finfo(float).epsneg if INVERSES[name] is logit else None
+        return np.asarray(INVERSES[name](np.clip(predictions, np.finfo(float).tiny, most)) / sigmoid)
 
     def back_to(self, rounds: int) -> None:
         for _ in range(self.rounds - rounds):
             self.booster.rollback_one_iter()
 
 
-class _XGBoost(_Library):
+class _XGBoost(_Growing):
     def __init__(self, params: Mapping[str, Any], data: Any, validation: Any) -> None:
         super().__init__(data, validation)
         cache = [data] if validation is None else [data, validation]
@@ -485,16 +507,9 @@ class _XGBoost(_Library):
     def grow(self, objective: Objective | None) -> None:
         self.booster.update(self.data, self.rounds, fobj=objective)
 
-    def scored(self, objective: Objective | None, held: bool = False) -> Batch:
+    def scored(self, held: bool = False) -> ScoredRows:
         data = self.validation if held else self.data
-        return _batch(self.booster.predict(data, output_margin=True), data, None, None)
+        return ScoredRows.of(self.booster.predict(data, output_margin=True), data)
 
     def back_to(self, rounds: int) -> None:
         self.booster = self.booster[:rounds]
-
-
-def _kind(task: Task, params: Mapping[str, Any]) -> str:
-    """The kind of labels."""
-    if task.event_dims > task.target_dims or "num_class" in params:
-        return "classes"
-    return "grades" if isinstance(task, GradedNDCG) else "yes or no"

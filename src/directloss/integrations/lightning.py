@@ -10,7 +10,6 @@ from directloss.integrations._needs import needed
 
 needed("lightning", __name__, "lightning")
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -34,10 +33,9 @@ class DirectLossModule(LightningModule):
     own modules if their steps return the same.
 
     Args:
-        network: returns the scores of a batch.
+        network: returns the scores of a batch; ``(n, 1)`` is taken as ``(n,)`` if the target is.
         loss_fn: name of a task, for `DirectLoss` with its defaults; or any loss of scores and target,
-            such as ``DirectLoss("ap", epsilon=0.5)``. With ``warm_up="auto"``, the default, the warm-up takes half of
-            the training if the trainer knows its length.
+            such as ``DirectLoss("ap", likelihood=0.3)``.
         learning_rate: learning rate of AdamW; override ``configure_optimizers`` for anything else.
     """
 
@@ -49,13 +47,6 @@ class DirectLossModule(LightningModule):
         self.loss_fn = DirectLoss(loss_fn) if isinstance(loss_fn, str) else loss_fn
         self.learning_rate = check_positive("learning_rate", learning_rate)
 
-    def on_train_start(self) -> None:
-        """Give the warm-up of each `DirectLoss` half of the batches."""
-        batches = self.trainer.estimated_stepping_batches * self.trainer.accumulate_grad_batches
-        for module in self.modules():
-            if isinstance(module, DirectLoss) and module.warm_up == "auto" and math.isfinite(batches):
-                module.warm_up = int(batches) // 2
-
     def forward(self, inputs: Any) -> Tensor:
         """The scores of a batch."""
         scores: Tensor = self.network(inputs)
@@ -63,17 +54,22 @@ class DirectLossModule(LightningModule):
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """The loss, whose value is the metric's loss on this batch, logged as ``train_loss``."""
-        inputs, target = batch
-        loss: Tensor = self.loss_fn(self(inputs), target)
+        scores, target = self._scored(batch)
+        loss: Tensor = self.loss_fn(scores, target)
         self.log("train_loss", loss, prog_bar=True, batch_size=len(target))
         return loss
 
-    def validation_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
+    def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> dict[str, Tensor]:
         """Scores and target, for `WholeMetric` to collect."""
-        inputs, target = batch
-        return {"scores": self(inputs), "target": target}
+        scores, target = self._scored(batch)
+        return {"scores": scores, "target": target}
 
     test_step = validation_step
+
+    def _scored(self, batch: Any) -> tuple[Tensor, Tensor]:
+        inputs, target = batch
+        scores = self(inputs)
+        return scores.squeeze(-1) if scores.shape == (*target.shape, 1) else scores, target
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """AdamW."""
@@ -83,6 +79,7 @@ class DirectLossModule(LightningModule):
 class WholeMetric(Callback):
     """Log a metric of the whole validation or test set as ``val_NAME`` and ``test_NAME``.
 
+    With several loaders, each has its own, named as Lightning does: ``val_NAME/dataloader_idx_0`` and so on.
     ``EarlyStopping`` and ``ModelCheckpoint`` can monitor it. Scores are gathered from all processes; items that a
     distributed sampler repeats to fill the last batch count each time.
 
@@ -98,7 +95,7 @@ class WholeMetric(Callback):
         self.dim = dim
         self.metric = metric if callable(metric) and not isinstance(metric, Task) else as_task(metric, "metric")
         self.name = name or (metric if isinstance(metric, str) else getattr(metric, "__name__", type(metric).__name__))
-        self._seen: list[tuple[Tensor, Tensor]] = []
+        self._seen: list[tuple[int, Tensor, Tensor]] = []
 
     def value(self, scores: Tensor, target: Tensor) -> float:
         """The metric of these scores."""
@@ -122,9 +119,9 @@ class WholeMetric(Callback):
         """Keep what the step returned."""
         if not isinstance(outputs, Mapping) or not {"scores", "target"} <= outputs.keys():
             step = "test_step" if trainer.testing else "validation_step"
-            kind = f"a dict with {sorted(outputs)}" if isinstance(outputs, Mapping) else f"a {type(outputs).__name__}"
-            fail(f"the result of {step}", 'must be a dict with "scores" and "target" for WholeMetric', kind)
-        self._seen.append((outputs["scores"].detach().cpu(), outputs["target"].detach().cpu()))
+            given = f"a dict with {sorted(outputs)}" if isinstance(outputs, Mapping) else f"a {type(outputs).__name__}"
+            fail(f"the result of {step}", 'must be a dict with "scores" and "target" for WholeMetric', given)
+        self._seen.append((dataloader_idx, outputs["scores"].detach().cpu(), outputs["target"].detach().cpu()))
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Compute and log the metric; skipped in the sanity check, which sees only part of the data."""
@@ -132,16 +129,18 @@ class WholeMetric(Callback):
             return
         seen, part = gathered(self._seen), "test" if trainer.testing else "val"
         self._seen.clear()
-        if seen:
-            scores, target = (torch.cat(parts) for parts in zip(*seen, strict=True))
-            pl_module.log(f"{part}_{self.name}", self.value(scores.float(), target), prog_bar=True)
+        loaders = sorted({number for number, _, _ in seen})
+        for number in loaders:
+            scores, target = (torch.cat([batch[i] for batch in seen if batch[0] == number]) for i in (1, 2))
+            name = f"{part}_{self.name}" + (f"/dataloader_idx_{number}" if len(loaders) > 1 else "")
+            pl_module.log(name, self.value(scores.float(), target), prog_bar=True, add_dataloader_idx=False)
 
     on_test_epoch_start = on_validation_epoch_start
     on_test_batch_end = on_validation_batch_end
     on_test_epoch_end = on_validation_epoch_end
 
 
-def gathered(own: list[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, Tensor]]:
+def gathered(own: list[Any]) -> list[Any]:
     """The batches of all processes."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return list(own)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from directloss._checks import check_count, fail
 from directloss._registry import as_task
 from directloss.direct import DirectLoss
-from directloss.integrations._lists import Lists
+from directloss.integrations._lists import QueryLists
 from directloss.retrieval import RetrievalLoss
 from directloss.task import Task
 from directloss.tasks import NDCG, GradedNDCG
@@ -43,7 +43,7 @@ class CrossEncoderRankingLoss(_RankingLoss):
         model: a ``CrossEncoder`` with one output.
         metric: a metric of rankings. NDCG takes grades of relevance, the others 0 and 1.
         at_once: number of query-document pairs per forward pass; the whole batch by default.
-        more: settings of `DirectLoss`, such as ``warm_up``.
+        more: settings of `DirectLoss`, such as ``likelihood``.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class CrossEncoderRankingLoss(_RankingLoss):
         super().__init__(model, DirectLoss(GradedNDCG(task.k) if isinstance(task, NDCG) else task, **more))
         self.at_once = None if at_once is None else check_count("at_once", at_once)
 
-    def forward(self, inputs: Sequence[Any], labels: Any, **how: Any) -> Tensor:
+    def forward(self, inputs: Sequence[Any], labels: Any, **options: Any) -> Tensor:
         """The mean loss over the queries of a batch; ``inputs`` are queries and their lists of documents."""
         if isinstance(labels, Tensor) or len(inputs) != 2:
             rule = "must be two columns, a query and a list of documents, with a list of labels for each query"
@@ -63,20 +63,20 @@ class CrossEncoderRankingLoss(_RankingLoss):
         if sizes != [len(grades) for grades in labels]:
             fail("labels", f"must be as many as documents, {sizes}", [len(grades) for grades in labels])
         pairs = [(query, text) for query, texts in zip(queries, documents, strict=True) for text in texts]
-        scores = self._scores(pairs, how)
-        lists = Lists.of(len(pairs), group=sizes)
+        scores = self._scores(pairs, options)
+        lists = QueryLists.of(len(pairs), group=sizes)
         grades = torch.cat([torch.as_tensor(each).flatten() for each in labels]).to(scores.device)
         return self.ranking(lists.pad(scores), lists.pad(grades), lists.mask.to(scores.device))  # type: ignore[no-any-return]
 
-    def _scores(self, pairs: list[tuple[str, str]], how: dict[str, Any]) -> Tensor:
+    def _scores(self, pairs: list[tuple[str, str]], options: dict[str, Any]) -> Tensor:
         size = self.at_once or len(pairs)
-        found = []
+        scores = []
         for start in range(0, len(pairs), size):
-            features = self.model.preprocess(pairs[start : start + size], **how)  # type: ignore[operator]
+            features = self.model.preprocess(pairs[start : start + size], **options)  # type: ignore[operator]
             device: Any = self.model.device
             features = {name: each.to(device) if isinstance(each, Tensor) else each for name, each in features.items()}
-            found.append(self.model(features)["scores"].flatten())
-        return torch.cat(found).float()
+            scores.append(self.model(features)["scores"].flatten())
+        return torch.cat(scores).float()
 
 
 class BiEncoderRankingLoss(_RankingLoss):
@@ -90,7 +90,7 @@ class BiEncoderRankingLoss(_RankingLoss):
         model: a ``SentenceTransformer``.
         metric: a metric of rankings; with one relevant document, ``"mrr"`` is the natural one and equals ``"ap"``.
         scale: factor for the cosines.
-        more: settings of `RetrievalLoss`, such as ``warm_up``.
+        more: settings of `RetrievalLoss`, such as ``noise``.
     """
 
     def __init__(self, model: nn.Module, metric: str | Task = "mrr", *, scale: float = 20.0, **more: Any) -> None:

@@ -10,61 +10,72 @@ from directloss.integrations._needs import needed
 needed("sklearn", __name__, "scikit-learn")
 
 import math
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy, deepcopy
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
-import torch.nn.functional as F
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_array, check_random_state, check_X_y, column_or_1d
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import type_of_target
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
+from torch.nn import functional as F
 
-from directloss._checks import DirectLossWarning, check_count, fail, warn_once
+from directloss._checks import (
+    check_count,
+    check_finite,
+    check_flips,
+    check_labels,
+    check_not_negative,
+    check_positive,
+    fail,
+    warn_once,
+)
 from directloss._registry import as_task
-from directloss.direct import direct_loss, mean_metric
-from directloss.integrations._calibration import Calibration
-from directloss.integrations._cut import best_cut, decided, even_cut
+from directloss.direct import DirectLoss, mean_metric
+from directloss.integrations._cut import Calibration, Flips, best_cut, decided, decides, even_cut, row_task
 from directloss.integrations._fitting import (
     Network,
-    Schedule,
-    Validation,
+    SeededDraws,
     all_scores,
     make_network,
     mixed,
     resampled,
     scores_of,
     shuffled,
-    start_at_base_rate,
+    train,
 )
-from directloss.integrations._lists import Lists
+from directloss.integrations._lists import QueryLists
 from directloss.integrations._rows import (
-    RowSource,
+    ScaledRows,
     Scaling,
+    blocks_of,
     check_class_labels,
     learn_categories,
     naming_odd_columns,
-    one_pair,
-    some_rows,
+    validation_rows,
+    weighted_rows,
 )
-from directloss.integrations.boosting import item_task, of_one_score
 from directloss.task import Task
-from directloss.tasks import NDCG, CountTask, GradedNDCG
+from directloss.tasks import NDCG, CountTask, Error, GradedNDCG
 
 Array = npt.NDArray[Any]
 ROWS = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
 """Validation of `X`."""
 ONE_LIST = 1_000
 """With more rows than this, a list of all rows is more likely a forgotten ``qid``."""
+FEW = 8
+"""Rankings take so many distinct weights of rows; with more, moving each row among the others becomes slow."""
+COPIES = 8
+"""Held-out rows are repeated by weight for metrics without weights: this often, if they have the mean weight."""
 
 
 @dataclass(eq=False, repr=False)
@@ -75,13 +86,13 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
     _: KW_ONLY
     model: str | Sequence[int] | Network = "linear"
     epochs: int = 200
-    warm_up: float = 0.5
     learning_rate: float = 0.03
     weight_decay: float = 0.01
     batch_size: int | None = None
-    epsilon: float | str = "auto"
-    sign: int | str | None = "auto"
     noise: float | str | None = "auto"
+    likelihood: float | str = "auto"
+    epsilon: float | None = None
+    sign: int | str | None = None
     categorical_features: Any = "from_dtype"
     early_stopping: bool = False
     validation_fraction: float = 0.1
@@ -89,11 +100,40 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
     warm_start: bool = False
     verbose: bool | int = False
     random_state: Any = None
+    warm_up: Any = None
+
+    def _fit_copy(self, *data: Any, **more: Any) -> Self:
+        """Fit a copy and become it, so that an error leaves this estimator as it was."""
+        fitted = copy(self)
+        fitted._check_settings()
+        fitted._fit(*data, **more)
+        self.__dict__ = fitted.__dict__
+        return self
+
+    @abstractmethod
+    def _fit(self, *data: Any, **more: Any) -> None: ...
+
+    def _check_settings(self) -> None:
+        if self.warm_up is not None:
+            hint = "likelihood sets how much of its gradient is added at every step, such as likelihood=0.3."
+            fail("warm_up", "must be left out: there is no phase of cross-entropy any more", repr(self.warm_up), hint)
+        for name in ("epochs", "n_iter_no_change", *([] if self.batch_size is None else ["batch_size"])):
+            check_count(name, getattr(self, name))
+        check_positive("learning_rate", self.learning_rate)
+        check_not_negative("weight_decay", self.weight_decay)
+        if not 0 < self.validation_fraction < 1:
+            fail("validation_fraction", "must be a share of the rows, between 0 and 1", repr(self.validation_fraction))
+
+    @property
+    def _continues(self) -> bool:
+        return self.warm_start and hasattr(self, "network_")
+
+    def _generator(self) -> torch.Generator:
+        """The source of all random numbers of a fit: initial weights, batches, noise."""
+        return torch.Generator().manual_seed(int(check_random_state(self.random_state).randint(2**31 - 1)))
 
     def _read(self, X: Any, y: Any = "no_validation", *, reset: bool = False, **checks: Any) -> Any:
         """Checked rows with one-hot categories, and checked labels if there are any."""
-        if isinstance(X, RowSource):
-            return self._read_table(X, y, reset)
         if reset:
             self._categories = learn_categories(X, self.categorical_features)
         with naming_odd_columns(X, self._categories):
@@ -103,81 +143,75 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             rows = self._categories.transform(X)
             return check_array(rows, **ROWS) if isinstance(y, str) else check_X_y(rows, y, **ROWS, **checks)
 
-    def _read_table(self, X: Any, y: Any, reset: bool) -> Any:
-        """Check the shape of a `RowSource`; its rows are read later."""
-        if reset:
-            self._categories, self.n_features_in_ = None, X.shape[1]
-        if X.shape[1] != self.n_features_in_:
-            fail("X", f"must have {self.n_features_in_} columns, as in training", f"of shape {X.shape}")
-        return X if isinstance(y, str) else (X, np.asarray(y))
-
-    def _prepare(self, part: Any, held: Any, outputs: int) -> tuple[Any, Any, bool]:
-        """Both parts with scaled rows, and whether the network is new; ``warm_start`` keeps the current one."""
-        known = self.warm_start and hasattr(self, "network_")
-        if not known:
-            self.scaling_ = Scaling.of(part.rows)
-            self.network_ = make_network(self.model, self.scaling_.width, outputs).float()
-            self.outputs_ = outputs
-        elif outputs != self.outputs_:
-            rule = f"must have the {self.outputs_} outputs of the previous fit, because warm_start=True continues it"
-            fail("y", rule, f"with {outputs}")
-        part, held = (some and replace(some, rows=self.scaling_.rows(some.rows)) for some in (part, held))
-        return part, held, not known
-
-    def _seed(self) -> int:
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
-
-    def _schedule(self) -> Schedule:
-        if self.batch_size is not None:
-            check_count("batch_size", self.batch_size)
-        check_count("n_iter_no_change", self.n_iter_no_change)
-        if not 0 < self.validation_fraction < 1:
-            fail("validation_fraction", "must be a share of the rows, between 0 and 1", repr(self.validation_fraction))
-        return Schedule(self.epochs, self.warm_up, self.learning_rate, self.weight_decay, bool(self.verbose))
-
-    def _divide(self, whole: Any, held: Any) -> tuple[Any, Any]:
-        """The training part and the validation part, if any: the given one, or one set aside."""
+    def _divide(self, whole: Any, held: Any, generator: torch.Generator) -> tuple[Any, Any]:
+        """The training part and the held-out part, if any: the given one, or one set aside."""
         if held is not None or not self.early_stopping:
             return whole, held
         size = max(1, round(self.validation_fraction * len(whole.strata)))
         if size == len(whole.strata):
             fail("validation_fraction", "must leave rows to train with", f"{self.validation_fraction} of {size}")
-        aside, rest = mixed(whole.strata).tensor_split([size])
+        aside, rest = mixed(whole.strata, generator).tensor_split([size])
         return whole.take(rest.sort().values), whole.take(aside)
 
-    def _train(self, part: Any, held: Any, new: bool, report: Callable[[int, float], None] | None = None) -> None:
-        """Train the network on the part and store the curves."""
-        patience = self.n_iter_no_change if self.early_stopping else float("inf")
-        watch = None if held is None else Validation(lambda: self._measure(held), report, patience)
-        losses = partial(self._cross_entropy, part), partial(self._direct, part)
-        batches = partial(self._batches, part)
-        before, self.loss_curve_ = self._schedule().train(self.network_, batches, *losses, watch, warm_up=new)
-        self.n_iter_ = len(before) + len(self.loss_curve_)
-        self.validation_curve_ = {} if watch is None else watch.curve
-        self.best_epoch_ = self.epochs if watch is None else watch.best
+    def _train(
+        self, part: Any, held: Any, outputs: int, generator: torch.Generator, report: Any = None
+    ) -> tuple[Any, Any]:
+        """Train the network; returns both parts with scaled rows."""
+        if not self._continues:
+            self.scaling_, self.outputs_ = Scaling(part.rows), outputs
+            with SeededDraws(generator):
+                self.network_ = make_network(self.model, self.scaling_.width, outputs).float()
+        elif outputs != self.outputs_:
+            fail("metric", f"must need the {self.outputs_} outputs of the previous fit for warm_start", outputs)
+        self.network_ = deepcopy(self.network_)  # the fitted one stays as it is if training fails
+        part, held = (some and replace(some, rows=self._scaled(some.rows)) for some in (part, held))
+        loss_fn = DirectLoss(
+            self._task, noise=self.noise, likelihood=self.likelihood, epsilon=self.epsilon, sign=self.sign,
+            flips=getattr(self, "flips", 0.0), generator=generator, dim=self._dim(),
+            check_values=False,  # they are checked, and a batch without a rare class is no reason to warn
+        )  # fmt: skip
 
-    def _batches(self, part: Any) -> Iterator[Tensor]:
+        def loss_of(batch: Tensor) -> Tensor:
+            scores, *rest = self._scored(part, batch)
+            check_finite(scores)
+            loss: Tensor = loss_fn(scores, *rest)
+            return loss
+
+        course = train(
+            self.network_, lambda: self._batches(part, generator), loss_of,
+            None if held is None else lambda: self._measure(held),
+            epochs=self.epochs, learning_rate=self.learning_rate, weight_decay=self.weight_decay, report=report,
+            patience=self.n_iter_no_change if self.early_stopping else math.inf, verbose=bool(self.verbose),
+        )  # fmt: skip
+        self.loss_curve_, self.validation_curve_, self.best_epoch_ = course.losses, course.values, course.best
+        self.n_iter_ = len(course.losses)
+        return part, held
+
+    def _scaled(self, table: Any) -> Tensor | ScaledRows:
+        """Scaled rows: all at once if they are trained on at once, otherwise on access."""
+        rows = ScaledRows(table, self.scaling_)
+        lazy = sparse.issparse(table) or self.batch_size is not None
+        return rows if lazy else torch.cat(list(blocks_of(rows)))
+
+    def _dim(self) -> int | None:
+        """The dimension of the scores that holds the items of one problem, for `DirectLoss`."""
+        return None
+
+    def _batches(self, part: Any, generator: torch.Generator) -> Iterator[Tensor]:
         """Indices of rows, or of lists."""
-        return shuffled(self.batch_size, part.strata)
+        return shuffled(self.batch_size, part.strata, generator)
 
     @abstractmethod
-    def _scored(self, part: Any, batch: Tensor) -> tuple[Tensor, Tensor, dict[str, Any]]:
-        """Scores and target of a batch, and arguments for `direct_loss`."""
+    def _scored(self, part: Any, batch: Tensor) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        """Scores, target, mask and weight of a batch."""
 
     @abstractmethod
-    def _cross_entropy(self, part: Any, batch: Tensor) -> Tensor: ...
-
-    def _direct(self, part: Any, batch: Tensor) -> Tensor:
-        scores, target, about = self._scored(part, batch)
-        about |= {"epsilon": self.epsilon, "sign": "auto" if self.sign is None else self.sign, "noise": self.noise}
-        return direct_loss(scores, target, self._fitted_task, **about)
-
-    @abstractmethod
-    def _measure(self, held: Any) -> float: ...
+    def _measure(self, held: Any) -> float:
+        """The metric of the held-out part."""
 
     def _scores(self, X: Any) -> Tensor:
         check_is_fitted(self)
-        return all_scores(self.network_, self.scaling_.rows(self._read(X)), self.outputs_)
+        return all_scores(self.network_, ScaledRows(self._read(X), self.scaling_), self.outputs_)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -201,7 +235,7 @@ class _Part:
 
     def take(self, which: Tensor) -> _Part:
         """Some of these rows."""
-        return _Part(some_rows(self.rows, which.numpy()), self.target[which], self.weight[which], self.factor[which])
+        return _Part(self.rows[which.numpy()], self.target[which], self.weight[which], self.factor[which])
 
     @cached_property
     def strata(self) -> Tensor:
@@ -212,64 +246,65 @@ class _Part:
         return numbers
 
     @cached_property
-    def even(self) -> bool:
-        """Whether all rows count equally in training."""
-        return bool((self.factor == self.factor[0]).all())
+    def distinct(self) -> int:
+        """Number of distinct weights."""
+        return len(np.unique(self.factor))
 
 
 @dataclass(eq=False, repr=False)
 class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
-    """A classifier trained on the metric that judges it.
+    """A classifier trained on the metric that judges it: a linear model or a small network with `DirectLoss`.
 
     It standardises the columns and accepts raw data, sparse tables, missing numbers (NaN) and columns of categories.
-    Training has two phases: cross-entropy for the first half of the epochs (``warm_up``), which makes progress from any
-    start; then the metric itself by direct loss minimization, with a tenth of the learning rate, decaying to zero. Both
-    use AdamW.
 
     `predict` returns the positive class where `decision_function` is above 0. Metrics of decisions (``"f1"``,
     ``"iou"``, ``"mcc"``, ``"accuracy"`` ...) learn that threshold. A ranking (``"ap"``, ``"auc"``, ``"ndcg"`` ...) has
-    none, so one is set afterwards: as many training rows lie above it as are positive, so precision equals recall.
+    none, so one is set afterwards: as many rows lie above it as are positive, so precision equals recall.
     `predict_proba` is calibrated and does not follow that threshold.
 
     With more than two classes, a metric of two classes is averaged over each class against the rest. A ranking does not
-    say which of several classes to predict, so `predict` returns the most probable one.
-    ``"accuracy"``, ``"topk@k"`` and `directloss.tasks.CostMatrix` are metrics of many classes by themselves.
+    say which of several classes to predict, so `predict` returns the most probable one. ``"accuracy"``, ``"topk@k"``
+    and `directloss.tasks.CostMatrix` are metrics of many classes by themselves. Labels ``(n, labels)`` of 0 and 1 are a
+    multilabel problem: the metric is averaged over labels.
 
-    Labels ``(n, labels)`` of 0 and 1 are a multilabel problem: the metric is averaged over labels.
-
-    With validation rows (``eval_set`` of `fit`, or ``early_stopping``), the weights of the best epoch are kept,
-    training on the metric starts from the best epoch of the warm-up, a metric of decisions gets the threshold that is
-    best there, and probabilities are calibrated there.
+    With held-out rows (``eval_set`` of `fit`, or ``early_stopping``), the weights of the best epoch are kept, and
+    threshold and probabilities are set there.
 
     Args:
         metric: name of a task (`directloss.tasks.names` lists them) or a task object.
         model: ``"linear"``, ``"mlp"`` (one hidden layer of 64), widths of hidden layers such as ``(64, 32)``, or a
             function of the numbers of columns and of outputs that returns a `torch.nn.Module`.
         epochs: number of passes over the rows.
-        warm_up: the share of the epochs with cross-entropy; 0 trains only on the metric, at the full learning rate,
-            and 1 only with cross-entropy.
-        learning_rate: learning rate of AdamW.
+        learning_rate: the learning rate of AdamW at the start; it falls to zero.
         weight_decay: weight decay of AdamW.
         batch_size: rows per batch, stratified by class; all rows at once by default, which is right for metrics that
-            couple all items. A sparse table is made dense one batch at a time.
-        epsilon: see `directloss.direct_loss`.
-        sign: see `directloss.direct_loss`.
-        noise: see `directloss.direct_loss`.
+            couple all items. Rows are scaled, and those of a sparse table made dense, one batch at a time.
+        noise: see `directloss.DirectLoss`.
+        likelihood: see `directloss.DirectLoss`.
+        flips: the share of wrong labels, if known: one number, or one for negatives and one for positives. For metrics
+            of decisions with two classes; training, threshold and probabilities are corrected for it.
+        epsilon: see `directloss.DirectLoss`.
+        sign: see `directloss.DirectLoss`.
         categorical_features: columns of categories: ``"from_dtype"`` for those of a data frame with dtype
             ``category``; or column indices, names, a boolean mask, or None.
-        early_stopping: whether each phase of the training ends when the validation metric stops improving.
-        validation_fraction: the share of the rows set aside for early stopping if `fit` has no ``eval_set``.
+        early_stopping: whether training ends when the metric of held-out rows stops improving.
+        validation_fraction: the share of the rows held out for early stopping if `fit` has no ``eval_set``.
         n_iter_no_change: epochs without a better value before early stopping.
         class_weight: weights of the classes, as a mapping, or ``"balanced"``.
-        warm_start: whether another `fit` continues with the current network, without warm-up.
-        verbose: whether to print the loss and the validation metric, about 25 times.
-        random_state: seed of the initial weights and of the batches.
+        pos_label: the positive class of the metric, of two; by default the last in sorted order.
+        warm_start: whether another `fit` continues with the current network; columns and classes must be the same.
+        verbose: whether to print the loss and the metric of held-out rows, about 25 times.
+        random_state: seed of initial weights, batches and noise.
+        warm_up: removed; see ``likelihood``.
 
     Attributes:
-        classes_: the labels in order; of two, the second is the positive class.
+        classes_: the labels in sorted order. A positive `decision_function` means the second of two, whatever
+            ``pos_label`` is.
+        threshold_: the score of the network above which the metric's positive class is predicted; one per output if
+            there are several. `decision_function` is 0 there.
         network_: the trained `torch.nn.Module`; it takes standardised columns.
-        loss_curve_: the metric's loss on the training data, per epoch after the warm-up.
-        validation_curve_: the metric on the validation rows after some of the epochs; empty without such rows.
+        loss_curve_: the metric's loss on the training rows, by epoch.
+        validation_curve_: the metric on the held-out rows after some of the epochs; empty without such rows.
         best_epoch_: the epoch whose weights were kept.
         n_iter_: number of epochs.
 
@@ -281,7 +316,9 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         (300,)
     """
 
+    flips: Flips = 0.0
     class_weight: Mapping[Any, float] | str | None = None
+    pos_label: Any = None
 
     def fit(
         self,
@@ -297,188 +334,173 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         Args:
             X: rows: an array, a sparse matrix or a data frame.
             y: labels.
-            sample_weight: weight of each row. Exact for ``"auc"`` and for metrics that judge each row alone, such as
-                ``"accuracy"``; for other metrics each epoch resamples the rows by weight.
-            eval_set: a pair of rows and labels that choose the epoch and the threshold.
-            report: called with an epoch and the validation metric; an exception it raises ends the training.
+            sample_weight: weight of each row, in training and wherever held-out rows choose; rows of weight 0 are
+                ignored altogether. For rankings, unless few weights differ, each epoch resamples the rows by weight.
+            eval_set: rows, labels and perhaps weights, ``(X, y)`` or ``(X, y, w)``, that choose epoch and threshold.
+            report: called with an epoch and the metric of held-out rows; an exception it raises ends the training.
         """
-        self._schedule()
-        rows, y = self._read(X, y, reset=True, multi_output=True)
-        y, weight = _labels(y), _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
-        if not (kept := weight > 0).all():
-            rows, y, weight = some_rows(rows, kept), y[kept], weight[kept]
-        whole = self._learn(rows, y, weight)
-        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-            if self.batch_size is not None or self.early_stopping or not whole.even:
-                warnings.simplefilter("ignore", DirectLossWarning)  # a batch without a rare class is normal
-            torch.manual_seed(self._seed())
-            pair = one_pair(eval_set)
-            part, held = self._divide(whole, None if pair is None else self._eval_part(*pair))
-            outputs = len(self.classes_) if self._by_class else part.target.shape[1]
-            part, held, new = self._prepare(part, held, outputs)
-            if new and self.warm_up and not self._by_class and not callable(self.model):
-                start_at_base_rate(self.network_, part.target)
-            self._train(part, held, new, report)
-            self._set_thresholds(part, held)
-        return self
+        return self._fit_copy(X, y, sample_weight, eval_set, report)
 
-    def _learn(self, rows: Any, y: Array, weight: Array) -> _Part:
-        """Learn the classes; returns the rows with their targets."""
-        self._multilabel = y.ndim == 2
-        self.classes_ = np.arange(y.shape[1]) if self._multilabel else np.unique(y)
-        if len(self.classes_) < 2 and not self._multilabel:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, eval_set: Any, report: Any) -> None:
+        X, y, weight = weighted_rows(X, y, sample_weight)
+        rows, y = self._read(X, y, reset=not self._continues, multi_output=True)
+        y = _labels(y)
+        self._learn_classes(y)
+        whole, held = self._part(rows, y, weight), validation_rows(eval_set)
+        generator = self._generator()
+        part, aside = self._divide(whole, None if held is None else self._held_part(*held), generator)
+        outputs = len(self.classes_) if self._by_class else part.target.shape[1]
+        self._set_thresholds(*self._train(part, aside, outputs, generator, report))
+
+    def _learn_classes(self, y: Array) -> None:
+        multilabel = y.ndim == 2
+        classes = np.arange(y.shape[1]) if multilabel else np.unique(y)
+        if len(classes) < 2 and not multilabel:
             fail("y", "must have at least two classes", "of one class only")
-        self._fitted_task = task = self._task()
+        before = vars(self).get("classes_")
+        if self._continues and not (
+            multilabel == vars(self)["_multilabel"] and np.array_equal(classes, np.asarray(before))
+        ):
+            rule = f"must have the classes of the previous fit, {before}, because warm_start=True continues it"
+            fail("y", rule, f"with the classes {classes}")
+        self.classes_, self._multilabel = classes, multilabel
+        two = not multilabel and len(classes) == 2
+        if self.pos_label is not None and not (two and self.pos_label in classes):
+            fail("pos_label", "must be one of two classes", f"{self.pos_label!r}, with the classes {classes}")
+        if np.any(self.flips) and not (two or multilabel):
+            fail("flips", "must be 0 for more than two classes", self.flips)
+        self._positive = 0 if two and self.pos_label == classes[0] else 1
+        self._task = task = row_task(self.metric, one_score=two or multilabel)
         self._by_class = task.event_dims > task.target_dims
+        if multilabel and self._by_class:
+            fail("metric", "must be a metric of yes or no for labels of shape (n, labels)", repr(task), "Try f1 or ap.")
+
+    def _part(self, rows: Any, y: Array, weight: Array) -> _Part:
         factor = weight if self.class_weight is None else weight * compute_sample_weight(self.class_weight, y)
         return _Part(rows, self._target(y), torch.from_numpy(weight), torch.from_numpy(factor))
 
-    def _task(self) -> Task:
-        """The metric as a task: with one score per yes or no, or one score per class of a row."""
-        task = item_task(self.metric)
-        if self._multilabel or len(self.classes_) == 2:
-            task = of_one_score(task)
-        if self._multilabel and task.event_dims > task.target_dims:
-            fail("metric", "must be a metric of yes or no for labels of shape (n, labels)", repr(task), "Try f1 or ap.")
-        return task
-
     def _target(self, y: Array) -> Tensor:
-        """Labels in the layout of the task: class indices, or a yes or no per class (of two, for the second)."""
+        """Labels in the layout of the task: class indices, or a yes or no per class (of two, for the positive)."""
         if self._multilabel:
             return torch.from_numpy(np.asarray(y != 0, np.int64))
         labels = torch.from_numpy(np.searchsorted(self.classes_, y))
         if self._by_class:
             return labels
         each = F.one_hot(labels, len(self.classes_))
-        return each[:, 1:] if len(self.classes_) == 2 else each
+        return each[:, [self._positive]] if len(self.classes_) == 2 else each
 
-    def _eval_part(self, X: Any, y: Any) -> _Part:
+    def _held_part(self, X: Any, y: Any, weight: Array) -> _Part:
         rows, wanted = self._read(X), np.asarray(y)
         shape = (rows.shape[0], len(self.classes_)) if self._multilabel else (rows.shape[0],)
         if wanted.shape != shape:
             fail("eval_set", f"must have labels of shape {shape} for its rows", f"of shape {wanted.shape}")
-        known = np.array([0, 1]) if self._multilabel else self.classes_
-        if not (found := np.isin(wanted, known)).all():
-            fail("eval_set", f"must have labels that y has, such as {known[0]}", wanted[~found][0])
-        ones = torch.ones(len(wanted), dtype=torch.float64)
-        return _Part(rows, self._target(wanted), ones, ones)
+        labels = np.array([0, 1]) if self._multilabel else self.classes_
+        if not (good := np.isin(wanted, labels)).all():
+            fail("eval_set", f"must have labels that y has, such as {labels[0]}", wanted[~good][0])
+        return self._part(rows, wanted, weight)
 
     # ------------------------------------------------------------------ training
 
-    def _batches(self, part: _Part) -> Iterator[Tensor]:
-        """Batches; rows are resampled by weight if the metric has no exact weights."""
-        if part.even or self._exact_weights:
-            return super()._batches(part)
-        drawn = resampled(part.factor)
-        return (drawn[batch] for batch in shuffled(self.batch_size, part.strata[drawn]))
-
-    @property
-    def _exact_weights(self) -> bool:
-        """Whether the metric judges each row alone, or has exact inference with item weights."""
-        task = self._fitted_task
-        return self._by_class or task.event_dims == 0 or task.weighted(torch.ones(1, dtype=torch.float64)) is not None
-
-    def _weight(self, part: _Part, batch: Tensor) -> Tensor | None:
-        """The weight per row, or per row and output; None if all are equal."""
-        if part.even or not self._exact_weights:
-            return None
-        factor = part.factor[batch] / part.factor.mean()
-        return factor if self._by_class else factor.unsqueeze(1).expand(-1, self.outputs_)
-
-    def _scored(self, part: _Part, batch: Tensor) -> tuple[Tensor, Tensor, dict[str, Any]]:
-        scores = scores_of(self.network_, part.rows[batch], self.outputs_)
-        return scores, part.target[batch], {"dim": self._dim, "weight": self._weight(part, batch)}
-
-    def _cross_entropy(self, part: _Part, batch: Tensor) -> Tensor:
-        scores, wanted, about = self._scored(part, batch)
-        if self._by_class:
-            losses = F.cross_entropy(scores, wanted, reduction="none")
-        else:
-            losses = F.binary_cross_entropy_with_logits(scores, wanted.to(scores.dtype), reduction="none")
-        weight = about["weight"]
-        return losses.mean() if weight is None else (losses * weight).sum() / weight.sum()
-
-    @property
     def _dim(self) -> int | None:
-        return 0 if self._fitted_task.event_dims == 1 and not self._by_class else None
+        return 0 if self._task.event_dims == 1 and not self._by_class else None
+
+    def _resamples(self, part: _Part) -> bool:
+        """Whether rows are drawn by weight, because `DirectLoss` does not take these weights, or not fast."""
+        if part.distinct == 1 or self._by_class or decides(self._task):
+            return False
+        return part.distinct > FEW or not getattr(getattr(self._task, "metric", None), "weighable", False)
+
+    def _batches(self, part: _Part, generator: torch.Generator) -> Iterator[Tensor]:
+        if not self._resamples(part):
+            return super()._batches(part, generator)
+        drawn = resampled(part.factor, len(part.factor), float(torch.rand((), generator=generator)))
+        return (drawn[batch] for batch in shuffled(self.batch_size, part.strata[drawn], generator))
+
+    def _scored(self, part: _Part, batch: Tensor) -> tuple[Tensor, Tensor, None, Tensor | None]:
+        scores, weight = scores_of(self.network_, part.rows[batch], self.outputs_), None
+        if part.distinct > 1 and not self._resamples(part):
+            weight = part.factor[batch] / part.factor.mean()
+            weight = weight if self._by_class else weight.unsqueeze(1).expand(-1, self.outputs_)
+        return scores, part.target[batch], None, weight
 
     def _measure(self, held: _Part) -> float:
         """The metric, at the best thresholds if it needs them."""
-        scores = all_scores(self.network_, held.rows, self.outputs_)
-        if self._decides:
-            return sum(value for _, value in self._cuts(scores, held.target)) / self.outputs_
-        value = mean_metric(scores, held.target, self._fitted_task, dim=self._dim)
+        scores, target = all_scores(self.network_, held.rows, self.outputs_), held.target
+        if decides(self._task):
+            return sum(value for _, value in self._cuts(scores, held)) / self.outputs_
+        if held.distinct > 1:
+            copies = resampled(held.factor, COPIES * len(target))
+            scores, target = scores[copies], target[copies]
+        value = mean_metric(scores, target, self._task, dim=self._dim())
         if math.isnan(value):
-            fail("eval_set", "must have rows of both labels", "of one label only")
+            fail("eval_set or validation_fraction", "must give rows of both labels", "of one label only")
         return value
 
     # ------------------------------------------------------------------ decisions and probabilities
 
-    @property
-    def _decides(self) -> bool:
-        """Whether the metric judges a yes or no, so that the threshold matters."""
-        return not self._by_class and (self._fitted_task.event_dims == 0 or isinstance(self._fitted_task, CountTask))
-
-    def _cuts(self, scores: Tensor, target: Tensor) -> list[tuple[float, float]]:
+    def _cuts(self, scores: Tensor, part: _Part) -> list[tuple[float, float]]:
         """The best threshold per output, with its metric."""
-        return [best_cut(some, wanted, self._fitted_task) for some, wanted in zip(scores.T, target.T, strict=True)]
+        columns = zip(scores.T, part.target.T, strict=True)
+        return [best_cut(some, wanted, self._task, part.factor, self.flips) for some, wanted in columns]
 
     def _set_thresholds(self, part: _Part, held: _Part | None) -> None:
-        """Set the thresholds, the scale that makes scores of several classes comparable, and the calibration."""
-        scores = all_scores(self.network_, part.rows, self.outputs_)
-        self._cut, self._spread = torch.zeros(self.outputs_), torch.ones(self.outputs_)
-        ranks = not self._by_class and not self._decides
-        ranks_classes = ranks and self.outputs_ > 1 and not self._multilabel
-        if ranks:
-            columns = zip(scores.T, part.target.T, strict=True)
-            self._cut = torch.tensor([even_cut(some, wanted, part.factor) for some, wanted in columns])
-        if ranks_classes:
-            self._spread = scores.std(0).clamp(min=1e-12)
+        """Set thresholds, slopes and calibration on the held-out rows, or on the training rows if there are none."""
         judge = part if held is None else held
-        if held is not None:
-            scores = all_scores(self.network_, held.rows, self.outputs_)
-            if self._decides:
-                self._cut = torch.tensor([cut for cut, _ in self._cuts(scores, held.target)])
-        # Without validation rows, a metric that judges each row alone has learned to choose the most probable class.
-        alone = self._by_class or self._fitted_task.event_dims == 0
-        biased = held is not None or not alone or not judge.even
-        self._calibrations = self._calibrate(self._decision(scores), judge, biased)
-        if ranks_classes and judge.even:
-            # Rankings of several classes do not say which one to predict: take the most probable one.
-            slope, bias = self._calibrations[0].slope, self._calibrations[0].bias
-            self._cut = self._cut - self._spread * torch.from_numpy(bias / slope).to(self._spread)
-            self._calibrations = [Calibration(slope, np.zeros_like(bias))]
-
-    def _calibrate(self, scores: Array, part: _Part, biased: bool) -> list[Calibration]:
-        """One calibration for all classes, or one per label."""
-        target, weight = part.target.numpy(), part.weight.numpy()
-        if self._multilabel:
-            columns = zip(scores.T, target.T, strict=True)
-            return [Calibration.of(some, wanted, weight, biased=biased) for some, wanted in columns]
-        codes = target if self._by_class else target.ravel() if scores.ndim == 1 else target.argmax(1)
-        return [Calibration.of(scores, codes, weight, biased=biased)]
+        scores, target = all_scores(self.network_, judge.rows, self.outputs_), judge.target
+        columns = [*zip(scores.T, target.T, strict=True)] if target.ndim == 2 else []
+        cuts, self._slope = np.zeros(self.outputs_), np.ones(self.outputs_)
+        alone = self._by_class or isinstance(self._task, Error)
+        # A metric of single rows has learned to choose the most probable class.
+        biased = not (alone and held is None and judge.distinct == 1)
+        if decides(self._task):
+            cuts = cuts if held is None else np.array([cut for cut, _ in self._cuts(scores, held)])
+        elif self._multilabel or self.outputs_ == 1:
+            cuts = np.array([even_cut(*column, judge.factor) for column in columns])
+            if self.outputs_ == 1 and judge.distinct == 1:
+                # If as many rows are more probably positive, up to chance, let the two agree, as scikit-learn wants.
+                each = Calibration.of(scores[:, 0].numpy(), target[:, 0].numpy())
+                half, positives = (each.bias[0] - each.bias[1]) / each.slope, float(target.sum())
+                if abs(float((scores > half).sum()) - positives) <= math.sqrt(positives):
+                    cuts, biased = np.array([half]), False
+        elif not self._by_class:  # rankings of several classes leave open which one to predict: the most probable one
+            spread = scores.std(0).clamp(min=1e-12).numpy()
+            each = Calibration.of(scores.numpy() / spread, target.argmax(1).numpy(), judge.factor.numpy())
+            self._slope, biased = each.slope / spread, judge.distinct > 1
+            cuts = -each.bias / self._slope
+        self.threshold_: Any = float(cuts[0]) if self.outputs_ == 1 else cuts
+        decisions = self._decision(scores)
+        codes = target if self._by_class else target.argmax(1) if self.outputs_ > 1 else target[:, 0] == self._positive
+        pairs = [*zip(decisions.T, target.T, strict=True)] if self._multilabel else [(decisions, codes)]
+        self._calibrations = [
+            Calibration.of(some, wanted.long().numpy(), judge.weight.numpy(), biased=biased) for some, wanted in pairs
+        ]
 
     def _decision(self, scores: Tensor) -> Array:
-        scores = (scores - self._cut) / self._spread
+        decisions: Array = (scores.numpy() - self.threshold_) * self._slope
         if self._multilabel or len(self.classes_) > 2:
-            return scores.numpy()
-        return (scores[:, 1] - scores[:, 0] if self._by_class else scores[:, 0]).numpy()
+            return decisions
+        if self._by_class:
+            return np.asarray(decisions[:, 1] - decisions[:, 0])
+        return np.asarray(decisions[:, 0] if self._positive else -decisions[:, 0])
 
     def decision_function(self, X: Any) -> Array:
-        """The score of the positive class, ``(n,)``, above 0 for yes; or of each class or label, ``(n, classes)``."""
+        """The score of the second class, ``(n,)``, above 0 for yes; or of each class or label, ``(n, classes)``."""
         return self._decision(self._scores(X))
 
     def predict_proba(self, X: Any) -> Array:
         """The probability of each class, or, for a multilabel problem, of each label: ``(n, classes)``.
 
-        Calibrated on the validation rows, or on the training rows if there are none. `predict` follows the metric and
+        Calibrated on the held-out rows, or on the training rows if there are none. `predict` follows the metric and
         need not choose the most probable class.
         """
         scores = self.decision_function(X)
-        if not self._multilabel:
-            return self._calibrations[0](scores)
-        columns = zip(scores.T, self._calibrations, strict=True)
-        return np.column_stack([calibrated(some)[:, 1] for some, calibrated in columns])
+        columns = scores.T if self._multilabel else [scores]
+        shares = [calibration(column) for calibration, column in zip(self._calibrations, columns, strict=True)]
+        if np.any(self.flips):  # of two classes
+            low, high = check_flips(self.flips)
+            yes = [((share[:, self._positive] - low) / (1 - low - high)).clip(0, 1) for share in shares]
+            shares = [np.column_stack([1 - each, each][:: 1 if self._positive else -1]) for each in yes]
+        return np.column_stack([share[:, 1] for share in shares]) if self._multilabel else shares[0]
 
     def predict(self, X: Any) -> Array:
         """The label of each row; for a multilabel problem, a 0 or 1 per label."""
@@ -510,7 +532,7 @@ class _ListPart:
     """Some of the lists: their rows, which rows belong to which list, and the padded grades of relevance."""
 
     rows: Any
-    lists: Lists
+    lists: QueryLists
     grades: Tensor
 
     @classmethod
@@ -519,7 +541,7 @@ class _ListPart:
         if group is None and qid is None and (count := rows.shape[0]) > ONE_LIST:
             hint = f"Pass qid, the name of each row's list, or group=[{count}] if one list is meant."
             warn_once("one list", f"All {count} rows are ranked as one list: neither group nor qid is given. {hint}")
-        lists = Lists.of(rows.shape[0], group, qid)
+        lists = QueryLists.of(rows.shape[0], group, qid)
         return cls(rows, lists, lists.pad(torch.from_numpy(np.asarray(relevance, np.float64))))
 
     @property
@@ -546,8 +568,7 @@ class DirectLossRanker(_Estimator):
     are one list, with a warning above 1,000 rows. NDCG takes grades of relevance, any numbers of at least 0, with gains
     ``2^grade - 1``; the other rankings take 0 and 1.
 
-    Parameters and training are those of `DirectLossClassifier`. Cross-entropy is that of ListNet, between the shares of
-    relevance in a list and the softmax of its scores, and ``batch_size`` counts lists.
+    Parameters and training are those of `DirectLossClassifier`; ``batch_size`` counts lists.
 
     Examples:
         >>> X, qid = np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) // 6
@@ -581,33 +602,26 @@ class DirectLossRanker(_Estimator):
             eval_group: ``group`` of ``eval_set``.
             eval_qid: ``qid`` of ``eval_set``.
         """
-        self._schedule()
-        self._fitted_task = self._task()
-        rows, relevance = self._read(X, y, reset=True, ensure_min_samples=2, y_numeric=True)
+        return self._fit_copy(X, y, group, qid, eval_set, eval_group, eval_qid)
+
+    def _fit(self, X: Any, y: Any, group: Any, qid: Any, eval_set: Any, eval_group: Any, eval_qid: Any) -> None:
+        self._task = self._ranking_task()
+        rows, relevance = self._read(X, y, reset=not self._continues, ensure_min_samples=2, y_numeric=True)
         if (relevance < 0).any():
             fail("y", "must hold grades of relevance, at least 0", relevance.min())
-        whole = _ListPart.of(rows, relevance, group, qid)
-        pair = one_pair(eval_set)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self._seed())
-            held = None if pair is None else _ListPart.of(self._read(pair[0]), pair[1], eval_group, eval_qid)
-            self._train(*self._prepare(*self._divide(whole, held), 1))
-        return self
+        if not isinstance(self._task, GradedNDCG):
+            check_labels(torch.from_numpy(np.asarray(relevance)), hint="Only ndcg takes grades.")
+        held, pair, generator = None, validation_rows(eval_set), self._generator()
+        if pair is not None:
+            held = _ListPart.of(self._read(pair[0]), pair[1], eval_group, eval_qid)
+        self._train(*self._divide(_ListPart.of(rows, relevance, group, qid), held, generator), 1, generator)
 
-    def _scored(self, part: _ListPart, batch: Tensor) -> tuple[Tensor, Tensor, dict[str, Any]]:
+    def _scored(self, part: _ListPart, batch: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         some = part.take(batch)
-        scores = some.lists.pad(scores_of(self.network_, some.rows, 1).squeeze(1))
-        return scores, some.grades, {"mask": some.lists.mask}
-
-    def _cross_entropy(self, part: _ListPart, batch: Tensor) -> Tensor:
-        scores, grades, about = self._scored(part, batch)
-        mask = about["mask"]
-        shares = (grades / grades.sum(1, keepdim=True).clamp(min=1e-12)).to(scores.dtype)
-        logs = scores.masked_fill(~mask, -torch.inf).log_softmax(1).masked_fill(~mask, 0.0)
-        return -(shares * logs).sum(1).mean()
+        return some.lists.pad(scores_of(self.network_, some.rows, 1).squeeze(1)), some.grades, some.lists.mask, None
 
     def _measure(self, held: _ListPart) -> float:
-        return held.metric(all_scores(self.network_, held.rows, 1), self._fitted_task)
+        return held.metric(all_scores(self.network_, held.rows, 1), self._task)
 
     def predict(self, X: Any) -> Array:
         """The score of each row: within a list, higher is more relevant."""
@@ -616,9 +630,9 @@ class DirectLossRanker(_Estimator):
     def score(self, X: Any, y: Any, group: Any = None, qid: Any = None) -> float:
         """The mean metric over the lists that have something to rank; NaN if none has."""
         scores = self._scores(X)
-        return _ListPart.of(scores, y, group, qid).metric(scores, self._task())
+        return _ListPart.of(scores, y, group, qid).metric(scores, self._ranking_task())
 
-    def _task(self) -> Task:
+    def _ranking_task(self) -> Task:
         task = as_task(self.metric, "metric")
         if task.event_dims != 1 or task.target_dims != 1 or isinstance(task, CountTask):
             fail("metric", "must be a metric of rankings, such as ndcg@10, ap or mrr", repr(task))

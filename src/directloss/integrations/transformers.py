@@ -28,8 +28,7 @@ class TrainerLoss:
 
     Args:
         loss_fn: name of a task, for `DirectLoss` with its defaults; or a loss module such as
-            ``DirectLoss("ap", warm_up=1000)``. Its warm-up counts batches; make it half of the training if you know
-            the length. `Trainer` does not save the loss: pass ``warm_up=0`` to resume a checkpoint after the warm-up.
+            ``DirectLoss("ap", likelihood=0.3)``.
 
     Shapes:
         One score per item: logits ``(n, 1)``, or ``(n, 2)``, whose difference is the score. Labels ``(n,)``, 0 or 1.

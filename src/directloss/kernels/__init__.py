@@ -243,6 +243,26 @@ def solve_rankings(scores: Tensor, target: Tensor, tables: PositionTables, **opt
     )
 
 
+def move_graded(scores: Tensor, noisy: Tensor, width: float, gains: Tensor, tables: PositionTables) -> Tensor:
+    """Minus the gradient of the expected sum of ``gain * column(rank)``, shape ``(b, n)``, on the CPU.
+
+    ``scores`` and ``gains`` have shape ``(b, n)``, ``noisy`` ``(draws, *b, n)``; padding has negative gains.
+    """
+    from directloss.kernels import compiled
+
+    n, dtype = scores.shape[-1], noisy.dtype
+    values, drawn = scores.to(dtype).contiguous().numpy().reshape(-1, n), noisy.contiguous().numpy()
+    worth = gains.double().contiguous().numpy().reshape(-1, n)
+    lists = compiled.Lists(
+        np.nan_to_num(values, nan=largest(dtype)), np.where(worth >= 0, 1, IGNORE).astype(np.int8), True,
+        tables.arrays, None, None, np.nan_to_num(drawn.reshape(len(drawn), -1, n), nan=largest(dtype)),
+        values.dtype.type(width), None, np.empty((len(values), 2), np.int64), np.zeros(values.shape, values.dtype),
+        None, None,
+    )  # fmt: skip
+    _in_threads(len(values), values.size, partial(compiled.move_graded, lists, worth))
+    return torch.from_numpy(lists.gradient.reshape(scores.shape))
+
+
 @lru_cache
 def largest(dtype: torch.dtype) -> float:
     """The largest number of a dtype."""

@@ -96,6 +96,9 @@ SAFE = 1 + 1e-6
 """Safety factor against rounding for calling an exchange out of reach."""
 
 
+EQUAL_GAINS = np.ones((1, 1))
+
+
 class Weights(NamedTuple):
     """``m_i(n) = u[:, i] * worth[:, base + stride * i + n]``. Each array has one row, or one per list of the block."""
 
@@ -207,7 +210,7 @@ def solve(lists: Lists, first: int, last: int) -> int:
     return lacking
 
 
-def _move(lists: Lists, some: slice, places: Any, sizes: Any, weights: Weights) -> None:
+def _move(lists: Lists, some: slice, places: Any, sizes: Any, weights: Weights, gains: Any = EQUAL_GAINS) -> None:
     """Add the gradient of the expected loss for each draw; ``places`` are those of the scores without noise."""
     noisy, n, scores = lists.noisy, lists.scores.shape[1], lists.scores[some]
     sums, sorted_scores = np.empty((4, n + 1)), np.empty(n, scores.dtype)
@@ -217,9 +220,18 @@ def _move(lists: Lists, some: slice, places: Any, sizes: Any, weights: Weights) 
         if wrong != FINE:  # noise made a huge score infinite
             order, _, _ = _ordered(_bounded(noisy[draw, some]), lists.labels, some.start)
         advance(
-            scores, noisy[draw, some], lists.width, places, order, sizes, lists.numbers[some], weights,
+            scores, noisy[draw, some], lists.width, places, order, sizes, lists.numbers[some], gains, weights,
             len(noisy), sums, sorted_scores, relevant, spots, lists.gradient[some],
         )  # fmt: skip
+
+
+def move_graded(lists: Lists, gains: Any, first: int, last: int) -> int:
+    """Add the gradient of the expected loss of items that all count, each by its gain; labels 1, or -1 for padding."""
+    some = slice(first, last)
+    places, sizes, _ = _ordered(lists.scores[some], lists.labels, first)
+    lists.numbers[some, RELEVANT], lists.numbers[some, IRRELEVANT] = sizes, 0
+    _move(lists, some, places, sizes, lists.weights(lists.numbers[some]), gains[some])
+    return 0
 
 
 def _bounded(scores: Any) -> Any:
@@ -488,12 +500,13 @@ def judge(predicted, numbers, weights, step, first, factors, loss):
 
 @kernel
 def advance(
-    scores, noisy, h, places, order, sizes, numbers, weights, draws, sums, values, relevant, spots, gradient
+    scores, noisy, h, places, order, sizes, numbers, gains, weights, draws, sums, values, relevant, spots, gradient
 ):  # fmt: skip
     """Add ``-1 / (2 h z draws)`` times the metric's change as each item moves from ``s - h`` to ``s + h``.
 
     `directloss.moves` has the formula. Items are visited by descending score, so both ends of the window only ever
-    move down the list of perturbed scores: two merges.
+    move down the list of perturbed scores: two merges. ``gains`` (r, n) are what the places of the items count; (1, 1)
+    for relevant items that all count 1.
 
     Shapes: scores, noisy, places, order and gradient (r, n), sizes (r,), sums (4, n + 1), values and spots
     (n,), relevant (n + 1,).
@@ -501,7 +514,8 @@ def advance(
     worth, _, u, zs, _, base, stride = weights
     for row in range(len(sizes)):
         P = numbers[row, RELEVANT]
-        if P == 0 or numbers[row, IRRELEVANT] == 0:
+        graded = gains.shape[1] > 1
+        if P == 0 or (numbers[row, IRRELEVANT] == 0 and not graded):
             continue
         table, rows, C = worth[row % len(worth)], u[row % len(u)], 0
         for way in range(4):
@@ -515,14 +529,15 @@ def advance(
             if place & 1 == RELEVANT:
                 C += 1
                 N, at = k + 1 - C, base + stride * C + k + 1 - C
+                gain = gains[row, item] if graded else 1.0
                 here = rows[C] * table[at]
-                up_other = rows[C] * table[at + 1] - here
+                up_other = gain * (rows[C] * table[at + 1] - here)
                 if C < P:
-                    up = rows[C + 1] * table[at + stride] - here
+                    up = gain * (rows[C + 1] * table[at + stride] - here)
                 if C > 1:
-                    down = here - rows[C - 1] * table[at - stride]
+                    down = gain * (here - rows[C - 1] * table[at - stride])
                 if N > 0:
-                    down_other = here - rows[C] * table[at - 1]
+                    down_other = gain * (here - rows[C] * table[at - 1])
             relevant[k + 1] = C
             sums[0, k + 1], sums[1, k + 1] = sums[0, k] + up, sums[1, k] + up_other
             sums[2, k + 1], sums[3, k + 1] = sums[2, k] + down, sums[3, k] + down_other
@@ -537,10 +552,11 @@ def advance(
                 b += 1
             change = sums[side, k] - sums[side, a] + sums[2 + side, b] - sums[2 + side, k + 1]
             if side == RELEVANT:
+                gain = gains[row, item] if graded else 1.0
                 C, at = relevant[a] + 1, base + stride * (relevant[a] + 1) + a - relevant[a]
-                change += rows[C] * table[at]
+                change += gain * rows[C] * table[at]
                 C, at = relevant[b], base + stride * relevant[b] + b - relevant[b]
-                change -= rows[C] * table[at]
+                change -= gain * rows[C] * table[at]
             gradient[row, item] += unit * change
 
 

@@ -1,198 +1,183 @@
-"""Columns as numbers: filled, split into parts, or one-hot, with parameters that are plain data.
+"""Columns as standardised numbers, with parameters that are plain data.
 
-What the training rows teach (medians, categories) is numbers and words that JSON can hold. The estimator scales the
-columns. Categories that are rare in training, or new later, share one column; a missing category is a category too.
-
-Encoding has two steps. `Column.read` turns a batch into a compact table of numbers and category indices, which
-`directloss.tabular.store` keeps. `Encoder.spread` expands it into the columns of the network, a few rows at a time.
+The parameters are plain because a model file must not run code: a fitted `skrub.TableVectorizer` can only be stored as
+Python objects.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from directloss._checks import fail
-from directloss.integrations._rows import MOST, RARE
-from directloss.tabular.columns import CATEGORY, DATE, LARGEST, NUMBER, PARTS, numbers_of, words_of
+from directloss.tabular.columns import CATEGORY, NUMBER, TITLES, Column, Values, some_names
 
-MISSING = "(missing)"
-SMALLEST = 1e-20
-"""Smaller numbers become zero, so that no column has a spread so small that scores overflow."""
+RARE, MOST = 5, 40
+"""The fewest rows of a category with a column of its own, and the most such categories per column."""
+ENCODED = 6 * 10**7
+"""The most numbers that all rows become; more rows get fewer categories per column."""
+PARTS = ("days", "month", "day", "weekday", "hour")
+"""The numbers a date becomes; days count from 1970."""
+GAP = ""
+"""The category of a missing value."""
+SHOWN = 3
+"""Number of unseen categories that a warning names, per column."""
 
-
-@dataclass(frozen=True)
-class NumberColumn:
-    """A number, or the parts of a date. Gaps become ``fill``; with ``marks``, one more column marks them."""
-
-    name: str
-    kind: str
-    fill: tuple[float, ...]
-    marks: bool = False
-
-    @property
-    def width(self) -> int:
-        """Number of encoded columns."""
-        return len(self.fill) + self.marks
-
-    @property
-    def story(self) -> str:
-        """How the column is encoded, for the report."""
-        told = "number" if self.kind == NUMBER else f"date, split into {', '.join(PARTS)}"
-        return told + ("; gaps are filled with the median and marked" if self.marks else "")
-
-    def read(self, column: pd.Series[Any]) -> npt.NDArray[np.float64]:
-        """The numbers ``(n, k)``, NaN for gaps."""
-        return numbers_of(column, self.kind)
-
-    def filled(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """Numbers ``(n, k)`` as columns ``(n, width)`` without gaps."""
-        missing = np.isnan(values[:, :1])
-        numbers = np.where(missing, self.fill, np.where(np.abs(values) < SMALLEST, 0.0, values))
-        return np.hstack([numbers, missing]) if self.marks else numbers
+Floats = npt.NDArray[np.float64]
+Frame = Mapping[str, Values]
+"""The values of each column."""
 
 
 @dataclass(frozen=True)
-class CategoryColumn:
-    """One column of zeros and ones per category, and one for all others if training had rare ones."""
+class Encoding:
+    """How one column becomes numbers."""
 
-    kind: ClassVar[str] = CATEGORY
-    name: str
-    categories: tuple[str, ...]
-    others: bool
-    numeric: bool = False
-    """Whether its words are numbers, so that 1.0 and 1 are the same."""
+    column: Column
+    fill: tuple[float, ...] = ()
+    """Medians, which replace missing numbers: one, or one per part of a date."""
+    marked: bool = False
+    """Whether one more number tells the gaps from the others."""
+    words: tuple[str, ...] = ()
+    """Categories with a number of their own; all others are zeros."""
 
     @property
     def width(self) -> int:
-        """Number of encoded columns."""
-        return len(self.categories) + self.others
+        """How many numbers."""
+        return len(self.words) if self.column.kind == CATEGORY else len(self.fill) + self.marked
 
     @property
     def story(self) -> str:
-        """How the column is encoded, for the report."""
-        joined = ", plus one for rare and new ones" if self.others else ""
-        return f"{len(self.categories)} categories, one column each{joined}"
+        """In words."""
+        gaps = "; gaps are filled with the median and marked" if self.marked else ""
+        if self.column.kind == CATEGORY:
+            return f"category, {len(self.words)} of them: {some_names([word or '(missing)' for word in self.words])}"
+        read = f" (read as {self.column.format})" if self.column.format else ""
+        return f"number{gaps}" if self.column.kind == NUMBER else f"date{read}, as {', '.join(PARTS)}{gaps}"
 
-    def read(self, column: pd.Series[Any]) -> npt.NDArray[np.int64]:
-        """The index ``(n, 1)`` of each row's category."""
-        codes, words = words_of(column, self.numeric)
-        return self.places([*words, MISSING])[codes][:, None]  # -1 is the last
+    def encode(self, values: Values) -> Floats:
+        """Numbers ``(n, width)``."""
+        if self.column.kind == CATEGORY:
+            codes = _codes(values, self.words)
+            return np.asarray(codes[:, None] == np.arange(len(self.words)), dtype=np.float64)
+        numbers = _numbers(values, self.column.kind)
+        gap = np.isnan(numbers[:, :1])
+        filled = np.where(np.isnan(numbers), np.array(self.fill), numbers)
+        return np.hstack([filled, gap]) if self.marked else filled
 
-    def places(self, words: Sequence[str]) -> npt.NDArray[np.int64]:
-        """The index of each word; a new word has that of the others, or -1 if training had no others."""
-        place = {word: k for k, word in enumerate(self.categories)}
-        others = len(self.categories) if self.others else -1
-        return np.array([place.get(word, others) for word in words], dtype=np.int64)
-
-    def unseen(self, column: pd.Series[Any]) -> Counter[str]:
-        """Number of rows per value that has no column of its own: new, or rare in training."""
-        codes, words = words_of(column, self.numeric)
-        words.append(MISSING)
-        rows, known = np.bincount(codes % len(words), minlength=len(words)), set(self.categories)
-        found: Counter[str] = Counter()
-        for word, count in zip(words, rows.tolist(), strict=True):
-            if count and word not in known:
-                found[word] += count
-        return found
+    def unseen(self, values: Values) -> Values:
+        """The values that training did not have, or too rarely."""
+        if self.column.kind != CATEGORY or not self.words:
+            return values[:0]
+        return values[(_codes(values, self.words) < 0) & values.notna()]
 
 
-Column = NumberColumn | CategoryColumn
+def _codes(values: Values, words: tuple[str, ...]) -> npt.NDArray[np.int64]:
+    places = {word: place for place, word in enumerate(words)}
+    own = [places.get(str(word), -1) for word in values.cat.categories] + [places.get(GAP, -1)]
+    return np.asarray(np.array(own)[values.cat.codes])  # -1 is the last
+
+
+def _numbers(values: Values, kind: str) -> Floats:
+    if kind == NUMBER:
+        return np.asarray(values, dtype=np.float64)[:, None]
+    dates = values.dt
+    days = (values - pd.Timestamp(0)) / pd.Timedelta(days=1)
+    parts = (np.floor(days), dates.month, dates.day, dates.day_of_week, dates.hour + dates.minute / 60)
+    return np.column_stack([np.asarray(part, dtype=np.float64) for part in parts])
+
+
+def _learn(column: Column, values: Values, most: int) -> Encoding:
+    if column.kind == CATEGORY:
+        counts = values.astype(object).fillna(GAP).value_counts()
+        frequent = counts[counts >= RARE].index[:most]
+        return Encoding(column, words=tuple(sorted(str(word) for word in frequent)))
+    numbers = _numbers(values, column.kind)
+    known = ~np.isnan(numbers[:, 0])
+    fill = np.median(numbers[known], axis=0) if known.any() else np.zeros(numbers.shape[1])
+    return Encoding(column, tuple(fill.tolist()), marked=bool(not known.all()))
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """All columns, in the order in which the network sees them."""
+    """How a table becomes an array."""
 
-    columns: tuple[Column, ...]
-
-    @property
-    def width(self) -> int:
-        """Number of encoded columns."""
-        return sum(column.width for column in self.columns)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the columns it needs."""
-        return tuple(column.name for column in self.columns)
-
-    def encode(self, frame: pd.DataFrame) -> npt.NDArray[np.float64]:
-        """The rows as numbers ``(n, width)``."""
-        return self.spread([column.read(frame[column.name]) for column in self.columns])
-
-    def spread(self, values: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
-        """What `Column.read` returned as numbers ``(n, width)``, one column per category."""
-        return self.scaled(values, np.zeros(self.width), np.ones(self.width), np.float64)
-
-    def scaled(
-        self,
-        values: Sequence[npt.NDArray[Any]],
-        mean: npt.NDArray[np.float64],
-        scale: npt.NDArray[np.float64],
-        kind: type[np.floating[Any]] = np.float32,
-    ) -> npt.NDArray[Any]:
-        """``(spread(values) - mean) / scale``, fast: a one-hot column has only two values."""
-        zero, one = (((number - mean) / scale).astype(kind) for number in (0.0, 1.0))
-        out, end = np.tile(zero, (len(values[0]), 1)), 0
-        for column, own in zip(self.columns, values, strict=True):
-            start, end = end, end + column.width
-            if isinstance(column, CategoryColumn):
-                rows = np.flatnonzero(own[:, 0] >= 0)
-                places = start + own[rows, 0]
-                out[rows, places] = one[places]
-            else:
-                out[:, start:end] = (column.filled(own) - mean[start:end]) / scale[start:end]
-        return out
-
-    @property
-    def story(self) -> dict[str, str]:
-        """How each column is encoded, for the report."""
-        return {column.name: column.story for column in self.columns}
-
-    def to_list(self) -> list[dict[str, Any]]:
-        """Plain data, ready for JSON."""
-        return [{"kind": column.kind, **asdict(column)} for column in self.columns]
+    encodings: tuple[Encoding, ...]
+    mean: Floats
+    factor: Floats
+    """One over the standard deviation; 0 for a column that is constant in training."""
 
     @classmethod
-    def from_list(cls, columns: Sequence[Mapping[str, Any]]) -> Encoder:
-        """The inverse of `to_list`; raises on invalid data."""
-        return cls(tuple(_column_from_dict(column) for column in columns))
+    def learn(cls, columns: tuple[Column, ...], frame: Frame) -> Encoder:
+        """From training rows."""
+        count, wide = len(next(iter(frame.values()))), sum(column.kind == CATEGORY for column in columns)
+        most = int(np.clip(ENCODED / count / max(1, wide), 4, MOST))
+        encodings = tuple(_learn(column, frame[column.name], most) for column in columns)
+        mean, factor = [np.empty(0)], [np.empty(0)]
+        for encoding in encodings:
+            numbers = encoding.encode(frame[encoding.column.name])
+            spread = numbers.std(0)
+            flat = ~(spread > 1e-9 * np.abs(numbers).max(0))  # what rounding leaves of a constant
+            mean.append(numbers.mean(0))
+            factor.append(np.where(flat, 0.0, 1 / np.where(flat, 1.0, spread)))
+        return cls(encodings, np.concatenate(mean), np.concatenate(factor))
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns in order."""
+        return tuple(encoding.column for encoding in self.encodings)
+
+    def encode(self, frame: Frame) -> npt.NDArray[np.float32]:
+        """Rows ``(n, width)``, standardised."""
+        encoded = np.empty((len(next(iter(frame.values()))), len(self.mean)), np.float32)
+        start = 0
+        for encoding in self.encodings:
+            some = slice(start, start + encoding.width)
+            numbers = encoding.encode(frame[encoding.column.name])
+            # Far from anything in training, a number must still be one that float32 can square.
+            encoded[:, some] = np.clip((numbers - self.mean[some]) * self.factor[some], -1e15, 1e15)
+            start = some.stop
+        return encoded
+
+    def to_list(self) -> list[dict[str, Any]]:
+        """The encodings as plain data."""
+        return [
+            {"name": own.column.name, "kind": own.column.kind, "format": own.column.format}
+            | ({"words": list(own.words)} if own.column.kind == CATEGORY else {"fill": list(own.fill)})
+            | {"marked": own.marked}
+            for own in self.encodings
+        ]
+
+    @classmethod
+    def from_list(cls, content: Any, mean: Floats, factor: Floats) -> Encoder:
+        """From `to_list` and the scaling; raises if something does not fit."""
+        encodings = tuple(_read(own) for own in content)
+        if (width := sum(own.width for own in encodings)) != len(mean) or mean.shape != factor.shape or not encodings:
+            fail(
+                "columns", "must have one mean and one factor for each number", f"{width}, {mean.shape}, {factor.shape}"
+            )
+        if len({own.column.name for own in encodings}) < len(encodings):
+            fail("columns", "must have different names", "a list with one twice")
+        return cls(encodings, mean, factor)
 
 
-def learn_numbers(name: str, kind: str, values: npt.NDArray[np.float64], marks: bool) -> NumberColumn:
-    """A column filled with the median of numbers ``(n, k)``."""
-    known = values[~np.isnan(values[:, 0])]
-    # A column without any value in these rows is kept and filled with zero.
-    fill = np.median(known, axis=0) if len(known) else np.zeros(values.shape[1])
-    return NumberColumn(name, kind, tuple(float(value) for value in fill), marks)
+def _read(content: Any) -> Encoding:
+    column = Column(*(_text(content[key]) for key in ("name", "kind", "format")))
+    if column.kind not in TITLES or not isinstance(content["marked"], bool):
+        fail(f"column {column.name!r}", f"must be one of {', '.join(TITLES)}, marked or not", repr(content)[:80])
+    if column.kind == CATEGORY:
+        return Encoding(column, words=tuple(_text(word) for word in content["words"]))
+    fill = tuple(float(number) for number in content["fill"])
+    if len(fill) != (1 if column.kind == NUMBER else len(PARTS)) or not np.isfinite(fill).all():
+        fail(f"column {column.name!r}", "must have a finite number for each part", repr(fill)[:80])
+    return Encoding(column, fill, content["marked"])
 
 
-def learn_categories(name: str, counts: Mapping[str, int], numeric: bool) -> CategoryColumn:
-    """The frequent categories by `sklearn.preprocessing.OneHotEncoder`'s rule, from the number of rows of each."""
-    words = sorted(word for word, count in counts.items() if count)
-    rows = np.array([counts[word] for word in words], dtype=np.int64)
-    frequent = rows >= RARE
-    if frequent.sum() + (not frequent.all()) > MOST:
-        frequent[np.argsort(rows, kind="stable")[: -(MOST - 1)]] = False
-    kept = tuple(word for word, often in zip(words, frequent, strict=True) if often)
-    return CategoryColumn(name, kept, not frequent.all(), numeric)
-
-
-# ---------------------------------------------------------------------- plain data
-
-
-def _column_from_dict(raw: Mapping[str, Any]) -> Column:
-    name, kind = str(raw["name"]), raw["kind"]
-    if kind == CATEGORY:
-        words = tuple(str(word) for word in raw["categories"])
-        return CategoryColumn(name, words, bool(raw["others"]), bool(raw.get("numeric", False)))
-    fill = tuple(float(value) for value in raw["fill"])
-    if len(fill) != {NUMBER: 1, DATE: len(PARTS)}.get(kind) or not (np.abs(fill) <= LARGEST).all():
-        fail(f"stored column {name!r}", f"must be a {NUMBER}, {DATE} or {CATEGORY} with finite numbers", str(dict(raw)))
-    return NumberColumn(name, kind, fill, bool(raw["marks"]))
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        fail("columns", "must be described by text", repr(value)[:80])
+    return value

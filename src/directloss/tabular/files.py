@@ -5,10 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from directloss._errors import fail
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """Spreadsheet programs take a cell that starts with one of these for a formula."""
@@ -22,6 +25,8 @@ def whole_file(path: Path, *, state: bool = False) -> Iterator[Path]:
     writes them, so the temporary name is fixed and a killed process leaves at most one behind. Other files may be
     written by several processes at once.
     """
+    if path.exists() and not path.is_file():
+        fail("file", "must be a regular file, because it is replaced as a whole", f"{path}, which is another kind")
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.part" if state else f".{path.name}.{os.getpid()}.part")
     try:
@@ -48,7 +53,7 @@ def csv_bytes(columns: Mapping[str, Sequence[Any]], head: bool = True) -> bytes:
     Text that a spreadsheet program would run as a formula is prefixed with an apostrophe.
 
     Examples:
-        >>> csv_bytes({"score": [-1.5], "name": ["=1+1"]})
+        >>> csv_bytes({"score": ["-1.5"], "name": ["=1+1"]})
         b"score,name\\n-1.5,'=1+1\\n"
     """
     text = io.StringIO()
@@ -60,4 +65,8 @@ def csv_bytes(columns: Mapping[str, Sequence[Any]], head: bool = True) -> bytes:
 
 
 def _harmless(values: Iterable[Any]) -> list[Any]:
-    return [f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value for value in values]
+    return [f"'{value}" if isinstance(value, str) and _formula(value) else value for value in values]
+
+
+def _formula(text: str) -> bool:
+    return text.startswith(FORMULA) and not re.fullmatch(r"[+-]\d*\.?\d+([eE][+-]?\d+)?", text)

@@ -1,42 +1,42 @@
-"""The column to predict: found by name, checked, and turned into label indices; and groups of rows."""
+"""The column to predict: checked, turned into label indices, and its rows split into three parts."""
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
+from sklearn.model_selection import StratifiedGroupKFold, train_test_split
 
 from directloss._checks import fail, near
-from directloss.tabular.columns import Column, number_text, some, words_of
+from directloss.tabular.columns import Values, labels_of, some
 from directloss.tabular.measures import Measure
-from directloss.tabular.reading import FIRST_TARGET, NO_HEADER, Table
 
 LEAST = 5
 """The fewest rows of each label: training, validation and test need some."""
 CLASSES = 30
 """A column with more distinct values is a quantity, not a label."""
-TOO_MANY = 100_000
-"""With more distinct values, the rest of the file need not be read."""
 FEW = 10
 """With fewer test rows of a label than this, a comparison is no better than chance."""
 USUAL_POSITIVES = {frozenset(("0", "1")): "1", frozenset(("False", "True")): "True", frozenset(("-1", "1")): "1"}
 """Pairs of labels with a conventional positive one."""
-UNKNOWN = -1
-GAP = ""
+PARTS = ("training", "validation", "test")
+OF_REST, ENOUGH = 0.25, 100_000
+"""The validation share of the rows outside the test part, and the number of validation rows that is enough."""
+
+Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Target:
-    """The index ``(n,)`` of each row's label in ``labels``; `UNKNOWN` where the file has none."""
+    """The index ``(n,)`` of each row's label in ``labels``; -1 where the file has none."""
 
     name: str
     labels: tuple[str, ...]
     """As written in the file: negative and positive, or all classes in order."""
-    y: npt.NDArray[np.int64]
+    y: Rows
     why: str = ""
     """Why this label is the positive one."""
 
@@ -45,16 +45,11 @@ class Target:
         """The positive label if there are two labels."""
         return self.labels[1] if len(self.labels) == 2 else None
 
-    @property
-    def unknown(self) -> int:
-        """Number of rows without a label, which are left out."""
-        return int((self.y == UNKNOWN).sum())
-
-    def counts(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def counts(self, rows: Rows) -> Rows:
         """Number of these rows per label."""
         return np.bincount(self.y[rows], minlength=len(self.labels))
 
-    def too_few(self, test: npt.NDArray[np.int64]) -> str:
+    def too_few(self, test: Rows) -> str:
         """Which label has too few test rows to compare methods; empty if none has."""
         counts = self.counts(test)
         if counts.min() >= FEW:
@@ -63,78 +58,31 @@ class Target:
         return f"only {counts.min()} of {counts.sum()} test rows {have} {self.labels[counts.argmin()]!r}"
 
 
-@dataclass
-class Labels:
-    """A word per row, stored as the index of the word, batch by batch; `GAP` stands for a missing one."""
-
-    words: dict[str, int] = field(default_factory=dict)
-    _rows: list[npt.NDArray[np.int32]] = field(default_factory=list)
-
-    def add(self, column: pd.Series[Any]) -> None:
-        """Take in one more batch."""
-        codes, words = words_of(column)
-        numbers = [self.words.setdefault(word, len(self.words)) for word in (*words, GAP)]
-        self._rows.append(np.array(numbers, dtype=np.int32)[codes])  # -1 is the last
-
-    @property
-    def rows(self) -> npt.NDArray[np.int32]:
-        """The index of each row's word."""
-        return np.concatenate(self._rows)
-
-    def sorted_rows(self) -> npt.NDArray[np.int64]:
-        """The same, with indices in alphabetical order of the words."""
-        order = np.argsort(np.array([*self.words], dtype=object))
-        return np.argsort(order)[self.rows]
-
-
-def check_few(name: str, labels: Labels, metric: Measure) -> None:
-    """Raise as soon as the target is clearly a quantity, before its values fill the memory."""
-    if len(labels.words) > TOO_MANY:
-        _wrong_number(name, Counter(list(labels.words)), metric)
-
-
-def find_target(table: Table, name: str | None) -> str:
-    """The name of the target column, which is optional for formats with a usual one."""
-    name = name if name is not None else FIRST_TARGET.get(table.kind)
-    if name is None:
-        fail("--target", "must name the column to predict", "not given", f"Columns: {some(table.names, 12)}.")
-    if name not in table.names:
-        hint = near(name, table.names) or f"Columns: {some(table.names, 12)}."
-        hint += f" {NO_HEADER}" if table.kind == "csv" else ""
-        fail("--target", f"must be a column of {table.path.name}", repr(name), hint)
-    if len(table.names) < 2:
-        fail("DATA", "must have columns besides the target", f"{table.path} with {name!r} alone")
-    return name
-
-
-def read_target(column: Column, rows: Labels, positive: str | None, metric: Measure) -> Target:
+def read_target(column: Values, name: str, positive: str | None, metric: Measure) -> Target:
     """The target as label indices; more than two classes if the metric supports them."""
-    words, numbers = [number_text(word) if column.numeric else word for word in rows.words], rows.rows
-    counts: Counter[str] = Counter()
-    for word, size in zip(words, np.bincount(numbers, minlength=len(words)).tolist(), strict=True):
-        counts[word] += size
-    counts = +counts  # drop words that do not occur
-    counts.pop(GAP, None)
-    most = CLASSES if metric.takes_classes else 2
-    if len(counts) < 2 or (len(counts) > most and positive is None):
-        _wrong_number(column.name, counts, metric)
+    codes, words = labels_of(column, name)
+    sizes = np.bincount(codes[codes >= 0], minlength=len(words))
+    counts = Counter({word: int(size) for word, size in zip(words, sizes, strict=True) if size})
+    _check_number(name, counts, positive, metric)
     labels, why = _labels(counts, positive)
-    places = {word: labels.index(word) if word in labels else 0 for word in counts}
-    y = np.array([places.get(word, UNKNOWN) for word in words], dtype=np.int64)[numbers]
-    target = Target(column.name, labels, y, why)
-    known = target.counts(np.flatnonzero(y != UNKNOWN))
+    places = [labels.index(word) if word in labels else 0 for word in words]
+    y = np.array([*places, -1], dtype=np.int64)[codes]
+    known = np.bincount(y[y >= 0], minlength=len(labels))
     if known.min() < LEAST:
         found = f"{labels[known.argmin()]!r} in {known.min()} of {known.sum()} rows"
-        fail(f"target {column.name!r}", f"must have at least {LEAST} rows of each label", found)
-    return target
+        fail(f"target {name!r}", f"must have at least {LEAST} rows of each label", found)
+    return Target(name, labels, y, why)
 
 
-def _wrong_number(name: str, counts: Counter[str], metric: Measure) -> NoReturn:
-    target = f"target {name!r}"
+def _check_number(name: str, counts: Counter[str], positive: str | None, metric: Measure) -> None:
+    """Check that there are as many labels as the metric can judge."""
+    target, most = f"target {name!r}", CLASSES if metric.takes_classes else 2
     if len(counts) < 2:
         known = ", ".join(repr(word) for word in counts)
         fail(target, "must have two values", f"{known} in every row" if known else "missing in every row")
-    found = f"a column with {len(counts)}: {some([repr(word) for word, _ in counts.most_common()], 4)}"
+    if len(counts) <= most or positive is not None:
+        return
+    found = f"a column with {len(counts)}: {some([repr(word) for word, _ in counts.most_common(5)], 4)}"
     one = "--positive VALUE tells one value from all others."
     if len(counts) > CLASSES:
         hint = f"If it is a quantity, turn it into yes or no first, with a threshold. {one}"
@@ -167,3 +115,32 @@ def _in_order(word: str) -> tuple[float, str]:
         return float(word), word
     except ValueError:
         return float("inf"), word
+
+
+def split(y: Rows, test_share: float, seed: int, groups: Rows | None = None) -> dict[str, Rows]:
+    """Sorted row indices per part, stratified by label; rows of a group stay together."""
+    rest, test = _divide(np.flatnonzero(y >= 0), y, test_share, seed, groups)
+    train, held = _divide(rest, y, min(OF_REST, ENOUGH / len(rest)), seed, groups)
+    parts = dict(zip(PARTS, (train, held, test), strict=True))
+    for part, rows in parts.items():
+        if len(np.unique(y[rows])) <= y.max():
+            option = "DATA" if groups is None else "--group"
+            fail(option, "must allow rows of each label in each part", f"one that leaves the {part} rows without some")
+    return parts
+
+
+def _divide(rows: Rows, y: Rows, share: float, seed: int, groups: Rows | None) -> tuple[Rows, Rows]:
+    if groups is None:
+        # A part has at least one row of each label, however rare.
+        size = max(len(np.unique(y[rows])), round(share * len(rows)))
+        first, second = train_test_split(rows, test_size=size, stratify=y[rows], random_state=seed)
+        return np.sort(first), np.sort(second)
+    folds = round(1 / share)
+    if len(np.unique(groups[rows])) < folds:
+        rule = f"must have at least {folds} groups in the rows to be divided"
+        fail("--group", rule, f"a column with {len(np.unique(groups[rows]))}", "Leave it out.")
+    folded = StratifiedGroupKFold(folds, shuffle=True, random_state=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a label with fewer rows than folds: `split` checks what came out
+        first, second = next(folded.split(rows, y[rows], groups[rows]))
+    return rows[first], rows[second]

@@ -178,7 +178,8 @@ class TopK(ClassTask):
             return Expected(losses)
         truth = one_hot(target, wide(scores))
         ranked = RecallAtK(self.k).expected(scores, truth, request._replace(likelihood=False))
-        return Expected(losses, ranked.slope, of_classes(wide(scores), truth) if request.likelihood else None)
+        likelihood = of_classes(wide(scores), truth) if request.likelihood else None
+        return Expected(losses, ranked.slope, likelihood, curvature=ranked.curvature)
 
     def predict(self, scores: Tensor) -> Tensor:
         """The k classes with the highest scores; ties go to the lowest indices."""

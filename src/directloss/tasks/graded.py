@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from directloss._checks import IGNORE, check_finite, check_same_shape, fail, precise
-from directloss.kernels import bounded
+from directloss.kernels import bounded, compiles, move_graded
 from directloss.metrics.graded import check_grades, check_settings, ideal, relative_gains, shared_discounts
+from directloss.metrics.ranking import DCGMetric
 from directloss.moves import Lists, move_items
 from directloss.task import Estimate, Expected
 from directloss.tasks.ranking import ListTask
@@ -123,17 +124,24 @@ class GradedNDCG(ListTask):
         losses, counted = self.loss(self.infer(scores, target), target), self.counted(target)
         if not request.gradient:
             return Expected(losses, counted=counted)
-        real, relative = precise(target >= 0), relative_gains(target, self.gain)
-        sizes = torch.stack((real, torch.zeros_like(real)))
-        lists = Lists(sizes, self._worth, ideal(relative, self.k)[..., None], relative)
-        noisy = torch.where(target >= 0, request.noise.perturb(scores, self.density), -torch.inf)
-        moved = move_items(lists, scores.to(noisy.dtype), noisy, float(request.noise.scale))
-        slope = -moved.slope if counted is None else torch.where(counted[..., None], -moved.slope, 0.0)
-        return Expected(losses, bounded(slope, noisy.dtype), self.likelihood_slope(scores, target, request), counted)
+        noise, relative = request.noise, relative_gains(target, self.gain)
+        noisy, z = noise.perturb(scores, self.density), ideal(relative, self.k)[..., None]
+        shown = True if counted is None else counted[..., None]
+        likelihood, curvature = self.likelihood_slope(scores, target, request), None
+        if compiles(scores) and not request.curvature:
+            gains = torch.where(target >= 0, relative / z, -1.0)
+            slope = move_graded(scores, noisy, float(noise.scale), gains, DCGMetric(self.k).tables(target)) * shown
+            return Expected(losses, slope, likelihood, counted)
+        real = precise(target >= 0)
+        lists = Lists(torch.stack((real, torch.zeros_like(real))), self._worth, z, relative)
+        noisy = torch.where(target >= 0, noisy, -torch.inf)
+        moved = move_items(lists, scores.to(noisy.dtype), noisy, float(noise.scale), request.curvature)
+        if moved.curvature is not None:
+            curvature = -moved.curvature * shown
+        return Expected(losses, bounded(-moved.slope * shown, noisy.dtype), likelihood, counted, curvature)
 
     def _worth(self, rank: Tensor, _: Tensor) -> Tensor:
-        discount = 1 / torch.log2(1 + rank)
-        return discount if self.k is None else discount * (rank <= self.k)
+        return DCGMetric(self.k).column(rank, rank, rank)
 
     def __repr__(self) -> str:
         words = ([] if self.k is None else [f"k={self.k}"]) + (

@@ -183,7 +183,7 @@ class RankingTask(ListTask):
             self.check(scores, target, request.check_values)
             if request.check_values:
                 self.metric.check(target)
-        elif weight is None and compiles(scores):
+        elif weight is None and compiles(scores) and not request.curvature:
             return self._compiled(scores, target, request)
         else:
             self.check(scores, target, request.check_values)
@@ -199,9 +199,11 @@ class RankingTask(ListTask):
         if request.padded:
             noisy = torch.where(target >= 0, noisy, -torch.inf)
         lists = position_lists(self.metric, labels, (1.0,) if weight is None else weight.values)
-        moved = move_items(lists, scores.to(noisy.dtype), noisy, float(request.noise.scale))
-        slope = bounded(moved.slope * -counted.unsqueeze(-1).to(moved.slope.dtype), noisy.dtype)
-        return Expected(losses, slope, self.likelihood_slope(scores, target, request), counted)
+        moved = move_items(lists, scores.to(noisy.dtype), noisy, float(request.noise.scale), request.curvature)
+        shown = -counted.unsqueeze(-1).to(moved.slope.dtype)
+        bend = None if moved.curvature is None else moved.curvature * shown
+        slope = bounded(moved.slope * shown, noisy.dtype)
+        return Expected(losses, slope, self.likelihood_slope(scores, target, request), counted, bend)
 
     def _compiled(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected:
         """The same, in compiled loops. Padding is labelled after the values are checked, so unchecked labels may have

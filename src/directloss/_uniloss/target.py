@@ -1,7 +1,6 @@
-"""The best anchor: scores with the best possible metric, close to the current ones.
+"""What a target says about the scores: which are the best ones, which should be above which, and their likelihood.
 
-The paper uses the configuration of the ground truth (Sec. 3.4). Here the current scores move towards the target, so
-that the order among equal labels stays the same.
+A target of a known form holds labels in the shape of the scores, or class indices.
 """
 
 from __future__ import annotations
@@ -12,6 +11,9 @@ from torch import Tensor
 
 def ideal_scores(scores: Tensor, target: Tensor) -> Tensor | None:
     """The scores, moved until they satisfy every label; None for a target of unknown form.
+
+    The paper uses the configuration of the ground truth (Sec. 3.4). Here the current scores move towards the target,
+    so that the order among equal labels stays the same.
 
     Known forms: labels in the shape of the scores (0 down, 1 up, higher grades further up, negative ones ignored);
     class indices in the shape of the scores without dimension 1, or without the last one (the right class up, the
@@ -52,6 +54,32 @@ def _direction(scores: Tensor, target: Tensor) -> Tensor | None:
     return torch.where((target < 0).unsqueeze(places[0]), 0.0, 2 * right - 1)
 
 
+def relevance_of(scores: Tensor, target: Tensor) -> Tensor | None:
+    """Which scores should be above which, float64 in the shape of the scores; None for a target of unknown form."""
+    if target.shape == scores.shape:
+        return target.double()
+    places = class_dims(scores.shape, target)
+    return right_class(scores.shape, target, places[0]).double() if places else None
+
+
+def likelihood_slope(scores: Tensor, target: Tensor) -> Tensor | None:
+    """The gradient of the mean cross-entropy: of binary labels in the shape of the scores, or of class indices.
+
+    None if the target is neither.
+    """
+    if target.shape == scores.shape:
+        labels = target.to(scores.dtype)
+        if not bool(((labels == 0) | (labels == 1)).all()):
+            return None
+        return (torch.sigmoid(scores) - labels) / scores.numel()
+    places = class_dims(scores.shape, target)
+    if not places:
+        return None
+    known = target >= 0
+    away = torch.softmax(scores, places[0]) - right_class(scores.shape, target, places[0]).to(scores.dtype)
+    return torch.where(known.unsqueeze(places[0]), away, 0.0) / known.sum().clamp(min=1)
+
+
 def class_dims(shape: torch.Size, target: Tensor) -> list[int]:
     """The dimensions of scores that class indices may refer to: the second or the last."""
     if target.is_floating_point() or target.dtype == torch.bool or len(shape) < 2:
@@ -63,6 +91,6 @@ def class_dims(shape: torch.Size, target: Tensor) -> list[int]:
 
 def right_class(shape: torch.Size, target: Tensor, place: int) -> Tensor:
     """Which scores belong to the right class, boolean; none where the class index is negative."""
-    right = torch.zeros(shape, dtype=torch.bool, device=target.device)
+    right = torch.zeros(shape, dtype=torch.bool)
     known = target.unsqueeze(place)
     return right.scatter_(place, known.clamp(min=0).long(), known >= 0)

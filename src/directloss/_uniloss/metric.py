@@ -1,0 +1,205 @@
+"""Calling the user's metric: copies of its arguments, one number back, and a clear message for every failure."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from directloss._checks import DirectLossError, fail, warn_once
+
+SLOW = 0.02
+"""Seconds. A metric that takes longer for one call makes a step of UniLoss take longer than a second."""
+
+
+class Measure:
+    """A metric bound to the target of one problem: the values ``(k,)`` of rows of flattened scores ``(k, m)``.
+
+    The metric gets copies, so it may write into its arguments. Rows go into one call if the metric of a stack of
+    problems is the stack of their metrics, which is tested on the first rows.
+    """
+
+    def __init__(self, metric: Callable[..., Any], shape: torch.Size, target: Tensor) -> None:
+        self.metric, self.shape, self.target = metric, shape, target
+        self._repeat = without_checks(metric)
+        self._stacks: bool | None = None
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """Values in float64."""
+        rows = rows.reshape(-1, *self.shape)
+        with torch.no_grad():
+            if self._stacks is None and len(rows) > 2:
+                self._stacks = self._test_stack(rows)
+            if self._stacks:
+                values: Tensor = self._stack(rows).double()
+                return values
+            return torch.stack([self._one(row) for row in rows])
+
+    def one(self, scores: Tensor) -> float:
+        """The value of one row, with the metric's own checks, after checking that it is the same twice."""
+        with torch.no_grad():
+            began = time.perf_counter()
+            value = value_of(self.metric, scores.reshape(self.shape), self.target)
+            between = time.perf_counter()
+            again = self._one(scores.reshape(self.shape))
+            took = min(between - began, time.perf_counter() - between)  # a busy machine delays one of them
+        if not torch.equal(value, again) and not bool(value.isnan() & again.isnan()):
+            fail(
+                "metric",
+                "must return the same value for the same scores",
+                f"{float(value):g} in one call and {float(again):g} in the next",
+                "Seed its random numbers, or reset its state in every call.",
+            )
+        if took > SLOW:
+            warn_once(
+                f"slow {name_of(self.metric)}",
+                f"One call of {name_of(self.metric)} takes {1e3 * took:.0f} ms, and a step makes about 70 of them. "
+                "Replace Python loops by tensor operations; or pass fewer anchors (anchors=4), or train on a named "
+                "metric close to it with DirectLoss.",
+            )
+        return value.item()
+
+    def _one(self, row: Tensor) -> Tensor:
+        return value_of(self._repeat, row, self.target)
+
+    def _stack(self, rows: Tensor) -> Any:
+        return self._repeat(rows.clone(), self.target.expand(len(rows), *self.target.shape).clone())
+
+    def _test_stack(self, rows: Tensor) -> bool:
+        """Whether two different rows in one call have the values that they have in two."""
+        alone = [self._one(rows[0])]
+        for row in rows[1:4]:
+            alone.append(self._one(row))
+            if alone[-1] != alone[0]:
+                break
+        if alone[-1] == alone[0]:
+            return False  # they cannot be told apart
+        try:
+            at_once: object = self._stack(torch.stack([rows[0], rows[len(alone) - 1]]))
+        except Exception:  # whatever a metric raises for an unknown shape
+            return False
+        if not isinstance(at_once, Tensor) or at_once.shape != (2,):
+            return False
+        return bool(torch.allclose(at_once.double(), torch.stack([alone[0], alone[-1]])))
+
+
+def value_of(metric: Callable[..., Any], scores: Tensor, target: Tensor) -> Tensor:
+    """The number that a metric returns for copies of its arguments, float64; failures become `DirectLossError`."""
+    try:
+        result = metric(scores.clone(), target.clone())
+    except DirectLossError:
+        raise
+    except Exception as error:
+        mismatch = _mismatch(metric) if isinstance(error, TypeError) else None
+        raise DirectLossError(
+            mismatch
+            or f"metric must accept scores of shape {tuple(scores.shape)} and target of shape {tuple(target.shape)}, "
+            f"but {name_of(metric)} raised {type(error).__name__}: {error}"
+        ) from error
+    if isinstance(result, np.ndarray):
+        result = torch.from_numpy(result)
+    if isinstance(result, Real):
+        return torch.tensor(float(result), dtype=torch.float64)
+    if not isinstance(result, Tensor):
+        fail("metric", "must return one number", f"a {type(result).__name__}", "Pick the number with a lambda.")
+    if result.numel() != 1:
+        hint = "Reduce it, for example with .mean()."
+        fail("metric", "must return one number", f"a tensor of shape {tuple(result.shape)}", hint)
+    if result.is_complex():
+        fail("metric", "must return a real number", result.dtype)
+    return result.detach().reshape(()).double()
+
+
+def _mismatch(metric: Callable[..., Any]) -> str | None:
+    """Why a metric cannot be called with scores and target; None if its signature allows it, or is unknown."""
+    try:
+        inspect.signature(metric).bind(None, None)
+    except TypeError as problem:
+        return (
+            f"metric must be callable as metric(scores, target), but {name_of(metric)} is not ({problem}). Set its "
+            f"other arguments with functools.partial({name_of(metric)}, ...)."
+        )
+    except ValueError:
+        pass
+    return None
+
+
+def name_of(metric: Any) -> str:
+    """The name of a metric, for messages."""
+    inner = getattr(metric, "func", metric)
+    return str(getattr(inner, "__name__", type(inner).__name__))
+
+
+def without_checks(metric: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of torchmetrics without its checks of arguments, for further calls like one that has passed them."""
+    inner, given = getattr(metric, "func", metric), getattr(metric, "keywords", {})
+    if not str(getattr(inner, "__module__", "")).startswith("torchmetrics.") or "validate_args" in given:
+        return metric
+    return partial(metric, validate_args=False) if "validate_args" in inspect.signature(metric).parameters else metric
+
+
+# ---------------------------------------------------------------------- metric objects
+
+STEPS = ("reset", "update", "compute")
+_ONE_AT_A_TIME = threading.RLock()
+"""An accumulating object serves one thread at a time; one global lock, because locks cannot be copied."""
+
+
+def stateless(metric: Any) -> Any:
+    """A metric object with ``reset``, ``update`` and ``compute`` as a function; any other metric unchanged."""
+    if not all(callable(getattr(metric, step, None)) for step in STEPS):
+        return metric
+    if isinstance(metric, type):
+        fail("metric", "must be an object", f"the class {metric.__name__}", f"Write {metric.__name__}().")
+    return Stateless(metric)
+
+
+class Stateless:
+    """``metric(scores, target)`` from an object that accumulates: every call starts afresh.
+
+    The object is copied, so the state of the original is neither used nor changed. It sees one problem at a time, and
+    no other process. For a retrieval metric, whose ``update`` takes ``indexes``, all items belong to one query.
+
+    Examples:
+        >>> from torchmetrics.classification import BinaryF1Score
+        >>> metric = Stateless(BinaryF1Score())
+        >>> [metric(torch.tensor([2.0, -1.0]), torch.tensor(labels)).item() for labels in ([1, 0], [0, 1], [1, 0])]
+        [1.0, 0.0, 1.0]
+    """
+
+    def __init__(self, metric: Any) -> None:
+        self.__name__ = type(metric).__name__
+        self._own = copy.deepcopy(metric)
+        self._own.reset()
+        # Each process has its own loss; torchmetrics would combine all processes.
+        self._own.distributed_available_fn = _alone
+        self._grouped = "indexes" in inspect.signature(metric.update).parameters
+
+    def __call__(self, scores: Tensor, target: Tensor) -> Any:
+        """The metric of this batch alone."""
+        more = {"indexes": torch.zeros_like(target, dtype=torch.long)} if self._grouped else {}
+        with _ONE_AT_A_TIME:
+            if hasattr(self._own, "to"):
+                self._own.to(scores.device)
+            self._own.reset()
+            try:
+                self._own.update(scores, target, **more)
+                return self._own.compute()
+            finally:
+                self._own.reset()
+
+    def __repr__(self) -> str:
+        return f"{self.__name__}()"
+
+
+def _alone() -> bool:
+    return False

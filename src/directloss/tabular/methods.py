@@ -1,0 +1,226 @@
+"""The networks and the models they are compared with, each with some settings; the validation rows choose one of them.
+
+All get the same standardised rows. The network trained on the metric is `DirectLossClassifier`. The one trained with
+cross-entropy is what a practitioner would use instead, scikit-learn's `MLPClassifier`, with the same layers, batches
+and epochs. For both, the best epoch on the validation rows is kept.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.stats import loguniform
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import ParameterSampler
+from sklearn.neural_network import MLPClassifier
+from torch import nn
+
+from directloss._checks import DirectLossWarning, check_choice
+from directloss.integrations.sklearn import DirectLossClassifier
+from directloss.tabular.measures import Measure
+
+EPOCHS, LARGE, BATCH, STEPS, FEWEST = 200, 20_000, 2_048, 1_000, 2
+"""More than ``LARGE`` training rows are trained in batches of ``BATCH``, for the epochs of about ``STEPS`` steps."""
+LOOKS = 25
+"""How often the validation rows are looked at during a training."""
+BLOCK = 2**16
+"""Rows that are scored at once."""
+CROSS_ENTROPY = "x-ent"
+
+X = npt.NDArray[np.float32]
+Y = npt.NDArray[np.int64]
+Scores = npt.NDArray[np.float64]
+Setting = Mapping[str, Any]
+
+
+class Scorer(Protocol):
+    """A trained method."""
+
+    def scores(self, x: X) -> Scores:
+        """One score per row, higher for the positive label, or one per class."""
+        ...
+
+
+@dataclass(frozen=True)
+class Data:
+    """Encoded rows of all parts with their labels."""
+
+    train: tuple[X, Y]
+    held: tuple[X, Y]
+    measure: Measure
+    seed: int
+    epochs: int | None = None
+
+    @property
+    def batch(self) -> int | None:
+        """Rows per batch; None for all at once."""
+        return BATCH if len(self.train[1]) > LARGE else None
+
+    @property
+    def passes(self) -> int:
+        """Epochs of a training."""
+        steps_each = len(self.train[1]) // BATCH if self.batch else 0
+        return self.epochs or (max(FEWEST, STEPS // steps_each) if steps_each else EPOCHS)
+
+    def judge(self, scorer: Scorer) -> tuple[float, float]:
+        """The validation metric at the best threshold, and that threshold."""
+        scores, target = torch.from_numpy(scorer.scores(self.held[0])), torch.from_numpy(self.held[1])
+        cut = self.measure.cut(scores, target)
+        return float(self.measure.value(scores - cut, target)), cut
+
+
+@dataclass(frozen=True)
+class Network:
+    """Weights of a network with ReLU between its layers, which `model` can store."""
+
+    layers: tuple[tuple[X, X], ...]
+    """Weight ``(in, out)`` and bias ``(out,)`` of each layer."""
+
+    def scores(self, x: X) -> Scores:
+        """Scores in float64, so that they do not depend on which rows are scored together."""
+        return np.concatenate([self._some(x[start : start + BLOCK]) for start in range(0, len(x), BLOCK)])
+
+    def _some(self, x: X) -> Scores:
+        values = x.astype(np.float64)
+        for place, (weight, bias) in enumerate(self.layers):
+            values = np.maximum(values, 0) if place else values
+            values = values @ weight.astype(np.float64) + bias
+        return values[:, 0] if values.shape[1] == 1 else values
+
+
+def _network(columns: int, outputs: int, hidden: tuple[int, ...]) -> nn.Module:
+    """The layers of `Network`."""
+    linear = [nn.Linear(*sizes) for sizes in pairwise((columns, *hidden, outputs))]
+    return nn.Sequential(*(layer for own in linear for layer in (own, nn.ReLU())))[:-1]
+
+
+def train_direct(data: Data, setting: Setting) -> Network:
+    """Train a network on the metric."""
+    flips: Any = {"flips": data.measure.flips} if any(data.measure.flips) else {}
+    hidden = tuple(setting["hidden"])
+    estimator = DirectLossClassifier(
+        data.measure.task,
+        model=lambda columns, outputs: _network(columns, outputs, hidden),
+        learning_rate=setting["learning_rate"],
+        weight_decay=setting["weight_decay"],
+        epochs=data.passes,
+        batch_size=data.batch,
+        random_state=data.seed,
+        **flips,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DirectLossWarning)  # a batch without a rare class is normal
+        estimator.fit(*data.train, eval_set=data.held)
+    linear = [layer for layer in estimator.network_.modules() if isinstance(layer, nn.Linear)]
+    weights = ((layer.weight.detach().numpy(), layer.bias.detach().numpy()) for layer in linear)
+    return Network(tuple((_float32(weight.T), _float32(bias)) for weight, bias in weights))
+
+
+def _float32(numbers: Any) -> X:
+    return np.array(numbers, dtype=np.float32)
+
+
+def train_with_cross_entropy(data: Data, setting: Setting) -> Network:
+    """Train a network of the same layers with cross-entropy; the best epoch on the validation rows is kept."""
+    x, y = data.train
+    network = MLPClassifier(
+        tuple(setting["hidden"]),
+        learning_rate_init=setting["learning_rate"],
+        alpha=setting["alpha"],
+        batch_size=data.batch or len(y),
+        random_state=data.seed,
+    )
+    best, reached = None, -np.inf
+    every = max(1, data.passes // LOOKS)
+    for epoch in range(1, data.passes + 1):
+        network.partial_fit(x, y, classes=np.unique(y))
+        if epoch % every == 0 or epoch == data.passes:
+            own = Network(tuple(zip(map(_float32, network.coefs_), map(_float32, network.intercepts_), strict=True)))
+            if (value := data.judge(own)[0]) > reached:
+                best, reached = own, value
+    assert best is not None
+    return best
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """A fitted estimator of scikit-learn's kind."""
+
+    fitted: Any
+
+    def scores(self, x: X) -> Scores:
+        """Log-odds, or one per class."""
+        return np.asarray(self.fitted.decision_function(x), dtype=np.float64)
+
+
+def train_logistic(data: Data, setting: Setting) -> Network:
+    """Logistic regression, which is a network without hidden layers."""
+    fitted = LogisticRegression(max_iter=1000, **setting).fit(*data.train)
+    return Network(((_float32(fitted.coef_.T), _float32(fitted.intercept_)),))
+
+
+def train_boosting(data: Data, setting: Setting) -> Estimator:
+    """Gradient boosting."""
+    return Estimator(HistGradientBoostingClassifier(random_state=data.seed, **setting).fit(*data.train))
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to train, and the settings to try."""
+
+    name: str
+    title: str
+    train: Callable[[Data, Setting], Scorer]
+    settings: tuple[Setting, ...]
+
+
+BASELINES = {
+    "logistic": Method(
+        "logistic", "LogisticRegression", train_logistic, ({"C": 1.0}, {"C": 0.1}, {"C": 0.01}, {"C": 10.0})
+    ),
+    "hist": Method(
+        "hist",
+        "HistGradientBoosting",
+        train_boosting,
+        ({}, {"learning_rate": 0.05, "max_iter": 200}, {"max_leaf_nodes": 15, "l2_regularization": 1.0}),
+    ),
+}
+SPACE: dict[str, Any] = {"hidden": [[], [64], [64, 64]], "learning_rate": loguniform(3e-3, 0.1)}
+FIRST = {"hidden": [64], "learning_rate": 0.01}
+"""The first setting to try; the others are drawn at random."""
+
+
+def networks(measure: Measure, trials: int, seed: int) -> tuple[Method, Method]:
+    """The network trained on the metric and the one trained with cross-entropy, with the same number of settings."""
+    return (
+        Method(f"direct-{measure.name}", f"network trained on {measure.title}", train_direct,
+               _settings("weight_decay", loguniform(1e-4, 1.0), trials, seed)),
+        Method(CROSS_ENTROPY, "network trained with cross-entropy", train_with_cross_entropy,
+               _settings("alpha", loguniform(1e-4, 10.0), trials, seed)),
+    )  # fmt: skip
+
+
+def _settings(decay: str, values: Any, trials: int, seed: int) -> tuple[Setting, ...]:
+    drawn = ParameterSampler(SPACE | {decay: values}, trials - 1, random_state=seed)
+    plain = ({key: float(f"{value:.3g}") if key != "hidden" else value for key, value in own.items()} for own in drawn)
+    return {**FIRST, decay: 0.01}, *plain
+
+
+def parse_baselines(text: str) -> tuple[Method, ...]:
+    """``all``, ``none``, or names."""
+    names = {"all": [*BASELINES], "none": []}.get(text, [word.strip() for word in text.split(",")])
+    return tuple(BASELINES[check_choice("--baselines", name, BASELINES)] for name in names)
+
+
+def described(setting: Setting) -> str:
+    """``learning_rate=0.05, max_iter=200``."""
+    told = (f"{key}={value:.3g}" if isinstance(value, float) else f"{key}={value}" for key, value in setting.items())
+    return ", ".join(told) or "default settings"
