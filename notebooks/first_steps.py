@@ -30,8 +30,8 @@ dl.metrics.average_precision(scores, labels)
 # ## One step
 #
 # AP depends only on the order: a small change of a score changes nothing, so AP has no useful gradient of its own.
-# `dl.direct_loss` has the value 1 - AP, and its gradient says how much AP gains, on average over random noise, if an item
-# moves. Each arrow is one step against it.
+# `dl.direct_loss` has the value 1 - AP, and its gradient says how much AP gains, on average over random noise, if an
+# item moves. Each arrow is one step against it.
 
 # %%
 ax = dl.plot.step(scores, labels, "ap")
