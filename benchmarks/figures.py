@@ -352,12 +352,12 @@ def noise() -> Figure:
     place = figure.subplots()
     for look, scale, name in (
         ("focal", 0.0, "1 - AP"),
-        ("uniloss-ap", 0.2, "noise 0.2"),
-        ("direct-ap", 0.8, "noise 0.8"),
+        ("uniloss-ap", 1.0, "noise 1"),
+        ("direct-ap", 3.0, "noise 3"),
     ):
         draws = 4_000 if scale else 1
-        gumbel = -torch.empty(draws, 1, lists.shape[1]).exponential_(generator=draw).log()
-        loss = 1 - dl.metrics.average_precision(lists + scale * gumbel, labels.expand(draws, len(lists), -1)).mean(0)
+        shift = scale * (2 * torch.rand(draws, 1, lists.shape[1], generator=draw) - 1)
+        loss = 1 - dl.metrics.average_precision(lists + shift, labels.expand(draws, len(lists), -1)).mean(0)
         place.plot(moved, loss, color=METHODS[look][0], linewidth=2, label=name)
     place.set(xlabel="score of one relevant item", ylabel="1 - AP")
     place.grid(axis="y")

@@ -30,7 +30,8 @@ dl.metrics.average_precision(scores, labels)
 # ## One step
 #
 # AP depends only on the order: a small change of a score changes nothing, so AP has no useful gradient of its own.
-# `dl.direct_loss` has the value 1 - AP and a gradient that says which items to move. Each arrow is one step against it.
+# `dl.direct_loss` has the value 1 - AP, and its gradient says how much AP gains, on average over random noise, if an
+# item moves. Each arrow is one step against it.
 
 # %%
 ax = dl.plot.step(scores, labels, "ap")
@@ -48,7 +49,7 @@ ax = dl.plot.step(scores, labels, lambda scores, target: cross_entropy(scores, t
 # ## Why there is a gradient
 #
 # Move the score of one relevant item and look at the loss. Without noise it is a staircase, flat between the steps.
-# With noise on the scores, the mean over many draws is smooth, and direct loss estimates its slope.
+# With noise on the scores, the mean over many draws is smooth. Direct loss follows its slope, without bias.
 
 # %%
 ax = dl.plot.landscape(scores, labels, "ap", item=4)
@@ -56,8 +57,7 @@ ax = dl.plot.landscape(scores, labels, "ap", item=4)
 # %% [markdown]
 # ## Training
 #
-# In a training loop, only the loss changes. Here are 2,000 items with 20 features, one in ten relevant. The first 50
-# of 100 steps follow cross-entropy (`warm_up`).
+# In a training loop, only the loss changes. Here are 2,000 items with 20 features, one in ten relevant.
 
 # %%
 features = torch.randn(2000, 20)
@@ -65,7 +65,7 @@ relevance = features[:, :3].sum(1) + torch.randn(2000)
 relevant = (relevance > relevance.quantile(0.9)).long()
 
 model = torch.nn.Linear(20, 1)
-loss_fn = dl.DirectLoss("ap", warm_up=50)
+loss_fn = dl.DirectLoss("ap")
 optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
 before = model(features).squeeze(1)
 for _ in range(100):

@@ -37,8 +37,7 @@ y_wrong = torch.where(flipped, 1 - y_train, y_train)
 print(f"of {y_wrong.sum()} images called relevant, {(y_wrong & y_train).sum()} are")
 
 # %% [markdown]
-# Both losses train the same linear model for the same number of steps. Direct loss spends the first half on
-# cross-entropy (`warm_up`).
+# Both losses train the same linear model for the same number of steps.
 
 # %%
 STEPS = 300
@@ -67,7 +66,7 @@ found = {}
 for name, labels in {"clean": y_train, "wrong": y_wrong}.items():
     found[name] = {
         "cross-entropy": fit(likelihood, labels),
-        "direct loss": fit(dl.DirectLoss("ap", warm_up=STEPS // 2), labels),
+        "direct loss": fit(dl.DirectLoss("ap"), labels),
     }
     for loss, scores in found[name].items():
         print(f"{name} labels, {loss}: test AP {dl.metrics.average_precision(scores, y_test):.3f}")

@@ -147,7 +147,7 @@ def landscape(
     task: str | Task | Any = "ap",
     *,
     item: int = 0,
-    noise: Sequence[float] = (0.0, 0.2, 0.8),
+    noise: Sequence[float] = (0.0, 1.0, 3.0),
     points: int = 201,
     samples: int = 1000,
     generator: torch.Generator | None = None,
