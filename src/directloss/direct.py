@@ -349,7 +349,6 @@ class DirectLoss(TaskLoss):
 
     @property
     def traceable(self) -> bool:
-        """Whether the loss is tensor operations only, which a graph can hold."""
         return self.task.moves and not self.task.eager and not self.settings.named
 
     def loss(
@@ -366,7 +365,7 @@ class DirectLoss(TaskLoss):
 
     def extra_repr(self) -> str:
         """The task, the share of likelihood, and the settings that differ from the defaults."""
-        shown = {"likelihood": self.settings.share_for(self.task)}
+        shown: dict[str, Any] = {"likelihood": self.settings.share_for(self.task)}
         usual = {"noise": "auto", "samples": "auto", "flips": (0.0, 0.0), "epsilon": None, "sign": None}
         for name, value in usual.items():
             given = getattr(self, name)
