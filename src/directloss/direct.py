@@ -111,8 +111,8 @@ def direct_loss(
         task: a name (``directloss.tasks.names()`` lists them), an object with the methods of `Task`, or any function
             ``metric(scores, target)`` that returns one number.
         noise: how far the scores are perturbed; see `directloss.noise`.
-        samples: how many draws of the noise are averaged; ``"auto"`` draws 512 perturbed scores in all, at least one
-            per score, and is 1 for structured outputs.
+        samples: how many draws of the noise are averaged; ``"auto"`` is ``512 // n`` for lists of n items, fewer if
+            there are more than 8,192 scores in all, at least 1; and 1 for structured outputs.
         likelihood: how much of the gradient of the task's likelihood is added; ``"auto"`` is the task's constant.
         flips: the share of labels that are wrong, if known: one number, or one for the negatives and one for the
             positives. Value and gradient are then those of the right labels, in expectation; for metrics of decisions.
