@@ -110,7 +110,7 @@ WRONG_FOR_ALL: list[tuple[dict[str, Any], str, str]] = [
     (
         {"task": SimpleNamespace()},
         "task",
-        "but it is a SimpleNamespace. It lacks predict, augmented, truth, loss, score",
+        "but it is a SimpleNamespace. It lacks predict, augmented, truth",
     ),
     ({"task": None}, "task", "but it is a NoneType"),
     # reduction
