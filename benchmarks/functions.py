@@ -186,6 +186,7 @@ METRICS = tuple(dict.fromkeys(problem.metric for problem in PROBLEMS.values()))
 OURS, MORE, RELAXED, BASE, ROBUST = "direct", "direct, likelihood 1", "uniloss", "likelihood", "gce"
 METHODS = (OURS, MORE, RELAXED, BASE, ROBUST)
 OF_LABELS = (MORE, ROBUST)
+LEADS = ((OURS, RELAXED), (OURS, BASE), (MORE, RELAXED), (MORE, BASE), (RELAXED, BASE))
 
 # ---------------------------------------------------------------------- a run
 
@@ -271,7 +272,7 @@ def study(arguments: argparse.Namespace) -> Campaign:
 def show(records: list[Record]) -> str:
     """Test metric of each loss in points, and the leads of ours; then what a step costs."""
     places = list(dict.fromkeys((str(r.group), r.noise or 0.0) for r in records if r.stage == "final"))
-    head = ["metric, data, model", *METHODS, *(f"{OURS} - {other}" for other in METHODS[1:])]
+    head = ["metric, data, model", *METHODS, *(f"{one} - {other}" for one, other in LEADS)]
     cost = table(["metric", *(f"{method}: ms, evaluations" for method in METHODS)], _costs(records))
     return "\n\n".join(
         [
@@ -287,7 +288,7 @@ def _rows(records: list[Record], places: list[tuple[str, float]]) -> Iterator[li
     for name, noise in places:
         found = {method: values(records, Cell(name, method, noise), "test") for method in METHODS}
         best = max(mean(numbers) for numbers in found.values() if numbers)
-        gaps = [gap_cell(found[OURS], found[other]) for other in METHODS[1:]]
+        gaps = [gap_cell(found[one], found[other]) for one, other in LEADS]
         title = f"{name}, {noise:.0%} wrong" if noise else name
         yield [title, *(mean_cell(numbers, best) for numbers in found.values()), *gaps]
 
