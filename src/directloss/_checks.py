@@ -31,6 +31,9 @@ IGNORE = -1
 
 REDUCTIONS = ("mean", "sum", "none")
 
+HEAVIEST = 1e30
+"""Sums of millions of such weights, and products of two, are still finite in the dtypes that hold them."""
+
 
 NO_FLOAT64 = {"mps"}
 """Device types without float64."""
@@ -132,6 +135,9 @@ def check_weight(weight: object, shape: torch.Size, what: str, check_values: boo
         fail("weight", f"must hold one weight per {what}, shape {tuple(shape)}", f"of shape {tuple(weight.shape)}")
     if check_values and not bool((torch.isfinite(weight) & (weight >= 0)).all()):
         fail("weight", "must be finite and not negative", f"as low as {weight.min().item()}")
+    if check_values and (most := float(weight.max())) and not 1 / HEAVIEST <= most <= HEAVIEST:
+        rule = f"must be 0 or between {1 / HEAVIEST:g} and {HEAVIEST:g} at its largest"
+        fail("weight", rule, f"{most:g}", "Divide by weight.max().")
     return weight
 
 

@@ -72,8 +72,8 @@ def full_batch_step(
     loss, gradient = _loss(loss_fn, scores, target)
     after = _random_state(model)
     _set_random_state(*before)
-    expected = zip(*(torch.split(one, sizes) for one in (scores.detach(), target, gradient)), strict=True)
-    _second_pass(model, chunks, device, expected)
+    first = zip(*(torch.split(one, sizes) for one in (scores.detach(), target, gradient)), strict=True)
+    _second_pass(model, chunks, device, first)
     _set_random_state(*after)
     return loss
 
@@ -107,10 +107,11 @@ def _loss(loss_fn: Callable[[Tensor, Tensor], Tensor], scores: Tensor, target: T
 
 
 def _second_pass(
-    model: nn.Module, chunks: Callable[[], Iterator[Chunk]], device: torch.device, expected: Iterable[tuple[Tensor, ...]]
+    model: nn.Module, chunks: Callable[[], Iterator[Chunk]], device: torch.device, first: Iterable[tuple[Tensor, ...]]
 ) -> None:
+    """Backpropagate the chunks, each with the scores, labels and gradient of the first pass."""
     again = chunks()
-    for scores, labels, gradient in expected:
+    for scores, labels, gradient in first:
         item = next(again, None)
         if item is None or item[1].shape != labels.shape or not _equal(item[1].to(labels), labels):
             _refuse_changes()
