@@ -96,10 +96,12 @@ def meant(word: str) -> str | None:
 
 
 def split_name(argument: str, name: str) -> tuple[str, int | float | None]:
-    """``"ndcg@10"`` as ``("ndcg", 10)``, ``"ndcg"`` as ``("ndcg", None)``."""
+    """``"ndcg@10"`` as ``("ndcg", 10)``, ``"recall@1%"`` as ``("recall", 0.01)``, ``"ndcg"`` as ``("ndcg", None)``."""
     base, at, number = name.strip().lower().partition("@")
-    if at and not re.fullmatch(r"\d+(\.\d+)?", number):
+    if at and not re.fullmatch(r"\d+(\.\d+)?%?", number):
         fail(argument, "must have a number after '@'", repr(name), f"For example {base + '@10'!r}.")
+    if number.endswith("%"):
+        return base, float(number[:-1]) / 100
     return base, None if not at else float(number) if "." in number else int(number)
 
 
