@@ -98,7 +98,7 @@ WRONG_FOR_ALL: list[tuple[dict[str, Any], str, str]] = [
     ({"task": "ndgc@10"}, "task", "Did you mean 'ndcg'"),
     ({"task": "ndcg@ten"}, "task", "must have a number after '@', but it is 'ndcg@ten'. For example 'ndcg@10'"),
     ({"task": "ap@3"}, "task", "takes no number: 'ap' stands alone, but it is 'ap@3'"),
-    ({"task": "precision@200%"}, "k", "must be a whole number of at least 1, or a share such as 0.01, but it is 2.0"),
+    ({"task": "precision@200%"}, "k", "must be a whole number of at least 1, but it is 2.0"),
     ({"task": "ndcg@1%"}, "k", "must be a whole number of at least 1, but it is 0.01"),
     ({"task": "chain@3"}, "task", "takes no number: 'chain' stands alone, but it is 'chain@3'"),
     ({"task": "average_precision"}, "task", "but it is 'average_precision'. Did you mean 'ap'?"),

@@ -179,7 +179,7 @@ def margins(scores: Tensor) -> Tensor:
         >>> margins(torch.tensor([[2.0, 5.0, 1.0]]))
         tensor([[-3.,  3., -4.]])
     """
-    first, second = scores.topk(2, dim=1).values.split(1, dim=1)
+    first, second = torch.split(scores.topk(2, dim=1).values, 1, dim=1)
     place = torch.arange(scores.shape[1], device=scores.device).reshape(-1, *(1,) * (scores.dim() - 2))
     predicted = place == scores.argmax(1, keepdim=True)
     margin = scores - torch.where(predicted, second, first)

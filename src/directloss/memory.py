@@ -84,7 +84,7 @@ class ScoreMemory(nn.Module):
         return True  # like any module, also while empty: `if memory:` asks whether there is one
 
     def _recalled(self, scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """The stored items, on the device of the batch; labels in their own dtype, as that of the batch may not hold them."""
+        """The stored items, on the device of the batch; labels in their own dtype, which that of the batch may lack."""
         if self._scores is None or self._target is None:
             return scores[:0].detach(), target[:0]
         if self._scores.shape[1:] != scores.shape[1:]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -146,15 +147,13 @@ class PrecisionAtKMetric(PositionMetric):
     k: float = 10
 
     def __post_init__(self) -> None:
-        if isinstance(self.k, float) and not self.by_list:
-            fail("k", "must be a whole number of at least 1, or a share such as 0.01", self.k)
         if not self.by_list:
             check_count("k", self.k)
 
     @property
     def by_list(self) -> bool:  # type: ignore[override]
         """Whether k is a share."""
-        return isinstance(self.k, float) and 0 < self.k <= 1
+        return isinstance(self.k, Real) and not isinstance(self.k, Integral) and 0 < self.k <= 1
 
     def first(self, size: Tensor) -> Tensor | float:
         """The number of items that count, of lists of this size."""

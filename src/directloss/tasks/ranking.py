@@ -309,6 +309,8 @@ class NDCG(_AtK):
         NDCG(10)
     """
 
+    k: int | None
+
     def __init__(self, k: int | None = None) -> None:
         super().__init__(NDCGMetric(k), k)
 
