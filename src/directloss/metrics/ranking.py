@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -144,7 +143,7 @@ class PrecisionAtKMetric(PositionMetric):
     A float k is a share of the list, rounded up.
     """
 
-    k: float = 10
+    k: int | float = 10
 
     def __post_init__(self) -> None:
         if not self.by_list:
@@ -153,7 +152,7 @@ class PrecisionAtKMetric(PositionMetric):
     @property
     def by_list(self) -> bool:  # type: ignore[override]
         """Whether k is a share."""
-        return isinstance(self.k, Real) and not isinstance(self.k, Integral) and 0 < self.k <= 1
+        return isinstance(self.k, float) and 0 < self.k <= 1
 
     def first(self, size: Tensor) -> Tensor | float:
         """The number of items that count, of lists of this size."""
