@@ -366,7 +366,7 @@ class DirectLoss(TaskLoss):
     def extra_repr(self) -> str:
         """The task, the share of likelihood, and the settings that differ from the defaults."""
         shown: dict[str, Any] = {"likelihood": self.settings.share_for(self.task)}
-        usual = {"noise": "auto", "samples": "auto", "flips": (0.0, 0.0), "epsilon": None, "sign": None}
+        usual = {"noise": "auto", "samples": "auto", "flips": (0.0, 0.0), "epsilon": None, "sign": None, "dim": None}
         for name, value in usual.items():
             given = getattr(self, name)
             if isinstance(given, Tensor) or given != value:

@@ -239,4 +239,6 @@ class ForeignTask(Task):
         return score
 
     def __repr__(self) -> str:
-        return repr(self.inner)
+        # Without the address in memory, which differs among processes.
+        plain = type(self.inner).__repr__ is object.__repr__
+        return f"{type(self.inner).__name__}()" if plain else repr(self.inner)
