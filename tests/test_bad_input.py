@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -108,7 +109,11 @@ WRONG_FOR_ALL: list[tuple[dict[str, Any], str, str]] = [
     ({"task": ""}, "task", "must be a known name, or a task object, but it is ''"),
     ({"task": Pick}, "task", "but it is the class Pick. Create an instance first"),
     ({"task": dl.Task}, "task", "but it is the class Task. Create an instance first"),
-    ({"task": object()}, "task", "but it is a object. It lacks predict, augmented, truth, loss, score"),
+    (
+        {"task": SimpleNamespace()},
+        "task",
+        "but it is a SimpleNamespace. It lacks predict, augmented, truth",
+    ),
     ({"task": None}, "task", "but it is a NoneType"),
     # reduction
     ({"reduction": "avg"}, "reduction", "must be one of 'mean', 'sum', 'none', but it is 'avg'"),
