@@ -394,6 +394,29 @@ def test_errors_inside_of_a_factory_are_its_own(monkeypatch: pytest.MonkeyPatch)
         dl.tasks.get("own@3")
 
 
+IMAGES = torch.randn(2, 3, 4, 5)
+"""Scores (n, c, h, w)."""
+
+
+@pytest.mark.parametrize("ignored", [-100, 255])
+@pytest.mark.parametrize(
+    ("name", "scores"), [("ap", IMAGES[0, 0, 0]), ("f1", IMAGES[0, 0, 0]), ("accuracy", IMAGES.movedim(1, -1))]
+)
+def test_labels_that_other_losses_ignore_are_sent_to_the_mask(name: str, scores: Tensor, ignored: int) -> None:
+    target = torch.ones(scores.shape[:-1] if name == "accuracy" else scores.shape, dtype=torch.long)
+    target.view(-1)[0], target.view(-1)[1] = ignored, 0
+    refused(lambda: dl.direct_loss(scores, target, name), "target", f"with mask=target != {ignored}.")
+    assert dl.direct_loss(scores, target, name, mask=target != ignored) >= 0
+
+
+@pytest.mark.parametrize("name", ["accuracy", "topk@2"])
+def test_classes_in_the_second_dimension_are_sent_to_dim(name: str) -> None:
+    target = torch.zeros(2, 4, 5, dtype=torch.long)
+    refused(lambda: dl.direct_loss(IMAGES, target, name), "target", "Classes come last: pass dim=1 to the loss")
+    found = dl.direct_loss(IMAGES, target, name, dim=1)
+    assert torch.equal(found, dl.direct_loss(IMAGES.movedim(1, -1), target, name))
+
+
 def test_errors_are_value_errors() -> None:
     with pytest.raises(ValueError, match="sign must be"):
         dl.direct_loss(SCORES, LABELS, "ap", sign=0)

@@ -105,6 +105,7 @@ def check_labels(target: Tensor, allowed: Sequence[float] = (0, 1), hint: str = 
     if not bool(good.all()):
         value = target[~good][0].item()
         words = " or ".join(str(label) for label in allowed)
+        hint = _hint_of_ignored(value) or hint
         fail("target", f"must hold only {words}", f"{value} at index {(~good).nonzero()[0].tolist()}", hint)
 
 
@@ -114,8 +115,13 @@ def check_classes(target: Tensor, classes: int) -> None:
         fail("target", "must hold integer class indices", target.dtype, "Call target.long() first.")
     bad = (target < 0) | (target >= classes)
     if bool(bad.any()):
-        value = target[bad][0].item()
-        fail("target", f"must hold class indices from 0 to {classes - 1}", f"{value} at {bad.nonzero()[0].tolist()}")
+        value, rule = target[bad][0].item(), f"must hold class indices from 0 to {classes - 1}"
+        fail("target", rule, f"{value} at {bad.nonzero()[0].tolist()}", _hint_of_ignored(value))
+
+
+def _hint_of_ignored(value: float) -> str:
+    """What to do with a label that other losses ignore."""
+    return f"Leave such labels out with mask=target != {value:g}." if value in (-100, 255) else ""
 
 
 def check_mask(mask: object, shape: torch.Size, what: str, argument: str = "mask") -> Tensor:
