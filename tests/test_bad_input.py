@@ -409,6 +409,14 @@ def test_labels_that_other_losses_ignore_are_sent_to_the_mask(name: str, scores:
     assert dl.direct_loss(scores, target, name, mask=target != ignored) >= 0
 
 
+@pytest.mark.parametrize(("name", "shape"), [("error", (6,)), ("accuracy", (6, 3)), ("ap", (6,)), ("f1", (6,))])
+def test_what_has_no_weight_is_not_looked_at(name: str, shape: tuple[int, ...]) -> None:
+    scores, target, weight = torch.randn(shape), torch.arange(6) % 2, torch.ones(6)
+    wanted = dl.direct_loss(scores[1:], target[1:], name)
+    scores[0], target[0], weight[0] = math.nan, 77, 0
+    torch.testing.assert_close(dl.direct_loss(scores, target, name, weight=weight), wanted)
+
+
 @pytest.mark.parametrize("name", ["accuracy", "topk@2"])
 def test_classes_in_the_second_dimension_are_sent_to_dim(name: str) -> None:
     target = torch.zeros(2, 4, 5, dtype=torch.long)
