@@ -478,7 +478,7 @@ class _LightGBM(_Growing):
         seen: list[ScoredRows] = []
 
         def look(predictions: Array, data: Any) -> tuple[str, float, bool]:
-            # Rows of the same leaves differ in the last digits, by rounds taken back; no threshold may lie between them.
+            # Rounds taken back leave rounding errors; no threshold may lie between rows of the same leaves.
             seen.append(ScoredRows.of(self._raw(predictions).round(10), data))
             return "seen", 0.0, True
 
