@@ -127,6 +127,13 @@ def test_the_first_of_tied_classes_is_predicted(average: str, options: dict[str,
     assert scores.grad.isfinite().all()
 
 
+def test_micro_averages_are_one_graph() -> None:
+    scores, classes = drawn(6, 3)
+    loss_fn = dl.AveragedLoss("f1", average="micro")
+    whole = torch.compile(loss_fn, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(whole(scores.requires_grad_(), classes), loss_fn(scores, classes))
+
+
 @pytest.mark.parametrize("average", ["macro", "micro", "samples_macro"])
 def test_it_learns(average: str) -> None:
     torch.manual_seed(0)

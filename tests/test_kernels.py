@@ -14,6 +14,7 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -384,6 +385,12 @@ def test_kernels_compile_without_a_place_to_keep_them(monkeypatch: pytest.Monkey
     doubled = compiled.kernel(double)
     assert doubled(4) == 8
     assert doubled.stats.cache_path is None
+
+
+def test_tables_are_as_long_as_the_lists_not_as_the_cutoff() -> None:
+    for name in ("precision@10000000", "ndcg@10000000"):
+        tables = dl.tasks.get(name).metric.tables(torch.ones(1, 4)).arrays(np.array([[2, 2]]))
+        assert max(part.size for part in tables if isinstance(part, np.ndarray)) <= 16
 
 
 @pytest.mark.parametrize("ending", [".nbi", ".nbc"])

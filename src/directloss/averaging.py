@@ -147,7 +147,7 @@ class AveragedLoss(LossModule):
             return scores, target, shown
         if shown is not None:
             shown = shown.unsqueeze(1).expand_as(scores)
-        if self.check_values:
+        if self.check_values and not traced():
             _check_classes(target, max(scores.shape[1], 2))
         if scores.shape[1] == 1:
             return scores, target.unsqueeze(1), shown
