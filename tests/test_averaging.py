@@ -117,7 +117,7 @@ def test_margins_decide_as_the_highest_score_does() -> None:
 @pytest.mark.parametrize("options", [{}, {"epsilon": "auto"}], ids=str)
 @pytest.mark.parametrize("average", ["macro", "micro", "weighted"])
 def test_the_first_of_tied_classes_is_predicted(average: str, options: dict[str, Any]) -> None:
-    scores = torch.randint(2, (30, 4)).double().requires_grad_()
+    scores = torch.randint(-1, 2, (30, 4)).double().requires_grad_()
     classes = torch.arange(30) % 4
     wanted = 1 - f1_score(classes, scores.detach().argmax(1), average=average)
     loss = dl.AveragedLoss("f1", average=average, **options)(scores, classes)

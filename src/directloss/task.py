@@ -239,6 +239,6 @@ class ForeignTask(Task):
         return score
 
     def __repr__(self) -> str:
+        own: Any = type(self.inner)
         # Without the address in memory, which differs among processes.
-        plain = type(self.inner).__repr__ is object.__repr__
-        return f"{type(self.inner).__name__}()" if plain else repr(self.inner)
+        return f"{own.__name__}()" if own.__repr__ is object.__repr__ else repr(self.inner)
