@@ -110,9 +110,10 @@ def get(name: str, argument: str = "task") -> Task:
     base = name.strip().lower().partition("@")[0]
     if base not in _known():
         hint = near(base.replace(" ", "_").replace("-", "_"), _meant) or f"Known: {', '.join(names())}."
-        of, _, average = base.rpartition("_")
-        if of in _known() and average in ("macro", "micro", "weighted", "samples"):
-            hint = f'For averages use directloss.AveragedLoss("{of}", average="{average}").'
+        words = base.replace(" ", "_").replace("-", "_").split("_")
+        for average, of in ((words[-1], "_".join(words[:-1])), (words[0], "_".join(words[1:]))):
+            if of in _known() and average in ("macro", "micro", "weighted", "samples"):
+                hint = f'For averages use directloss.AveragedLoss("{of}", average="{average}").'
         fail(argument, "must be a known name, or a task object", repr(name), hint)
     _, number = split_name(argument, name)
     factory, given = _entries[base].factory, () if number is None else (number,)

@@ -250,6 +250,14 @@ def test_a_cutoff_beyond_the_list_is_announced_once(name: str, options: dict[str
     assert not scores.grad.any()
 
 
+def test_a_cutoff_beyond_all_of_the_padded_lists_is_announced() -> None:
+    scores, target = torch.randn(2, 6, requires_grad=True), torch.arange(12).reshape(2, 6) % 2
+    mask = torch.arange(6) < torch.tensor([[4], [3]])
+    dl.direct_loss(scores, target, "precision@3", mask=mask)  # warnings are errors
+    with pytest.warns(dl.DirectLossWarning, match="All 4 items of a list are among the first k"):
+        dl.direct_loss(scores, target, "precision@4", mask=mask)
+
+
 def test_a_cutoff_by_share_follows_the_length_of_each_list() -> None:
     scores, target = torch.randn(3, 50, dtype=torch.float64), torch.arange(150).reshape(3, 50) % 3 == 0
     sizes = (50, 31, 10)

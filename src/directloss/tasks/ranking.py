@@ -331,17 +331,21 @@ class _AmongFirst(_AtK):
     """Tasks that only ask which items are among the first ``k``: an int, or a share of the list as a float."""
 
     def expected(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected:
-        self._warn_of_all(scores, request.gradient)
+        self._warn_of_all(target, request)
         return super().expected(scores, target, request)
 
     def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:
-        self._warn_of_all(scores, how.gradient)
+        self._warn_of_all(target, how)
         return super().fused(scores, target, how)
 
-    def _warn_of_all(self, scores: Tensor, gradient: bool) -> None:
-        """Warn once if every item is among the first k."""
-        n = scores.shape[-1]
-        if gradient and not traced() and self.metric.structure(n)["cutoff"] == n:
+    def _warn_of_all(self, target: Tensor, request: Estimate | Solve) -> None:
+        """Warn once if every item of every list is among the first k."""
+        if not request.gradient or traced():
+            return
+        n = target.shape[-1]
+        if request.padded and target.is_cpu:  # elsewhere, counting would wait for the device
+            n = int((target >= 0).sum(-1).max())
+        if n and self.metric.structure(n)["cutoff"] == n:
             warn_once(
                 f"all among the first {self!r}",
                 f"All {n} items of a list are among the first k of {self!r}, so no ranking is better than another, and "
