@@ -6,7 +6,6 @@ best output uses. Compiled code is cached on disk.
 
 from __future__ import annotations
 
-import heapq
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,68 +13,6 @@ import numpy as np
 from directloss.kernels.compiled import allocating, vectorised
 
 # ---------------------------------------------------------------------- paths
-
-
-@allocating
-def dag_paths(scores: Any, order: Any, first: Any, entering: Any, tail: Any, source: int, goal: int, used: Any) -> None:
-    """Best paths in an acyclic graph, node by node in topological ``order``; O(edges) per problem.
-
-    The edges into node v are ``entering[first[v] : first[v + 1]]``. Among equally good paths the one with fewer edges
-    wins, and then the one whose last edges come first.
-    """
-    nodes = len(order)
-    best, steps, last = np.empty(nodes), np.empty(nodes, np.int64), np.empty(nodes, np.int64)
-    for problem in range(len(scores)):
-        for v in order:
-            best[v], steps[v], last[v] = -np.inf, 0, -1
-            if v == source:
-                best[v] = 0.0
-                continue
-            for place in range(first[v], first[v + 1]):
-                edge = entering[place]
-                u = tail[edge]
-                if best[u] == -np.inf:
-                    continue
-                there = best[u] + scores[problem, edge]
-                if there > best[v] or (there == best[v] and steps[u] + 1 < steps[v]):
-                    best[v], steps[v], last[v] = there, steps[u] + 1, edge
-        v = goal
-        while last[v] >= 0:
-            used[problem, last[v]] = 1.0
-            v = tail[last[v]]
-
-
-@allocating
-def dijkstra_paths(
-    scores: Any, first: Any, leaving: Any, tail: Any, head: Any, source: int, goal: int, used: Any
-) -> Any:
-    """Best paths for non-positive scores, by Dijkstra's algorithm with a binary heap.
-
-    The edges out of node v are ``leaving[first[v] : first[v + 1]]``. `scipy.sparse.csgraph` takes 3 to 6 times as long,
-    even with all problems of a batch in one graph.
-    """
-    nodes = len(first) - 1
-    cost, last, done = np.empty(nodes), np.empty(nodes, np.int64), np.empty(nodes, np.bool_)
-    for problem in range(len(scores)):
-        cost[:], last[:], done[:] = np.inf, -1, False
-        cost[source] = 0.0
-        heap = [(0.0, source)]
-        while heap:
-            v = heapq.heappop(heap)[1]
-            if v == goal:
-                break
-            if done[v]:
-                continue
-            done[v] = True
-            for edge in leaving[first[v] : first[v + 1]]:
-                there = cost[v] - scores[problem, edge]
-                if there < cost[head[edge]]:
-                    cost[head[edge]], last[head[edge]] = there, edge
-                    heapq.heappush(heap, (there, head[edge]))
-        v = goal
-        while last[v] >= 0 and v != source:
-            used[problem, last[v]] = 1.0
-            v = tail[last[v]]
 
 
 @allocating
