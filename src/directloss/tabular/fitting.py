@@ -22,6 +22,7 @@ from filelock import FileLock, Timeout
 
 import directloss
 from directloss._checks import check_count, fail, near
+from directloss.integrations._cut import Calibration
 from directloss.tabular.columns import TITLES, Column, Values, find_column, labels_of, series_of, some, suspicions
 from directloss.tabular.comparison import Comparison, compare
 from directloss.tabular.encoding import Encoder
@@ -38,7 +39,7 @@ from directloss.tabular.methods import (
     networks,
     parse_baselines,
 )
-from directloss.tabular.model import Model, PlattScaling
+from directloss.tabular.model import Model
 from directloss.tabular.reading import NO_HEADER, Sample, Table, check_columns, open_table, read_sample
 from directloss.tabular.target import Rows, Target, read_target, split
 
@@ -440,7 +441,7 @@ def _model(plan: FitPlan, encoder: Encoder, data: Data, saved: Result) -> Model:
         encoder=encoder,
         network=saved.scorer,
         cut=saved.cut,
-        calibration=PlattScaling.learn(saved.scorer.scores(data.held[0]) - saved.cut, data.held[1]),
+        calibration=Calibration.of(saved.scorer.scores(data.held[0]) - saved.cut, data.held[1]),
         labels=plan.target.labels,
         target=plan.target.name,
         metric=plan.measure.name,

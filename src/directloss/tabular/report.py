@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from sklearn.calibration import CalibrationDisplay
 from sklearn.metrics import PrecisionRecallDisplay
 
+from directloss.integrations._cut import decided
 from directloss.tabular.columns import LEAK, some
 from directloss.tabular.comparison import IntervalEstimate
 from directloss.tabular.files import write_file
@@ -199,7 +200,7 @@ def _decisions(outcome: Outcome) -> list[list[str]]:
     """The decisions of the saved model for the test rows of each label."""
     target, test = outcome.plan.target, outcome.plan.parts["test"]
     scores, y = outcome.results[outcome.saved].test, target.y[test]
-    places = scores.argmax(1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
+    places = decided(scores)
     chosen, right = (np.bincount(own, minlength=len(target.labels)) for own in (places, y[places == y]))
     return [
         [label, f"{wanted:,}", f"{got:,}", f"{hits:,}", f"{hits / max(got, 1):.1%}", f"{hits / max(wanted, 1):.1%}"]
