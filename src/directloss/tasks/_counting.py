@@ -55,8 +55,8 @@ class CountTask(Task):
     )
 
     line: ClassVar[str | None] = None
-    """What must be fixed to make the metric linear in the true positives: "predicted" or "false positives"; "product"
-    for a product of a function of the true positives and one of the false positives; or None.
+    """What must be fixed to make the metric linear in the true positives: "predicted" or "false positives"; None if
+    that does not help.
     """
     monotone: bool = True
     """Whether one more wrong decision never increases the metric."""
