@@ -42,4 +42,4 @@ def transformed() -> bool:
 
 def differentiated(tensor: Tensor) -> bool:
     """Whether autograd follows the tensor, backwards or, inside of a transform, forwards."""
-    return tensor.requires_grad or (transformed() and unpack_dual(tensor).tangent is not None)
+    return tensor.requires_grad or (transformed() and unpack_dual(tensor).tangent is not None)  # type: ignore[no-untyped-call]

@@ -29,8 +29,11 @@ class LossModule(nn.Module):
 
     generator: torch.Generator | None = None
     """The source of random choices; None for the global generator."""
-    traceable: bool = False
-    """Whether the loss is tensor operations only, which a graph can hold."""
+
+    @property
+    def traceable(self) -> bool:
+        """Whether the loss is tensor operations only, which a graph can hold."""
+        return False
 
     def __init__(self, reduction: str, dim: Dim | None, check_values: bool, gather: Gather) -> None:
         super().__init__()

@@ -192,9 +192,9 @@ def prepare(
     if weight is not None:
         weight = check_tensor("weight", weight)
         if weight.shape != batch_shape and weight.shape == target.shape:
-            weight, item_weight = None, weight
+            item_weight, weight = weight, None
             if task.maskable:  # an item without weight is hidden altogether
-                shows = item_weight != 0
+                shows = item_weight.ne(0)
                 mask = shows if mask is None else check_mask(mask, target.shape, "target") & shows
         else:
             scores, weight, shown = weigh(scores, weight, task.event_dims, check_values)

@@ -116,7 +116,8 @@ class AveragedLoss(LossModule):
             wanted = _one_hot(target, scores.shape[1])
             wanted = wanted if shown is None else wanted * shown.unsqueeze(1)
             weight = wanted.flatten(2).any(-1).sum(1).to(rows.dtype)
-        target, shown = (None if one is None else one.reshape(rows.shape[:-1]) for one in (target, shown))
+        target = target.reshape(rows.shape[:-1])
+        shown = None if shown is None else shown.reshape(target.shape)
         value: Tensor = loss(rows, target, mask=shown, weight=weight)
         return value
 

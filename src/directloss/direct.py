@@ -111,8 +111,8 @@ def direct_loss(
         task: a name (``directloss.tasks.names()`` lists them), an object with the methods of `Task`, or any function
             ``metric(scores, target)`` that returns one number.
         noise: how far the scores are perturbed; see `directloss.noise`.
-        samples: how many draws of the noise are averaged; ``"auto"`` draws 512 perturbed scores in all, at least one
-            per score, and is 1 for structured outputs.
+        samples: how many draws of the noise are averaged; ``"auto"`` is ``512 // n`` for lists of n items, fewer if
+            there are more than 8,192 scores in all, at least 1; and 1 for structured outputs.
         likelihood: how much of the gradient of the task's likelihood is added; ``"auto"`` is the task's constant.
         flips: the share of labels that are wrong, if known: one number, or one for the negatives and one for the
             positives. Value and gradient are then those of the right labels, in expectation; for metrics of decisions.
@@ -349,7 +349,6 @@ class DirectLoss(TaskLoss):
 
     @property
     def traceable(self) -> bool:
-        """Whether the loss is tensor operations only, which a graph can hold."""
         return self.task.moves and not self.task.eager and not self.settings.named
 
     def loss(
@@ -366,7 +365,7 @@ class DirectLoss(TaskLoss):
 
     def extra_repr(self) -> str:
         """The task, the share of likelihood, and the settings that differ from the defaults."""
-        shown = {"likelihood": self.settings.share_for(self.task)}
+        shown: dict[str, Any] = {"likelihood": self.settings.share_for(self.task)}
         usual = {"noise": "auto", "samples": "auto", "flips": (0.0, 0.0), "epsilon": None, "sign": None}
         for name, value in usual.items():
             given = getattr(self, name)

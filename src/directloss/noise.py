@@ -20,8 +20,10 @@ from directloss._checks import check_choice, check_count, check_generator, check
 from directloss._dynamo import outside_graphs
 
 DRAWN = 512
-"""``samples="auto"`` draws this many perturbed scores in total, or one per score if there are more: a long list
+"""``samples="auto"`` draws this many perturbed scores for each list, or one per score if it is longer: a long list
 averages over its own items."""
+DRAWN_IN_ALL = 8192
+"""Of many lists together it draws no more than this, or one per score: a long batch averages over its lists."""
 LEAST = 2.0**-24
 """Half the gap between 1 and the next lower float32: uniform numbers stay this far from 0 and 1."""
 DENSITIES = ("uniform", "gumbel", "logistic")
@@ -36,9 +38,11 @@ class Noise(NamedTuple):
     """None for the automatic number."""
     generator: torch.Generator | None
 
-    def count(self, scores: int) -> int:
-        """The number of draws for this many scores."""
-        return max(1, DRAWN // scores) if self.samples is None else self.samples
+    def count(self, scores: Tensor) -> int:
+        """The number of draws for lists ``(..., n)``."""
+        if self.samples is not None:
+            return self.samples
+        return max(1, min(DRAWN // scores.shape[-1], DRAWN_IN_ALL // scores.numel()))
 
     @property
     def silent(self) -> bool:
@@ -49,7 +53,7 @@ class Noise(NamedTuple):
         """Random numbers from 0 to 1, shape ``(draws, *scores.shape)``, in float32 or wider."""
         if self.generator is not None and self.generator.device.type != scores.device.type:
             fail("generator", f"must be on the device of the scores, {scores.device}", f"on {self.generator.device}")
-        shape = (self.count(scores.numel()), *scores.shape)
+        shape = (self.count(scores), *scores.shape)
         dtype = torch.promote_types(scores.dtype, torch.float32)
         if self.generator is None:
             return torch.rand(shape, dtype=dtype, device=scores.device)

@@ -29,13 +29,13 @@ irrelevant ones. This does not depend on the order of the input, and a constant 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache, partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -55,11 +55,11 @@ GRAIN = 1 << 14
 _chosen: ContextVar[str] = ContextVar("backend", default="auto")
 
 
-class Definition(Protocol):
+class Definition(Hashable, Protocol):
     """`directloss.metrics.ranking.PositionMetric`, as far as tables need it."""
 
-    by_rank: Any
-    by_list: Any
+    by_rank: ClassVar[bool]
+    by_list: ClassVar[bool]
 
     def row(self, i: Tensor, P: Tensor, N: Tensor) -> Tensor: ...
     def column(self, k: Tensor, P: Tensor, N: Tensor) -> Tensor: ...
@@ -96,7 +96,7 @@ class PositionTables(NamedTuple):
     def arrays(self, numbers: Any) -> compiled.Weights:
         """The tables of some lists with these numbers of relevant and irrelevant items, ``(r, 2)``."""
         if self.metric.by_list:
-            P, N = torch.from_numpy(numbers.astype(np.float64)).split(1, dim=1)
+            P, N = torch.from_numpy(numbers.astype(np.float64)).T[:, :, None]
             return _arrays(self.metric, self.n, self.n + 2, P, N)
         if self.table is not None:
             return _arrays(self.metric, self.n, self.n + 2, table=self.table)
@@ -137,8 +137,10 @@ def _arrays(
     drop = torch.zeros_like(worth)
     drop[:, 1:] = worth[:, :-1] - worth[:, 1:]
     wide = 0 if table is None else table.shape[1]
-    arrays = (worth, drop, rows, metric.normaliser(k.expand(len(N), -1), N, n), metric.best(k, N, n))
-    return compiled.Weights(*(one.numpy() for one in arrays), -wide, wide if wide else int(metric.by_rank))
+    z, best = metric.normaliser(k.expand(len(N), -1), N, n), metric.best(k, N, n)
+    return compiled.Weights(
+        worth.numpy(), drop.numpy(), rows.numpy(), z.numpy(), best.numpy(), -wide, wide or int(metric.by_rank)
+    )
 
 
 class Rankings(NamedTuple):

@@ -154,8 +154,9 @@ class Lists(NamedTuple):
     """Whether padding is allowed."""
     weights: Callable[[Any], Weights]
     """The weights of lists with some numbers of items on each side."""
-    search: Search
-    step: Step
+    search: Any
+    """`Search` and `Step`, for loss-augmented inference; else None."""
+    step: Any
     noisy: Any
     """Perturbed scores ``(draws, b, n)``, if the gradient is that of the expected metric."""
     width: Any

@@ -260,11 +260,11 @@ class CustomMetric(PositionMetric):
 
     def worth(self, i: Tensor, n: Tensor, P: Tensor, N: Tensor) -> Tensor:
         value = torch.as_tensor(self.weight(i, n), dtype=i.dtype, device=i.device)
+        shape = (i + n).shape
         try:
-            return value.expand(torch.broadcast_shapes(i.shape, n.shape))
+            return value.expand(shape)
         except RuntimeError:
-            shape = tuple(torch.broadcast_shapes(i.shape, n.shape))
-            fail("weight(i, n)", f"must have shape {shape} here", f"of shape {tuple(value.shape)}")
+            fail("weight(i, n)", f"must have shape {tuple(shape)} here", f"of shape {tuple(value.shape)}")
 
     def normaliser(self, P: Tensor, N: Tensor, size: int) -> Tensor:
         i = _ranks(P, size)

@@ -32,6 +32,7 @@ def of_decisions(scores: Tensor, target: Tensor, request: Estimate) -> Tensor:
         weight = target != IGNORE
         labels = labels * weight
     each = of_each_decision(scores, labels.to(scores.dtype), request.flips)
+    mass: int | Tensor
     if weight is None:
         positive, mass = labels.sum(-1, keepdim=True), labels.shape[-1]
     else:

@@ -57,7 +57,7 @@ class MetricFunction(Task):
     no_item_weights = "let the function weigh its items"
 
     def __init__(self, function: MetricOfScores, *, maximize: bool = True, moved: int = 32) -> None:
-        if not callable(function) or isinstance(function, type):
+        if isinstance(function, type) or not callable(function):
             fail("function", "must be a function metric(scores, target)", repr(function))
         self.function, self.maximize, self.moved = function, bool(maximize), check_count("moved", moved)
 
@@ -108,7 +108,7 @@ class MetricFunction(Task):
         moved = noisy.repeat(2, count, 1)
         rows = torch.arange(count, device=flat.device)
         moved[0, rows, chosen], moved[1, rows, chosen] = flat[chosen] + h, flat[chosen] - h
-        up, down = self.values(moved.reshape(2 * count, *scores.shape), target).split(count)
+        up, down = self.values(moved.reshape(2 * count, *scores.shape), target).reshape(2, count)
         slope = torch.zeros_like(flat)
         slope[chosen] = ((up - down) / (2 * h) * (flat.numel() / count)).to(flat)
         return slope.reshape(scores.shape)

@@ -263,7 +263,7 @@ def _distinct(task: RankingTask, target: Tensor, weight: Tensor) -> Distinct | N
         fail("weight", f"must hold one weight per problem of {task!r}", "one per item", hint)
     if traced():
         fail("weight", "must hold one weight per problem inside graphs and transforms", "one per item")
-    values = tuple(weight[target >= 0].unique().tolist())
+    values = tuple(torch.unique(weight[target >= 0]).tolist())
     if len(values) * weight.numel() > CELLS:
         hint = "Round the weights, or shorten the lists."
         rule = f"must have fewer distinct values: times {weight.numel():,} items they may be at most {CELLS:,}"
