@@ -72,7 +72,6 @@ REPRO_MAY_IMPORT: dict[str, set[str]] = {
     "folder": {"files"},
     "checkpoint": {"files"},
     "records": {"__init__", "fields", "files", "folder"},
-    "tensorboard": {"records"},
     "data": {"files", "seeding"},
     "detection": {"data", "files", "seeding"},
     "evaluation": {"data"},
@@ -89,11 +88,10 @@ REPRO_MAY_IMPORT: dict[str, set[str]] = {
     },
     "runner": {
         "campaign", "checkpoint", "config", "data", "evaluation", "experiments", "methods", "records", "seeding",
-        "tensorboard", "training",
+        "training",
     },
     "reproduce": {
         "campaign", "config", "executors", "experiments", "files", "folder", "progress", "records", "runner",
-        "tensorboard",
     },
     "cli": {"__init__", "experiments", "methods", "records", "reports", "reproduce"},
 }  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -27,7 +26,8 @@ Network = Callable[[int, int], nn.Module]
 def make_network(model: object, columns: int, outputs: int, generator: torch.Generator) -> nn.Module:
     """The network for ``model``: "linear", "mlp", widths of hidden layers, or a function of columns and outputs."""
     widths: Any = {"linear": (), "mlp": (WIDTH,)}.get(model) if isinstance(model, str) else model
-    make = partial(_layers, widths) if _are_widths(widths) else _checked(model, columns, outputs)
+    fixed = isinstance(widths, tuple | list) and all(type(width) is int and width > 0 for width in widths)
+    make: Network = (lambda *ends: layers([ends[0], *widths, ends[1]])) if fixed else _checked(model, columns, outputs)
     with ONE_AT_A_TIME, torch.random.fork_rng(devices=[]):  # initial weights come from the global generator
         torch.default_generator.set_state(generator.get_state())
         network = make(columns, outputs)
@@ -35,10 +35,6 @@ def make_network(model: object, columns: int, outputs: int, generator: torch.Gen
     if not isinstance(network, nn.Module):
         fail("model(columns, outputs)", "must be a torch.nn.Module", f"a {type(network).__name__}")
     return network.float()
-
-
-def _are_widths(widths: object) -> bool:
-    return isinstance(widths, tuple | list) and all(type(width) is int and width > 0 for width in widths)
 
 
 def _checked(model: object, columns: int, outputs: int) -> Network:
@@ -57,11 +53,11 @@ def _checked(model: object, columns: int, outputs: int) -> Network:
     return model
 
 
-def _layers(widths: Sequence[int], columns: int, outputs: int) -> nn.Sequential:
+def layers(widths: Sequence[int], bias: bool = True) -> nn.Sequential:
     """Linear layers with ReLU in between."""
     parts: list[nn.Module] = []
-    for left, right in pairwise((columns, *widths, outputs)):
-        parts += [nn.Linear(left, right), nn.ReLU()]
+    for left, right in pairwise(widths):
+        parts += [nn.Linear(left, right, bias=bias), nn.ReLU()]
     return nn.Sequential(*parts[:-1])
 
 
