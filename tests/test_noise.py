@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import directloss as dl
-from directloss.noise import DRAWN, LEAST, check_noise, shaped
+from directloss.noise import LEAST, check_noise, shaped
 from tests.toys import Hamming
 
 SCORES = torch.tensor([0.3, -0.2, 0.9, 0.1], dtype=torch.float64)
@@ -114,10 +114,14 @@ def test_draws_are_a_leading_dimension_not_a_loop() -> None:
     assert shapes == [(7, 2, 3)] * 2  # one call for each sign
 
 
-@pytest.mark.parametrize(("scores", "draws"), [(1, DRAWN), (DRAWN // 8, 8), (DRAWN, 1), (100_000, 1)])
-def test_the_number_of_draws_follows_the_number_of_scores(scores: int, draws: int) -> None:
-    assert check_noise("auto", "auto", None).count(scores) == draws
-    assert check_noise("auto", 3, None).count(scores) == 3
+@pytest.mark.parametrize(
+    ("shape", "draws"),
+    [((1,), 512), ((64,), 8), ((512,), 1), ((100_000,), 1), ((2, 64), 8), ((16, 64), 8), ((32, 64), 4), ((999, 64), 1)],
+)
+def test_draws_belong_to_each_list(shape: tuple[int, ...], draws: int) -> None:
+    """As many for a list in a batch as for one alone; of a large batch fewer."""
+    assert check_noise("auto", "auto", None).count(torch.zeros(shape)) == draws
+    assert check_noise("auto", 3, None).count(torch.zeros(shape)) == 3
 
 
 @pytest.mark.parametrize(

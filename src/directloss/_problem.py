@@ -287,7 +287,7 @@ def _events_last(
         if tensor.dim() != scores.dim():
             rule = f"must have {scores.dim()} dimensions like scores"
             fail(argument, rule, f"of shape {tuple(tensor.shape)}", hint_of_classes(tensor, scores))
-        return tensor.movedim(places, list(range(-len(places), 0))).flatten(-len(places))
+        return tensor.movedim(places, list(range(-len(places), 0))).flatten(-len(places)).contiguous()
 
     if form.target_dims == 0:  # one label per problem: only the scores have this dimension
         return last("scores", scores), target, mask, weight
