@@ -328,14 +328,12 @@ def _bytes(output: Any) -> int:
     return ENTRY + int(output.nbytes)
 
 
-def by_kernel(kernel: str, scores: Tensor, *problem: Any) -> Tensor:
-    """The result of a kernel of `directloss.kernels.decisions` for scores ``(..., parts)``, in their dtype."""
-    from directloss.kernels import decisions  # numba is slow to import
-
+def by_kernel(kernel: Callable[..., Any], scores: Tensor, *problem: Any) -> Tensor:
+    """The output of a kernel of `directloss.kernels.decisions` for scores ``(..., parts)``, in their dtype."""
     table = scores.detach().reshape(-1, scores.shape[-1]).cpu().double().contiguous().numpy()
     check_solvable(table)
     used = torch.zeros(table.shape, dtype=torch.float64)
-    getattr(decisions, kernel)(table, *problem, used.numpy())
+    kernel(table, *problem, used.numpy())
     return used.to(scores).reshape(scores.shape)
 
 

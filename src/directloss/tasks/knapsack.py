@@ -71,10 +71,12 @@ class Knapsack(Decomposable):
         self._table = len(self.weights) == 1 and whole and self.capacity[0] <= LARGEST_TABLE
 
     def solve(self, scores: Tensor) -> Tensor:
+        from directloss.kernels import decisions  # numba is slow to import
+
         if self._table:
             weights = self.weights[0].astype(np.int64)
-            return by_kernel("whole_knapsacks", scores, weights, int(self.capacity[0]))
-        return by_kernel("knapsacks", scores, self.weights, self.capacity)
+            return by_kernel(decisions.whole_knapsacks, scores, weights, int(self.capacity[0]))
+        return by_kernel(decisions.knapsacks, scores, self.weights, self.capacity)
 
     def check_truth(self, target: Tensor) -> None:
         """The true choice fits into the budgets."""

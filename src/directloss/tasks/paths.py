@@ -103,10 +103,10 @@ class ShortestPath(Decomposable):
 
     def _used(self, edges: Tensor) -> Tensor:
         """How often the best walks take each edge, for edge scores ``(b, edges)``."""
+        from directloss.kernels.decisions import walks  # numba is slow to import
+
         graph = self.graph
-        return by_kernel(
-            "walks", edges, graph.into_first, graph.into, graph.tail, self.source, self.goal, self.max_edges
-        )
+        return by_kernel(walks, edges, graph.into_first, graph.into, graph.tail, self.source, self.goal, self.max_edges)
 
     def trial_outputs(self, shape: tuple[int, ...]) -> Tensor:
         scores = torch.randn(TRIALS, *shape, generator=torch.Generator().manual_seed(0))
