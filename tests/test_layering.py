@@ -229,3 +229,13 @@ def test_the_test_allows_what_is_right() -> None:
         (SOURCE / "integrations" / "sklearn.py", "import sklearn\nfrom directloss.direct import direct_loss"),
     ]:
         assert not breaches(path, source), source
+
+
+def test_each_class_of_the_library_has_a_name_of_its_own() -> None:
+    names = [
+        node.name
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    ]
+    assert sorted(name for name in set(names) if names.count(name) > 1) == []

@@ -255,7 +255,7 @@ def move_graded(scores: Tensor, noisy: Tensor, width: float, gains: Tensor, tabl
     n, dtype = scores.shape[-1], noisy.dtype
     values, drawn = scores.to(dtype).contiguous().numpy().reshape(-1, n), noisy.contiguous().numpy()
     worth = gains.double().contiguous().numpy().reshape(-1, n)
-    lists = compiled.Lists(
+    lists = compiled.ListBatch(
         np.nan_to_num(values, nan=largest(dtype)), np.where(worth >= 0, 1, IGNORE).astype(np.int8), True,
         tables.arrays, None, None, np.nan_to_num(drawn.reshape(len(drawn), -1, n), nan=largest(dtype)),
         values.dtype.type(width), None, np.empty((len(values), 2), np.int64), np.zeros(values.shape, values.dtype),
@@ -305,7 +305,7 @@ def _inputs(scores: Tensor, target: Tensor, request: Request) -> Inputs:
 
 def _solved(
     scores: Tensor, target: Tensor, inputs: Inputs, request: Request, sign: int, gradient: bool, above: str = ""
-) -> tuple[compiled.Lists, int]:
+) -> tuple[compiled.ListBatch, int]:
     """Solved lists, with gradients divided by the number of draws, and how many lists lack relevant or irrelevant
     items.
     """
@@ -313,7 +313,7 @@ def _solved(
 
     tables, dtype, n = request.tables, torch.promote_types(scores.dtype, torch.float32), scores.shape[-1]
     values = scores.to(dtype).contiguous().numpy().reshape(-1, n)
-    lists = compiled.Lists(
+    lists = compiled.ListBatch(
         values,
         inputs.labels,
         request.padding or not request.check_values,

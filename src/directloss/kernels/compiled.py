@@ -53,11 +53,6 @@ def kernel(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     return compiled  # type: ignore[no-any-return]
 
 
-def reordering(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Like `kernel`, but sums may be reordered, which enables SIMD."""
-    return kernel(function, fastmath={"reassoc", "nsz"})
-
-
 def allocating(function: Callable[..., Any]) -> Callable[..., Any]:
     """Like `kernel`, for functions that allocate arrays and the helpers they call. Keep these in the same file: numba
     only drops a cached function when its own file changes.
@@ -81,7 +76,7 @@ LONGEST = 1 << 29
 BLOCK = 1 << 14
 """Items that fit into the CPU cache together with all intermediate results."""
 SHORT = 1024
-"""Lists up to this length are sorted by numpy, which is as fast there and needs no compilation."""
+"""ListBatch up to this length are sorted by numpy, which is as fast there and needs no compilation."""
 DIGITS, PASSES = 11, 3
 """Bits per pass and passes of the radix sort of longer lists, for 32 bits in total."""
 PADDING = (1 << 63) - 1
@@ -143,7 +138,7 @@ class Step(NamedTuple):
     """Gradients are clamped to this size."""
 
 
-class Lists(NamedTuple):
+class ListBatch(NamedTuple):
     """Inputs for lists ``(b, n)`` and the arrays to fill; None for results that are not requested."""
 
     scores: Any
@@ -175,7 +170,7 @@ class Lists(NamedTuple):
         return (self.gradient is not None and self.noisy is None) or self.above_augmented is not None
 
 
-def solve(lists: Lists, first: int, last: int) -> int:
+def solve(lists: ListBatch, first: int, last: int) -> int:
     """Fill the arrays for the lists ``first`` to ``last - 1``.
 
     Returns how many of them lack relevant or irrelevant items, or a negative status if the input is invalid.
@@ -211,7 +206,7 @@ def solve(lists: Lists, first: int, last: int) -> int:
     return lacking
 
 
-def _move(lists: Lists, some: slice, places: Any, sizes: Any, weights: Weights, gains: Any = EQUAL_GAINS) -> None:
+def _move(lists: ListBatch, some: slice, places: Any, sizes: Any, weights: Weights, gains: Any = EQUAL_GAINS) -> None:
     """Add the gradient of the expected loss for each draw; ``places`` are those of the scores without noise."""
     noisy, n, scores = lists.noisy, lists.scores.shape[1], lists.scores[some]
     sums, sorted_scores = np.empty((4, n + 1)), np.empty(n, scores.dtype)
@@ -226,7 +221,7 @@ def _move(lists: Lists, some: slice, places: Any, sizes: Any, weights: Weights, 
         )  # fmt: skip
 
 
-def move_graded(lists: Lists, gains: Any, first: int, last: int) -> int:
+def move_graded(lists: ListBatch, gains: Any, first: int, last: int) -> int:
     """Add the gradient of the expected loss of items that all count, each by its gain; labels 1, or -1 for padding."""
     some = slice(first, last)
     places, sizes, _ = _ordered(lists.scores[some], lists.labels, first)
@@ -318,7 +313,7 @@ def _rounded(scores: Any) -> Any:
     return np.where(np.isfinite(scores), scores.clip(-most, most), np.nan).astype(np.float32)
 
 
-def _scaled(lists: Lists, some: slice, factors: Any) -> Any:
+def _scaled(lists: ListBatch, some: slice, factors: Any) -> Any:
     """Scores that can safely be subtracted and summed in float64. Float64 scores are scaled by a power of two to a
     range of about 1, or by 0 if all are equal; the powers go to ``factors``.
     """

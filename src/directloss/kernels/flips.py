@@ -153,11 +153,10 @@ class Grid:
             value = self.sign * self.loss(_moved(plain[:, None, None], k, m)) - cost
             near = np.nonzero(value >= value.max() - 4 * ROUNDING)
             place = np.lexsort((np.abs(k[near]) + np.abs(m[near]), cost[near]))[0]
-            k, m = int(k[near][place]), int(m[near][place])
-            tops.append((cost[near][place], abs(k) + abs(m), k, m, value[near][place]))
+            at = int(k[near][place]), int(m[near][place])
+            tops.append((cost[near][place], abs(at[0]) + abs(at[1]), at, value[near][place]))
         best = max(top[-1] for top in tops)
-        _, _, k, m, _ = min(top for top in tops if top[-1] >= best - 4 * ROUNDING)
-        return k, m
+        return min(top for top in tops if top[-1] >= best - 4 * ROUNDING)[2]
 
 
 def _moved(counts: Any, k: Any, m: Any) -> Any:

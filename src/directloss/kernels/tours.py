@@ -322,8 +322,8 @@ def _branch(state: Any, price: Any, bound: float, tree: Any, states: Any, prices
 
 
 @allocating
-def _fix(state: Any, i: int, j: int, how: int) -> None:
-    state[i, j] = state[j, i] = how
+def _fix(state: Any, i: int, j: int, fixed: int) -> None:
+    state[i, j] = state[j, i] = fixed
 
 
 @allocating

@@ -214,7 +214,7 @@ def _check_columns(request: FitRequest, table: Table) -> str:
     if name is None:
         fail("--target", "must name the column to predict", "not given", shown)
     if name not in table.names:
-        hint = f"{near(name, table.names) or shown} {NO_HEADER if table.kind == 'csv' else ''}"
+        hint = f"{near(name, table.names) or shown} {NO_HEADER if table.format == 'csv' else ''}"
         fail("--target", f"must be a column of {table.path.name}", repr(name), hint.strip())
     group = () if request.group is None else (request.group,)
     for option, own in (("--drop", request.drop), ("--group", group), ("--categorical", request.categorical)):

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from directloss.kernels import weighted
 from directloss.metrics.ranking import PartialAUCMetric
+from directloss.task import Solve, Solved
 from directloss.tasks.ranking import ListTask, Ranking, RankingTask
 
 
@@ -71,7 +72,8 @@ class WeightedAUC(AUC):
         """2, as without weights: a pair has the same weight in F and in the loss."""
         return 2.0
 
-    fused = ListTask.fused
+    def fused(self, scores: Tensor, target: Tensor, request: Solve) -> Solved:
+        return ListTask.fused(self, scores, target, request)
 
     def __repr__(self) -> str:
         return "AUC() with weights of items"

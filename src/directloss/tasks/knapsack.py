@@ -89,7 +89,7 @@ class Knapsack(Decomposable):
 
     def __repr__(self) -> str:
         budgets, items = self.weights.shape
-        return f"Knapsack({items} items, {budgets} budget{'s' * (budgets > 1)}, loss={name_of(self.kind)})"
+        return f"Knapsack({items} items, {budgets} budget{'s' * (budgets > 1)}, loss={name_of(self.criterion)})"
 
 
 class Choose(Decomposable):
@@ -149,7 +149,7 @@ class Choose(Decomposable):
             fail("target", words, f"{int(sizes[wrong][0])} in one problem", 'For true values use loss="regret".')
 
     def __repr__(self) -> str:
-        return f"Choose({self.k}{', at_most=True' * self.at_most}, loss={name_of(self.kind)})"
+        return f"Choose({self.k}{', at_most=True' * self.at_most}, loss={name_of(self.criterion)})"
 
 
 def _table(argument: str, values: object) -> np.ndarray:

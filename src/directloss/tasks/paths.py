@@ -127,7 +127,7 @@ class ShortestPath(Decomposable):
     def __repr__(self) -> str:
         return (
             f"ShortestPath({self.num_edges} edges, source={self.source}, goal={self.goal}, "
-            f"max_edges={self.max_edges}, loss={name_of(self.kind)})"
+            f"max_edges={self.max_edges}, loss={name_of(self.criterion)})"
         )
 
 
@@ -226,5 +226,5 @@ class GridPath(ShortestPath):
     def __repr__(self) -> str:
         return (
             f"GridPath({self.height}, {self.width}, {self.connectivity!r}, "
-            f"max_edges={self.max_edges}, loss={name_of(self.kind)})"
+            f"max_edges={self.max_edges}, loss={name_of(self.criterion)})"
         )

@@ -77,4 +77,4 @@ class Tour(Decomposable):
                 refuse_truth(rule, f"none in problem {problem}", "tour")
 
     def __repr__(self) -> str:
-        return f"Tour({self.num_nodes}, loss={name_of(self.kind)})"
+        return f"Tour({self.num_nodes}, loss={name_of(self.criterion)})"

@@ -68,4 +68,4 @@ class SpanningTree(Decomposable):
             refuse_truth(f"must mark a spanning tree of {self.num_nodes - 1} edges", found, "tree")
 
     def __repr__(self) -> str:
-        return f"SpanningTree({self.num_edges} edges, num_nodes={self.num_nodes}, loss={name_of(self.kind)})"
+        return f"SpanningTree({self.num_edges} edges, num_nodes={self.num_nodes}, loss={name_of(self.criterion)})"
