@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -171,13 +170,6 @@ def _belongs(record: Record, model: str, noise: float) -> bool:
     return f" / {model} / " in str(record.group) and record.noise == noise
 
 
-def peers() -> Figure:
-    """The study of losses for AP, with one hidden layer."""
-    noises = {"clean labels": 0.0, "20 % wrong labels": 0.2}
-    panels = {title: lambda record, noise=noise: record.noise == noise for title, noise in noises.items()}
-    return lead_over_cross_entropy(finals("peers"), "test_ap", panels)
-
-
 DECIDING = {
     "direct": "direct-ap",
     "SPO+": "hinge-ap",
@@ -319,29 +311,6 @@ def _first_ratio(cell: str) -> float:
     return float(cell.split("(")[1].split(" ")[0].replace(",", "")) if "(" in cell else np.nan
 
 
-def interpolation() -> Figure:
-    """Error and rank correlation of UniLoss's interpolated metric, by distance from the current configuration."""
-    stored = json.loads((RESULTS / "interpolation" / "quality.json").read_text())
-    distances = ["0", "1/512", "1/128", "1/32", "1/8", "1/2"]
-    looks = {"inverse distance (the paper's)": "hinge-ap", "distance spline": "uniloss-ap"}
-    figure = Figure((WIDTH, 4.8), layout="constrained")
-    axes = figure.subplots(2, 2, sharex=True, sharey="row")
-    for column, (metric, title) in enumerate((("accuracy", "accuracy"), ("ap", "average precision"))):
-        for row, kind in enumerate(("error", "correlation")):
-            place = axes[row, column]
-            for name, look in looks.items():
-                middle = np.mean(stored[metric][name][kind], axis=0)
-                place.plot(middle, color=METHODS[look][0], marker="o", markersize=4, linewidth=2, label=name)
-            place.set_xticks(range(len(distances)), distances)
-            place.grid(axis="y")
-        axes[0, column].set_title(title, fontweight="bold")
-    for place, label in zip(axes[:, 0], ("error of the metric", "rank correlation"), strict=True):
-        place.set_ylabel(label)
-    axes[1, 1].legend(loc="lower left")
-    figure.supxlabel("share of comparisons that differ from the current ones", fontsize=9.5)
-    return figure
-
-
 def noise() -> Figure:
     """1 - AP as the score of one relevant item moves: the steps of the metric, and its expectation under noise."""
     others, labels = torch.tensor([2.0, 1.2, 0.6, -0.5, -1.0]), torch.tensor([1, 0, 0, 1, 0, 0])
@@ -367,7 +336,7 @@ def noise() -> Figure:
 
 SCORES = torch.tensor([2.1, 1.6, 1.3, 0.9, 0.4, 0.1, -0.5, -1.0])
 LABELS = torch.tensor([0, 1, 0, 0, 1, 0, 0, 1])
-"""The list of the page about plots."""
+"""The list of the plots in the API reference."""
 
 
 def _page(drawing: Callable[[Axes], object], width: float = WIDTH, height: float = 3.0) -> Figure:
@@ -404,11 +373,9 @@ def plot_reliability() -> Figure:
 FIGURES: dict[str, Callable[[], Figure]] = {
     "point": point,
     "robustness": robustness,
-    "peers": peers,
     "regrets": regrets,
     "boosting": boosting,
     "speed": speed,
-    "interpolation": interpolation,
     "noise": noise,
     "plot-step": plot_step,
     "plot-precision-recall": plot_precision_recall,

@@ -4,7 +4,7 @@
 
 A network is trained on scikit-learn's digits with UniLoss, keeping the scores of every tenth batch. In the
 configuration of each, up to half of the binaries are flipped at random, and the interpolated metric is compared with
-the true one: root mean square error, and Spearman's rank correlation. Writes ``quality.json`` for `benchmarks.figures`.
+the true one: root mean square error, and Spearman's rank correlation. Writes ``quality.json``.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from directloss_repro.reports.description import OURS
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 TABLE = RESULTS / "verdicts.json"
-PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "results-uniloss.md")
+PAGES = (ROOT / "README.md", ROOT / "docs" / "evidence-papers.md")
 PLACE = re.compile(r"(<!-- verdicts(?P<form>, short)?: (?P<names>[^>]*) -->\n).*?(<!-- end -->)", re.DOTALL)
 Row = dict[str, Any]
 

@@ -113,7 +113,6 @@ def main() -> None:
     losses = {
         "cross-entropy": lambda: lambda scores, target: F.binary_cross_entropy_with_logits(scores, target.float()),
         "focal loss": lambda: lambda scores, target: focal_loss(scores, target.float()),
-        # Half of the training follows cross-entropy, as recommended.
         "AP": lambda: dl.DirectLoss("ap"),
     }
     share = float(truth.double().mean())

@@ -93,5 +93,5 @@ ax = dl.plot.reliability(shares, y_test[half:], bins=5)
 _ = ax.legend(loc="upper left")
 
 # %% [markdown]
-# One digit and one draw of wrong labels are only an illustration. [Other losses](../peers.md) compares losses on many
-# data sets and seeds, including clean labels, where cross-entropy is hard to beat.
+# One digit and one draw of wrong labels are only an illustration. [Other losses](../evidence-peers.md) compares losses
+# on many data sets and seeds, including clean labels, where cross-entropy is hard to beat.
