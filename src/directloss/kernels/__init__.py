@@ -14,7 +14,7 @@ Loss-augmented inference, ``argmax F + sign * epsilon * (best - M)``, is a set o
 right pairs wrong, sign -1 makes wrong pairs right. Exchanging i and j costs ``|a_i - b_j|``, in units of 2/(PN), and
 gains ``epsilon PN / (2 z)`` times the change of ``m_i``, which is ``u_i * drop[i + j]``. There are two cases:
 
-* If ``m_i`` is convex (sign +1) or linear (both signs), the objective is totally monotone: the best ``p_j``, found for
+* If ``m_i`` is convex and the sign +1, the objective is totally monotone: the best ``p_j``, found for
   each irrelevant item alone, are already in order, O(P log N + N).
 * Otherwise the objective is a sum over relevant items of gains and costs, with ``n`` in order: a table of choices, one
   bit per cell, limited to the cells that an optimum can reach (``n_i >= n^w_i`` for sign +1, ``n_i <= n^w_i`` for -1).
@@ -74,7 +74,6 @@ class PositionTables(NamedTuple):
     n: int
     """The length of the lists."""
     convex: bool = False
-    linear: bool = False
     cutoff: int = 0
     """``m_i(n)`` is 0 for ``i + n > cutoff``; 0 means no cutoff."""
     earning: int = 0
@@ -91,7 +90,7 @@ class PositionTables(NamedTuple):
 
     def monotone(self, sign: int) -> bool:
         """Whether the best positions can be found one by one."""
-        return self.linear or (self.convex and sign > 0)
+        return self.convex and sign > 0
 
     def arrays(self, numbers: Any) -> compiled.Weights:
         """The tables of some lists with these numbers of relevant and irrelevant items, ``(r, 2)``."""

@@ -8,8 +8,7 @@ A block of lists passes through a sequence of small kernels:
                   counts of equal scores
     judge         the loss, and the scales for the next steps
     advance       the gradient of the expected metric, by moving each item (`directloss.moves`)
-    lower_each    the augmented ranking for sign +1, if the best positions can be found one by one;
-                  `raise_each` is the same for sign -1
+    lower_each    the augmented ranking for sign +1, if the best positions can be found one by one
     narrow, choose_in_order      the augmented ranking otherwise
     fill_other_side              the counts of one side from those of the other
     slopes, scatter              the gradient, or the counts themselves, in input order
@@ -238,10 +237,8 @@ def _augment(
     search: Search, weights: Weights, values: Any, predicted: Any, numbers: Any, factors: Any, augmented: Any
 ) -> None:
     """Fill ``augmented`` with the counts of the augmented ranking."""
-    if search.one_by_one and search.sign > 0:
+    if search.one_by_one:
         lower_each(values, predicted, numbers, factors, weights.drop, weights.u, weights.stride, augmented)
-    elif search.one_by_one:
-        raise_each(values, predicted, numbers, factors, augmented)
     else:
         _choose(search, weights, values, predicted, numbers, factors, augmented)
     fill_other_side(augmented, numbers, IRRELEVANT if search.one_by_one else RELEVANT)
@@ -580,27 +577,6 @@ def lower_each(values, predicted, numbers, factors, drop, u, stride, above):
                     total += width * rows[i] * drop[mine, stride * i + j + 1] - (values[row, RELEVANT, i - 1] - b)
                     if total > best:
                         best, at = total, i - 1
-                above[row, IRRELEVANT, j] = at
-            step //= 2
-
-
-@kernel
-def raise_each(values, predicted, numbers, factors, above):
-    """Like `lower_each` for sign -1, where all exchanges have the same gain: irrelevant items move down."""
-    for row in range(len(numbers)):
-        N, width, step = numbers[row, IRRELEVANT], factors[row, WIDTH], LONGEST
-        while step > 0:
-            for j in range(step - 1, N, 2 * step):
-                at, high, b = predicted[row, IRRELEVANT, j], numbers[row, RELEVANT], values[row, IRRELEVANT, j]
-                if j >= step and above[row, IRRELEVANT, j - step] > at:
-                    at = above[row, IRRELEVANT, j - step]
-                if j + step < N:
-                    high = above[row, IRRELEVANT, j + step]
-                total, best = 0.0, 0.0
-                for i in range(at, high):
-                    total += width - (b - values[row, RELEVANT, i])
-                    if total > best:
-                        best, at = total, i + 1
                 above[row, IRRELEVANT, j] = at
             step //= 2
 

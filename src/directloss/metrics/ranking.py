@@ -200,7 +200,7 @@ class PartialAUCMetric(PositionMetric):
         return torch.where((P > 0) & (N > 0), self.max_fpr * P * N, 1.0)
 
     def structure(self, n: int) -> dict[str, Any]:
-        return {"convex": True, "linear": self.max_fpr == 1}
+        return {"convex": True}
 
 
 @dataclass(frozen=True)
