@@ -164,6 +164,7 @@ Make = Callable[[str, int, torch.Generator], Loss]
 VARIANTS: dict[str, dict[str, Any]] = {
     "direct, likelihood 0": {"likelihood": 0.0},
     "direct, likelihood 0.03": {"likelihood": 0.03},
+    "direct, likelihood 0.2": {"likelihood": 0.2},
     "direct, likelihood 0.3": {"likelihood": 0.3},
     "direct, noise 1": {"noise": 1.0},
     "direct, noise 5": {"noise": 5.0},

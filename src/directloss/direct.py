@@ -312,7 +312,7 @@ class DirectLoss(TaskLoss):
     Examples:
         >>> loss_fn = DirectLoss("ap")
         >>> loss_fn
-        DirectLoss(AveragePrecision(), likelihood=0.2)
+        DirectLoss(AveragePrecision(), likelihood=0.1)
         >>> loss_fn(torch.tensor([2.0, 1.0, 0.0]), torch.tensor([1, 0, 1]))
         tensor(0.1667)
     """

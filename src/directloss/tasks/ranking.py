@@ -64,7 +64,7 @@ class ListTask(Task):
     moves = True
     density = "uniform"
     advised_noise = 3.0
-    advised_likelihood = 0.2
+    advised_likelihood = 0.1
     advised_sign: int | str = +1
     no_flips = (
         "a metric of ranks has no exact correction, and hardly needs one: it is not moved by what all items share"
