@@ -22,7 +22,6 @@ from directloss_repro.reports.description import Description
 from directloss_repro.reports.figures import Panel, draw_all
 from directloss_repro.reports.formatting import capital, duration, label, metrics_of, moment, value_text
 from directloss_repro.reports.hyperparameters import chosen_table
-from directloss_repro.reports.predictions import read_drawings
 from directloss_repro.reports.style import colour_rules
 from directloss_repro.reports.summary import main_method, notices, summary
 from directloss_repro.reports.tables import Table, difference_table, plain, result_tables, to_markdown, to_rich
@@ -128,7 +127,6 @@ def render(report: Report) -> str:
     light, dark = colour_rules()
     return environment.get_template("report.html.j2").render(
         report=report,
-        drawings=read_drawings(report.run.folder),
         settings={str(key): value_text(value) for key, value in report.run.config.items()},
         facts=_facts(report.run),
         light=light,
