@@ -2,9 +2,13 @@
 
     python -m benchmarks.verdicts [--check]
 
-Judges the claims of every run in `results/`, writes `results/verdicts.json`, and fills the tables between
-``<!-- verdicts: NAMES -->`` and ``<!-- end -->`` in README and docs: all claims of these results, or with ``verdicts,
-short:`` the first claim of each. ``--check`` writes nothing and fails if a file is not up to date.
+Judges the claims of every run in `results/`, writes `results/verdicts.json`, and fills the tables in README and docs:
+
+    <!-- verdicts: NAMES -->           all claims of these results
+    <!-- verdicts, short: NAMES -->    the first claim of each
+    <!-- leads: TABLE STUDY -->        a table of `benchmarks.leads`
+
+each up to ``<!-- end -->``. ``--check`` writes nothing and fails if a file is not up to date.
 """
 
 from __future__ import annotations
@@ -23,10 +27,13 @@ from directloss_repro.records import Run, load_run
 from directloss_repro.reports.claims import PLACE_TEXT, Finding, judge_all
 from directloss_repro.reports.description import OURS
 
+from benchmarks import leads
+
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 TABLE = RESULTS / "verdicts.json"
-PAGES = (ROOT / "README.md", ROOT / "docs" / "evidence-papers.md")
+PAGES = (ROOT / "README.md", ROOT / "docs" / "evidence-papers.md", ROOT / "docs" / "evidence-peers.md")
+LEADS = re.compile(r"(<!-- leads: (?P<words>[^>]*) -->\n).*?(<!-- end -->)", re.DOTALL)
 PLACE = re.compile(r"(<!-- verdicts(?P<form>, short)?: (?P<names>[^>]*) -->\n).*?(<!-- end -->)", re.DOTALL)
 Row = dict[str, Any]
 
@@ -124,6 +131,7 @@ def files(found: list[Row]) -> dict[Path, str]:
     made = {TABLE: json.dumps(found, indent=1, ensure_ascii=False) + "\n"}
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
+        text = LEADS.sub(lambda place: place[1] + leads.block(place["words"]) + place[3], text)
         made[page] = PLACE.sub(
             lambda place: place[1] + table(found, place["names"], bool(place["form"])) + place[4], text
         )

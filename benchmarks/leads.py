@@ -1,0 +1,116 @@
+"""The tables of the studies of defaults, as README and docs show them.
+
+`benchmarks.verdicts` puts them between ``<!-- leads: NAME -->`` and ``<!-- end -->``. A cell is the median (and mean)
+lead over cross-entropy in points over the data sets; a mean rank counts the cells that all losses of the table have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import mean, median
+
+from directloss_repro.records import Record
+
+from benchmarks.defaults import AT_ZERO, BASE, MODELS, NOISES, OURS, SECOND
+from benchmarks.figures import finals
+from benchmarks.study import table
+
+NAMES = {
+    OURS: '`DirectLoss("ap")`',
+    SECOND: "the second version",
+    "smooth-ap 1": "Smooth-AP, temperature 1",
+    "smooth-ap 1 + 0.1 x-ent": "Smooth-AP, plus 0.1 cross-entropy",
+    "uniloss": "UniLoss",
+    "gce": "generalised cross-entropy",
+    "focal": "focal loss",
+    "hinge": "hinge-AP",
+    "pos": "pos-AP, automatic epsilon",
+}
+OTHERS = {
+    ("ap", 200): "AP, 200",
+    ("ap", 6000): "AP, 6,000",
+    ("ndcg@10", 600): "NDCG@10, 600",
+    ("precision@20", 600): "precision@20, 600",
+    ("f1", 600): "F1, 600; cross-entropy at the best validation threshold",
+    ("accuracy", 600): "accuracy, 600",
+}
+Place = tuple[str, str, float]
+"""Data set, model, share of wrong labels."""
+Values = dict[Place, dict[str, float]]
+"""Test metric of each loss in points, mean over seeds."""
+PLACES = [(model, noise) for model in MODELS for noise in NOISES]
+HEAD = [f"{name}, {noise:.0%} wrong" for name in ("linear", "network") for noise in NOISES]
+
+
+def values(records: Iterable[Record], metric: str, steps: int) -> Values:
+    """All cells of a metric and a length."""
+    found: Values = {}
+    for record in records:
+        data, model, *judged = str(record.group).split(" / ")
+        if judged == [metric, str(steps)]:
+            found.setdefault((data, model, record.noise or 0.0), {})[record.method] = 100 * record.metrics["test"]
+    return found
+
+
+def lead(found: Values, method: str, model: str, noises: Sequence[float], base: str = BASE) -> str:
+    """Median (mean) lead over cross-entropy."""
+    leads = [
+        cell[method] - cell[base]
+        for (_, its_model, noise), cell in found.items()
+        if its_model == model and noise in noises and method in cell and base in cell
+    ]
+    return f"{median(leads):+.1f} ({mean(leads):+.1f})" if leads else "-"
+
+
+def of_losses(results: str) -> str:
+    """AP after 600 steps, all losses."""
+    found = values(finals(results), "ap", 600)
+    methods = [method for method in NAMES if any(method in cell for cell in found.values())]
+    whole = [cell for cell in found.values() if {*methods, BASE} <= set(cell)]
+
+    def rank(method: str) -> str:
+        ranks = [1 + sum(cell[other] > cell[method] for other in (*methods, BASE)) for cell in whole]
+        return f"{mean(ranks):.1f}" if ranks else "-"
+
+    rows = [
+        [NAMES[method], *(lead(found, method, model, [noise]) for model, noise in PLACES), rank(method)]
+        for method in methods
+    ]
+    rows.append(["cross-entropy", *["0"] * len(PLACES), rank(BASE)])
+    return table([f"loss, {_sets(found)} data sets", *HEAD, "mean rank"], rows)
+
+
+def of_metrics(results: str) -> str:
+    """The default's lead for other lengths and metrics."""
+    records, rows = finals(results), []
+    for (metric, steps), name in OTHERS.items():
+        found = values(records, metric, steps)
+        for base, added in ((BASE, ""), (AT_ZERO, " at threshold 0")):
+            if any(base in cell and OURS in cell for cell in found.values()):
+                label = f"{name.split(';')[0]}; cross-entropy{added}" if added else name
+                cells = [lead(found, OURS, model, [noise], base) for model, noise in PLACES]
+                rows.append([f"{label} ({_sets(found)})", *cells])
+    return table(["metric, steps (data sets)", *HEAD], rows)
+
+
+def in_short(results: str) -> str:
+    """README's table."""
+    found = values(finals(results), "ap", 600)
+    rows = [
+        [words, *(lead(found, OURS, model, [noise]) for model in MODELS)]
+        for noise, words in ((0.2, "20 % wrong labels"), (0.0, "clean labels"))
+    ]
+    return table(["lead over cross-entropy in points of test AP, median (mean)", "linear model", "network"], rows)
+
+
+TABLES = {"short": in_short, "losses": of_losses, "metrics": of_metrics}
+
+
+def _sets(found: Values) -> int:
+    return len({data for data, *_ in found})
+
+
+def block(words: str) -> str:
+    """The table of ``"TABLE STUDY"``, such as ``"losses defaults"``."""
+    name, study = words.split()
+    return TABLES[name](study) + "\n"
