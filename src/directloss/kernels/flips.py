@@ -42,7 +42,7 @@ CELLS = 1 << 16
 """Pairs of numbers of flips to compare at a time."""
 
 
-class Asked(NamedTuple):
+class FlipRequest(NamedTuple):
     """A request for a batch of problems."""
 
     loss: Callable[[Any], Any]
@@ -165,7 +165,7 @@ def _moved(counts: Any, k: Any, m: Any) -> Any:
     return np.stack((tp - k, fp + m, fn + k, tn - m))
 
 
-def solve(scores: Any, labels: Any, draws: Any, asked: Asked) -> tuple[Any, Any]:
+def solve(scores: Any, labels: Any, draws: Any, request: FlipRequest) -> tuple[Any, Any]:
     """Losses of scores ``(b, n)``, and the mean gradient over ``draws`` ``(d, b, n)`` and signs; None without draws.
 
     Labels, ``(b, n)`` as int8, are 1, 0, or -1 for padding.
@@ -174,17 +174,17 @@ def solve(scores: Any, labels: Any, draws: Any, asked: Asked) -> tuple[Any, Any]
     P, N = positive.sum(1), negative.sum(1)
     now = confusion(scores > 0, positive, negative, P, N)
     if draws is None:
-        return asked.loss(now), None
+        return request.loss(now), None
     d, b, _ = draws.shape
     chosen = draws > 0
     counts = confusion(chosen, positive, negative, P, N).reshape(4, -1)
     rows = Rows(draws, chosen, positive, negative, counts)
-    searches = [_search(rows, sign, asked) for sign in asked.signs]
+    searches = [_search(rows, sign, request) for sign in request.signs]
     # One call for everything, as the metric takes many operations.
     parts = [now, mistakes(P, N).reshape(4, -1), *(one.counts.reshape(4, -1) for one in searches)]
-    values = asked.loss(np.concatenate(parts, 1))
+    values = request.loss(np.concatenate(parts, 1))
     losses, known, values = values[:b], values[b : 4 * b], values[4 * b :]
-    steps = np.broadcast_to(asked.epsilon, b) * (units(known.reshape(3, b), P + N) if asked.automatic else 1.0)
+    steps = np.broadcast_to(request.epsilon, b) * (units(known.reshape(3, b), P + N) if request.automatic else 1.0)
     slope, most = np.zeros(labels.shape), np.finfo(draws.dtype).max
     with np.errstate(divide="ignore", over="ignore"):
         unit = steps * np.maximum(P + N, 1)
@@ -196,11 +196,11 @@ def solve(scores: Any, labels: Any, draws: Any, asked: Asked) -> tuple[Any, Any]
     return losses, slope
 
 
-def _search(rows: Rows, sign: int, asked: Asked) -> Any:
+def _search(rows: Rows, sign: int, request: FlipRequest) -> Any:
     """A search with the ``counts`` (4, ...) whose losses it needs to add the best flips to a gradient."""
-    if asked.line is None:
-        return Grid(rows, sign, asked.monotone, asked.loss)
-    return Lines(rows, sign, asked.line == "predicted")
+    if request.line is None:
+        return Grid(rows, sign, request.monotone, request.loss)
+    return Lines(rows, sign, request.line == "predicted")
 
 
 def confusion(chosen: Any, positive: Any, negative: Any, P: Any, N: Any) -> Any:

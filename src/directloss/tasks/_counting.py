@@ -142,8 +142,10 @@ class CountTask(Task):
         labels = binary_labels(target.cpu()).reshape(rows.shape)
         draws = rows[None] if request.noisy is None else request.noisy.to(dtype).cpu().numpy().reshape(-1, *rows.shape)
         epsilon = torch.as_tensor(request.epsilon, dtype=torch.float64, device="cpu").reshape(-1).numpy()
-        asked = flips.Asked(self._array_loss, self.line, self.monotone, epsilon, request.automatic, request.signs)
-        losses, slope = flips.solve(rows, labels, draws if request.gradient else None, asked)
+        search = flips.FlipRequest(
+            self._array_loss, self.line, self.monotone, epsilon, request.automatic, request.signs
+        )
+        losses, slope = flips.solve(rows, labels, draws if request.gradient else None, search)
         found = [torch.from_numpy(losses).reshape(shape[:-1])]
         return [*found, torch.from_numpy(slope).reshape(shape)] if request.gradient else found
 
