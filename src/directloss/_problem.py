@@ -198,6 +198,8 @@ def prepare(
                 mask = shows if mask is None else check_mask(mask, target.shape, "target") & shows
         else:
             scores, weight, shown = weigh(scores, weight, task.event_dims, check_values)
+            if task.target_dims == 0 and target.shape == shown.shape:
+                target = torch.where(shown, target, torch.zeros_like(target))
     if mask is not None:
         scores, target, mask = _blank_padding(task, scores, target, mask)
         if not task.padding_label:

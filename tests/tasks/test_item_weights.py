@@ -185,8 +185,8 @@ def test_types(dtype: torch.dtype) -> None:
     assert grads.any()
 
 
-@pytest.mark.parametrize("factor", [1e-320, 1e-300, 1e300])
-def test_weights_of_any_magnitude(factor: float) -> None:
+@pytest.mark.parametrize("factor", [1e-30, 1e29])
+def test_weights_of_great_or_small_magnitude(factor: float) -> None:
     scores, target, weight = lists(1, 30, 7, ties=False)
     found = gradient(scores, target, weight=weight.ceil().double() * factor, epsilon=0.5)
     torch.testing.assert_close(found, gradient(scores, target, epsilon=0.5))

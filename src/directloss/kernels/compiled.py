@@ -23,7 +23,9 @@ is relevant and 1 if not; its place is ``item << 1 | side``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,7 +51,18 @@ def kernel(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     except RuntimeError:
         compiled = _njit(**options)(function)
     compiled._compile_for_args = uncollected()(compiled._compile_for_args)  # called for new argument types
+    compiled._cache._guard_against_spurious_io_errors = partial(_spare, compiled._cache)  # around loading and saving
     return compiled  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _spare(cache: Any) -> Iterator[None]:
+    """Compile anew if a cached file is damaged, and do without the cache if the disk is full."""
+    try:
+        yield
+    except Exception:  # unpickling a truncated file raises almost anything
+        with suppress(OSError):
+            cache.flush()
 
 
 def allocating(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from directloss._checks import check_finite, check_labels, check_same_shape, fail, precise
+from directloss._checks import check_finite, check_labels, check_same_shape, fail, precise, warn_once
 from directloss._dynamo import traced
 from directloss.kernels import BINARY, LEAST, bounded, compiles, solve_rankings
 from directloss.metrics.ranking import (
@@ -294,7 +294,7 @@ class AveragePrecision(RankingTask):
 class _AtK(RankingTask):
     """Tasks with an optional cutoff."""
 
-    def __init__(self, metric: PositionMetric, k: int | None) -> None:
+    def __init__(self, metric: PositionMetric, k: float | None) -> None:
         super().__init__(metric)
         self.k = k
         if k is not None:  # with nothing relevant above the cutoff, no ranking is worse
@@ -308,6 +308,8 @@ class NDCG(_AtK):
         >>> NDCG(10)
         NDCG(10)
     """
+
+    k: int | None
 
     def __init__(self, k: int | None = None) -> None:
         super().__init__(NDCGMetric(k), k)
@@ -325,27 +327,54 @@ class DCG(_AtK):
         super().__init__(DCGMetric(k), k)
 
 
-class PrecisionAtK(_AtK):
-    """The share of relevant items among the first ``k``.
+class _AmongFirst(_AtK):
+    """Tasks that only ask which items are among the first ``k``: an int, or a share of the list as a float."""
+
+    def expected(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected:
+        self._warn_of_all(target, request)
+        return super().expected(scores, target, request)
+
+    def fused(self, scores: Tensor, target: Tensor, request: Solve) -> Solved:
+        self._warn_of_all(target, request)
+        return super().fused(scores, target, request)
+
+    def _warn_of_all(self, target: Tensor, request: Estimate | Solve) -> None:
+        """Warn once if every item of every list is among the first k."""
+        if not request.gradient or traced():
+            return
+        n = target.shape[-1]
+        if request.padded and target.is_cpu:  # elsewhere, counting would wait for the device
+            n = int((target >= 0).sum(-1).max())
+        if n and self.metric.structure(n)["cutoff"] == n:
+            warn_once(
+                f"all among the first {self!r}",
+                f"All {n} items of a list are among the first k of {self!r}, so no ranking is better than another, and "
+                "the metric has no gradient. k counts items of the list, which is the batch: use longer lists, a "
+                'smaller k, or a share such as "precision@1%".',
+            )
+
+
+class PrecisionAtK(_AmongFirst):
+    """The share of relevant items among the first ``k``, or in the first 1 % of the list for ``k=0.01``.
 
     Examples:
         >>> PrecisionAtK(5)
         PrecisionAtK(5)
     """
 
-    def __init__(self, k: int = 10) -> None:
+    def __init__(self, k: float = 10) -> None:
         super().__init__(PrecisionAtKMetric(k), k)
 
 
-class RecallAtK(_AtK):
-    """The share of the relevant items among the first ``k``.
+class RecallAtK(_AmongFirst):
+    """The share of the relevant items among the first ``k``, or in the first 1 % of the list for ``k=0.01``.
 
     Examples:
         >>> RecallAtK(5)
         RecallAtK(5)
     """
 
-    def __init__(self, k: int = 10) -> None:
+    def __init__(self, k: float = 10) -> None:
         super().__init__(RecallAtKMetric(k), k)
 
 
