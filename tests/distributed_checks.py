@@ -394,6 +394,8 @@ def a_fault_on_one_process_stops_all(make: Callable[..., nn.Module]) -> None:
 @check(
     ("tasks", lambda: dl.DirectLoss(on_last("ndcg", "ap"), gather=True), "DirectLoss(NDCG(), "),
     ("noise", lambda: dl.DirectLoss("ap", noise=on_last(2.0, 1.0), gather=True), "noise=2.0"),
+    ("dimensions", lambda: dl.DirectLoss("ap", dim=on_last(-1, 0), gather=True), "dim=-1"),
+    ("dimensions of a hinge", lambda: dl.HingeLoss("ap", dim=on_last(-1, 0), gather=True), "dim=-1"),
     ("losses", lambda: on_last(dl.HingeLoss, dl.DirectLoss)("ap", gather=True), "HingeLoss("),
     ("metrics", lambda: dl.UniLoss(on_last("ap", "auc"), gather=True), "UniLoss("),
 )

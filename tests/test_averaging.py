@@ -114,6 +114,26 @@ def test_margins_decide_as_the_highest_score_does() -> None:
         torch.testing.assert_close(margins(scores)[:, one], scores[:, one] - others)
 
 
+@pytest.mark.parametrize("options", [{}, {"epsilon": "auto"}], ids=str)
+@pytest.mark.parametrize("average", ["macro", "micro", "weighted"])
+def test_the_first_of_tied_classes_is_predicted(average: str, options: dict[str, Any]) -> None:
+    scores = torch.randint(-1, 2, (30, 4)).double().requires_grad_()
+    classes = torch.arange(30) % 4
+    wanted = 1 - f1_score(classes, scores.detach().argmax(1), average=average)
+    loss = dl.AveragedLoss("f1", average=average, **options)(scores, classes)
+    assert loss.item() == pytest.approx(wanted, abs=1e-6)
+    loss.backward()
+    assert scores.grad is not None
+    assert scores.grad.isfinite().all()
+
+
+def test_micro_averages_are_one_graph() -> None:
+    scores, classes = drawn(6, 3)
+    loss_fn = dl.AveragedLoss("f1", average="micro")
+    whole = torch.compile(loss_fn, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(whole(scores.requires_grad_(), classes), loss_fn(scores, classes))
+
+
 @pytest.mark.parametrize("average", ["macro", "micro", "samples_macro"])
 def test_it_learns(average: str) -> None:
     torch.manual_seed(0)

@@ -99,10 +99,20 @@ WRONG_FOR_ALL: list[tuple[dict[str, Any], str, str]] = [
     ({"task": "ndgc@10"}, "task", "Did you mean 'ndcg'"),
     ({"task": "ndcg@ten"}, "task", "must have a number after '@', but it is 'ndcg@ten'. For example 'ndcg@10'"),
     ({"task": "ap@3"}, "task", "takes no number: 'ap' stands alone, but it is 'ap@3'"),
+    ({"task": "precision@200%"}, "k", "must be a whole number of at least 1, but it is 2.0"),
+    ({"task": "ndcg@1%"}, "k", "must be a whole number of at least 1, but it is 0.01"),
     ({"task": "chain@3"}, "task", "takes no number: 'chain' stands alone, but it is 'chain@3'"),
     ({"task": "average_precision"}, "task", "but it is 'average_precision'. Did you mean 'ap'?"),
     ({"task": "Average Precision"}, "task", "Did you mean 'ap'?"),
     ({"task": "roc-auc"}, "task", "Did you mean 'auc'?"),
+    ({"task": "auprc"}, "task", "Did you mean 'ap'?"),
+    ({"task": "p@10"}, "task", "Did you mean 'precision'?"),
+    ({"task": "macro-f1"}, "task", 'use directloss.AveragedLoss("f1", average="macro")'),
+    (
+        {"task": torch.nn.BCEWithLogitsLoss()},
+        "function",
+        "where higher is better, but it is the loss BCEWithLogitsLoss()",
+    ),
     ({"task": "matthews"}, "task", "Did you mean 'mcc'?"),
     ({"task": ""}, "task", "must be a known name, or a task object, but it is ''"),
     ({"task": Pick}, "task", "but it is the class Pick. Create an instance first"),
@@ -129,6 +139,9 @@ WRONG_FOR_ALL: list[tuple[dict[str, Any], str, str]] = [
     ({"weight": torch.ones(3)}, "weight", "must hold one weight per problem, shape (2,), but it is of shape (3,)"),
     ({"weight": torch.tensor([1.0, -2.0])}, "weight", "must be finite and not negative, but it is as low as -2.0"),
     ({"weight": torch.tensor([1.0, math.nan])}, "weight", "must be finite and not negative"),
+    ({"weight": torch.tensor([1.0, 1e60], dtype=torch.float64)}, "weight", "1e+30 at its largest, but it is 1e+60"),
+    ({"weight": torch.tensor([3e38, 3e38])}, "weight", "but it is 3e+38. Divide by weight.max()."),
+    ({"weight": torch.tensor([0.0, 1e-300], dtype=torch.float64)}, "weight", "but it is 1e-300."),
     ({"weight": [1.0, 2.0]}, "weight", "must be a torch.Tensor, but it is a list"),
     # dim
     ({"dim": 2}, "dim", "must name dimensions of scores, which has 2, but it is 2"),
@@ -387,6 +400,37 @@ def test_errors_inside_of_a_factory_are_its_own(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(registry._entries, "own", registry.Entry(factory, "a task", None))
     with pytest.raises(TypeError, match="3 is not what I want"):
         dl.tasks.get("own@3")
+
+
+IMAGES = torch.randn(2, 3, 4, 5)
+"""Scores (n, c, h, w)."""
+
+
+@pytest.mark.parametrize("ignored", [-100, 255])
+@pytest.mark.parametrize(
+    ("name", "scores"), [("ap", IMAGES[0, 0, 0]), ("f1", IMAGES[0, 0, 0]), ("accuracy", IMAGES.movedim(1, -1))]
+)
+def test_labels_that_other_losses_ignore_are_sent_to_the_mask(name: str, scores: Tensor, ignored: int) -> None:
+    target = torch.ones(scores.shape[:-1] if name == "accuracy" else scores.shape, dtype=torch.long)
+    target.view(-1)[0], target.view(-1)[1] = ignored, 0
+    refused(lambda: dl.direct_loss(scores, target, name), "target", f"with mask=target != {ignored}.")
+    assert dl.direct_loss(scores, target, name, mask=target != ignored) >= 0
+
+
+@pytest.mark.parametrize(("name", "shape"), [("error", (6,)), ("accuracy", (6, 3)), ("ap", (6,)), ("f1", (6,))])
+def test_what_has_no_weight_is_not_looked_at(name: str, shape: tuple[int, ...]) -> None:
+    scores, target, weight = torch.randn(shape), torch.arange(6) % 2, torch.ones(6)
+    wanted = dl.direct_loss(scores[1:], target[1:], name)
+    scores[0], target[0], weight[0] = math.nan, 77, 0
+    torch.testing.assert_close(dl.direct_loss(scores, target, name, weight=weight), wanted)
+
+
+@pytest.mark.parametrize("name", ["accuracy", "topk@2"])
+def test_classes_in_the_second_dimension_are_sent_to_dim(name: str) -> None:
+    target = torch.zeros(2, 4, 5, dtype=torch.long)
+    refused(lambda: dl.direct_loss(IMAGES, target, name), "target", "Classes come last: pass dim=1 to the loss")
+    found = dl.direct_loss(IMAGES, target, name, dim=1)
+    assert torch.equal(found, dl.direct_loss(IMAGES.movedim(1, -1), target, name))
 
 
 def test_errors_are_value_errors() -> None:

@@ -692,6 +692,17 @@ def test_probabilities_in_a_ranking_are_pointed_out(name: str) -> None:
         quiet(scores, target)  # warnings are errors
 
 
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("name", ["ap", "accuracy"])
+def test_probabilities_are_pointed_out_at_the_first_call(name: str, training: bool, masked: bool) -> None:
+    scores = (3 * torch.randn(8, 4)).softmax(-1).requires_grad_()
+    target = torch.arange(8) % 4 if name == "accuracy" else torch.arange(32).reshape(8, 4) % 2
+    loss_fn = dl.DirectLoss(name).train(training)
+    with pytest.warns(dl.DirectLossWarning, match="All scores lie between 0 and 1"):
+        loss_fn(scores, target, torch.ones_like(target, dtype=torch.bool) if masked else None)
+
+
 def test_a_score_without_a_gradient_is_refused() -> None:
     class Detached(Pick):
         def score(self, scores: Tensor, output: Tensor) -> Tensor:

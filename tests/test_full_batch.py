@@ -158,6 +158,14 @@ class Growing(Shrinking):
         yield from [(self.x, self.y)] * self.left
 
 
+class Relabelled(Shrinking):
+    """The same inputs with other labels in the second reading."""
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        self.left -= 1
+        yield self.x, self.y if self.left == 2 else self.y.flip(0)
+
+
 X, Y = torch.randn(30, 5, dtype=torch.float64), torch.arange(30) % 3
 
 
@@ -175,9 +183,11 @@ def ap(scores: Tensor, target: Tensor) -> Tensor:
         ({"data": 3}, "iterable of chunks, but it is a int"),
         ({"data": iter([(X, Y)])}, "readable twice, but it is a list_iterator"),
         ({"data": [X, Y]}, "each chunk of data must be a pair"),
-        ({"data": Changing(X, Y)}, "the same items with the same scores"),
-        ({"data": Shrinking(X, Y)}, "the same items with the same scores"),
-        ({"data": Growing(X, Y)}, "the same items with the same scores"),
+        ({"data": Changing(X, Y)}, "the same items with the same labels and scores"),
+        ({"data": Shrinking(X, Y)}, "the same items with the same labels and scores"),
+        ({"data": Growing(X, Y)}, "the same items with the same labels and scores"),
+        ({"data": Relabelled(X, Y)}, "the same items with the same labels and scores"),
+        ({"data": Changing(0 * X, Y)}, "the same items with the same labels and scores"),
         ({"loss_fn": lambda s, y: s.detach().mean()}, "loss_fn must be differentiable"),
         ({"loss_fn": lambda s, y: torch.ones((), requires_grad=True)}, "a function that does not use them"),
         ({"loss_fn": lambda s, y: s}, "must be a scalar"),
@@ -190,6 +200,12 @@ def test_bad_input(change: dict[str, Any], message: str) -> None:
     good: dict[str, Any] = {"model": network(), "data": (X, Y), "loss_fn": ap, "chunk": 256}
     with pytest.raises(dl.DirectLossError, match=message):
         dl.full_batch_step(**(good | change))
+
+
+def test_labels_may_be_missing() -> None:
+    labels = torch.where(Y == 2, torch.nan, Y.double())
+    loss = dl.full_batch_step(network(), (X, labels), lambda s, y: ap(s[~y.isnan()], y[~y.isnan()]), 7)
+    assert 0 < loss < 1
 
 
 def test_batch_norm_with_stored_statistics_is_fine() -> None:

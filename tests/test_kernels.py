@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import subprocess
@@ -13,6 +14,7 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -383,3 +385,45 @@ def test_kernels_compile_without_a_place_to_keep_them(monkeypatch: pytest.Monkey
     doubled = compiled.kernel(double)
     assert doubled(4) == 8
     assert doubled.stats.cache_path is None
+
+
+def test_tables_are_as_long_as_the_lists_not_as_the_cutoff() -> None:
+    for name in ("precision@10000000", "ndcg@10000000"):
+        tables = dl.tasks.get(name).metric.tables(torch.ones(1, 4)).arrays(np.array([[2, 2]]))
+        assert max(part.size for part in tables if isinstance(part, np.ndarray)) <= 16
+
+
+@pytest.mark.parametrize("ending", [".nbi", ".nbc"])
+def test_a_damaged_cache_is_compiled_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
+    import numba
+
+    from directloss.kernels import compiled
+
+    def double(number: int) -> int:
+        return 2 * number
+
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    assert compiled.kernel(double)(4) == 8
+    (file,) = tmp_path.rglob(f"*{ending}")
+    file.write_bytes(file.read_bytes()[:20])
+    for hits in (0, 1):
+        again = compiled.kernel(double)
+        assert again(4) == 8
+        assert sum(again.stats.cache_hits.values()) == hits
+
+
+def test_kernels_compile_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import numba
+    from numba.core.caching import IndexDataCacheFile
+
+    from directloss.kernels import compiled
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def double(number: int) -> int:
+        return 2 * number
+
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(IndexDataCacheFile, "_save_index", full)
+    assert compiled.kernel(double)(4) == 8

@@ -110,6 +110,31 @@ def test_scores_of_another_precision_are_joined_in_the_present_one() -> None:
     assert target.tolist() == [1, 0, 1, 0, 1]
 
 
+@pytest.mark.parametrize(
+    ("stored", "present", "joined"),
+    [
+        (torch.tensor([0.5, 1.0]), torch.tensor([1, 0]), [1, 0, 0.5, 1]),
+        (torch.tensor([300, 2]), torch.tensor([1, 0], dtype=torch.uint8), [1, 0, 300, 2]),
+        (torch.tensor([2, 1]), torch.tensor([True, False]), [1, 0, 2, 1]),
+    ],
+)
+def test_labels_of_another_dtype_keep_their_value(stored: Tensor, present: Tensor, joined: list[float]) -> None:
+    memory = dl.ScoreMemory()
+    memory(torch.zeros(2), stored)
+    assert memory(torch.zeros(2), present)[1].tolist() == joined
+
+
+def test_a_smaller_memory_loads_the_newest_items() -> None:
+    memory, smaller = dl.ScoreMemory(50), dl.ScoreMemory(10)
+    memory(torch.arange(50.0), torch.zeros(50))
+    smaller.load_state_dict(memory.state_dict())
+    assert smaller(torch.zeros(5), torch.zeros(5))[0].tolist() == [0.0] * 5 + list(range(10))
+
+
+def test_an_empty_memory_is_true() -> None:
+    assert dl.ScoreMemory(8)
+
+
 def test_clear_forgets() -> None:
     memory = dl.ScoreMemory()
     memory(*batch(8, 2))

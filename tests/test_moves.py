@@ -109,6 +109,7 @@ def ranked(loss: Value, target: Tensor) -> Callable[[Tensor], float]:
     return lambda scores: loss(target[scores.argsort(descending=True)].tolist())
 
 
+@pytest.mark.filterwarnings("ignore:All 2 items of a list are among the first k")
 @pytest.mark.parametrize("backend", ["auto", "tensor"])
 @pytest.mark.parametrize("name", RANKINGS)
 def test_one_draw_is_moving_each_item_by_hand(name: str, backend: str, generator: torch.Generator) -> None:
@@ -535,6 +536,7 @@ def test_checkpoints_of_earlier_versions_load(old: Any) -> None:
 POSITION = [name for name in RANKINGS if not name.startswith("graded") and name != "own"]
 
 
+@pytest.mark.filterwarnings("ignore:All 2 items of a list are among the first k")
 @pytest.mark.parametrize("name", POSITION)
 def test_compiled_loops_are_the_tensor_operations(name: str, generator: torch.Generator) -> None:
     """With ties, padding, lists of one class, all types, and lists that are sorted by digits."""

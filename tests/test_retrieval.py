@@ -82,6 +82,23 @@ def test_memory_adds_earlier_batches_and_is_saved() -> None:
     assert loss_fn(EMBEDDINGS[6:], LABELS[:6]) == fresh(EMBEDDINGS[6:], LABELS[:6])
 
 
+@pytest.mark.parametrize("memory", [0, 2])
+def test_a_smaller_memory_loads_the_newest_items(memory: int) -> None:
+    loss_fn, smaller = RetrievalLoss("ap", memory=8), RetrievalLoss("ap", memory=memory)
+    loss_fn(EMBEDDINGS[:6], LABELS[:6])
+    smaller.load_state_dict(loss_fn.state_dict())
+    wanted = RetrievalLoss("ap", memory=memory)
+    wanted(EMBEDDINGS[:6], LABELS[:6])
+    assert smaller(EMBEDDINGS[6:], LABELS[:6]) == wanted(EMBEDDINGS[6:], LABELS[:6])
+
+
+def test_labels_of_another_dtype_keep_their_value() -> None:
+    loss_fn = RetrievalLoss("ap", memory=12)
+    loss_fn(EMBEDDINGS, LABELS + 300)
+    loss_fn(EMBEDDINGS[:6], LABELS[:6].to(torch.uint8))
+    assert loss_fn.get_extra_state()["labels"].tolist() == [*LABELS[:6].tolist(), *(LABELS + 300).tolist()][:12]
+
+
 def test_a_miner_of_pytorch_metric_learning() -> None:
     miners = pytest.importorskip(
         "pytorch_metric_learning.miners",

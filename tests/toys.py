@@ -28,9 +28,6 @@ class Pick:
     def score(self, scores: Tensor, output: Tensor) -> Tensor:
         return scores.gather(-1, output.unsqueeze(-1)).squeeze(-1)
 
-    def __repr__(self) -> str:
-        return "Pick()"
-
 
 class Hamming:
     """Say yes or no to each item; the loss is the share of wrong answers. Knows nothing of padding."""

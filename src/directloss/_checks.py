@@ -31,6 +31,9 @@ IGNORE = -1
 
 REDUCTIONS = ("mean", "sum", "none")
 
+HEAVIEST = 1e30
+"""Sums of millions of such weights, and products of two, are still finite in the dtypes that hold them."""
+
 
 NO_FLOAT64 = {"mps"}
 """Device types without float64."""
@@ -102,6 +105,7 @@ def check_labels(target: Tensor, allowed: Sequence[float] = (0, 1), hint: str = 
     if not bool(good.all()):
         value = target[~good][0].item()
         words = " or ".join(str(label) for label in allowed)
+        hint = _hint_of_ignored(value) or hint
         fail("target", f"must hold only {words}", f"{value} at index {(~good).nonzero()[0].tolist()}", hint)
 
 
@@ -111,8 +115,13 @@ def check_classes(target: Tensor, classes: int) -> None:
         fail("target", "must hold integer class indices", target.dtype, "Call target.long() first.")
     bad = (target < 0) | (target >= classes)
     if bool(bad.any()):
-        value = target[bad][0].item()
-        fail("target", f"must hold class indices from 0 to {classes - 1}", f"{value} at {bad.nonzero()[0].tolist()}")
+        value, rule = target[bad][0].item(), f"must hold class indices from 0 to {classes - 1}"
+        fail("target", rule, f"{value} at {bad.nonzero()[0].tolist()}", _hint_of_ignored(value))
+
+
+def _hint_of_ignored(value: float) -> str:
+    """What to do with a label that other losses ignore."""
+    return f"Leave such labels out with mask=target != {value:g}." if value in (-100, 255) else ""
 
 
 def check_mask(mask: object, shape: torch.Size, what: str, argument: str = "mask") -> Tensor:
@@ -132,6 +141,9 @@ def check_weight(weight: object, shape: torch.Size, what: str, check_values: boo
         fail("weight", f"must hold one weight per {what}, shape {tuple(shape)}", f"of shape {tuple(weight.shape)}")
     if check_values and not bool((torch.isfinite(weight) & (weight >= 0)).all()):
         fail("weight", "must be finite and not negative", f"as low as {weight.min().item()}")
+    if check_values and (most := float(weight.max())) and not 1 / HEAVIEST <= most <= HEAVIEST:
+        rule = f"must be 0 or between {1 / HEAVIEST:g} and {HEAVIEST:g} at its largest"
+        fail("weight", rule, f"{most:g}", "Divide by weight.max().")
     return weight
 
 

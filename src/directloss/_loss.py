@@ -137,9 +137,10 @@ class TaskLoss(LossModule):
         return chosen if self.epsilon is None else {**chosen, "epsilon": self.epsilon}
 
     def extra_repr(self) -> str:
-        """The task, its epsilon if it has one, and the reduction."""
+        """The task, its epsilon and dimension if it has them, and the reduction."""
         epsilon = "" if self.epsilon is None else f"epsilon={self.epsilon!r}, "
-        return f"{self.task!r}, {epsilon}reduction={self.reduction!r}"
+        dim = "" if self.dim is None else f"dim={self.dim!r}, "
+        return f"{self.task!r}, {epsilon}{dim}reduction={self.reduction!r}"
 
     def places(self, dims: int) -> tuple[int, ...]:
         return named_places(self.dim, self.task.event_dims, dims)

@@ -96,10 +96,12 @@ def meant(word: str) -> str | None:
 
 
 def split_name(argument: str, name: str) -> tuple[str, int | float | None]:
-    """``"ndcg@10"`` as ``("ndcg", 10)``, ``"ndcg"`` as ``("ndcg", None)``."""
+    """``"ndcg@10"`` as ``("ndcg", 10)``, ``"recall@1%"`` as ``("recall", 0.01)``, ``"ndcg"`` as ``("ndcg", None)``."""
     base, at, number = name.strip().lower().partition("@")
-    if at and not re.fullmatch(r"\d+(\.\d+)?", number):
+    if at and not re.fullmatch(r"\d+(\.\d+)?%?", number):
         fail(argument, "must have a number after '@'", repr(name), f"For example {base + '@10'!r}.")
+    if number.endswith("%"):
+        return base, float(number[:-1]) / 100
     return base, None if not at else float(number) if "." in number else int(number)
 
 
@@ -108,9 +110,10 @@ def get(name: str, argument: str = "task") -> Task:
     base = name.strip().lower().partition("@")[0]
     if base not in _known():
         hint = near(base.replace(" ", "_").replace("-", "_"), _meant) or f"Known: {', '.join(names())}."
-        of, _, average = base.rpartition("_")
-        if of in _known() and average in ("macro", "micro", "weighted", "samples"):
-            hint = f'For averages use directloss.AveragedLoss("{of}", average="{average}").'
+        words = base.replace(" ", "_").replace("-", "_").split("_")
+        for average, of in ((words[-1], "_".join(words[:-1])), (words[0], "_".join(words[1:]))):
+            if of in _known() and average in ("macro", "micro", "weighted", "samples"):
+                hint = f'For averages use directloss.AveragedLoss("{of}", average="{average}").'
         fail(argument, "must be a known name, or a task object", repr(name), hint)
     _, number = split_name(argument, name)
     factory, given = _entries[base].factory, () if number is None else (number,)

@@ -147,7 +147,7 @@ class AveragedLoss(LossModule):
             return scores, target, shown
         if shown is not None:
             shown = shown.unsqueeze(1).expand_as(scores)
-        if self.check_values:
+        if self.check_values and not traced():
             _check_classes(target, max(scores.shape[1], 2))
         if scores.shape[1] == 1:
             return scores, target.unsqueeze(1), shown
@@ -172,16 +172,18 @@ class AveragedLoss(LossModule):
 
 
 def margins(scores: Tensor) -> Tensor:
-    """Each score minus the best of the others, along dimension 1: positive only for the predicted class.
+    """Each score minus the best of the others, along dimension 1: positive only for the predicted class, which is the
+    first of equal ones.
 
     Examples:
         >>> margins(torch.tensor([[2.0, 5.0, 1.0]]))
         tensor([[-3.,  3., -4.]])
     """
-    best = scores.topk(2, dim=1)
+    first, second = torch.split(scores.topk(2, dim=1).values, 1, dim=1)
     place = torch.arange(scores.shape[1], device=scores.device).reshape(-1, *(1,) * (scores.dim() - 2))
-    first, second = best.values[:, :1], best.values[:, 1:]
-    return scores - torch.where(place == best.indices[:, :1], second, first)
+    predicted = place == scores.argmax(1, keepdim=True)
+    margin = scores - torch.where(predicted, second, first)
+    return margin + (predicted & (margin == 0)).to(margin) * torch.finfo(margin.dtype).tiny
 
 
 def _check_shapes(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:

@@ -178,7 +178,7 @@ def _moved(problem: Problem, settings: Settings, reduction: str, check_values: b
     noise = settings.noise_for(task)
     if gradient and noise.silent:
         fail("noise", "must be positive: without noise the metric has no gradient", 0, "Or pass epsilon and sign.")
-    if gradient and problem.check_values and isinstance(settings.noise, str) and task.density == "uniform":
+    if gradient and check_values and isinstance(settings.noise, str) and task.density != "logistic":
         warn_of_probabilities(scores, "scores", NO_LOGITS)
     share = settings.share_for(task)
     request = Estimate(
@@ -366,7 +366,7 @@ class DirectLoss(TaskLoss):
     def extra_repr(self) -> str:
         """The task, the share of likelihood, and the settings that differ from the defaults."""
         shown: dict[str, Any] = {"likelihood": self.settings.share_for(self.task)}
-        usual = {"noise": "auto", "samples": "auto", "flips": (0.0, 0.0), "epsilon": None, "sign": None}
+        usual = {"noise": "auto", "samples": "auto", "flips": (0.0, 0.0), "epsilon": None, "sign": None, "dim": None}
         for name, value in usual.items():
             given = getattr(self, name)
             if isinstance(given, Tensor) or given != value:

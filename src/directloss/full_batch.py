@@ -40,8 +40,8 @@ def full_batch_step(
     As with ``backward``, call ``optimizer.zero_grad()`` before and ``optimizer.step()`` after.
 
     The data is read twice. The second pass draws the same random numbers (dropout) as the first, and the generators
-    end where an ordinary step would have left them. Scores that differ between the passes raise `DirectLossError`. So
-    does batch normalisation in training mode, because it would see chunks instead of the batch.
+    end where an ordinary step would have left them. Scores or labels that differ between the passes raise
+    `DirectLossError`. So does batch normalisation in training mode, because it would see chunks instead of the batch.
 
     Args:
         model: returns scores with one entry per item in the first dimension.
@@ -72,7 +72,8 @@ def full_batch_step(
     loss, gradient = _loss(loss_fn, scores, target)
     after = _random_state(model)
     _set_random_state(*before)
-    _second_pass(model, chunks, device, torch.split(scores.detach(), sizes), torch.split(gradient, sizes))
+    first = zip(*(torch.split(one, sizes) for one in (scores.detach(), target, gradient)), strict=True)
+    _second_pass(model, chunks, device, first)
     _set_random_state(*after)
     return loss
 
@@ -106,18 +107,17 @@ def _loss(loss_fn: Callable[[Tensor, Tensor], Tensor], scores: Tensor, target: T
 
 
 def _second_pass(
-    model: nn.Module, chunks: Callable[[], Iterator[Chunk]], device: torch.device, scores: tuple[Tensor, ...],
-    gradients: tuple[Tensor, ...],
-) -> None:  # fmt: skip
+    model: nn.Module, chunks: Callable[[], Iterator[Chunk]], device: torch.device, first: Iterable[tuple[Tensor, ...]]
+) -> None:
+    """Backpropagate the chunks, each with the scores, labels and gradient of the first pass."""
     again = chunks()
-    for expected, gradient in zip(scores, gradients, strict=True):
+    for scores, labels, gradient in first:
         item = next(again, None)
-        if item is None or len(item[1]) != len(expected):
+        if item is None or item[1].shape != labels.shape or not _equal(item[1].to(labels), labels):
             _refuse_changes()
-        inputs, target = item
         with torch.enable_grad():
-            found = _scores(model, inputs, len(target), device)
-        if not _same(found.detach(), expected):
+            found = _scores(model, item[0], len(labels), device)
+        if not _same(found.detach(), scores):
             _refuse_changes()
         found.backward(gradient)  # type: ignore[no-untyped-call]
     if next(again, None) is not None:
@@ -129,10 +129,14 @@ def _same(found: Tensor, expected: Tensor) -> bool:
     return torch.allclose(found, expected, rtol=SAME, atol=SAME * scale, equal_nan=True)
 
 
+def _equal(found: Tensor, expected: Tensor) -> bool:
+    return torch.allclose(found, expected, rtol=0, atol=0, equal_nan=True)  # a label may be NaN where it is missing
+
+
 def _refuse_changes() -> NoReturn:
     fail(
         "data",
-        "must give the same items with the same scores in both passes",
+        "must give the same items with the same labels and scores in both passes",
         "different in the second pass",
         "Switch off shuffling and random augmentation; the model must not change its state when called.",
     )

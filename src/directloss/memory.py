@@ -80,8 +80,11 @@ class ScoreMemory(nn.Module):
     def __len__(self) -> int:
         return 0 if self._scores is None else len(self._scores)
 
+    def __bool__(self) -> bool:
+        return True  # like any module, also while empty: `if memory:` asks whether there is one
+
     def _recalled(self, scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """The stored items, on the device and in the dtypes of the batch."""
+        """The stored items, on the device of the batch; labels in their own dtype, which that of the batch may lack."""
         if self._scores is None or self._target is None:
             return scores[:0].detach(), target[:0]
         if self._scores.shape[1:] != scores.shape[1:]:
@@ -91,15 +94,16 @@ class ScoreMemory(nn.Module):
                 f"of shape {tuple(scores.shape)}",
                 "Use one memory per kind of scores, or clear() it.",
             )
-        return self._scores.to(scores), self._target.to(target)
+        return self._scores.to(scores), self._target.to(target.device)
 
     def get_extra_state(self) -> dict[str, Tensor | None]:
         """The stored items, for a ``state_dict``."""
         return {"scores": self._scores, "target": self._target}
 
     def set_extra_state(self, state: Any) -> None:
-        """Restore the items from a ``state_dict``."""
-        self._scores, self._target = state["scores"], state["target"]
+        """Restore the items from a ``state_dict``, the newest if there are more than ``size``."""
+        kept = (state["scores"], state["target"])
+        self._scores, self._target = (None if one is None else one[: self.size] for one in kept)
 
     def extra_repr(self) -> str:
         return f"{len(self)} of {self.size} items"

@@ -149,15 +149,16 @@ class RetrievalLoss(LossModule):
         if earlier.shape[1] != embeddings.shape[1]:
             rule = f"must have {earlier.shape[1]} columns, like those in the memory"
             fail("embeddings", rule, f"of shape {tuple(embeddings.shape)}", "Create a new loss for another network.")
-        return torch.cat((embeddings, earlier.to(embeddings))), torch.cat((labels, names.to(labels)))
+        return torch.cat((embeddings, earlier.to(embeddings))), torch.cat((labels, names.to(labels.device)))
 
     def get_extra_state(self) -> dict[str, Tensor]:
         """The memory, for a ``state_dict``."""
         return {} if self._earlier is None else {"embeddings": self._earlier[0], "labels": self._earlier[1]}
 
     def set_extra_state(self, state: Any) -> None:
-        """Restore the memory from a ``state_dict``."""
-        self._earlier = (state["embeddings"], state["labels"]) if state else None
+        """Restore the memory from a ``state_dict``, the newest if there are more than ``memory``."""
+        kept = state and self.memory
+        self._earlier = (state["embeddings"][:kept], state["labels"][:kept]) if kept else None
 
     def extra_repr(self) -> str:
         return f"scale={self.scale:g}" + (f", memory={self.memory}" if self.memory else "")

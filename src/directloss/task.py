@@ -239,4 +239,6 @@ class ForeignTask(Task):
         return score
 
     def __repr__(self) -> str:
-        return repr(self.inner)
+        own: Any = type(self.inner)
+        # Without the address in memory, which differs among processes.
+        return f"{own.__name__}()" if own.__repr__ is object.__repr__ else repr(self.inner)

@@ -125,6 +125,8 @@ CASES = {
     "precision@8": Case(draw, outputs(precision(8)), lambda: tasks.PrecisionAtK(8)),
     "recall@1": Case(draw, outputs(recall(1)), lambda: tasks.RecallAtK(1)),
     "recall@2": Case(draw, outputs(recall(2)), lambda: tasks.RecallAtK(2)),
+    "precision@40%": Case(draw, outputs(lambda labels: precision(math.ceil(len(labels) * 2 / 5))(labels))),
+    "recall@30%": Case(draw, outputs(lambda labels: recall(math.ceil(len(labels) * 3 / 10))(labels))),
     "mrr": Case(draw, outputs(reciprocal_rank)),
     "auc": Case(draw, outputs(partial_auc(1.0))),
     "pauc": Case(draw, outputs(partial_auc(0.1))),

@@ -214,6 +214,7 @@ def test_ties_do_not_depend_on_the_order_of_the_input() -> None:
         torch.testing.assert_close(dl.direct_loss(scores[0, order], target[0, order], name), first)
 
 
+@pytest.mark.filterwarnings("ignore:All . items of a list are among the first k")
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("labels", [[1, 1, 1], [0, 0, 0], [1], [0]])
 def test_lists_that_cannot_be_ranked_wrong(labels: list[int], backend: str) -> None:
@@ -234,6 +235,37 @@ def test_lists_that_cannot_be_ranked_wrong_do_not_count_in_the_mean() -> None:
     target = torch.tensor([[0, 0, 1], [0, 0, 0]])
     with pytest.warns(dl.DirectLossWarning, match="1 of 2 problems"):
         assert dl.direct_loss(scores, target, "ap").item() == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("options", [{"likelihood": 0}, {"epsilon": 1.0}], ids=str)
+@pytest.mark.parametrize("name", ["precision@6", "recall@50", "precision@100%", "recall@90%"])
+def test_a_cutoff_beyond_the_list_is_announced_once(name: str, options: dict[str, Any]) -> None:
+    scores, target = torch.randn(2, 6, requires_grad=True), torch.arange(12).reshape(2, 6) % 2
+    loss_fn = dl.DirectLoss(name, **options)
+    loss_fn(scores.detach(), target)  # the value alone is fine
+    with pytest.warns(dl.DirectLossWarning, match="All 6 items of a list are among the first k of .* a smaller k"):
+        loss_fn(scores, target).backward()
+    loss_fn(scores, target).backward()
+    assert scores.grad is not None
+    assert not scores.grad.any()
+
+
+def test_a_cutoff_beyond_all_of_the_padded_lists_is_announced() -> None:
+    scores, target = torch.randn(2, 6, requires_grad=True), torch.arange(12).reshape(2, 6) % 2
+    mask = torch.arange(6) < torch.tensor([[4], [3]])
+    dl.direct_loss(scores, target, "precision@3", mask=mask)  # warnings are errors
+    with pytest.warns(dl.DirectLossWarning, match="All 4 items of a list are among the first k"):
+        dl.direct_loss(scores, target, "precision@4", mask=mask)
+
+
+def test_a_cutoff_by_share_follows_the_length_of_each_list() -> None:
+    scores, target = torch.randn(3, 50, dtype=torch.float64), torch.arange(150).reshape(3, 50) % 3 == 0
+    sizes = (50, 31, 10)
+    mask = torch.arange(50) < torch.tensor(sizes)[:, None]
+    found = dl.direct_loss(scores, target, "precision@10%", mask=mask, reduction="none")
+    for value, row, labels, n, k in zip(found, scores, target, sizes, (5, 4, 1), strict=True):
+        assert value == dl.direct_loss(row[:n], labels[:n], f"precision@{k}")
+    assert torch.equal(dl.metrics.recall_at_k(scores, target, 0.1), dl.metrics.recall_at_k(scores, target, 5))
 
 
 def test_a_million_items() -> None:

@@ -86,7 +86,7 @@ def test_it_starts_where_everything_is_wrong(task: str, classes: int, options: d
     model = nn.Sequential(nn.Linear(2, classes), *([nn.Flatten(0)] if classes == 1 else []))
     with torch.no_grad():
         model[0].weight.zero_()
-        model[0].bias.copy_(torch.tensor([0.0, 0.0, 1.0]) if classes > 1 else torch.tensor([-1.0]))
+        model[0].bias.copy_(torch.tensor([0.0, 0.0, 2.0]) if classes > 1 else torch.tensor([-1.0]))
     optimizer = torch.optim.Adam(model.parameters(), 0.05)
     loss_fn = dl.DirectLoss(task, **options)
     for _ in range(200):

@@ -478,7 +478,8 @@ class _LightGBM(_Growing):
         seen: list[ScoredRows] = []
 
         def look(predictions: Array, data: Any) -> tuple[str, float, bool]:
-            seen.append(ScoredRows.of(self._raw(predictions), data))
+            # Rounds taken back leave rounding errors; no threshold may lie between rows of the same leaves.
+            seen.append(ScoredRows.of(self._raw(predictions).round(10), data))
             return "seen", 0.0, True
 
         (self.booster.eval_valid if held else self.booster.eval_train)(look)

@@ -84,7 +84,11 @@ class _Boosted(BaseEstimator):  # type: ignore[misc]
         """The table with the categories of the training rows: XGBoost sees their codes only."""
         if not self._categories:
             return X
-        return X.assign(**{str(X.columns[i]): X.iloc[:, i].astype(dtype) for i, dtype in self._categories.items()})
+        coded = X.copy(deep=False)
+        for place, dtype in self._categories.items():
+            # As plain values first: to pandas, categories in another order, with other codes, are of the same dtype.
+            coded.isetitem(place, X.iloc[:, place].astype(object).astype(dtype))
+        return coded
 
     def _scores(self, X: Any) -> Array:
         check_is_fitted(self)

@@ -46,8 +46,7 @@ def count(predicted: Tensor, positive: Tensor, negative: Tensor) -> Counts:
 
 def _ratio(part: Tensor, whole: Tensor, otherwise: Tensor | float) -> Tensor:
     """``part / whole``, or ``otherwise`` where both are zero."""
-    empty = whole == 0
-    return (part + empty * otherwise) / (whole + empty)
+    return torch.where(whole == 0, otherwise, part / whole)
 
 
 def _share(part: Tensor, whole: Tensor, fp: Tensor, fn: Tensor) -> Tensor:

@@ -138,21 +138,34 @@ class NDCGMetric(DCGMetric):
 
 @dataclass(frozen=True)
 class PrecisionAtKMetric(PositionMetric):
-    """``m(i, n) = [i + n <= k]``, z = k: the share of relevant items among the first k."""
+    """``m(i, n) = [i + n <= k]``, z = k: the share of relevant items among the first k.
 
-    k: int = 10
+    A float k is a share of the list, rounded up.
+    """
+
+    k: int | float = 10
 
     def __post_init__(self) -> None:
-        check_count("k", self.k)
+        if not self.by_list:
+            check_count("k", self.k)
+
+    @property
+    def by_list(self) -> bool:  # type: ignore[override]
+        """Whether k is a share."""
+        return isinstance(self.k, float) and 0 < self.k <= 1
+
+    def first(self, size: Tensor) -> Tensor | float:
+        """The number of items that count, of lists of this size."""
+        return ((self.k - ROUNDING) * size).ceil() if self.by_list else self.k
 
     def column(self, k: Tensor, P: Tensor, N: Tensor) -> Tensor:
-        return (k <= self.k).to(k.dtype)
+        return (k <= self.first(P + N)).to(k.dtype)
 
     def normaliser(self, P: Tensor, N: Tensor, size: int) -> Tensor:
-        return torch.full_like(P, self.k)
+        return torch.ones_like(P) * self.first((P + N).clamp(min=1))
 
     def structure(self, n: int) -> dict[str, Any]:
-        return {"cutoff": min(self.k, n)}
+        return {"cutoff": min(math.ceil(self.k * n) if self.by_list else int(self.k), n)}
 
 
 @dataclass(frozen=True)
@@ -178,11 +191,8 @@ class ReciprocalRankMetric(PositionMetric):
 
 
 @dataclass(frozen=True)
-class PartialAUCMetric(PositionMetric):
-    """``m(i, n) = max(0, x N - n)``, z = P x N: area under the ROC curve up to the false positive rate x, over x.
-
-    x = 1 is the whole area: the share of pairs in the right order.
-    """
+class FalsePositiveMetric(PositionMetric):
+    """The base of metrics of the ROC curve up to the false positive rate x = ``max_fpr``."""
 
     max_fpr: float = 1.0
     by_rank: ClassVar[bool] = False
@@ -193,6 +203,14 @@ class PartialAUCMetric(PositionMetric):
     def __post_init__(self) -> None:
         _check_share("max_fpr", self.max_fpr)
 
+
+@dataclass(frozen=True)
+class PartialAUCMetric(FalsePositiveMetric):
+    """``m(i, n) = max(0, x N - n)``, z = P x N: area under the ROC curve up to the false positive rate x, over x.
+
+    x = 1 is the whole area: the share of pairs in the right order.
+    """
+
     def column(self, k: Tensor, P: Tensor, N: Tensor) -> Tensor:
         return (self.max_fpr * N - k).clamp(min=0)
 
@@ -200,21 +218,14 @@ class PartialAUCMetric(PositionMetric):
         return torch.where((P > 0) & (N > 0), self.max_fpr * P * N, 1.0)
 
     def structure(self, n: int) -> dict[str, Any]:
-        return {"convex": True, "linear": self.max_fpr == 1}
+        return {"convex": True}
 
 
 @dataclass(frozen=True)
-class RecallAtFPRMetric(PositionMetric):
+class RecallAtFPRMetric(FalsePositiveMetric):
     """``m(i, n) = [n <= x N]``, z = P: the recall at the lowest threshold with a false positive rate of at most x."""
 
     max_fpr: float = 0.01
-    by_rank: ClassVar[bool] = False
-    by_list: ClassVar[bool] = True
-    weighable: ClassVar[bool] = True
-    needs_irrelevant: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        _check_share("max_fpr", self.max_fpr)
 
     def column(self, k: Tensor, P: Tensor, N: Tensor) -> Tensor:
         return (k <= (self.max_fpr + ROUNDING) * N).to(k.dtype)
@@ -409,8 +420,8 @@ def ndcg(scores: Tensor, target: Tensor, k: int | None = None, mask: Tensor | No
     return evaluate(NDCGMetric(k), scores, target, mask)
 
 
-def precision_at_k(scores: Tensor, target: Tensor, k: int = 10, mask: Tensor | None = None) -> Tensor:
-    """Share of relevant items among the first ``k``; arguments as `average_precision`.
+def precision_at_k(scores: Tensor, target: Tensor, k: float = 10, mask: Tensor | None = None) -> Tensor:
+    """Share of relevant items among the first ``k``, or the first 1 % for ``k=0.01``; arguments as `average_precision`.
 
     Examples:
         >>> precision_at_k(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1, 0, 1]), k=2)
@@ -419,8 +430,9 @@ def precision_at_k(scores: Tensor, target: Tensor, k: int = 10, mask: Tensor | N
     return evaluate(PrecisionAtKMetric(k), scores, target, mask)
 
 
-def recall_at_k(scores: Tensor, target: Tensor, k: int = 10, mask: Tensor | None = None) -> Tensor:
-    """Share of the relevant items that are among the first ``k``; arguments as `average_precision`.
+def recall_at_k(scores: Tensor, target: Tensor, k: float = 10, mask: Tensor | None = None) -> Tensor:
+    """Share of the relevant items among the first ``k``, or the first 1 % for ``k=0.01``; arguments as
+    `average_precision`.
 
     Examples:
         >>> recall_at_k(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1, 0, 1]), k=1)

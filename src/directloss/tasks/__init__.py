@@ -49,9 +49,9 @@ from directloss.tasks.tours import Tour
 from directloss.tasks.trees import SpanningTree
 
 _ALSO = {
-    "ap": ("average_precision", "map", "mean_average_precision"),
+    "ap": ("average_precision", "average_precision_score", "map", "mean_average_precision", "auprc", "pr_auc"),
     "assignment": ("hungarian",),
-    "auc": ("auroc", "roc_auc", "area_under_the_roc_curve"),
+    "auc": ("auroc", "roc_auc", "roc_auc_score", "area_under_the_roc_curve"),
     "chain": ("viterbi",),
     "error": ("zero_one", "binary_accuracy"),
     "f1": ("f1_score", "f_measure", "f_score"),
@@ -61,8 +61,11 @@ _ALSO = {
     "kappa": ("cohen_kappa", "cohens_kappa"),
     "mcc": ("matthews", "matthews_correlation_coefficient"),
     "mrr": ("reciprocal_rank", "mean_reciprocal_rank"),
+    "ndcg": ("ndcg_score",),
     "pauc": ("partial_auc",),
+    "precision": ("p", "precision_at_k"),
     "precision_at_recall": ("precision_at_fixed_recall",),
+    "recall": ("r", "recall_at_k"),
     "recall_at_fpr": ("tpr_at_fpr", "recall_at_fixed_fpr"),
     "topk": ("top_k", "top_k_accuracy"),
 }

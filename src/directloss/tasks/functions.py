@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from directloss._checks import check_count, check_finite, fail, warn_once
 from directloss.noise import Noise
@@ -60,6 +60,9 @@ class MetricFunction(Task):
     def __init__(self, function: MetricOfScores, *, maximize: bool = True, moved: int = 32) -> None:
         if isinstance(function, type) or not callable(function):
             fail("function", "must be a function metric(scores, target)", repr(function))
+        if maximize and isinstance(function, nn.modules.loss._Loss):
+            hint = "Write MetricFunction(loss, maximize=False), or add the loss to that of a metric."
+            fail("function", "must be a metric, where higher is better", f"the loss {function}", hint)
         self.function, self.maximize, self.moved = function, bool(maximize), check_count("moved", moved)
 
     def fitted(self, scores: Tensor, target: Tensor) -> MetricFunction:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from directloss._checks import check_finite, check_labels, check_same_shape, fail, precise
+from directloss._checks import check_finite, check_labels, check_same_shape, fail, precise, warn_once
 from directloss._dynamo import traced
 from directloss.kernels import BINARY, LEAST, bounded, compiles, solve_rankings
 from directloss.metrics.ranking import (
@@ -92,21 +92,21 @@ class ListTask(Task):
         scores = wide(scores)
         return (scores * coefficients.to(scores)).sum(-1)
 
-    def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:
+    def fused(self, scores: Tensor, target: Tensor, request: Solve) -> Solved:
         """For tasks whose inferences broadcast one target over all draws."""
-        self.check(scores, target, how.check_values)
-        kind, counted = wide(scores).dtype, self.counted(target)
-        draws = scores[None] if how.noisy is None else how.noisy
-        plain = self.infer(draws if how.noisy is None else torch.cat((scores[None].to(kind), draws)), target)
-        losses = self.loss(type(plain)(*(part[0] for part in plain)), target).to(kind)
-        if not how.gradient:
+        self.check(scores, target, request.check_values)
+        dtype, counted = wide(scores).dtype, self.counted(target)
+        draws = scores[None] if request.noisy is None else request.noisy
+        plain = self.infer(draws if request.noisy is None else torch.cat((scores[None].to(dtype), draws)), target)
+        losses = self.loss(type(plain)(*(part[0] for part in plain)), target).to(dtype)
+        if not request.gradient:
             return Solved(losses, None, counted)
-        step = how.epsilon * self.unit_epsilon(scores, target) if how.automatic else how.epsilon
+        step = request.epsilon * self.unit_epsilon(scores, target) if request.automatic else request.epsilon
         steps = torch.as_tensor(step, dtype=torch.float64, device=scores.device)
         slopes = []
-        for sign in how.signs:
+        for sign in request.signs:
             change = self.augmented(draws, target, steps, sign).coefficients - plain.coefficients[-len(draws) :]
-            slopes.append(bounded(sign / steps[..., None].clamp(min=LEAST) * change, kind) / len(how.signs))
+            slopes.append(bounded(sign / steps[..., None].clamp(min=LEAST) * change, dtype) / len(request.signs))
         return Solved(losses, torch.stack(slopes).sum(0).mean(0), counted)
 
 
@@ -218,12 +218,12 @@ class RankingTask(ListTask):
         counted = None if solved.complete else (solved.counts > 0).all(-1)
         return Expected(solved.loss, solved.gradient, self.likelihood_slope(scores, target, request), counted)
 
-    def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:
+    def fused(self, scores: Tensor, target: Tensor, request: Solve) -> Solved:
         check_same_shape(target, scores)
         solved = solve_rankings(
-            scores, target, self.metric.tables(target), epsilon=how.epsilon, automatic=how.automatic,
-            signs=how.signs if how.gradient else (), noisy=how.noisy, check_values=how.check_values,
-            padding=not how.check_values,
+            scores, target, self.metric.tables(target), epsilon=request.epsilon, automatic=request.automatic,
+            signs=request.signs if request.gradient else (), noisy=request.noisy, check_values=request.check_values,
+            padding=not request.check_values,
         )  # fmt: skip
         return Solved(solved.loss, solved.gradient, None if solved.complete else (solved.counts > 0).all(-1))
 
@@ -294,7 +294,7 @@ class AveragePrecision(RankingTask):
 class _AtK(RankingTask):
     """Tasks with an optional cutoff."""
 
-    def __init__(self, metric: PositionMetric, k: int | None) -> None:
+    def __init__(self, metric: PositionMetric, k: float | None) -> None:
         super().__init__(metric)
         self.k = k
         if k is not None:  # with nothing relevant above the cutoff, no ranking is worse
@@ -308,6 +308,8 @@ class NDCG(_AtK):
         >>> NDCG(10)
         NDCG(10)
     """
+
+    k: int | None
 
     def __init__(self, k: int | None = None) -> None:
         super().__init__(NDCGMetric(k), k)
@@ -325,27 +327,54 @@ class DCG(_AtK):
         super().__init__(DCGMetric(k), k)
 
 
-class PrecisionAtK(_AtK):
-    """The share of relevant items among the first ``k``.
+class _AmongFirst(_AtK):
+    """Tasks that only ask which items are among the first ``k``: an int, or a share of the list as a float."""
+
+    def expected(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected:
+        self._warn_of_all(target, request)
+        return super().expected(scores, target, request)
+
+    def fused(self, scores: Tensor, target: Tensor, request: Solve) -> Solved:
+        self._warn_of_all(target, request)
+        return super().fused(scores, target, request)
+
+    def _warn_of_all(self, target: Tensor, request: Estimate | Solve) -> None:
+        """Warn once if every item of every list is among the first k."""
+        if not request.gradient or traced():
+            return
+        n = target.shape[-1]
+        if request.padded and target.is_cpu:  # elsewhere, counting would wait for the device
+            n = int((target >= 0).sum(-1).max())
+        if n and self.metric.structure(n)["cutoff"] == n:
+            warn_once(
+                f"all among the first {self!r}",
+                f"All {n} items of a list are among the first k of {self!r}, so no ranking is better than another, and "
+                "the metric has no gradient. k counts items of the list, which is the batch: use longer lists, a "
+                'smaller k, or a share such as "precision@1%".',
+            )
+
+
+class PrecisionAtK(_AmongFirst):
+    """The share of relevant items among the first ``k``, or in the first 1 % of the list for ``k=0.01``.
 
     Examples:
         >>> PrecisionAtK(5)
         PrecisionAtK(5)
     """
 
-    def __init__(self, k: int = 10) -> None:
+    def __init__(self, k: float = 10) -> None:
         super().__init__(PrecisionAtKMetric(k), k)
 
 
-class RecallAtK(_AtK):
-    """The share of the relevant items among the first ``k``.
+class RecallAtK(_AmongFirst):
+    """The share of the relevant items among the first ``k``, or in the first 1 % of the list for ``k=0.01``.
 
     Examples:
         >>> RecallAtK(5)
         RecallAtK(5)
     """
 
-    def __init__(self, k: int = 10) -> None:
+    def __init__(self, k: float = 10) -> None:
         super().__init__(RecallAtKMetric(k), k)
 
 
