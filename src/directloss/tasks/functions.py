@@ -53,7 +53,7 @@ class MetricFunction(Task):
     shape_words = "(...)"
     density = "uniform"
     advised_noise = 3.0
-    advised_likelihood = 0.1
+    advised_likelihood = 1.0
     no_flips = "the counts of a function are not known, so they cannot be corrected"
     no_item_weights = "let the function weigh its items"
 
