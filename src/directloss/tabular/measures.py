@@ -79,6 +79,7 @@ class Measure:
         """The best threshold for these rows ``(n,)``, the highest in a tie; 0 if the metric needs none.
 
         Examples:
+            >>> import torch
             >>> Measure("f1").cut(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1, 1, 0]))
             1.5
         """
