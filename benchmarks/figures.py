@@ -272,7 +272,7 @@ def letor() -> Figure:
     methods = [*LOSSES, *METHODS[TREE_GROUP]]
     figure = Figure((WIDTH, 4.6), layout="constrained")
     axes = figure.subplots(1, 2, sharex=True, sharey=True)
-    for place, noise, title in zip(axes, NOISES, ("right grades", "20 % redrawn"), strict=True):
+    for place, noise, title in zip(axes, NOISES, ("clean grades", "20 % redrawn"), strict=True):
         base = of_folds(records, TREE_GROUP, BASE[TREE_GROUP], noise, "ndcg")
         for group, (name, like, shift) in looks.items():
             pairs = [(of_folds(records, group, method, noise, "ndcg"), base) for method in methods]
