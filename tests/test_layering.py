@@ -72,7 +72,6 @@ REPRO_MAY_IMPORT: dict[str, set[str]] = {
     "folder": {"files"},
     "checkpoint": {"files"},
     "records": {"__init__", "fields", "files", "folder"},
-    "tensorboard": {"records"},
     "data": {"files", "seeding"},
     "detection": {"data", "files", "seeding"},
     "evaluation": {"data"},
@@ -89,11 +88,10 @@ REPRO_MAY_IMPORT: dict[str, set[str]] = {
     },
     "runner": {
         "campaign", "checkpoint", "config", "data", "evaluation", "experiments", "methods", "records", "seeding",
-        "tensorboard", "training",
+        "training",
     },
     "reproduce": {
         "campaign", "config", "executors", "experiments", "files", "folder", "progress", "records", "runner",
-        "tensorboard",
     },
     "cli": {"__init__", "experiments", "methods", "records", "reports", "reproduce"},
 }  # fmt: skip
@@ -231,3 +229,13 @@ def test_the_test_allows_what_is_right() -> None:
         (SOURCE / "integrations" / "sklearn.py", "import sklearn\nfrom directloss.direct import direct_loss"),
     ]:
         assert not breaches(path, source), source
+
+
+def test_each_class_of_the_library_has_a_name_of_its_own() -> None:
+    names = [
+        node.name
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    ]
+    assert sorted(name for name in set(names) if names.count(name) > 1) == []

@@ -95,7 +95,6 @@ OPTIONS: dict[str, tuple[str, str | bool]] = {
     "select": ("Select hyper-parameters on **train** data or on held-out **val** data; never on test data.", PRESET),
     "out": ("Folder for records, figures and report.", "runs/NAME-PRESET"),
     "workers": ("Number of parallel training processes.", "all cores"),
-    "tensorboard": ("Write curves and results for TensorBoard to OUT/tensorboard.", False),
     "resume": ("Continue the run in the folder.", False),
     "cluster": (
         "Train on the workers of this Dask scheduler, such as tcp://HOST:8786. They must see the same files.",
@@ -131,7 +130,6 @@ def reproduce(
     select: Annotated[str | None, option("select")] = None,
     out: Annotated[Path | None, option("out")] = None,
     workers: Annotated[int | None, option("workers")] = None,
-    tensorboard: Annotated[bool, option("tensorboard", "--tensorboard")] = False,
     resume: Annotated[bool, option("resume", "--resume")] = False,
     cluster: Annotated[str | None, option("cluster", metavar="ADDRESS")] = None,
     data_root: Annotated[Path | None, option("data_root")] = None,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import Self
 
@@ -93,10 +92,7 @@ class Display(_Bars):
         self.done = self.found = len(found)
         self.clock = time.monotonic()
         self._running: list[str] = []
-        self._search: dict[tuple[str, float | None], dict[str | None, float]] = defaultdict(dict)
         self._task = self._bars.add_task(title, total=self.total, completed=self.done, left="")
-        for record in found:
-            self._add(record)
 
     def __enter__(self) -> Self:
         self.note(f"{self.title}: {self.total - self.done} of {self.total} runs to do")
@@ -116,7 +112,6 @@ class Display(_Bars):
         self.done += 1
         if self.done == self.found + 1:
             self.clock = time.monotonic()
-        self._add(record)
         self._bars.update(self._task, completed=self.done, left=self.time_left())
         if self.done % max(1, self.total // LINES) == 0 or self.done == self.total:
             words = (f"[{self.done}/{self.total}] {in_words(record)}", self.time_left(), self.news(record))
@@ -133,23 +128,11 @@ class Display(_Bars):
         return f"about {duration((time.monotonic() - self.clock) / new * (self.total - self.done))} left"
 
     def news(self, record: Record) -> str:
-        """The test metric of a final run; or the best of each method so far in the search at this noise level.
-
-        The best is a mean over the classes, if there are classes.
-        """
+        """What a run is judged by: on test data, or on what the search looks at."""
         name = self._judged_by(Cell(record.group, record.method, record.noise or 0.0))
         if record.stage == "final":
             name = f"test_{name.partition('_')[2]}" if "_" in name else "test"
-            return f"{name}: {record.metrics.get(name, math.nan):.3f}"
-        best = {method: found for (method, noise), found in self._search.items() if noise == record.noise}
-        means = ", ".join(f"{method} {sum(found.values()) / len(found):.3f}" for method, found in best.items())
-        return f"best {name}: {means}"
-
-    def _add(self, record: Record) -> None:
-        value = record.metrics.get(self._judged_by(Cell(record.group, record.method, record.noise or 0.0)))
-        if record.stage == "search" and value is not None:
-            found = self._search[record.method, record.noise]
-            found[record.group] = max(value, found.get(record.group, -math.inf))
+        return f"{name}: {record.metrics.get(name, math.nan):.3f}"
 
 
 def first_few(reasons: Sequence[str], what: str) -> list[str]:

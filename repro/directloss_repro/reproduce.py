@@ -26,7 +26,6 @@ from directloss_repro.folder import Folder, now
 from directloss_repro.progress import Display, Stages, first_few
 from directloss_repro.records import Record, RecordFile, check_unpacked, commit, versions
 from directloss_repro.runner import Training, campaign_of
-from directloss_repro.tensorboard import FOLDER as BOARD
 
 CHECKPOINTS = "checkpoints"
 """The folder of checkpoints in the output folder."""
@@ -49,7 +48,6 @@ class Request:
     cache: Path | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     """From ``--set``."""
-    tensorboard: bool = False
     workers: int | None = None
     cluster: str | None = None
     resume: bool = False
@@ -78,14 +76,14 @@ class Request:
         words = ["directloss", "reproduce", self.name]
         given = {one.name: getattr(self, one.name) for one in fields(self)} | {"preset": preset, "out": self.folder}
         for name, value in given.items():
-            if name in ("name", "settings", "tensorboard", "workers", "cluster", "resume") or value is None:
+            if name in ("name", "settings", "workers", "cluster", "resume") or value is None:
                 continue
             listed = value if isinstance(value, tuple) else (value,)
             shown = ",".join(f"{one:g}" if isinstance(one, float) else str(one) for one in listed)
             words += [f"--{name.replace('_', '-')}", shown]
         for key, value in self.settings.items():
             words += ["--set", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
-        return shlex.join(words + (["--tensorboard"] if self.tensorboard else []))
+        return shlex.join(words)
 
 
 @dataclass(frozen=True)
@@ -113,9 +111,7 @@ class Session:
 
     def training(self, config: Config) -> Training:
         """The function that the workers call."""
-        folder, board = self.folder.path, self.info.get("tensorboard")
-        places = (str(folder / CHECKPOINTS), str(folder / BOARD) if board else None)
-        return Training(self.experiment.name, config, self.files, *places)
+        return Training(self.experiment.name, config, self.files, str(self.folder.path / CHECKPOINTS))
 
 
 def check_request(request: Request) -> Session:
@@ -158,7 +154,6 @@ def check_request(request: Request) -> Session:
         "data": None if identity is None else identity._asdict(),
         "data_root": root,
         **({} if experiment.prepare is None else {"weights": weights, "cache": cache}),
-        **({"tensorboard": True} if request.tensorboard else {}),
     }
     files = Files(root, weights, cache or (None if experiment.prepare is None else str(folder.path / "cache")))
     return Session(experiment, config, folder, info, files, workers, request.cluster)

@@ -12,13 +12,12 @@ from directloss_repro.checkpoint import Checkpoint
 from directloss_repro.config import Config, EpochConfig
 from directloss_repro.data import Split, hold_out
 from directloss_repro.data.split import check_both_labels, with_noise
-from directloss_repro.evaluation import best_threshold, measure, scores_of
+from directloss_repro.evaluation import measure, scores_of
 from directloss_repro.experiments import get_experiment
-from directloss_repro.experiments.base import Files, Judged, Source
+from directloss_repro.experiments.base import Files, Source
 from directloss_repro.methods import Method, parse_method
 from directloss_repro.records import Params, RunSpec
 from directloss_repro.seeding import generator, seeded, stage_of
-from directloss_repro.tensorboard import Board
 from directloss_repro.training import Schedule, Trained, steps_per_epoch, train
 
 HELD_OUT = 1 / 3
@@ -34,8 +33,6 @@ class Training:
     files: Files = field(default_factory=Files)
     checkpoints: str | None = None
     """The folder for checkpoints of long runs."""
-    board: str | None = None
-    """The folder for TensorBoard."""
 
     def __call__(self, cell: Cell, params: Params, seed: int) -> Outcome:
         """Train and evaluate. The result depends only on experiment, config and arguments."""
@@ -80,28 +77,19 @@ class _Run:
         self.loss = self.method.loss_fn(spec.params, **self.config.relaxation, generator=self.draw)
         key = spec.key(self.config.digest())
         self.checkpoint = None if training.checkpoints is None else Checkpoint(Path(training.checkpoints), key)
-        self.board = None if training.board is None else Board(Path(training.board), spec, key)
 
     def __call__(self) -> Outcome:
         trained = self._trained()
-        judged = Judged({}) if self.searching else self._judged()
         numbers = trained.best(self.chosen_by) if self.config.keeps_best else trained.last
-        metrics = {**numbers, **judged.metrics}
-        if self.board is not None:
-            self.board.finish(metrics)
-        curve = {} if self.searching else trained.curve
-        return Outcome(metrics, trained.diverged_at, curve, judged.shown or {}, trained.seconds_before)
-
-    def _judged(self) -> Judged:
-        """The experiment's own test metrics, and what the report draws for the first seed."""
-        experiment, split, judged = self.experiment, self.split, Judged({})
+        if self.searching:
+            return Outcome(numbers, trained.diverged_at, seconds_before=trained.seconds_before)
+        experiment, shown = self.experiment, {}
         if experiment.judge is not None:
-            train, test = (scores_of(self.model, part, self.config.at_once) for part in (split.train, split.test))
-            threshold = best_threshold(train, split.train.y)
-            judged = experiment.judge(self.config, self.source, test, threshold)
-        if experiment.show is not None and self.spec.seed == 0:
-            judged = Judged(judged.metrics, experiment.show(self.model, split))
-        return judged
+            scores = scores_of(self.model, self.split.test, self.config.at_once)
+            numbers = {**numbers, **experiment.judge(self.config, self.source, scores)}
+        if experiment.show is not None and self.spec.seed == 0:  # what the report draws
+            shown = experiment.show(self.model, self.split)
+        return Outcome(numbers, trained.diverged_at, trained.curve, shown, trained.seconds_before)
 
     def _trained(self) -> Trained:
         experiment, config = self.experiment, self.config
@@ -121,7 +109,6 @@ class _Run:
             draws={"anchors": self.draw},
             checkpoint=self.checkpoint,
             keep_by=self.chosen_by if config.keeps_best and experiment.judge is not None else None,
-            report=self.board,
         )
         if trained.kept is not None:
             self.model.load_state_dict(trained.kept)

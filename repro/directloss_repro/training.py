@@ -27,8 +27,6 @@ Watch = Callable[[nn.Module], dict[str, float]]
 """Evaluates a model; called without gradients."""
 Augment = Callable[[Part, torch.Generator], Part]
 """Augments a batch at random, with the given generator."""
-Report = Callable[[int, dict[str, float]], None]
-"""Called with the iteration and what ``watch`` measured there."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +115,6 @@ def train(
     draws: Mapping[str, torch.Generator] | None = None,
     checkpoint: Checkpoint | None = None,
     keep_by: str | None = None,
-    report: Report | None = None,
 ) -> Trained:
     """Train ``model`` in place and return the curve of what ``watch`` measured.
 
@@ -131,7 +128,6 @@ def train(
         draws: generators that ``loss`` draws from, by name; their states are part of a checkpoint.
         checkpoint: stores the state every minute; read at the start.
         keep_by: a number that ``watch`` measures; the weights where it is highest are kept.
-        report: called with each point of the curve.
     """
     optimizer = make_optimizer(model, schedule)
     changing = generator("augment", schedule.seed)
@@ -147,8 +143,6 @@ def train(
         done.note(iteration, numbers)
         if keep_by is not None and numbers[keep_by] > max(done.curve[keep_by][:-1], default=-math.inf):
             done.kept = {name: value.detach().clone() for name, value in model.state_dict().items()}
-        if report is not None:
-            report(iteration, numbers)
 
     # Dropout and the like draw from torch's global generator: seed it here, and restore it afterwards.
     with torch.random.fork_rng(devices=[]):

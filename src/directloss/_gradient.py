@@ -33,23 +33,23 @@ def carrier(scores: Tensor, slope: Tensor, inside: tuple[int, ...]) -> Tensor:
     return product.sum(inside) if inside else product
 
 
-def fitting(slope: Tensor, kind: torch.dtype) -> Tensor:
-    """A slope clamped to the range of scores of dtype ``kind``.
+def fitting(slope: Tensor, dtype: torch.dtype) -> Tensor:
+    """A slope clamped to the range of scores of this dtype.
 
     The result of the backward pass is not clamped: a scaled loss may overflow, which ``GradScaler`` relies on.
     """
-    if slope.dtype == kind:
+    if slope.dtype == dtype:
         return slope
-    most = largest_slope(kind)
+    most = largest_slope(dtype)
     return slope.clamp(-most, most)
 
 
 @lru_cache
-def largest_slope(kind: torch.dtype) -> float:
-    """The largest gradient for scores of dtype ``kind``: the largest number in half precision, otherwise less, to leave
+def largest_slope(dtype: torch.dtype) -> float:
+    """The largest gradient for scores of this dtype: the largest number in half precision, otherwise less, to leave
     room for sums.
     """
-    return torch.finfo(kind).max / (1 if kind.itemsize == 2 else 1024)
+    return torch.finfo(dtype).max / (1 if dtype.itemsize == 2 else 1024)
 
 
 def with_value(carrier: Tensor, value: Tensor | float) -> Tensor:
@@ -121,16 +121,7 @@ NO_SECOND = (
 
 def attach_first(value: Tensor | float, scores: Tensor, slope: Tensor) -> Tensor:
     """Like `attach`; differentiating the gradient raises `DirectLossError`."""
-    return _first_order(attach(value, scores, slope), scores)
-
-
-def first_only(scores: Tensor) -> Tensor:
-    """The same scores; differentiating their gradient raises `DirectLossError`."""
-    return _first_order(scores.view_as(scores), scores)
-
-
-def _first_order(result: Tensor, scores: Tensor) -> Tensor:
-    """A function of the scores whose gradient refuses to be differentiated."""
+    result = attach(value, scores, slope)
 
     def refuse(upstream: tuple[Tensor, ...]) -> tuple[Tensor] | None:
         # Without create_graph nothing can differentiate the gradient; None leaves it unchanged.

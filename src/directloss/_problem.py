@@ -54,7 +54,7 @@ class Problem(NamedTuple):
     """Weight of each item, in the shape of the target, float64; None if all are 1."""
 
     @property
-    def kind(self) -> torch.dtype:
+    def dtype(self) -> torch.dtype:
         """The dtype of the gradient."""
         return self.scores.dtype if self.given is None else self.given
 
@@ -88,7 +88,7 @@ class Problem(NamedTuple):
         """
         shared = self.target.shape[: len(self.batch_shape)] != self.batch_shape
         target = self.target if shared else self.target.expand(scores.shape[0], *self.target.shape)
-        return self._replace(scores=scores, target=target, check_values=False, given=self.kind)
+        return self._replace(scores=scores, target=target, check_values=False, given=self.dtype)
 
     def check_one_each(self, values: Tensor, what: str) -> None:
         """Raise unless there is one number per problem."""

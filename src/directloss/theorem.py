@@ -115,16 +115,16 @@ def _theorem(
     problem.check_one_each(gap, "task.score")
     if scores.requires_grad and not gap.requires_grad:
         fail("task.score", "must be differentiable in scores", "a tensor without gradient", "Do not detach the scores.")
-    return Inferred(losses, counted, (gap * _factor(epsilon, signs, problem.kind)).to(losses.dtype))
+    return Inferred(losses, counted, (gap * _factor(epsilon, signs, problem.dtype)).to(losses.dtype))
 
 
-def _factor(epsilon: float | Tensor, signs: tuple[int, ...], kind: torch.dtype) -> float | Tensor:
+def _factor(epsilon: float | Tensor, signs: tuple[int, ...], dtype: torch.dtype) -> float | Tensor:
     """``sign / epsilon``, or ``1 / (2 epsilon)`` for both signs, but no more than scores of this type can hold.
 
     An epsilon whose inverse overflows must not make 0 * infinity, nor infinity minus infinity.
     """
     sign = signs[0] / len(signs)
-    most = largest_slope(kind)
+    most = largest_slope(dtype)
     if not isinstance(epsilon, Tensor):
         return max(-most, min(sign / epsilon, most))
     most = min(most, torch.finfo(epsilon.dtype).max)

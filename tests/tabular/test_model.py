@@ -14,10 +14,11 @@ import torch
 from safetensors.numpy import load, save
 
 import directloss as dl
+from directloss.integrations._cut import Calibration
 from directloss.tabular.columns import find_column
 from directloss.tabular.encoding import Encoder
 from directloss.tabular.methods import Network
-from directloss.tabular.model import Model, Novelty, PlattScaling, _digest, load_model
+from directloss.tabular.model import Model, Novelty, _digest, load_model
 
 
 def frame() -> pd.DataFrame:
@@ -36,7 +37,7 @@ def model() -> Model:
     layers = tuple(
         (draw.normal(size=own).astype(np.float32), draw.normal(size=own[1]).astype(np.float32)) for own in sizes
     )
-    calibration = PlattScaling(np.array([[0.0], [2.0]]), np.array([0.0, 0.5]))
+    calibration = Calibration(2.0, np.array([0.0, 0.5]))
     about = {"target": "t", "metric": "f1", "method": "x-ent", "trained": "network", "data": "rows.csv"}
     return Model(encoder, Network(layers), 0.25, calibration, ("no", "yes"), **about)
 
@@ -69,11 +70,11 @@ def test_probabilities_are_calibrated() -> None:
     logits = draw.normal(size=(20_000, 3))
     shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     y = (draw.random(20_000)[:, None] > shares.cumsum(1)).sum(1)
-    np.testing.assert_allclose(PlattScaling.learn(5 * logits, y)(5 * logits), shares, atol=0.05)
+    np.testing.assert_allclose(Calibration.of(5 * logits, y)(5 * logits), shares, atol=0.05)
     two = (draw.random(20_000) < 1 / (1 + np.exp(-logits[:, 0]))).astype(np.int64)
-    found = PlattScaling.learn(3 * logits[:, 0] + 1, two)(3 * logits[:, 0] + 1)
+    found = Calibration.of(3 * logits[:, 0] + 1, two)(3 * logits[:, 0] + 1)
     np.testing.assert_allclose(found[:, 1], 1 / (1 + np.exp(-logits[:, 0])), atol=0.03)
-    backward = PlattScaling.learn(-logits[:, 0], two)(np.array([-1.0, 1.0]))
+    backward = Calibration.of(-logits[:, 0], two)(np.array([-1.0, 1.0]))
     assert backward[0, 1] < backward[1, 1], "a useless score is not turned around"
 
 
@@ -117,7 +118,7 @@ MORE_LAYERS = {f"weight {k}": np.ones((1, 1), np.float32) for k in range(2, 9)} 
 }
 OTHER, UNFIT = "another file or damaged", "something is missing or does not fit"
 CHANGES: dict[str, tuple[Any, str]] = {
-    "other version": (lambda c, a: c.update(version=9), "version must be 3"),
+    "other version": (lambda c, a: c.update(version=9), "version must be 4"),
     "no columns": (lambda c, a: c.pop("columns"), UNFIT),
     "empty columns": (lambda c, a: c.update(columns=[]), UNFIT),
     "a column twice": (lambda c, a: c["columns"][2].update(name="x"), "must have different names"),
@@ -128,10 +129,11 @@ CHANGES: dict[str, tuple[Any, str]] = {
     "words of another type": (lambda c, a: c["columns"][1].update(words=[1, 2, 3]), "described by text"),
     "one label": (lambda c, a: c["labels"].pop(), "labels must be two or more"),
     "labels of another type": (lambda c, a: c.update(labels=[1, 2]), "labels must be two or more"),
-    "more labels than outputs": (lambda c, a: c["labels"].append("maybe"), "must be for 3 labels"),
+    "more labels than outputs": (lambda c, a: c["labels"].append("maybe"), "finite numbers for 3 labels"),
     "no labels": (lambda c, a: c.update(labels=None), UNFIT),
-    "infinite cut": (lambda c, a: c.update(cut=float("inf")), "cut must be a finite number"),
+    "infinite cut": (lambda c, a: c.update(cut=float("inf")), "cut and calibration must be finite numbers"),
     "a cut of words": (lambda c, a: c.update(cut="x"), UNFIT),
+    "a slope downwards": (lambda c, a: c.update(slope=-1.0), "cut and calibration must be finite numbers"),
     "unknown metric": (lambda c, a: c.update(metric="x"), UNFIT),
     "nan weight": (lambda c, a: a.update({"bias 0": np.full(4, np.nan, np.float32)}), "finite numbers"),
     "huge weight": (lambda c, a: a.update({"bias 0": np.full(4, 1e35, np.float32)}), "finite numbers"),

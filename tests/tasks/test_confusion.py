@@ -13,7 +13,7 @@ from torch import Tensor
 
 import directloss as dl
 from directloss import tasks
-from directloss.kernels import cells as grid
+from directloss.kernels import flips as grid
 from directloss.tasks import CountMetric, CountTask, Selection
 from tests.oracle import draw_scores
 from tests.oracle.confusion import METRICS, bumpy, bumpy_tensors, outputs
@@ -173,33 +173,6 @@ def test_losses_are_linear_where_they_say_so(name: str) -> None:
 
 def test_own_functions_have_no_lines() -> None:
     assert CountMetric(bumpy_tensors).line is None
-
-
-def test_g_mean_is_a_product() -> None:
-    """Its mixed difference is never negative, which is what the search for it builds on."""
-    task = get("gmean")
-    assert task.line == "product"
-    for positives, negatives in product(range(1, 8), range(1, 8)):
-        tp, fp = torch.arange(positives + 1.0).double()[:, None], torch.arange(negatives + 1.0).double()[None]
-        value = task.metric(tp, fp, positives - tp, negatives - fp)
-        assert float(value.diff(dim=0).diff(dim=1).max()) < TIGHT
-
-
-@pytest.mark.parametrize("sign", SIGNS)
-@pytest.mark.parametrize("tied", [False, True])
-def test_g_mean_of_a_long_list_finds_what_the_full_grid_finds(tied: bool, sign: int) -> None:
-    generator = torch.Generator().manual_seed(0)
-    target = (torch.rand(3, 1500, generator=generator) < torch.tensor([[0.02], [0.4], [0.9]])).long()
-    scores = torch.randn(3, 1500, generator=generator, dtype=torch.float64) + target - 0.5
-    scores = scores.mul(4).round() / 4 if tied else scores
-    fast, slow = get("gmean"), CountMetric(get("gmean").metric, monotone=True)
-    for epsilon in (0.05, 0.5, 3.0):
-        found, wanted = (
-            task.score(scores, output) + sign * epsilon * task.loss(output, target)
-            for task in (fast, slow)
-            for output in [task.augmented(scores, target, epsilon, sign)]
-        )
-        torch.testing.assert_close(found, wanted, rtol=0, atol=TIGHT)
 
 
 # ---------------------------------------------------------------------------------------------- ties

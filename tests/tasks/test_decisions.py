@@ -97,22 +97,6 @@ def test_tours_are_as_short_as_the_recursion_over_sets_says(kind: str) -> None:
         assert -float((row * used).sum()) == pytest.approx(held_karp(cost))
 
 
-def test_paths_without_circles_break_ties_as_all_walks_do() -> None:
-    edges = [(0, 1), (1, 2), (0, 2), (2, 3), (1, 3), (0, 3)]
-    for scores in (torch.zeros(6), -torch.tensor([1.0, 1, 2, 1, 2, 3]), torch.ones(6)):
-        short, all_walks = ShortestPath(edges, 0, 3), ShortestPath([*edges, (3, 3)], 0, 3)
-        slow = all_walks.predict(torch.cat([scores, torch.tensor([-9.0])]))
-        assert short.predict(scores).tolist() == slow[:-1].tolist()
-
-
-def test_dijkstra_and_rounds_agree() -> None:
-    pairs = torch.randint(20, (90, 2), generator=torch.Generator().manual_seed(1)).unique(dim=0)
-    scores = -torch.rand(30, len(pairs), dtype=torch.float64)
-    task = ShortestPath(pairs, 0, 7, 20)
-    fast, walks = task.predict(scores), ShortestPath(pairs, 0, 7, 20, max_edges=18).predict(scores)
-    torch.testing.assert_close((fast * scores).sum(-1), (walks * scores).sum(-1))
-
-
 def test_a_programme_finds_what_the_knapsack_finds() -> None:
     weights, scores = [[2, 3, 1, 4], [1, 4, 3, 2]], torch.from_numpy(DRAWS.normal(1, 1, (3, 4)))
     programme = IntegerProgram(weights, upper=6, maximize=True)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import directloss as dl
-from directloss.tasks.auc import WeightedAUC
+from directloss.tasks import AUC
 from tests.oracle import draw_scores
 
 TIGHT = 1e-12  # float64 sums of a few terms in another order
@@ -55,7 +55,7 @@ def gradient(scores: Tensor, target: Tensor, task: object = "auc", **options: ob
 @pytest.mark.parametrize("seed", range(30))
 def test_inference_is_exact(seed: int) -> None:
     scores, target, weight = problem(seed)
-    task, pairs = WeightedAUC(weight), list(every_ranking(scores, target, weight))
+    task, pairs = AUC().weighted(weight), list(every_ranking(scores, target, weight))
 
     def known(output: object) -> tuple[float, float]:
         found = float(task.score(scores, output)), float(task.loss(output, target))
@@ -75,7 +75,7 @@ def test_inference_is_exact(seed: int) -> None:
 def test_losses_follow(seed: int) -> None:
     """Value and gradient of the direct loss, hinge and perceptron, from the enumeration and the coefficients of F."""
     scores, target, weight = problem(seed)
-    task, pairs = WeightedAUC(weight), list(every_ranking(scores, target, weight))
+    task, pairs = AUC().weighted(weight), list(every_ranking(scores, target, weight))
     predicted, truth = task.infer(scores, target), task.score(scores, task.truth(target))
     for epsilon in (0.3, 2.0):
         for sign in (+1, -1):

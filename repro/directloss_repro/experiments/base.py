@@ -59,15 +59,6 @@ class Prepared:
     """What else readers of the results need to know."""
 
 
-@dataclass(frozen=True)
-class Judged:
-    """The test results of an experiment with its own evaluation."""
-
-    metrics: dict[str, float]
-    shown: dict[str, Any] | None = None
-    """Plain data for drawings, stored with the record."""
-
-
 def scorer(config: Config, inputs: int) -> nn.Module:
     """A ReLU network with the hidden layers of the config."""
     return Scorer(inputs, config.hidden)
@@ -106,9 +97,8 @@ class Experiment:
     """``prepare(config, files, workers, progress)`` computes what all runs share, before the first of them."""
     load_weights: Callable[[Files, nn.Module], None] | None = None
     """Loads weights into a new model."""
-    judge: Callable[[Any, Source, Tensor, float], Judged] | None = None
-    """``judge(config, source, scores, threshold)`` evaluates the scores of all test items, if AP of labels is not
-    enough. The threshold is the one with the fewest errors on the training data."""
+    judge: Callable[[Any, Source, Tensor], dict[str, float]] | None = None
+    """``judge(config, source, scores)`` evaluates the scores of all test items, if AP of labels is not enough."""
     show: Callable[[nn.Module, Split], dict[str, Any]] | None = None
     """What a trained network of the first seed predicts for a few test items: plain data, stored with the record."""
     draw: Callable[[Any, Files, list[Record], Path], None] | None = None

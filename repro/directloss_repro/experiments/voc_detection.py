@@ -22,8 +22,6 @@ What the paper leaves open, and what we chose:
 
 from __future__ import annotations
 
-import itertools
-import json
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, ClassVar, NamedTuple
@@ -34,26 +32,20 @@ from pydantic import Field
 from torch import Tensor
 
 from directloss._checks import DirectLossError
-from directloss.tabular.files import whole_file
 from directloss_repro.config import Grid
 from directloss_repro.data import Part, Split
 from directloss_repro.data.voc import OBJECTS, Devkit, Skipped, find_devkit
 from directloss_repro.detection.average_precision import voc_ap
 from directloss_repro.detection.boxes import POSITIVE, draw_sample, label_boxes
-from directloss_repro.detection.drawing import draw_detections
 from directloss_repro.detection.regions import Reader, Scene, Search, features_of, recall, suppressed
-from directloss_repro.experiments.base import Experiment, Files, Judged, Prepared, Progress, Source, scorer
+from directloss_repro.experiments.base import Experiment, Files, Prepared, Progress, Source, scorer
 from directloss_repro.experiments.voc import UNTRAINED, VocConfig, check_convolutions, convolutions_from, usable_classes
 from directloss_repro.fields import AboveZero, Count, CountOrZero, Overlap, Whole
-from directloss_repro.records import Record
 from directloss_repro.reports import description as report
 from directloss_repro.seeding import generator
 
 HELD_OUT = 1 / 3
 """Share of the training photographs held out during the search."""
-DRAWN, MOST_DRAWN = 4, 8
-"""How many test photographs are drawn, and how many detections per class in each."""
-DRAWINGS = "drawings"
 
 
 class DetectionConfig(VocConfig):
@@ -201,55 +193,16 @@ def _check_class(config: DetectionConfig, photographs: _Photographs, of: str) ->
 # ---------------------------------------------------------------------- after training
 
 
-def _judge(config: DetectionConfig, source: Source, scores: Tensor, threshold: float) -> Judged:
-    """VOC's AP of the detections by both rules; for the first seed, what is drawn."""
+def _judge(config: DetectionConfig, source: Source, scores: Tensor) -> dict[str, float]:
+    """VOC's AP of the detections by both rules."""
     testing, of = _photographs(config, source.files).testing, source.group or config.classes[0]
     found = suppressed(testing, scores.double().numpy(), config.suppression, config.keep)
     truth = {scene.name: scene.truth(of) for scene in testing}
-    metrics = {
+    return {
         "test_ap": voc_ap(found, truth),
         "test_ap_11_point": voc_ap(found, truth, "11-point"),
         "proposal_recall": recall(of, testing),
     }
-    if source.seed != 0:
-        return Judged(metrics)
-    shown = {}
-    for name in _drawn(config, testing):
-        best = sorted((one for one in found if one.image == name and one.score > threshold), key=lambda one: -one.score)
-        shown[name] = [[*(round(edge, 1) for edge in one.box), round(one.score, 4)] for one in best[:MOST_DRAWN]]
-    return Judged(metrics, shown)
-
-
-def _drawn(config: DetectionConfig, testing: list[Scene]) -> list[str]:
-    """The first test photographs with an object, taking turns between classes."""
-    shown = [[scene.name for scene in testing if (~scene.truth(of).difficult).any()] for of in config.classes]
-    turns = [name for turn in range(DRAWN) for names in shown for name in names[turn : turn + 1]]
-    return list(dict.fromkeys(turns))[:DRAWN]
-
-
-def _draw(config: DetectionConfig, files: Files, records: list[Record], folder: Path) -> None:
-    """Draw detections on test photographs, per method and noise level, and list the files for the report."""
-    photographs = _photographs(config, files)
-    drawn: dict[tuple[str, float, str], dict[str, list[list[float]]]] = {}
-    for record in records:
-        for name, boxes in record.shown.items():
-            drawn.setdefault((name, record.noise or 0.0, record.method), {})[str(record.group)] = boxes
-    listed = []
-    scenes = sorted(photographs.testing, key=lambda scene: scene.name)
-    for scene, noise, method in itertools.product(scenes, config.noise, config.methods):
-        if found := drawn.get((scene.name, noise, method)):
-            file = f"{scene.name}-{method}-{round(100 * noise)}.jpg"
-            classes = [of for of in config.classes if of in found]
-            draw_detections(
-                photographs.devkit.image(scene.name),
-                {of: [((box[0], box[1], box[2], box[3]), box[4]) for box in found[of]] for of in classes},
-                {of: scene.truth(of) for of in classes},
-                folder / DRAWINGS / file,
-            )
-            listed.append({"file": file, "image": scene.name, "method": method, "noise": noise})
-    if listed:
-        with whole_file(folder / DRAWINGS / "index.json") as part:
-            part.write_text(json.dumps(listed, indent=1) + "\n", encoding="utf-8")
 
 
 _DECAY = (1e-7,)
@@ -353,5 +306,4 @@ VOC_DETECTION = Experiment(
     check_weights=check_convolutions,
     prepare=_prepare,
     judge=_judge,
-    draw=_draw,
 )

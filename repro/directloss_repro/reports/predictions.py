@@ -1,19 +1,15 @@
-"""Pictures of test images that a run stored in its folder: keypoints and detections.
+"""Pictures of test images that a run stored in its folder, with keypoints.
 
 ``frames.npz``: ``images`` ``(k, h, w, 3)`` of bytes; ``keypoints`` ``(k, joints, 3)``: x, y and the radius of a right
 prediction (0 if unknown), in pixels of heatmaps that are smaller by the factor ``shrinks``; ``bones``, pairs of joints
 to connect. Records have the predictions as ``shown.points``, in the same pixels.
-
-``drawings/index.json``: for each picture ``file`` (a JPEG in the same folder), ``image``, ``method`` and ``noise``.
 """
 
 from __future__ import annotations
 
-import base64
 import zipfile
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -22,12 +18,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Circle
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
-from pydantic import Field, TypeAdapter, ValidationError
 
 from directloss._checks import fail
-from directloss_repro.fields import Frozen, Number, Word
 from directloss_repro.records import Run
-from directloss_repro.reports.formatting import noise_text
 from directloss_repro.reports.style import INK
 
 FILE = "frames.npz"
@@ -148,50 +141,3 @@ def _legend(canvas: Canvas) -> None:
     }
     samples = [Line2D([], [], ls="none", label=label, **how) for label, how in marks.items()]
     canvas.legend(handles=samples, loc="outside lower center", ncols=3, handletextpad=0.3)
-
-
-# ---------------------------------------------------------------------- detections
-
-LARGEST = 1_000_000
-"""The most bytes of one picture; a page with larger ones would be slow to open."""
-
-
-class _Listed(Frozen):
-    """One entry of the list."""
-
-    file: Annotated[Word, Field(pattern=r"^[^/\\]+\.jpg$")]
-    image: Word
-    method: Word
-    noise: Number
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """One picture, embedded so that the page needs no other file."""
-
-    caption: str
-    alt: str
-    source: str
-
-
-def read_drawings(folder: Path) -> dict[str, list[Drawing]]:
-    """The pictures of a run, by the image that they show; empty if there are none."""
-    path = folder / "drawings" / "index.json"
-    if not path.is_file():
-        return {}
-    try:
-        listed = TypeAdapter(list[_Listed]).validate_json(path.read_bytes())
-        pictures = [(path.parent / one.file).read_bytes() for one in listed]
-    except (OSError, ValidationError) as error:
-        rule = "must be a list of JPEG files in its own folder"
-        fail(str(path), rule, f"not ({error!s:.200})", "Delete it to omit them.")
-    found: dict[str, list[Drawing]] = {}
-    for one, data in zip(listed, pictures, strict=True):
-        if len(data) > LARGEST or not data.startswith(b"\xff\xd8"):
-            rule = f"must be a JPEG of at most {LARGEST:,} bytes"
-            fail(str(path.parent / one.file), rule, f"another file of {len(data):,} bytes")
-        caption = f"{one.method}, {noise_text(one.noise)} of the labels flipped" if one.noise else one.method
-        alt = f"Image {one.image} with the detections of {one.method}"
-        source = "data:image/jpeg;base64," + base64.b64encode(data).decode()
-        found.setdefault(one.image, []).append(Drawing(caption, alt, source))
-    return found

@@ -6,7 +6,7 @@ The page is a single file that opens offline and makes no network requests.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -21,8 +21,7 @@ from directloss_repro.reports.claims import PLACE_TEXT, Judgement, Verdict, is_f
 from directloss_repro.reports.description import Description
 from directloss_repro.reports.figures import Panel, draw_all
 from directloss_repro.reports.formatting import capital, duration, label, metrics_of, moment, value_text
-from directloss_repro.reports.hyperparameters import choice_note, choice_table, chosen_table
-from directloss_repro.reports.predictions import read_drawings
+from directloss_repro.reports.hyperparameters import chosen_table
 from directloss_repro.reports.style import colour_rules
 from directloss_repro.reports.summary import main_method, notices, summary
 from directloss_repro.reports.tables import Table, difference_table, plain, result_tables, to_markdown, to_rich
@@ -42,8 +41,6 @@ class Report:
     """The tables of results, and the paired differences."""
     chosen: Table | None
     """The settings of the final runs."""
-    choices: Table | None
-    """How firm their choice is."""
 
     @cached_property
     def panels(self) -> tuple[Panel, ...]:
@@ -58,9 +55,7 @@ def build(run: Run, description: Description) -> Report:
     judgements = judge_all(description.claims, run)
     results: list[Table] = []
     if main:
-        first, *others = result_tables(run, metrics, description.reference)
-        note = choice_note(run, main)
-        results = [replace(first, notes=(*first.notes, note)) if note else first, *others]
+        results = list(result_tables(run, metrics, description.reference))
         differences = difference_table(run, main, main_method(run, main))
         results += [differences] if differences else []
     return Report(
@@ -72,7 +67,6 @@ def build(run: Run, description: Description) -> Report:
         judgements,
         tuple(results),
         chosen_table(run),
-        choice_table(run, main) if main else None,
     )
 
 
@@ -110,7 +104,7 @@ def _markdown(report: Report) -> str:
             ours = f"{finding.comparison.first} minus {finding.comparison.second}: {finding.ours} {finding.interval}"
             lines.append("    - " + plain(ours.rstrip() + (f"; paper {finding.paper}" if finding.paper else "")))
         parts.append("\n".join(lines))
-    parts += [to_markdown(table) for table in (*report.results, report.choices) if table]
+    parts += [to_markdown(table) for table in (*report.results, report.chosen) if table]
     command = report.run.info.get("command")
     if isinstance(command, str):
         parts.append(f"Command: `{' '.join(command.replace('`', '').split())}`")
@@ -133,7 +127,6 @@ def render(report: Report) -> str:
     light, dark = colour_rules()
     return environment.get_template("report.html.j2").render(
         report=report,
-        drawings=read_drawings(report.run.folder),
         settings={str(key): value_text(value) for key, value in report.run.config.items()},
         facts=_facts(report.run),
         light=light,

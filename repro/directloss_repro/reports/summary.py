@@ -12,7 +12,6 @@ from directloss_repro.records import Run, group_order, method_order
 from directloss_repro.reports.claims import PLACE_TEXT, Judgement, Verdict, is_first_look
 from directloss_repro.reports.description import OURS
 from directloss_repro.reports.formatting import decimals, label, number, seeds_text, span
-from directloss_repro.reports.hyperparameters import choices
 from directloss_repro.reports.stats import measured
 
 SHOWN = 3
@@ -50,9 +49,7 @@ def _best(run: Run, metric: str) -> tuple[str, float]:
 
 def _first_look(run: Run, judgements: Sequence[Judgement]) -> str:
     """Why a run is too small to judge the claims, and which preset is not."""
-    config, chosen = run.config, choices(run, judgements[0].claim.metric)
-    few = [seeds_text(len(run.seeds))]
-    few += [f"{one.settings} settings of each method on {seeds_text(one.lead.n)} in the search" for one in chosen[:1]]
+    config, few = run.config, [seeds_text(len(run.seeds))]
     few += [f"{config[unit]} {unit}" for unit in ("epochs", "iterations") if config.get(unit)]
     count = sum(one.claim.source != OURS for one in judgements)
     claims = f"the paper's {count} claims" if count > 1 else "the paper's claim" if count else "any claim"

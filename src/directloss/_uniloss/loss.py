@@ -143,7 +143,7 @@ class Relaxed:
     """Of the interpolated metric, with respect to the flattened scores."""
 
 
-class Solved(NamedTuple):
+class ProblemLoss(NamedTuple):
     """The loss of one problem and its gradient."""
 
     loss: float
@@ -300,14 +300,14 @@ class UniLoss(LossModule):
 
     # ------------------------------------------------------------------ one problem
 
-    def _solve(self, scores: Tensor, target: Tensor, mask: Tensor | None, needed: bool) -> Solved | None:
+    def _solve(self, scores: Tensor, target: Tensor, mask: Tensor | None, needed: bool) -> ProblemLoss | None:
         """The loss of one problem, and its gradient if that is needed; None if it has none."""
         shown, labels = self._shown(scores, target, mask)
         problem = self._bind(shown, labels)
         if problem is None:
             return None
         if not needed and self.value == "metric":
-            return Solved(1 - problem.now if self.maximize else problem.now, scores)
+            return ProblemLoss(1 - problem.now if self.maximize else problem.now, scores)
         relaxed = self._relaxed(problem)
         metric = relaxed.metric if self.value == "metric" else relaxed.value
         loss = 1 - metric if self.maximize else metric
@@ -320,7 +320,7 @@ class UniLoss(LossModule):
             whole = torch.zeros_like(scores)
             (whole if mask.shape == scores.shape[: mask.dim()] else whole.movedim(1, -1))[mask] = slope
             slope = whole
-        return Solved(loss, slope)
+        return ProblemLoss(loss, slope)
 
     @torch.no_grad()
     def _bind(self, scores: Tensor, target: Tensor) -> Bound | None:
@@ -375,7 +375,7 @@ class UniLoss(LossModule):
             )
 
 
-def _counted(found: list[Solved | None], batch: Batch) -> Tensor | None:
+def _counted(found: list[ProblemLoss | None], batch: Batch) -> Tensor | None:
     """Which problems have a loss, or no weight; None if all do."""
     counts = [one is not None or not shown for one, shown in zip(found, batch.shown, strict=True)]
     return None if all(counts) else torch.tensor(counts, device=batch.scores.device).reshape(batch.shape)

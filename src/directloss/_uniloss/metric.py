@@ -21,7 +21,7 @@ SLOW = 0.02
 """Seconds. A metric that takes longer for one call makes a step of UniLoss take longer than a second."""
 
 
-class Measure:
+class BoundMetric:
     """A metric bound to the target of one problem: the values ``(k,)`` of rows of flattened scores ``(k, m)``.
 
     The metric gets copies, so it may write into its arguments. Rows go into one call if the metric of a stack of

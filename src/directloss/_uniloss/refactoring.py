@@ -28,7 +28,7 @@ from directloss._checks import (
 )
 from directloss._registry import get, meant, measured, split_name
 from directloss._uniloss.comparisons import Comparisons, Differences, General, all_pairs, ranked_pairs
-from directloss._uniloss.metric import Measure, name_of, stateless
+from directloss._uniloss.metric import BoundMetric, name_of, stateless
 from directloss._uniloss.probing import Finding, Probe, SmoothMetric
 from directloss._uniloss.target import class_dims, ideal_scores, relevance_of
 from directloss.metrics.classification import check_class_problem
@@ -216,7 +216,7 @@ class Automatic(Refactored):
         """See `Refactored.bind`."""
         scores, target = check_scores(scores, 0, "(...)").detach(), check_tensor("target", target)
         check_finite(scores)
-        measure = Measure(self.metric, scores.shape, target)
+        measure = BoundMetric(self.metric, scores.shape, target)
         now = measure.one(scores)
         if now != now:
             return None

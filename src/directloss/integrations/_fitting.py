@@ -1,56 +1,44 @@
-"""How the estimators train: a small network, one loop, the best epoch by the metric of held-out rows."""
+"""The network of an estimator, its scores, and batches of rows."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from directloss._checks import fail
 from directloss.integrations._rows import ScaledRows, blocks_of
 
 WIDTH = 64
 """Width of the hidden layer of ``model="mlp"``."""
-LOOKS = 25
-"""How often training evaluates the validation rows, if there are any."""
+ONE_AT_A_TIME = threading.Lock()
+"""For the global generator of random numbers, which all threads share."""
 
 Network = Callable[[int, int], nn.Module]
 """Makes a network from the number of columns and the number of scores per row."""
 
 
-class SeededDraws(TorchFunctionMode):
-    """A context in which random tensors come from one generator, in this thread only.
-
-    The initial weights of a `torch.nn` layer otherwise come from the global generator, which all threads share.
-    """
-
-    FILLS = frozenset(
-        {"uniform_", "normal_", "bernoulli_", "exponential_", "random_", "rand", "randn", "randint", "randperm"}
-    )
-
-    def __init__(self, generator: torch.Generator) -> None:
-        super().__init__()
-        self.generator = generator
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        options = dict(kwargs or {})
-        draws = "generator" in options or getattr(func, "__name__", "") in self.FILLS
-        if draws and options.get("generator") is None:
-            options["generator"] = self.generator
-        return func(*args, **options)
-
-
-def make_network(model: object, columns: int, outputs: int) -> nn.Module:
+def make_network(model: object, columns: int, outputs: int, generator: torch.Generator) -> nn.Module:
     """The network for ``model``: "linear", "mlp", widths of hidden layers, or a function of columns and outputs."""
     widths: Any = {"linear": (), "mlp": (WIDTH,)}.get(model) if isinstance(model, str) else model
-    if isinstance(widths, tuple | list) and all(type(width) is int and width > 0 for width in widths):
-        return layers([columns, *widths, outputs])
+    fixed = isinstance(widths, tuple | list) and all(type(width) is int and width > 0 for width in widths)
+    make: Network = (lambda *ends: layers([ends[0], *widths, ends[1]])) if fixed else _checked(model, columns, outputs)
+    with ONE_AT_A_TIME, torch.random.fork_rng(devices=[]):  # initial weights come from the global generator
+        torch.default_generator.set_state(generator.get_state())
+        network = make(columns, outputs)
+        generator.set_state(torch.default_generator.get_state())
+    if not isinstance(network, nn.Module):
+        fail("model(columns, outputs)", "must be a torch.nn.Module", f"a {type(network).__name__}")
+    return network.float()
+
+
+def _checked(model: object, columns: int, outputs: int) -> Network:
+    """The model if it is a function of columns and outputs."""
     rule = (
         'must be "linear", "mlp", widths of hidden layers such as (64, 32), '
         "or a function of the numbers of columns and of outputs that returns a network"
@@ -62,10 +50,7 @@ def make_network(model: object, columns: int, outputs: int) -> nn.Module:
         inspect.signature(model).bind(columns, outputs)
     except (TypeError, ValueError) as error:
         fail("model", rule, f"{model!r} ({error})")
-    network = model(columns, outputs)
-    if not isinstance(network, nn.Module):
-        fail("model(columns, outputs)", "must be a torch.nn.Module", f"a {type(network).__name__}")
-    return network
+    return model
 
 
 def layers(widths: Sequence[int], bias: bool = True) -> nn.Sequential:
@@ -92,69 +77,6 @@ def all_scores(network: nn.Module, rows: Tensor | ScaledRows, outputs: int) -> T
     """The scores of many rows in evaluation mode, computed in blocks."""
     network.eval()
     return torch.cat([scores_of(network, block, outputs) for block in blocks_of(rows)])
-
-
-@dataclass
-class Course:
-    """How a training went."""
-
-    losses: list[float] = field(default_factory=list)
-    """The mean loss of each epoch."""
-    values: dict[int, float] = field(default_factory=dict)
-    """The metric of the held-out rows, by epoch."""
-    best: int = 0
-    """The epoch whose weights were kept: the first with the highest value, or the last without held-out rows."""
-
-
-def train(
-    network: nn.Module,
-    batches: Callable[[], Iterable[Tensor]],
-    loss_of: Callable[[Tensor], Tensor],
-    measure: Callable[[], float] | None,
-    *,
-    epochs: int,
-    learning_rate: float,
-    weight_decay: float,
-    patience: float,
-    report: Callable[[int, float], None] | None,
-    verbose: bool,
-) -> Course:
-    """Train in place by AdamW with a learning rate that falls to zero, and keep the weights of the best epoch.
-
-    ``batches()`` returns the batches of an epoch; ``report`` gets each epoch with a value and may raise to stop.
-    """
-    optimizer = torch.optim.AdamW(network.parameters(), learning_rate, weight_decay=weight_decay)
-    falling = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1 - epoch / epochs)
-    course = Course(best=epochs)
-    best: dict[str, Tensor] = {}
-    for epoch in range(1, epochs + 1):
-        network.train()
-        losses = []
-        for batch in batches():
-            optimizer.zero_grad()
-            loss = loss_of(batch)
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-            losses.append(float(loss.detach()))
-        falling.step()
-        course.losses.append(sum(losses) / len(losses))
-        if epoch % max(1, epochs // LOOKS) and epoch < epochs:
-            continue
-        line = f"epoch {epoch} of {epochs}: loss {course.losses[-1]:.4f}"
-        if measure is not None:
-            course.values[epoch] = value = measure()
-            line += f", metric on validation rows {value:.4f}"
-            if not best or value > course.values[course.best]:
-                course.best, best = epoch, {name: part.clone() for name, part in network.state_dict().items()}
-            if report is not None:
-                report(epoch, value)
-        if verbose:
-            print(line, flush=True)
-        if measure is not None and epoch - course.best >= patience:
-            break
-    if best:
-        network.load_state_dict(best)
-    return course
 
 
 def shuffled(size: int | None, labels: Tensor, generator: torch.Generator) -> Iterator[Tensor]:

@@ -11,8 +11,8 @@ needed("sklearn", __name__, "scikit-learn")
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import copy, deepcopy
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -44,14 +44,12 @@ from directloss.direct import DirectLoss, mean_metric
 from directloss.integrations._cut import Calibration, Flips, best_cut, decided, decides, even_cut, row_task
 from directloss.integrations._fitting import (
     Network,
-    SeededDraws,
     all_scores,
     make_network,
     mixed,
     resampled,
     scores_of,
     shuffled,
-    train,
 )
 from directloss.integrations._lists import QueryLists
 from directloss.integrations._rows import (
@@ -74,6 +72,8 @@ ONE_LIST = 1_000
 """With more rows than this, a list of all rows is more likely a forgotten ``qid``."""
 FEW = 8
 """Rankings take so many distinct weights of rows; with more, moving each row among the others becomes slow."""
+LOOKS = 25
+"""How often training measures the held-out rows, if there are any."""
 COPIES = 8
 """Held-out rows are repeated by weight for metrics without weights: this often, if they have the mean weight."""
 
@@ -97,10 +97,8 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
     early_stopping: bool = False
     validation_fraction: float = 0.1
     n_iter_no_change: int = 40
-    warm_start: bool = False
     verbose: bool | int = False
     random_state: Any = None
-    warm_up: Any = None
 
     def _fit_copy(self, *data: Any, **more: Any) -> Self:
         """Fit a copy and become it, so that an error leaves this estimator as it was."""
@@ -114,19 +112,12 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
     def _fit(self, *data: Any, **more: Any) -> None: ...
 
     def _check_settings(self) -> None:
-        if self.warm_up is not None:
-            hint = "likelihood sets how much of its gradient is added at every step, such as likelihood=0.3."
-            fail("warm_up", "must be left out: there is no phase of cross-entropy any more", repr(self.warm_up), hint)
         for name in ("epochs", "n_iter_no_change", *([] if self.batch_size is None else ["batch_size"])):
             check_count(name, getattr(self, name))
         check_positive("learning_rate", self.learning_rate)
         check_not_negative("weight_decay", self.weight_decay)
         if not 0 < self.validation_fraction < 1:
             fail("validation_fraction", "must be a share of the rows, between 0 and 1", repr(self.validation_fraction))
-
-    @property
-    def _continues(self) -> bool:
-        return self.warm_start and hasattr(self, "network_")
 
     def _generator(self) -> torch.Generator:
         """The source of all random numbers of a fit: initial weights, batches, noise."""
@@ -153,38 +144,48 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         aside, rest = mixed(whole.strata, generator).tensor_split([size])
         return whole.take(rest.sort().values), whole.take(aside)
 
-    def _train(
-        self, part: Any, held: Any, outputs: int, generator: torch.Generator, report: Any = None
-    ) -> tuple[Any, Any]:
-        """Train the network; returns both parts with scaled rows."""
-        if not self._continues:
-            self.scaling_, self.outputs_ = Scaling(part.rows), outputs
-            with SeededDraws(generator):
-                self.network_ = make_network(self.model, self.scaling_.width, outputs).float()
-        elif outputs != self.outputs_:
-            fail("metric", f"must need the {self.outputs_} outputs of the previous fit for warm_start", outputs)
-        self.network_ = deepcopy(self.network_)  # the fitted one stays as it is if training fails
+    def _train(self, part: Any, held: Any, outputs: int, generator: torch.Generator) -> tuple[Any, Any]:
+        """Train by AdamW, and keep the weights of the best epoch; returns both parts with scaled rows."""
+        self.scaling_, self.outputs_ = Scaling(part.rows), outputs
+        self.network_ = make_network(self.model, self.scaling_.width, outputs, generator)
         part, held = (some and replace(some, rows=self._scaled(some.rows)) for some in (part, held))
         loss_fn = DirectLoss(
             self._task, noise=self.noise, likelihood=self.likelihood, epsilon=self.epsilon, sign=self.sign,
             flips=getattr(self, "flips", 0.0), generator=generator, dim=self._dim(),
             check_values=False,  # they are checked, and a batch without a rare class is no reason to warn
         )  # fmt: skip
-
-        def loss_of(batch: Tensor) -> Tensor:
-            scores, *rest = self._scored(part, batch)
-            check_finite(scores)
-            loss: Tensor = loss_fn(scores, *rest)
-            return loss
-
-        course = train(
-            self.network_, lambda: self._batches(part, generator), loss_of,
-            None if held is None else lambda: self._measure(held),
-            epochs=self.epochs, learning_rate=self.learning_rate, weight_decay=self.weight_decay, report=report,
-            patience=self.n_iter_no_change if self.early_stopping else math.inf, verbose=bool(self.verbose),
-        )  # fmt: skip
-        self.loss_curve_, self.validation_curve_, self.best_epoch_ = course.losses, course.values, course.best
-        self.n_iter_ = len(course.losses)
+        optimizer = torch.optim.AdamW(self.network_.parameters(), self.learning_rate, weight_decay=self.weight_decay)
+        falling = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1 - epoch / self.epochs)
+        self.loss_curve_, self.validation_curve_, self.best_epoch_ = list[float](), dict[int, float](), self.epochs
+        best: dict[str, Tensor] = {}
+        for epoch in range(1, self.epochs + 1):
+            self.network_.train()
+            losses = []
+            for batch in self._batches(part, generator):
+                optimizer.zero_grad()
+                scores, *rest = self._scored(part, batch)
+                check_finite(scores)
+                loss = loss_fn(scores, *rest)
+                loss.backward()
+                optimizer.step()
+                losses.append(float(loss.detach()))
+            falling.step()
+            self.loss_curve_.append(sum(losses) / len(losses))
+            if epoch % max(1, self.epochs // LOOKS) and epoch < self.epochs:
+                continue
+            line = f"epoch {epoch} of {self.epochs}: loss {self.loss_curve_[-1]:.4f}"
+            if held is not None:
+                self.validation_curve_[epoch] = value = self._measure(held)
+                line += f", metric on validation rows {value:.4f}"
+                if not best or value > self.validation_curve_[self.best_epoch_]:
+                    self.best_epoch_, best = epoch, {k: one.clone() for k, one in self.network_.state_dict().items()}
+            if self.verbose:
+                print(line, flush=True)
+            if self.early_stopping and epoch - self.best_epoch_ >= self.n_iter_no_change:
+                break
+        if best:
+            self.network_.load_state_dict(best)
+        self.n_iter_ = len(self.loss_curve_)
         return part, held
 
     def _scaled(self, table: Any) -> Tensor | ScaledRows:
@@ -292,10 +293,8 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         n_iter_no_change: epochs without a better value before early stopping.
         class_weight: weights of the classes, as a mapping, or ``"balanced"``.
         pos_label: the positive class of the metric, of two; by default the last in sorted order.
-        warm_start: whether another `fit` continues with the current network; columns and classes must be the same.
         verbose: whether to print the loss and the metric of held-out rows, about 25 times.
         random_state: seed of initial weights, batches and noise.
-        warm_up: removed; see ``likelihood``.
 
     Attributes:
         classes_: the labels in sorted order. A positive `decision_function` means the second of two, whatever
@@ -320,15 +319,7 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     class_weight: Mapping[Any, float] | str | None = None
     pos_label: Any = None
 
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        *,
-        eval_set: Any = None,
-        report: Callable[[int, float], None] | None = None,
-    ) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, eval_set: Any = None) -> Self:
         """Train on rows ``(n, columns)`` and labels ``(n,)`` or ``(n, labels)``.
 
         Args:
@@ -337,32 +328,25 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
             sample_weight: weight of each row, in training and wherever held-out rows choose; rows of weight 0 are
                 ignored altogether. For rankings, unless few weights differ, each epoch resamples the rows by weight.
             eval_set: rows, labels and perhaps weights, ``(X, y)`` or ``(X, y, w)``, that choose epoch and threshold.
-            report: called with an epoch and the metric of held-out rows; an exception it raises ends the training.
         """
-        return self._fit_copy(X, y, sample_weight, eval_set, report)
+        return self._fit_copy(X, y, sample_weight, eval_set)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, eval_set: Any, report: Any) -> None:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, eval_set: Any) -> None:
         X, y, weight = weighted_rows(X, y, sample_weight)
-        rows, y = self._read(X, y, reset=not self._continues, multi_output=True)
+        rows, y = self._read(X, y, reset=True, multi_output=True)
         y = _labels(y)
         self._learn_classes(y)
         whole, held = self._part(rows, y, weight), validation_rows(eval_set)
         generator = self._generator()
         part, aside = self._divide(whole, None if held is None else self._held_part(*held), generator)
         outputs = len(self.classes_) if self._by_class else part.target.shape[1]
-        self._set_thresholds(*self._train(part, aside, outputs, generator, report))
+        self._set_thresholds(*self._train(part, aside, outputs, generator))
 
     def _learn_classes(self, y: Array) -> None:
         multilabel = y.ndim == 2
         classes = np.arange(y.shape[1]) if multilabel else np.unique(y)
         if len(classes) < 2 and not multilabel:
             fail("y", "must have at least two classes", "of one class only")
-        before = vars(self).get("classes_")
-        if self._continues and not (
-            multilabel == vars(self)["_multilabel"] and np.array_equal(classes, np.asarray(before))
-        ):
-            rule = f"must have the classes of the previous fit, {before}, because warm_start=True continues it"
-            fail("y", rule, f"with the classes {classes}")
         self.classes_, self._multilabel = classes, multilabel
         two = not multilabel and len(classes) == 2
         if self.pos_label is not None and not (two and self.pos_label in classes):
@@ -606,7 +590,7 @@ class DirectLossRanker(_Estimator):
 
     def _fit(self, X: Any, y: Any, group: Any, qid: Any, eval_set: Any, eval_group: Any, eval_qid: Any) -> None:
         self._task = self._ranking_task()
-        rows, relevance = self._read(X, y, reset=not self._continues, ensure_min_samples=2, y_numeric=True)
+        rows, relevance = self._read(X, y, reset=True, ensure_min_samples=2, y_numeric=True)
         if (relevance < 0).any():
             fail("y", "must hold grades of relevance, at least 0", relevance.min())
         if not isinstance(self._task, GradedNDCG):

@@ -14,7 +14,7 @@ Loss-augmented inference, ``argmax F + sign * epsilon * (best - M)``, is a set o
 right pairs wrong, sign -1 makes wrong pairs right. Exchanging i and j costs ``|a_i - b_j|``, in units of 2/(PN), and
 gains ``epsilon PN / (2 z)`` times the change of ``m_i``, which is ``u_i * drop[i + j]``. There are two cases:
 
-* If ``m_i`` is convex (sign +1) or linear (both signs), the objective is totally monotone: the best ``p_j``, found for
+* If ``m_i`` is convex and the sign +1, the objective is totally monotone: the best ``p_j``, found for
   each irrelevant item alone, are already in order, O(P log N + N).
 * Otherwise the objective is a sum over relevant items of gains and costs, with ``n`` in order: a table of choices, one
   bit per cell, limited to the cells that an optimum can reach (``n_i >= n^w_i`` for sign +1, ``n_i <= n^w_i`` for -1).
@@ -74,7 +74,6 @@ class PositionTables(NamedTuple):
     n: int
     """The length of the lists."""
     convex: bool = False
-    linear: bool = False
     cutoff: int = 0
     """``m_i(n)`` is 0 for ``i + n > cutoff``; 0 means no cutoff."""
     earning: int = 0
@@ -91,7 +90,7 @@ class PositionTables(NamedTuple):
 
     def monotone(self, sign: int) -> bool:
         """Whether the best positions can be found one by one."""
-        return self.linear or (self.convex and sign > 0)
+        return self.convex and sign > 0
 
     def arrays(self, numbers: Any) -> compiled.Weights:
         """The tables of some lists with these numbers of relevant and irrelevant items, ``(r, 2)``."""
@@ -255,7 +254,7 @@ def move_graded(scores: Tensor, noisy: Tensor, width: float, gains: Tensor, tabl
     n, dtype = scores.shape[-1], noisy.dtype
     values, drawn = scores.to(dtype).contiguous().numpy().reshape(-1, n), noisy.contiguous().numpy()
     worth = gains.double().contiguous().numpy().reshape(-1, n)
-    lists = compiled.Lists(
+    lists = compiled.ListBatch(
         np.nan_to_num(values, nan=largest(dtype)), np.where(worth >= 0, 1, IGNORE).astype(np.int8), True,
         tables.arrays, None, None, np.nan_to_num(drawn.reshape(len(drawn), -1, n), nan=largest(dtype)),
         values.dtype.type(width), None, np.empty((len(values), 2), np.int64), np.zeros(values.shape, values.dtype),
@@ -305,7 +304,7 @@ def _inputs(scores: Tensor, target: Tensor, request: Request) -> Inputs:
 
 def _solved(
     scores: Tensor, target: Tensor, inputs: Inputs, request: Request, sign: int, gradient: bool, above: str = ""
-) -> tuple[compiled.Lists, int]:
+) -> tuple[compiled.ListBatch, int]:
     """Solved lists, with gradients divided by the number of draws, and how many lists lack relevant or irrelevant
     items.
     """
@@ -313,7 +312,7 @@ def _solved(
 
     tables, dtype, n = request.tables, torch.promote_types(scores.dtype, torch.float32), scores.shape[-1]
     values = scores.to(dtype).contiguous().numpy().reshape(-1, n)
-    lists = compiled.Lists(
+    lists = compiled.ListBatch(
         values,
         inputs.labels,
         request.padding or not request.check_values,

@@ -8,8 +8,7 @@ A block of lists passes through a sequence of small kernels:
                   counts of equal scores
     judge         the loss, and the scales for the next steps
     advance       the gradient of the expected metric, by moving each item (`directloss.moves`)
-    lower_each    the augmented ranking for sign +1, if the best positions can be found one by one;
-                  `raise_each` is the same for sign -1
+    lower_each    the augmented ranking for sign +1, if the best positions can be found one by one
     narrow, choose_in_order      the augmented ranking otherwise
     fill_other_side              the counts of one side from those of the other
     slopes, scatter              the gradient, or the counts themselves, in input order
@@ -66,11 +65,6 @@ def _spare(cache: Any) -> Iterator[None]:
             cache.flush()
 
 
-def reordering(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Like `kernel`, but sums may be reordered, which enables SIMD."""
-    return kernel(function, fastmath={"reassoc", "nsz"})
-
-
 def allocating(function: Callable[..., Any]) -> Callable[..., Any]:
     """Like `kernel`, for functions that allocate arrays and the helpers they call. Keep these in the same file: numba
     only drops a cached function when its own file changes.
@@ -94,7 +88,7 @@ LONGEST = 1 << 29
 BLOCK = 1 << 14
 """Items that fit into the CPU cache together with all intermediate results."""
 SHORT = 1024
-"""Lists up to this length are sorted by numpy, which is as fast there and needs no compilation."""
+"""ListBatch up to this length are sorted by numpy, which is as fast there and needs no compilation."""
 DIGITS, PASSES = 11, 3
 """Bits per pass and passes of the radix sort of longer lists, for 32 bits in total."""
 PADDING = (1 << 63) - 1
@@ -156,7 +150,7 @@ class Step(NamedTuple):
     """Gradients are clamped to this size."""
 
 
-class Lists(NamedTuple):
+class ListBatch(NamedTuple):
     """Inputs for lists ``(b, n)`` and the arrays to fill; None for results that are not requested."""
 
     scores: Any
@@ -188,7 +182,7 @@ class Lists(NamedTuple):
         return (self.gradient is not None and self.noisy is None) or self.above_augmented is not None
 
 
-def solve(lists: Lists, first: int, last: int) -> int:
+def solve(lists: ListBatch, first: int, last: int) -> int:
     """Fill the arrays for the lists ``first`` to ``last - 1``.
 
     Returns how many of them lack relevant or irrelevant items, or a negative status if the input is invalid.
@@ -224,7 +218,7 @@ def solve(lists: Lists, first: int, last: int) -> int:
     return lacking
 
 
-def _move(lists: Lists, some: slice, places: Any, sizes: Any, weights: Weights, gains: Any = EQUAL_GAINS) -> None:
+def _move(lists: ListBatch, some: slice, places: Any, sizes: Any, weights: Weights, gains: Any = EQUAL_GAINS) -> None:
     """Add the gradient of the expected loss for each draw; ``places`` are those of the scores without noise."""
     noisy, n, scores = lists.noisy, lists.scores.shape[1], lists.scores[some]
     sums, sorted_scores = np.empty((4, n + 1)), np.empty(n, scores.dtype)
@@ -239,7 +233,7 @@ def _move(lists: Lists, some: slice, places: Any, sizes: Any, weights: Weights, 
         )  # fmt: skip
 
 
-def move_graded(lists: Lists, gains: Any, first: int, last: int) -> int:
+def move_graded(lists: ListBatch, gains: Any, first: int, last: int) -> int:
     """Add the gradient of the expected loss of items that all count, each by its gain; labels 1, or -1 for padding."""
     some = slice(first, last)
     places, sizes, _ = _ordered(lists.scores[some], lists.labels, first)
@@ -256,10 +250,8 @@ def _augment(
     search: Search, weights: Weights, values: Any, predicted: Any, numbers: Any, factors: Any, augmented: Any
 ) -> None:
     """Fill ``augmented`` with the counts of the augmented ranking."""
-    if search.one_by_one and search.sign > 0:
+    if search.one_by_one:
         lower_each(values, predicted, numbers, factors, weights.drop, weights.u, weights.stride, augmented)
-    elif search.one_by_one:
-        raise_each(values, predicted, numbers, factors, augmented)
     else:
         _choose(search, weights, values, predicted, numbers, factors, augmented)
     fill_other_side(augmented, numbers, IRRELEVANT if search.one_by_one else RELEVANT)
@@ -331,7 +323,7 @@ def _rounded(scores: Any) -> Any:
     return np.where(np.isfinite(scores), scores.clip(-most, most), np.nan).astype(np.float32)
 
 
-def _scaled(lists: Lists, some: slice, factors: Any) -> Any:
+def _scaled(lists: ListBatch, some: slice, factors: Any) -> Any:
     """Scores that can safely be subtracted and summed in float64. Float64 scores are scaled by a power of two to a
     range of about 1, or by 0 if all are equal; the powers go to ``factors``.
     """
@@ -598,27 +590,6 @@ def lower_each(values, predicted, numbers, factors, drop, u, stride, above):
                     total += width * rows[i] * drop[mine, stride * i + j + 1] - (values[row, RELEVANT, i - 1] - b)
                     if total > best:
                         best, at = total, i - 1
-                above[row, IRRELEVANT, j] = at
-            step //= 2
-
-
-@kernel
-def raise_each(values, predicted, numbers, factors, above):
-    """Like `lower_each` for sign -1, where all exchanges have the same gain: irrelevant items move down."""
-    for row in range(len(numbers)):
-        N, width, step = numbers[row, IRRELEVANT], factors[row, WIDTH], LONGEST
-        while step > 0:
-            for j in range(step - 1, N, 2 * step):
-                at, high, b = predicted[row, IRRELEVANT, j], numbers[row, RELEVANT], values[row, IRRELEVANT, j]
-                if j >= step and above[row, IRRELEVANT, j - step] > at:
-                    at = above[row, IRRELEVANT, j - step]
-                if j + step < N:
-                    high = above[row, IRRELEVANT, j + step]
-                total, best = 0.0, 0.0
-                for i in range(at, high):
-                    total += width - (b - values[row, RELEVANT, i])
-                    if total > best:
-                        best, at = total, i + 1
                 above[row, IRRELEVANT, j] = at
             step //= 2
 

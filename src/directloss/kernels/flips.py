@@ -17,7 +17,7 @@ Three facts keep the search small:
 - Where L is linear along a line - for most metrics at a fixed number of predicted positives (``j - i`` fixed), for IoU
   at a fixed number of false positives (``j`` fixed) - the objective is concave along it: its maximum is where the price
   of one more step exceeds its slope, found by binary search per line, O(n log n). This only needs the values of L at
-  the two ends of every line. For other losses, see `directloss.kernels.cells`.
+  the two ends of every line. For other losses, all pairs of i and j are compared, O(P N).
 
 The metric is called once for all problems, draws and signs. Among equal scores the item with the lower index is flipped
 first. Among equally good outputs the cheapest wins, so the plain prediction stays unless something is better by more
@@ -38,9 +38,11 @@ from directloss.kernels.compiled import kernel, order_by_side
 POSITIVE, NEGATIVE = 0, 1
 ROUNDING = 1e-14
 """More than the rounding errors of a loss of order one in float64: smaller differences are ignored."""
+CELLS = 1 << 16
+"""Pairs of numbers of flips to compare at a time."""
 
 
-class Asked(NamedTuple):
+class FlipRequest(NamedTuple):
     """A request for a batch of problems."""
 
     loss: Callable[[Any], Any]
@@ -102,7 +104,68 @@ class Lines:
         take_best(sizes, items, numbers, self.starts, values, self.sign, self.sloping, unit, factor, totals, slope)
 
 
-def solve(scores: Any, labels: Any, draws: Any, asked: Asked) -> tuple[Any, Any]:
+class Grid:
+    """The search for any function of the confusion matrix, monotone or not: all numbers of flips within reach.
+
+    A cell ``(k, m)`` has k more mistakes among the positives and m more among the negatives than the plain decisions,
+    or fewer if they are negative.
+    """
+
+    def __init__(self, rows: Rows, sign: int, monotone: bool, loss: Callable[[Any], Any]) -> None:
+        self.sign, self.loss, self.plain = sign, loss, rows.counts
+        self.flips = {way: rows.flips(way) for way in ((sign,) if monotone else (+1, -1))}
+        self.counts = rows.counts[:, :0]
+        if monotone:  # the loss with all flips limits what they may cost
+            most = sign * self.flips[sign].numbers
+            self.counts = np.stack((self.plain, _moved(self.plain, *most.T)), 1)
+
+    def add_best(self, losses: Any, unit: Any, factor: Any, slope: Any) -> None:
+        plain, extreme = losses.reshape(2, -1) if losses.size else (0.0, self.sign * np.inf)
+        limits = np.broadcast_to(self.sign * (extreme - plain), self.plain.shape[1:])
+        for row, limit in enumerate(limits):
+            problem = row % len(unit)
+            reach = [self._reach(row, side, unit[problem], limit) for side in (POSITIVE, NEGATIVE)]
+            for side, more in enumerate(self._best(self.plain[:, row], *reach)):
+                if more:
+                    flipped = self.flips[1 if more > 0 else -1].items[row, side, : abs(more)]
+                    slope[problem, flipped] += factor[problem] * self.sign * (1 if (more > 0) == side else -1)
+
+    def _reach(self, row: int, side: int, unit: float, limit: float) -> tuple[Any, Any]:
+        """Numbers of more mistakes that cost less than the limit, and their costs."""
+        numbers, costs = [np.zeros(1, np.int64)], [np.zeros(1)]
+        for way, (sizes, _, most) in self.flips.items():
+            with np.errstate(all="ignore"):
+                cost = np.cumsum(sizes[row, side, : most[row, side]] / -unit)
+                cost = cost[cost < limit]
+            numbers.append(way * np.arange(1, len(cost) + 1))
+            costs.append(cost)
+        return np.concatenate(numbers), np.concatenate(costs)
+
+    def _best(self, plain: Any, positives: tuple[Any, Any], negatives: tuple[Any, Any]) -> tuple[int, int]:
+        """The best cell; among equally good ones the cheapest, and among these the one with the fewest flips."""
+        tops = []
+        (ks, k_costs), (ms, m_costs) = positives, negatives
+        together = max(1, CELLS // len(ms))
+        for first in range(0, len(ks), together):
+            some = slice(first, first + together)
+            k, m = np.broadcast_arrays(ks[some, None], ms)
+            cost = k_costs[some, None] + m_costs
+            value = self.sign * self.loss(_moved(plain[:, None, None], k, m)) - cost
+            near = np.nonzero(value >= value.max() - 4 * ROUNDING)
+            place = np.lexsort((np.abs(k[near]) + np.abs(m[near]), cost[near]))[0]
+            at = int(k[near][place]), int(m[near][place])
+            tops.append((cost[near][place], abs(at[0]) + abs(at[1]), at, value[near][place]))
+        best = max(top[-1] for top in tops)
+        return min(top for top in tops if top[-1] >= best - 4 * ROUNDING)[2]
+
+
+def _moved(counts: Any, k: Any, m: Any) -> Any:
+    """Confusion matrices with k more mistakes among the positives and m more among the negatives."""
+    tp, fp, fn, tn = counts
+    return np.stack((tp - k, fp + m, fn + k, tn - m))
+
+
+def solve(scores: Any, labels: Any, draws: Any, request: FlipRequest) -> tuple[Any, Any]:
     """Losses of scores ``(b, n)``, and the mean gradient over ``draws`` ``(d, b, n)`` and signs; None without draws.
 
     Labels, ``(b, n)`` as int8, are 1, 0, or -1 for padding.
@@ -111,17 +174,17 @@ def solve(scores: Any, labels: Any, draws: Any, asked: Asked) -> tuple[Any, Any]
     P, N = positive.sum(1), negative.sum(1)
     now = confusion(scores > 0, positive, negative, P, N)
     if draws is None:
-        return asked.loss(now), None
+        return request.loss(now), None
     d, b, _ = draws.shape
     chosen = draws > 0
     counts = confusion(chosen, positive, negative, P, N).reshape(4, -1)
     rows = Rows(draws, chosen, positive, negative, counts)
-    searches = [_search(rows, sign, asked) for sign in asked.signs]
+    searches = [_search(rows, sign, request) for sign in request.signs]
     # One call for everything, as the metric takes many operations.
     parts = [now, mistakes(P, N).reshape(4, -1), *(one.counts.reshape(4, -1) for one in searches)]
-    values = asked.loss(np.concatenate(parts, 1))
+    values = request.loss(np.concatenate(parts, 1))
     losses, known, values = values[:b], values[b : 4 * b], values[4 * b :]
-    steps = np.broadcast_to(asked.epsilon, b) * (units(known.reshape(3, b), P + N) if asked.automatic else 1.0)
+    steps = np.broadcast_to(request.epsilon, b) * (units(known.reshape(3, b), P + N) if request.automatic else 1.0)
     slope, most = np.zeros(labels.shape), np.finfo(draws.dtype).max
     with np.errstate(divide="ignore", over="ignore"):
         unit = steps * np.maximum(P + N, 1)
@@ -133,15 +196,11 @@ def solve(scores: Any, labels: Any, draws: Any, asked: Asked) -> tuple[Any, Any]
     return losses, slope
 
 
-def _search(rows: Rows, sign: int, asked: Asked) -> Any:
+def _search(rows: Rows, sign: int, request: FlipRequest) -> Any:
     """A search with the ``counts`` (4, ...) whose losses it needs to add the best flips to a gradient."""
-    if asked.line in ("predicted", "false positives"):
-        return Lines(rows, sign, asked.line == "predicted")
-    from directloss.kernels import cells  # compiled separately, as few metrics need them
-
-    if asked.line == "product":
-        return cells.Staircase(rows, sign)
-    return cells.Grid(rows, sign, asked.monotone, asked.loss)
+    if request.line is None:
+        return Grid(rows, sign, request.monotone, request.loss)
+    return Lines(rows, sign, request.line == "predicted")
 
 
 def confusion(chosen: Any, positive: Any, negative: Any, P: Any, N: Any) -> Any:

@@ -52,7 +52,9 @@ def weigh(scores: Tensor, target: Tensor, weight: Tensor) -> WeightedItems:
     own = torch.stack([torch.where(kind, weight.double(), 0.0) for kind in classes])
     scaled = (own / _positive(own.amax(-1, keepdim=True))).sum(0)
     relevant, irrelevant, scaled = (part.expand(scores.shape) for part in (*classes, scaled))
-    return WeightedItems(torch.where(relevant | irrelevant, scores.double(), -torch.inf), relevant, irrelevant, scaled)
+    # Where nobody checks, NaN is the largest score.
+    values = torch.where(scores.isnan(), torch.finfo(torch.float64).max, scores.double())
+    return WeightedItems(torch.where(relevant | irrelevant, values, -torch.inf), relevant, irrelevant, scaled)
 
 
 def predicted_above(items: WeightedItems) -> Tensor:

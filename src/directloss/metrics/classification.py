@@ -34,9 +34,9 @@ def checked(
     target: Tensor,
     mask: Tensor | None,
     check: Callable[[Tensor], None] = check_labels,
-    kind: torch.dtype = torch.int8,
+    dtype: torch.dtype = torch.int8,
 ) -> tuple[Tensor, Tensor]:
-    """Scores and labels after their checks, both blanked where they are padding; masked labels have dtype ``kind``."""
+    """Scores and labels after their checks, both blanked where they are padding; masked labels have this dtype."""
     scores = check_scores(scores, 1, "(..., n)").detach()
     target = check_same_shape(target, scores)
     if mask is None:
@@ -44,7 +44,7 @@ def checked(
         return scores, target
     mask = check_mask(mask, target.shape, "target")
     check(torch.where(mask, target, torch.zeros_like(target)))  # padding may hold anything
-    return torch.where(mask, scores, 0.0), torch.where(mask, target.to(kind), IGNORE)
+    return torch.where(mask, scores, 0.0), torch.where(mask, target.to(dtype), IGNORE)
 
 
 def evaluate(function: Callable[..., Tensor], scores: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
@@ -211,11 +211,11 @@ def top_k_members(scores: Tensor, k: int) -> Tensor:
 
 def mean_over_items(right: Tensor, mask: Tensor | None, scores: Tensor) -> Tensor:
     """The share of right items, padding ignored; 1 if there are none."""
-    kind = torch.promote_types(scores.dtype, torch.float32)
+    dtype = torch.promote_types(scores.dtype, torch.float32)
     if mask is None:
-        return right.to(kind).mean()
+        return right.to(dtype).mean()
     real = mask.sum()
-    return torch.where(real > 0, (right & mask).sum().to(kind) / real.clamp(min=1), 1.0)
+    return torch.where(real > 0, (right & mask).sum().to(dtype) / real.clamp(min=1), 1.0)
 
 
 def _class_problem(scores: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:

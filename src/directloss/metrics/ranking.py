@@ -191,11 +191,8 @@ class ReciprocalRankMetric(PositionMetric):
 
 
 @dataclass(frozen=True)
-class PartialAUCMetric(PositionMetric):
-    """``m(i, n) = max(0, x N - n)``, z = P x N: area under the ROC curve up to the false positive rate x, over x.
-
-    x = 1 is the whole area: the share of pairs in the right order.
-    """
+class FalsePositiveMetric(PositionMetric):
+    """The base of metrics of the ROC curve up to the false positive rate x = ``max_fpr``."""
 
     max_fpr: float = 1.0
     by_rank: ClassVar[bool] = False
@@ -206,6 +203,14 @@ class PartialAUCMetric(PositionMetric):
     def __post_init__(self) -> None:
         _check_share("max_fpr", self.max_fpr)
 
+
+@dataclass(frozen=True)
+class PartialAUCMetric(FalsePositiveMetric):
+    """``m(i, n) = max(0, x N - n)``, z = P x N: area under the ROC curve up to the false positive rate x, over x.
+
+    x = 1 is the whole area: the share of pairs in the right order.
+    """
+
     def column(self, k: Tensor, P: Tensor, N: Tensor) -> Tensor:
         return (self.max_fpr * N - k).clamp(min=0)
 
@@ -213,21 +218,14 @@ class PartialAUCMetric(PositionMetric):
         return torch.where((P > 0) & (N > 0), self.max_fpr * P * N, 1.0)
 
     def structure(self, n: int) -> dict[str, Any]:
-        return {"convex": True, "linear": self.max_fpr == 1}
+        return {"convex": True}
 
 
 @dataclass(frozen=True)
-class RecallAtFPRMetric(PositionMetric):
+class RecallAtFPRMetric(FalsePositiveMetric):
     """``m(i, n) = [n <= x N]``, z = P: the recall at the lowest threshold with a false positive rate of at most x."""
 
     max_fpr: float = 0.01
-    by_rank: ClassVar[bool] = False
-    by_list: ClassVar[bool] = True
-    weighable: ClassVar[bool] = True
-    needs_irrelevant: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        _check_share("max_fpr", self.max_fpr)
 
     def column(self, k: Tensor, P: Tensor, N: Tensor) -> Tensor:
         return (k <= (self.max_fpr + ROUNDING) * N).to(k.dtype)

@@ -22,6 +22,7 @@ from filelock import FileLock, Timeout
 
 import directloss
 from directloss._checks import check_count, fail, near
+from directloss.integrations._cut import Calibration
 from directloss.tabular.columns import TITLES, Column, Values, find_column, labels_of, series_of, some, suspicions
 from directloss.tabular.comparison import Comparison, compare
 from directloss.tabular.encoding import Encoder
@@ -38,7 +39,7 @@ from directloss.tabular.methods import (
     networks,
     parse_baselines,
 )
-from directloss.tabular.model import Model, PlattScaling
+from directloss.tabular.model import Model
 from directloss.tabular.reading import NO_HEADER, Sample, Table, check_columns, open_table, read_sample
 from directloss.tabular.target import Rows, Target, read_target, split
 
@@ -213,7 +214,7 @@ def _check_columns(request: FitRequest, table: Table) -> str:
     if name is None:
         fail("--target", "must name the column to predict", "not given", shown)
     if name not in table.names:
-        hint = f"{near(name, table.names) or shown} {NO_HEADER if table.kind == 'csv' else ''}"
+        hint = f"{near(name, table.names) or shown} {NO_HEADER if table.format == 'csv' else ''}"
         fail("--target", f"must be a column of {table.path.name}", repr(name), hint.strip())
     group = () if request.group is None else (request.group,)
     for option, own in (("--drop", request.drop), ("--group", group), ("--categorical", request.categorical)):
@@ -440,7 +441,7 @@ def _model(plan: FitPlan, encoder: Encoder, data: Data, saved: Result) -> Model:
         encoder=encoder,
         network=saved.scorer,
         cut=saved.cut,
-        calibration=PlattScaling.learn(saved.scorer.scores(data.held[0]) - saved.cut, data.held[1]),
+        calibration=Calibration.of(saved.scorer.scores(data.held[0]) - saved.cut, data.held[1]),
         labels=plan.target.labels,
         target=plan.target.name,
         metric=plan.measure.name,

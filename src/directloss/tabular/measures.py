@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from directloss._checks import fail, near
 from directloss._registry import as_task, meant, measured, split_name
+from directloss.integrations._cut import best_cut
 from directloss.metrics import accuracy
+from directloss.metrics.confusion import accuracy_of_counts, count
 from directloss.task import Task
 from directloss.tasks import CountTask, Error
+from directloss.tasks._counting import corrected
 
 OFFERED = (
     *("ap", "auc", "pauc@0.1", "ndcg", "ndcg@10", "precision@10", "recall@10", "f1", "fbeta@2", "iou", "dice", "mcc"),
@@ -56,12 +58,6 @@ class Measure:
         return self.decides and self.classes == 2
 
     @property
-    def of_first(self) -> bool:
-        """Whether it judges only the first k rows."""
-        base, number = split_name("--metric", self.name)
-        return number is not None and base in (*FIRST, "ndcg")
-
-    @property
     def title(self) -> str:
         """The name for people to read."""
         base, at, number = self.name.partition("@")
@@ -72,9 +68,9 @@ class Measure:
         if self.classes > 2:
             return accuracy(scores, target) if target.dim() == 1 else (scores.argmax(-1) == target).double().mean(-1)
         if self.decides:
-            chosen, labels = (scores > 0).double(), self._corrected(target)
-            tp, positives = (chosen * labels).sum(-1), labels.sum(-1)
-            return self._of_counts(tp, chosen.sum(-1) - tp, positives, target.shape[-1] - positives)
+            task = self.task
+            metric = task.metric if isinstance(task, CountTask) else accuracy_of_counts
+            return corrected(metric, self.flips)(*count(scores > 0, target == 1, target == 0))
         base, number = split_name("--metric", self.name)
         value: Tensor = measured()[base].function(number)(scores, target)
         return value
@@ -83,19 +79,11 @@ class Measure:
         """The best threshold for these rows ``(n,)``, the highest in a tie; 0 if the metric needs none.
 
         Examples:
+            >>> import torch
             >>> Measure("f1").cut(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1, 1, 0]))
             1.5
         """
-        if not self.cuts:
-            return 0.0
-        ranked, order = scores.double().sort(descending=True, stable=True)
-        labels = self._corrected(target[order])
-        tp, fp = (torch.cat([labels.new_zeros(1), part.cumsum(0)]) for part in (labels, 1 - labels))
-        values = self._of_counts(tp, fp, tp[-1], fp[-1])
-        # A threshold lies between two different scores, above all scores, or below them.
-        ends = torch.cat([ranked[:1] + 2, ranked, ranked[-1:] - 2])
-        place = int(torch.where(ends[:-1] > ends[1:], values, -torch.inf).argmax())
-        return float((ends[place] + ends[place + 1]) / 2)
+        return best_cut(scores, target, self.task, flips=self.flips)[0] if self.cuts else 0.0
 
     def check_rows(self, sizes: dict[str, int]) -> None:
         """Check that every part has as many rows as a metric of the first k needs."""
@@ -103,20 +91,6 @@ class Measure:
         for part, size in sizes.items():
             if base in FIRST and number is not None and number > size:
                 fail("--metric", f"must look at no more than the {size} {part} rows", repr(self.name))
-
-    def _corrected(self, target: Tensor) -> Tensor:
-        """Labels whose sums have the counts of the right labels as their mean."""
-        of_negatives, of_positives = self.flips
-        return (target.double() - of_negatives) / (1 - of_negatives - of_positives)
-
-    def _of_counts(self, tp: Tensor, fp: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        # Corrected counts of few rows may be negative.
-        counts = (tp, fp, positives - tp, negatives - fp)
-        tp, fp, fn, tn = (count.clamp_min(0.0) for count in counts)
-        task = self.task
-        return (
-            1 - task.loss_of_counts(tp, fp, fn, tn) if isinstance(task, CountTask) else (tp + tn) / (tp + fp + fn + tn)
-        )
 
 
 def get_measure(name: str, flips: str = "") -> Measure:

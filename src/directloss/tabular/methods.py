@@ -10,7 +10,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -96,19 +95,12 @@ class Network:
         return values[:, 0] if values.shape[1] == 1 else values
 
 
-def _network(columns: int, outputs: int, hidden: tuple[int, ...]) -> nn.Module:
-    """The layers of `Network`."""
-    linear = [nn.Linear(*sizes) for sizes in pairwise((columns, *hidden, outputs))]
-    return nn.Sequential(*(layer for own in linear for layer in (own, nn.ReLU())))[:-1]
-
-
 def train_direct(data: Data, setting: Setting) -> Network:
     """Train a network on the metric."""
     flips: Any = {"flips": data.measure.flips} if any(data.measure.flips) else {}
-    hidden = tuple(setting["hidden"])
     estimator = DirectLossClassifier(
         data.measure.task,
-        model=lambda columns, outputs: _network(columns, outputs, hidden),
+        model=tuple(setting["hidden"]),
         learning_rate=setting["learning_rate"],
         weight_decay=setting["weight_decay"],
         epochs=data.passes,

@@ -20,48 +20,21 @@ import pandas as pd
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
-from scipy.special import softmax
-from sklearn.linear_model import LogisticRegression
 
 from directloss._checks import DirectLossError, fail, near, warn_once
+from directloss.integrations._cut import Calibration, decided
 from directloss.tabular.columns import LARGEST, NUMBER, Values, read_column, rows, some, some_names
 from directloss.tabular.encoding import SHOWN, Encoder
 from directloss.tabular.files import write_file
 from directloss.tabular.measures import Measure, get_measure
 from directloss.tabular.methods import Network, Scores, X
 
-KEY, VERSION = "directloss", 3
+KEY, VERSION = "directloss", 4
 ABOUT = ("target", "metric", "method", "trained", "data")
 """Fields of a model that the file stores as text."""
 DEEPEST = 4
 """The most layers. With weights up to `LARGEST`, scores in float64 stay finite."""
 OLD = "It was written by an earlier version: train it again with directloss fit, or predict with that version."
-
-
-@dataclass(frozen=True)
-class PlattScaling:
-    """From scores to probabilities: multinomial logistic regression, which for two labels is Platt's method."""
-
-    slope: npt.NDArray[np.float64]
-    """``(labels, scores per row)``."""
-    bias: npt.NDArray[np.float64]
-
-    @classmethod
-    def learn(cls, scores: Scores, y: npt.NDArray[np.int64]) -> PlattScaling:
-        """From the validation rows."""
-        each = scores.reshape(len(scores), -1)
-        spread = max(float(each.std()), 1e-12)
-        fitted = LogisticRegression(C=100.0, max_iter=1000).fit(each / spread, y)
-        slope, bias = fitted.coef_ / spread, fitted.intercept_
-        if len(slope) == 1:
-            # A score that does not rank the validation rows must not turn the order around.
-            slope, bias = np.vstack([0 * slope, np.maximum(slope, 1e-6 / spread)]), np.array([0.0, bias[0]])
-        return cls(slope, bias)
-
-    def __call__(self, scores: Scores) -> Scores:
-        """Probabilities ``(n, labels)``."""
-        shares: Scores = softmax(scores.reshape(len(scores), -1) @ self.slope.T + self.bias, axis=1)
-        return shares
 
 
 @dataclass
@@ -93,7 +66,7 @@ class Model:
     network: Network
     cut: float
     """Scores of the network above it mean the second label."""
-    calibration: PlattScaling
+    calibration: Calibration
     labels: tuple[str, ...]
     """Negative and positive, or all classes."""
     target: str
@@ -139,8 +112,7 @@ class Model:
 
     def decisions(self, scores: Scores) -> npt.NDArray[Any]:
         """`predict` of scores."""
-        chosen = scores.argmax(1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
-        labels: npt.NDArray[Any] = np.array(self.labels)[chosen]
+        labels: npt.NDArray[Any] = np.array(self.labels)[decided(scores)]
         return labels
 
     def scores(self, x: X) -> Scores:
@@ -173,14 +145,14 @@ class Model:
     def save(self, path: Path) -> None:
         """Write the model file."""
         content = json.dumps(
-            {"version": VERSION, "labels": self.labels, "cut": self.cut, "columns": self.encoder.to_list()}
+            {"version": VERSION, "labels": self.labels, "cut": self.cut, "slope": self.calibration.slope}
+            | {"columns": self.encoder.to_list()}
             | {name: getattr(self, name) for name in ABOUT},
             allow_nan=False,
         )
         arrays: dict[str, npt.NDArray[Any]] = {
             "mean": self.encoder.mean,
             "factor": self.encoder.factor,
-            "slope": self.calibration.slope,
             "bias": self.calibration.bias,
         }
         for place, (weight, bias) in enumerate(self.network.layers):
@@ -239,17 +211,15 @@ def _build(content: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -
     labels, about = tuple(content["labels"]), [content[name] for name in ABOUT]
     if len(labels) < 2 or not all(isinstance(word, str) for word in (*labels, *about)):
         fail("labels", "must be two or more words, and the rest must be text", repr(labels)[:80])
-    if not abs(cut := float(content["cut"])) <= LARGEST:
-        fail("cut", f"must be a finite number up to {LARGEST:g}", cut)
+    cut, slope, bias = float(content["cut"]), float(content["slope"]), arrays["bias"]
+    if not (abs(cut) <= LARGEST and 0 < slope <= LARGEST) or bias.shape != (len(labels),):
+        fail("cut and calibration", f"must be finite numbers for {len(labels)} labels", f"{cut}, {slope}, {bias.shape}")
     encoder = Encoder.from_list(content["columns"], arrays["mean"], arrays["factor"])
     outputs = 1 if len(labels) == 2 else len(labels)
-    slope, bias = arrays["slope"], arrays["bias"]
-    if slope.shape != (len(labels), outputs) or bias.shape != (len(labels),):
-        fail("calibration", f"must be for {len(labels)} labels", f"of shapes {slope.shape} and {bias.shape}")
     network = _read_network(arrays, len(encoder.mean), outputs)
     own = dict(zip(ABOUT, about, strict=True))
     get_measure(own["metric"])
-    return Model(encoder, network, cut, PlattScaling(slope, bias), labels, **own)
+    return Model(encoder, network, cut, Calibration(slope, bias), labels, **own)
 
 
 def _read_network(arrays: Mapping[str, npt.NDArray[Any]], columns: int, outputs: int) -> Network:

@@ -46,10 +46,10 @@ WORDS = pa.dictionary(pa.int32(), pa.string())
 
 @dataclass(frozen=True)
 class Table:
-    """A file of rows. ``kind`` is csv or parquet."""
+    """A file of rows. ``format`` is csv or parquet."""
 
     path: Path
-    kind: str
+    format: str
     names: list[str]
     """Names of the usable columns."""
     open: Callable[[], Iterator[pa.RecordBatch]]
@@ -61,7 +61,7 @@ class Table:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows in batches; raises if there are none."""
         empty = True
-        with _plain_errors(self.path, self.kind):
+        with _plain_errors(self.path, self.format):
             for batch in self.open():
                 if batch.num_rows:
                     empty = False
@@ -76,8 +76,8 @@ def open_table(path: Path, header: bool = True) -> Table:
     Without a header, the columns of a CSV file are called c1, c2, and so on.
     """
     inner = path.with_suffix("") if path.suffix.lower() in PACKINGS else path
-    kind = SUFFIXES.get(inner.suffix.lower(), "")
-    if not kind or (inner is not path and kind != "csv"):
+    format = SUFFIXES.get(inner.suffix.lower(), "")
+    if not format or (inner is not path and format != "csv"):
         hint = "Save a table as .csv with a header line, or as .parquet."
         fail("DATA", "must be a file of a known kind: .csv or .tsv (also with .gz or .xz), .parquet", str(path), hint)
     if not path.exists():
@@ -86,14 +86,14 @@ def open_table(path: Path, header: bool = True) -> Table:
         fail("DATA", "must be a file", f"{path}, which is a folder or a device")
     if path.stat().st_size == 0:
         fail("DATA", "must have rows", f"an empty file, {path}")
-    if not header and kind != "csv":
+    if not header and format != "csv":
         fail("--no-header", "must be left out unless DATA is a CSV file", f"given, with {path}")
-    with _plain_errors(path, kind):
-        table = _open_csv(path, header) if kind == "csv" else _open_parquet(path)
+    with _plain_errors(path, format):
+        table = _open_csv(path, header) if format == "csv" else _open_parquet(path)
     _check_names(table.names, path)
     if table.names[0] == INDEX and len(table.names) > 1:
         note = f"The first column of {path.name} has no name; it is taken for row numbers and left out."
-        return Table(path, kind, table.names[1:], table.open, table.decimal_comma, (note,))
+        return Table(path, format, table.names[1:], table.open, table.decimal_comma, (note,))
     return table
 
 
@@ -117,7 +117,7 @@ def check_columns(option: str, names: Sequence[str], known: Sequence[str]) -> No
 
 
 @contextmanager
-def _plain_errors(path: Path, kind: str) -> Iterator[None]:
+def _plain_errors(path: Path, format: str) -> Iterator[None]:
     """Turn the many errors of the readers into one sentence. Our own errors and disk errors pass through."""
     try:
         yield
@@ -125,7 +125,7 @@ def _plain_errors(path: Path, kind: str) -> Iterator[None]:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         if isinstance(error, UnicodeDecodeError) or "invalid UTF8 data" in reason:
             fail("DATA", "must be text in UTF-8", f"{path}, which is not", f"Save it as UTF-8. Reason: {reason:.200}")
-        fail("DATA", f"must be a whole {kind} file", f"{path}, which cannot be read", f"Reason: {reason:.200}")
+        fail("DATA", f"must be a whole {format} file", f"{path}, which cannot be read", f"Reason: {reason:.200}")
 
 
 # ---------------------------------------------------------------------- formats

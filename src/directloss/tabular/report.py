@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from sklearn.calibration import CalibrationDisplay
 from sklearn.metrics import PrecisionRecallDisplay
 
+from directloss.integrations._cut import decided
 from directloss.tabular.columns import LEAK, some
 from directloss.tabular.comparison import IntervalEstimate
 from directloss.tabular.files import write_file
@@ -40,117 +41,89 @@ def write_report(outcome: Outcome) -> Path:
     }
     with rc_context(STYLE):
         drawn = {caption: _svg(draw(outcome)) for caption, draw in figures.items()}
-    environment = Environment(
-        loader=PackageLoader("directloss.tabular", ""), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
     predict = shlex.join(["directloss", "predict", str(folder / MODEL), "NEW.csv", "--out", "scores.csv"])
-    page = environment.get_template("report.html.j2").render(
-        heading=f"{plan.target.name} in {plan.request.data.name}, judged by {plan.measure.title}",
-        metric=plan.measure.title,
-        verdict=verdict(outcome),
-        results=results_rows(outcome),
-        marked=[own.name for own in _ordered(outcome)].index(outcome.saved),
-        figures=drawn,
-        decisions=_decisions(outcome) if plan.measure.decides else None,
-        parts=_parts(outcome),
-        notes=plan.notes,
-        columns=_columns(outcome),
-        cuts=plan.measure.cuts,
-        group=plan.request.group,
-        flips=plan.measure.flips if any(plan.measure.flips) else None,
-        seconds=round(outcome.seconds),
-        commands=[plan.request.command(), predict],
-        versions=", ".join(f"{name} {own}" for name, own in versions().items()),
+    page = (
+        _templates(autoescape=True)
+        .get_template("report.html.j2")
+        .render(
+            heading=f"{plan.target.name} in {plan.request.data.name}, judged by {plan.measure.title}",
+            metric=plan.measure.title,
+            verdict=verdict(outcome),
+            results=results_rows(outcome),
+            marked=[own.name for own in _ordered(outcome)].index(outcome.saved),
+            figures=drawn,
+            decisions=_decisions(outcome) if plan.measure.decides else None,
+            parts=_parts(outcome),
+            notes=plan.notes,
+            columns=_columns(outcome),
+            cuts=plan.measure.cuts,
+            group=plan.request.group,
+            flips=plan.measure.flips if any(plan.measure.flips) else None,
+            seconds=round(outcome.seconds),
+            commands=[plan.request.command(), predict],
+            versions=", ".join(f"{name} {own}" for name, own in versions().items()),
+        )
     )
     write_file(folder / PAGE, page.encode())
     return folder / PAGE
 
 
 def verdict(outcome: Outcome) -> list[str]:
-    """Who wins, by how much, and what to use; then the effect of training on the metric, and what was saved."""
-    test, ahead, metric = outcome.comparison.test, outcome.comparison.ahead, outcome.plan.measure.title
-    saved = outcome.results[outcome.saved]
-    rivals = sorted(
-        (own for own in outcome.results.values() if own is not saved), key=lambda own: -test[own.name].value
+    """Sentences: who wins, by how much, and what to use; the words are in ``verdict.txt.j2``."""
+    plan, results, (test, ahead) = outcome.plan, outcome.results, (outcome.comparison.test, outcome.comparison.ahead)
+    saved = results[outcome.saved]
+    rivals = [own for own in _ordered(outcome) if own is not saved]
+    sure = [rival for rival in rivals if ahead[rival.name].low > 0 and not plan.too_few]
+    rival, level = (sure or rivals)[0], test[saved.name]
+    text = (
+        _templates(autoescape=False)
+        .get_template("verdict.txt.j2")
+        .render(
+            metric=plan.measure.title,
+            file=MODEL,
+            test=test,
+            saved=saved,
+            rival=rival,
+            gap=ahead[rival.name],
+            sure=bool(sure),
+            best=rivals[0],
+            too_few=plan.too_few,
+            equal=[own for own in results.values() if own is not saved and ahead[own.name].high >= 0],
+            constant=_constant_answer(outcome),
+            leaks=[note for note in plan.notes if LEAK in note],
+            effect=outcome.comparison.effect,
+            # The difference of two metrics, each on its own rows, varies about 1.4 times as much as one of them.
+            optimistic=saved.validation > level.value + 1.5 * (level.high - level.value),
+            validation=plan.target.counts(plan.parts["validation"]),
+            positive=plan.target.positive,
+            number=number,
+            interval=interval,
+        )
     )
-    sure = [rival for rival in rivals if ahead[rival.name].low > 0 and not outcome.plan.too_few]
-    told = _against(outcome, saved, (sure or rivals)[0])
-    if sure and rivals[0] is not sure[0]:
-        more = f"{_capital(_named(rivals[0]))} has a higher test {metric}, {number(test[rivals[0].name].value)}"
-        told.append(f"{more}, but its lead over the saved model could be chance.")
-    told[1:1] = [*_constant_answer(outcome), *(note for note in outcome.plan.notes if LEAK in note)]
-    if outcome.comparison.effect is not None:
-        told.append(_effect(outcome.comparison.effect, metric))
-    by = f"chosen by its validation {metric}, {number(saved.validation)}"
-    told.append(f"{MODEL} holds {_named(saved)}, {by}: the best of those that plain numbers can store.")
-    return told + _optimism(outcome, saved)
+    return [line for line in text.splitlines() if line.strip()]
 
 
-def _named(result: Result) -> str:
-    return f"the {result.title}" if result.title.startswith("network") else result.title
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
-def _against(outcome: Outcome, saved: Result, rival: Result) -> list[str]:
-    """The saved model against the best of the others."""
-    test, metric, gap = outcome.comparison.test, outcome.plan.measure.title, outcome.comparison.ahead[rival.name]
-    ours, theirs, few = number(test[saved.name].value), number(test[rival.name].value), outcome.plan.too_few
-    if gap.low > 0 and not few:
-        values = f"test {metric} {theirs} against {ours} for the saved model, {_named(saved)}"
-        how_to = f"{MODEL} does not hold it: train it yourself with {rival.setting}."
-        return [f"Use {_named(rival)}: {values} ({number(gap.value, '+')}, {interval(gap)}).", how_to]
-    difference = f"{number(-gap.value, '+')}, {interval(-gap)}"
-    values = f"{ours} against {theirs} for {_named(rival)}, the best of the others ({difference})"
-    if few:
-        return [f"Too few rows to choose by: {few}.", f"The saved model's test {metric} is {values}."]
-    if gap.high < 0:
-        return [f"Use the saved model, {_named(saved)}: its test {metric} is {values}."]
-    chance = "the difference could be chance" if gap.value else "they are equal"
-    equal = [_named(own) for name, own in outcome.results.items()
-             if name != saved.name and outcome.comparison.ahead[name].high >= 0]  # fmt: skip
-    return [
-        f"No winner: the test {metric} of the saved model, {_named(saved)}, is {values}; {chance}.",
-        f"Use whichever is simplest for you. Not shown to be worse than the saved model: {', '.join(equal)}.",
-    ]
-
-
-def _effect(gap: IntervalEstimate, metric: str) -> str:
-    """The effect of training on the metric."""
-    certain = gap.low > 0 or gap.high < 0
-    shown = "This is unlikely to be chance" if certain else "This could be chance"
-    changes = f"changes the network's test {metric} by {number(gap.value, '+')}"
-    return f"Training on {metric} instead of cross-entropy {changes}. {shown} ({interval(gap)})."
-
-
-def _optimism(outcome: Outcome, saved: Result) -> list[str]:
-    """A sentence if the validation metric of the saved model is far above the interval of its test metric."""
-    test, metric, target = outcome.comparison.test[saved.name], outcome.plan.measure.title, outcome.plan.target
-    # The difference of two metrics, each on its own rows, varies about 1.4 times as much as one of them.
-    if saved.validation <= test.value + 1.5 * (test.high - test.value):
-        return []
-    counts = target.counts(outcome.plan.parts["validation"])
-    share = "" if target.positive is None else f", {counts[1]:,} of them positive,"
-    why = f"the {counts.sum():,} validation rows{share} are too few to choose by, or differ from the test rows"
-    above = f"{number(saved.validation)}, is far above its test {metric}, {number(test.value)}"
-    return [f"Its validation {metric}, {above}: {why}."]
-
-
-def _constant_answer(outcome: Outcome) -> list[str]:
-    """A sentence if no method beats giving every row the same answer."""
+def _constant_answer(outcome: Outcome) -> tuple[str, float] | None:
+    """The best same answer for every row, and its metric, if no method beats it."""
     measure, target = outcome.plan.measure, outcome.plan.target
     if not measure.decides:
-        return []
+        return None
     y, values = torch.from_numpy(target.y[outcome.plan.parts["test"]]), {}
     for label, scores in zip(target.labels, torch.eye(len(target.labels)), strict=True):
         same = scores.expand(len(y), -1) if measure.classes > 2 else (scores[1] - 0.5).expand(len(y))
         values[label] = float(measure.value(same, y))
     best = max(values, key=lambda label: values[label])
-    if max(estimate.value for estimate in outcome.comparison.test.values()) > values[best]:
-        return []
-    return [f"No method beats always answering {best!r}, with a test {measure.title} of {number(values[best])}."]
+    beaten = max(estimate.value for estimate in outcome.comparison.test.values()) > values[best]
+    return None if beaten else (repr(best), values[best])
+
+
+def _templates(autoescape: bool) -> Environment:
+    return Environment(
+        loader=PackageLoader("directloss.tabular", ""),
+        autoescape=autoescape,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+    )
 
 
 def number(value: float, sign: str = "") -> str:
@@ -199,7 +172,7 @@ def _decisions(outcome: Outcome) -> list[list[str]]:
     """The decisions of the saved model for the test rows of each label."""
     target, test = outcome.plan.target, outcome.plan.parts["test"]
     scores, y = outcome.results[outcome.saved].test, target.y[test]
-    places = scores.argmax(1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
+    places = decided(scores)
     chosen, right = (np.bincount(own, minlength=len(target.labels)) for own in (places, y[places == y]))
     return [
         [label, f"{wanted:,}", f"{got:,}", f"{hits:,}", f"{hits / max(got, 1):.1%}", f"{hits / max(wanted, 1):.1%}"]

@@ -55,8 +55,8 @@ class CountTask(Task):
     )
 
     line: ClassVar[str | None] = None
-    """What must be fixed to make the metric linear in the true positives: "predicted" or "false positives"; "product"
-    for a product of a function of the true positives and one of the false positives; or None.
+    """What must be fixed to make the metric linear in the true positives: "predicted" or "false positives"; None if
+    that does not help.
     """
     monotone: bool = True
     """Whether one more wrong decision never increases the metric."""
@@ -94,10 +94,10 @@ class CountTask(Task):
 
     def score(self, scores: Tensor, output: Tensor | Selection) -> Tensor:
         """F, the mean over the items of ``score * chosen``."""
-        kind = torch.promote_types(scores.dtype, torch.float32)
+        dtype = torch.promote_types(scores.dtype, torch.float32)
         if not isinstance(output, Selection):
-            return (scores.to(kind) * output.to(kind)).mean(-1)
-        return (scores.to(kind) * output.chosen.to(kind)).sum(-1) / output.items.clamp(min=1)
+            return (scores.to(dtype) * output.to(dtype)).mean(-1)
+        return (scores.to(dtype) * output.chosen.to(dtype)).sum(-1) / output.items.clamp(min=1)
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
         check_decisions(scores, target, check_values)
@@ -127,25 +127,27 @@ class CountTask(Task):
         likelihood = of_decisions(scores, target, request) if request.likelihood else None
         return Expected(1 - value, -slope, likelihood, counted)
 
-    def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:
-        self.check(scores, target, how.check_values)
-        kind = torch.promote_types(scores.dtype, torch.float32)
-        losses, *slopes = (part.to(kind).to(scores.device) for part in self._by_flips(scores, target, how))
+    def fused(self, scores: Tensor, target: Tensor, request: Solve) -> Solved:
+        self.check(scores, target, request.check_values)
+        dtype = torch.promote_types(scores.dtype, torch.float32)
+        losses, *slopes = (part.to(dtype).to(scores.device) for part in self._by_flips(scores, target, request))
         return Solved(losses, slopes[0] if slopes else None, (target >= 0).any(-1))
 
-    def _by_flips(self, scores: Tensor, target: Tensor, how: Solve) -> list[Tensor]:
+    def _by_flips(self, scores: Tensor, target: Tensor, request: Solve) -> list[Tensor]:
         """Losses and, if requested, the gradient, in float64 on the CPU."""
         from directloss.kernels import flips  # slow to import
 
-        shape, kind = scores.shape, torch.promote_types(scores.dtype, torch.float32)
-        rows = scores.to(kind).cpu().numpy().reshape(-1, shape[-1])
+        shape, dtype = scores.shape, torch.promote_types(scores.dtype, torch.float32)
+        rows = scores.to(dtype).cpu().numpy().reshape(-1, shape[-1])
         labels = binary_labels(target.cpu()).reshape(rows.shape)
-        draws = rows[None] if how.noisy is None else how.noisy.to(kind).cpu().numpy().reshape(-1, *rows.shape)
-        epsilon = torch.as_tensor(how.epsilon, dtype=torch.float64, device="cpu").reshape(-1).numpy()
-        asked = flips.Asked(self._array_loss, self.line, self.monotone, epsilon, how.automatic, how.signs)
-        losses, slope = flips.solve(rows, labels, draws if how.gradient else None, asked)
+        draws = rows[None] if request.noisy is None else request.noisy.to(dtype).cpu().numpy().reshape(-1, *rows.shape)
+        epsilon = torch.as_tensor(request.epsilon, dtype=torch.float64, device="cpu").reshape(-1).numpy()
+        search = flips.FlipRequest(
+            self._array_loss, self.line, self.monotone, epsilon, request.automatic, request.signs
+        )
+        losses, slope = flips.solve(rows, labels, draws if request.gradient else None, search)
         found = [torch.from_numpy(losses).reshape(shape[:-1])]
-        return [*found, torch.from_numpy(slope).reshape(shape)] if how.gradient else found
+        return [*found, torch.from_numpy(slope).reshape(shape)] if request.gradient else found
 
     def _array_loss(self, counts: Any) -> Any:
         return self.loss_of_counts(*torch.from_numpy(counts)).numpy()

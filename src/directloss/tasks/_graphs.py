@@ -14,53 +14,43 @@ from directloss._checks import check_count, fail
 
 @dataclass(frozen=True)
 class Graph:
-    """A directed graph with edges grouped by node."""
+    """A directed graph with edges grouped by the node they lead to."""
 
+    nodes: int
     tail: Any
     head: Any
     into: Any
     """Edges sorted by head; those of node v are ``into[into_first[v] : into_first[v + 1]]``."""
     into_first: Any
-    out: Any
-    out_first: Any
-    order: Any
-    """The nodes in topological order; None if the graph has a cycle."""
-    longest: int
-    """An upper bound on the edges of a simple path."""
 
     @staticmethod
     def of(edges: Tensor, nodes: int) -> Graph:
         """From pairs (tail, head)."""
         tail, head = (np.ascontiguousarray(ends) for ends in edges.numpy().T)
-        into, into_first = _grouped(head, nodes)
-        out, out_first = _grouped(tail, nodes)
-        waiting = np.bincount(head, minlength=nodes)
-        order = [node for node in range(nodes) if not waiting[node]]
-        depth = np.zeros(nodes, np.int64)
-        for node in order:
-            for edge in out[out_first[node] : out_first[node + 1]]:
-                depth[head[edge]] = max(depth[head[edge]], depth[node] + 1)
-                waiting[head[edge]] -= 1
-                if not waiting[head[edge]]:
-                    order.append(int(head[edge]))
-        if len(order) < nodes:
-            return Graph(tail, head, into, into_first, out, out_first, None, nodes - 1)
-        return Graph(tail, head, into, into_first, out, out_first, np.array(order), int(depth.max()))
+        into_first = np.append(0, np.bincount(head, minlength=nodes).cumsum())
+        return Graph(nodes, tail, head, np.argsort(head, kind="stable"), into_first)
+
+    @property
+    def table(self) -> Any:
+        """The adjacency matrix."""
+        from scipy.sparse import csr_array
+
+        ends = (self.tail.astype(np.int32), self.head.astype(np.int32))  # older versions of scipy need int32
+        return csr_array((np.ones(len(self.tail)), ends), shape=(self.nodes, self.nodes))
+
+    @property
+    def acyclic(self) -> bool:
+        """Whether no walk visits a node twice."""
+        from scipy.sparse.csgraph import connected_components
+
+        parts: int = connected_components(self.table, connection="strong", return_labels=False)
+        return parts == self.nodes and bool((self.tail != self.head).all())
 
     def steps(self, source: int, goal: int) -> float:
         """Number of edges of the shortest walk; infinite if there is none."""
-        from scipy.sparse import csr_array
         from scipy.sparse.csgraph import dijkstra  # slow to import
 
-        nodes = len(self.out_first) - 1
-        ends = (self.tail.astype(np.int32), self.head.astype(np.int32))  # older versions of dijkstra need int32
-        table = csr_array((np.ones(len(self.tail)), ends), shape=(nodes, nodes))
-        return float(dijkstra(table, indices=source, unweighted=True)[goal])
-
-
-def _grouped(ends: Any, nodes: int) -> tuple[Any, Any]:
-    """The edges sorted by one of their ends, and the start of each node's edges."""
-    return np.argsort(ends, kind="stable"), np.append(0, np.bincount(ends, minlength=nodes).cumsum())
+        return float(dijkstra(self.table, indices=source, unweighted=True)[goal])
 
 
 _STRAIGHT = [(0, 1), (1, 0), (0, -1), (-1, 0)]

@@ -170,7 +170,7 @@ class Matching(Decomposable):
             fail("target", "must give each row a different column", "a column for more than one row")
 
     def __repr__(self) -> str:
-        return f"Matching({'maximize=True, ' * self.maximize}loss={name_of(self.kind)})"
+        return f"Matching({'maximize=True, ' * self.maximize}loss={name_of(self.criterion)})"
 
 
 def _check_width(scores: Tensor) -> None:

@@ -138,8 +138,8 @@ class Accuracy(ClassTask):
         return (output != target).to(torch.float32)
 
     def score(self, scores: Tensor, output: Tensor) -> Tensor:
-        kind = torch.promote_types(scores.dtype, torch.float32)
-        return scores.gather(-1, output.long().unsqueeze(-1)).squeeze(-1).to(kind)
+        dtype = torch.promote_types(scores.dtype, torch.float32)
+        return scores.gather(-1, output.long().unsqueeze(-1)).squeeze(-1).to(dtype)
 
 
 def one_hot(target: Tensor, scores: Tensor) -> Tensor:

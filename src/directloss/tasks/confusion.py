@@ -2,9 +2,9 @@
 
 Scores and target have shape ``(..., n)``; each row of n items is one problem. The output says yes or no for every item,
 F is the mean over the items of ``score * yes``, and plain inference says yes where the score is above 0 (a score of
-exactly 0 is a no). Loss-augmented inference is exact for both signs: O(n log n), except for your own functions, which
-take all pairs of true and false positives within reach; `directloss.kernels.flips` has the algorithm and the rule for
-ties. Conventions for 0/0 are in `directloss.metrics.confusion`.
+exactly 0 is a no). Loss-augmented inference is exact for both signs: O(n log n), except for the G-mean and your own
+functions, which take all pairs of true and false positives within reach; `directloss.kernels.flips` has the algorithm
+and the rule for ties. Conventions for 0/0 are in `directloss.metrics.confusion`.
 
 A problem without positives (or negatives) has a loss like any other: it can still have fewer false alarms.
 """
@@ -113,7 +113,6 @@ class GMean(CountTask):
         GMean()
     """
 
-    line = "product"
     metric = staticmethod(formulas.g_mean_of_counts)
 
 

@@ -81,7 +81,7 @@ class Decomposable(Task):
     ) -> None:
         if not callable(loss):
             check_choice("loss", loss, [*named, "regret"])
-        self.kind = loss
+        self.criterion = loss
         self._named = named.get(loss) if isinstance(loss, str) else None
         self._make_truth = truth
         self._weight: Tensor | None = None
@@ -117,7 +117,7 @@ class Decomposable(Task):
         """The target itself if it marks the true output; the best output for ``loss="regret"``."""
         if self._make_truth is not None:
             return wide(self._make_truth(target))
-        if self.kind == "regret":
+        if self.criterion == "regret":
             return self._best_outputs(self.costs(target, wide(target)))
         if self._named is None:
             check_labels(target, (0, 1), "Pass truth, a function that computes the true output from the target.")
@@ -128,7 +128,7 @@ class Decomposable(Task):
         if self._named is not None:
             costs, constant, whole = self._share(target, output)
             return (((costs * self._flat(output)).sum(-1) + constant) / whole).clamp(0, 1)
-        if self.kind == "regret":
+        if self.criterion == "regret":
             costs = self.costs(target, output)
             regret = self._sum(costs * (output - self._best_outputs(costs)))
             self.doubt_regret(regret, costs)
@@ -146,21 +146,21 @@ class Decomposable(Task):
         if self._named is not None:
             costs, _, whole = self._share(target, like)
             return (costs / whole[..., None]).expand(self._flat(like).shape).reshape(like.shape)
-        if self.kind == "regret":
+        if self.criterion == "regret":
             costs = -target.to(like) if self.maximize else target.to(like)
             return costs if self._weight is None else costs * self._weight.to(like)
         return self._given(target, like)[0]
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
         self._check_shape(scores)
-        if isinstance(self.kind, str):
+        if isinstance(self.criterion, str):
             check_same_shape(target, scores)
         if check_values:
             check_finite(scores)
             if self._named is not None:
                 check_labels(target, (0, 1), NO_PADDING)
                 self.check_truth(target)
-            elif self.kind == "regret":
+            elif self.criterion == "regret":
                 check_finite(target, "target")
 
     def _check_shape(self, scores: Tensor) -> tuple[int, ...]:
@@ -179,7 +179,7 @@ class Decomposable(Task):
 
     def weighted(self, weight: Tensor) -> Task | None:
         """This task with weighted parts in its loss; scores are not weighted."""
-        if not isinstance(self.kind, str):
+        if not isinstance(self.criterion, str):
             return None
         task = copy.copy(self)
         task._weight = weight
@@ -237,7 +237,7 @@ class Decomposable(Task):
         It is in the unit of the loss, which it bounds. Epsilon is a function of the scores and its derivative belongs
         to the gradient: otherwise the scores would grow to meet a margin that grows with them.
         """
-        if not isinstance(self.kind, str) and self._make_truth is None:
+        if not isinstance(self.criterion, str) and self._make_truth is None:
             return None
         scores = wide(scores)
         epsilon = EPSILON * self.unit(scores) * self.unit_epsilon(scores.detach(), target)
@@ -265,7 +265,7 @@ class Decomposable(Task):
 
     def _given(self, target: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
         """The result of the user's loss, expanded to full shape."""
-        answer = self.kind(target) if callable(self.kind) else None
+        answer = self.criterion(target) if callable(self.criterion) else None
         if not isinstance(answer, tuple) or len(answer) != 2:
             fail("loss(target)", "must return the costs of the parts and a constant", f"a {type(answer).__name__}")
         batch = like.shape[: like.dim() - self.event_dims]
@@ -328,14 +328,12 @@ def _bytes(output: Any) -> int:
     return ENTRY + int(output.nbytes)
 
 
-def by_kernel(kernel: str, scores: Tensor, *problem: Any) -> Tensor:
-    """The result of a kernel of `directloss.kernels.decisions` for scores ``(..., parts)``, in their dtype."""
-    from directloss.kernels import decisions  # numba is slow to import
-
+def by_kernel(kernel: Callable[..., Any], scores: Tensor, *problem: Any) -> Tensor:
+    """The output of a kernel of `directloss.kernels.decisions` for scores ``(..., parts)``, in their dtype."""
     table = scores.detach().reshape(-1, scores.shape[-1]).cpu().double().contiguous().numpy()
     check_solvable(table)
     used = torch.zeros(table.shape, dtype=torch.float64)
-    getattr(decisions, kernel)(table, *problem, used.numpy())
+    kernel(table, *problem, used.numpy())
     return used.to(scores).reshape(scores.shape)
 
 

@@ -38,7 +38,8 @@ class MetricFunction(Task):
         function: gets the scores and a copy of the target, both as passed to the loss, and returns a number or a tensor
             with one element. NumPy arrays work too: write ``lambda s, t: metric(t.numpy(), s.numpy())``.
         maximize: False for a metric where lower is better. The loss is ``1 - metric``, or the metric itself.
-        moved: how many scores are moved in each step, at two calls of the metric each.
+        moved: how many scores are moved in each step, at two calls of the metric each. Of thousands of scores, most
+            have no gradient of the metric in a step; `directloss.UniLoss` gives all of them one.
 
     Examples:
         >>> def agreement(scores, target):
@@ -52,7 +53,7 @@ class MetricFunction(Task):
     shape_words = "(...)"
     density = "uniform"
     advised_noise = 3.0
-    advised_likelihood = 0.1
+    advised_likelihood = 1.0
     no_flips = "the counts of a function are not known, so they cannot be corrected"
     no_item_weights = "let the function weigh its items"
 

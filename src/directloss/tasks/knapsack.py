@@ -71,10 +71,12 @@ class Knapsack(Decomposable):
         self._table = len(self.weights) == 1 and whole and self.capacity[0] <= LARGEST_TABLE
 
     def solve(self, scores: Tensor) -> Tensor:
+        from directloss.kernels import decisions  # numba is slow to import
+
         if self._table:
             weights = self.weights[0].astype(np.int64)
-            return by_kernel("whole_knapsacks", scores, weights, int(self.capacity[0]))
-        return by_kernel("knapsacks", scores, self.weights, self.capacity)
+            return by_kernel(decisions.whole_knapsacks, scores, weights, int(self.capacity[0]))
+        return by_kernel(decisions.knapsacks, scores, self.weights, self.capacity)
 
     def check_truth(self, target: Tensor) -> None:
         """The true choice fits into the budgets."""
@@ -87,7 +89,7 @@ class Knapsack(Decomposable):
 
     def __repr__(self) -> str:
         budgets, items = self.weights.shape
-        return f"Knapsack({items} items, {budgets} budget{'s' * (budgets > 1)}, loss={name_of(self.kind)})"
+        return f"Knapsack({items} items, {budgets} budget{'s' * (budgets > 1)}, loss={name_of(self.criterion)})"
 
 
 class Choose(Decomposable):
@@ -147,7 +149,7 @@ class Choose(Decomposable):
             fail("target", words, f"{int(sizes[wrong][0])} in one problem", 'For true values use loss="regret".')
 
     def __repr__(self) -> str:
-        return f"Choose({self.k}{', at_most=True' * self.at_most}, loss={name_of(self.kind)})"
+        return f"Choose({self.k}{', at_most=True' * self.at_most}, loss={name_of(self.criterion)})"
 
 
 def _table(argument: str, values: object) -> np.ndarray:

@@ -2,10 +2,8 @@
 
 A higher score is a better edge: score = -cost. Loss-augmented scores can be positive, so that cycles pay off. To have a
 best output for scores of *any* sign, outputs are the walks from source to goal with at most ``max_edges`` edges, a
-finite set. For non-positive scores the best walk is the shortest simple path.
-
-Acyclic graphs are solved node by node, non-positive scores by Dijkstra's algorithm, everything else by the Bellman-Ford
-recursion (`directloss.kernels.decisions`).
+finite set, and found by the recursion of Bellman and Ford. For non-positive scores the best walk is the shortest simple
+path.
 """
 
 from __future__ import annotations
@@ -105,22 +103,14 @@ class ShortestPath(Decomposable):
 
     def _used(self, edges: Tensor) -> Tensor:
         """How often the best walks take each edge, for edge scores ``(b, edges)``."""
-        graph, ends, free = self.graph, (self.source, self.goal), self.max_edges >= self.graph.longest
-        into, out = (graph.into_first, graph.into, graph.tail), (graph.out_first, graph.out, graph.tail, graph.head)
-        if graph.order is not None and free:
-            return by_kernel("dag_paths", edges, graph.order, *into, *ends)
-        # Decided per problem: which of two equally good paths it gets must not depend on its batch.
-        simple = (edges <= 0).all(1) & free
-        if bool(simple.all()):
-            return by_kernel("dijkstra_paths", edges, *out, *ends)
-        used = torch.empty_like(edges)
-        used[simple] = by_kernel("dijkstra_paths", edges[simple], *out, *ends)
-        used[~simple] = by_kernel("walks", edges[~simple], *into, *ends, self.max_edges)
-        return used
+        from directloss.kernels.decisions import walks  # numba is slow to import
+
+        graph = self.graph
+        return by_kernel(walks, edges, graph.into_first, graph.into, graph.tail, self.source, self.goal, self.max_edges)
 
     def trial_outputs(self, shape: tuple[int, ...]) -> Tensor:
         scores = torch.randn(TRIALS, *shape, generator=torch.Generator().manual_seed(0))
-        return self.solve(scores if self.graph.order is not None else -scores.abs())  # no walks in circles
+        return self.solve(scores if self.graph.acyclic else -scores.abs())  # no walks in circles
 
     def check_truth(self, target: Tensor) -> None:
         """As many edges leave each node as enter it, except one more at the source and one less at the goal."""
@@ -137,7 +127,7 @@ class ShortestPath(Decomposable):
     def __repr__(self) -> str:
         return (
             f"ShortestPath({self.num_edges} edges, source={self.source}, goal={self.goal}, "
-            f"max_edges={self.max_edges}, loss={name_of(self.kind)})"
+            f"max_edges={self.max_edges}, loss={name_of(self.criterion)})"
         )
 
 
@@ -236,5 +226,5 @@ class GridPath(ShortestPath):
     def __repr__(self) -> str:
         return (
             f"GridPath({self.height}, {self.width}, {self.connectivity!r}, "
-            f"max_edges={self.max_edges}, loss={name_of(self.kind)})"
+            f"max_edges={self.max_edges}, loss={name_of(self.criterion)})"
         )

@@ -72,7 +72,7 @@ class IntegerProgram(SolverTask):
 
     def __repr__(self) -> str:
         constraints, parts = self.solver.matrix.shape  # type: ignore[attr-defined]
-        return f"IntegerProgram({parts} parts, {constraints} constraints, loss={name_of(self.kind)})"
+        return f"IntegerProgram({parts} parts, {constraints} constraints, loss={name_of(self.criterion)})"
 
 
 class _Programme:

@@ -92,21 +92,21 @@ class ListTask(Task):
         scores = wide(scores)
         return (scores * coefficients.to(scores)).sum(-1)
 
-    def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:
+    def fused(self, scores: Tensor, target: Tensor, request: Solve) -> Solved:
         """For tasks whose inferences broadcast one target over all draws."""
-        self.check(scores, target, how.check_values)
-        kind, counted = wide(scores).dtype, self.counted(target)
-        draws = scores[None] if how.noisy is None else how.noisy
-        plain = self.infer(draws if how.noisy is None else torch.cat((scores[None].to(kind), draws)), target)
-        losses = self.loss(type(plain)(*(part[0] for part in plain)), target).to(kind)
-        if not how.gradient:
+        self.check(scores, target, request.check_values)
+        dtype, counted = wide(scores).dtype, self.counted(target)
+        draws = scores[None] if request.noisy is None else request.noisy
+        plain = self.infer(draws if request.noisy is None else torch.cat((scores[None].to(dtype), draws)), target)
+        losses = self.loss(type(plain)(*(part[0] for part in plain)), target).to(dtype)
+        if not request.gradient:
             return Solved(losses, None, counted)
-        step = how.epsilon * self.unit_epsilon(scores, target) if how.automatic else how.epsilon
+        step = request.epsilon * self.unit_epsilon(scores, target) if request.automatic else request.epsilon
         steps = torch.as_tensor(step, dtype=torch.float64, device=scores.device)
         slopes = []
-        for sign in how.signs:
+        for sign in request.signs:
             change = self.augmented(draws, target, steps, sign).coefficients - plain.coefficients[-len(draws) :]
-            slopes.append(bounded(sign / steps[..., None].clamp(min=LEAST) * change, kind) / len(how.signs))
+            slopes.append(bounded(sign / steps[..., None].clamp(min=LEAST) * change, dtype) / len(request.signs))
         return Solved(losses, torch.stack(slopes).sum(0).mean(0), counted)
 
 
@@ -218,12 +218,12 @@ class RankingTask(ListTask):
         counted = None if solved.complete else (solved.counts > 0).all(-1)
         return Expected(solved.loss, solved.gradient, self.likelihood_slope(scores, target, request), counted)
 
-    def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:
+    def fused(self, scores: Tensor, target: Tensor, request: Solve) -> Solved:
         check_same_shape(target, scores)
         solved = solve_rankings(
-            scores, target, self.metric.tables(target), epsilon=how.epsilon, automatic=how.automatic,
-            signs=how.signs if how.gradient else (), noisy=how.noisy, check_values=how.check_values,
-            padding=not how.check_values,
+            scores, target, self.metric.tables(target), epsilon=request.epsilon, automatic=request.automatic,
+            signs=request.signs if request.gradient else (), noisy=request.noisy, check_values=request.check_values,
+            padding=not request.check_values,
         )  # fmt: skip
         return Solved(solved.loss, solved.gradient, None if solved.complete else (solved.counts > 0).all(-1))
 
@@ -334,9 +334,9 @@ class _AmongFirst(_AtK):
         self._warn_of_all(target, request)
         return super().expected(scores, target, request)
 
-    def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved:
-        self._warn_of_all(target, how)
-        return super().fused(scores, target, how)
+    def fused(self, scores: Tensor, target: Tensor, request: Solve) -> Solved:
+        self._warn_of_all(target, request)
+        return super().fused(scores, target, request)
 
     def _warn_of_all(self, target: Tensor, request: Estimate | Solve) -> None:
         """Warn once if every item of every list is among the first k."""

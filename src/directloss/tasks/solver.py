@@ -235,4 +235,4 @@ class SolverTask(Decomposable):
 
     def __repr__(self) -> str:
         dims = "" if self.event_dims == 1 else f", event_dims={self.event_dims}"
-        return f"SolverTask({name_of(self.solver)}, loss={name_of(self.kind)}{dims})"
+        return f"SolverTask({name_of(self.solver)}, loss={name_of(self.criterion)}{dims})"

@@ -56,7 +56,9 @@ class Tour(Decomposable):
         self.shape_words = f"(..., {len(self.edges)}), one score for each pair of {num_nodes} nodes"
 
     def solve(self, scores: Tensor) -> Tensor:
-        return by_kernel("tours", scores, self.num_nodes)
+        from directloss.kernels.tours import tours  # numba is slow to import
+
+        return by_kernel(tours, scores, self.num_nodes)
 
     def check_truth(self, target: Tensor) -> None:
         """Each node has two edges, and one round trip visits all nodes."""
@@ -75,4 +77,4 @@ class Tour(Decomposable):
                 refuse_truth(rule, f"none in problem {problem}", "tour")
 
     def __repr__(self) -> str:
-        return f"Tour({self.num_nodes}, loss={name_of(self.kind)})"
+        return f"Tour({self.num_nodes}, loss={name_of(self.criterion)})"

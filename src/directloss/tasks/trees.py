@@ -54,8 +54,10 @@ class SpanningTree(Decomposable):
             fail("edges", f"must connect all {self.num_nodes} nodes", "a graph in several pieces")
 
     def solve(self, scores: Tensor) -> Tensor:
+        from directloss.kernels.decisions import spanning_trees  # numba is slow to import
+
         tail, head = self.edges.numpy().T
-        return by_kernel("spanning_trees", scores, tail.copy(), head.copy(), self.num_nodes)
+        return by_kernel(spanning_trees, scores, tail.copy(), head.copy(), self.num_nodes)
 
     def check_truth(self, target: Tensor) -> None:
         """The true tree has the right size and is the best one with its own marks as scores."""
@@ -66,4 +68,4 @@ class SpanningTree(Decomposable):
             refuse_truth(f"must mark a spanning tree of {self.num_nodes - 1} edges", found, "tree")
 
     def __repr__(self) -> str:
-        return f"SpanningTree({self.num_edges} edges, num_nodes={self.num_nodes}, loss={name_of(self.kind)})"
+        return f"SpanningTree({self.num_edges} edges, num_nodes={self.num_nodes}, loss={name_of(self.criterion)})"
