@@ -53,6 +53,7 @@ METHODS = {
     "x-ent": ("#4a525c", "#c3ccd6"),
 }
 """Method -> colour in light mode, colour in dark mode; at least 3:1 on either page."""
+COLOUR = {method: light for method, (light, _) in METHODS.items()}
 COLOURS = {(INK, "ink"): "#e6edf3", (GRID, "grid"): "#3d444d"} | {
     (light, method): dark for method, (light, dark) in METHODS.items()
 }
@@ -236,16 +237,77 @@ def boosting() -> Figure:
                 [lead.mean for lead in leads], rows, xerr=[lead.half for lead in leads],
                 color=METHODS[like][0], fmt="o", markersize=5, capsize=2.5, linewidth=1.8, label=name,
             )  # fmt: skip
-        place.axvline(0, color=INK, linewidth=1)
-        place.grid(axis="x")
-        place.set_yticks(range(len(COLUMNS)), [_in_words(column) for column in COLUMNS])
-        place.set_ylim(len(COLUMNS) - 0.5, -0.5)
-        place.tick_params("y", length=0)
-        place.spines["left"].set_visible(False)
-        place.set_title(title, fontweight="bold")
+        _rows_of(place, [_in_words(column) for column in COLUMNS], title)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=2)
     figure.supxlabel("points of the test metric, minus the built-in objective alone", fontsize=9.5)
     return figure
+
+
+def crowd() -> Figure:
+    """Labels from a crowd: lead of each loss over cross-entropy on the same seeds, with 95 % intervals."""
+    from benchmarks.labelme import BASE, LABELS, METHODS, METRICS, of_cells
+
+    found = of_cells(list(finals("labelme")))
+    methods = [method for method in METHODS if method != BASE]
+    figure = Figure((WIDTH, 4.2), layout="constrained")
+    axes = figure.subplots(2, 2, sharex=True, sharey=True)
+    for row, labels in zip(axes, LABELS, strict=True):
+        for place, metric in zip(row, METRICS, strict=True):
+            for model, (name, like, shift) in MODELS.items():
+                group = f"{labels} / {model} / {metric}"
+                pairs = {m: (found.get((group, m), []), found[group, BASE]) for m in methods}
+                _intervals(place, list(pairs.values()), shift, COLOUR[like], name)
+            _rows_of(place, methods, f"{metric}, {labels}")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper right", ncols=2)
+    figure.supxlabel("points of the test metric, minus cross-entropy", fontsize=9.5)
+    return figure
+
+
+def letor() -> Figure:
+    """NDCG@10 on MQ2008: lead over LambdaMART on the same folds, with 95 % intervals."""
+    from benchmarks.letor import BASE, LOSSES, METHODS, NOISES, TREE_GROUP, of_folds
+
+    records = list(finals("letor"))
+    looks = {**MODELS, TREE_GROUP: ("trees", "hinge-ap", 0.0)}
+    methods = [*LOSSES, *METHODS[TREE_GROUP]]
+    figure = Figure((WIDTH, 4.6), layout="constrained")
+    axes = figure.subplots(1, 2, sharex=True, sharey=True)
+    for place, noise, title in zip(axes, NOISES, ("clean grades", "20 % redrawn"), strict=True):
+        base = of_folds(records, TREE_GROUP, BASE[TREE_GROUP], noise, "ndcg")
+        for group, (name, like, shift) in looks.items():
+            pairs = [(of_folds(records, group, method, noise, "ndcg"), base) for method in methods]
+            _intervals(place, pairs, shift, COLOUR[like], name)
+        _rows_of(place, methods, title)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=3)
+    figure.supxlabel("points of test NDCG@10, minus LightGBM lambdarank", fontsize=9.5)
+    return figure
+
+
+MODELS = {"linear": ("linear", "direct-ap", -0.16), "mlp": ("hidden layer", "blackbox-ap", 0.16)}
+"""Model -> its name, the method whose colour it gets, and how far its marks are moved."""
+
+
+def _intervals(
+    place: Axes, pairs: Sequence[tuple[list[float], list[float]]], shift: float, colour: str, name: str
+) -> None:
+    """For each row, the mean difference of paired numbers with its 95 % interval; nothing where there are none."""
+    rows = [row for row, (mine, _) in enumerate(pairs) if mine]
+    leads = [percent([a - b for a, b in zip(*pairs[row], strict=True)]) for row in rows]
+    place.errorbar(
+        [lead.mean for lead in leads], [row + shift for row in rows], xerr=[lead.half for lead in leads],
+        color=colour, fmt="o", markersize=4.5, capsize=2, linewidth=1.6, label=name,
+    )  # fmt: skip
+
+
+def _rows_of(place: Axes, names: Sequence[str], title: str) -> None:
+    """A panel whose rows have names, with a line at zero."""
+    place.axvline(0, color=INK, linewidth=1)
+    place.grid(axis="x")
+    place.set_yticks(range(len(names)), names)
+    place.set_ylim(len(names) - 0.5, -0.5)
+    place.tick_params("y", length=0)
+    place.spines["left"].set_visible(False)
+    place.set_title(title, fontweight="bold")
 
 
 def _in_words(column: str) -> str:
@@ -375,6 +437,8 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "robustness": robustness,
     "regrets": regrets,
     "boosting": boosting,
+    "letor": letor,
+    "crowd": crowd,
     "speed": speed,
     "noise": noise,
     "plot-step": plot_step,
