@@ -50,7 +50,7 @@ ax = dl.plot.step(scores, target, loss_fn)
 # ## Training
 #
 # Illness depends on the features only in part. Train the same model with cross-entropy and on the metric itself. For
-# any function the loss adds cross-entropy's gradient with weight 1, which pulls the decisions back to its own threshold;
+# any function the loss adds cross-entropy's gradient with weight 1, which pulls decisions back to its own threshold;
 # a tenth is enough here.
 
 # %%
