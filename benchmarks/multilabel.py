@@ -1,6 +1,7 @@
 """Multi-label classification: is `DirectLoss("ap", dim=0)` on the mean AP of the classes better than cross-entropy?
 
     python -m benchmarks.multilabel --data-root DATA [--seeds 3] [--out results/multilabel] [--workers 1]
+    python -m benchmarks.multilabel --data-root DATA --sets fashion-mnist --methods direct x-ent
 
 MNIST and Fashion-MNIST, each class against the rest: 6,000 images for training, 2,000 for validation, 5,000 of the test
 file for testing; a CNN with two convolutions. If DATA holds VOC2012 and ``alexnet/alexnet_features.pt``: its twenty
@@ -142,7 +143,13 @@ def data(root: Path) -> tuple[str, ...]:
 
 def study(arguments: argparse.Namespace) -> Campaign:
     root = arguments.data_root
-    cells = tuple(Cell(name, method, noise) for name in data(root) for noise in NOISES for method in METHODS)
+    cells = tuple(
+        Cell(name, method, noise)
+        for name in data(root)
+        if name in arguments.sets
+        for noise in NOISES
+        for method in arguments.methods
+    )
     trainer = partial(train_cell, root)
     return Campaign("multilabel", "1", cells, rates(*RATES), trainer, lambda cell: "val", arguments.seeds)
 
@@ -165,4 +172,5 @@ def _rows(records: list[Record], names: list[str], number: str) -> Iterator[list
 
 
 if __name__ == "__main__":
-    from_command_line(__doc__, study, show, seeds=3, out="results/multilabel", data=True)
+    choices = {"sets": ["mnist", "fashion-mnist", VOC], "methods": list(METHODS)}
+    from_command_line(__doc__, study, show, seeds=3, out="results/multilabel", data=True, parts=choices)
