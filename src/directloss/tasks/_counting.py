@@ -49,6 +49,7 @@ class CountTask(Task):
     maskable = True
     moves = True
     density = "logistic"
+    advised_likelihood = 0.1  # cross-entropy decides at one half, a metric of rare positives far below
     no_flips = ""
     no_item_weights = (
         "with different weights the best set of decisions to flip is a knapsack problem. Leave out epsilon and sign"
