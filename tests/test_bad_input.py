@@ -445,3 +445,28 @@ def test_errors_are_value_errors() -> None:
 def test_the_hint_about_a_column_of_scores_fits_the_target(shape: tuple[int, ...], hint: str) -> None:
     with pytest.raises(dl.DirectLossError, match=hint):
         dl.direct_loss(torch.arange(8.0)[:, None], (torch.arange(8) % 2).reshape(shape), "ap")
+
+
+@pytest.mark.parametrize("make", [dl.DirectLoss, dl.UniLoss])
+def test_a_column_of_scores_is_not_compared_with_every_label(make: type[torch.nn.Module]) -> None:
+    def profit(scores: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return ((scores > 0) & (target == 1)).float().mean()
+
+    refused(lambda: make(profit)(torch.randn(6, 1), torch.arange(6) % 2), "scores", "Call scores.squeeze(-1) first")
+
+
+@pytest.mark.parametrize("scores", [torch.randn(6), torch.randn(6, 1)])
+def test_accuracy_of_yes_or_no_is_called_error(scores: torch.Tensor) -> None:
+    target = (torch.arange(6) % 2).reshape(scores.shape[:1])
+    if scores.dim() == 1:
+        refused(lambda: dl.DirectLoss("accuracy")(scores, target), "target", 'use "error"')
+    else:
+        refused(lambda: dl.DirectLoss("accuracy")(scores, target), "target", "class indices from 0 to 0")
+
+
+@pytest.mark.parametrize("name", ["iou", "dice"])
+def test_rows_of_pixels_are_noticed(name: str) -> None:
+    images, truth = torch.randn(2, 1, 4, 4), torch.randint(2, (2, 1, 4, 4))
+    with pytest.warns(dl.DirectLossWarning, match=r"pass dim=\(-2, -1\)"):
+        dl.DirectLoss(name)(images, truth)
+    assert dl.DirectLoss(name, dim=(-2, -1), reduction="none")(images, truth).shape == (2, 1)

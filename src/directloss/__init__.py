@@ -96,5 +96,5 @@ def load(path: str | Path) -> Model:
     try:
         from directloss.tabular.model import load_model
     except ModuleNotFoundError as error:
-        raise ImportError(f"directloss.load needs {error.name}: pip install 'directloss[fit]'") from error
+        raise ImportError(f"directloss.load needs {error.name}: pip install '.[fit]' in a checkout") from error
     return load_model(path)

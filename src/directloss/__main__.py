@@ -21,7 +21,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("directloss"):
             raise
-        sys.exit(f"Error: the command needs {error.name}, which is not installed: pip install 'directloss[fit]'")
+        sys.exit(f"Error: the command needs {error.name}, which is not installed: pip install '.[fit]' in a checkout")
     run()
 
 

@@ -69,7 +69,7 @@ def test_the_library_imports_neither_pandas_nor_matplotlib() -> None:
 def test_without_the_extra_one_is_told_what_to_install(absent: str, code: str) -> None:
     result = python(f"import sys; sys.modules[{absent!r}] = None; {code}")
     assert result.returncode != 0
-    assert "pip install 'directloss[fit]'" in result.stderr
+    assert "pip install '.[fit]'" in result.stderr
     assert absent in result.stderr
 
 

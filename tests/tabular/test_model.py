@@ -223,7 +223,7 @@ def test_other_types_of_the_same_values_give_the_same_scores(model: Model) -> No
 def test_gaps_and_columns_that_training_did_not_have_are_noted(model: Model) -> None:
     rows, novelty = frame().assign(x=[None] + [1.0] * 59, more=1), Novelty()
     assert model.check_names(list(rows.columns)) == ["more"]
-    assert np.isfinite(model.score(rows, novelty)).all()
+    assert np.isfinite(model.score_table(rows, novelty)).all()
     assert (novelty.gaps, novelty.warning) == ({"x": 1}, "")
 
 

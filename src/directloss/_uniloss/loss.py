@@ -22,6 +22,7 @@ from directloss._checks import (
     check_finite,
     check_generator,
     check_mask,
+    check_no_column,
     check_not_negative,
     check_scores,
     fail,
@@ -262,6 +263,8 @@ class UniLoss(LossModule):
 
     def _batch(self, scores: Tensor, target: Tensor, mask: Tensor | None = None, weight: Tensor | None = None) -> Batch:
         metric = self.refactored
+        if isinstance(scores, Tensor) and isinstance(target, Tensor):
+            check_no_column(scores, target)
         events = self._event_dims(check_scores(scores, metric.least_dims, metric.shape_words).dim())
         scores, target, mask, weight = arrange(metric, events, scores, target, mask, weight, self.dim)
         lead = scores.dim() - events

@@ -83,7 +83,7 @@ class Commands(TyperGroup):
         except ModuleNotFoundError as error:
             if (error.name or "").startswith("directloss"):
                 raise
-            say_error(f"this command needs {error.name}, which is not installed: pip install 'directloss[fit]'")
+            say_error(f"this command needs {error.name}, which is not installed: pip install '.[fit]' in a checkout")
             raise typer.Exit(BAD_INPUT) from None
         except OSError as error:
             told = f"{error.filename or 'A file'} cannot be read or written: {error.strerror or error}."

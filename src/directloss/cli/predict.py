@@ -95,7 +95,7 @@ class Scoring:
 
         known = self.model.encoder.columns
         frame = {own.name: series_of(batch[own.name], text=own.kind == CATEGORY) for own in known}
-        scores = self.model.score(frame, self.novelty, self.table.decimal_comma)
+        scores = self.model.score_table(frame, self.novelty, self.table.decimal_comma)
         columns: dict[str, list[Any]] = {"row": list(range(self.rows + 1, self.rows + batch.num_rows + 1))}
         columns |= {name: ["" if own is None else own for own in batch[name].to_pylist()] for name in self.kept}
         if scores.ndim == 1:

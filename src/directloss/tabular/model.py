@@ -97,7 +97,7 @@ class Model:
         frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
         self.check_names(list(frame.columns))
         novelty = Novelty()
-        scores = self.score(frame, novelty)
+        scores = self.score_table(frame, novelty)
         if novelty.warning:
             warn_once("unseen categories", novelty.warning)
         return scores
@@ -119,7 +119,7 @@ class Model:
         """`decision_function` of encoded rows."""
         return self.network.scores(x) - self.cut
 
-    def score(self, table: Mapping[str, Values], novelty: Novelty, decimal_comma: bool = False) -> Scores:
+    def score_table(self, table: Mapping[str, Values], novelty: Novelty, decimal_comma: bool = False) -> Scores:
         """`decision_function` of columns; ``novelty`` collects what training did not have."""
         frame: dict[str, Values] = {}
         for encoding in self.encoder.encodings:

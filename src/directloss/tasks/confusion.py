@@ -17,10 +17,15 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from directloss._checks import check_positive, fail
+from directloss._checks import check_positive, fail, warn_once
 from directloss.metrics import confusion as formulas
 from directloss.metrics.confusion import Counts
 from directloss.tasks._counting import CountTask
+
+ROWS_OF_PIXELS = (
+    "Each row of pixels is a set of its own, because a set is the last dimension of the scores. If an image is one "
+    "set, pass dim=(-2, -1) to the loss."
+)
 
 
 class FBeta(CountTask):
@@ -44,7 +49,16 @@ class FBeta(CountTask):
         return f"FBeta({self.beta})"
 
 
-class Dice(CountTask):
+class SetTask(CountTask):
+    """Overlap of two sets, which are often the foreground of images."""
+
+    def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
+        super().check(scores, target, check_values)
+        if check_values and scores.dim() >= 4:
+            warn_once("sets in the last dimension", ROWS_OF_PIXELS)
+
+
+class Dice(SetTask):
     """Dice coefficient of two sets: ``L = 1 - 2 tp / (2 tp + fp + fn)``; the same number as F1.
 
     Examples:
@@ -56,7 +70,7 @@ class Dice(CountTask):
     metric = staticmethod(formulas.dice_of_counts)
 
 
-class IoU(CountTask):
+class IoU(SetTask):
     """Intersection over union (Jaccard index) of two sets: ``L = 1 - tp / (tp + fp + fn)``.
 
     Examples:

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from directloss._checks import check_count, check_finite, fail, warn_once
+from directloss._checks import check_count, check_finite, check_no_column, fail, warn_once
 from directloss.noise import Noise
 from directloss.task import Estimate, Expected, Task
 from directloss.tasks._likelihood import of_classes, of_each_decision, wide
@@ -67,6 +67,7 @@ class MetricFunction(Task):
 
     def fitted(self, scores: Tensor, target: Tensor) -> MetricFunction:
         """All of the scores are one problem."""
+        check_no_column(scores, target)
         task = copy.copy(self)
         task.event_dims, task.target_dims = scores.dim(), target.dim()
         return task
