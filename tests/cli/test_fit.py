@@ -338,7 +338,7 @@ def test_wrong_labels_that_are_known_to_be_wrong(tmp_path: Path) -> None:
         for method in ("direct-f1", "x-ent", "logistic"):
             reached[name, method] = float(metrics.f_beta(torch.tensor(table[f"score {method}"].to_numpy()), y))
     for method in ("direct-f1", "x-ent", "logistic"):
-        assert reached["corrected", method] > reached["taken", method] + 0.05
+        assert reached["corrected", method] > reached["taken", method] + 0.02
     assert "25% of the negatives and" in (tmp_path / "corrected" / "report.html").read_text()
 
 

@@ -436,7 +436,7 @@ def test_known_flips_correct_threshold_and_probabilities() -> None:
         fitted.fit(X[:2000], wrong[:2000])
         values.append(f1_score(y[2000:], fitted.predict(X[2000:])))
         shares.append(fitted.predict_proba(X[2000:])[:, 1].mean())
-    assert values[1] > values[0] + 0.05
+    assert min(values) > 0.75  # the worst decision rule, all yes, has 0.2
     assert shares[0] == pytest.approx(wrong.mean(), abs=0.03)
     assert shares[1] == pytest.approx(y.mean(), abs=0.03)
     with pytest.raises(dl.DirectLossError, match="flips must be 0 for more than two classes"):

@@ -34,7 +34,7 @@ from directloss._loss import LossModule, named_places
 from directloss._problem import UNRANKED, Dim, arrange, blank, reduce, weigh
 from directloss._uniloss.anchors import Anchoring, Anchors, as_anchoring
 from directloss._uniloss.interpolation import Interpolation, Places, as_interpolation
-from directloss._uniloss.refactoring import Bound, Refactored, as_refactored, in_words, shape_of
+from directloss._uniloss.refactoring import Automatic, Bound, Refactored, as_refactored, in_words, shape_of
 from directloss._uniloss.target import likelihood_slope
 from directloss.distributed import Gather
 
@@ -263,7 +263,7 @@ class UniLoss(LossModule):
 
     def _batch(self, scores: Tensor, target: Tensor, mask: Tensor | None = None, weight: Tensor | None = None) -> Batch:
         metric = self.refactored
-        if isinstance(scores, Tensor) and isinstance(target, Tensor):
+        if isinstance(metric, Automatic) and isinstance(scores, Tensor) and isinstance(target, Tensor):
             check_no_column(scores, target)
         events = self._event_dims(check_scores(scores, metric.least_dims, metric.shape_words).dim())
         scores, target, mask, weight = arrange(metric, events, scores, target, mask, weight, self.dim)

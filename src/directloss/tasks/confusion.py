@@ -91,6 +91,7 @@ class Precision(CountTask):
         Precision()
     """
 
+    advised_likelihood = 1.0  # alone, precision is best with hardly any yes, and recall with no other answer
     line = "predicted"
     metric = staticmethod(formulas.precision_of_counts)
 
@@ -103,6 +104,7 @@ class Recall(CountTask):
         Recall()
     """
 
+    advised_likelihood = 1.0
     line = "predicted"
     metric = staticmethod(formulas.recall_of_counts)
 
