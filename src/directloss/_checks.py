@@ -119,8 +119,10 @@ def check_classes(target: Tensor, classes: int) -> None:
         fail("target", rule, f"{value} at {bad.nonzero()[0].tolist()}", _hint_of_ignored(value))
 
 
-def check_no_column(scores: Tensor, target: Tensor) -> None:
+def check_no_column(scores: object, target: object) -> None:
     """Refuse scores ``(n, 1)`` with a target ``(n,)``, which a function would compare each with each."""
+    if not isinstance(scores, Tensor) or not isinstance(target, Tensor):
+        return  # refused elsewhere
     if scores.shape == (*target.shape, 1) and target.dim():
         rule = f"must have the shape of target, {tuple(target.shape)}"
         fail("scores", rule, f"of shape {tuple(scores.shape)}", "Call scores.squeeze(-1) first.")

@@ -263,7 +263,7 @@ class UniLoss(LossModule):
 
     def _batch(self, scores: Tensor, target: Tensor, mask: Tensor | None = None, weight: Tensor | None = None) -> Batch:
         metric = self.refactored
-        if isinstance(metric, Automatic) and isinstance(scores, Tensor) and isinstance(target, Tensor):
+        if isinstance(metric, Automatic):
             check_no_column(scores, target)
         events = self._event_dims(check_scores(scores, metric.least_dims, metric.shape_words).dim())
         scores, target, mask, weight = arrange(metric, events, scores, target, mask, weight, self.dim)
