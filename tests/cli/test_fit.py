@@ -25,7 +25,6 @@ from typer.testing import Result
 
 import directloss
 from directloss import metrics
-from directloss.integrations.sklearn import DirectLossClassifier
 from directloss.tabular.comparison import Comparison, IntervalEstimate
 from directloss.tabular.fitting import FitRequest, Outcome, carry_out, make_plan
 from directloss.tabular.report import verdict
@@ -319,7 +318,6 @@ def test_several_classes_by_accuracy(tmp_path: Path) -> None:
     assert decided == fitted[f"decision {info['saved']}"].tolist()
 
 
-@pytest.mark.skipif("flips" not in DirectLossClassifier().get_params(), reason="the estimator has no flips yet")
 def test_wrong_labels_that_are_known_to_be_wrong(tmp_path: Path) -> None:
     """The thresholds are chosen for the right labels, whatever the file says."""
     draw = np.random.default_rng(0)
