@@ -100,7 +100,8 @@ def _folded(weights: Weights, conv: str, norm: str) -> tuple[Tensor, Tensor]:
     """Kernel ``(outputs, inputs, h, w)`` and bias of a convolution with the batch norm that follows it."""
     kernel, bias = (torch.from_numpy(_get(weights, f"{conv}/{part}")) for part in ("kernel", "bias"))
     gamma, beta, mean, variance = (
-        torch.from_numpy(_get(weights, f"{norm}/{part}")) for part in ("gamma", "beta", "moving_mean", "moving_variance")
+        torch.from_numpy(_get(weights, f"{norm}/{part}"))
+        for part in ("gamma", "beta", "moving_mean", "moving_variance")
     )
     scale = gamma / (variance + EPSILON).sqrt()
     return (kernel * scale).permute(3, 2, 0, 1), (bias - mean) * scale + beta
@@ -117,7 +118,9 @@ def read_tfjs(folder: Path) -> dict[str, NDArray[np.float32]]:
     path = folder / "model.json"
     try:
         groups: Any = json.loads(path.read_text())["weightsManifest"]
-        manifest = [(group["paths"], [(w["name"], w["dtype"], w["shape"]) for w in group["weights"]]) for group in groups]
+        manifest = [
+            (group["paths"], [(w["name"], w["dtype"], w["shape"]) for w in group["weights"]]) for group in groups
+        ]
     except OSError as error:
         fail(str(path), "must be a model of TensorFlow.js", f"not readable ({error.strerror})")
     except (ValueError, KeyError, TypeError) as error:
