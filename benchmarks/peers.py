@@ -50,14 +50,13 @@ def smooth_ap(scores: Tensor, target: Tensor, temperature: float = 0.01) -> Tens
 
 
 def recall_surrogate(scores: Tensor, target: Tensor, cuts: tuple[int, ...] = (1, 2, 4, 8, 16)) -> Tensor:
-    """Patel et al. 2022, Eq. (6): recall at several k from sigmoids of similarities and of ranks, lists ``(..., n)``."""
+    """Patel et al. 2022: recall at several k, from sigmoids of similarities (temperature 0.01) and of ranks (1)."""
     labels, place = target.to(scores.dtype).topk(int(target.sum(-1).max()), -1)
     above = torch.sigmoid((scores.unsqueeze(-2) - scores.gather(-1, place).unsqueeze(-1)) / 0.01)
-    # Only negatives count as above: relevant items do not push each other out.
-    rank = 1 + (above * (1 - target.to(scores.dtype)).unsqueeze(-2)).sum(-1)
-    inside = torch.stack([torch.sigmoid(k - rank) for k in cuts])
-    found = (inside * labels).sum(-1) / torch.tensor(cuts).view(-1, *[1] * (labels.dim() - 1)).clamp(max=labels.sum(-1))
-    return 1 - found.mean(0)
+    rank = 0.5 + above.sum(-1)  # each item is compared with itself once, which counts as one half
+    most = labels.sum(-1).clamp(min=1)
+    found = [(torch.sigmoid(k - rank) * labels).sum(-1) / most.clamp(max=k) for k in cuts]
+    return 1 - torch.stack(found).mean(0)
 
 
 class _BlackBoxRank(torch.autograd.Function):

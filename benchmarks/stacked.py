@@ -18,8 +18,8 @@ from torch import Tensor
 Loss = Callable[[Tensor, Tensor], Tensor]
 """From scores ``(m, n)`` or ``(m, n, c)`` and targets ``(m, n)`` of m networks to the sum of their losses."""
 Judge = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
-"""From scores and targets of the validation rows and of the test rows to the metric of each network ``(m,)`` on both, or
-to several metrics ``(k, m)``."""
+"""From scores and targets of the validation rows and of the test rows to the metric of each network ``(m,)`` on both,
+or to several metrics ``(k, m)``."""
 
 
 class Networks:

@@ -1,7 +1,7 @@
 """ResNet-50 with the layer names of Keras, so that weights which TensorFlow.js publishes fit.
 
-He et al., Deep Residual Learning for Image Recognition (CVPR 2016), Table 1; strides in the first 1 x 1 convolution of a
-block, as in the paper. Only for inference: batch norm is folded into the convolutions when weights are loaded.
+He et al., Deep Residual Learning for Image Recognition (CVPR 2016), Table 1; strides in the first 1 x 1 convolution of
+a block, as in the paper. Only for inference: batch norm is folded into the convolutions when weights are loaded.
 """
 
 from __future__ import annotations
