@@ -1,11 +1,11 @@
-"""Wrong labels that nobody simulated, on deep features: the answers of people to 10,000 images of CIFAR-10.
+"""Wrong labels that nobody simulated, on deep features: the answers of people to 5,000 images of CIFAR-10.
 
     python -m benchmarks.features --data-root DATA --weights FOLDER --sets cifar10        once
     python -m benchmarks.cifar10n --data-root DATA [--seeds 3] [--out results/cifar10n] [--workers 1]
 
 CIFAR-10N (Wei et al. 2022): ``aggre_label`` is the majority of three answers (9 % wrong), ``random_label1`` one of them
-(17 % wrong), ``worse_label`` a wrong one if there is one (40 % wrong). 10,000 training images, of which each seed keeps
-a quarter to validate, with answers of the same kind; 5,000 test images with their true classes. 2,048 features of an
+(17 % wrong), ``worse_label`` a wrong one if there is one (40 % wrong). 5,000 training images, of which each seed keeps
+a quarter to validate, with answers of the same kind; 2,000 test images with their true classes. 2,048 features of an
 ImageNet ResNet-50, from images of 112 x 112 pixels.
 
 Losses, models and metrics as in `benchmarks.labelme`: a linear model or one hidden layer of 64, Adam, batches of 256,

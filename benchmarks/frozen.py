@@ -252,7 +252,7 @@ def show(records: list[Record]) -> str:
 
 def compared(metric: str) -> list[str]:
     """The losses to show for a metric: of ours, the one that trains on it, and AP."""
-    return [m for m in METHODS if m not in OURS or OURS[m] in (metric, "ap")]
+    return [m for m in METHODS if OURS.get(m, "ap") in (metric, "ap")]
 
 
 def _rows(found: Found, places: list[tuple[str, float]], metric: str) -> Iterator[list[str]]:

@@ -281,7 +281,7 @@ def test_weights_balance_the_classes() -> None:
 def test_every_loss_trains_an_embedding(method: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("KNOWN", 4), ("TRAIN", 3), ("CLASSES", 3), ("STEPS", 40), ("WIDTH", 4)):
         monkeypatch.setattr(birds, name, value)
-    found = birds.train_cell(root, Cell(None, method), {"learning_rate": 0.01}, 0).metrics
+    found = birds.train_cell(root, Cell("cub", method), {"learning_rate": 0.01}, 0).metrics
     assert set(found) == {"val", "test", "recall@1"}
     assert found["recall@1"] > 0.6
 
