@@ -14,8 +14,8 @@ and one to validate; ``5`` and ``50`` take images until every class has as many,
 noise, 20 % of the training and of the validation images have the labels of another image; test labels are clean.
 
 A linear model or one hidden layer of 64, one output for each class, Adam, batches of 256, 200 steps. The last layer
-begins with zero weights and the log odds of each class, which helps every loss of single labels with rare classes. For
-each seed, metric and loss, the mean over the classes of the metric on validation images chooses one of three learning
+begins with zero weights and the log odds of each class, which helps cross-entropy a lot where positives are rare.
+For each seed, metric and loss, the mean over the classes of the metric on validation images chooses one of three learning
 rates and one of five looks. F1 of losses that do not know it is taken at the threshold of each class that is best on
 the validation images, that of ``direct-f1`` at 0. scikit-learn's logistic regression has three strengths C instead of
 learning rates.
@@ -259,14 +259,16 @@ def _rows(found: Found, places: list[tuple[str, float]], metric: str) -> Iterato
     values = {(p, m): numbers(found, p, m, metric) for p in places for m in compared(metric)}
     best = {p: max((mean(v) for (q, _), v in values.items() if q == p and v), default=0.0) for p in places}
     for method in compared(metric):
-        yield [method, *(mean_cell(values[p, method], best[p]) for p in places)]
+        if any(values[p, method] for p in places):
+            yield [method, *(mean_cell(values[p, method], best[p]) for p in places)]
 
 
 def _leads(found: Found, places: list[tuple[str, float]], metric: str) -> Iterator[list[str]]:
     for method in compared(metric):
         if OURS.get(method) != metric:
             pairs = [(numbers(found, p, f"direct-{metric}", metric), numbers(found, p, method, metric)) for p in places]
-            yield [f"over {method}", *(gap_cell(*pair) for pair in pairs)]
+            if any(theirs for _, theirs in pairs):
+                yield [f"over {method}", *(gap_cell(*pair) for pair in pairs)]
 
 
 if __name__ == "__main__":
