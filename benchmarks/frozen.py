@@ -14,8 +14,8 @@ and one to validate; ``5`` and ``50`` take images until every class has as many,
 noise, 20 % of the training and of the validation images have the labels of another image; test labels are clean.
 
 A linear model or one hidden layer of 64, one output for each class, Adam, batches of 256, 200 steps. The last layer
-begins with zero weights and the log odds of each class, which helps cross-entropy a lot where positives are rare.
-For each seed, metric and loss, the mean over the classes of the metric on validation images chooses one of three learning
+begins with zero weights and the log odds of each class, which helps cross-entropy a lot where positives are rare. For
+each seed, metric and loss, the mean over the classes of the metric on validation images chooses one of three learning
 rates and one of five looks. F1 of losses that do not know it is taken at the threshold of each class that is best on
 the validation images, that of ``direct-f1`` at 0. scikit-learn's logistic regression has three strengths C instead of
 learning rates.
