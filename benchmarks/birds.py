@@ -36,7 +36,7 @@ from benchmarks.retrieval import map_at_r
 from benchmarks.study import from_command_line, gap_cell, mean_cell, table, values
 from directloss.retrieval import cosine
 
-VERSION, SETTINGS = "1", "likelihood 0.1, noise 2, scale 20"
+VERSION, SETTINGS = "1", "third version"
 STEPS, LOOKS, CLASSES, EACH, WIDTH = 400, 8, 16, 4, 128
 RATES = (0.0001, 0.0005)
 TRAIN, KNOWN = 80, 100

@@ -34,7 +34,7 @@ from benchmarks.labelme import METHODS, METRICS, MODELS, RAW, judged
 from benchmarks.stacked import Batches, Networks, train
 from benchmarks.study import from_command_line
 
-VERSION, SETTINGS = "1", "likelihood 0.1, noise 2"
+VERSION, SETTINGS = "1", "third version"
 CLASSES, BATCH, STEPS, LOOKS = 10, 256, 300, 5
 RATES = (0.0003, 0.001, 0.003)
 LABELS = ("aggre_label", "random_label1", "worse_label")

@@ -48,7 +48,7 @@ from benchmarks.peers import smooth_ap
 from benchmarks.stacked import Batches, Loss, Networks, train
 from benchmarks.study import from_command_line, gap_cell, mean_cell, table
 
-VERSION, SETTINGS = "1", "likelihood 0.1, noise 2"
+VERSION, SETTINGS = "1", "third version"
 BATCH, STEPS, LOOKS, HIDDEN = 256, 200, 5, 64
 RATES, STRENGTHS = (0.0001, 0.0005, 0.002), (0.0001, 0.001, 0.01)
 MODELS = {"linear": 0, "mlp": HIDDEN}
