@@ -4,8 +4,8 @@
     python -m benchmarks.figures gains               draw the figure from the records and these counts
 
 A gain is the test AP of `DirectLoss("ap")` minus that of the better of cross-entropy and generalised cross-entropy, in
-points, mean over seeds. The better one is chosen by its test value, so a gain of 0 already means that the default did as
-well as the right choice of the two.
+points, mean over seeds. The better one is chosen by its test value, so a gain of 0 means that the default did as well
+as the right choice of the two.
 """
 
 from __future__ import annotations
