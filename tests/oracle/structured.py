@@ -282,16 +282,6 @@ ALL_SETS = np.array(list(product((0, 1), repeat=5)))
 FITTING = ALL_SETS[(ALL_SETS @ WEIGHTS.T <= ROOM).all(1)]
 FITTING_ONE = ALL_SETS[ALL_SETS @ WEIGHTS[0] <= ROOM[0]]
 LADDER: Edges = ((0, 1), (0, 2), (1, 2), (1, 3), (2, 3), (0, 3), (3, 4), (2, 4))  # no circles
-CIRCLE_PAIRS = tuple(combinations(range(5), 2))
-
-
-def round_trips() -> np.ndarray:
-    found = set()
-    for order in permutations(range(1, 5)):
-        stops = (0, *order, 0)
-        used = {tuple(sorted(step)) for step in pairwise(stops)}
-        found.add(tuple(int(pair in used) for pair in CIRCLE_PAIRS))
-    return np.array(sorted(found))
 
 
 def matchings(rows: int, columns: int) -> np.ndarray:
@@ -324,14 +314,6 @@ def tree() -> object:
 
 def tree_by_marks() -> object:
     return tasks.SpanningTree(list(TRIANGLES), loss="missed")
-
-
-def tour() -> object:
-    return tasks.Tour(5)
-
-
-def tour_by_marks() -> object:
-    return tasks.Tour(5, loss="missed")
 
 
 def matching() -> object:
@@ -380,8 +362,6 @@ CASES = {
     "choose: at most": part_case(choose_at_most, ALL_SETS[ALL_SETS.sum(1) <= 2], (5,), 0.2, 0.2),
     "spanning tree": regret_case(tree, TREES, (len(TRIANGLES),)),
     "spanning tree: marks": part_case(tree_by_marks, TREES, (len(TRIANGLES),), -1, 0.0),
-    "tour": regret_case(tour, round_trips(), (10,)),
-    "tour: marks": part_case(tour_by_marks, round_trips(), (10,), -1, 0.0),
     "matching": regret_case(matching, matchings(2, 3), (2, 3)),
     "matching: values": values_case(matching_by_values, matchings(3, 3), (3, 3)),
 }

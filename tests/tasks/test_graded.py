@@ -12,7 +12,6 @@ from torch import Tensor
 
 import directloss as dl
 from directloss.metrics.graded import graded_ndcg
-from directloss.task import Task
 from directloss.tasks import GradedNDCG
 
 SETTINGS = [(None, "exponential"), (3, "exponential"), (None, "linear"), (10, "linear")]

@@ -210,9 +210,7 @@ class Evaluation:
             warnings.simplefilter("ignore", DirectLossWarning)  # the objective warns
             for problem in rows.problems(self.task, torch.from_numpy(rows.scores).double()):
                 noise, weight = Noise(0.0, 1, None), problem.item_weight
-                request = Estimate(
-                    noise, False, False, weight, mask=problem.mask, check_values=problem.check_values
-                )
+                request = Estimate(noise, False, False, weight, mask=problem.mask, check_values=problem.check_values)
                 mover = moving(problem.task)
                 assert mover is not None
                 judged = mover.expected(problem.scores, problem.target, request)
