@@ -167,11 +167,6 @@ def draw_assignment(generator: torch.Generator) -> tuple[Tensor, Tensor]:
     return draw_scores((rows, LABELS), generator), torch.randperm(LABELS, generator=generator)[:rows]
 
 
-def draw_indicator(generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    scores, columns = draw_assignment(generator)
-    return scores, torch.eye(LABELS, dtype=torch.long)[columns]
-
-
 def cost_between(true: int, predicted: int) -> float:
     return float(COSTS[true, predicted])
 
@@ -194,10 +189,6 @@ def chain_with_costs() -> object:
 
 def assignment_with_costs() -> object:
     return tasks.Assignment(cost=cost_table)
-
-
-def assignment_by_indicator() -> object:
-    return tasks.Assignment(indicator=True)
 
 
 # ---------------------------------------------------------------------------------------------- solvers of a user
@@ -347,7 +338,6 @@ CASES = {
     "grid path: 3x4, monotone": walk_case(monotone_path, visit_counts(3, 4, "monotone", 5), (3, 4), 6),
     "assignment": Case(draw_assignment, label_outputs(all_assignments)),
     "assignment: costs": Case(draw_assignment, label_outputs(all_assignments, cost_between), assignment_with_costs),
-    "assignment: indicator": Case(draw_indicator, label_outputs(all_assignments), assignment_by_indicator),
     "chain": Case(draw_labels, label_outputs(all_labellings)),
     "chain: transitions": Case(draw_labels, label_outputs(all_labellings, between=transition), chain_with_transitions),
     "chain: costs": Case(draw_labels, label_outputs(all_labellings, cost_between, transition), chain_with_costs),
