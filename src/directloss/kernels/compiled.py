@@ -72,11 +72,6 @@ def allocating(function: Callable[..., Any]) -> Callable[..., Any]:
     return kernel(function, _nrt=True, no_rewrites=False)
 
 
-def vectorised(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Like `allocating`, for SIMD loops that find a minimum. There must be no NaN."""
-    return kernel(function, _nrt=True, no_rewrites=False, fastmath={"reassoc", "nsz", "nnan"})
-
-
 FINE, NOT_FINITE, NO_LABEL = 0, -1, -2
 """Status of scores and labels: fine, a score is not finite, or a label is not allowed."""
 RELEVANT, IRRELEVANT = 0, 1

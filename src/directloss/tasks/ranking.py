@@ -306,12 +306,7 @@ class _AtK(RankingTask):
 
 
 class NDCG(_AtK):
-    """Normalised discounted cumulative gain with binary gains, over the first ``k`` ranks (all by default).
-
-    Examples:
-        >>> NDCG(10)
-        NDCG(10)
-    """
+    """Normalised discounted cumulative gain with binary gains, over the first ``k`` ranks (all by default)."""
 
     k: int | None
 
@@ -320,12 +315,7 @@ class NDCG(_AtK):
 
 
 class DCG(_AtK):
-    """Discounted cumulative gain with binary gains; the loss is the ideal value minus the value.
-
-    Examples:
-        >>> DCG(5)
-        DCG(5)
-    """
+    """Discounted cumulative gain with binary gains; the loss is the ideal value minus the value."""
 
     def __init__(self, k: int | None = None) -> None:
         super().__init__(DCGMetric(k), k)
@@ -359,48 +349,28 @@ class _AmongFirst(_AtK):
 
 
 class PrecisionAtK(_AmongFirst):
-    """The share of relevant items among the first ``k``, or in the first 1 % of the list for ``k=0.01``.
-
-    Examples:
-        >>> PrecisionAtK(5)
-        PrecisionAtK(5)
-    """
+    """The share of relevant items among the first ``k``, or in the first 1 % of the list for ``k=0.01``."""
 
     def __init__(self, k: float = 10) -> None:
         super().__init__(PrecisionAtKMetric(k), k)
 
 
 class RecallAtK(_AmongFirst):
-    """The share of the relevant items among the first ``k``, or in the first 1 % of the list for ``k=0.01``.
-
-    Examples:
-        >>> RecallAtK(5)
-        RecallAtK(5)
-    """
+    """The share of the relevant items among the first ``k``, or in the first 1 % of the list for ``k=0.01``."""
 
     def __init__(self, k: float = 10) -> None:
         super().__init__(RecallAtKMetric(k), k)
 
 
 class ReciprocalRank(RankingTask):
-    """One over the rank of the first relevant item; its mean over queries is MRR.
-
-    Examples:
-        >>> ReciprocalRank()
-        ReciprocalRank()
-    """
+    """One over the rank of the first relevant item; its mean over queries is MRR."""
 
     def __init__(self) -> None:
         super().__init__(ReciprocalRankMetric())
 
 
 class PartialAUC(RankingTask):
-    """Area under the ROC curve up to the false positive rate ``max_fpr``, divided by it.
-
-    Examples:
-        >>> PartialAUC(0.1)
-        PartialAUC(0.1)
-    """
+    """Area under the ROC curve up to the false positive rate ``max_fpr``, divided by it."""
 
     defaults = BOTH_SIGNS
 
@@ -410,12 +380,7 @@ class PartialAUC(RankingTask):
 
 
 class RecallAtFPR(RankingTask):
-    """The highest recall with a false positive rate of at most ``max_fpr``: ``m(i, n) = [n <= max_fpr N]``.
-
-    Examples:
-        >>> RecallAtFPR(0.01)
-        RecallAtFPR(0.01)
-    """
+    """The highest recall with a false positive rate of at most ``max_fpr``: ``m(i, n) = [n <= max_fpr N]``."""
 
     defaults = BOTH_SIGNS
 
@@ -424,12 +389,7 @@ class RecallAtFPR(RankingTask):
 
 
 class PrecisionAtRecall(RankingTask):
-    """The precision where the recall reaches ``recall``: ``m(i, n) = i / (i + n)`` for i = ceil(recall P) alone.
-
-    Examples:
-        >>> PrecisionAtRecall(0.9)
-        PrecisionAtRecall(0.9)
-    """
+    """The precision where the recall reaches ``recall``: ``m(i, n) = i / (i + n)`` for i = ceil(recall P) alone."""
 
     defaults = BOTH_SIGNS
 
@@ -442,10 +402,6 @@ class PositionTask(RankingTask):
 
     ``m(i, n)`` is the value of the i-th relevant item if n irrelevant ones rank above it. It gets two float64 tensors
     that broadcast against each other. For Theorem 1 (``epsilon``, ``sign``) it must not increase with n.
-
-    Examples:
-        >>> PositionTask(lambda i, n: 0.9 ** (i + n))
-        PositionTask(<lambda>)
     """
 
     def __init__(self, weight: Callable[[Tensor, Tensor], Tensor]) -> None:
