@@ -604,7 +604,11 @@ BAD: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
     "too wide": (wide, ASK, "DATA must have at most 10,000 columns, but it is"),
     "a long header": (long_header, ASK, "DATA must have a first line of at most 4 MB"),
     "svmlight": (text("t.svm", "1 1:2\n"), ASK, "DATA must be a file of a known kind"),
-    "bad flips": (GOOD, ["--target", "outcome", "--metric", "f1", "--flips", "0.6"], "--flips must be a share from 0"),
+    "bad flips": (
+        GOOD,
+        ["--target", "outcome", "--metric", "f1", "--flips", "0.6"],
+        "--flips must be a share of wrong",
+    ),
     "flips of a ranking": (GOOD, [*ASK, "--flips", "0.1"], "--flips must be left out for a ranking"),
     "flips of classes": (
         table(outcome=np.arange(60) % 3),
