@@ -62,7 +62,7 @@ def test_scores_are_those_of_torch(model: Model) -> None:
     x = np.random.default_rng(2).normal(size=(9, len(model.encoder.mean))).astype(np.float32)
     (w0, b0), (w1, b1) = ((torch.from_numpy(w).double(), torch.from_numpy(b).double()) for w, b in model.network.layers)
     wanted = torch.relu(torch.from_numpy(x).double() @ w0 + b0) @ w1 + b1
-    np.testing.assert_allclose(model.network.scores(x), wanted[:, 0].numpy())
+    np.testing.assert_allclose(model.network.decision_function(x), wanted[:, 0].numpy())
 
 
 def test_probabilities_are_calibrated() -> None:

@@ -376,7 +376,7 @@ def test_every_method_learns_and_is_reproducible(metric: str) -> None:
         setting = method.settings[0]
         scorer = method.train(data, setting)
         assert data.judge(scorer)[0] > 0.85, method.name
-        np.testing.assert_array_equal(method.train(data, setting).scores(x), scorer.scores(x))
+        np.testing.assert_array_equal(method.train(data, setting).decision_function(x), scorer.decision_function(x))
     assert parse_baselines("none") == ()
     for text in ("logistc", "logistic,none,", ""):
         with pytest.raises(DirectLossError, match="--baselines must be one of"):

@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
-from directloss._checks import DirectLossError, fail, near, warn_once
+from directloss._checks import fail, near, warn_once
 from directloss.integrations._cut import Calibration, decided
 from directloss.tabular.columns import LARGEST, NUMBER, Values, read_column, rows, some, some_names
 from directloss.tabular.encoding import SHOWN, Encoder
@@ -117,7 +117,7 @@ class Model:
 
     def scores(self, x: X) -> Scores:
         """`decision_function` of encoded rows."""
-        return self.network.scores(x) - self.cut
+        return self.network.decision_function(x) - self.cut
 
     def score_table(self, table: Mapping[str, Values], novelty: Novelty, decimal_comma: bool = False) -> Scores:
         """`decision_function` of columns; ``novelty`` collects what training did not have."""
@@ -189,15 +189,7 @@ def load_model(path: str | Path) -> Model:
         fail("MODEL", "must be unchanged since fit wrote it", f"{path}, whose checksum does not match", hint)
     try:
         return _build(json.loads(text), arrays)
-    except (
-        DirectLossError,
-        LookupError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        OverflowError,
-        RecursionError,
-    ) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         reason = f"Reason: {str(error).splitlines()[0]:.200}" if str(error) else ""
         fail("MODEL", "must be a whole model file", f"{path}, in which something is missing or does not fit", reason)
 
