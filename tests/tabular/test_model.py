@@ -216,7 +216,7 @@ def test_other_types_of_the_same_values_give_the_same_scores(model: Model) -> No
             "word": own["word"].astype("category"),
             "x": [str(value) for value in own["x"]],
             "flat": pd.array([2] * 60, "Int64"),
-        },
+        }
     ).set_axis(range(100, 160))
     np.testing.assert_allclose(model.decision_function(other), model.decision_function(own), rtol=1e-6)
 

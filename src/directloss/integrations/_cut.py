@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,7 +39,7 @@ def decides(task: Task) -> bool:
     return isinstance(task, CountTask | Error)
 
 
-def positive_class(classes: Sequence[Any], counts: Sequence[int], chosen: Any = None) -> int:
+def positive_class(classes: Any, counts: Any, chosen: Any = None) -> int:
     """The index of the positive one of two classes, which are in order: the one that is ``chosen``; otherwise 1 or true
     by convention; otherwise the rarer one, or the second in a tie.
 

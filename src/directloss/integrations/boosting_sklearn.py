@@ -20,15 +20,7 @@ from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
 from directloss._checks import check_choice, fail
-from directloss.integrations._cut import (
-    Calibration,
-    best_cut,
-    decided,
-    decides,
-    even_cut,
-    positive_class,
-    row_task,
-)
+from directloss.integrations._cut import Calibration, best_cut, decided, decides, even_cut, positive_class, row_task
 from directloss.integrations._rows import check_class_labels, validation_rows, weighted_rows
 from directloss.integrations.boosting import BUILT_IN, train
 from directloss.task import Task
@@ -119,7 +111,7 @@ class BoostedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _codes(self, y: Any) -> Array:
         """Class indices; of two classes, 1 for the positive one."""
-        codes = np.searchsorted(self.classes_, column_or_1d(y))
+        codes: Array = np.searchsorted(self.classes_, column_or_1d(y))
         return codes if self._positive else 1 - codes
 
     def _boost(self, fitting: Any, held: Any, more: Mapping[str, Any], seed: int) -> None:

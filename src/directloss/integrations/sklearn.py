@@ -51,15 +51,7 @@ from directloss.integrations._cut import (
     positive_class,
     row_task,
 )
-from directloss.integrations._fitting import (
-    Network,
-    all_scores,
-    make_network,
-    mixed,
-    resampled,
-    scores_of,
-    shuffled,
-)
+from directloss.integrations._fitting import Network, all_scores, make_network, mixed, resampled, scores_of, shuffled
 from directloss.integrations._lists import QueryLists
 from directloss.integrations._rows import (
     ScaledRows,

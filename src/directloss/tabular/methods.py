@@ -143,7 +143,7 @@ class Method:
     name: str
     title: str
     train: Callable[[Data, Setting], Any]
-    """Returns something with a `decision_function`: a score per row, higher for the positive label, or one per class."""
+    """Returns something with a `decision_function`: a score per row, higher for the positive label, or per class."""
     settings: tuple[Setting, ...]
 
 
@@ -172,7 +172,9 @@ def networks(measure: Measure, trials: int, seed: int) -> tuple[Method, Method]:
 
 def _settings(decay: str, values: Any, trials: int, seed: int) -> tuple[Setting, ...]:
     drawn = ParameterSampler(SPACE | {decay: values}, trials - 1, random_state=seed)
-    plain = ({key: float(f"{value:.3g}") if key != "hidden" else value for key, value in own.items()} for own in drawn)
+    plain = (
+        {"hidden": own["hidden"]} | {key: float(f"{own[key]:.3g}") for key in ("learning_rate", decay)} for own in drawn
+    )
     return {**FIRST, decay: 0.01}, *plain
 
 

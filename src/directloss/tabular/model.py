@@ -214,7 +214,7 @@ def _build(content: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -
     encoder = Encoder.from_list(content["columns"], arrays["mean"], arrays["factor"])
     model = Model(encoder, network, cut, Calibration(slope, bias), labels, **about)
     get_measure(model.metric)
-    blank = pd.DataFrame({column.name: [None] for column in encoder.columns}, dtype=object)
+    blank = {column.name: pd.Series([None], dtype=object) for column in encoder.columns}
     scores = model.score_table(blank, Novelty())
     if scores.shape != ((1,) if len(labels) == 2 else (1, len(labels))) or not np.isfinite(scores).all():
         fail("network", f"must have finite scores for {len(labels)} labels", f"{scores}"[:80])
