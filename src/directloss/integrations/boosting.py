@@ -374,7 +374,7 @@ def train(
         fail("first and then", "must add up to at least one round", "0")
     library = _library(data)
     if not library:
-        hint = "BoostedClassifier and BoostedRanker take rows and labels as they are."
+        hint = "BoostedClassifier takes rows and labels as they are."
         fail("data", "must be a lightgbm.Dataset or a xgboost.DMatrix", f"a {type(data).__name__}", hint)
     if library == "lightgbm" and data.label is None:
         fail("data", "must have labels", "without any", "Write lightgbm.Dataset(X, y).")
