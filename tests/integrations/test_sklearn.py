@@ -413,11 +413,15 @@ def test_rows_of_weight_zero_are_as_if_they_were_not_there() -> None:
 
 
 def test_the_positive_class_can_be_chosen() -> None:
-    """F1 of the rare class, whose name comes first."""
+    """F1 of the rare class, whose name comes first: the rarer one of two words is positive."""
     X, y = imbalanced()
     names = np.array(["usual", "rare"])[y]
     settings = {"metric": "f1", "epochs": 60, "learning_rate": 0.1, "early_stopping": True, "random_state": 0}
-    rare = DirectLossClassifier(**settings, pos_label="rare").fit(X, names)
+    rare = DirectLossClassifier(**settings).fit(X, names)
+    named = DirectLossClassifier(**settings, pos_label="rare").fit(X, names)
+    np.testing.assert_array_equal(named.decision_function(X), rare.decision_function(X))
+    usual = DirectLossClassifier(**settings, pos_label="usual").fit(X, names)
+    assert (usual.predict(X) != rare.predict(X)).any()
     assert list(rare.classes_) == ["rare", "usual"]
     assert ((rare.decision_function(X) > 0) == (rare.predict(X) == "usual")).all()
     same = DirectLossClassifier(**settings).fit(X, y)

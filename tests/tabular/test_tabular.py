@@ -321,7 +321,9 @@ def test_metrics_of_wrong_labels_are_corrected(name: str) -> None:
 @pytest.mark.parametrize(
     ("metric", "flips", "message"),
     [
-        ("f1", "0.5", "--flips must be a share from 0 to below 0.5"),
+        ("f1", "0.5", "--flips must be a share of wrong labels in"),
+        ("f1", "20", "It is a share: did you mean 0.2?"),
+        ("ndcg@10%", "", "k must be a whole number of at least 1. Shares are for precision@1% and recall@1%."),
         ("f1", "nan", "--flips must be a share"),
         ("f1", "-0.1", "--flips must be a share"),
         ("f1", "0.1,0.2,0.3", "--flips must be a share"),
@@ -374,7 +376,7 @@ def test_every_method_learns_and_is_reproducible(metric: str) -> None:
         setting = method.settings[0]
         scorer = method.train(data, setting)
         assert data.judge(scorer)[0] > 0.85, method.name
-        np.testing.assert_array_equal(method.train(data, setting).scores(x), scorer.scores(x))
+        np.testing.assert_array_equal(method.train(data, setting).decision_function(x), scorer.decision_function(x))
     assert parse_baselines("none") == ()
     for text in ("logistc", "logistic,none,", ""):
         with pytest.raises(DirectLossError, match="--baselines must be one of"):
