@@ -195,10 +195,12 @@ def _moved(problem: Problem, settings: Settings, reduction: str, check_values: b
     slope = scaled(slope, own)
     if expected.likelihood is not None:  # it also counts where the metric is undefined
         slope = _plus(slope, expected.likelihood, share * every)
-    losses = scaled(losses, own)
+    if isinstance(own, Tensor):
+        losses = scaled(losses, own)
     if reduction == "none":
         return with_value(carrier(scores, slope, tuple(range(losses.dim(), scores.dim()))), losses)
-    total = losses.sum() if losses.dim() else losses
+    alike = reduction == "mean" and not isinstance(own, Tensor)
+    total = losses if not losses.dim() else losses.mean() if alike else losses.sum()
     return with_value(carrier(scores, slope, tuple(range(scores.dim()))), total)
 
 

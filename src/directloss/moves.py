@@ -153,11 +153,11 @@ def flip_decisions(
         noise: the scale of the logistic noise.
         weight: how much each item counts, ``(..., n)``; None for 1.
     """
-    likely = torch.sigmoid(scores / noise)
+    likely = torch.sigmoid(divided(scores, noise))
     # The first are the decisions without noise.
     yes = torch.cat(((scores > 0).unsqueeze(0), uniform < likely))
     values, gains = _gains_of_yes(metric, yes, members, weight)
-    return values[0], gains[1:].to(scores.dtype).mean(0) * (likely * (1 - likely) / noise)
+    return values[0], gains[1:].to(scores.dtype).mean(0) * divided(likely * (1 - likely), noise)
 
 
 def choose_classes(
@@ -217,7 +217,12 @@ def confusion(yes: Tensor, members: Tensor, weight: Tensor | None = None) -> Ten
     return precise((cells if weight is None else cells * weight).sum(-1)).flatten(0, 1)
 
 
+def divided(values: Tensor, noise: float) -> Tensor:
+    """Values over the scale of the noise, which is usually 1."""
+    return values if noise == 1 else values / noise
+
+
 def expected_cost_slope(scores: Tensor, costs: Tensor, noise: float) -> Tensor:
     """The gradient of ``sum_c softmax(s / noise)_c * cost_c``, shape ``(..., c)``."""
-    likely = torch.softmax(scores / noise, -1)
-    return likely * (costs - (likely * costs).sum(-1, keepdim=True)) / noise
+    likely = torch.softmax(divided(scores, noise), -1)
+    return divided(likely * (costs - (likely * costs).sum(-1, keepdim=True)), noise)

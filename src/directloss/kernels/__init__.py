@@ -285,7 +285,8 @@ def spread_evenly(C: Tensor, above: Tensor) -> Tensor:
     irrelevant ones; ``above`` are C and N (rows) before and after the items with the same score (columns).
     """
     before, (r, q) = above[:, 0], above[:, 1] - above[:, 0]
-    return before[1] + ((C - before[0]) * q / r.clamp(min=1)).ceil()
+    spread: Tensor = before[1] + ((C - before[0]) * q / r.clamp(min=1)).ceil()
+    return spread
 
 
 class Inputs(NamedTuple):

@@ -222,7 +222,7 @@ def _move(lists: ListBatch, some: slice, places: Any, sizes: Any, weights: Weigh
     """Add the gradient of the expected loss for each draw; ``places`` are those of the scores without noise."""
     noisy, n, scores = lists.noisy, lists.scores.shape[1], lists.scores[some]
     sums, starts, relevant = np.empty((4, n + 1)), np.empty(n), np.empty(n + 1, np.int32)
-    # By descending score: without noise, and with it. Words hold float32 scores, which saves reading them in that order.
+    # By descending score, without noise and with it. Words hold float32 scores: no need to read them in that order.
     ordered = np.empty((2, n), scores.dtype)
     bits = ordered.view(np.int32) if scores.dtype == np.float32 else np.empty((2, 0), np.int32)
     for draw in range(len(noisy)):

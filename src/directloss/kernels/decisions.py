@@ -17,7 +17,7 @@ from directloss.kernels.compiled import allocating, kernel
 
 
 @kernel
-def count_yes(scores, labels, likely, uniform, counts):
+def count_yes(scores: Any, labels: Any, likely: Any, uniform: Any, counts: Any) -> int:
     """Fill ``counts`` with true and false positives, false and true negatives: without noise, then for each draw.
 
     Returns how many scores are not finite, or have a label that is neither 0 nor 1, which is not counted.
@@ -47,7 +47,7 @@ def count_yes(scores, labels, likely, uniform, counts):
 
 
 @kernel
-def weigh_flips(labels, likely, uniform, gains, noise, slope):
+def weigh_flips(labels: Any, likely: Any, uniform: Any, gains: Any, noise: float, slope: Any) -> None:
     """Fill ``slope`` with ``p (1 - p) / noise`` times the mean gain of a yes; 0 for padding.
 
     Shapes: as above; gains (4, draws + 1, r) of a positive and of a negative item that said no, and that said yes.

@@ -340,17 +340,21 @@ class Relevance(NamedTuple):
     totals: Tensor
     """P and N, their sums, ``(2, ..., 1)``."""
 
+    present: Tensor
+    """Whether they are positive."""
+
     @property
     def counted(self) -> Tensor:
         """Which lists have relevant and irrelevant items, shape ``(...)``."""
-        return (self.totals > 0).all(0).squeeze(-1)
+        return self.present.all(0).squeeze(-1)
 
 
 def relevance(target: Tensor, weight: Tensor | None = None) -> Relevance:
     """Labels 1 and 0 as sizes: 1, or the weights of the items."""
     sizes = precise(torch.stack((target == 1, target == 0)))
     sizes = sizes if weight is None else sizes * weight
-    return Relevance(sizes, sizes.sum(-1, keepdim=True))
+    totals = sizes.sum(-1, keepdim=True)
+    return Relevance(sizes, totals, totals > 0)
 
 
 def tensor_losses(metric: PositionMetric, scores: Tensor, labels: Relevance) -> Tensor:
@@ -367,7 +371,7 @@ def tensor_losses(metric: PositionMetric, scores: Tensor, labels: Relevance) -> 
         sums.unsqueeze(1).expand(2, *ends.shape[:-1], -1).gather(-1, ends.expand(2, *ends.shape)),
     )
     worth = metric.worth(C.clamp(min=1), spread_evenly(C, above), *labels.totals)
-    z = metric.normaliser(*labels.totals, scores.shape[-1])
+    z = metric.normaliser(labels.totals[0], labels.totals[1], scores.shape[-1])
     return losses_of(metric, (sizes[0] * worth).sum(-1, keepdim=True) / z, labels)
 
 
@@ -377,14 +381,14 @@ def weighted_losses(metric: PositionMetric, scores: Tensor, target: Tensor, weig
     order = weighted.predicted_order(weighted.weigh(scores, target, weight))
     sizes = labels.sizes.gather(-1, order.expand(labels.sizes.shape))
     worth = torch.where(sizes[0] > 0, sizes[0] * metric.worth(*sizes.cumsum(-1), *labels.totals), 0.0)
-    z = metric.normaliser(*labels.totals, scores.shape[-1])
+    z = metric.normaliser(labels.totals[0], labels.totals[1], scores.shape[-1])
     return losses_of(metric, worth.sum(-1, keepdim=True) / z, labels)
 
 
 def losses_of(metric: PositionMetric, value: Tensor, labels: Relevance) -> Tensor:
     """``best - M``, shape ``(...)``, for values ``(..., 1)``; 0 where nothing is relevant."""
-    P, N = labels.totals
-    return ((metric.best(P, N, labels.sizes.shape[-1]) - value) * (P > 0)).squeeze(-1)
+    best = metric.best(labels.totals[0], labels.totals[1], labels.sizes.shape[-1])
+    return ((best - value) * labels.present[0]).squeeze(-1)
 
 
 def average_precision(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 from directloss._checks import check_finite, check_labels, check_same_shape, warn_of_probabilities
 from directloss.kernels import binary_labels, compiles, label_array
 from directloss.metrics.confusion import count
-from directloss.moves import Metric, confusion, flip_decisions, flipped
+from directloss.moves import Metric, confusion, divided, flip_decisions, flipped
 from directloss.task import Estimate, Expected, Solve, Solved, Task
 from directloss.tasks._likelihood import of_decisions, wide
 
@@ -124,21 +124,25 @@ class CountTask(Task):
 
     def expected(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected:
         metric = corrected(self.metric, request.flips)
+
+        def loss(*counts: Tensor) -> Tensor:
+            return 1 - metric(*counts)
+
         if request.gradient and request.weight is None and compiles(scores):
-            value, slope = self._compiled(metric, wide(scores), target, request)
+            value, slope = self._compiled(loss, wide(scores), target, request)
             counted = (target >= 0).any(-1) if request.padded else None
         else:
             self.check(scores, target, request.check_values)
             members = torch.stack((target == 1, target == 0))
             counted = members.any(0).any(-1) if request.padded else None
             if not request.gradient:
-                return Expected(1 - metric(*confusion((scores > 0)[None], members, request.weight))[0], counted=counted)
+                return Expected(loss(*confusion((scores > 0)[None], members, request.weight))[0], counted=counted)
             uniform, scale = request.noise.uniform(scores), float(request.noise.scale)
-            value, slope = flip_decisions(metric, wide(scores), members, uniform, scale, request.weight)
+            value, slope = flip_decisions(loss, wide(scores), members, uniform, scale, request.weight)
             if request.padded:
                 slope = slope * members.any(0)
         likelihood = of_decisions(scores, target, request) if request.likelihood else None
-        return Expected(1 - value, -slope, likelihood, counted)
+        return Expected(value, slope, likelihood, counted)
 
     def _compiled(self, metric: Metric, scores: Tensor, target: Tensor, request: Estimate) -> tuple[Tensor, Tensor]:
         """`flip_decisions` in compiled loops."""
@@ -146,7 +150,7 @@ class CountTask(Task):
 
         self.check(scores, target, False)
         scale, n = float(request.noise.scale), scores.shape[-1]
-        likely, uniform = torch.sigmoid(scores / scale), request.noise.uniform(scores)
+        likely, uniform = torch.sigmoid(divided(scores, scale)), request.noise.uniform(scores)
         rows, chances = (one.contiguous().numpy().reshape(-1, n) for one in (scores, likely))
         labels, drawn = label_array(target).reshape(-1, n), uniform.numpy().reshape(-1, *rows.shape)
         counts, slope = np.empty((4, len(drawn) + 1, len(rows))), np.empty_like(rows)
