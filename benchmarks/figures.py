@@ -432,8 +432,15 @@ def plot_reliability() -> Figure:
     return _page(lambda ax: plot.reliability(said, happened, bins=8, ax=ax), width=4.2, height=4.0)
 
 
+def gains() -> Figure:
+    from benchmarks.gains import draw  # it uses this module
+
+    return draw()
+
+
 FIGURES: dict[str, Callable[[], Figure]] = {
     "point": point,
+    "gains": gains,
     "robustness": robustness,
     "regrets": regrets,
     "boosting": boosting,

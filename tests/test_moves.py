@@ -69,7 +69,7 @@ DECISIONS = {**METRICS, "own counts": lenient}
 
 def test_every_name_with_moves_is_tried() -> None:
     tried = {name.split("@")[0] for name in (*RANKINGS, *DECISIONS, *CLASSES)}
-    assert {name for name in dl.tasks.names() if dl.tasks.get(name).moves} <= tried
+    assert {name for name in dl.tasks.names() if hasattr(dl.tasks.get(name), "expected")} <= tried
 
 
 def task_of(name: str) -> Any:
@@ -278,8 +278,8 @@ PLACES = torch.tensor([0.31, -0.22, 0.57, -0.13], dtype=torch.float64)
 def test_the_gradient_of_a_ranking_is_that_of_the_expected_metric(name: str) -> None:
     task = tasks.get(name) if name not in OWN else OWN[name]
     for labels in ([1, 0], [0, 1, 0], [0, 1, 1, 0], [1, 0, 0, 3 if name.startswith("graded") else 0]):
-        scores = task.advised_noise * PLACES[: len(labels)]
-        expected = partial(expected_loss, labels=labels, loss=RANKINGS[name], h=task.advised_noise)
+        scores = task.defaults.noise * PLACES[: len(labels)]
+        expected = partial(expected_loss, labels=labels, loss=RANKINGS[name], h=task.defaults.noise)
         wanted = central_difference(expected, scores)
         if float(wanted.norm()) < 1e-9:
             continue  # such as recall among the first two of two
@@ -417,9 +417,9 @@ def test_the_share_of_the_likelihood_is_constant_and_added() -> None:
     for name, labels, likelihood in problems:
         alone = step(scores, labels, name, likelihood=0)[1]
         for share in (0.3, 2.0, "auto"):
-            factor = tasks.get(name).advised_likelihood if share == "auto" else share
+            factor = tasks.get(name).defaults.likelihood if share == "auto" else share
             torch.testing.assert_close(step(scores, labels, name, likelihood=share)[1], alone + factor * likelihood)
-        assert tasks.get(name).advised_likelihood > 0
+        assert tasks.get(name).defaults.likelihood > 0
 
 
 def test_lists_of_one_class_have_a_likelihood_in_the_mean_over_all_lists() -> None:

@@ -116,7 +116,7 @@ def check_classes(target: Tensor, classes: int) -> None:
     bad = (target < 0) | (target >= classes)
     if bool(bad.any()):
         value, rule = target[bad][0].item(), f"must hold class indices from 0 to {classes - 1}"
-        fail("target", rule, f"{value} at {bad.nonzero()[0].tolist()}", _hint_of_ignored(value))
+        fail("target", rule, f"{value} at {bad.nonzero()[0].tolist()}", _hint_of_ignored(value, IGNORE))
 
 
 def check_no_column(scores: object, target: object) -> None:
@@ -128,9 +128,9 @@ def check_no_column(scores: object, target: object) -> None:
         fail("scores", rule, f"of shape {tuple(scores.shape)}", "Call scores.squeeze(-1) first.")
 
 
-def _hint_of_ignored(value: float) -> str:
+def _hint_of_ignored(value: float, *also: float) -> str:
     """What to do with a label that other losses ignore."""
-    return f"Leave such labels out with mask=target != {value:g}." if value in (-100, 255) else ""
+    return f"Leave such labels out with mask=target != {value:g}." if value in (-100, 255, *also) else ""
 
 
 def check_mask(mask: object, shape: torch.Size, what: str, argument: str = "mask") -> Tensor:

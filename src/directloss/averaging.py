@@ -151,7 +151,7 @@ class AveragedLoss(LossModule):
             _check_classes(target, max(scores.shape[1], 2))
         if scores.shape[1] == 1:
             return scores, target.unsqueeze(1), shown
-        decides = self.each.task.density == "logistic"
+        decides = self.each.task.defaults.density == "logistic"
         wanted = _one_hot(target, scores.shape[1])
         return margins(scores) if decides else scores, wanted, shown
 

@@ -283,7 +283,7 @@ def _expected_loss(
     for start in range(0, samples, AT_ONCE // lists.numel() + 1):
         draws = min(AT_ONCE // lists.numel() + 1, samples - start)
         uniform = Noise(scale, draws, generator).uniform(lists[:1])  # the same noise for all points
-        noisy = lists + scale * shaped(uniform, task.density)
+        noisy = lists + scale * shaped(uniform, task.defaults.density)
         labels = target.expand(draws, len(lists), *target.shape)
         with torch.no_grad():
             losses = direct_loss(noisy, labels, task, reduction="none")

@@ -39,7 +39,7 @@ from directloss.averaging import margins
 from directloss.integrations._cut import best_cut, decides, row_task
 from directloss.integrations._needs import needed
 from directloss.noise import Noise
-from directloss.task import Estimate, Task
+from directloss.task import Estimate, Task, moving
 from directloss.tasks import NDCG, GradedNDCG
 
 Array = npt.NDArray[Any]
@@ -104,7 +104,7 @@ class Objective:
         seed: int = 0,
     ) -> None:
         self.task = boosted_task(metric)
-        self.noise = self.task.advised_noise if noise == "auto" else check_positive("noise", noise)
+        self.noise = self.task.defaults.noise if noise == "auto" else check_positive("noise", noise)
         self.samples, self.seed = check_count("samples", samples), check_count("seed", seed, least=0)
         self.likelihood = likelihood if likelihood == "auto" else check_not_negative("likelihood", likelihood)
         self.threshold = 0.0
@@ -136,18 +136,21 @@ class Objective:
         if weight is not None and not decides(task) and (distinct := len(np.unique(weight))) > WEIGHTS:
             rule = f"must have at most {WEIGHTS} distinct values for the rows of a ranking"
             fail("weight", rule, f"{distinct} of them", "Round them, or draw rows in proportion to their weights.")
-        share = task.advised_likelihood if isinstance(self.likelihood, str) else self.likelihood
+        share = task.defaults.likelihood if isinstance(self.likelihood, str) else self.likelihood
         request = Estimate(
-            noise, True, True, weight, padded=problem.padded, check_values=problem.check_values,
+            noise, True, True, weight, mask=problem.mask, check_values=problem.check_values,
             curvature=True,
         )  # fmt: skip
-        expected = task.expected(scores, problem.target, request)
-        assert expected is not None
+        mover = moving(task)
+        assert mover is not None
+        expected = mover.expected(scores, problem.target, request)
         assert expected.slope is not None
         assert expected.likelihood is not None
         slope, bend, added = expected.slope, expected.curvature, share * expected.likelihood
         if bend is None:
-            yes = (torch.sigmoid if task.density == "logistic" else lambda s: torch.softmax(s, -1))(scores / self.noise)
+            yes = (torch.sigmoid if task.defaults.density == "logistic" else lambda s: torch.softmax(s, -1))(
+                scores / self.noise
+            )
             bend = slope * (1 - 2 * yes) / self.noise
         slope, bend = slope + added, bend + added.abs()  # p (1 - p) <= |p - y|
         if problem.weight is not None:
@@ -207,11 +210,10 @@ class Evaluation:
             warnings.simplefilter("ignore", DirectLossWarning)  # the objective warns
             for problem in rows.problems(self.task, torch.from_numpy(rows.scores).double()):
                 noise, weight = Noise(0.0, 1, None), problem.item_weight
-                request = Estimate(
-                    noise, False, False, weight, padded=problem.padded, check_values=problem.check_values
-                )
-                judged = problem.task.expected(problem.scores, problem.target, request)
-                assert judged is not None
+                request = Estimate(noise, False, False, weight, mask=problem.mask, check_values=problem.check_values)
+                mover = moving(problem.task)
+                assert mover is not None
+                judged = mover.expected(problem.scores, problem.target, request)
                 values = problem.task.value(judged.loss, problem.target).double()
                 share = torch.ones_like(values) if problem.weight is None else problem.weight.double()
                 share = share if judged.counted is None else share * judged.counted
@@ -304,7 +306,7 @@ def _by_length(sizes: Array, weight: Tensor | None) -> Iterator[tuple[Tensor, Te
 def boosted_task(metric: str | Task) -> Task:
     """A metric of rows with the gradient of its expectation."""
     task = row_task(metric)
-    if not task.moves:
+    if moving(task) is None:
         fail("metric", "must be a metric of rows, such as ap, ndcg@10, f1 or accuracy", repr(task))
     return task
 

@@ -14,7 +14,7 @@ import math
 import torch
 from torch import Tensor
 
-from directloss._checks import IGNORE, check_choice, check_count, check_finite, fail, precise
+from directloss._checks import check_choice, check_count, check_finite, fail, precise
 from directloss.metrics.classification import checked
 
 GAINS = ("exponential", "linear")
@@ -27,7 +27,7 @@ def graded_dcg(
 
     Args:
         scores: shape ``(..., n)``, a higher score is a better rank.
-        target: shape ``(..., n)``, grades of at least 0, whole numbers or not; -1 for padding.
+        target: shape ``(..., n)``, grades of at least 0, whole numbers or not.
         k: only the first k ranks count; all of them by default.
         gain: ``"exponential"`` for ``2^grade - 1`` (Burges et al. 2005), ``"linear"`` for the grade itself (Jarvelin
             and Kekalainen 2002).
@@ -108,12 +108,12 @@ def shared_discounts(scores: Tensor, real: Tensor, k: int | None) -> Tensor:
 
 
 def check_grades(target: Tensor) -> None:
-    """Grades are finite numbers of at least 0; -1 is padding."""
-    good = (torch.isfinite(target) & (target >= 0)) | (target == IGNORE)
+    """Grades are finite numbers of at least 0."""
+    good = torch.isfinite(target) & (target >= 0)
     if not bool(good.all()):
         where = (~good).nonzero()[0].tolist()
-        rule = "must hold grades of at least 0 (or -1 for padding)"
-        fail("target", rule, f"{target[tuple(where)].item()} at index {where}")
+        found = f"{target[tuple(where)].item()} at index {where}"
+        fail("target", "must hold grades of at least 0", found, "Leave items out with mask=target >= 0.")
 
 
 def check_settings(k: object, gain: object) -> None:

@@ -13,7 +13,7 @@ from directloss._checks import check_finite, check_labels, check_same_shape, war
 from directloss.kernels import binary_labels, compiles, label_array
 from directloss.metrics.confusion import count
 from directloss.moves import Metric, confusion, divided, flip_decisions, flipped
-from directloss.task import Estimate, Expected, Solve, Solved, Task
+from directloss.task import Defaults, Estimate, Expected, Solve, Solved, Task
 from directloss.tasks._likelihood import of_decisions, wide
 
 ALL_YES = (
@@ -46,13 +46,13 @@ class CountTask(Task):
     A new metric only implements `metric`; the loss is ``1 - metric``.
     """
 
-    maskable = True
-    moves = True
-    density = "logistic"
-    advised_likelihood = 0.1  # cross-entropy decides at one half, a metric of rare positives far below
-    no_flips = ""
-    no_item_weights = (
-        "with different weights the best set of decisions to flip is a knapsack problem. Leave out epsilon and sign"
+    defaults = Defaults(
+        likelihood=0.1,  # cross-entropy decides at one half, a metric of rare positives far below
+        density="logistic",
+        mask=True,
+        no_flips="",
+        no_item_weights="with different weights the best set of decisions to flip is a knapsack problem. Leave out "
+        "epsilon and sign",
     )
 
     line: ClassVar[str | None] = None
@@ -130,16 +130,16 @@ class CountTask(Task):
 
         if request.gradient and request.weight is None and compiles(scores):
             value, slope = self._compiled(loss, wide(scores), target, request)
-            counted = (target >= 0).any(-1) if request.padded else None
+            counted = (target >= 0).any(-1) if request.mask is not None else None
         else:
             self.check(scores, target, request.check_values)
             members = torch.stack((target == 1, target == 0))
-            counted = members.any(0).any(-1) if request.padded else None
+            counted = members.any(0).any(-1) if request.mask is not None else None
             if not request.gradient:
                 return Expected(loss(*confusion((scores > 0)[None], members, request.weight))[0], counted=counted)
             uniform, scale = request.noise.uniform(scores), float(request.noise.scale)
             value, slope = flip_decisions(loss, wide(scores), members, uniform, scale, request.weight)
-            if request.padded:
+            if request.mask is not None:
                 slope = slope * members.any(0)
         likelihood = of_decisions(scores, target, request) if request.likelihood else None
         return Expected(value, slope, likelihood, counted)

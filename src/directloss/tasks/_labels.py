@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from directloss._checks import IGNORE, check_classes, check_finite, check_tensor, fail
-from directloss.task import Task
+from directloss.task import Defaults, Task
 from directloss.tasks._likelihood import cross_entropy, wide
 
 Cost: TypeAlias = Tensor | Callable[[Tensor], Tensor] | None
@@ -26,10 +26,10 @@ Cost: TypeAlias = Tensor | Callable[[Tensor], Tensor] | None
 class LabelTask(Task):
     """The base of `Chain` and `Assignment`; subclasses implement `solve`. Outputs are labels ``(..., t)``, long."""
 
-    maskable = True
-    no_item_weights = "put the weights into cost, as a function of the target, which is just as exact"
+    defaults = Defaults(
+        mask=True, no_item_weights="put the weights into cost, as a function of the target, which is just as exact"
+    )
     event_dims = 2
-    padding_label = True
     shape_words = "(..., t, c)"
 
     def __init__(self, cost: Cost) -> None:
@@ -102,7 +102,7 @@ class LabelTask(Task):
             fail("cost", f"must be a matrix for the {labels} labels of scores", f"of shape {tuple(self.cost.shape)}")
         if check_values:
             check_finite(scores)
-            check_classes(target.masked_fill(target == IGNORE, 0), labels)
+            check_classes(target, labels)
             if callable(self.cost):
                 self.costs(target.long(), scores)
 

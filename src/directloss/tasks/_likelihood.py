@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from directloss._checks import IGNORE
 from directloss.task import Estimate
 
 TINY = 1e-30
@@ -29,8 +28,8 @@ def of_decisions(scores: Tensor, target: Tensor, request: Estimate) -> Tensor:
     """
     scores, weight = wide(scores), request.weight
     labels = target.to(scores.dtype)
-    if request.padded and weight is None:
-        weight = target != IGNORE
+    if request.mask is not None and weight is None:
+        weight = request.mask
         labels = labels * weight
     each = of_each_decision(scores, labels, request.flips)
     mass: int | Tensor

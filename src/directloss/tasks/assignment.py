@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -48,7 +49,7 @@ class Assignment(LabelTask):
     def __init__(self, *, cost: Cost = None, indicator: bool = False) -> None:
         super().__init__(cost)
         self.indicator = indicator
-        self.maskable = not indicator
+        self.defaults = replace(self.defaults, mask=not indicator)
         self.target_dims = 2 if indicator else 1
 
     def solve(self, scores: Tensor, real: Tensor) -> Tensor:
@@ -89,8 +90,11 @@ class Assignment(LabelTask):
                 "Use Assignment(indicator=True) for such tables.",
             )
         self._check_labels(scores, self.truth(target) if self.indicator else target, check_values)
-        if check_values:
-            self._check_distinct(self.truth(target))
+
+    def counted(self, target: Tensor) -> Tensor | None:
+        """Problems with at least one real row; the columns of the real rows must differ."""
+        self._check_distinct(self.truth(target))
+        return super().counted(target)
 
     @staticmethod
     def _check_rows(target: Tensor) -> None:

@@ -8,6 +8,7 @@ one with the lowest index.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor
 from directloss._checks import check_count, check_finite, fail, precise, warn_of_probabilities
 from directloss.metrics.classification import check_class_problem, check_k, top_k_members
 from directloss.moves import expected_cost_slope
-from directloss.task import Estimate, Expected, Task
+from directloss.task import Defaults, Estimate, Expected, Task
 from directloss.tasks._counting import ALL_YES, check_decisions
 from directloss.tasks._likelihood import of_classes, of_each_decision, wide
 from directloss.tasks.ranking import RecallAtK
@@ -37,9 +38,7 @@ class Error(Task):
     event_dims = 0
     target_dims = 0
     shape_words = "(...)"
-    moves = True
-    density = "logistic"
-    no_flips = ""
+    defaults = Defaults(density="logistic", no_flips="")
 
     def predict(self, scores: Tensor) -> Tensor:
         """Yes where the score is above 0."""
@@ -85,8 +84,9 @@ class ClassTask(Task):
 
     target_dims = 0
     shape_words = "(..., c)"
-    moves = True
-    no_flips = "wrong labels that are spread evenly over the classes only scale the expected accuracy"
+    defaults = Defaults(
+        no_flips="wrong labels that are spread evenly over the classes only scale the expected accuracy"
+    )
     k: int = 1
     """How many classes are chosen."""
 
@@ -166,8 +166,7 @@ class TopK(ClassTask):
         tensor([0., 1.])
     """
 
-    density = "uniform"
-    advised_noise = 3.0
+    defaults = replace(ClassTask.defaults, noise=3.0, density="uniform")
 
     def __init__(self, k: int = 5) -> None:
         self.k = check_count("k", k)

@@ -12,6 +12,7 @@ A problem without positives (or negatives) has a loss like any other: it can sti
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 
 import torch
@@ -26,6 +27,10 @@ ROWS_OF_PIXELS = (
     "Each row of pixels is a set of its own, because a set is the last dimension of the scores. If an image is one "
     "set, pass dim=(-2, -1) to the loss."
 )
+
+
+WHOLE_SHARE = replace(CountTask.defaults, likelihood=1.0)
+"""Alone, precision is best with hardly any yes, and recall with no other answer."""
 
 
 class FBeta(CountTask):
@@ -91,7 +96,7 @@ class Precision(CountTask):
         Precision()
     """
 
-    advised_likelihood = 1.0  # alone, precision is best with hardly any yes, and recall with no other answer
+    defaults = WHOLE_SHARE
     line = "predicted"
     metric = staticmethod(formulas.precision_of_counts)
 
@@ -104,7 +109,7 @@ class Recall(CountTask):
         Recall()
     """
 
-    advised_likelihood = 1.0
+    defaults = WHOLE_SHARE
     line = "predicted"
     metric = staticmethod(formulas.recall_of_counts)
 

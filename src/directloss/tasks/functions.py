@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from directloss._checks import check_count, check_finite, check_no_column, fail, warn_once
 from directloss.noise import Noise
-from directloss.task import Estimate, Expected, Task
+from directloss.task import Defaults, Estimate, Expected, Task
 from directloss.tasks._likelihood import of_classes, of_each_decision, wide
 
 SLOW = 1.0
@@ -48,14 +48,14 @@ class MetricFunction(Task):
         MetricFunction(agreement)
     """
 
-    moves = True
-    eager = True
     shape_words = "(...)"
-    density = "uniform"
-    advised_noise = 3.0
-    advised_likelihood = 1.0
-    no_flips = "the counts of a function are not known, so they cannot be corrected"
-    no_item_weights = "let the function weigh its items"
+    defaults = Defaults(
+        noise=3.0,
+        density="uniform",
+        graphs=False,
+        no_flips="the counts of a function are not known, so they cannot be corrected",
+        no_item_weights="let the function weigh its items",
+    )
 
     def __init__(self, function: MetricOfScores, *, maximize: bool = True, moved: int = 32) -> None:
         if isinstance(function, type) or not callable(function):
@@ -75,7 +75,7 @@ class MetricFunction(Task):
     def expected(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected:
         """The loss, and an unbiased estimate of the gradient of its expectation."""
         if request.weight is not None:
-            fail("weight", "must be left out", "given", f"{self.no_item_weights}.".capitalize())
+            fail("weight", "must be left out", "given", f"{self.defaults.no_item_weights}.".capitalize())
         if request.check_values:
             check_finite(scores)
         losses = self.loss(scores, target)

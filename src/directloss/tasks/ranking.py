@@ -12,7 +12,7 @@ AUC (sign +1) and AUC (both signs), otherwise a table limited to the cells that 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -42,7 +42,7 @@ from directloss.metrics.ranking import (
     weighted_losses,
 )
 from directloss.moves import Lists, move_items
-from directloss.task import Estimate, Expected, Solve, Solved, Task
+from directloss.task import Defaults, Estimate, Expected, Solve, Solved, Task
 from directloss.tasks._likelihood import of_decisions, wide
 from directloss.tasks.decomposable import name_of
 
@@ -61,14 +61,14 @@ class Ranking(NamedTuple):
 class ListTask(Task):
     """The base of tasks with ranked lists. Outputs, except those of `predict`, have the coefficients of F."""
 
-    maskable = True
-    moves = True
-    density = "uniform"
-    advised_noise = 3.0
-    advised_likelihood = 0.1
-    advised_sign: int | str = +1
-    no_flips = (
-        "a metric of ranks has no exact correction, and hardly needs one: it is not moved by what all items share"
+    defaults = Defaults(
+        noise=3.0,
+        likelihood=0.1,
+        sign=+1,
+        density="uniform",
+        mask=True,
+        no_flips="a metric of ranks has no exact correction, and hardly needs one: it is not moved by what all items "
+        "share",
     )
     judged_by: str
     """What F depends on besides the ranks."""
@@ -119,9 +119,10 @@ class RankingTask(ListTask):
     """
 
     judged_by = "which items are relevant"
-    no_item_weights = (
-        'there is no exact inference for ranks of weighted items. Leave out epsilon and sign, take "auc", or repeat an '
-        "item as often as its weight says"
+    defaults = replace(
+        ListTask.defaults,
+        no_item_weights="there is no exact inference for ranks of weighted items. Leave out epsilon and sign, take "
+        '"auc", or repeat an item as often as its weight says',
     )
 
     def __init__(self, metric: PositionMetric) -> None:
@@ -198,9 +199,9 @@ class RankingTask(ListTask):
             return Expected(losses, counted=counted)
         # Where nobody checks, NaN is the largest score.
         clean = wide(torch.nan_to_num(scores, nan=largest(scores.dtype)))
-        noisy, width = request.noise.perturb(clean, self.density), float(request.noise.scale)
-        if request.padded:
-            clean, noisy = (torch.where(target >= 0, one, -torch.inf) for one in (clean, noisy))
+        noisy, width = request.noise.perturb(clean, self.defaults.density), float(request.noise.scale)
+        if request.mask is not None:
+            clean, noisy = (torch.where(request.mask, one, -torch.inf) for one in (clean, noisy))
         lists = position_lists(self.metric, labels, (1.0,) if weight is None else weight.values)
         moved = move_items(lists, clean, noisy, width, request.curvature)
         if weight is None:
@@ -215,7 +216,7 @@ class RankingTask(ListTask):
         it.
         """
         noise = request.noise
-        noisy = noise.perturb(scores, self.density) if request.gradient else None
+        noisy = noise.perturb(scores, self.defaults.density) if request.gradient else None
         solved = solve_rankings(
             scores, target, self.metric.tables(target), noisy=noisy, check_values=request.check_values,
             width=float(noise.scale) if request.gradient else 0.0, padding=not request.check_values,
@@ -297,6 +298,9 @@ class AveragePrecision(RankingTask):
         super().__init__(AveragePrecisionMetric())
 
 
+BOTH_SIGNS = replace(RankingTask.defaults, sign="both")
+
+
 class _AtK(RankingTask):
     """Tasks with an optional cutoff."""
 
@@ -304,7 +308,7 @@ class _AtK(RankingTask):
         super().__init__(metric)
         self.k = k
         if k is not None:  # with nothing relevant above the cutoff, no ranking is worse
-            self.advised_sign = "both"
+            self.defaults = BOTH_SIGNS
 
 
 class NDCG(_AtK):
@@ -349,8 +353,8 @@ class _AmongFirst(_AtK):
         if not request.gradient or traced():
             return
         n = target.shape[-1]
-        if request.padded and target.is_cpu:  # elsewhere, counting would wait for the device
-            n = int((target >= 0).sum(-1).max())
+        if request.mask is not None and target.is_cpu:  # elsewhere, counting would wait for the device
+            n = int(request.mask.sum(-1).max())
         if n and self.metric.structure(n)["cutoff"] == n:
             warn_once(
                 f"all among the first {self!r}",
@@ -404,7 +408,7 @@ class PartialAUC(RankingTask):
         PartialAUC(0.1)
     """
 
-    advised_sign = "both"
+    defaults = BOTH_SIGNS
 
     def __init__(self, max_fpr: float = 0.1) -> None:
         super().__init__(PartialAUCMetric(max_fpr))
@@ -419,7 +423,7 @@ class RecallAtFPR(RankingTask):
         RecallAtFPR(0.01)
     """
 
-    advised_sign = "both"
+    defaults = BOTH_SIGNS
 
     def __init__(self, max_fpr: float = 0.01) -> None:
         super().__init__(RecallAtFPRMetric(max_fpr))
@@ -433,7 +437,7 @@ class PrecisionAtRecall(RankingTask):
         PrecisionAtRecall(0.9)
     """
 
-    advised_sign = "both"
+    defaults = BOTH_SIGNS
 
     def __init__(self, recall: float = 0.9) -> None:
         super().__init__(PrecisionAtRecallMetric(recall))
