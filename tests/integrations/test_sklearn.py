@@ -28,7 +28,6 @@ from torch import nn
 
 import directloss as dl
 from directloss.integrations._cut import best_cut
-from directloss.integrations._lists import QueryLists
 from directloss.integrations.sklearn import DirectLossClassifier, DirectLossRanker
 
 SHORT = {"epochs": 20, "learning_rate": 0.1, "random_state": 0}
@@ -511,14 +510,6 @@ def test_ranker_with_yes_or_no(metric: Any) -> None:
     X, y, qid = searches()
     ranker = DirectLossRanker(metric, batch_size=10, **SHORT).fit(X, y >= 2, qid=qid)
     assert ranker.score(X, y >= 2, qid=qid) > 0.6
-
-
-def test_lists_of_different_length_are_each_a_problem() -> None:
-    lists = QueryLists.of(6, group=[1, 3, 2])
-    assert lists.pad(torch.arange(6)).tolist() == [[0, 0, 0], [1, 2, 3], [4, 5, 0]]
-    some = lists.take(torch.tensor([2, 0]))
-    assert (some.rows.tolist(), some.longest) == ([4, 5, 0], 2)
-    assert some.pad(torch.tensor([7, 8, 9])).tolist() == [[7, 8], [9, 0]]
 
 
 def test_many_rows_without_lists_are_one_list_with_a_warning() -> None:

@@ -125,7 +125,7 @@ CHANGES: dict[str, tuple[Any, str]] = {
     "a kind of its own": (lambda c, a: c["columns"][0]["column"].update(kind="code"), "must each be one of number"),
     "a number as name": (lambda c, a: c["columns"][0]["column"].update(name=3), "must have different names"),
     "a field of its own": (lambda c, a: c["columns"][0]["column"].update(code="x"), UNFIT),
-    "a median that is no number": (lambda c, a: c["columns"][0].update(fill=[float("nan")]), "must have finite scores"),
+    "a median that is no number": (lambda c, a: c["columns"][0].update(fill=[float("nan")]), "with finite medians"),
     "a word as median": (lambda c, a: c["columns"][0].update(fill=["x"]), UNFIT),
     "too many medians": (lambda c, a: c["columns"][0].update(fill=[1.0, 2.0]), "one mean and one factor"),
     "one label": (lambda c, a: c["labels"].pop(), "labels must be two or more"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -280,13 +279,6 @@ def test_rare_categories_share_nothing_and_frequent_ones_are_limited(monkeypatch
     assert "rare" not in kept
     monkeypatch.setattr("directloss.tabular.encoding.ENCODED", 6_520)
     assert len(encoder_of(pd.DataFrame({"word": words}))[0].encodings[0].words) == 10
-
-
-def test_an_encoder_survives_json() -> None:
-    frame = rows().assign(day=pd.date_range("2024-01-01", periods=300).strftime("%d/%m/%Y"))
-    encoder, values = encoder_of(frame)
-    again = Encoder.from_list(json.loads(json.dumps(encoder.to_list())), encoder.mean, encoder.factor)
-    np.testing.assert_array_equal(again.encode(values), encoder.encode(values))
 
 
 # ---------------------------------------------------------------------- metrics and comparison

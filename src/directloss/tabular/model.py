@@ -195,7 +195,7 @@ def load_model(path: str | Path) -> Model:
 
 
 def _build(content: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Model:
-    """The model of a file, which must be able to score a row."""
+    """The model of a file, which must be able to score an encoded row."""
     if content["version"] != VERSION:
         fail("version", f"must be {VERSION}", repr(content["version"])[:20])
     for name, array in arrays.items():
@@ -214,8 +214,7 @@ def _build(content: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -
     encoder = Encoder.from_list(content["columns"], arrays["mean"], arrays["factor"])
     model = Model(encoder, network, cut, Calibration(slope, bias), labels, **about)
     get_measure(model.metric)
-    blank = {column.name: pd.Series([None], dtype=object) for column in encoder.columns}
-    scores = model.score_table(blank, Novelty())
+    scores = model.scores(np.zeros((1, len(encoder.mean)), np.float32))
     if scores.shape != ((1,) if len(labels) == 2 else (1, len(labels))) or not np.isfinite(scores).all():
         fail("network", f"must have finite scores for {len(labels)} labels", f"{scores}"[:80])
     return model
