@@ -134,8 +134,8 @@ class MetricFunction(Task):
         # The metric gets copies: whatever it writes stays with it.
         value = torch.as_tensor(self.function(scores.clone(), target.clone()), dtype=torch.float64)
         if value.numel() != 1 or not bool(torch.isfinite(value)):
-            found = f"of shape {tuple(value.shape)}" if value.numel() != 1 else str(value.item())
-            fail("metric(scores, target)", "must be one finite number", found)
+            result = f"of shape {tuple(value.shape)}" if value.numel() != 1 else str(value.item())
+            fail("metric(scores, target)", "must be one finite number", result)
         return value.detach().reshape(()).cpu()
 
     def _likelihood_slope(self, scores: Tensor, target: Tensor) -> Tensor | None:
