@@ -200,17 +200,22 @@ def check_not_negative(argument: str, value: object) -> float:
     return float(value)
 
 
-def check_flips(flips: object) -> tuple[float, float]:
+def check_flips(flips: object, argument: str = "flips") -> tuple[float, float]:
     """Shares of wrong labels among the negatives and among the positives; one number stands for both."""
     shares = tuple(flips) if isinstance(flips, tuple | list) else (flips, flips)
     rule = "must be a share of wrong labels in [0, 0.5), or one for the negatives and one for the positives"
     if len(shares) != 2 or any(isinstance(one, bool) or not isinstance(one, Real) for one in shares):
-        fail("flips", rule, repr(flips))
+        fail(argument, rule, repr(flips))
     low, high = (float(one) for one in shares)
-    if not (low >= 0 and high >= 0 and low + high < 1 and max(low, high) < 1) or (
-        not isinstance(flips, tuple | list) and low >= 0.5
-    ):
-        fail("flips", rule, repr(flips), "With half of the labels wrong, nothing can be learned.")
+    if not (low >= 0 and high >= 0 and low + high < 1) or (not isinstance(flips, tuple | list) and low >= 0.5):
+        percent = 1 <= max(low, high) < 100
+        meant = " and ".join(f"{one / 100:g}" for one in dict.fromkeys((low, high)))
+        hint = (
+            f"It is a share: did you mean {meant}?"
+            if percent
+            else "With half of the labels wrong, nothing can be learned."
+        )
+        fail(argument, rule, repr(flips), hint)
     return low, high
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
-from directloss._checks import fail, near
+from directloss._checks import DirectLossError, fail, near
 from directloss.task import METHODS, ForeignTask, Task
 
 Factory = Callable[..., Task]
@@ -119,6 +119,11 @@ def get(name: str, argument: str = "task") -> Task:
     factory, given = _entries[base].factory, () if number is None else (number,)
     try:
         return as_task(factory(*given))
+    except DirectLossError as error:
+        if not name.rstrip().endswith("%"):
+            raise
+        rule = f"must have a number after '@' that {base!r} can take"
+        fail(argument, rule, repr(name), f"{str(error).split(', but')[0]}. Shares are for precision@1% and recall@1%.")
     except TypeError:
         try:  # inspecting the signature only now, because it takes longer than making the task
             inspect.signature(factory).bind(*given)

@@ -195,11 +195,13 @@ def _moved(problem: Problem, settings: Settings, reduction: str, check_values: b
     own, every = problem.shares(reduction, expected.counted)
     slope = scaled(slope, own)
     if expected.likelihood is not None:  # it also counts where the metric is undefined
-        slope = slope + scaled(expected.likelihood, share * every)
-    losses = scaled(losses, own)
+        slope = _plus(slope, expected.likelihood, share * every)
+    if isinstance(own, Tensor):
+        losses = scaled(losses, own)
     if reduction == "none":
         return with_value(carrier(scores, slope, tuple(range(losses.dim(), scores.dim()))), losses)
-    total = losses.sum() if losses.dim() else losses
+    alike = reduction == "mean" and not isinstance(own, Tensor)
+    total = losses if not losses.dim() else losses.mean() if alike else losses.sum()
     return with_value(carrier(scores, slope, tuple(range(scores.dim()))), total)
 
 
@@ -208,6 +210,11 @@ def scaled(values: Tensor, factor: float | Tensor) -> Tensor:
     if not isinstance(factor, Tensor):
         return values if factor == 1 else values * factor
     return values * factor.reshape(factor.shape + (1,) * (values.dim() - factor.dim()))
+
+
+def _plus(slope: Tensor, more: Tensor, factor: float | Tensor) -> Tensor:
+    """A slope plus another one, scaled."""
+    return slope + scaled(more, factor) if isinstance(factor, Tensor) else torch.add(slope, more, alpha=factor)
 
 
 def _inferred(problem: Problem, settings: Settings, reduction: str, check_values: bool) -> Tensor:

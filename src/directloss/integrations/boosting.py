@@ -14,7 +14,6 @@ the mean.
 from __future__ import annotations
 
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -137,15 +136,7 @@ class Objective:
             rule = f"must have at most {WEIGHTS} distinct values for the rows of a ranking"
             fail("weight", rule, f"{distinct} of them", "Round them, or draw rows in proportion to their weights.")
         share = task.defaults.likelihood if isinstance(self.likelihood, str) else self.likelihood
-        request = Estimate(
-            noise, True, True, weight, mask=problem.mask, check_values=problem.check_values,
-            curvature=True,
-        )  # fmt: skip
-        mover = moving(task)
-        assert mover is not None
-        expected = mover.expected(scores, problem.target, request)
-        assert expected.slope is not None
-        assert expected.likelihood is not None
+        expected = _expected(problem, scores, noise, gradient=True)
         slope, bend, added = expected.slope, expected.curvature, share * expected.likelihood
         if bend is None:
             yes = (torch.sigmoid if task.defaults.density == "logistic" else lambda s: torch.softmax(s, -1))(
@@ -160,6 +151,17 @@ class Objective:
 
     def __repr__(self) -> str:
         return f"Objective({self.task!r})"
+
+
+def _expected(problem: Problem, scores: Tensor, noise: Noise, *, gradient: bool) -> Any:
+    """The task's own estimate of loss and, if wanted, gradient, likelihood and curvature."""
+    mover = moving(problem.task)
+    assert mover is not None
+    request = Estimate(
+        noise, gradient, gradient, problem.item_weight, mask=problem.mask, check_values=problem.check_values,
+        curvature=gradient,
+    )  # fmt: skip
+    return mover.expected(scores, problem.target, request)
 
 
 def _bounded(gradient: Array, curvature: Array, noise: float) -> tuple[Array, Array]:
@@ -209,11 +211,7 @@ class Evaluation:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DirectLossWarning)  # the objective warns
             for problem in rows.problems(self.task, torch.from_numpy(rows.scores).double()):
-                noise, weight = Noise(0.0, 1, None), problem.item_weight
-                request = Estimate(noise, False, False, weight, mask=problem.mask, check_values=problem.check_values)
-                mover = moving(problem.task)
-                assert mover is not None
-                judged = mover.expected(problem.scores, problem.target, request)
+                judged = _expected(problem, problem.scores, Noise(0.0, 1, None), gradient=False)
                 values = problem.task.value(judged.loss, problem.target).double()
                 share = torch.ones_like(values) if problem.weight is None else problem.weight.double()
                 share = share if judged.counted is None else share * judged.counted
@@ -288,12 +286,9 @@ class ScoredRows(NamedTuple):
 def _by_length(sizes: Array, weight: Tensor | None) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
     """Rows, mask and weights of groups whose lengths share a power of two, so that padding never doubles the work."""
     starts, lengths = torch.from_numpy(np.cumsum(sizes) - sizes), torch.from_numpy(sizes.astype(np.int64))
-    if (
-        weight is not None
-        and len(weight) != len(sizes)
-        and bool((weight[starts].repeat_interleave(lengths) == weight).all())
-    ):
-        weight = weight[starts]  # LightGBM repeats the weight of a group for each of its rows
+    if weight is not None and len(weight) != len(sizes):
+        first = weight[starts]  # LightGBM repeats the weight of a group for each of its rows
+        weight = first if bool((first.repeat_interleave(lengths) == weight).all()) else weight
     power = torch.frexp(lengths.double()).exponent
     for one in torch.unique(power):
         some = (power == one).nonzero().squeeze(1)
@@ -383,19 +378,15 @@ def train(
         fail("first and then", "must add up to at least one round", "0")
     library = _library(data)
     if not library:
-        hint = "BoostedClassifier and BoostedRanker take rows and labels as they are."
+        hint = "BoostedClassifier takes rows and labels as they are."
         fail("data", "must be a lightgbm.Dataset or a xgboost.DMatrix", f"a {type(data).__name__}", hint)
     if library == "lightgbm" and data.label is None:
         fail("data", "must have labels", "without any", "Write lightgbm.Dataset(X, y).")
     if validation is not None and _library(validation) != library:
         fail("validation", f"must be a data set of {library} like data", f"a {type(validation).__name__}")
     if validation is not None and "dart" in map(params.get, ("boosting", "boosting_type", "boost", "booster")):
-        fail(
-            "params",
-            "must not choose dart with validation data",
-            "dart",
-            "It changes earlier trees, so no round can be taken back.",
-        )
+        hint = "It changes earlier trees, so no round can be taken back."
+        fail("params", "must not choose dart with validation data", "dart", hint)
     patience = None if patience is None else check_count("patience", patience)
     task = for_labels(objective.task, np.asarray(data.get_label()))
     labels = "classes" if task.event_dims > task.target_dims or "num_class" in params else "yes or no"
@@ -416,8 +407,8 @@ def _threshold(batch: ScoredRows, task: Task) -> float:
     return batch.best_cut(task)[0] if decides(task) and batch.is_one_list else 0.0
 
 
-class _Growing(ABC):
-    """A booster that grows one round at a time and can be rolled back."""
+class _Growing:
+    """A booster that grows one round at a time and can be rolled back; one subclass for each library."""
 
     booster: Any
 
@@ -444,30 +435,28 @@ class _Growing(ABC):
             self.back_to(self.best[1])
             self.rounds = self.best[1]
 
-    @abstractmethod
     def grow(self, objective: Objective | None) -> None:
         """Add a round, with the built-in objective or ours."""
+        raise NotImplementedError
 
-    @abstractmethod
     def scored(self, held: bool = False) -> ScoredRows:
         """Raw scores and labels of the training or validation data."""
+        raise NotImplementedError
 
-    @abstractmethod
     def back_to(self, rounds: int) -> None:
         """Keep only the first rounds."""
+        raise NotImplementedError
 
 
 class _LightGBM(_Growing):
     def __init__(self, params: Mapping[str, Any], data: Any, validation: Any) -> None:
         super().__init__(data, validation)
-        self.booster = needed("lightgbm", "boosting", "lightgbm").Booster(
-            {"verbosity": -1, **params, "metric": "None"}, data
-        )
+        params = {"verbosity": -1, **params, "metric": "None"}
+        self.booster = needed("lightgbm", "boosting", "lightgbm").Booster(params, data)
         if validation is not None:
             self.booster.add_valid(validation, "validation")
-        self.output = (
-            self.booster.model_to_string(num_iteration=1).partition("\nobjective=")[2].partition("\n")[0].split()
-        )
+        text = self.booster.model_to_string(num_iteration=1)
+        self.output = text.partition("\nobjective=")[2].partition("\n")[0].split()
 
     def grow(self, objective: Objective | None) -> None:
         if objective is None:

@@ -57,9 +57,9 @@ class FBeta(CountTask):
 class SetTask(CountTask):
     """Overlap of two sets, which are often the foreground of images."""
 
-    def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
-        super().check(scores, target, check_values)
-        if check_values and scores.dim() >= 4:
+    def warn(self, scores: Tensor) -> None:
+        super().warn(scores)
+        if scores.dim() >= 4:
             warn_once("sets in the last dimension", ROWS_OF_PIXELS)
 
 

@@ -134,8 +134,8 @@ class GradedNDCG(ListTask):
             return Expected(losses, slope, likelihood, counted)
         real = precise(target >= 0)
         lists = Lists(torch.stack((real, torch.zeros_like(real))), self._worth, z, relative)
-        noisy = torch.where(target >= 0, noisy, -torch.inf)
-        moved = move_items(lists, scores.to(noisy.dtype), noisy, float(noise.scale), request.curvature)
+        clean, noisy = (torch.where(target >= 0, one, -torch.inf) for one in (scores.to(noisy.dtype), noisy))
+        moved = move_items(lists, clean, noisy, float(noise.scale), request.curvature)
         if moved.curvature is not None:
             curvature = -moved.curvature * shown
         return Expected(losses, bounded(-moved.slope * shown, noisy.dtype), likelihood, counted, curvature)

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from directloss._checks import check_finite, check_labels, check_same_shape, fail, precise, warn_once
 from directloss._dynamo import traced
-from directloss.kernels import BINARY, LEAST, bounded, compiles, solve_rankings
+from directloss.kernels import BINARY, LEAST, bounded, compiles, largest, solve_rankings
 from directloss.metrics.ranking import (
     AveragePrecisionMetric,
     CustomMetric,
@@ -36,6 +36,7 @@ from directloss.metrics.ranking import (
     ReciprocalRankMetric,
     Relevance,
     counts,
+    losses_of,
     relevance,
     tensor_losses,
     weighted_losses,
@@ -189,21 +190,25 @@ class RankingTask(ListTask):
         else:
             self.check(scores, target, request.check_values)
         labels = relevance(target, None if weight is None else weight.sizes)
-        counted = ((labels.P > 0) & (labels.N > 0)).squeeze(-1)
-        if weight is None:
-            losses = tensor_losses(self.metric, scores, labels)
-        else:
+        counted = labels.counted
+        if weight is not None:
             losses = weighted_losses(self.metric, scores, target, weight.sizes)
+        elif not request.gradient:
+            losses = tensor_losses(self.metric, scores, labels)
         if not request.gradient:
             return Expected(losses, counted=counted)
-        noisy = request.noise.perturb(scores, self.defaults.density)
+        # Where nobody checks, NaN is the largest score.
+        clean = wide(torch.nan_to_num(scores, nan=largest(scores.dtype)))
+        noisy, width = request.noise.perturb(clean, self.defaults.density), float(request.noise.scale)
         if request.mask is not None:
-            noisy = torch.where(request.mask, noisy, -torch.inf)
+            clean, noisy = (torch.where(request.mask, one, -torch.inf) for one in (clean, noisy))
         lists = position_lists(self.metric, labels, (1.0,) if weight is None else weight.values)
-        moved = move_items(lists, scores.to(noisy.dtype), noisy, float(request.noise.scale), request.curvature)
-        shown = -counted.unsqueeze(-1).to(moved.slope.dtype)
-        bend = None if moved.curvature is None else moved.curvature * shown
-        slope = bounded(moved.slope * shown, noisy.dtype)
+        moved = move_items(lists, clean, noisy, width, request.curvature)
+        if weight is None:
+            losses = losses_of(self.metric, moved.value, labels)
+        shown = counted.unsqueeze(-1)
+        bend = None if moved.curvature is None else -moved.curvature * shown
+        slope = bounded(-moved.slope * shown, noisy.dtype)
         return Expected(losses, slope, self.likelihood_slope(scores, target, request), counted, bend)
 
     def _compiled(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected:
@@ -274,8 +279,9 @@ def _distinct(task: RankingTask, target: Tensor, weight: Tensor) -> Distinct | N
 
 def position_lists(metric: PositionMetric, labels: Relevance, weights: tuple[float, ...] = (1.0,)) -> Lists:
     """Lists of relevant and irrelevant items, as moves see them."""
-    sizes, P, N = labels
-    return Lists(sizes, partial(metric.worth, P=P, N=N), metric.normaliser(P, N, sizes.shape[-1]), weights=weights)
+    P, N = labels.totals
+    z = metric.normaliser(P, N, labels.sizes.shape[-1])
+    return Lists(labels.sizes, partial(metric.worth, P=P, N=N), z, weights=weights)
 
 
 class AveragePrecision(RankingTask):
