@@ -181,9 +181,7 @@ def prepare(
     """Bring the arguments into canonical form and check shapes; `Problem.check` does the rest."""
     if reduction not in REDUCTIONS:
         check_choice("reduction", reduction, REDUCTIONS)
-    task = as_task(task)
-    if not task.defaults.graphs:
-        task = task.fitted(check_tensor("scores", scores), check_tensor("target", target))
+    task = as_task(task).fitted(check_tensor("scores", scores), check_tensor("target", target))
     scores, target, mask, weight = arrange(task, task.event_dims, scores, target, mask, weight, dim)
     if target.is_complex():
         fail("target", "must hold real labels", target.dtype)

@@ -6,7 +6,7 @@ Shapes in docstrings: ``b`` for any leading batch dimensions (one problem each),
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
@@ -104,7 +104,8 @@ class Defaults:
     """The distribution of the noise, see `directloss.noise`: ``"uniform"`` for rankings, ``"logistic"`` where each
     score is compared with 0, otherwise ``"gumbel"``."""
     mask: bool = False
-    """Whether the items of a problem may be padding. If not, only whole problems can be masked."""
+    """Whether the items of a problem may be padding, for which the target then holds -1 inside of the library. If not,
+    only whole problems can be masked."""
     graphs: bool = True
     """Whether a graph can hold `Moves.expected`."""
     no_flips: str = "there is no exact correction of this metric for wrong labels"
@@ -241,6 +242,7 @@ class ForeignTask(Task):
         for name in OPTIONAL:
             if hasattr(inner, name):
                 setattr(self, name, getattr(inner, name))
+        self.defaults = replace(self.defaults, mask=False)  # it never sees padding
 
     def predict(self, scores: Tensor) -> Output:
         return self.inner.predict(scores)

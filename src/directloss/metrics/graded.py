@@ -16,6 +16,7 @@ from torch import Tensor
 
 from directloss._checks import check_choice, check_count, check_finite, fail, precise
 from directloss.metrics.classification import checked
+from directloss.metrics.ranking import DCGMetric
 
 GAINS = ("exponential", "linear")
 
@@ -82,10 +83,8 @@ def relative_gains(target: Tensor, gain: str) -> Tensor:
 
 def discounts(n: int, k: int | None, device: torch.device) -> Tensor:
     """d(1) ... d(n), float64."""
-    table = 1 / torch.log2(precise(torch.arange(2, n + 2, device=device)))
-    if k is not None:
-        table[k:] = 0
-    return table
+    rank = precise(torch.arange(1, n + 1, device=device))
+    return DCGMetric(k).column(rank, rank, rank)
 
 
 def ideal(gains: Tensor, k: int | None) -> Tensor:
@@ -112,8 +111,8 @@ def check_grades(target: Tensor) -> None:
     good = torch.isfinite(target) & (target >= 0)
     if not bool(good.all()):
         where = (~good).nonzero()[0].tolist()
-        found = f"{target[tuple(where)].item()} at index {where}"
-        fail("target", "must hold grades of at least 0", found, "Leave items out with mask=target >= 0.")
+        value = f"{target[tuple(where)].item()} at index {where}"
+        fail("target", "must hold grades of at least 0", value, "Leave items out with mask=target >= 0.")
 
 
 def check_settings(k: object, gain: object) -> None:

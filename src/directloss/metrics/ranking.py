@@ -305,8 +305,8 @@ class CustomMetric(PositionMetric):
         grows = table[:, 1:] > table[:, :-1]
         if bool(grows.any()):
             row, column = grows.nonzero()[0].tolist()
-            found = f"increasing from n = {column} to {column + 1} at i = {row + 1}"
-            fail("weight(i, n)", "must not increase with n", found, "Leave out epsilon and sign, which need that.")
+            rise = f"increasing from n = {column} to {column + 1} at i = {row + 1}"
+            fail("weight(i, n)", "must not increase with n", rise, "Leave out epsilon and sign, which need that.")
         drop = float((table[:, :-1] - table[:, 1:]).amax()) if N else 0.0
         return PositionTables(self, n, peak=drop or 1.0, table=table)
 

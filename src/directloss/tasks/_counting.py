@@ -182,8 +182,8 @@ class CountTask(Task):
             self._array_loss, self.line, self.monotone, epsilon, request.automatic, request.signs
         )
         losses, slope = flips.solve(rows, labels, draws if request.gradient else None, search)
-        found = [torch.from_numpy(losses).reshape(shape[:-1])]
-        return [*found, torch.from_numpy(slope).reshape(shape)] if request.gradient else found
+        parts = [torch.from_numpy(losses).reshape(shape[:-1])]
+        return [*parts, torch.from_numpy(slope).reshape(shape)] if request.gradient else parts
 
     def _array_loss(self, counts: Any) -> Any:
         return self.loss_of_counts(*torch.from_numpy(counts)).numpy()

@@ -74,8 +74,8 @@ class LabelTask(Task):
     def score(self, scores: Tensor, output: Tensor) -> Tensor:
         """``F = 1/T * sum_t score[t, y_t]``."""
         real = output != IGNORE
-        found = wide(scores).gather(-1, output.clamp(min=0)[..., None])[..., 0]
-        return (found * real).sum(-1) / real.sum(-1).clamp(min=1)
+        chosen = wide(scores).gather(-1, output.clamp(min=0)[..., None])[..., 0]
+        return (chosen * real).sum(-1) / real.sum(-1).clamp(min=1)
 
     def costs(self, target: Tensor, like: Tensor) -> Tensor:
         """The cost of each label at each position, in the shape and type of ``like``."""

@@ -46,7 +46,7 @@ class Error(Task):
 
     def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
         """A flip costs ``|score|`` and gains epsilon if it goes in the direction of the sign."""
-        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))  # at least as precise as epsilon
+        scores = wide(scores)  # at least as precise as epsilon
         chosen = scores > 0
         right = chosen == (target == 1)
         return chosen ^ ((right if sign > 0 else ~right) & (scores.abs() < epsilon))
@@ -58,7 +58,7 @@ class Error(Task):
         return (output != (target == 1)).to(torch.float32)
 
     def score(self, scores: Tensor, output: Tensor) -> Tensor:
-        return scores.to(torch.promote_types(scores.dtype, torch.float32)) * output
+        return wide(scores) * output
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
         check_decisions(scores, target, check_values)
@@ -212,7 +212,7 @@ class TopK(ClassTask):
     def score(self, scores: Tensor, output: Tensor | Holding) -> Tensor:
         if isinstance(output, Holding):
             output = self.predict(scores.detach().scatter(-1, output.target.long().unsqueeze(-1), torch.inf))
-        return (scores.to(torch.promote_types(scores.dtype, torch.float32)) * output).sum(-1)
+        return (wide(scores) * output).sum(-1)
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
         check_k(self.k, scores.shape[-1])

@@ -285,9 +285,9 @@ class Decomposable(Task):
         return self._flat(tensor).sum(-1)
 
 
-def refuse_truth(rule: str, found: str, what: str, instead: str = "costs") -> NoReturn:
+def refuse_truth(rule: str, value: str, what: str, instead: str = "costs") -> NoReturn:
     """Raise the error for a target that marks an impossible output."""
-    fail("target", rule, found, f'For true {instead} instead of a {what}, use loss="regret".')
+    fail("target", rule, value, f'For true {instead} instead of a {what}, use loss="regret".')
 
 
 class Answers:

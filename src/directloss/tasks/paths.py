@@ -221,8 +221,8 @@ class GridPath(ShortestPath):
         broken[:, [self.source, self.goal]] |= cells[:, [self.source, self.goal]] == 0
         if bool(broken.any()):
             problem, cell = broken.nonzero()[0].tolist()
-            found = f"broken at cell {divmod(cell, self.width)} in problem {problem}"
-            refuse_truth("must mark the cells of a path from start to goal", found, "path")
+            gap = f"broken at cell {divmod(cell, self.width)} in problem {problem}"
+            refuse_truth("must mark the cells of a path from start to goal", gap, "path")
 
     def __repr__(self) -> str:
         return (
