@@ -16,7 +16,7 @@ from directloss.noise import Noise
 
 pytestmark = pytest.mark.filterwarnings("ignore::directloss.DirectLossWarning")
 
-RANKINGS, GRADED, DECISIONS = 170, 220, 80
+RANKINGS, GRADED, DECISIONS = 110, 220, 65
 """Operations of one default step, forward and backward."""
 SHAPES = [(512,), (256, 200)]
 

@@ -195,6 +195,17 @@ def test_one_draw_of_any_function_is_moving_each_score_by_hand() -> None:
     torch.testing.assert_close(slope.double(), wanted)
 
 
+@pytest.mark.parametrize("name", ["ap", "ndcg@3", "f1"])
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf])
+def test_unchecked_scores_that_are_not_finite_are_the_same_for_every_backend(name: str, odd: float) -> None:
+    scores, target = torch.tensor([0.3, odd, 1.0, 0.4, -0.2]), torch.tensor([1, 0, 0, 1, 0])
+    found = []
+    for backend in ("auto", "tensor"):
+        with kernels.use(backend):
+            found.append(step(scores, target, name, check_values=False))
+    torch.testing.assert_close(found[0], found[1], equal_nan=True)
+
+
 def test_the_curvature_is_the_second_difference() -> None:
     scores, target = torch.tensor([0.3, -0.2, 1.0, 0.4, 0.0]).double(), torch.tensor([1, 0, 0, 1, 0])
     noisy = Noise(1.0, 1, torch.Generator().manual_seed(0)).perturb(scores, "uniform")

@@ -74,7 +74,7 @@ SUMMARIES = {
     "uniloss-METRIC": "UniLoss: the metric relaxed by interpolation (ap, accuracy, pckh)",
     "mse-WIDTH": "heatmaps: squared error against Gaussian bumps of this width in pixels",
     "METHOD:batch=N": "any of them with another batch size",
-    "uniloss-METRIC:OPTION": "UniLoss with one or more of anchors=N, spline, bits, nearest, random, control, automatic, all",
+    "uniloss-METRIC:OPTION": "UniLoss with any of anchors=N, spline, bits, nearest, random, control, automatic, all",
 }
 
 DEFAULT_EPSILON: dict[str, float | str] = {"direct": "auto", "hinge": 1.0}

@@ -101,8 +101,11 @@ class Problem(NamedTuple):
         count, and among all of them.
         """
         every = self.weight
-        own = every if counted is None else counted.to(result_type(self.scores)) * (1 if every is None else every)
-        if reduction != "mean":
+        own = every
+        if counted is not None:
+            shown = counted.to(result_type(self.scores))
+            own = shown if every is None else shown * every
+        if reduction != "mean" or (every is None and not self.batch_shape):  # the mean of one problem is its loss
             return 1.0 if own is None else own, 1.0 if every is None else every
         count = self.batch_shape.numel()
         return tuple(  # type: ignore[return-value]

@@ -164,13 +164,8 @@ def _loss(
         scores, target, task, reduction=reduction, mask=mask, dim=dim, weight=weight, check_values=check_values
     )
     moves = not settings.named and moving(problem.task) is not None
-    if any(settings.flips) and (not moves or problem.task.defaults.no_flips):
-        fail(
-            "flips",
-            f"must be 0 for {problem.task!r}",
-            settings.flips,
-            f"{problem.task.defaults.no_flips}.".capitalize(),
-        )
+    if not moves or problem.task.defaults.no_flips:
+        refuse_flips(problem.task, settings.flips)
     estimator = _moved if moves else hosted(_inferred)
     total: Tensor = estimator(problem, settings, reduction, check_values)
     return total
@@ -200,11 +195,13 @@ def _moved(problem: Problem, settings: Settings, reduction: str, check_values: b
     own, every = problem.shares(reduction, expected.counted)
     slope = scaled(slope, own)
     if expected.likelihood is not None:  # it also counts where the metric is undefined
-        slope = slope + scaled(expected.likelihood, share * every)
-    losses = scaled(losses, own)
+        slope = _plus(slope, expected.likelihood, share * every)
+    if isinstance(own, Tensor):
+        losses = scaled(losses, own)
     if reduction == "none":
         return with_value(carrier(scores, slope, tuple(range(losses.dim(), scores.dim()))), losses)
-    total = losses.sum() if losses.dim() else losses
+    alike = reduction == "mean" and not isinstance(own, Tensor)
+    total = losses if not losses.dim() else losses.mean() if alike else losses.sum()
     return with_value(carrier(scores, slope, tuple(range(scores.dim()))), total)
 
 
@@ -213,6 +210,11 @@ def scaled(values: Tensor, factor: float | Tensor) -> Tensor:
     if not isinstance(factor, Tensor):
         return values if factor == 1 else values * factor
     return values * factor.reshape(factor.shape + (1,) * (values.dim() - factor.dim()))
+
+
+def _plus(slope: Tensor, more: Tensor, factor: float | Tensor) -> Tensor:
+    """A slope plus another one, scaled."""
+    return slope + scaled(more, factor) if isinstance(factor, Tensor) else torch.add(slope, more, alpha=factor)
 
 
 def _inferred(problem: Problem, settings: Settings, reduction: str, check_values: bool) -> Tensor:
@@ -341,10 +343,8 @@ class DirectLoss(TaskLoss):
         refuse_gone("DirectLoss", gone)
         super().__init__(task, reduction, dim, check_values, epsilon, gather)
         settings = check_settings(noise, samples, likelihood, flips, epsilon, sign, generator)
-        if any(settings.flips) and self.task.defaults.no_flips:
-            fail(
-                "flips", f"must be 0 for {self.task!r}", settings.flips, f"{self.task.defaults.no_flips}.".capitalize()
-            )
+        if self.task.defaults.no_flips:
+            refuse_flips(self.task, settings.flips)
         self.noise, self.samples, self.likelihood, self.flips = noise, samples, settings.likelihood, settings.flips
         self.sign, self.generator = sign, generator
 
@@ -382,6 +382,12 @@ class DirectLoss(TaskLoss):
         return ", ".join([repr(self.task), *(f"{name}={value!r}" for name, value in shown.items())])
 
 
+def refuse_flips(task: Task, flips: tuple[float, float]) -> None:
+    """Raise if a share of wrong labels is given."""
+    if any(flips):
+        fail("flips", f"must be 0 for {task!r}", flips, f"{task.defaults.no_flips}.".capitalize())
+
+
 def refuse_gone(what: str, given: dict[str, Any]) -> None:
     """Raise for arguments that do not exist, or no longer."""
     if "warm_up" in given:
@@ -391,10 +397,5 @@ def refuse_gone(what: str, given: dict[str, Any]) -> None:
             repr(given["warm_up"]),
             "To follow cross-entropy more or less closely, set likelihood, the constant share of its gradient.",
         )
-    _refuse_unknown(what, given)
-
-
-def _refuse_unknown(what: str, given: dict[str, Any]) -> None:
     if given:
         raise TypeError(f"{what} got an unexpected keyword argument {next(iter(given))!r}")
-    return

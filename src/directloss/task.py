@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
-from directloss._checks import check_finite, check_tensor
+from directloss._checks import check_finite, check_tensor, fail
 from directloss.noise import Noise
 
 Output = Any
@@ -36,6 +36,12 @@ class Estimate(NamedTuple):
     """Whether scores and labels still need to be checked."""
     curvature: bool = False
     """Whether a ranking returns its curvature, too."""
+
+    def refuse_weight(self, task: Task) -> None:
+        """Raise if items have weights."""
+        if self.weight is not None:
+            hint = f"{task.defaults.no_item_weights}.".capitalize()
+            fail("weight", "must hold one weight per problem", "one per item", hint)
 
 
 class Expected(NamedTuple):

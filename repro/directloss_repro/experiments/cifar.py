@@ -142,7 +142,7 @@ CIFAR100 = dataclasses.replace(
     },
     description=_description(
         "A hundred classes of images",
-        "The same with a fifth of the comparisons in each step of UniLoss; in the paper, on a schedule five times as long.",
+        "The same with a fifth of the comparisons in each step of UniLoss. The paper trains it five times as long.",
         "CIFAR-100",
         65.92,
         65.90,

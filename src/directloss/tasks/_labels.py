@@ -92,9 +92,7 @@ class LabelTask(Task):
         return table
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
-        self._check_labels(scores, check_tensor("target", target), check_values)
-
-    def _check_labels(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
+        target = check_tensor("target", target)
         shape, labels = tuple(scores.shape[:-1]), scores.shape[-1]
         if target.shape != shape:
             fail("target", f"must hold one label per position, shape {shape}", f"of shape {tuple(target.shape)}")

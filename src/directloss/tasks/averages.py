@@ -71,13 +71,7 @@ class ClassAverage(Task):
         return members, share / share.sum(-1, keepdim=True).clamp(min=1)
 
     def expected(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected:
-        if request.weight is not None:
-            fail(
-                "weight",
-                "must hold one weight per problem",
-                "one per row",
-                f"{self.defaults.no_item_weights}.".capitalize(),
-            )
+        request.refuse_weight(self)
         self.check(scores, target, request.check_values)
         scores = wide(scores)
         losses, counted = self._losses(self.predict(scores), target, scores.shape[-1]), self.counted(target)

@@ -14,11 +14,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from directloss._checks import check_count, check_finite, fail, precise
+from directloss._checks import check_count, check_finite, fail, precise, warn_of_probabilities
 from directloss.metrics.classification import check_class_problem, check_k, top_k_members
 from directloss.moves import expected_cost_slope
 from directloss.task import Defaults, Estimate, Expected, Task
-from directloss.tasks._counting import check_decisions
+from directloss.tasks._counting import ALL_YES, check_decisions
 from directloss.tasks._likelihood import of_classes, of_each_decision, wide
 from directloss.tasks.ranking import RecallAtK
 
@@ -62,6 +62,8 @@ class Error(Task):
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
         check_decisions(scores, target, check_values)
+        if check_values:
+            warn_of_probabilities(scores, "decisions", ALL_YES)
 
     def expected(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected:
         """Closed form: the probability of a yes is ``sigmoid(score / noise)``."""

@@ -74,8 +74,7 @@ class MetricFunction(Task):
 
     def expected(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected:
         """The loss, and an unbiased estimate of the gradient of its expectation."""
-        if request.weight is not None:
-            fail("weight", "must be left out", "given", f"{self.defaults.no_item_weights}.".capitalize())
+        request.refuse_weight(self)
         if request.check_values:
             check_finite(scores)
         losses = self.loss(scores, target)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from directloss._checks import IGNORE, check_finite, check_same_shape, fail, precise
+from directloss._checks import IGNORE, check_finite, check_same_shape, precise
 from directloss.kernels import bounded, compiles, move_graded
 from directloss.metrics.graded import check_grades, check_settings, ideal, relative_gains, shared_discounts
 from directloss.metrics.ranking import DCGMetric
@@ -119,13 +119,7 @@ class GradedNDCG(ListTask):
 
     def expected(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected:
         """All items move all others: each adds one to the rank, and counts by its gain."""
-        if request.weight is not None:
-            fail(
-                "weight",
-                "must hold one weight per problem",
-                "one per item",
-                f"{self.defaults.no_item_weights}.".capitalize(),
-            )
+        request.refuse_weight(self)
         self.check(scores, target, request.check_values)
         losses, counted = self.loss(self.infer(scores, target), target), self.counted(target)
         if not request.gradient:
@@ -140,8 +134,8 @@ class GradedNDCG(ListTask):
             return Expected(losses, slope, likelihood, counted)
         real = precise(target >= 0)
         lists = Lists(torch.stack((real, torch.zeros_like(real))), self._worth, z, relative)
-        noisy = torch.where(target >= 0, noisy, -torch.inf)
-        moved = move_items(lists, scores.to(noisy.dtype), noisy, float(noise.scale), request.curvature)
+        clean, noisy = (torch.where(target >= 0, one, -torch.inf) for one in (scores.to(noisy.dtype), noisy))
+        moved = move_items(lists, clean, noisy, float(noise.scale), request.curvature)
         if moved.curvature is not None:
             curvature = -moved.curvature * shown
         return Expected(losses, bounded(-moved.slope * shown, noisy.dtype), likelihood, counted, curvature)

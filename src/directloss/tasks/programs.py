@@ -24,7 +24,7 @@ class IntegerProgram(SolverTask):
     Maximises ``F = sum_p score_p * y_p`` subject to ``lower <= matrix @ y <= upper`` and ``least <= y <= most``, to
     within a ten-billionth of the largest score. A
     problem takes milliseconds or more, so set ``processes`` if there are several cores. The tasks for knapsacks, paths,
-    trees and tours are a hundred times as fast.
+    and trees are a hundred times as fast.
 
     Args:
         matrix: the constraints, shape ``(constraints, parts)``, a tensor, an array or a sparse matrix.

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from directloss._checks import check_finite, check_labels, check_same_shape, fail, precise, warn_once
 from directloss._dynamo import traced
-from directloss.kernels import BINARY, LEAST, bounded, compiles, solve_rankings
+from directloss.kernels import BINARY, LEAST, bounded, compiles, largest, solve_rankings
 from directloss.metrics.ranking import (
     AveragePrecisionMetric,
     CustomMetric,
@@ -36,6 +36,7 @@ from directloss.metrics.ranking import (
     ReciprocalRankMetric,
     Relevance,
     counts,
+    losses_of,
     relevance,
     tensor_losses,
     weighted_losses,
@@ -189,21 +190,25 @@ class RankingTask(ListTask):
         else:
             self.check(scores, target, request.check_values)
         labels = relevance(target, None if weight is None else weight.sizes)
-        counted = ((labels.P > 0) & (labels.N > 0)).squeeze(-1)
-        if weight is None:
-            losses = tensor_losses(self.metric, scores, labels)
-        else:
+        counted = labels.counted
+        if weight is not None:
             losses = weighted_losses(self.metric, scores, target, weight.sizes)
+        elif not request.gradient:
+            losses = tensor_losses(self.metric, scores, labels)
         if not request.gradient:
             return Expected(losses, counted=counted)
-        noisy = request.noise.perturb(scores, self.defaults.density)
+        # Where nobody checks, NaN is the largest score.
+        clean = wide(torch.nan_to_num(scores, nan=largest(scores.dtype)))
+        noisy, width = request.noise.perturb(clean, self.defaults.density), float(request.noise.scale)
         if request.mask is not None:
-            noisy = torch.where(request.mask, noisy, -torch.inf)
+            clean, noisy = (torch.where(request.mask, one, -torch.inf) for one in (clean, noisy))
         lists = position_lists(self.metric, labels, (1.0,) if weight is None else weight.values)
-        moved = move_items(lists, scores.to(noisy.dtype), noisy, float(request.noise.scale), request.curvature)
-        shown = -counted.unsqueeze(-1).to(moved.slope.dtype)
-        bend = None if moved.curvature is None else moved.curvature * shown
-        slope = bounded(moved.slope * shown, noisy.dtype)
+        moved = move_items(lists, clean, noisy, width, request.curvature)
+        if weight is None:
+            losses = losses_of(self.metric, moved.value, labels)
+        shown = counted.unsqueeze(-1)
+        bend = None if moved.curvature is None else -moved.curvature * shown
+        slope = bounded(-moved.slope * shown, noisy.dtype)
         return Expected(losses, slope, self.likelihood_slope(scores, target, request), counted, bend)
 
     def _compiled(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected:
@@ -274,8 +279,9 @@ def _distinct(task: RankingTask, target: Tensor, weight: Tensor) -> Distinct | N
 
 def position_lists(metric: PositionMetric, labels: Relevance, weights: tuple[float, ...] = (1.0,)) -> Lists:
     """Lists of relevant and irrelevant items, as moves see them."""
-    sizes, P, N = labels
-    return Lists(sizes, partial(metric.worth, P=P, N=N), metric.normaliser(P, N, sizes.shape[-1]), weights=weights)
+    P, N = labels.totals
+    z = metric.normaliser(P, N, labels.sizes.shape[-1])
+    return Lists(labels.sizes, partial(metric.worth, P=P, N=N), z, weights=weights)
 
 
 class AveragePrecision(RankingTask):
@@ -306,12 +312,7 @@ class _AtK(RankingTask):
 
 
 class NDCG(_AtK):
-    """Normalised discounted cumulative gain with binary gains, over the first ``k`` ranks (all by default).
-
-    Examples:
-        >>> NDCG(10)
-        NDCG(10)
-    """
+    """Normalised discounted cumulative gain with binary gains, over the first ``k`` ranks (all by default)."""
 
     k: int | None
 
@@ -320,12 +321,7 @@ class NDCG(_AtK):
 
 
 class DCG(_AtK):
-    """Discounted cumulative gain with binary gains; the loss is the ideal value minus the value.
-
-    Examples:
-        >>> DCG(5)
-        DCG(5)
-    """
+    """Discounted cumulative gain with binary gains; the loss is the ideal value minus the value."""
 
     def __init__(self, k: int | None = None) -> None:
         super().__init__(DCGMetric(k), k)
@@ -359,48 +355,28 @@ class _AmongFirst(_AtK):
 
 
 class PrecisionAtK(_AmongFirst):
-    """The share of relevant items among the first ``k``, or in the first 1 % of the list for ``k=0.01``.
-
-    Examples:
-        >>> PrecisionAtK(5)
-        PrecisionAtK(5)
-    """
+    """The share of relevant items among the first ``k``, or in the first 1 % of the list for ``k=0.01``."""
 
     def __init__(self, k: float = 10) -> None:
         super().__init__(PrecisionAtKMetric(k), k)
 
 
 class RecallAtK(_AmongFirst):
-    """The share of the relevant items among the first ``k``, or in the first 1 % of the list for ``k=0.01``.
-
-    Examples:
-        >>> RecallAtK(5)
-        RecallAtK(5)
-    """
+    """The share of the relevant items among the first ``k``, or in the first 1 % of the list for ``k=0.01``."""
 
     def __init__(self, k: float = 10) -> None:
         super().__init__(RecallAtKMetric(k), k)
 
 
 class ReciprocalRank(RankingTask):
-    """One over the rank of the first relevant item; its mean over queries is MRR.
-
-    Examples:
-        >>> ReciprocalRank()
-        ReciprocalRank()
-    """
+    """One over the rank of the first relevant item; its mean over queries is MRR."""
 
     def __init__(self) -> None:
         super().__init__(ReciprocalRankMetric())
 
 
 class PartialAUC(RankingTask):
-    """Area under the ROC curve up to the false positive rate ``max_fpr``, divided by it.
-
-    Examples:
-        >>> PartialAUC(0.1)
-        PartialAUC(0.1)
-    """
+    """Area under the ROC curve up to the false positive rate ``max_fpr``, divided by it."""
 
     defaults = BOTH_SIGNS
 
@@ -410,12 +386,7 @@ class PartialAUC(RankingTask):
 
 
 class RecallAtFPR(RankingTask):
-    """The highest recall with a false positive rate of at most ``max_fpr``: ``m(i, n) = [n <= max_fpr N]``.
-
-    Examples:
-        >>> RecallAtFPR(0.01)
-        RecallAtFPR(0.01)
-    """
+    """The highest recall with a false positive rate of at most ``max_fpr``: ``m(i, n) = [n <= max_fpr N]``."""
 
     defaults = BOTH_SIGNS
 
@@ -424,12 +395,7 @@ class RecallAtFPR(RankingTask):
 
 
 class PrecisionAtRecall(RankingTask):
-    """The precision where the recall reaches ``recall``: ``m(i, n) = i / (i + n)`` for i = ceil(recall P) alone.
-
-    Examples:
-        >>> PrecisionAtRecall(0.9)
-        PrecisionAtRecall(0.9)
-    """
+    """The precision where the recall reaches ``recall``: ``m(i, n) = i / (i + n)`` for i = ceil(recall P) alone."""
 
     defaults = BOTH_SIGNS
 
@@ -442,10 +408,6 @@ class PositionTask(RankingTask):
 
     ``m(i, n)`` is the value of the i-th relevant item if n irrelevant ones rank above it. It gets two float64 tensors
     that broadcast against each other. For Theorem 1 (``epsilon``, ``sign``) it must not increase with n.
-
-    Examples:
-        >>> PositionTask(lambda i, n: 0.9 ** (i + n))
-        PositionTask(<lambda>)
     """
 
     def __init__(self, weight: Callable[[Tensor, Tensor], Tensor]) -> None:
