@@ -294,7 +294,7 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         n_iter_no_change: epochs without a better value before early stopping.
         class_weight: weights of the classes, as a mapping, or ``"balanced"``.
         pos_label: the positive class of the metric, of two; by default, as in ``directloss fit``, 1 or True, otherwise
-            the rarer one.
+            the rarer one. Name it if two words are about equally frequent: which is rarer may differ between folds.
         verbose: whether to print the loss and the metric of held-out rows, about 25 times.
         random_state: seed of initial weights, batches and noise.
 
