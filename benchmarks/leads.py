@@ -89,9 +89,9 @@ def of_losses(results: str) -> str:
 def of_metrics(results: str) -> str:
     """The default's lead for other lengths and metrics."""
     records, rows = finals(results), []
-    heads = places(values(records, "ap", 600))
-    for (metric, steps), name in OTHERS.items():
-        found = values(records, metric, steps)
+    others = {name: values(records, *place) for place, name in OTHERS.items()}
+    heads = places({cell: {} for found in others.values() for cell in found})
+    for name, found in others.items():
         for base, added in ((BASE, ""), (AT_ZERO, " at threshold 0")):
             if any(base in cell and OURS in cell for cell in found.values()):
                 label = f"{name.split(';')[0]}; cross-entropy{added}" if added else name
