@@ -259,6 +259,21 @@ def test_epsilon_of_wrong_shape_is_named(loss: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (None, "must return one number, but it is a NoneType"),
+        ("0.5", "must return one number, but it is a str"),
+        ((0.5, 0.5), "must return one number, but it is a tuple"),
+        (torch.ones(3), "must return one number, but it is a tensor of shape (3,). Reduce it"),
+        (torch.tensor(1j), "must return a real number"),
+        (math.nan, "must return a finite number, but it is nan"),
+    ],
+)
+def test_what_a_function_returns_is_checked(result: Any, message: str) -> None:
+    refused(lambda: dl.direct_loss(SCORES, LABELS, lambda scores, target: result), "metric", message)
+
+
 @pytest.mark.parametrize("sign", WRONG_SIGN)
 def test_wrong_sign_is_named(sign: Any) -> None:
     message = f'must be +1 (away from worse), -1 (towards better), "both" or "auto", but it is {sign!r}'

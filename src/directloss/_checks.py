@@ -219,6 +219,21 @@ def check_flips(flips: object, argument: str = "flips") -> tuple[float, float]:
     return low, high
 
 
+def check_number(result: object) -> Tensor:
+    """What a metric returned as one real number: a float64 scalar without gradient."""
+    if isinstance(result, Real):
+        return torch.tensor(float(result), dtype=torch.float64)
+    if not isinstance(result, Tensor | np.ndarray):
+        fail("metric", "must return one number", f"a {type(result).__name__}", "Pick the number with a lambda.")
+    value = torch.as_tensor(result)
+    if value.numel() != 1:
+        hint = "Reduce it, for example with .mean()."
+        fail("metric", "must return one number", f"a tensor of shape {tuple(value.shape)}", hint)
+    if value.is_complex():
+        fail("metric", "must return a real number", value.dtype)
+    return value.detach().reshape(()).double()
+
+
 def check_count(argument: str, value: object, least: int = 1) -> int:
     """A whole number of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:

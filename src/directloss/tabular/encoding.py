@@ -1,8 +1,8 @@
 """Columns as standardised numbers, with parameters that are plain data.
 
 The parameters are plain because a model file must not run code. A fitted `skrub.TableVectorizer` can only be stored as
-Python objects (by skops, 8 columns take 8 MB, and 24 of skrub's own types and functions must be trusted), and it takes a
-word among the numbers of new rows for a missing number, where `columns.read_column` raises.
+Python objects (by skops, 8 columns take 8 MB, and 24 of skrub's own types and functions must be trusted), and it takes
+a word among the numbers of new rows for a missing number, where `columns.read_column` raises.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from directloss._checks import check_count, check_finite, check_no_column, fail, warn_once
+from directloss._checks import check_count, check_finite, check_no_column, check_number, fail, warn_once
 from directloss.noise import Noise
 from directloss.task import Defaults, Estimate, Expected, Task
 from directloss.tasks._likelihood import of_classes, of_each_decision, wide
@@ -132,11 +132,10 @@ class MetricFunction(Task):
 
     def _value(self, scores: Tensor, target: Tensor) -> Tensor:
         # The metric gets copies: whatever it writes stays with it.
-        value = torch.as_tensor(self.function(scores.clone(), target.clone()), dtype=torch.float64)
-        if value.numel() != 1 or not bool(torch.isfinite(value)):
-            result = f"of shape {tuple(value.shape)}" if value.numel() != 1 else str(value.item())
-            fail("metric(scores, target)", "must be one finite number", result)
-        return value.detach().reshape(()).cpu()
+        value = check_number(self.function(scores.clone(), target.clone())).cpu()
+        if not bool(torch.isfinite(value)):
+            fail("metric", "must return a finite number", value.item())
+        return value
 
     def _likelihood_slope(self, scores: Tensor, target: Tensor) -> Tensor | None:
         """The gradient of the mean cross-entropy, if the target holds 0 and 1 for each score, or one class per row."""
