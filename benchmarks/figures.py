@@ -263,6 +263,27 @@ def crowd() -> Figure:
     return figure
 
 
+def frozen() -> Figure:
+    """Heads on frozen features of VOC: lead of each loss over cross-entropy on the same seeds, with 95 % intervals."""
+    from benchmarks.frozen import BASE, compared, numbers
+
+    found = {(str(record.group), record.noise or 0.0, record.method): record for record in finals("frozen")}
+    methods = [method for method in compared("ap") if method != BASE]
+    shots = {"5": "5 per class", "50": "50 per class", "all": "all images"}
+    figure = Figure((WIDTH, 4.6), layout="constrained")
+    axes = figure.subplots(2, 3, sharex=True, sharey=True)
+    for row, noise, labels in zip(axes, (0.0, 0.2), ("clean", "20 % wrong"), strict=True):
+        for place, (shot, title) in zip(row, shots.items(), strict=True):
+            for model, (name, like, shift) in MODELS.items():
+                cell = (f"voc / {model} / {shot}", noise)
+                pairs = [(numbers(found, cell, m, "ap"), numbers(found, cell, BASE, "ap")) for m in methods]
+                _intervals(place, pairs, shift, COLOUR[like], name)
+            _rows_of(place, methods, f"{title}, {labels}")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper right", ncols=2)
+    figure.supxlabel("points of test mAP, minus cross-entropy", fontsize=9.5)
+    return figure
+
+
 def letor() -> Figure:
     """NDCG@10 on MQ2008: lead over LambdaMART on the same folds, with 95 % intervals."""
     from benchmarks.letor import BASE, LOSSES, METHODS, NOISES, TREE_GROUP, of_folds
@@ -446,6 +467,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "boosting": boosting,
     "letor": letor,
     "crowd": crowd,
+    "frozen": frozen,
     "speed": speed,
     "noise": noise,
     "plot-step": plot_step,

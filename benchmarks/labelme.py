@@ -19,6 +19,7 @@ and answers.txt (photographs x people, -1 for no answer).
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from statistics import mean
@@ -53,7 +54,7 @@ def of_columns(metric: str, items: int, draw: torch.Generator) -> Loss:
     loss = dl.DirectLoss(
         "ap", dim=1, generator=draw, reduction="sum", samples=max(1, DRAWN // items), check_values=False
     )
-    return lambda scores, target: loss(scores, one_hot(target, CLASSES)) / CLASSES
+    return lambda scores, target: loss(scores, one_hot(target, scores.shape[2])) / scores.shape[2]
 
 
 def macro_f1(metric: str, items: int, draw: torch.Generator) -> Loss:
@@ -118,7 +119,7 @@ def measured(scores: Tensor, target: Tensor, metric: str, ranks: bool) -> Tensor
     if metric == "accuracy":
         return (scores.argmax(2) == target).double().mean(1)
     scores = scores if ranks else scores.double().log_softmax(2)
-    return dl.metrics.average_precision(scores.mT, one_hot(target, CLASSES).mT).double().mean(1)
+    return dl.metrics.average_precision(scores.mT, one_hot(target, scores.shape[2]).mT).double().mean(1)
 
 
 def train_cell(root: Path, seeds: int, cell: Cell, params: dict[str, Any], seed: int) -> Outcome:
@@ -157,11 +158,11 @@ def of_cells(records: list[Record]) -> dict[tuple[str, str], list[float]]:
     }
 
 
-def show(records: list[Record]) -> str:
+def show(records: list[Record], labels: Sequence[str] = LABELS) -> str:
     """For each metric: test metric of every loss, and its lead over cross-entropy on the same seeds."""
     found, pieces = of_cells(records), []
     for metric in METRICS:
-        places = [f"{labels} / {model} / {metric}" for labels in LABELS for model in MODELS]
+        places = [f"{kind} / {model} / {metric}" for kind in labels for model in MODELS]
         head = [metric, *(", ".join(place.split(" / ")[:2]) for place in places)]
         best = {p: max((mean(v) for (group, _), v in found.items() if group == p), default=0.0) for p in places}
         rows = [[m, *(mean_cell(found.get((p, m), []), best[p]) for p in places)] for m in METHODS]

@@ -49,6 +49,16 @@ def smooth_ap(scores: Tensor, target: Tensor, temperature: float = 0.01) -> Tens
     return 1 - (labels * rank_positive / rank_all).sum(-1) / labels.sum(-1).clamp(min=1)
 
 
+def recall_surrogate(scores: Tensor, target: Tensor, cuts: tuple[int, ...] = (1, 2, 4, 8, 16)) -> Tensor:
+    """Patel et al. 2022: recall at several k, from sigmoids of similarities (temperature 0.01) and of ranks (1)."""
+    labels, place = target.to(scores.dtype).topk(int(target.sum(-1).max()), -1)
+    above = torch.sigmoid((scores.unsqueeze(-2) - scores.gather(-1, place).unsqueeze(-1)) / 0.01)
+    rank = 0.5 + above.sum(-1)  # each item is compared with itself once, which counts as one half
+    most = labels.sum(-1).clamp(min=1)
+    found = [(torch.sigmoid(k - rank) * labels).sum(-1) / most.clamp(max=k) for k in cuts]
+    return 1 - torch.stack(found).mean(0)
+
+
 class _BlackBoxRank(torch.autograd.Function):
     """Rolinek et al. 2020 (RaMBO): rank again with scores moved along the incoming gradient."""
 

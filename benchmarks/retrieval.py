@@ -57,8 +57,8 @@ def images(root: Path, name: str) -> Part:
 def map_at_r(embeddings: Tensor, labels: Tensor) -> tuple[float, float]:
     """mAP@R and recall@1 over all queries (Musgrave et al. 2020, Sec. 3.2); each class has several items."""
     scores = cosine(embeddings, embeddings).fill_diagonal_(-torch.inf)
-    hits = (labels[scores.argsort(1, descending=True)] == labels[:, None])[:, :-1]
-    relevant = hits.sum(1)
+    relevant = (labels[:, None] == labels).sum(1) - 1
+    hits = labels[scores.topk(int(relevant.max()), 1).indices] == labels[:, None]
     place = torch.arange(1, hits.shape[1] + 1)
     precision = hits.cumsum(1) / place
     first_r = place <= relevant[:, None]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from directloss_repro.data import Part
@@ -18,7 +18,8 @@ from torch import Tensor
 Loss = Callable[[Tensor, Tensor], Tensor]
 """From scores ``(m, n)`` or ``(m, n, c)`` and targets ``(m, n)`` of m networks to the sum of their losses."""
 Judge = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
-"""From scores and targets of the validation rows and of the test rows to the metric of each network on both."""
+"""From scores and targets of the validation rows and of the test rows to the metric of each network ``(m,)`` on both,
+or to several metrics ``(k, m)``."""
 
 
 class Networks:
@@ -38,6 +39,16 @@ class Networks:
             [torch.zeros_like(weight) for weight in self.weights] for _ in range(3)
         )
         self._steps = 0
+
+    def begin_at(self, shares: Tensor) -> None:
+        """Give every row the same first scores, the log odds of each output's share of positives ``(s, outputs)``.
+
+        With few rows and rare positives, other first weights are not forgotten, and steps of Adam that only lower all
+        scores cover what is to be learnt.
+        """
+        with torch.no_grad():
+            self.weights[-2].zero_()
+            self.weights[-1].copy_(shares.logit()[:, None, None])
 
     def __call__(self, x: Tensor) -> Tensor:
         """The scores ``(s * r, n, outputs)`` of rows ``(s, n, inputs)``; ``(s * r, n)`` for one output."""
@@ -93,12 +104,12 @@ def _stack(parts: Sequence[Part]) -> tuple[Tensor, Tensor]:
 
 
 class Chosen(NamedTuple):
-    """For each seed, what the validation metric chose."""
+    """For each seed, what the validation metric chose; lists of lists if there are several metrics."""
 
-    test: list[float]
+    test: list[Any]
     """The test metric."""
-    rates: list[float]
-    steps: list[int]
+    rates: list[Any]
+    steps: list[Any]
     """After how many steps."""
 
 
@@ -114,8 +125,7 @@ def train(
     rates = networks.rates.flatten()
     (val_x, val_y), (test_x, test_y) = (_stack(part) for part in parts)
     val_y, test_y = (y.repeat_interleave(len(rates), 0) for y in (val_y, test_y))
-    best = torch.full((len(val_y),), -torch.inf, dtype=torch.float64)
-    test, found = torch.zeros_like(best), torch.zeros(len(best), dtype=torch.long)
+    best = test = found = torch.empty(0)
     for step in range(1, steps + 1):
         x, y = batches()
         # A network that diverges must not stop the others.
@@ -124,9 +134,12 @@ def train(
         if step * looks % steps < looks:
             with torch.no_grad():
                 known, new = judge(networks(val_x).nan_to_num(), val_y, networks(test_x).nan_to_num(), test_y)
+            if not len(found):
+                best, test, found = torch.full_like(known, -torch.inf), torch.zeros_like(new), torch.zeros_like(known)
             better = known > best
             best, test = torch.where(better, known, best), torch.where(better, new, test)
             found[better] = step
-    winner = best.view(-1, len(rates)).argmax(1)
-    place = winner + len(rates) * torch.arange(len(winner))
-    return Chosen(test[place].tolist(), [round(rate, 8) for rate in rates[winner].tolist()], found[place].tolist())
+    winner = best.unflatten(-1, (-1, len(rates))).argmax(-1, keepdim=True)
+    of_winner = [part.unflatten(-1, (-1, len(rates))).gather(-1, winner).squeeze(-1) for part in (test, found)]
+    chosen_rates = rates.double().round(decimals=8)[winner.squeeze(-1)]
+    return Chosen(of_winner[0].tolist(), chosen_rates.tolist(), of_winner[1].long().tolist())
