@@ -42,6 +42,7 @@ from torch import Tensor, nn
 
 import directloss as dl
 from benchmarks.study import from_command_line, table, values
+from benchmarks.tours import tour_task
 
 STEPS, LOOKS, TIMED, ROUNDS = 600, 10, 31, 3
 RATES = {"path": (0.003, 0.01, 0.03), "knapsack": (0.01, 0.03, 0.1), "tour": (0.01, 0.03, 0.1)}
@@ -87,7 +88,7 @@ def drawn(name: str, noise: float, size: int, seed: int) -> Problem:
         task = dl.tasks.Knapsack(weights, [20.0] * number)
     else:
         x, costs = data.tsp.genData(count, 10, number, 4, noise, seed)
-        task = dl.tasks.Tour(number)
+        task = tour_task(number)
     return Problem(torch.from_numpy(x).float(), torch.from_numpy(costs), task, (size, val, tests), batch)
 
 

@@ -139,8 +139,8 @@ class SecondVersion:
 
     def __init__(self, metric: str, items: int, draw: torch.Generator) -> None:
         self.task, self.metric, self.steps = get(metric), metric, 0
-        ranks = self.task.density == "uniform"
-        self.density, scale = ("gumbel", 1.0) if ranks else (self.task.density, 0.5)
+        ranks = self.task.defaults.density == "uniform"
+        self.density, scale = ("gumbel", 1.0) if ranks else (self.task.defaults.density, 0.5)
         self.noise = Noise(scale, max(1, self.DRAWN // items), draw)
         self.warm = by_item(BASE, metric, items, draw)
 
@@ -154,7 +154,7 @@ class SecondVersion:
         problems = noisy.shape[: noisy.dim() - self.task.event_dims]
         total = dl.direct_loss(
             noisy, target.expand(len(noisy), *target.shape), self.task, reduction="sum", check_values=False,
-            epsilon=epsilon.expand(problems), sign=self.task.advised_sign,
+            epsilon=epsilon.expand(problems), sign=self.task.defaults.sign,
         )  # fmt: skip
         return total / len(noisy) / (1 if self.task.target_dims else target.shape[1])
 

@@ -156,15 +156,15 @@ def point() -> Figure:
     """The default against other losses: linear model and MLP, clean and wrong labels."""
     panels = {
         f"{name}, {labels}": partial(_belongs, model=model, noise=noise)
-        for model, name in (("linear", "linear"), ("mlp", "hidden layer"))
-        for noise, labels in ((0.0, "clean labels"), (0.2, "20 % wrong labels"))
+        for model, name in (("linear", "linear"), ("mlp", "network"))
+        for noise, labels in ((0.0, "clean"), (0.2, "20 % wrong"), (0.4, "40 % wrong"))
     }
     records = [
         record.model_copy(update={"method": SHORT[record.method]})
         for record in finals("defaults")
         if str(record.group).endswith(f" / ap / {SHOWN}") and record.method in SHORT
     ]
-    return lead_over_cross_entropy(records, "test", panels)
+    return lead_over_cross_entropy(records, "test", panels, width=3)
 
 
 def _belongs(record: Record, model: str, noise: float) -> bool:
@@ -454,8 +454,15 @@ def plot_reliability() -> Figure:
     return _page(lambda ax: plot.reliability(said, happened, bins=8, ax=ax), width=4.2, height=4.0)
 
 
+def gains() -> Figure:
+    from benchmarks.gains import draw  # it uses this module
+
+    return draw()
+
+
 FIGURES: dict[str, Callable[[], Figure]] = {
     "point": point,
+    "gains": gains,
     "robustness": robustness,
     "regrets": regrets,
     "boosting": boosting,

@@ -303,7 +303,7 @@ def type_follows_the_scores(task: Task, case: Case) -> None:
 
 def mask_is_removal(task: Task, case: Case) -> None:
     _, scores, target = same_shape(case)
-    if task.target_dims > 0 and not task.maskable:
+    if task.target_dims > 0 and not task.defaults.mask:
         with pytest.raises(dl.DirectLossError, match="mask must be left out"):
             dl.direct_loss(scores, target, task, mask=torch.ones_like(target, dtype=torch.bool))
     elif task.target_dims == 0:

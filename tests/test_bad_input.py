@@ -99,8 +99,8 @@ WRONG_FOR_ALL: list[tuple[dict[str, Any], str, str]] = [
     ({"task": "ndgc@10"}, "task", "Did you mean 'ndcg'"),
     ({"task": "ndcg@ten"}, "task", "must have a number after '@', but it is 'ndcg@ten'. For example 'ndcg@10'"),
     ({"task": "ap@3"}, "task", "takes no number: 'ap' stands alone, but it is 'ap@3'"),
-    ({"task": "precision@200%"}, "k", "must be a whole number of at least 1, but it is 2.0"),
-    ({"task": "ndcg@1%"}, "k", "must be a whole number of at least 1, but it is 0.01"),
+    ({"task": "precision@200%"}, "task", "must have a number after '@' that 'precision' can take"),
+    ({"task": "ndcg@1%"}, "task", "'ndcg@1%'. k must be a whole number of at least 1. Shares are for precision@1%"),
     ({"task": "chain@3"}, "task", "takes no number: 'chain' stands alone, but it is 'chain@3'"),
     ({"task": "average_precision"}, "task", "but it is 'average_precision'. Did you mean 'ap'?"),
     ({"task": "Average Precision"}, "task", "Did you mean 'ap'?"),
@@ -259,6 +259,21 @@ def test_epsilon_of_wrong_shape_is_named(loss: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (None, "must return one number, but it is a NoneType"),
+        ("0.5", "must return one number, but it is a str"),
+        ((0.5, 0.5), "must return one number, but it is a tuple"),
+        (torch.ones(3), "must return one number, but it is a tensor of shape (3,). Reduce it"),
+        (torch.tensor(1j), "must return a real number"),
+        (math.nan, "must return a finite number, but it is nan"),
+    ],
+)
+def test_what_a_function_returns_is_checked(result: Any, message: str) -> None:
+    refused(lambda: dl.direct_loss(SCORES, LABELS, lambda scores, target: result), "metric", message)
+
+
 @pytest.mark.parametrize("sign", WRONG_SIGN)
 def test_wrong_sign_is_named(sign: Any) -> None:
     message = f'must be +1 (away from worse), -1 (towards better), "both" or "auto", but it is {sign!r}'
@@ -267,6 +282,7 @@ def test_wrong_sign_is_named(sign: Any) -> None:
 
 WRONG_FLIPS: list[tuple[dict[str, Any], str, str]] = [
     ({"flips": -0.1}, "flips", "must be a share of wrong labels in [0, 0.5), or one for the negatives and one for the"),
+    ({"flips": 20}, "flips", "but it is 20. It is a share: did you mean 0.2?"),
     ({"flips": 0.5}, "flips", "but it is 0.5. With half of the labels wrong, nothing can be learned."),
     ({"flips": math.nan}, "flips", "but it is nan"),
     ({"flips": True}, "flips", "but it is True"),

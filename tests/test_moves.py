@@ -69,7 +69,7 @@ DECISIONS = {**METRICS, "own counts": lenient}
 
 def test_every_name_with_moves_is_tried() -> None:
     tried = {name.split("@")[0] for name in (*RANKINGS, *DECISIONS, *CLASSES)}
-    assert {name for name in dl.tasks.names() if dl.tasks.get(name).moves} <= tried
+    assert {name for name in dl.tasks.names() if hasattr(dl.tasks.get(name), "expected")} <= tried
 
 
 def task_of(name: str) -> Any:
@@ -195,6 +195,17 @@ def test_one_draw_of_any_function_is_moving_each_score_by_hand() -> None:
     torch.testing.assert_close(slope.double(), wanted)
 
 
+@pytest.mark.parametrize("name", ["ap", "ndcg@3", "f1"])
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf])
+def test_unchecked_scores_that_are_not_finite_are_the_same_for_every_backend(name: str, odd: float) -> None:
+    scores, target = torch.tensor([0.3, odd, 1.0, 0.4, -0.2]), torch.tensor([1, 0, 0, 1, 0])
+    found = []
+    for backend in ("auto", "tensor"):
+        with kernels.use(backend):
+            found.append(step(scores, target, name, check_values=False))
+    torch.testing.assert_close(found[0], found[1], equal_nan=True)
+
+
 def test_the_curvature_is_the_second_difference() -> None:
     scores, target = torch.tensor([0.3, -0.2, 1.0, 0.4, 0.0]).double(), torch.tensor([1, 0, 0, 1, 0])
     noisy = Noise(1.0, 1, torch.Generator().manual_seed(0)).perturb(scores, "uniform")
@@ -267,8 +278,8 @@ PLACES = torch.tensor([0.31, -0.22, 0.57, -0.13], dtype=torch.float64)
 def test_the_gradient_of_a_ranking_is_that_of_the_expected_metric(name: str) -> None:
     task = tasks.get(name) if name not in OWN else OWN[name]
     for labels in ([1, 0], [0, 1, 0], [0, 1, 1, 0], [1, 0, 0, 3 if name.startswith("graded") else 0]):
-        scores = task.advised_noise * PLACES[: len(labels)]
-        expected = partial(expected_loss, labels=labels, loss=RANKINGS[name], h=task.advised_noise)
+        scores = task.defaults.noise * PLACES[: len(labels)]
+        expected = partial(expected_loss, labels=labels, loss=RANKINGS[name], h=task.defaults.noise)
         wanted = central_difference(expected, scores)
         if float(wanted.norm()) < 1e-9:
             continue  # such as recall among the first two of two
@@ -406,9 +417,9 @@ def test_the_share_of_the_likelihood_is_constant_and_added() -> None:
     for name, labels, likelihood in problems:
         alone = step(scores, labels, name, likelihood=0)[1]
         for share in (0.3, 2.0, "auto"):
-            factor = tasks.get(name).advised_likelihood if share == "auto" else share
+            factor = tasks.get(name).defaults.likelihood if share == "auto" else share
             torch.testing.assert_close(step(scores, labels, name, likelihood=share)[1], alone + factor * likelihood)
-        assert tasks.get(name).advised_likelihood > 0
+        assert tasks.get(name).defaults.likelihood > 0
 
 
 def test_lists_of_one_class_have_a_likelihood_in_the_mean_over_all_lists() -> None:

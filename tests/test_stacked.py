@@ -108,7 +108,7 @@ def test_the_second_version_is_theorem_1_under_noise(metric: str, generator: tor
         for place in range(4):
             row = one[place].clone().requires_grad_()
             step = 5.0 * loss.noise.scale * loss.task.unit_epsilon(scores[place], target[place])
-            dl.direct_loss(row, target[place], metric, epsilon=float(step), sign=loss.task.advised_sign).backward()
+            dl.direct_loss(row, target[place], metric, epsilon=float(step), sign=loss.task.defaults.sign).backward()
             expected[place] += row.grad / 2
     assert leaf.grad is not None
     assert bool(leaf.grad.any())

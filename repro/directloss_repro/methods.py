@@ -13,6 +13,7 @@ those of the experiment. All options but ``batch`` belong to UniLoss:
     nearest     good anchors lie around the nearest optimal scores, not around those that the target gives
     control     constants (good 1, nearby the current value, bad 0) replace the metric's values
     automatic   comparisons are found by probing the metric, not taken from the hand-written refactoring
+    all         every step uses all comparisons, where the experiment draws a share of them
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ UNILOSS = {"ap": "ap", "accuracy": "accuracy", "pckh": "pck"}
 CLASS_TASKS = ("accuracy",)
 """Tasks on class scores."""
 
-NUMBERS, FLAGS = ("anchors", "batch"), ("spline", "bits", "nearest", "random", "control", "automatic")
+NUMBERS, FLAGS = ("anchors", "batch"), ("spline", "bits", "nearest", "random", "control", "automatic", "all")
 """Options with and without a number, in the order of names."""
 FOUND: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"ap": metrics.average_precision, "accuracy": metrics.accuracy}
 """The metrics whose comparisons UniLoss finds for ``automatic``."""
@@ -73,7 +74,7 @@ SUMMARIES = {
     "uniloss-METRIC": "UniLoss: the metric relaxed by interpolation (ap, accuracy, pckh)",
     "mse-WIDTH": "heatmaps: squared error against Gaussian bumps of this width in pixels",
     "METHOD:batch=N": "any of them with another batch size",
-    "uniloss-METRIC:OPTION": "UniLoss with one or more of anchors=N, spline, bits, nearest, random, control, automatic",
+    "uniloss-METRIC:OPTION": "UniLoss with any of anchors=N, spline, bits, nearest, random, control, automatic, all",
 }
 
 DEFAULT_EPSILON: dict[str, float | str] = {"direct": "auto", "hinge": 1.0}
@@ -140,7 +141,7 @@ class Method:
             likelihood=0,
             anchors=self._anchoring(anchors),
             interpolation="distance-spline" if self.option("spline") else interpolation,
-            fraction=fraction,
+            fraction=1.0 if self.option("all") else fraction,
             generator=generator,
         )
         if self.task != "pckh":

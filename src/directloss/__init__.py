@@ -27,13 +27,14 @@ if TYPE_CHECKING:
     from directloss.retrieval import RetrievalLoss
     from directloss.surrogates import HingeLoss, PerceptronLoss, hinge_loss, perceptron_loss
     from directloss.tabular.model import Model
-    from directloss.task import Task
+    from directloss.task import Defaults, Task
 
 __version__ = "0.2.0.dev0"
 
 __all__ = [
     "Anchoring",
     "AveragedLoss",
+    "Defaults",
     "DirectLoss",
     "DirectLossError",
     "DirectLossWarning",
@@ -67,7 +68,7 @@ _NAMES = {
     "memory": ("ScoreMemory",),
     "retrieval": ("RetrievalLoss",),
     "surrogates": ("HingeLoss", "PerceptronLoss", "hinge_loss", "perceptron_loss"),
-    "task": ("Task",),
+    "task": ("Defaults", "Task"),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 _MODULES = ("distributed", "integrations", "kernels", "metrics", "plot", "relaxation", "tasks")

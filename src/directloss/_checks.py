@@ -116,7 +116,7 @@ def check_classes(target: Tensor, classes: int) -> None:
     bad = (target < 0) | (target >= classes)
     if bool(bad.any()):
         value, rule = target[bad][0].item(), f"must hold class indices from 0 to {classes - 1}"
-        fail("target", rule, f"{value} at {bad.nonzero()[0].tolist()}", _hint_of_ignored(value))
+        fail("target", rule, f"{value} at {bad.nonzero()[0].tolist()}", _hint_of_ignored(value, IGNORE))
 
 
 def check_no_column(scores: object, target: object) -> None:
@@ -128,9 +128,9 @@ def check_no_column(scores: object, target: object) -> None:
         fail("scores", rule, f"of shape {tuple(scores.shape)}", "Call scores.squeeze(-1) first.")
 
 
-def _hint_of_ignored(value: float) -> str:
+def _hint_of_ignored(value: float, *also: float) -> str:
     """What to do with a label that other losses ignore."""
-    return f"Leave such labels out with mask=target != {value:g}." if value in (-100, 255) else ""
+    return f"Leave such labels out with mask=target != {value:g}." if value in (-100, 255, *also) else ""
 
 
 def check_mask(mask: object, shape: torch.Size, what: str, argument: str = "mask") -> Tensor:
@@ -200,18 +200,38 @@ def check_not_negative(argument: str, value: object) -> float:
     return float(value)
 
 
-def check_flips(flips: object) -> tuple[float, float]:
+def check_flips(flips: object, argument: str = "flips") -> tuple[float, float]:
     """Shares of wrong labels among the negatives and among the positives; one number stands for both."""
     shares = tuple(flips) if isinstance(flips, tuple | list) else (flips, flips)
     rule = "must be a share of wrong labels in [0, 0.5), or one for the negatives and one for the positives"
     if len(shares) != 2 or any(isinstance(one, bool) or not isinstance(one, Real) for one in shares):
-        fail("flips", rule, repr(flips))
+        fail(argument, rule, repr(flips))
     low, high = (float(one) for one in shares)
-    if not (low >= 0 and high >= 0 and low + high < 1 and max(low, high) < 1) or (
-        not isinstance(flips, tuple | list) and low >= 0.5
-    ):
-        fail("flips", rule, repr(flips), "With half of the labels wrong, nothing can be learned.")
+    if not (low >= 0 and high >= 0 and low + high < 1) or (not isinstance(flips, tuple | list) and low >= 0.5):
+        percent = 1 <= max(low, high) < 100
+        meant = " and ".join(f"{one / 100:g}" for one in dict.fromkeys((low, high)))
+        hint = (
+            f"It is a share: did you mean {meant}?"
+            if percent
+            else "With half of the labels wrong, nothing can be learned."
+        )
+        fail(argument, rule, repr(flips), hint)
     return low, high
+
+
+def check_number(result: object) -> Tensor:
+    """What a metric returned as one real number: a float64 scalar without gradient."""
+    if isinstance(result, Real):
+        return torch.tensor(float(result), dtype=torch.float64)
+    if not isinstance(result, Tensor | np.ndarray):
+        fail("metric", "must return one number", f"a {type(result).__name__}", "Pick the number with a lambda.")
+    value = torch.as_tensor(result)
+    if value.numel() != 1:
+        hint = "Reduce it, for example with .mean()."
+        fail("metric", "must return one number", f"a tensor of shape {tuple(value.shape)}", hint)
+    if value.is_complex():
+        fail("metric", "must return a real number", value.dtype)
+    return value.detach().reshape(()).double()
 
 
 def check_count(argument: str, value: object, least: int = 1) -> int:

@@ -6,7 +6,6 @@ A loss computes its value (the task loss) and its gradient separately; `attach` 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any, NoReturn
 
 import torch
@@ -44,7 +43,6 @@ def fitting(slope: Tensor, dtype: torch.dtype) -> Tensor:
     return slope.clamp(-most, most)
 
 
-@lru_cache
 def largest_slope(dtype: torch.dtype) -> float:
     """The largest gradient for scores of this dtype: the largest number in half precision, otherwise less, to leave
     room for sums.

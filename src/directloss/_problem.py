@@ -46,8 +46,8 @@ class Problem(NamedTuple):
     """Whether values still need to be checked."""
     shown: Tensor | None = None
     """Which problems are not padding and have a positive weight, shape ``b``; None for all."""
-    padded: bool = False
-    """Whether there is a mask over items."""
+    mask: Tensor | None = None
+    """True for real items, in the shape of the target; None if there is no padding."""
     given: torch.dtype | None = None
     """The dtype of the user's scores and of the gradient; None if it is that of ``scores``."""
     item_weight: Tensor | None = None
@@ -73,7 +73,7 @@ class Problem(NamedTuple):
                 "weight",
                 f"must hold one weight per problem of {self.task!r}, shape {tuple(self.batch_shape)}",
                 f"one per item, of shape {tuple(self.item_weight.shape)}",
-                f"Items cannot have weights here: {self.task.no_item_weights}.",
+                f"Items cannot have weights here: {self.task.defaults.no_item_weights}.",
             )
         return self._replace(task=weighted, item_weight=None)
 
@@ -101,8 +101,11 @@ class Problem(NamedTuple):
         count, and among all of them.
         """
         every = self.weight
-        own = every if counted is None else counted.to(result_type(self.scores)) * (1 if every is None else every)
-        if reduction != "mean":
+        own = every
+        if counted is not None:
+            shown = counted.to(result_type(self.scores))
+            own = shown if every is None else shown * every
+        if reduction != "mean" or (every is None and not self.batch_shape):  # the mean of one problem is its loss
             return 1.0 if own is None else own, 1.0 if every is None else every
         count = self.batch_shape.numel()
         return tuple(  # type: ignore[return-value]
@@ -178,9 +181,7 @@ def prepare(
     """Bring the arguments into canonical form and check shapes; `Problem.check` does the rest."""
     if reduction not in REDUCTIONS:
         check_choice("reduction", reduction, REDUCTIONS)
-    task = as_task(task)
-    if task.eager:
-        task = task.fitted(check_tensor("scores", scores), check_tensor("target", target))
+    task = as_task(task).fitted(check_tensor("scores", scores), check_tensor("target", target))
     scores, target, mask, weight = arrange(task, task.event_dims, scores, target, mask, weight, dim)
     if target.is_complex():
         fail("target", "must hold real labels", target.dtype)
@@ -193,7 +194,7 @@ def prepare(
         weight = check_tensor("weight", weight)
         if weight.shape != batch_shape and weight.shape == target.shape:
             item_weight, weight = weight, None
-            if task.maskable:  # an item without weight is hidden altogether
+            if task.defaults.mask:  # an item without weight is hidden altogether
                 shows = item_weight.ne(0)
                 mask = shows if mask is None else check_mask(mask, target.shape, "target") & shows
         else:
@@ -202,10 +203,9 @@ def prepare(
                 target = torch.where(shown, target, torch.zeros_like(target))
     if mask is not None:
         scores, target, mask = _blank_padding(task, scores, target, mask)
-        if not task.padding_label:
-            # Checked before padding gets its label, so that a user's own -1 raises.
-            task.check(scores, target, check_values)
-            check_values = False
+        # Checked before padding gets its label, so that a user's own -1 raises.
+        task.check(scores, target, check_values)
+        check_values = False
     if item_weight is not None:
         item_weight = precise(item_weight.detach())
         if mask is not None:
@@ -215,9 +215,10 @@ def prepare(
         if task.target_dims == 0:
             hidden = mask.to(result_type(scores))
             weight, shown = hidden if weight is None else hidden * weight, mask if shown is None else mask & shown
+            mask = None
         else:
             target = torch.where(mask, target, IGNORE)
-    return Problem(task, scores, target, weight, check_values, shown, padded=mask is not None, item_weight=item_weight)
+    return Problem(task, scores, target, weight, check_values, shown, mask, item_weight=item_weight)
 
 
 class Form(Protocol):
@@ -300,7 +301,7 @@ def _events_last(
 
 def _blank_padding(task: Task, scores: Tensor, target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """`blank`, for a mask in the shape of the target, or of the problems if each has a single label."""
-    if task.target_dims > 0 and not task.maskable:
+    if task.target_dims > 0 and not task.defaults.mask:
         fail(
             "mask",
             f"must be left out: parts of {task!r} cannot be padding",

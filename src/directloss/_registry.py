@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
-from directloss._checks import fail, near
+from directloss._checks import DirectLossError, fail, near
 from directloss.task import METHODS, ForeignTask, Task
 
 Factory = Callable[..., Task]
@@ -57,8 +57,8 @@ def register(
     if not callable(factory):
         fail("factory", "must be a class, or a function that returns a task", f"a {type(factory).__name__}")
     if name in _entries and _origin(_entries[name].factory) != _origin(factory):
-        known = ".".join(_origin(_entries[name].factory))
-        fail("name", "must not be taken", f"{name!r}, which is {known}", "Choose another name.")
+        origin = ".".join(_origin(_entries[name].factory))
+        fail("name", "must not be taken", f"{name!r}, which is {origin}", "Choose another name.")
     _entries[name] = Entry(factory, summary, measured)
     _meant.update(dict.fromkeys((name, *also), name))
 
@@ -68,7 +68,7 @@ def _origin(factory: Factory) -> tuple[str, str]:
     return getattr(factory, "__module__", ""), getattr(factory, "__qualname__", repr(factory))
 
 
-def _known() -> dict[str, Entry]:
+def _registered() -> dict[str, Entry]:
     """All entries; imports the library's own tasks, which register themselves."""
     if "directloss.tasks" not in sys.modules:
         importlib.import_module("directloss.tasks")
@@ -77,7 +77,7 @@ def _known() -> dict[str, Entry]:
 
 def names() -> list[str]:
     """Every registered name, in alphabetical order."""
-    return sorted(_known())
+    return sorted(_registered())
 
 
 def summaries() -> dict[str, str]:
@@ -87,7 +87,7 @@ def summaries() -> dict[str, str]:
 
 def measured() -> dict[str, Measured]:
     """The names that have a metric of scores and target, with that metric."""
-    return {name: entry.measured for name, entry in _known().items() if entry.measured is not None}
+    return {name: entry.measured for name, entry in _registered().items() if entry.measured is not None}
 
 
 def meant(word: str) -> str | None:
@@ -108,17 +108,22 @@ def split_name(argument: str, name: str) -> tuple[str, int | float | None]:
 def get(name: str, argument: str = "task") -> Task:
     """The task of a name such as ``"ap"``, ``"ndcg@10"`` or ``"fbeta@2"``; errors call it ``argument``."""
     base = name.strip().lower().partition("@")[0]
-    if base not in _known():
+    if base not in _registered():
         hint = near(base.replace(" ", "_").replace("-", "_"), _meant) or f"Known: {', '.join(names())}."
         words = base.replace(" ", "_").replace("-", "_").split("_")
         for average, of in ((words[-1], "_".join(words[:-1])), (words[0], "_".join(words[1:]))):
-            if of in _known() and average in ("macro", "micro", "weighted", "samples"):
+            if of in _registered() and average in ("macro", "micro", "weighted", "samples"):
                 hint = f'For averages use directloss.AveragedLoss("{of}", average="{average}").'
         fail(argument, "must be a known name, or a task object", repr(name), hint)
     _, number = split_name(argument, name)
     factory, given = _entries[base].factory, () if number is None else (number,)
     try:
         return as_task(factory(*given))
+    except DirectLossError as error:
+        if not name.rstrip().endswith("%"):
+            raise
+        rule = f"must have a number after '@' that {base!r} can take"
+        fail(argument, rule, repr(name), f"{str(error).split(', but')[0]}. Shares are for precision@1% and recall@1%.")
     except TypeError:
         try:  # inspecting the signature only now, because it takes longer than making the task
             inspect.signature(factory).bind(*given)

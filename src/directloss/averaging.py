@@ -151,7 +151,7 @@ class AveragedLoss(LossModule):
             _check_classes(target, max(scores.shape[1], 2))
         if scores.shape[1] == 1:
             return scores, target.unsqueeze(1), shown
-        decides = self.each.task.density == "logistic"
+        decides = self.each.task.defaults.density == "logistic"
         wanted = _one_hot(target, scores.shape[1])
         return margins(scores) if decides else scores, wanted, shown
 
@@ -201,9 +201,9 @@ def _check_classes(target: Tensor, classes: int) -> None:
     if target.is_complex():
         fail("target", "must hold classes", target.dtype)
     if target.dtype != torch.bool and bool((beyond := (target < 0) | (target >= classes)).any()):
-        found = target[beyond][0].item()
-        hint = f"Ignore such targets with ignore_index={found}."
-        fail("target", f"must hold classes from 0 to {classes - 1}", found, hint)
+        value = target[beyond][0].item()
+        hint = f"Ignore such targets with ignore_index={value}."
+        fail("target", f"must hold classes from 0 to {classes - 1}", value, hint)
 
 
 def _check_whole(target: Tensor) -> None:

@@ -22,7 +22,7 @@ from directloss._loss import TaskLoss, hosted
 from directloss._problem import Dim, Problem, prepare, result_type
 from directloss.distributed import Gather
 from directloss.noise import Noise, check_noise
-from directloss.task import Estimate, Task
+from directloss.task import Estimate, Task, moving
 
 NO_LOGITS = (
     "All scores lie between 0 and 1, but the noise and the likelihood are made for logits. If the scores are "
@@ -52,12 +52,12 @@ class Settings(NamedTuple):
     def noise_for(self, task: Task) -> Noise:
         """The noise; Theorem 1 has none unless it is named, or the only gradient of the task."""
         noise = 0.0 if self.named and isinstance(self.noise, str) else self.noise
-        return check_noise(noise, self.samples, self.generator, task.advised_noise)
+        return check_noise(noise, self.samples, self.generator, task.defaults.noise)
 
     def share_for(self, task: Task) -> float:
         """The share of the likelihood's gradient."""
         if isinstance(self.likelihood, str):
-            return 0.0 if self.named else task.advised_likelihood
+            return 0.0 if self.named else task.defaults.likelihood
         return self.likelihood
 
 
@@ -163,9 +163,9 @@ def _loss(
     problem = prepare(
         scores, target, task, reduction=reduction, mask=mask, dim=dim, weight=weight, check_values=check_values
     )
-    moves = not settings.named and problem.task.moves
-    if any(settings.flips) and (not moves or problem.task.no_flips):
-        fail("flips", f"must be 0 for {problem.task!r}", settings.flips, f"{problem.task.no_flips}.".capitalize())
+    moves = not settings.named and moving(problem.task) is not None
+    if not moves or problem.task.defaults.no_flips:
+        refuse_flips(problem.task, settings.flips)
     estimator = _moved if moves else hosted(_inferred)
     total: Tensor = estimator(problem, settings, reduction, check_values)
     return total
@@ -178,14 +178,15 @@ def _moved(problem: Problem, settings: Settings, reduction: str, check_values: b
     noise = settings.noise_for(task)
     if gradient and noise.silent:
         fail("noise", "must be positive: without noise the metric has no gradient", 0, "Or pass epsilon and sign.")
-    if gradient and check_values and isinstance(settings.noise, str) and task.density != "logistic":
+    if gradient and check_values and isinstance(settings.noise, str) and task.defaults.density != "logistic":
         warn_of_probabilities(scores, "scores", NO_LOGITS)
     share = settings.share_for(task)
     request = Estimate(
-        noise, gradient, share > 0, problem.item_weight, settings.flips, problem.padded, problem.check_values
+        noise, gradient, share > 0, problem.item_weight, settings.flips, problem.mask, problem.check_values
     )
-    expected = task.expected(scores.detach(), target, request)
-    assert expected is not None
+    mover = moving(task)
+    assert mover is not None
+    expected = mover.expected(scores.detach(), target, request)
     losses, slope = expected.loss.to(result_type(scores)), expected.slope
     if slope is None:
         return problem.reduce(losses, reduction, expected.counted, warn=check_values)
@@ -194,11 +195,13 @@ def _moved(problem: Problem, settings: Settings, reduction: str, check_values: b
     own, every = problem.shares(reduction, expected.counted)
     slope = scaled(slope, own)
     if expected.likelihood is not None:  # it also counts where the metric is undefined
-        slope = slope + scaled(expected.likelihood, share * every)
-    losses = scaled(losses, own)
+        slope = _plus(slope, expected.likelihood, share * every)
+    if isinstance(own, Tensor):
+        losses = scaled(losses, own)
     if reduction == "none":
         return with_value(carrier(scores, slope, tuple(range(losses.dim(), scores.dim()))), losses)
-    total = losses.sum() if losses.dim() else losses
+    alike = reduction == "mean" and not isinstance(own, Tensor)
+    total = losses if not losses.dim() else losses.mean() if alike else losses.sum()
     return with_value(carrier(scores, slope, tuple(range(scores.dim()))), total)
 
 
@@ -209,10 +212,15 @@ def scaled(values: Tensor, factor: float | Tensor) -> Tensor:
     return values * factor.reshape(factor.shape + (1,) * (values.dim() - factor.dim()))
 
 
+def _plus(slope: Tensor, more: Tensor, factor: float | Tensor) -> Tensor:
+    """A slope plus another one, scaled."""
+    return slope + scaled(more, factor) if isinstance(factor, Tensor) else torch.add(slope, more, alpha=factor)
+
+
 def _inferred(problem: Problem, settings: Settings, reduction: str, check_values: bool) -> Tensor:
     """The loss with the gradient of Theorem 1."""
     task, noise = problem.task, settings.noise_for(problem.task)
-    signs = check_sign("auto" if settings.sign is None else settings.sign, task.advised_sign)
+    signs = check_sign("auto" if settings.sign is None else settings.sign, task.defaults.sign)
     step = "auto" if settings.epsilon is None else settings.epsilon
     epsilon = check_epsilon(step, problem.batch_shape, check_values)
     if isinstance(settings.noise, str) and not settings.named:
@@ -260,14 +268,14 @@ def expected_metric(
     )
     problem.check()
     fixed, given = problem.scores, problem.task
-    source = check_noise(noise, samples, generator, given.advised_noise)
+    source = check_noise(noise, samples, generator, given.defaults.noise)
     own = given.noise_scale(fixed) if isinstance(noise, str) else None
     count = max(1, EXPECTED // fixed.numel()) if source.samples is None else source.samples
     source = source._replace(scale=source.scale if own is None else own)
     total, together = torch.zeros((), dtype=torch.float64), max(1, min(count, EXPECTED // fixed.numel()))
     with torch.no_grad():
         for first in range(0, count, together):
-            noisy = source._replace(samples=min(together, count - first)).perturb(fixed, given.density)
+            noisy = source._replace(samples=min(together, count - first)).perturb(fixed, given.defaults.density)
             values, counted = _values(problem.repeated(noisy))
             total = total + values.double().sum(0).cpu()
         shown = torch.ones(problem.batch_shape, dtype=torch.bool) if problem.shown is None else problem.shown.cpu()
@@ -289,15 +297,13 @@ def mean_metric(
 
 def _values(problem: Problem) -> tuple[Tensor, Tensor | None]:
     """The metric of each problem, and which of them count."""
-    request = Estimate(Noise(0.0, 1, None), gradient=False, padded=problem.padded, check_values=problem.check_values)
-    judged = problem.task.expected(problem.scores, problem.target, request)
-    losses, counted = (judged.loss, judged.counted) if judged is not None else _inferred_losses(problem)
+    request = Estimate(Noise(0.0, 1, None), gradient=False, mask=problem.mask, check_values=problem.check_values)
+    mover, losses = moving(problem.task), None
+    if mover is not None:
+        losses, _, _, counted, _ = mover.expected(problem.scores, problem.target, request)
+    else:
+        losses, counted, *_ = theorem.estimate(problem, 1.0, (1,), Noise(0.0, 1, None))
     return problem.task.value(losses, problem.target), counted
-
-
-def _inferred_losses(problem: Problem) -> tuple[Tensor, Tensor | None]:
-    inferred = theorem.estimate(problem, 1.0, (1,), Noise(0.0, 1, None))
-    return inferred.losses, inferred.counted
 
 
 class DirectLoss(TaskLoss):
@@ -337,8 +343,8 @@ class DirectLoss(TaskLoss):
         refuse_gone("DirectLoss", gone)
         super().__init__(task, reduction, dim, check_values, epsilon, gather)
         settings = check_settings(noise, samples, likelihood, flips, epsilon, sign, generator)
-        if any(settings.flips) and self.task.no_flips:
-            fail("flips", f"must be 0 for {self.task!r}", settings.flips, f"{self.task.no_flips}.".capitalize())
+        if self.task.defaults.no_flips:
+            refuse_flips(self.task, settings.flips)
         self.noise, self.samples, self.likelihood, self.flips = noise, samples, settings.likelihood, settings.flips
         self.sign, self.generator = sign, generator
 
@@ -349,7 +355,7 @@ class DirectLoss(TaskLoss):
 
     @property
     def traceable(self) -> bool:
-        return self.task.moves and not self.task.eager and not self.settings.named
+        return moving(self.task) is not None and self.task.defaults.graphs and not self.settings.named
 
     def loss(
         self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, **changed: Any
@@ -376,6 +382,12 @@ class DirectLoss(TaskLoss):
         return ", ".join([repr(self.task), *(f"{name}={value!r}" for name, value in shown.items())])
 
 
+def refuse_flips(task: Task, flips: tuple[float, float]) -> None:
+    """Raise if a share of wrong labels is given."""
+    if any(flips):
+        fail("flips", f"must be 0 for {task!r}", flips, f"{task.defaults.no_flips}.".capitalize())
+
+
 def refuse_gone(what: str, given: dict[str, Any]) -> None:
     """Raise for arguments that do not exist, or no longer."""
     if "warm_up" in given:
@@ -385,10 +397,5 @@ def refuse_gone(what: str, given: dict[str, Any]) -> None:
             repr(given["warm_up"]),
             "To follow cross-entropy more or less closely, set likelihood, the constant share of its gradient.",
         )
-    _refuse_unknown(what, given)
-
-
-def _refuse_unknown(what: str, given: dict[str, Any]) -> None:
     if given:
         raise TypeError(f"{what} got an unexpected keyword argument {next(iter(given))!r}")
-    return

@@ -102,8 +102,8 @@ def exchange(
     forms = _agreed([forms for forms, _, _ in told])
     other = next((other for other, (_, name, _) in enumerate(told) if name != told[0][1]), None)
     if other is not None:
-        found = f"{told[0][1]} on process 0 and {told[other][1]} on process {other}"
-        fail("loss", "must be the same on all processes, which compute it on the joined batch", found)
+        losses = f"{told[0][1]} on process 0 and {told[other][1]} on process {other}"
+        fail("loss", "must be the same on all processes, which compute it on the joined batch", losses)
     parts = _gathered(tensors, forms, group)
     parts["scores"][rank] = with_gradient_times(tensors["scores"], size)  # type: ignore[arg-type]
     return Shards(parts, told[0][2])
@@ -144,8 +144,8 @@ def drawing_from(generator: torch.Generator, state: Tensor | None) -> Iterator[N
 
 def check_gather(gather: object) -> Gather:
     """True, False, or a process group of this process."""
-    kinds = (bool, dist.ProcessGroup) if dist.is_available() else (bool,)
-    if not isinstance(gather, kinds):
+    types = (bool, dist.ProcessGroup) if dist.is_available() else (bool,)
+    if not isinstance(gather, types):
         fail("gather", "must be True, False or a process group that this process belongs to", repr(gather))
     return gather
 
@@ -181,13 +181,13 @@ def _agreed(told: list[Forms | str]) -> list[Forms]:
     for rank, one in enumerate(forms):
         for argument in {**forms[0], **one}:
             first, form = forms[0].get(argument), one.get(argument)
-            if _kind(form) != _kind(first):
+            if _type(form) != _type(first):
                 rule = "must have the same type and shape on all processes, except for the first dimension"
                 fail(argument, rule, f"{_words(first)} on process 0 and {_words(form)} on process {rank}")
     return forms
 
 
-def _kind(form: Form | None) -> tuple[Any, ...] | None:
+def _type(form: Form | None) -> tuple[Any, ...] | None:
     return None if form is None else (form[0], len(form[1]), form[1][1:])
 
 

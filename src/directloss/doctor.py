@@ -24,7 +24,7 @@ EXTRAS = {
 """The extras to report, and what they are for."""
 
 
-KNOWN = [0.5, -0.111111, 0.111111]
+BY_HAND = [0.5, -0.111111, 0.111111]
 """Value and gradient of the test loss."""
 
 
@@ -36,7 +36,7 @@ class Need(NamedTuple):
     extra: str
 
     @property
-    def found(self) -> str:
+    def installed(self) -> str:
         """The installed version; empty if there is none."""
         try:
             return version(self.name)
@@ -46,10 +46,10 @@ class Need(NamedTuple):
     @property
     def trouble(self) -> str:
         """What is wrong with it; empty if nothing."""
-        if not self.found:
+        if not self.installed:
             return f"{self.name} is missing"
-        if numbers(self.found) < numbers(self.least):
-            return f"{self.name} {self.found} is older than {self.least}"
+        if numbers(self.installed) < numbers(self.least):
+            return f"{self.name} {self.installed} is older than {self.least}"
         return ""
 
 
@@ -70,15 +70,15 @@ def parse(lines: list[str]) -> list[Need]:
         >>> parse(["torch<3,>=2.4", "pandas>=2; extra == 'fit'"])
         [Need(name='torch', least='2.4', extra=''), Need(name='pandas', least='2', extra='fit')]
     """
-    found = []
+    needs = []
     for line in lines:
         package, _, marker = line.partition(";")
         name = re.match(r"[\w.-]+", package)
         least = re.search(r">=\s*([\d.]+)", package)
         extra = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", marker)
         if name is not None and name[0] != "directloss":
-            found.append(Need(name[0], least[1] if least else "", extra[1] if extra else ""))
-    return found
+            needs.append(Need(name[0], least[1] if least else "", extra[1] if extra else ""))
+    return needs
 
 
 def diagnose() -> tuple[list[str], bool]:
@@ -90,7 +90,7 @@ def diagnose() -> tuple[list[str], bool]:
         needs = []
         lines.append("The package's metadata is missing, so versions are unknown: pip install directloss")
     own = [need for need in needs if not need.extra]
-    lines += [f"{need.name} {need.found}" if not need.trouble else need.trouble for need in own]
+    lines += [f"{need.name} {need.installed}" if not need.trouble else need.trouble for need in own]
     troubles = [need for need in own if need.trouble]
     if troubles:
         lines.append(f"Not usable: pip install --upgrade {' '.join(need.name for need in troubles)}")
@@ -111,13 +111,13 @@ def probes() -> Iterator[tuple[str, bool]]:
     for backend, what in {"auto": "compiled loops", "tensor": "tensor operations"}.items():
         began = time.perf_counter()
         try:
-            found = _try(backend)
+            result = _try(backend)
         except Exception as error:
             yield f"{what}: do not work: {type(error).__name__}: {error}", False
             continue
         seconds = time.perf_counter() - began
-        well = found == KNOWN
-        yield f"{what}: {'work' if well else f'give {found}'} ({seconds:.1f} s for the first call)", well
+        well = result == BY_HAND
+        yield f"{what}: {'work' if well else f'give {result}'} ({seconds:.1f} s for the first call)", well
 
 
 def _try(backend: str) -> list[float]:

@@ -18,7 +18,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from directloss._checks import IGNORE
 from directloss._gradient import with_value
 from directloss._problem import Problem
 
@@ -85,14 +84,11 @@ def spread_of(problem: Problem) -> Spread:
     scores = problem.scores.detach().to(torch.promote_types(problem.scores.dtype, torch.float32))
     if not inside:
         return Spread(torch.ones_like(scores), torch.zeros_like(scores), torch.zeros_like(scores, dtype=torch.int32))
-    real = torch.ones_like(scores, dtype=torch.bool)
-    if problem.padded or task.padding_label:
-        problem.check()  # before labels are read
-        known = problem.target != IGNORE
-        real &= known.reshape(*known.shape, *(1,) * (scores.dim() - known.dim()))
+    mask = torch.ones_like(scores, dtype=torch.bool) if problem.mask is None else problem.mask
+    real = mask.reshape(*mask.shape, *(1,) * (scores.dim() - mask.dim())).expand(scores.shape)
     power = (torch.frexp(scores.abs().amax(inside, keepdim=True)).exponent - 30).clamp(min=0)
     values, items = torch.where(real, torch.ldexp(scores, -power), 0.0), real.sum(inside, keepdim=True).clamp(min=1)
-    if task.density != "logistic":
+    if task.defaults.density != "logistic":
         values = torch.where(real, values - values.sum(inside, keepdim=True) / items, 0.0)
     total = values.square().sum(inside, keepdim=True)
     deviation = torch.ldexp((total / items).sqrt(), power)

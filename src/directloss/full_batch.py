@@ -116,21 +116,21 @@ def _second_pass(
         if item is None or item[1].shape != labels.shape or not _equal(item[1].to(labels), labels):
             _refuse_changes()
         with torch.enable_grad():
-            found = _scores(model, item[0], len(labels), device)
-        if not _same(found.detach(), scores):
+            repeated = _scores(model, item[0], len(labels), device)
+        if not _same(repeated.detach(), scores):
             _refuse_changes()
-        found.backward(gradient)  # type: ignore[no-untyped-call]
+        repeated.backward(gradient)  # type: ignore[no-untyped-call]
     if next(again, None) is not None:
         _refuse_changes()
 
 
-def _same(found: Tensor, expected: Tensor) -> bool:
+def _same(repeated: Tensor, expected: Tensor) -> bool:
     scale = float(expected.abs().max()) if expected.numel() else 0.0
-    return torch.allclose(found, expected, rtol=SAME, atol=SAME * scale, equal_nan=True)
+    return torch.allclose(repeated, expected, rtol=SAME, atol=SAME * scale, equal_nan=True)
 
 
-def _equal(found: Tensor, expected: Tensor) -> bool:
-    return torch.allclose(found, expected, rtol=0, atol=0, equal_nan=True)  # a label may be NaN where it is missing
+def _equal(repeated: Tensor, expected: Tensor) -> bool:
+    return torch.allclose(repeated, expected, rtol=0, atol=0, equal_nan=True)  # a label may be NaN where it is missing
 
 
 def _refuse_changes() -> NoReturn:

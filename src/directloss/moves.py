@@ -26,8 +26,8 @@ which takes prefix sums, O(n log n) in all.
 *Classes.* The expected loss has a closed form, ``sum_c softmax(s / noise)_c * cost_c``. A mean over classes of a metric
 of decisions moves one row at a time from class to class (`choose_classes`).
 
-All of this is tensor operations of fixed shapes, for any device and compiler; `directloss.kernels.compiled.advance` is
-a faster twin of the ranking part for the CPU.
+All of this is tensor operations of fixed shapes, for any device and compiler. Faster twins for the CPU are
+`directloss.kernels.compiled.advance` for rankings and `directloss.kernels.decisions` for decisions.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from directloss._checks import precise
+from directloss.kernels import spread_evenly
 
 Worth = Callable[[Tensor, Tensor], Tensor]
 """``m(C, N)``, in the shape of its arguments."""
@@ -64,6 +65,8 @@ class Lists(NamedTuple):
 class Moved(NamedTuple):
     """How the metric changes as each item moves, averaged over draws, ``(..., n)``."""
 
+    value: Tensor
+    """The metric without noise, ``(..., 1)``; equal scores are spread evenly (if all items have the same size)."""
     slope: Tensor
     """The gradient of the expected metric."""
     curvature: Tensor | None = None
@@ -71,62 +74,70 @@ class Moved(NamedTuple):
 
 
 def move_items(lists: Lists, scores: Tensor, noisy: Tensor, width: float, curvature: bool = False) -> Moved:
-    """The gradient of the expected metric of ranked lists.
+    """The metric of ranked lists, and the gradient of the expected metric.
 
     Args:
         lists: the lists ``(..., n)`` and their metric.
-        scores: without noise, ``(..., n)``.
-        noisy: the perturbed scores, ``(draws, ..., n)``; padding is minus infinity.
+        scores: without noise, ``(..., n)``; padding is minus infinity.
+        noisy: the perturbed scores, ``(draws, ..., n)``, not farther than ``width`` from the scores.
         width: the half-width h of the noise.
         curvature: whether to compute the second difference as well.
     """
-    ordered, order = (-noisy).sort(dim=-1)
-    centre = -scores.expand_as(noisy).gather(-1, order)
-    # How many items are above each end of the window; below its own place, that includes the item itself.
-    up, down = torch.searchsorted(ordered, centre - width), torch.searchsorted(ordered, centre + width, right=True)
-    sizes = lists.sizes.unsqueeze(1).expand(2, *noisy.shape).gather(-1, order.expand(2, *order.shape))
-    gain = sizes[0] if lists.gain is None else lists.gain.expand_as(noisy).gather(-1, order)
-    moved = [_between(lists, gain, sizes, up, down) / (2 * width * lists.z)]
+    # The first draw has no noise. Its window is a point, and the ends are those of the items with the same score.
+    negated = -torch.cat((scores.unsqueeze(0), noisy))
+    ordered, order = negated.sort(dim=-1)
+    centre = negated[:1].expand_as(order).gather(-1, order)
+    top, bottom = (torch.cat((centre[:1], centre[1:] + shift)) for shift in (-width, width))
+    # How many items are above each end of the window; above the lower one, that includes the item itself.
+    ends = [torch.searchsorted(ordered, top), torch.searchsorted(ordered, bottom, right=True)]
+    if curvature:  # the place of the score without noise, if it is above the item's own place, and if it is below
+        middle, own = torch.searchsorted(ordered, centre), torch.arange(order.shape[-1], device=order.device)
+        ends = [ends[0], middle.minimum(own), ends[1], middle.maximum(own + 1)]
+    sizes = lists.sizes.unsqueeze(1).expand(2, *order.shape).gather(-1, order.expand(2, *order.shape))
+    gain = sizes[0] if lists.gain is None else lists.gain.expand_as(order).gather(-1, order)
+    here, up, down = _heights(lists, gain, sizes, torch.unflatten(torch.stack(ends), 0, (2, -1)))
+    moved = [(up[0] - down[0], 2 * width)]
     if curvature:
-        middle = torch.searchsorted(ordered, centre)
-        upper, lower = _between(lists, gain, sizes, up, middle), _between(lists, gain, sizes, middle, down)
-        moved.append((upper - lower) / (width**2 * lists.z))
-    return Moved(*(torch.zeros_like(part).scatter(-1, order, part).mean(0) for part in moved))
+        moved.append((up[0] + down[0] - 2 * (up[1] + down[1] - here), width**2))
+    # Back to the order of the input, which overwrites every entry.
+    parts = (negated.scatter(-1, order, part.to(negated.dtype))[1:].mean(0) / (by * lists.z) for part, by in moved)
+    return Moved(here[0].sum(-1, keepdim=True) / lists.z, *parts)
 
 
-def _between(lists: Lists, gain: Tensor, sizes: Tensor, up: Tensor, down: Tensor) -> Tensor:
-    """How much higher the sum of ``gain * m`` is with each item at place ``up`` than at ``down``; lists are sorted."""
-    ends, (least, *heavier) = torch.stack((up, down)), lists.weights
-    values = _between_for(lists.worth, gain, sizes, ends, least, least)
-    for weight in heavier:
-        others = _between_for(lists.worth, gain, sizes, ends, weight, least)
-        values = torch.where(sizes.sum(0) == weight, others, values)
-    return values
+def _heights(lists: Lists, gain: Tensor, sizes: Tensor, ends: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """``gain * m`` of each item of sorted lists; and how much higher, up to a constant of the item, the sum over all
+    items is with the item at the ends above its own place and at those below it.
+    """
+    here, heights = _heights_for(lists, gain, sizes, ends, lists.weights[0])
+    for weight in lists.weights[1:]:
+        heights = torch.where(sizes.sum(0) == weight, _heights_for(lists, gain, sizes, ends, weight)[1], heights)
+    return here, heights[0], heights[1]
 
 
-def _between_for(worth: Worth, gain: Tensor, sizes: Tensor, ends: Tensor, weight: float, least: float) -> Tensor:
-    """`_between` for the items of size ``weight``; for others the result is meaningless."""
+def _heights_for(lists: Lists, gain: Tensor, sizes: Tensor, ends: Tensor, weight: float) -> tuple[Tensor, Tensor]:
+    """`_heights` for the items of size ``weight``; for others the result is meaningless.
+
+    Shapes: gain (draws, ..., n), sizes (2, draws, ..., n), ends (2, any, draws, ..., n).
+    """
     counts = pad(sizes.cumsum(-1), (1, 0))
-    n, both = sizes.shape[-1], ends.expand(2, *ends.shape)
-    below = ends > torch.arange(n, device=ends.device)  # its own place: it is counted among the items above
-    own = counts.unsqueeze(1).expand(-1, 2, *counts.shape[1:]).gather(-1, both)
-    own = torch.where(below, own, own + sizes.unsqueeze(1))
-    # All items as they are; with one more, relevant or irrelevant, above them; with one less.
-    step = weight * torch.eye(2, dtype=sizes.dtype, device=sizes.device)
-    steps = torch.cat((0 * step[:, :1], step, -step), 1).reshape(2, 5, *(1,) * (sizes.dim() - 1))
-    C, N = torch.cat((counts[..., 1:].unsqueeze(1) + steps, own), 1)
+    above = counts[:, None, None].expand(2, *ends.shape[:2], *counts.shape[1:]).gather(-1, ends.expand(2, *ends.shape))
+    (C, N), (more, less) = counts[..., 1:], (counts[..., 1:] + weight, counts[..., 1:] - weight)
+    spread = torch.cat((spread_evenly(C[0], above[:, :, 0, 0]).unsqueeze(0), N[1:]))
+    # With one more item above, relevant or irrelevant; as it is; with one less; and the item itself at its ends.
+    top, bottom = above[:, 0] + sizes.unsqueeze(1), above[:, 1]
+    Cs = more[0], C, C, C, less[0], C, *top[0], *bottom[0]
+    Ns = N, more[1], spread, N, N, less[1], *top[1], *bottom[1]
+    C, N = torch.unflatten(torch.stack(Cs + Ns), 0, (2, -1))
     # Counts out of range are not used, but 0 * m must not be 0 * infinity.
-    worths = gain * worth(C.clamp(min=least), N.clamp(min=0))
-    here, more, less = worths[:1], worths[1:3], worths[3:5]
-    # Passed by an item that comes from below, or by one that is counted above. Prefix sums: (class of item, 2, ..., n).
-    sums = pad(torch.stack((more - here, here - less), 1).cumsum(-1), (1, 0))
-    offset = (sums[:, 0, ..., :-1] - sums[:, 1, ..., 1:]).unsqueeze(1)
-    sums = sums.movedim(1, -2).flatten(-2).unsqueeze(1)
-    passed = (
-        sums.expand(2, 2, *sums.shape[2:]).gather(-1, (ends + (n + 1) * below).expand(2, *ends.shape)) + offset * below
+    worths = gain * lists.worth(C.clamp(min=lists.weights[0]), N.clamp(min=0))
+    # What passing each item changes: on the way up (two classes of passing items), then on the way down.
+    sums = torch.unflatten(pad((worths[:4] - worths[2:6]).cumsum(-1), (1, 0)), 0, (2, 1, 2))
+    start = torch.stack((sums[0, ..., :-1], sums[1, ..., 1:]))
+    index = ends.unsqueeze(2).expand(-1, -1, 2, *ends.shape[2:])
+    passed = start - sums.expand(*index.shape[:-1], -1).gather(-1, index)
+    return worths[2], torch.unflatten(worths[6:], 0, ends.shape[:2]) + torch.where(
+        sizes[0] > 0, passed[:, :, 0], passed[:, :, 1]
     )
-    passed = passed[:, 1] - passed[:, 0]
-    return worths[5] - worths[6] + torch.where(sizes[0] > 0, passed[0], passed[1])
 
 
 def flip_decisions(
@@ -142,12 +153,11 @@ def flip_decisions(
         noise: the scale of the logistic noise.
         weight: how much each item counts, ``(..., n)``; None for 1.
     """
-    likely = torch.sigmoid(scores / noise)
+    likely = torch.sigmoid(divided(scores, noise))
     # The first are the decisions without noise.
     yes = torch.cat(((scores > 0).unsqueeze(0), uniform < likely))
     values, gains = _gains_of_yes(metric, yes, members, weight)
-    slope = gains[1:].to(scores.dtype).mean(0) * (likely * (1 - likely) / noise)
-    return values[0], slope * members.any(0)
+    return values[0], gains[1:].to(scores.dtype).mean(0) * divided(likely * (1 - likely), noise)
 
 
 def choose_classes(
@@ -176,28 +186,43 @@ def choose_classes(
 
 def _gains_of_yes(metric: Metric, yes: Tensor, members: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The metric of decisions ``(draws, ..., n)``, and how much better it is if each item says yes, not no."""
-    counts = confusion(yes, members, weight).unsqueeze(-1)
-    # One step for the positives and one for the negatives; with weights, one for each item.
-    steps = torch.eye(2, dtype=counts.dtype, device=counts.device) if weight is None else members * weight
-    # One more yes is one no less.
-    shift = torch.cat((steps, -steps)).reshape(4, 1, *(1,) * (counts.dim() - steps.dim()), *steps.shape[1:])
-    values = metric(*(counts.unsqueeze(1) + torch.cat((shift, 0 * shift, -shift), 1)).clamp(min=0))
-    gains = values[:2] - values[1:]  # where the item said no, and where it said yes
-    if weight is None:
-        gains = torch.where(members[0], gains[..., :1], gains[..., 1:])
-    return values[1, ..., 0], torch.where(yes, gains[1], gains[0])
+    values = flipped(metric, confusion(yes, members, weight).unsqueeze(-1), 1.0 if weight is None else weight)
+    gains = values[:4] - values[2:]
+    said_no, said_yes = torch.where(members[0], gains[::2], gains[1::2])
+    return values[2, ..., 0], torch.where(yes, said_yes, said_no)
+
+
+def flipped(metric: Metric, counts: Tensor, weight: Tensor | float = 1.0) -> Tensor:
+    """The metric of counts ``(4, ...)``, with one item of this weight changed: with one more yes to a positive item, to
+    a negative item; as they are, twice; with one yes less to a positive item, to a negative item. ``(6, ...)``.
+
+    So ``values[:4] - values[2:]`` is what a yes gains: to a positive or a negative item that said no, or that said yes.
+    """
+    more, less = counts + weight, (counts - weight).clamp(min=0)
+    tp, fp, fn, tn = counts.expand_as(more)
+    tables = (
+        (more[0], tp, tp, tp, less[0], tp),
+        (fp, more[1], fp, fp, fp, less[1]),
+        (less[2], fn, fn, fn, more[2], fn),
+        (tn, less[3], tn, tn, tn, more[3]),
+    )
+    return metric(*torch.unflatten(torch.stack([one for table in tables for one in table]), 0, (4, 6)))
 
 
 def confusion(yes: Tensor, members: Tensor, weight: Tensor | None = None) -> Tensor:
     """True and false positives, false and true negatives of decisions ``(draws, ..., n)``: ``(4, draws, ...)``, float64
     where there is one.
     """
-    members = members if weight is None else precise(members) * weight
-    chosen, whole = (precise(one.sum(-1)) for one in (yes * members.unsqueeze(1), members))
-    return torch.cat((chosen, whole.unsqueeze(1) - chosen))
+    cells = torch.stack((yes, ~yes)).unsqueeze(1) & members.unsqueeze(1)
+    return precise((cells if weight is None else cells * weight).sum(-1)).flatten(0, 1)
+
+
+def divided(values: Tensor, noise: float) -> Tensor:
+    """Values over the scale of the noise, which is usually 1."""
+    return values if noise == 1 else values / noise
 
 
 def expected_cost_slope(scores: Tensor, costs: Tensor, noise: float) -> Tensor:
     """The gradient of ``sum_c softmax(s / noise)_c * cost_c``, shape ``(..., c)``."""
-    likely = torch.softmax(scores / noise, -1)
-    return likely * (costs - (likely * costs).sum(-1, keepdim=True)) / noise
+    likely = torch.softmax(divided(scores, noise), -1)
+    return divided(likely * (costs - (likely * costs).sum(-1, keepdim=True)), noise)

@@ -64,6 +64,8 @@ class Noise(NamedTuple):
         wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
         if self.silent:
             return wide.unsqueeze(0)
+        if density == "uniform" and not isinstance(self.scale, Tensor):  # one operation less, and the same numbers
+            return torch.add(wide, self.uniform(scores) - 0.5, alpha=2 * self.scale)
         drawn = shaped(self.uniform(scores), density)
         if isinstance(self.scale, Tensor):
             return wide + drawn * self.scale.to(wide).reshape(self.scale.shape + (1,) * (wide.dim() - self.scale.dim()))

@@ -97,11 +97,11 @@ def step(
         cmap=_needed("matplotlib.colors").ListedColormap(COLOURS[:2]), clim=(0, 1),
         angles="xy", scale_units="xy", scale=1, width=0.005, minlength=0,
     )  # fmt: skip
-    for kind, colour, face, label in (
+    for items, colour, face, label in (
         (relevant, COLOURS[0], COLOURS[0], "relevant"),
         (~relevant, COLOURS[1], "white", "irrelevant"),
     ):
-        ax.plot(x[kind], rank[kind], "o", color=colour, markerfacecolor=face, label=label, zorder=3)
+        ax.plot(x[items], rank[items], "o", color=colour, markerfacecolor=face, label=label, zorder=3)
     if len(scores) <= FEW:
         called = range(1, len(scores) + 1) if names is None else [names[place] for place in order.tolist()]
         ax.set_yticks(rank, [str(name) for name in called])
@@ -265,11 +265,11 @@ def _rate(scores: Tensor, slope: Tensor) -> float:
 def _curve(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Recall and precision at each score where recall grows, and the first precision again at recall 0."""
     order = scores.argsort(descending=True)
-    values, found = scores[order].cpu(), target[order].cpu().double().cumsum(0)
+    values, hits = scores[order].cpu(), target[order].cpu().double().cumsum(0)
     last = torch.cat((values[1:] != values[:-1], torch.tensor([True])))
-    found, taken = found[last], torch.arange(1, len(found) + 1)[last]
-    grows = torch.diff(found, prepend=torch.zeros(1)) > 0
-    recall, precision = (found / found[-1])[grows], (found / taken)[grows]
+    hits, taken = hits[last], torch.arange(1, len(hits) + 1)[last]
+    grows = torch.diff(hits, prepend=torch.zeros(1)) > 0
+    recall, precision = (hits / hits[-1])[grows], (hits / taken)[grows]
     kept = torch.linspace(0, len(recall) - 1, min(len(recall), CORNERS)).round().long()
     return torch.cat((torch.zeros(1), recall[kept])), torch.cat((precision[:1], precision[kept]))
 
@@ -283,7 +283,7 @@ def _expected_loss(
     for start in range(0, samples, AT_ONCE // lists.numel() + 1):
         draws = min(AT_ONCE // lists.numel() + 1, samples - start)
         uniform = Noise(scale, draws, generator).uniform(lists[:1])  # the same noise for all points
-        noisy = lists + scale * shaped(uniform, task.density)
+        noisy = lists + scale * shaped(uniform, task.defaults.density)
         labels = target.expand(draws, len(lists), *target.shape)
         with torch.no_grad():
             losses = direct_loss(noisy, labels, task, reduction="none")

@@ -16,7 +16,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from directloss._checks import (
-    IGNORE,
     check_count,
     check_finite,
     check_positive,
@@ -190,7 +189,7 @@ def _listwise(metric: str | Task) -> Task:
     likelihood of yes-or-no decisions would need.
     """
     task = copy.copy(as_task(metric, "metric"))
-    if (task.event_dims, task.target_dims) != (1, 1) or task.density != "uniform":
+    if (task.event_dims, task.target_dims) != (1, 1) or task.defaults.density != "uniform":
         fail("metric", "must be a metric of rankings, such as ap, recall@4 or ndcg", repr(task))
     task.likelihood_slope = _softmax_slope  # type: ignore[attr-defined]
     return task
@@ -200,7 +199,8 @@ def _softmax_slope(scores: Tensor, target: Tensor, request: Estimate) -> Tensor 
     """The gradient of the mean over the relevant candidates of their negative log-probability in a softmax."""
     if not request.likelihood:
         return None
-    likely = scores.masked_fill(target == IGNORE, -torch.inf).softmax(-1).nan_to_num(0.0)
+    shown = scores if request.mask is None else scores.masked_fill(~request.mask, -torch.inf)
+    likely = shown.softmax(-1).nan_to_num(0.0)
     relevant = (target == 1).to(scores.dtype)
     count = relevant.sum(-1, keepdim=True)
     return likely * (count > 0) - relevant / count.clamp(min=1)

@@ -1,4 +1,4 @@
-"""The task protocol: the five methods that Theorem 1 needs, and a few optional hooks.
+"""The task protocol: five methods, one record of defaults, and two calls that make the engine faster.
 
 Shapes in docstrings: ``b`` for any leading batch dimensions (one problem each), ``n`` for items, ``c`` for classes.
 """
@@ -6,11 +6,12 @@ Shapes in docstrings: ``b`` for any leading batch dimensions (one problem each),
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
-from directloss._checks import check_finite, check_tensor
+from directloss._checks import check_finite, check_tensor, fail
 from directloss.noise import Noise
 
 Output = Any
@@ -18,7 +19,7 @@ Output = Any
 
 
 class Estimate(NamedTuple):
-    """A request for the expected loss of a task; see `Task.expected`."""
+    """A request for the expected loss of a task; see `Moves`."""
 
     noise: Noise
     gradient: bool = True
@@ -29,12 +30,18 @@ class Estimate(NamedTuple):
     """The weights of items, in the shape of the target (float64, finite, not negative, 0 for padding)."""
     flips: tuple[float, float] = (0.0, 0.0)
     """The share of the negatives that are labelled positive, and of the positives labelled negative."""
-    padded: bool = False
-    """Whether some items may be padding."""
+    mask: Tensor | None = None
+    """True for real items and False for padding, in the shape of the target; None if all are real."""
     check_values: bool = False
     """Whether scores and labels still need to be checked."""
     curvature: bool = False
     """Whether a ranking returns its curvature, too."""
+
+    def refuse_weight(self, task: Task) -> None:
+        """Raise if items have weights."""
+        if self.weight is not None:
+            hint = f"{task.defaults.no_item_weights}.".capitalize()
+            fail("weight", "must hold one weight per problem", "one per item", hint)
 
 
 class Expected(NamedTuple):
@@ -65,8 +72,8 @@ class Solve(NamedTuple):
     """Perturbed scores ``(draws, *scores.shape)`` to average the gradient over; None for the scores themselves."""
     automatic: bool = False
     """Whether epsilon still needs to be multiplied by the task's `unit_epsilon`."""
-    padded: bool = False
-    """Whether some items may be padding."""
+    mask: Tensor | None = None
+    """As in `Estimate`."""
     check_values: bool = False
     """Whether scores and labels still need to be checked."""
 
@@ -83,42 +90,60 @@ class Solved(NamedTuple):
     """As `Task.counted`."""
 
 
+@dataclass(frozen=True)
+class Defaults:
+    """What the losses assume of a task unless the user says otherwise."""
+
+    noise: float = 1.0
+    """The meaning of ``noise="auto"``, in logits."""
+    likelihood: float = 1.0
+    """The meaning of ``likelihood="auto"``."""
+    sign: int | str = "both"
+    """The meaning of ``sign="auto"``: +1 where moving away from worse outputs is enough, otherwise ``"both"``."""
+    density: str = "gumbel"
+    """The distribution of the noise, see `directloss.noise`: ``"uniform"`` for rankings, ``"logistic"`` where each
+    score is compared with 0, otherwise ``"gumbel"``."""
+    mask: bool = False
+    """Whether the items of a problem may be padding, for which the target then holds -1 inside of the library. If not,
+    only whole problems can be masked."""
+    graphs: bool = True
+    """Whether a graph can hold `Moves.expected`."""
+    no_flips: str = "there is no exact correction of this metric for wrong labels"
+    """Why ``flips`` are refused, for the error message; empty if they are not."""
+    no_item_weights: str = "the task does not define items that count more than others"
+    """Why the items of a problem cannot have weights, for the error message."""
+
+
+class Moves(Protocol):
+    """A task with the exact gradient of its expected loss (`directloss.moves`)."""
+
+    def expected(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected:
+        """Checks, losses, and the gradients that the request asks for."""
+
+
+class Fused(Protocol):
+    """A task that computes Theorem 1 faster in one call than through its five methods."""
+
+    def fused(self, scores: Tensor, target: Tensor, request: Solve) -> Solved:
+        """Checks, losses, and the gradient if the request asks for it."""
+
+
 class Task(ABC):
     """A prediction problem and the loss that judges it.
 
     The five abstract methods are all that `direct_loss`, `hinge_loss` and `perceptron_loss` need. All methods take
     batches: the leading dimensions of ``scores`` are independent problems, and the draws of `direct_loss` are one more
-    leading dimension. A class with these methods does not have to inherit from this one.
+    leading dimension. A class with these methods does not have to inherit from this one. A task that also has
+    `Moves.expected` or `Fused.fused` is asked through them first.
     """
 
+    defaults: Defaults = Defaults()
     event_dims: int = 1
     """How many trailing dimensions of ``scores`` make up one problem."""
     target_dims: int = 1
     """How many trailing dimensions of ``target`` make up one problem."""
     shape_words: str = "(..., n)"
     """The shape of ``scores`` in error messages."""
-    maskable: bool = False
-    """Whether a problem may contain padding, which the task sees as label -1. If not, a mask over items raises.
-    A mask over whole problems (``target_dims`` 0) never reaches the task."""
-    padding_label: bool = False
-    """Whether users may mark padding with label -1 as well as with ``mask``; `check` then sees it."""
-    advised_sign: int | str = "both"
-    """The meaning of ``sign="auto"``: +1 where moving away from worse outputs is enough, otherwise ``"both"``."""
-    advised_noise: float = 1.0
-    """The meaning of ``noise="auto"``, in logits."""
-    advised_likelihood: float = 1.0
-    """The meaning of ``likelihood="auto"``."""
-    density: str = "gumbel"
-    """The distribution of the noise, see `directloss.noise`: ``"uniform"`` for rankings, ``"logistic"`` where each
-    score is compared with 0, otherwise ``"gumbel"``."""
-    moves: bool = False
-    """Whether the task has `expected`, the exact gradient of its expected loss."""
-    eager: bool = False
-    """Whether `expected` calls code that a graph cannot hold."""
-    no_flips: str = "there is no exact correction of this metric for wrong labels"
-    """Why ``flips`` are refused, for the error message; empty if they are not."""
-    no_item_weights: str = "the task does not define items that count more than others"
-    """Why the items of a problem cannot have weights, for the error message; see `weighted`."""
 
     @abstractmethod
     def predict(self, scores: Tensor) -> Output:
@@ -189,18 +214,8 @@ class Task(ABC):
 
     def likelihood(self, scores: Tensor, target: Tensor) -> Tensor | None:
         """The negative log-likelihood of the target, shape ``b``, differentiable; None if the task has none. Tasks with
-        `expected` return its gradient there.
+        `Moves.expected` return its gradient there.
         """
-        return None
-
-    def expected(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected | None:
-        """The loss and the exact gradient of the expected loss (`directloss.moves`), or None if the task only has
-        Theorem 1.
-        """
-        return None
-
-    def fused(self, scores: Tensor, target: Tensor, how: Solve) -> Solved | None:
-        """Checks, losses and gradient in one call, for tasks that are faster this way than through the five methods."""
         return None
 
     def __repr__(self) -> str:
@@ -208,8 +223,15 @@ class Task(ABC):
 
 
 METHODS = ("predict", "augmented", "truth", "loss", "score")
-OPTIONAL = [name for name in vars(Task) if not name.startswith("_") and name not in METHODS]
+OPTIONAL = [
+    *(name for name in vars(Task) if not name.startswith("_") and name not in METHODS), "expected", "fused"
+]  # fmt: skip
 """Settings and hooks."""
+
+
+def moving(task: Task) -> Moves | None:
+    """The task, if it has the exact gradient of its expected loss."""
+    return None if getattr(task, "expected", None) is None else task  # type: ignore[return-value]
 
 
 class ForeignTask(Task):
@@ -220,6 +242,7 @@ class ForeignTask(Task):
         for name in OPTIONAL:
             if hasattr(inner, name):
                 setattr(self, name, getattr(inner, name))
+        self.defaults = replace(self.defaults, mask=False)  # it never sees padding
 
     def predict(self, scores: Tensor) -> Output:
         return self.inner.predict(scores)

@@ -44,7 +44,7 @@ class Inferred(NamedTuple):
 def estimate(problem: Problem, epsilon: float | Tensor | None, signs: tuple[int, ...], noise: Noise) -> Inferred:
     """Losses, with the gradient of Theorem 1 if one is needed; epsilon is automatic if it is None."""
     problem = problem.weigh_items()
-    draws = cache(lambda: noise.perturb(problem.scores, problem.task.density))  # at most once
+    draws = cache(lambda: noise.perturb(problem.scores, problem.task.defaults.density))  # at most once
     return _fused(problem, epsilon, signs, noise, draws) or _by_methods(problem, epsilon, signs, noise, draws)
 
 
@@ -52,18 +52,19 @@ def _fused(
     problem: Problem, given: float | Tensor | None, signs: tuple[int, ...], noise: Noise, draws: Callable[[], Tensor]
 ) -> Inferred | None:
     """Losses and gradients from a task's `fused` implementation; None without one."""
-    task, scores, target = problem.task, problem.scores, problem.target
+    scores, target, fused = problem.scores, problem.target, getattr(problem.task, "fused", None)
+    if fused is None:
+        return None
     fixed, moves = scores.detach(), torch.is_grad_enabled() and scores.requires_grad
-    request = Solve(1.0, signs, gradient=False, padded=problem.padded, check_values=problem.check_values)
+    request = Solve(1.0, signs, gradient=False, mask=problem.mask, check_values=problem.check_values)
     if not moves:
-        solved = task.fused(fixed, target, request)
-        return None if solved is None else Inferred(solved.loss.to(result_type(scores)), solved.counted)
+        solved = fused(fixed, target, request)
+        return Inferred(solved.loss.to(result_type(scores)), solved.counted)
     noisy = None if noise.silent else draws().detach()
     scores, step = epsilons.reach(problem, noise.scale) if given is None else (scores, given)
     request = request._replace(epsilon=step, gradient=True, noisy=noisy, automatic=given is None)
-    solved = task.fused(fixed, target, request)
-    if solved is None or solved.gradient is None:
-        return None
+    solved = fused(fixed, target, request)
+    assert solved.gradient is not None
     if noise.silent and problem.check_values:
         _warn_of_standstill(problem, solved, signs)
     surrogate = carrier(scores, solved.gradient, tuple(range(solved.loss.dim(), scores.dim())))
@@ -133,7 +134,7 @@ def _factor(epsilon: float | Tensor, signs: tuple[int, ...], dtype: torch.dtype)
 
 def _warn_of_standstill(problem: Problem, solved: Solved, signs: tuple[int, ...]) -> None:
     """Without noise and with sign +1, decisions can have a loss but no gradient, for example if all are wrong."""
-    if signs != (1,) or problem.task.advised_sign != "both" or solved.gradient is None:
+    if signs != (1,) or problem.task.defaults.sign != "both" or solved.gradient is None:
         return
     if not bool(solved.gradient.any()) and bool(solved.loss.any()):
         warn_once(

@@ -526,11 +526,7 @@ def long_header(folder: Path) -> Path:
 GOOD = table()
 BAD: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
     "no such file": (lambda folder: folder / "none.csv", ASK, "DATA must be a file that exists"),
-    "folder": (
-        lambda folder: (folder / "d.csv").mkdir() or folder / "d.csv",
-        ASK,
-        "which is a folder or a device",
-    ),
+    "folder": (lambda folder: (folder / "d.csv").mkdir() or folder / "d.csv", ASK, "which is a folder or a device"),
     "unknown kind": (text("t.xlsx", "x"), ASK, "DATA must be a file of a known kind"),
     "packed parquet": (text("t.parquet.gz", "x"), ASK, "DATA must be a file of a known kind"),
     "empty": (text("t.csv", ""), ASK, "DATA must have rows, but it is an empty file"),
@@ -590,21 +586,13 @@ BAD: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
         ASK,
         "column 'a' must hold numbers throughout, but it is a column in which 1 of 60 values are not: 'high'",
     ),
-    "ragged": (
-        text("t.csv", "a,outcome\n1,2\n1,2,3\n"),
-        ASK,
-        "DATA must be a whole csv file, but it is",
-    ),
+    "ragged": (text("t.csv", "a,outcome\n1,2\n1,2,3\n"), ASK, "DATA must be a whole csv file, but it is"),
     "ragged, where": (text("t.csv", "a,outcome\n1,2\n1,2,3\n"), ASK, "Expected 2 columns, got 3"),
-    "longer than its header": (
-        text("t.csv", 'a,outcome\n"1\n",2,3\n1,2,3\n'),
-        ASK,
-        "Expected 2 columns, got 3",
-    ),
+    "longer than its header": (text("t.csv", 'a,outcome\n"1\n",2,3\n1,2,3\n'), ASK, "Expected 2 columns, got 3"),
     "too wide": (wide, ASK, "DATA must have at most 10,000 columns, but it is"),
     "a long header": (long_header, ASK, "DATA must have a first line of at most 4 MB"),
     "svmlight": (text("t.svm", "1 1:2\n"), ASK, "DATA must be a file of a known kind"),
-    "bad flips": (GOOD, ["--target", "outcome", "--metric", "f1", "--flips", "0.6"], "--flips must be a share from 0"),
+    "bad flips": (GOOD, ["--target", "outcome", "--metric", "f1", "--flips", "0.6"], "--flips must be a share of"),
     "flips of a ranking": (GOOD, [*ASK, "--flips", "0.1"], "--flips must be left out for a ranking"),
     "flips of classes": (
         table(outcome=np.arange(60) % 3),
@@ -681,10 +669,7 @@ PREDICT_BAD: dict[str, tuple[Callable[[Path], Path], str]] = {
         lambda folder: write(folder, "t.csv", nine().assign(a=["x"] + [1] * 8)),
         "column 'a' must hold numbers, as in training, but it is a column with 'x'",
     ),
-    "infinite": (
-        lambda folder: write(folder, "t.csv", nine().assign(a=np.inf)),
-        "infinite or larger ones in 9 rows",
-    ),
+    "infinite": (lambda folder: write(folder, "t.csv", nine().assign(a=np.inf)), "infinite or larger ones in 9 rows"),
     "empty": (text("t.csv", ""), "DATA must have rows"),
 }
 

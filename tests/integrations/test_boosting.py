@@ -20,7 +20,7 @@ from sklearn.base import clone  # noqa: E402
 from sklearn.metrics import average_precision_score, f1_score  # noqa: E402
 from sklearn.model_selection import GridSearchCV  # noqa: E402
 
-from directloss.integrations.boosting_sklearn import BoostedClassifier, BoostedRanker  # noqa: E402
+from directloss.integrations.boosting_sklearn import BoostedClassifier  # noqa: E402
 
 LEAVES = {"num_leaves": 7, "num_threads": 1, "min_data_in_leaf": 5, "seed": 0}
 DEPTH = {"max_depth": 3, "nthread": 1, "seed": 0}
@@ -407,16 +407,22 @@ def test_classifier_of_three_classes_with_missing_values_in_a_search() -> None:
     assert search.best_score_ > 0.75
 
 
-def test_ranker_takes_qid_in_any_order() -> None:
-    draw = np.random.default_rng(0)
-    x, qid = draw.normal(size=(300, 4)), np.arange(300) // 10
-    grades = np.clip(np.round(x[:, 0] + 1), 0, 3)
-    mixed = draw.permutation(300)
-    ranker = BoostedRanker("ndcg@5", first=5, then=5, params=LEAVES, random_state=0)
-    first = ranker.fit(x, grades, qid=qid).score(x, grades, qid=qid)
-    assert first == pytest.approx(ranker.score(x[mixed], grades[mixed], qid=qid[mixed]))
-    assert first == pytest.approx(ranker.score(x, grades, group=np.full(30, 10)))
-    assert first > 0.9
+@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
+def test_the_rarer_class_is_positive_unless_another_is_named(library: str) -> None:
+    """F1 of the rare class, whose name comes first."""
+    x, y = toy(800)
+    names = np.array(["usual", "rare"])[y]
+    params = LEAVES if library == "lightgbm" else DEPTH
+    made = BoostedClassifier("f1", library=library, first=10, then=5, params=params, random_state=0)
+    rare = clone(made).fit(x, names)
+    assert list(rare.classes_) == ["rare", "usual"]
+    assert ((rare.decision_function(x) > 0) == (rare.predict(x) == "usual")).all()
+    np.testing.assert_allclose(rare.predict_proba(x).sum(1), 1)
+    assert average_precision_score(y, rare.predict_proba(x)[:, 0]) > 3 * y.mean()
+    usual = clone(made).set_params(pos_label="usual").fit(x, names)
+    assert (usual.predict(x) == "rare").sum() < (rare.predict(x) == "rare").sum()  # F1 says its yes below a half
+    with pytest.raises(dl.DirectLossError, match="pos_label must be one of two classes"):
+        clone(made).set_params(pos_label="odd").fit(x, names)
 
 
 @pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
@@ -495,7 +501,6 @@ def test_missing_library_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
         (lambda: BoostedClassifier(library="catboost").fit(*toy(50)), "library must be one of"),
         (lambda: BoostedClassifier().fit(np.zeros((4, 1)), [1, 1, 1, 1]), "y must have at least two classes"),
         (lambda: BoostedClassifier("topk@2").fit(*toy(50)), "metric must be a metric of yes or no"),
-        (lambda: BoostedRanker().fit(np.zeros((4, 1)), [0, 1, 0, 1]), "qid or group must name at least two lists"),
     ],
 )  # fmt: skip
 def test_bad_input(call: Any, says: str) -> None:

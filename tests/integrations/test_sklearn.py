@@ -28,7 +28,6 @@ from torch import nn
 
 import directloss as dl
 from directloss.integrations._cut import best_cut
-from directloss.integrations._lists import QueryLists
 from directloss.integrations.sklearn import DirectLossClassifier, DirectLossRanker
 
 SHORT = {"epochs": 20, "learning_rate": 0.1, "random_state": 0}
@@ -413,11 +412,15 @@ def test_rows_of_weight_zero_are_as_if_they_were_not_there() -> None:
 
 
 def test_the_positive_class_can_be_chosen() -> None:
-    """F1 of the rare class, whose name comes first."""
+    """F1 of the rare class, whose name comes first: the rarer one of two words is positive."""
     X, y = imbalanced()
     names = np.array(["usual", "rare"])[y]
     settings = {"metric": "f1", "epochs": 60, "learning_rate": 0.1, "early_stopping": True, "random_state": 0}
-    rare = DirectLossClassifier(**settings, pos_label="rare").fit(X, names)
+    rare = DirectLossClassifier(**settings).fit(X, names)
+    named = DirectLossClassifier(**settings, pos_label="rare").fit(X, names)
+    np.testing.assert_array_equal(named.decision_function(X), rare.decision_function(X))
+    usual = DirectLossClassifier(**settings, pos_label="usual").fit(X, names)
+    assert (usual.predict(X) != rare.predict(X)).any()
     assert list(rare.classes_) == ["rare", "usual"]
     assert ((rare.decision_function(X) > 0) == (rare.predict(X) == "usual")).all()
     same = DirectLossClassifier(**settings).fit(X, y)
@@ -507,14 +510,6 @@ def test_ranker_with_yes_or_no(metric: Any) -> None:
     X, y, qid = searches()
     ranker = DirectLossRanker(metric, batch_size=10, **SHORT).fit(X, y >= 2, qid=qid)
     assert ranker.score(X, y >= 2, qid=qid) > 0.6
-
-
-def test_lists_of_different_length_are_each_a_problem() -> None:
-    lists = QueryLists.of(6, group=[1, 3, 2])
-    assert lists.pad(torch.arange(6)).tolist() == [[0, 0, 0], [1, 2, 3], [4, 5, 0]]
-    some = lists.take(torch.tensor([2, 0]))
-    assert (some.rows.tolist(), some.longest) == ([4, 5, 0], 2)
-    assert some.pad(torch.tensor([7, 8, 9])).tolist() == [[7, 8], [9, 0]]
 
 
 def test_many_rows_without_lists_are_one_list_with_a_warning() -> None:

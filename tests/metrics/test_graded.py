@@ -65,7 +65,6 @@ def test_padding_is_removal() -> None:
     spoiled = torch.where(mask, scores, torch.nan)
     wanted = graded_ndcg(scores[:, mask[0]], grades[:, mask[0]], 4)
     torch.testing.assert_close(graded_ndcg(spoiled, grades, 4, mask=mask), wanted)
-    torch.testing.assert_close(graded_ndcg(scores, torch.where(mask, grades, -1), 4), wanted)
     torch.testing.assert_close(
         graded_dcg(spoiled, grades, mask=mask), graded_dcg(scores[:, mask[0]], grades[:, mask[0]])
     )
@@ -106,7 +105,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"k": 0}, "k must be a whole number of at least 1, but it is 0"),
     ({"k": 2.5}, "k must be a whole number of at least 1, but it is 2.5"),
     ({"gain": "exponent"}, "Did you mean 'exponential'?"),
-    ({"target": GRADES - 2}, "target must hold grades of at least 0 (or -1 for padding), but it is -2 at index [0, 0]"),
+    ({"target": GRADES - 2}, "target must hold grades of at least 0, but it is -2 at index [0, 0]"),
     ({"target": GRADES / 0}, "but it is nan at index [0, 0]"),
     ({"target": GRADES[0]}, "target must have the shape of scores, (1, 3), but it is of shape (3,)"),
     ({"scores": SCORES * math.inf}, "scores must be finite"),

@@ -167,11 +167,6 @@ def draw_assignment(generator: torch.Generator) -> tuple[Tensor, Tensor]:
     return draw_scores((rows, LABELS), generator), torch.randperm(LABELS, generator=generator)[:rows]
 
 
-def draw_indicator(generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    scores, columns = draw_assignment(generator)
-    return scores, torch.eye(LABELS, dtype=torch.long)[columns]
-
-
 def cost_between(true: int, predicted: int) -> float:
     return float(COSTS[true, predicted])
 
@@ -194,10 +189,6 @@ def chain_with_costs() -> object:
 
 def assignment_with_costs() -> object:
     return tasks.Assignment(cost=cost_table)
-
-
-def assignment_by_indicator() -> object:
-    return tasks.Assignment(indicator=True)
 
 
 # ---------------------------------------------------------------------------------------------- solvers of a user
@@ -282,16 +273,6 @@ ALL_SETS = np.array(list(product((0, 1), repeat=5)))
 FITTING = ALL_SETS[(ALL_SETS @ WEIGHTS.T <= ROOM).all(1)]
 FITTING_ONE = ALL_SETS[ALL_SETS @ WEIGHTS[0] <= ROOM[0]]
 LADDER: Edges = ((0, 1), (0, 2), (1, 2), (1, 3), (2, 3), (0, 3), (3, 4), (2, 4))  # no circles
-CIRCLE_PAIRS = tuple(combinations(range(5), 2))
-
-
-def round_trips() -> np.ndarray:
-    found = set()
-    for order in permutations(range(1, 5)):
-        stops = (0, *order, 0)
-        used = {tuple(sorted(step)) for step in pairwise(stops)}
-        found.add(tuple(int(pair in used) for pair in CIRCLE_PAIRS))
-    return np.array(sorted(found))
 
 
 def matchings(rows: int, columns: int) -> np.ndarray:
@@ -326,14 +307,6 @@ def tree_by_marks() -> object:
     return tasks.SpanningTree(list(TRIANGLES), loss="missed")
 
 
-def tour() -> object:
-    return tasks.Tour(5)
-
-
-def tour_by_marks() -> object:
-    return tasks.Tour(5, loss="missed")
-
-
 def matching() -> object:
     return tasks.Matching()
 
@@ -365,7 +338,6 @@ CASES = {
     "grid path: 3x4, monotone": walk_case(monotone_path, visit_counts(3, 4, "monotone", 5), (3, 4), 6),
     "assignment": Case(draw_assignment, label_outputs(all_assignments)),
     "assignment: costs": Case(draw_assignment, label_outputs(all_assignments, cost_between), assignment_with_costs),
-    "assignment: indicator": Case(draw_indicator, label_outputs(all_assignments), assignment_by_indicator),
     "chain": Case(draw_labels, label_outputs(all_labellings)),
     "chain: transitions": Case(draw_labels, label_outputs(all_labellings, between=transition), chain_with_transitions),
     "chain: costs": Case(draw_labels, label_outputs(all_labellings, cost_between, transition), chain_with_costs),
@@ -380,8 +352,6 @@ CASES = {
     "choose: at most": part_case(choose_at_most, ALL_SETS[ALL_SETS.sum(1) <= 2], (5,), 0.2, 0.2),
     "spanning tree": regret_case(tree, TREES, (len(TRIANGLES),)),
     "spanning tree: marks": part_case(tree_by_marks, TREES, (len(TRIANGLES),), -1, 0.0),
-    "tour": regret_case(tour, round_trips(), (10,)),
-    "tour: marks": part_case(tour_by_marks, round_trips(), (10,), -1, 0.0),
     "matching": regret_case(matching, matchings(2, 3), (2, 3)),
     "matching: values": values_case(matching_by_values, matchings(3, 3), (3, 3)),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import pickle
 import struct
 from pathlib import Path
 from typing import Any
@@ -29,17 +30,23 @@ def write_idx(folder: Path, train: int = 120, test: int = 40, side: int = 28) ->
     return folder
 
 
-def write_cifar(folder: Path, name: str, per_file: int = 20) -> tuple[np.ndarray, np.ndarray]:
-    """All images, training files first, and their fine labels."""
-    inner, files = folder / CIFAR[name].folder, CIFAR[name].files
+def write_cifar(folder: Path, name: str, per_file: int = 20, pickled: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """All images, training files first, and their fine labels; in the Python version if ``pickled``."""
+    ten = name == "cifar10"
+    inner = folder / CIFAR[name].folders[pickled]
     inner.mkdir(parents=True, exist_ok=True)
+    files = [file if pickled else f"{file}.bin" for file in CIFAR[name].files]
     draw = np.random.default_rng(1)
     images = draw.integers(0, 256, (len(files) * per_file, 3, 32, 32)).astype(np.uint8)
     labels = draw.integers(0, CIFAR[name].classes, len(images)).astype(np.uint8)
     for file, some, of in zip(files, np.split(images, len(files)), np.split(labels, len(files)), strict=True):
         rows = some.reshape(per_file, -1)
-        columns = [of] if name == "cifar10" else [of // 5, of]
-        (inner / file).write_bytes(np.concatenate([*(c[:, None] for c in columns), rows], axis=1).tobytes())
+        if pickled:
+            content = {b"data": rows, CIFAR[name].labels: of.tolist(), b"batch_label": b"a batch"}
+            (inner / file).write_bytes(pickle.dumps(content, protocol=2))  # as Python 2 wrote them
+        else:
+            columns = [of] if ten else [of // 5, of]
+            (inner / file).write_bytes(np.concatenate([*(c[:, None] for c in columns), rows], axis=1).tobytes())
     return images, labels
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,9 +23,10 @@ from tests.repro.image_files import idx, write_cifar, write_idx, write_leeds, wr
 
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar100"])
+@pytest.mark.parametrize("pickled", [False, True])
 @pytest.mark.parametrize("inner", [True, False])
-def test_cifar_is_read_as_it_was_written(tmp_path: Path, name: str, inner: bool) -> None:
-    images, labels = write_cifar(tmp_path, name)
+def test_cifar_is_read_as_it_was_written(tmp_path: Path, name: str, inner: bool, pickled: bool) -> None:
+    images, labels = write_cifar(tmp_path, name, pickled=pickled)
     root = tmp_path if inner else next(tmp_path.iterdir())
     assert recognise(str(root)) == name
     train, test = read_cifar(root, name)
@@ -37,13 +39,32 @@ def test_cifar_is_read_as_it_was_written(tmp_path: Path, name: str, inner: bool)
 
 
 def test_missing_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(DirectLossError, match=r"files of cifar10.*without data_batch_1\.bin.*the binary version"):
+    with pytest.raises(DirectLossError, match=r"files of cifar10.*without data_batch_1\.bin.*binary or the Python"):
         read_cifar(tmp_path, "cifar10")
     assert recognise(str(tmp_path)) is None
     write_cifar(tmp_path, "cifar10")
     (tmp_path / "cifar-10-batches-bin" / "data_batch_4.bin").unlink()
     with pytest.raises(DirectLossError, match=r"without data_batch_4\.bin"):
         read_cifar(tmp_path, "cifar10")
+
+
+def test_pickles_run_no_code(tmp_path: Path) -> None:
+    write_cifar(tmp_path, "cifar10", pickled=True)
+    path = tmp_path / "cifar-10-batches-py" / "data_batch_3"
+    whole = path.read_bytes()
+    for content, message in [
+        (pickle.dumps(print), "it asks for builtins.print"),
+        (pickle.dumps({b"data": np.zeros((2, 5), np.uint8), b"labels": [1, 2]}), "images of shape (2, 5) and 2 labels"),
+        (pickle.dumps({b"data": np.zeros((1, 3072), np.uint8), b"labels": [10]}), "must have labels below 10"),
+        (pickle.dumps([1]), "must be a file of the Python version of CIFAR"),
+        (whole[:300], "must be a file of the Python version of CIFAR"),
+        (b"", "must be a file of the Python version of CIFAR"),
+    ]:
+        path.write_bytes(content)
+        with pytest.raises(DirectLossError) as caught:
+            read_cifar(tmp_path, "cifar10")
+        assert message in str(caught.value)
+        assert str(path) in str(caught.value)
 
 
 @pytest.mark.parametrize(

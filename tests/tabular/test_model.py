@@ -62,7 +62,7 @@ def test_scores_are_those_of_torch(model: Model) -> None:
     x = np.random.default_rng(2).normal(size=(9, len(model.encoder.mean))).astype(np.float32)
     (w0, b0), (w1, b1) = ((torch.from_numpy(w).double(), torch.from_numpy(b).double()) for w, b in model.network.layers)
     wanted = torch.relu(torch.from_numpy(x).double() @ w0 + b0) @ w1 + b1
-    np.testing.assert_allclose(model.network.scores(x), wanted[:, 0].numpy())
+    np.testing.assert_allclose(model.network.decision_function(x), wanted[:, 0].numpy())
 
 
 def test_probabilities_are_calibrated() -> None:
@@ -118,15 +118,16 @@ MORE_LAYERS = {f"weight {k}": np.ones((1, 1), np.float32) for k in range(2, 9)} 
 }
 OTHER, UNFIT = "another file or damaged", "something is missing or does not fit"
 CHANGES: dict[str, tuple[Any, str]] = {
-    "other version": (lambda c, a: c.update(version=9), "version must be 4"),
+    "other version": (lambda c, a: c.update(version=9), "version must be 5"),
     "no columns": (lambda c, a: c.pop("columns"), UNFIT),
     "empty columns": (lambda c, a: c.update(columns=[]), UNFIT),
-    "a column twice": (lambda c, a: c["columns"][2].update(name="x"), "must have different names"),
-    "a kind of its own": (lambda c, a: c["columns"][0].update(kind="code"), "must be one of number"),
-    "a number as name": (lambda c, a: c["columns"][0].update(name=3), "must be described by text"),
-    "infinite median": (lambda c, a: c["columns"][0].update(fill=[float("inf")]), "finite number for each part"),
-    "too many medians": (lambda c, a: c["columns"][0].update(fill=[1.0, 2.0]), "finite number for each part"),
-    "words of another type": (lambda c, a: c["columns"][1].update(words=[1, 2, 3]), "described by text"),
+    "a column twice": (lambda c, a: c["columns"][2]["column"].update(name="x"), "must have different names"),
+    "a kind of its own": (lambda c, a: c["columns"][0]["column"].update(kind="code"), "must each be one of number"),
+    "a number as name": (lambda c, a: c["columns"][0]["column"].update(name=3), "must have different names"),
+    "a field of its own": (lambda c, a: c["columns"][0]["column"].update(code="x"), UNFIT),
+    "a median that is no number": (lambda c, a: c["columns"][0].update(fill=[float("nan")]), "with finite medians"),
+    "a word as median": (lambda c, a: c["columns"][0].update(fill=["x"]), UNFIT),
+    "too many medians": (lambda c, a: c["columns"][0].update(fill=[1.0, 2.0]), "one mean and one factor"),
     "one label": (lambda c, a: c["labels"].pop(), "labels must be two or more"),
     "labels of another type": (lambda c, a: c.update(labels=[1, 2]), "labels must be two or more"),
     "more labels than outputs": (lambda c, a: c["labels"].append("maybe"), "finite numbers for 3 labels"),
@@ -139,10 +140,10 @@ CHANGES: dict[str, tuple[Any, str]] = {
     "huge weight": (lambda c, a: a.update({"bias 0": np.full(4, 1e35, np.float32)}), "finite numbers"),
     "whole numbers": (lambda c, a: a.update({"bias 0": np.ones(4, np.int64)}), "finite numbers"),
     "missing layer": (lambda c, a: a.pop("bias 0"), UNFIT),
-    "layers that do not fit": (lambda c, a: a.update({"weight 1": np.ones((5, 1), np.float32)}), "layers that fit"),
+    "layers that do not fit": (lambda c, a: a.update({"weight 1": np.ones((5, 1), np.float32)}), UNFIT),
     "too many outputs": (
         lambda c, a: a.update({"weight 1": np.ones((4, 2), np.float32), "bias 1": np.ones(2, np.float32)}),
-        "and 1 outputs",
+        "must have finite scores for 2 labels",
     ),
     "too deep": (lambda c, a: a.update(MORE_LAYERS), "must have 1 to 4 layers"),
     "short mean": (lambda c, a: a.update(mean=a["mean"][1:]), "one mean and one factor"),
@@ -215,7 +216,7 @@ def test_other_types_of_the_same_values_give_the_same_scores(model: Model) -> No
             "word": own["word"].astype("category"),
             "x": [str(value) for value in own["x"]],
             "flat": pd.array([2] * 60, "Int64"),
-        },
+        }
     ).set_axis(range(100, 160))
     np.testing.assert_allclose(model.decision_function(other), model.decision_function(own), rtol=1e-6)
 

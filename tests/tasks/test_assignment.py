@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import directloss as dl
-from directloss.tasks import Assignment
+from directloss.tasks import Assignment, Matching
 
 
 def draw(batch: int, rows: int, columns: int) -> tuple[Tensor, Tensor]:
@@ -61,13 +61,12 @@ def test_padded_rows_take_no_column(loss: Callable[..., Tensor]) -> None:
     assert not gradient[:, 1::2].any()
 
 
-def test_indicator_targets_say_the_same() -> None:
+def test_a_table_of_marks_is_a_matching() -> None:
     scores, target = draw(5, 3, 4)
     table = torch.nn.functional.one_hot(target, 4).bool()
-    for loss in (theorem, dl.hinge_loss, dl.perceptron_loss):
-        by_columns, by_table = loss(scores, target, Assignment()), loss(scores, table, Assignment(indicator=True))
-        assert torch.equal(by_columns, by_table)
-        assert torch.equal(torch.autograd.grad(by_columns, scores)[0], torch.autograd.grad(by_table, scores)[0])
+    torch.testing.assert_close(
+        dl.direct_loss(scores, table, Matching(loss="missed")), dl.direct_loss(scores, target, Assignment())
+    )
 
 
 def test_own_cost_is_the_loss() -> None:
@@ -93,7 +92,7 @@ def test_training_finds_the_assignment() -> None:
 
 def test_repr() -> None:
     assert repr(Assignment()) == "Assignment()"
-    assert repr(Assignment(cost=1 - torch.eye(2), indicator=True)) == "Assignment(cost=..., indicator=True)"
+    assert repr(Assignment(cost=1 - torch.eye(2))) == "Assignment(cost=...)"
 
 
 SCORES, TARGET = torch.zeros(2, 2, 3), torch.tensor([[0, 1], [2, 0]])
@@ -132,16 +131,13 @@ WRONG_CALLS: list[tuple[Any, Any, Any, dict[str, Any], str]] = [
     (Assignment(), SCORES / 0, TARGET, {}, "scores must be finite"),
     (Assignment(), SCORES[0, 0], TARGET, {}, "scores must have shape (..., r, c), but it is of shape (3,)"),
     (Assignment(cost=torch.zeros(2, 2)), SCORES, TARGET, {}, "cost must be a matrix for the 3 labels of scores"),
-    (Assignment(indicator=True), SCORES, TARGET, {}, "target must have the shape of scores, (2, 2, 3)"),
-    (Assignment(indicator=True), SCORES, TABLE * 2, {}, "target must hold only 0 or 1, but it is 2"),
     (
-        Assignment(indicator=True),
+        Matching(loss="missed"),
         SCORES,
         TABLE * 0,
         {},
         "target must have a single 1 in each row, but it is of 0 in row [0, 0]",
     ),
-    (Assignment(indicator=True), SCORES, TABLE, {"mask": TABLE == 1}, "mask must be left out"),
 ]
 
 

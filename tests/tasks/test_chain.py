@@ -72,19 +72,22 @@ def test_padding_is_removal(loss: Callable[..., Tensor], transitions: Tensor | N
         assert not gradient[row, length:].any()
 
 
-def test_minus_one_is_padding_too() -> None:
+def test_only_a_mask_is_padding() -> None:
     scores, target = torch.randn(2, 4, 3), torch.randint(3, (2, 4))
-    mask = torch.tensor([[True, True, False, False], [True, True, True, True]])
+    target[0, 2:] = -1
     task = Chain(torch.randn(3, 3))
+    with pytest.raises(dl.DirectLossError, match="Leave such labels out with mask=target != -1"):
+        dl.direct_loss(scores, target, task)
     assert torch.equal(
-        dl.direct_loss(scores, torch.where(mask, target, -1), task), dl.direct_loss(scores, target, task, mask=mask)
+        dl.direct_loss(scores, target, task, mask=target != -1),
+        dl.direct_loss(scores, target.clamp(min=0), task, mask=target != -1),
     )
 
 
 def test_a_sequence_of_padding_alone_does_not_count() -> None:
     scores, target = torch.randn(2, 3, 2, requires_grad=True), torch.tensor([[0, 1, 1], [-1, -1, -1]])
     with pytest.warns(dl.DirectLossWarning, match="1 of 2 problems have no loss"):
-        loss = dl.direct_loss(scores, target, "chain")
+        loss = dl.direct_loss(scores, target, "chain", mask=target >= 0)
     torch.testing.assert_close(loss, dl.direct_loss(scores[:1], target[:1], "chain"))
 
 
@@ -189,7 +192,13 @@ WRONG_CALLS: list[tuple[Any, Any, Any, dict[str, Any], str]] = [
     (Chain(), SCORES, TARGET.float(), {}, "target must hold integer class indices, but it is torch.float32"),
     (Chain(), SCORES[0, 0], TARGET, {}, "scores must have shape (..., t, c), but it is of shape (4,)"),
     (Chain(), SCORES / 0, TARGET, {}, "scores must be finite"),
-    (Chain(), SCORES, TARGET, {"mask": GAP}, "mask must have padding only at the end of each sequence"),
+    (
+        Chain(torch.zeros(4, 4)),
+        SCORES,
+        TARGET,
+        {"mask": GAP},
+        "mask must have padding only at the end of each sequence",
+    ),
     (Chain(torch.zeros(3, 3)), SCORES, TARGET, {}, "transitions must be a matrix for the 4 labels of scores"),
     (Chain(torch.zeros(4, 4) / 0), SCORES, TARGET, {}, "transitions must be finite"),
     (Chain(cost=torch.zeros(3, 3)), SCORES, TARGET, {}, "cost must be a matrix for the 4 labels of scores"),

@@ -1,8 +1,9 @@
-"""Knapsacks, choices, trees, tours, matchings, programmes: what test_contract.py does not look at."""
+"""Knapsacks, choices, trees, matchings, programmes: what test_contract.py does not look at."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from torch import Tensor
 
 import directloss as dl
+from benchmarks.tours import best_tours
 from directloss import epsilon
-from directloss.tasks import Choose, IntegerProgram, Knapsack, Matching, ShortestPath, SpanningTree, Tour, decomposable
+from directloss.tasks import Choose, IntegerProgram, Knapsack, Matching, ShortestPath, SpanningTree, decomposable
 
 DRAWS = np.random.default_rng(0)
 
@@ -53,7 +55,6 @@ def test_knapsacks_with_budgets_of_all_kinds() -> None:
 UNITS: list[tuple[Any, int]] = [
     (Knapsack([[1.5, 1, 2, 1.25, 1], [1, 2, 1, 1, 1.5]], [3, 3]), 5),
     (IntegerProgram([[1.5, 1, 2, 1.25, 1], [1, 2, 1, 1, 1.5]], upper=3), 5),
-    (Tour(6), 15),
     (SpanningTree([(0, 1), (1, 2), (0, 2), (2, 3), (1, 3)]), 5),
 ]
 
@@ -86,14 +87,14 @@ def held_karp(cost: np.ndarray) -> float:
 
 @pytest.mark.parametrize("kind", ["plain", "tied", "flat"])
 def test_tours_are_as_short_as_the_recursion_over_sets_says(kind: str) -> None:
-    task = Tour(9)
     scores = torch.from_numpy(DRAWS.normal(size=(10, 36)))
     scores = {"plain": scores, "tied": scores.round(), "flat": 0 * scores[:1]}[kind]
-    for row, used in zip(scores, task.predict(scores), strict=True):
+    for row, used in zip(scores, best_tours(scores, 9), strict=True):
         cost = np.zeros((9, 9))
-        for (a, b), score in zip(task.edges, row.tolist(), strict=True):
+        for (a, b), score in zip(combinations(range(9), 2), row.tolist(), strict=True):
             cost[a, b] = cost[b, a] = -score
-        task.check_truth(used)
+        ends = np.array(list(combinations(range(9), 2)))[used.bool().numpy()]
+        assert (np.bincount(ends.ravel()) == 2).all(), "two edges at each node"
         assert -float((row * used).sum()) == pytest.approx(held_karp(cost))
 
 
@@ -224,9 +225,6 @@ def potentials(task: Any, generator: torch.Generator) -> Tensor:
     """Scores that all outputs share."""
     if isinstance(task, Matching):
         return torch.randn(4, 1, generator=generator) + torch.randn(1, 4, generator=generator)
-    if isinstance(task, Tour):
-        level = torch.randn(task.num_nodes, generator=generator)
-        return torch.stack([level[a] + level[b] for a, b in task.edges])
     if isinstance(task, ShortestPath):
         level = torch.randn(task.num_nodes, generator=generator)
         return level[task.tail] - level[task.head]
@@ -237,7 +235,6 @@ SHARED: list[tuple[Any, tuple[int, ...]]] = [
     (Choose(3), (8,)),
     (Matching(), (4, 4)),
     (SpanningTree([(0, 1), (1, 2), (0, 2), (2, 3), (1, 3)]), (5,)),
-    (Tour(6), (15,)),
     (ShortestPath([(0, 1), (1, 3), (0, 2), (2, 3), (1, 2), (0, 3)], 0, 3, loss="regret"), (6,)),
     (IntegerProgram([[1, 1, 1, 1, 1]], lower=2, upper=2), (5,)),
 ]
@@ -276,7 +273,6 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: Choose(0), "k must be a whole number of at least 1"),
     (lambda: SpanningTree([(0, 1), (2, 3)]), "edges must connect all 4 nodes"),
     (lambda: SpanningTree([(0, 5)], 3), "edges must hold node numbers from 0 to 2"),
-    (lambda: Tour(2), "num_nodes must be a whole number of at least 3"),
     (lambda: IntegerProgram([1, 2]), "matrix must have shape (constraints, parts)"),
     (
         lambda: IntegerProgram([[1, 2]], upper=[1, 2]),
@@ -296,7 +292,6 @@ WRONG: list[tuple[Callable[[], object], str]] = [
         lambda: IntegerProgram([[1, 2]], least=[0, 2]),
         "least must not be above most, or nothing is feasible, but it is 2 and 1 at 1",
     ),
-    (lambda: Tour(4, loss="off-path"), "loss must be one of"),
 ]
 
 
@@ -322,8 +317,6 @@ WRONG_CALLS: list[tuple[Any, Tensor, Tensor, str]] = [
     (Choose(2), NAN, torch.ones(1, 3), "scores must be finite"),
     (SpanningTree([(0, 1), (1, 2), (0, 2)], loss="missed"), torch.ones(1, 3), torch.ones(1, 3), "a spanning tree of 2"),
     (SpanningTree([(0, 1), (1, 2)]), torch.ones(1, 3), torch.ones(1, 3), "one score for each edge"),
-    (Tour(4, loss="missed"), torch.ones(1, 6), torch.tensor([[1, 1, 0, 1, 0, 0]]), "must mark a round trip over 4"),
-    (Tour(4), torch.ones(1, 3), torch.ones(1, 3), "one score for each pair of 4 nodes"),
     (Matching(), torch.ones(1, 3, 2), torch.ones(1, 3, 2), "must have at least as many columns as rows"),
     (Matching(loss="missed"), torch.ones(1, 2, 2), torch.tensor([[[1, 0], [1, 0]]]), "a different column"),
     (IntegerProgram([[1, 1]], upper=1), torch.ones(1, 3), torch.ones(1, 3), "one score for each part"),
@@ -337,7 +330,7 @@ def test_wrong_calls(task: Any, scores: Tensor, target: Tensor, message: str) ->
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("task", [Tour(3), Knapsack([[1.5, 1, 1]], [2]), SpanningTree([(0, 1), (1, 2), (0, 2)])])
+@pytest.mark.parametrize("task", [Knapsack([[1.5, 1, 1]], [2]), SpanningTree([(0, 1), (1, 2), (0, 2)])])
 def test_unchecked_nan_does_not_hang(task: Any) -> None:
     with pytest.raises(dl.DirectLossError, match="scores must be finite, but it is not, in problem 0"):
         dl.direct_loss(NAN, torch.ones(1, 3), task, check_values=False)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import directloss as dl
-from directloss.tasks import Choose, GridPath, Knapsack, Matching, ShortestPath, SolverTask, SpanningTree, Tour
+from directloss.tasks import Choose, GridPath, Knapsack, Matching, ShortestPath, SolverTask, SpanningTree
 
 ROWS, STEPS, BATCH = 320, 400, 32
 CLAUSES = torch.tensor([[1.0, 1, 1, 0, 0, 0], [0, 0, 1, 1, 1, 0], [1, 0, 0, 0, 1, 1]])
@@ -39,7 +39,6 @@ TASKS: dict[str, tuple[Any, tuple[int, ...]]] = {
     "Choose at most": (Choose(3, at_most=True), (12,)),
     "Matching": (Matching(), (4, 4)),
     "SpanningTree": (SpanningTree(PAIRS), (15,)),
-    "Tour": (Tour(6), (15,)),
     "SolverTask": (SolverTask(best_cover, loss="regret"), (6,)),
 }
 
@@ -82,7 +81,6 @@ MARKED: dict[str, tuple[Any, tuple[int, ...]]] = {
     "Choose": (Choose(3, loss="missed"), (12,)),
     "Matching": (Matching(loss="missed"), (4, 4)),
     "SpanningTree": (SpanningTree(PAIRS, loss="missed"), (15,)),
-    "Tour": (Tour(6, loss="hamming"), (15,)),
     "SolverTask": (SolverTask(best_cover), (6,)),
 }
 

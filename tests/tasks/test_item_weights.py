@@ -217,7 +217,7 @@ def test_other_tasks_say_why_not(name: str, loss: Callable[..., Tensor]) -> None
     text = str(caught.value)
     assert text.startswith("weight must hold one weight per problem of ")
     assert "shape (2,), but it is one per item, of shape (2, 4). Items cannot have weights here: " in text
-    assert dl.Task.no_item_weights not in text, "the reason of the task itself"
+    assert dl.Task.defaults.no_item_weights not in text, "the reason of the task itself"
 
 
 def test_structured_tasks_say_why_not() -> None:

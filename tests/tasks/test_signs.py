@@ -106,7 +106,7 @@ def test_it_starts_where_everything_is_wrong(task: str, classes: int, options: d
     }.items(),
 )
 def test_every_kind_of_task_advises_a_sign(name: str, sign: int | str) -> None:
-    assert dl.tasks.get(name).advised_sign == sign
+    assert dl.tasks.get(name).defaults.sign == sign
 
 
 @pytest.mark.parametrize("task", ["accuracy", "error"])

@@ -8,14 +8,12 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from numbers import Real
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from directloss._checks import DirectLossError, fail, warn_once
+from directloss._checks import DirectLossError, check_number, fail, warn_once
 
 SLOW = 0.02
 """Seconds. A metric that takes longer for one call makes a step of UniLoss take longer than a second."""
@@ -105,18 +103,7 @@ def value_of(metric: Callable[..., Any], scores: Tensor, target: Tensor) -> Tens
             or f"metric must accept scores of shape {tuple(scores.shape)} and target of shape {tuple(target.shape)}, "
             f"but {name_of(metric)} raised {type(error).__name__}: {error}"
         ) from error
-    if isinstance(result, np.ndarray):
-        result = torch.from_numpy(result)
-    if isinstance(result, Real):
-        return torch.tensor(float(result), dtype=torch.float64)
-    if not isinstance(result, Tensor):
-        fail("metric", "must return one number", f"a {type(result).__name__}", "Pick the number with a lambda.")
-    if result.numel() != 1:
-        hint = "Reduce it, for example with .mean()."
-        fail("metric", "must return one number", f"a tensor of shape {tuple(result.shape)}", hint)
-    if result.is_complex():
-        fail("metric", "must return a real number", result.dtype)
-    return result.detach().reshape(()).double()
+    return check_number(result)
 
 
 def _mismatch(metric: Callable[..., Any]) -> str | None:

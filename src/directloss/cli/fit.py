@@ -34,10 +34,7 @@ def fit(
             show_default=False,
         ),
     ],
-    target: Annotated[
-        str | None,
-        typer.Option(help="Column to predict.", show_default=False),
-    ] = None,
+    target: Annotated[str | None, typer.Option(help="Column to predict.", show_default=False)] = None,
     positive: Annotated[
         str | None,
         typer.Option(
@@ -74,8 +71,7 @@ def fit(
     test_share: Annotated[float, typer.Option(help="Share of the rows for the final test.")] = 0.2,
     seed: Annotated[int, typer.Option(help="Random seed of the split and of the initial weights.")] = 0,
     out: Annotated[
-        Path | None,
-        typer.Option(help="Folder for the results.", show_default="runs/fit-DATA, numbered if it exists"),
+        Path | None, typer.Option(help="Folder for the results.", show_default="runs/fit-DATA, numbered if it exists")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the fit in the folder.")] = False,
     no_header: Annotated[bool, typer.Option("--no-header", help=NO_HEADER)] = False,

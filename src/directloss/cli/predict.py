@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,10 +13,7 @@ from directloss.cli.app import app, say
 from directloss.cli.fit import KINDS, NO_HEADER, words
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from directloss.tabular.model import Model, Novelty
-    from directloss.tabular.reading import Table
+    from directloss.tabular.model import Model
 
 EXAMPLE = "Example: directloss predict runs/fit-patients/model.safetensors new.csv --keep id --out scores.csv"
 
@@ -41,8 +37,8 @@ def predict(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Score new rows with a model written by **fit**; for metrics of decisions, also write the decisions."""
-    from directloss.tabular.columns import rows, some, some_names
-    from directloss.tabular.files import write_file
+    from directloss.tabular.columns import CATEGORY, rows, series_of, some, some_names
+    from directloss.tabular.files import csv_bytes, write_file
     from directloss.tabular.model import Novelty, load_model
     from directloss.tabular.reading import check_columns, open_table
 
@@ -58,54 +54,42 @@ def predict(
     if clash := {"row", "score", "probability", "decision", *shares_of(loaded)} & set(kept):
         fail("--keep", "must name columns other than those that predict writes", repr(min(clash)))
     extra = [name for name in loaded.check_names(table.names) if name not in kept]
-    scoring = Scoring(loaded, table, kept, Novelty())
-    write_file(path, scoring.lines())
-    lines = [f"Note: {note}" for note in table.notes]
+    novelty, done = Novelty(), 0
+
+    def lines() -> Iterator[bytes]:
+        nonlocal done
+        for batch in table.batches():
+            columns: dict[str, list[Any]] = {"row": list(range(done + 1, done + batch.num_rows + 1))}
+            columns |= {name: ["" if own is None else own for own in batch[name].to_pylist()] for name in kept}
+            known = loaded.encoder.columns
+            values = {own.name: series_of(batch[own.name], text=own.kind == CATEGORY) for own in known}
+            columns |= predictions(loaded, loaded.score_table(values, novelty, table.decimal_comma))
+            yield csv_bytes(columns, head=not done)
+            done += batch.num_rows
+
+    write_file(path, lines())
+    told = [f"Note: {note}" for note in table.notes]
     if extra:
-        lines.append(f"Note: Ignored columns that training did not have: {some_names(extra)}.")
-    if gaps := scoring.novelty.gaps:
-        told = some([f"{name} ({rows(count)})" for name, count in gaps.items()])
-        lines.append(f"Note: Gaps filled with the median, in columns without gaps in training: {told}.")
-    if warning := scoring.novelty.warning:
-        lines.append(f"Warning: {warning}")
-    for line in (*lines, meaning(loaded, scoring.rows), f"Predictions: {path}"):
+        told.append(f"Note: Ignored columns that training did not have: {some_names(extra)}.")
+    if novelty.gaps:
+        gaps = some([f"{name} ({rows(count)})" for name, count in novelty.gaps.items()])
+        told.append(f"Note: Gaps filled with the median, in columns without gaps in training: {gaps}.")
+    if novelty.warning:
+        told.append(f"Warning: {novelty.warning}")
+    for line in (*told, meaning(loaded, done), f"Predictions: {path}"):
         say(line)
 
 
-@dataclass
-class Scoring:
-    """The rows of a table with their scores, in batches."""
-
-    model: Model
-    table: Table
-    kept: Sequence[str]
-    novelty: Novelty
-    rows: int = 0
-
-    def lines(self) -> Iterator[bytes]:
-        """The CSV file, in pieces."""
-        from directloss.tabular.files import csv_bytes
-
-        for batch in self.table.batches():
-            yield csv_bytes(self._columns(batch), head=not self.rows)
-            self.rows += batch.num_rows
-
-    def _columns(self, batch: pa.RecordBatch) -> dict[str, list[Any]]:
-        from directloss.tabular.columns import CATEGORY, series_of
-
-        known = self.model.encoder.columns
-        frame = {own.name: series_of(batch[own.name], text=own.kind == CATEGORY) for own in known}
-        scores = self.model.score_table(frame, self.novelty, self.table.decimal_comma)
-        columns: dict[str, list[Any]] = {"row": list(range(self.rows + 1, self.rows + batch.num_rows + 1))}
-        columns |= {name: ["" if own is None else own for own in batch[name].to_pylist()] for name in self.kept}
-        if scores.ndim == 1:
-            columns["score"] = [float(f"{value:.8g}") for value in scores]
-        names = shares_of(self.model)
-        for name, own in zip(names, self.model.calibration(scores).T[-len(names) :], strict=True):
-            columns[name] = [float(f"{value:.6g}") for value in own]
-        if self.model.measure.decides:
-            columns["decision"] = self.model.decisions(scores).tolist()
-        return columns
+def predictions(model: Model, scores: Any) -> dict[str, list[Any]]:
+    """Columns of the output: scores, probabilities and decisions."""
+    names, columns = shares_of(model), dict[str, list[Any]]()
+    if scores.ndim == 1:
+        columns["score"] = [float(f"{value:.8g}") for value in scores]
+    for name, own in zip(names, model.calibration(scores).T[-len(names) :], strict=True):
+        columns[name] = [float(f"{value:.6g}") for value in own]
+    if model.measure.decides:
+        columns["decision"] = model.decisions(scores).tolist()
+    return columns
 
 
 def shares_of(model: Model) -> list[str]:

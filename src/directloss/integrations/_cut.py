@@ -20,6 +20,8 @@ from directloss.tasks import Accuracy, CountTask, Error
 from directloss.tasks._counting import corrected
 
 Array = npt.NDArray[Any]
+TRUTH = {"false": "0", "true": "1", "0.0": "0", "1.0": "1", "-1.0": "-1"}
+"""Other spellings of 0, 1 and -1."""
 Flips = float | tuple[float, float]
 """The share of wrong labels: one number, or one for negatives and one for positives."""
 
@@ -35,6 +37,20 @@ def row_task(metric: str | Task, one_score: bool = False) -> Task:
 def decides(task: Task) -> bool:
     """Whether the metric judges a yes or no for each row, so that the threshold matters."""
     return isinstance(task, CountTask | Error)
+
+
+def positive_class(classes: Any, counts: Any, chosen: Any = None) -> int:
+    """The index of the positive one of two classes, which are in order: the one that is ``chosen``; otherwise 1 or true
+    by convention; otherwise the rarer one, or the second in a tie.
+
+    Examples:
+        >>> positive_class([0, 1], [1, 9]), positive_class(["False", "True"], [1, 9]), positive_class("ab", [1, 9])
+        (1, 1, 0)
+    """
+    if chosen is not None:
+        return list(classes).index(chosen)
+    words = [TRUTH.get(str(label).lower(), str(label).lower()) for label in classes]
+    return 1 if (words[0] in ("0", "-1") and words[1] == "1") or counts[1] <= counts[0] else 0
 
 
 def decided(scores: Array) -> npt.NDArray[np.int64]:

@@ -14,7 +14,6 @@ the mean.
 from __future__ import annotations
 
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -39,7 +38,7 @@ from directloss.averaging import margins
 from directloss.integrations._cut import best_cut, decides, row_task
 from directloss.integrations._needs import needed
 from directloss.noise import Noise
-from directloss.task import Estimate, Task
+from directloss.task import Estimate, Task, moving
 from directloss.tasks import NDCG, GradedNDCG
 
 Array = npt.NDArray[Any]
@@ -104,7 +103,7 @@ class Objective:
         seed: int = 0,
     ) -> None:
         self.task = boosted_task(metric)
-        self.noise = self.task.advised_noise if noise == "auto" else check_positive("noise", noise)
+        self.noise = self.task.defaults.noise if noise == "auto" else check_positive("noise", noise)
         self.samples, self.seed = check_count("samples", samples), check_count("seed", seed, least=0)
         self.likelihood = likelihood if likelihood == "auto" else check_not_negative("likelihood", likelihood)
         self.threshold = 0.0
@@ -136,18 +135,13 @@ class Objective:
         if weight is not None and not decides(task) and (distinct := len(np.unique(weight))) > WEIGHTS:
             rule = f"must have at most {WEIGHTS} distinct values for the rows of a ranking"
             fail("weight", rule, f"{distinct} of them", "Round them, or draw rows in proportion to their weights.")
-        share = task.advised_likelihood if isinstance(self.likelihood, str) else self.likelihood
-        request = Estimate(
-            noise, True, True, weight, padded=problem.padded, check_values=problem.check_values,
-            curvature=True,
-        )  # fmt: skip
-        expected = task.expected(scores, problem.target, request)
-        assert expected is not None
-        assert expected.slope is not None
-        assert expected.likelihood is not None
+        share = task.defaults.likelihood if isinstance(self.likelihood, str) else self.likelihood
+        expected = _expected(problem, scores, noise, gradient=True)
         slope, bend, added = expected.slope, expected.curvature, share * expected.likelihood
         if bend is None:
-            yes = (torch.sigmoid if task.density == "logistic" else lambda s: torch.softmax(s, -1))(scores / self.noise)
+            yes = (torch.sigmoid if task.defaults.density == "logistic" else lambda s: torch.softmax(s, -1))(
+                scores / self.noise
+            )
             bend = slope * (1 - 2 * yes) / self.noise
         slope, bend = slope + added, bend + added.abs()  # p (1 - p) <= |p - y|
         if problem.weight is not None:
@@ -157,6 +151,17 @@ class Objective:
 
     def __repr__(self) -> str:
         return f"Objective({self.task!r})"
+
+
+def _expected(problem: Problem, scores: Tensor, noise: Noise, *, gradient: bool) -> Any:
+    """The task's own estimate of loss and, if wanted, gradient, likelihood and curvature."""
+    mover = moving(problem.task)
+    assert mover is not None
+    request = Estimate(
+        noise, gradient, gradient, problem.item_weight, mask=problem.mask, check_values=problem.check_values,
+        curvature=gradient,
+    )  # fmt: skip
+    return mover.expected(scores, problem.target, request)
 
 
 def _bounded(gradient: Array, curvature: Array, noise: float) -> tuple[Array, Array]:
@@ -206,12 +211,7 @@ class Evaluation:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DirectLossWarning)  # the objective warns
             for problem in rows.problems(self.task, torch.from_numpy(rows.scores).double()):
-                noise, weight = Noise(0.0, 1, None), problem.item_weight
-                request = Estimate(
-                    noise, False, False, weight, padded=problem.padded, check_values=problem.check_values
-                )
-                judged = problem.task.expected(problem.scores, problem.target, request)
-                assert judged is not None
+                judged = _expected(problem, problem.scores, Noise(0.0, 1, None), gradient=False)
                 values = problem.task.value(judged.loss, problem.target).double()
                 share = torch.ones_like(values) if problem.weight is None else problem.weight.double()
                 share = share if judged.counted is None else share * judged.counted
@@ -286,12 +286,9 @@ class ScoredRows(NamedTuple):
 def _by_length(sizes: Array, weight: Tensor | None) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
     """Rows, mask and weights of groups whose lengths share a power of two, so that padding never doubles the work."""
     starts, lengths = torch.from_numpy(np.cumsum(sizes) - sizes), torch.from_numpy(sizes.astype(np.int64))
-    if (
-        weight is not None
-        and len(weight) != len(sizes)
-        and bool((weight[starts].repeat_interleave(lengths) == weight).all())
-    ):
-        weight = weight[starts]  # LightGBM repeats the weight of a group for each of its rows
+    if weight is not None and len(weight) != len(sizes):
+        first = weight[starts]  # LightGBM repeats the weight of a group for each of its rows
+        weight = first if bool((first.repeat_interleave(lengths) == weight).all()) else weight
     power = torch.frexp(lengths.double()).exponent
     for one in torch.unique(power):
         some = (power == one).nonzero().squeeze(1)
@@ -304,7 +301,7 @@ def _by_length(sizes: Array, weight: Tensor | None) -> Iterator[tuple[Tensor, Te
 def boosted_task(metric: str | Task) -> Task:
     """A metric of rows with the gradient of its expectation."""
     task = row_task(metric)
-    if not task.moves:
+    if moving(task) is None:
         fail("metric", "must be a metric of rows, such as ap, ndcg@10, f1 or accuracy", repr(task))
     return task
 
@@ -381,19 +378,15 @@ def train(
         fail("first and then", "must add up to at least one round", "0")
     library = _library(data)
     if not library:
-        hint = "BoostedClassifier and BoostedRanker take rows and labels as they are."
+        hint = "BoostedClassifier takes rows and labels as they are."
         fail("data", "must be a lightgbm.Dataset or a xgboost.DMatrix", f"a {type(data).__name__}", hint)
     if library == "lightgbm" and data.label is None:
         fail("data", "must have labels", "without any", "Write lightgbm.Dataset(X, y).")
     if validation is not None and _library(validation) != library:
         fail("validation", f"must be a data set of {library} like data", f"a {type(validation).__name__}")
     if validation is not None and "dart" in map(params.get, ("boosting", "boosting_type", "boost", "booster")):
-        fail(
-            "params",
-            "must not choose dart with validation data",
-            "dart",
-            "It changes earlier trees, so no round can be taken back.",
-        )
+        hint = "It changes earlier trees, so no round can be taken back."
+        fail("params", "must not choose dart with validation data", "dart", hint)
     patience = None if patience is None else check_count("patience", patience)
     task = for_labels(objective.task, np.asarray(data.get_label()))
     labels = "classes" if task.event_dims > task.target_dims or "num_class" in params else "yes or no"
@@ -414,8 +407,8 @@ def _threshold(batch: ScoredRows, task: Task) -> float:
     return batch.best_cut(task)[0] if decides(task) and batch.is_one_list else 0.0
 
 
-class _Growing(ABC):
-    """A booster that grows one round at a time and can be rolled back."""
+class _Growing:
+    """A booster that grows one round at a time and can be rolled back; one subclass for each library."""
 
     booster: Any
 
@@ -442,30 +435,28 @@ class _Growing(ABC):
             self.back_to(self.best[1])
             self.rounds = self.best[1]
 
-    @abstractmethod
     def grow(self, objective: Objective | None) -> None:
         """Add a round, with the built-in objective or ours."""
+        raise NotImplementedError
 
-    @abstractmethod
     def scored(self, held: bool = False) -> ScoredRows:
         """Raw scores and labels of the training or validation data."""
+        raise NotImplementedError
 
-    @abstractmethod
     def back_to(self, rounds: int) -> None:
         """Keep only the first rounds."""
+        raise NotImplementedError
 
 
 class _LightGBM(_Growing):
     def __init__(self, params: Mapping[str, Any], data: Any, validation: Any) -> None:
         super().__init__(data, validation)
-        self.booster = needed("lightgbm", "boosting", "lightgbm").Booster(
-            {"verbosity": -1, **params, "metric": "None"}, data
-        )
+        params = {"verbosity": -1, **params, "metric": "None"}
+        self.booster = needed("lightgbm", "boosting", "lightgbm").Booster(params, data)
         if validation is not None:
             self.booster.add_valid(validation, "validation")
-        self.output = (
-            self.booster.model_to_string(num_iteration=1).partition("\nobjective=")[2].partition("\n")[0].split()
-        )
+        text = self.booster.model_to_string(num_iteration=1)
+        self.output = text.partition("\nobjective=")[2].partition("\n")[0].split()
 
     def grow(self, objective: Objective | None) -> None:
         if objective is None:

@@ -41,16 +41,17 @@ from directloss._checks import (
 )
 from directloss._registry import as_task
 from directloss.direct import DirectLoss, mean_metric
-from directloss.integrations._cut import Calibration, Flips, best_cut, decided, decides, even_cut, row_task
-from directloss.integrations._fitting import (
-    Network,
-    all_scores,
-    make_network,
-    mixed,
-    resampled,
-    scores_of,
-    shuffled,
+from directloss.integrations._cut import (
+    Calibration,
+    Flips,
+    best_cut,
+    decided,
+    decides,
+    even_cut,
+    positive_class,
+    row_task,
 )
+from directloss.integrations._fitting import Network, all_scores, make_network, mixed, resampled, scores_of, shuffled
 from directloss.integrations._lists import QueryLists
 from directloss.integrations._rows import (
     ScaledRows,
@@ -292,7 +293,8 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         validation_fraction: the share of the rows held out for early stopping if `fit` has no ``eval_set``.
         n_iter_no_change: epochs without a better value before early stopping.
         class_weight: weights of the classes, as a mapping, or ``"balanced"``.
-        pos_label: the positive class of the metric, of two; by default the last in sorted order.
+        pos_label: the positive class of the metric, of two; by default, as in ``directloss fit``, 1 or True, otherwise
+            the rarer one. Name it if two words are about equally frequent: which is rarer may differ between folds.
         verbose: whether to print the loss and the metric of held-out rows, about 25 times.
         random_state: seed of initial weights, batches and noise.
 
@@ -353,7 +355,8 @@ class DirectLossClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
             fail("pos_label", "must be one of two classes", f"{self.pos_label!r}, with the classes {classes}")
         if np.any(self.flips) and not (two or multilabel):
             fail("flips", "must be 0 for more than two classes", self.flips)
-        self._positive = 0 if two and self.pos_label == classes[0] else 1
+        counts = [int((y == label).sum()) for label in classes] if two else []
+        self._positive = positive_class(classes, counts, self.pos_label) if two else 1
         self._task = task = row_task(self.metric, one_score=two or multilabel)
         self._by_class = task.event_dims > task.target_dims
         if multilabel and self._by_class:

@@ -264,7 +264,6 @@ def move_graded(scores: Tensor, noisy: Tensor, width: float, gains: Tensor, tabl
     return torch.from_numpy(lists.gradient.reshape(scores.shape))
 
 
-@lru_cache
 def largest(dtype: torch.dtype) -> float:
     """The largest number of a dtype."""
     return torch.finfo(dtype).max
@@ -281,6 +280,15 @@ def bounded(gradient: Tensor, dtype: torch.dtype) -> Tensor:
     return gradient.clamp(-most, most).to(dtype)
 
 
+def spread_evenly(C: Tensor, above: Tensor) -> Tensor:
+    """N of each item, if the k-th of r relevant items with equal scores ranks below ``ceil(k q / r)`` of the q
+    irrelevant ones; ``above`` are C and N (rows) before and after the items with the same score (columns).
+    """
+    before, (r, q) = above[:, 0], above[:, 1] - above[:, 0]
+    spread: Tensor = before[1] + ((C - before[0]) * q / r.clamp(min=1)).ceil()
+    return spread
+
+
 class Inputs(NamedTuple):
     """What all lists of a call share, as the loops read it."""
 
@@ -295,7 +303,7 @@ def _inputs(scores: Tensor, target: Tensor, request: Request) -> Inputs:
     if request.width and request.noisy is not None:
         noisy = request.noisy.contiguous().numpy().reshape(len(request.noisy), -1, n)
     return Inputs(
-        _labels(target).reshape(-1, n),
+        label_array(target).reshape(-1, n),
         # One epsilon per problem repeats over leading dimensions, as in broadcasting.
         epsilon.double().reshape(-1).numpy() if isinstance(epsilon, Tensor) else np.array([float(epsilon)]),
         noisy,
@@ -354,7 +362,7 @@ def binary_labels(target: Tensor) -> np.ndarray[Any, np.dtype[np.int8]]:
     return torch.where((target == 0) | (target == 1), target, IGNORE).to(torch.int8).numpy()
 
 
-def _labels(target: Tensor) -> np.ndarray[Any, Any]:
+def label_array(target: Tensor) -> np.ndarray[Any, Any]:
     """Labels as the loops read them, in their own dtype where possible."""
     while target.dim() > 1 and target.stride(0) == 0:  # shared by all draws of noise
         target = target[0]

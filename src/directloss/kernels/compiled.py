@@ -72,11 +72,6 @@ def allocating(function: Callable[..., Any]) -> Callable[..., Any]:
     return kernel(function, _nrt=True, no_rewrites=False)
 
 
-def vectorised(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Like `allocating`, for SIMD loops that find a minimum. There must be no NaN."""
-    return kernel(function, _nrt=True, no_rewrites=False, fastmath={"reassoc", "nsz", "nnan"})
-
-
 FINE, NOT_FINITE, NO_LABEL = 0, -1, -2
 """Status of scores and labels: fine, a score is not finite, or a label is not allowed."""
 RELEVANT, IRRELEVANT = 0, 1
@@ -221,15 +216,17 @@ def solve(lists: ListBatch, first: int, last: int) -> int:
 def _move(lists: ListBatch, some: slice, places: Any, sizes: Any, weights: Weights, gains: Any = EQUAL_GAINS) -> None:
     """Add the gradient of the expected loss for each draw; ``places`` are those of the scores without noise."""
     noisy, n, scores = lists.noisy, lists.scores.shape[1], lists.scores[some]
-    sums, sorted_scores = np.empty((4, n + 1)), np.empty(n, scores.dtype)
-    relevant, spots = np.empty(n + 1, np.int64), np.empty(n, np.int32)
+    sums, starts, relevant = np.empty((4, n + 1)), np.empty(n), np.empty(n + 1, np.int32)
+    # By descending score, without noise and with it. Words hold float32 scores: no need to read them in that order.
+    ordered = np.empty((2, n), scores.dtype)
+    bits = ordered.view(np.int32) if scores.dtype == np.float32 else np.empty((2, 0), np.int32)
     for draw in range(len(noisy)):
         order, _, wrong = _ordered(noisy[draw, some], lists.labels, some.start)
         if wrong != FINE:  # noise made a huge score infinite
             order, _, _ = _ordered(_bounded(noisy[draw, some]), lists.labels, some.start)
         advance(
             scores, noisy[draw, some], lists.width, places, order, sizes, lists.numbers[some], gains, weights,
-            len(noisy), sums, sorted_scores, relevant, spots, lists.gradient[some],
+            len(noisy), sums, starts, relevant, ordered, bits, lists.gradient[some],
         )  # fmt: skip
 
 
@@ -506,7 +503,8 @@ def judge(predicted, numbers, weights, step, first, factors, loss):
 
 @kernel
 def advance(
-    scores, noisy, h, places, order, sizes, numbers, gains, weights, draws, sums, values, relevant, spots, gradient
+    scores, noisy, h, places, order, sizes, numbers, gains, weights, draws, sums, starts, relevant, ordered, bits,
+    gradient,
 ):  # fmt: skip
     """Add ``-1 / (2 h z draws)`` times the metric's change as each item moves from ``s - h`` to ``s + h``.
 
@@ -514,10 +512,11 @@ def advance(
     move down the list of perturbed scores: two merges. ``gains`` (r, n) are what the places of the items count; (1, 1)
     for relevant items that all count 1.
 
-    Shapes: scores, noisy, places, order and gradient (r, n), sizes (r,), sums (4, n + 1), values and spots
-    (n,), relevant (n + 1,).
+    Shapes: scores, noisy, places, order and gradient (r, n), sizes (r,), sums (4, n + 1), starts (n,), relevant
+    (n + 1,), ordered (2, n), bits (2, n) or (2, 0).
     """
     worth, _, u, zs, _, base, stride = weights
+    clean, values = ordered[0], ordered[1]
     for row in range(len(sizes)):
         P = numbers[row, RELEVANT]
         graded = gains.shape[1] > 1
@@ -530,7 +529,13 @@ def advance(
         for k in range(sizes[row]):
             place = order[row, k] & PLACE
             item = place >> 1
-            values[k], spots[item] = noisy[row, item], k
+            if bits.shape[1] > 0:
+                key = 0x7FFFFFFF - (order[row, k] >> 31)
+                bits[1, k] = key if key >= 0 else key ^ 0x7FFFFFFF
+                key = 0x7FFFFFFF - (places[row, k] >> 31)
+                bits[0, k] = key if key >= 0 else key ^ 0x7FFFFFFF
+            else:
+                values[k], clean[k] = noisy[row, item], scores[row, (places[row, k] & PLACE) >> 1]
             up, up_other, down, down_other = 0.0, 0.0, 0.0, 0.0
             if place & 1 == RELEVANT:
                 C += 1
@@ -547,16 +552,16 @@ def advance(
             relevant[k + 1] = C
             sums[0, k + 1], sums[1, k + 1] = sums[0, k] + up, sums[1, k] + up_other
             sums[2, k + 1], sums[3, k + 1] = sums[2, k] + down, sums[3, k] + down_other
+            starts[item] = sums[place & 1, k] - sums[2 + (place & 1), k + 1]
         a, b, size, unit = 0, 0, sizes[row], -0.5 / (h * zs[row % len(zs), P] * draws)
         for place in range(size):
             item, side = (places[row, place] & PLACE) >> 1, places[row, place] & 1
-            score = scores[row, item]
-            high, low, k = score + h, score - h, spots[item]
+            high, low = clean[place] + h, clean[place] - h
             while a < size and values[a] > high:
                 a += 1
             while b < size and values[b] >= low:
                 b += 1
-            change = sums[side, k] - sums[side, a] + sums[2 + side, b] - sums[2 + side, k + 1]
+            change = starts[item] - sums[side, a] + sums[2 + side, b]
             if side == RELEVANT:
                 gain = gains[row, item] if graded else 1.0
                 C, at = relevant[a] + 1, base + stride * (relevant[a] + 1) + a - relevant[a]

@@ -1,7 +1,8 @@
-"""Optimal decisions on the CPU, compiled by numba: paths, trees and knapsacks, one problem at a time.
+"""Decisions on the CPU, compiled by numba: yes or no for each item (`directloss.moves`); and the best paths, trees and
+knapsacks, one problem at a time.
 
-Every kernel takes float64 scores ``(b, parts)`` of any sign and fills a table of the same shape with the parts that the
-best output uses. Compiled code is cached on disk.
+Every kernel of the second kind takes float64 scores ``(b, parts)`` of any sign and fills a table of the same shape with
+the parts that the best output uses. Compiled code is cached on disk.
 """
 
 from __future__ import annotations
@@ -10,7 +11,58 @@ from typing import Any
 
 import numpy as np
 
-from directloss.kernels.compiled import allocating
+from directloss.kernels.compiled import allocating, kernel
+
+# ---------------------------------------------------------------------- yes or no
+
+
+@kernel
+def count_yes(scores: Any, labels: Any, likely: Any, uniform: Any, counts: Any) -> int:
+    """Fill ``counts`` with true and false positives, false and true negatives: without noise, then for each draw.
+
+    Returns how many scores are not finite, or have a label that is neither 0 nor 1, which is not counted.
+
+    Shapes: scores and likely (r, n), labels (any, n), uniform (draws, r, n), counts (4, draws + 1, r).
+    """
+    wrong = 0
+    for row in range(len(scores)):
+        own, P, N, tp, fp = labels[row % len(labels)], 0, 0, 0, 0
+        for item in range(len(own)):
+            score, positive, negative = scores[row, item], own[item] == 1, own[item] == 0
+            wrong += (score - score != 0) | (positive == negative)
+            P += positive
+            N += negative
+            tp += positive & (score > 0)
+            fp += negative & (score > 0)
+        for draw in range(len(uniform) + 1):
+            if draw > 0:
+                tp, fp = 0, 0
+                for item in range(len(own)):
+                    yes = uniform[draw - 1, row, item] < likely[row, item]
+                    tp += yes & (own[item] == 1)
+                    fp += yes & (own[item] == 0)
+            counts[0, draw, row], counts[1, draw, row] = tp, fp
+            counts[2, draw, row], counts[3, draw, row] = P - tp, N - fp
+    return wrong
+
+
+@kernel
+def weigh_flips(labels: Any, likely: Any, uniform: Any, gains: Any, noise: float, slope: Any) -> None:
+    """Fill ``slope`` with ``p (1 - p) / noise`` times the mean gain of a yes; 0 for padding.
+
+    Shapes: as above; gains (4, draws + 1, r) of a positive and of a negative item that said no, and that said yes.
+    """
+    draws = len(uniform)
+    for row in range(len(slope)):
+        own = labels[row % len(labels)]
+        for item in range(len(own)):
+            p, total = likely[row, item], 0.0
+            if own[item] == 1 or own[item] == 0:
+                side = 0 if own[item] == 1 else 1
+                for draw in range(draws):
+                    total += gains[side + 2 * (uniform[draw, row, item] < p), draw + 1, row]
+            slope[row, item] = total * p * (1 - p) / (noise * draws)
+
 
 # ---------------------------------------------------------------------- paths
 

@@ -67,10 +67,10 @@ class Rows(NamedTuple):
     counts: Any
     """Their confusion matrices, shape (4, r)."""
 
-    def flips(self, way: int) -> Flips:
+    def flips(self, direction: int) -> Flips:
         """Right decisions for +1: a yes of the positives, a no of the negatives. Wrong ones for -1."""
         n = self.draws.shape[-1]
-        yes = self.chosen if way > 0 else ~self.chosen
+        yes = self.chosen if direction > 0 else ~self.chosen
         able = np.where(self.positive & yes, np.int8(1), np.where(self.negative & ~yes, np.int8(0), np.int8(-1)))
         return Flips(*order_by_side(-np.abs(self.draws).reshape(-1, n), able.reshape(-1, n)))
 
@@ -113,7 +113,7 @@ class Grid:
 
     def __init__(self, rows: Rows, sign: int, monotone: bool, loss: Callable[[Any], Any]) -> None:
         self.sign, self.loss, self.plain = sign, loss, rows.counts
-        self.flips = {way: rows.flips(way) for way in ((sign,) if monotone else (+1, -1))}
+        self.flips = {direction: rows.flips(direction) for direction in ((sign,) if monotone else (+1, -1))}
         self.counts = rows.counts[:, :0]
         if monotone:  # the loss with all flips limits what they may cost
             most = sign * self.flips[sign].numbers
@@ -133,11 +133,11 @@ class Grid:
     def _reach(self, row: int, side: int, unit: float, limit: float) -> tuple[Any, Any]:
         """Numbers of more mistakes that cost less than the limit, and their costs."""
         numbers, costs = [np.zeros(1, np.int64)], [np.zeros(1)]
-        for way, (sizes, _, most) in self.flips.items():
+        for direction, (sizes, _, most) in self.flips.items():
             with np.errstate(all="ignore"):
                 cost = np.cumsum(sizes[row, side, : most[row, side]] / -unit)
                 cost = cost[cost < limit]
-            numbers.append(way * np.arange(1, len(cost) + 1))
+            numbers.append(direction * np.arange(1, len(cost) + 1))
             costs.append(cost)
         return np.concatenate(numbers), np.concatenate(costs)
 
@@ -183,8 +183,8 @@ def solve(scores: Any, labels: Any, draws: Any, request: FlipRequest) -> tuple[A
     # One call for everything, as the metric takes many operations.
     parts = [now, mistakes(P, N).reshape(4, -1), *(one.counts.reshape(4, -1) for one in searches)]
     values = request.loss(np.concatenate(parts, 1))
-    losses, known, values = values[:b], values[b : 4 * b], values[4 * b :]
-    steps = np.broadcast_to(request.epsilon, b) * (units(known.reshape(3, b), P + N) if request.automatic else 1.0)
+    losses, single, values = values[:b], values[b : 4 * b], values[4 * b :]
+    steps = np.broadcast_to(request.epsilon, b) * (units(single.reshape(3, b), P + N) if request.automatic else 1.0)
     slope, most = np.zeros(labels.shape), np.finfo(draws.dtype).max
     with np.errstate(divide="ignore", over="ignore"):
         unit = steps * np.maximum(P + N, 1)
@@ -216,10 +216,10 @@ def mistakes(P: Any, N: Any) -> Any:
     return np.stack(((P - miss, P, P), (none, alarm, none), (miss, none, none), (N, N - alarm, N))).astype(np.float64)
 
 
-def units(known: Any, items: Any) -> Any:
+def units(single: Any, items: Any) -> Any:
     """`directloss.tasks.CountTask.unit_epsilon`, from the losses of `mistakes`."""
     # If no single wrong decision changes the metric, treat all as equally important.
-    stake = items * (np.maximum(known[0], known[1]) - known[2])
+    stake = items * (np.maximum(single[0], single[1]) - single[2])
     return 1 / np.where(stake > 0, stake, 1.0)
 
 

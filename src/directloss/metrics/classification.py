@@ -257,5 +257,5 @@ def top_k_accuracy(scores: Tensor, target: Tensor, k: int = 5, mask: Tensor | No
     """
     scores, target = _class_problem(scores, target, mask)
     check_k(check_count("k", k), scores.shape[-1])
-    found = top_k_members(scores, k).gather(-1, target.long()[..., None]).squeeze(-1)
-    return mean_over_items(found, mask, scores)
+    right = top_k_members(scores, k).gather(-1, target.long()[..., None]).squeeze(-1)
+    return mean_over_items(right, mask, scores)

@@ -78,7 +78,7 @@ def f_beta_of_counts(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor, beta: float
     """
     # Divided by 1 + beta^2, so that no beta, huge or tiny, overflows.
     weight = beta * beta / (1 + beta * beta) if beta < 1 else 1 / (1 + 1 / (beta * beta))
-    return _share(tp, tp + (weight * fn + (1 - weight) * fp), fp, fn)
+    return _share(tp, tp + torch.lerp(fp, fn, weight), fp, fn)
 
 
 def iou_of_counts(tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:

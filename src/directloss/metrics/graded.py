@@ -14,8 +14,9 @@ import math
 import torch
 from torch import Tensor
 
-from directloss._checks import IGNORE, check_choice, check_count, check_finite, fail, precise
+from directloss._checks import check_choice, check_count, check_finite, fail, precise
 from directloss.metrics.classification import checked
+from directloss.metrics.ranking import DCGMetric
 
 GAINS = ("exponential", "linear")
 
@@ -27,7 +28,7 @@ def graded_dcg(
 
     Args:
         scores: shape ``(..., n)``, a higher score is a better rank.
-        target: shape ``(..., n)``, grades of at least 0, whole numbers or not; -1 for padding.
+        target: shape ``(..., n)``, grades of at least 0, whole numbers or not.
         k: only the first k ranks count; all of them by default.
         gain: ``"exponential"`` for ``2^grade - 1`` (Burges et al. 2005), ``"linear"`` for the grade itself (Jarvelin
             and Kekalainen 2002).
@@ -82,10 +83,8 @@ def relative_gains(target: Tensor, gain: str) -> Tensor:
 
 def discounts(n: int, k: int | None, device: torch.device) -> Tensor:
     """d(1) ... d(n), float64."""
-    table = 1 / torch.log2(precise(torch.arange(2, n + 2, device=device)))
-    if k is not None:
-        table[k:] = 0
-    return table
+    rank = precise(torch.arange(1, n + 1, device=device))
+    return DCGMetric(k).column(rank, rank, rank)
 
 
 def ideal(gains: Tensor, k: int | None) -> Tensor:
@@ -108,12 +107,12 @@ def shared_discounts(scores: Tensor, real: Tensor, k: int | None) -> Tensor:
 
 
 def check_grades(target: Tensor) -> None:
-    """Grades are finite numbers of at least 0; -1 is padding."""
-    good = (torch.isfinite(target) & (target >= 0)) | (target == IGNORE)
+    """Grades are finite numbers of at least 0."""
+    good = torch.isfinite(target) & (target >= 0)
     if not bool(good.all()):
         where = (~good).nonzero()[0].tolist()
-        rule = "must hold grades of at least 0 (or -1 for padding)"
-        fail("target", rule, f"{target[tuple(where)].item()} at index {where}")
+        value = f"{target[tuple(where)].item()} at index {where}"
+        fail("target", "must hold grades of at least 0", value, "Leave items out with mask=target >= 0.")
 
 
 def check_settings(k: object, gain: object) -> None:

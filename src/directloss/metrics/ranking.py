@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from directloss._checks import check_count, check_finite, check_positive, check_weight, fail, precise
-from directloss.kernels import PositionTables, compiles, largest, solve_rankings, weighted
+from directloss.kernels import PositionTables, compiles, largest, solve_rankings, spread_evenly, weighted
 from directloss.metrics.classification import checked
 
 ROUNDING = 1e-9
@@ -53,7 +53,8 @@ class PositionMetric:
 
     def worth(self, i: Tensor, n: Tensor, P: Tensor, N: Tensor) -> Tensor:
         """``m(i, n)``."""
-        return self.row(i, P, N) * self.column(i + n if self.by_rank else n, P, N)
+        column = self.column(i + n if self.by_rank else n, P, N)
+        return column if type(self).row is PositionMetric.row else self.row(i, P, N) * column
 
     def normaliser(self, P: Tensor, N: Tensor, size: int) -> Tensor:
         """z, for lists of ``size`` items; never 0."""
@@ -92,10 +93,10 @@ class AveragePrecisionMetric(PositionMetric):
         return i
 
     def column(self, k: Tensor, P: Tensor, N: Tensor) -> Tensor:
-        return 1 / k
+        return k.reciprocal()
 
     def normaliser(self, P: Tensor, N: Tensor, size: int) -> Tensor:
-        return torch.where(P > 0, P, 1.0)
+        return P + (P == 0)
 
     def structure(self, n: int) -> dict[str, Any]:
         return {"convex": True, "peak": 0.5}
@@ -112,7 +113,7 @@ class DCGMetric(PositionMetric):
             check_count("k", self.k)
 
     def column(self, k: Tensor, P: Tensor, N: Tensor) -> Tensor:
-        discount = 1 / torch.log2(1 + k)
+        discount = torch.log2(1 + k).reciprocal()
         return discount if self.k is None else discount * (k <= self.k)
 
     def best(self, P: Tensor, N: Tensor, size: int) -> Tensor:
@@ -173,7 +174,7 @@ class RecallAtKMetric(PrecisionAtKMetric):
     """``m(i, n) = [i + n <= k]``, z = P: the share of the relevant items that are among the first k."""
 
     def normaliser(self, P: Tensor, N: Tensor, size: int) -> Tensor:
-        return torch.where(P > 0, P, 1.0)
+        return P + (P == 0)
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,7 @@ class ReciprocalRankMetric(PositionMetric):
         return (i == 1).to(i.dtype)
 
     def column(self, k: Tensor, P: Tensor, N: Tensor) -> Tensor:
-        return 1 / k
+        return k.reciprocal()
 
     def structure(self, n: int) -> dict[str, Any]:
         return {"convex": True, "earning": 1, "peak": 0.5}
@@ -231,7 +232,7 @@ class RecallAtFPRMetric(FalsePositiveMetric):
         return (k <= (self.max_fpr + ROUNDING) * N).to(k.dtype)
 
     def normaliser(self, P: Tensor, N: Tensor, size: int) -> Tensor:
-        return torch.where(P > 0, P, 1.0)
+        return P + (P == 0)
 
 
 @dataclass(frozen=True)
@@ -248,7 +249,7 @@ class PrecisionAtRecallMetric(PositionMetric):
         return i * (i == ((self.recall - ROUNDING) * P).ceil())
 
     def column(self, k: Tensor, P: Tensor, N: Tensor) -> Tensor:
-        return 1 / k
+        return k.reciprocal()
 
     def structure(self, n: int) -> dict[str, Any]:
         return {"peak": 0.5}
@@ -304,8 +305,8 @@ class CustomMetric(PositionMetric):
         grows = table[:, 1:] > table[:, :-1]
         if bool(grows.any()):
             row, column = grows.nonzero()[0].tolist()
-            found = f"increasing from n = {column} to {column + 1} at i = {row + 1}"
-            fail("weight(i, n)", "must not increase with n", found, "Leave out epsilon and sign, which need that.")
+            rise = f"increasing from n = {column} to {column + 1} at i = {row + 1}"
+            fail("weight(i, n)", "must not increase with n", rise, "Leave out epsilon and sign, which need that.")
         drop = float((table[:, :-1] - table[:, 1:]).amax()) if N else 0.0
         return PositionTables(self, n, peak=drop or 1.0, table=table)
 
@@ -336,51 +337,58 @@ class Relevance(NamedTuple):
 
     sizes: Tensor
     """How much each relevant item (row 0) and each irrelevant item (row 1) counts; 0 for others. ``(2, ..., n)``."""
-    P: Tensor
-    """The sum over the relevant items, ``(..., 1)``."""
-    N: Tensor
+    totals: Tensor
+    """P and N, their sums, ``(2, ..., 1)``."""
+
+    present: Tensor
+    """Whether they are positive."""
+
+    @property
+    def counted(self) -> Tensor:
+        """Which lists have relevant and irrelevant items, shape ``(...)``."""
+        return self.present.all(0).squeeze(-1)
 
 
 def relevance(target: Tensor, weight: Tensor | None = None) -> Relevance:
     """Labels 1 and 0 as sizes: 1, or the weights of the items."""
     sizes = precise(torch.stack((target == 1, target == 0)))
     sizes = sizes if weight is None else sizes * weight
-    return Relevance(sizes, *sizes.sum(-1, keepdim=True))
+    totals = sizes.sum(-1, keepdim=True)
+    return Relevance(sizes, totals, totals > 0)
 
 
 def tensor_losses(metric: PositionMetric, scores: Tensor, labels: Relevance) -> Tensor:
     """``best - M`` of lists ``(..., n)`` in tensor operations of fixed shapes; 0 where nothing is relevant.
 
-    Ties are spread evenly: among equal scores, the k-th of r relevant items ranks below ``ceil(k q / r)`` of the q
-    irrelevant ones. Slow twin of the compiled loops, and all there is on other devices and in graphs.
+    Ties are spread evenly. Slow twin of the compiled loops, and all there is on other devices and in graphs.
     """
-    sizes, P, N = labels
     ordered, order = (-torch.nan_to_num(scores, nan=largest(scores.dtype))).sort(dim=-1)
-    sizes = sizes.gather(-1, order.expand(sizes.shape))
+    sizes = labels.sizes.gather(-1, order.expand(labels.sizes.shape))
     sums = pad(sizes.cumsum(-1), (1, 0))
-    before, after = (
-        sums.gather(-1, torch.searchsorted(ordered, ordered, right=right).expand(sizes.shape))
-        for right in (False, True)
+    ends = torch.stack([torch.searchsorted(ordered, ordered, right=right) for right in (False, True)])
+    C, above = (
+        sums[0, ..., 1:],
+        sums.unsqueeze(1).expand(2, *ends.shape[:-1], -1).gather(-1, ends.expand(2, *ends.shape)),
     )
-    (r, q), i = after - before, sums[0, ..., 1:]
-    n = before[1] + ((i - before[0]) * q / r.clamp(min=1)).ceil()
-    worth = (sizes[0] * metric.worth(i.clamp(min=1), n, P, N)).sum(-1, keepdim=True)
-    return _losses(metric, worth, P, N, scores.shape[-1])
+    worth = metric.worth(C.clamp(min=1), spread_evenly(C, above), *labels.totals)
+    z = metric.normaliser(labels.totals[0], labels.totals[1], scores.shape[-1])
+    return losses_of(metric, (sizes[0] * worth).sum(-1, keepdim=True) / z, labels)
 
 
 def weighted_losses(metric: PositionMetric, scores: Tensor, target: Tensor, weight: Tensor) -> Tensor:
     """`tensor_losses` for items with weights. Ties are spread by weight."""
-    sizes, P, N = relevance(target, weight)
+    labels = relevance(target, weight)
     order = weighted.predicted_order(weighted.weigh(scores, target, weight))
-    sizes = sizes.gather(-1, order.expand(sizes.shape))
-    i, n = sizes.cumsum(-1)
-    worth = torch.where(sizes[0] > 0, sizes[0] * metric.worth(i, n, P, N), 0.0).sum(-1, keepdim=True)
-    return _losses(metric, worth, P, N, scores.shape[-1])
+    sizes = labels.sizes.gather(-1, order.expand(labels.sizes.shape))
+    worth = torch.where(sizes[0] > 0, sizes[0] * metric.worth(*sizes.cumsum(-1), *labels.totals), 0.0)
+    z = metric.normaliser(labels.totals[0], labels.totals[1], scores.shape[-1])
+    return losses_of(metric, worth.sum(-1, keepdim=True) / z, labels)
 
 
-def _losses(metric: PositionMetric, worth: Tensor, P: Tensor, N: Tensor, size: int) -> Tensor:
-    losses = metric.best(P, N, size) - worth / metric.normaliser(P, N, size)
-    return torch.where(P > 0, losses, 0.0).squeeze(-1)
+def losses_of(metric: PositionMetric, value: Tensor, labels: Relevance) -> Tensor:
+    """``best - M``, shape ``(...)``, for values ``(..., 1)``; 0 where nothing is relevant."""
+    best = metric.best(labels.totals[0], labels.totals[1], labels.sizes.shape[-1])
+    return ((best - value) * labels.present[0]).squeeze(-1)
 
 
 def average_precision(scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -33,7 +33,6 @@ from directloss.tabular.methods import (
     Data,
     Method,
     Network,
-    Scorer,
     Scores,
     described,
     networks,
@@ -164,12 +163,8 @@ def make_plan(request: FitRequest, say: Say = lambda line: None) -> FitPlan:
     parts = split(target.y, request.test_share, request.seed, groups)
     measure.check_rows({part: len(own) for part, own in parts.items()})
     columns, frame, left_out = _read_columns(request, table, sample, name)
-    config: dict[str, Any] = {
-        "sha256": _digest(request.data),
-        "target": name,
-        "positive": target.positive,
-        "metric": measure.name,
-    }
+    config: dict[str, Any] = {"sha256": _digest(request.data), "target": name, "positive": target.positive}
+    config["metric"] = measure.name
     config |= {key: getattr(request, key) for key in ("group", "flips", "rows", "test_share", "seed", "epochs")}
     config |= {key: sorted(getattr(request, key)) for key in ("drop", "categorical")}
     if request.resume:
@@ -178,22 +173,8 @@ def make_plan(request: FitRequest, say: Say = lambda line: None) -> FitPlan:
     seen = {own: values.iloc[known].reset_index(drop=True) for own, values in frame.items()}
     notes = [*table.notes, *_row_notes(sample, target, parts), *suspicions(seen, target.y[known], target.labels)]
     methods = *networks(measure, request.trials, request.seed), *baselines
-    return FitPlan(
-        request,
-        measure,
-        table,
-        sample.rows,
-        sample.total,
-        target,
-        columns,
-        frame,
-        left_out,
-        parts,
-        groups,
-        methods,
-        notes,
-        config,
-    )
+    found = sample.rows, sample.total, target, columns, frame, left_out
+    return FitPlan(request, measure, table, *found, parts, groups, methods, notes, config)
 
 
 def _progress(say: Say, what: str) -> Callable[[int], None]:
@@ -243,9 +224,8 @@ def _read_columns(
         else:
             left_out[name] = "left out: it has no values"
     if not columns:
-        fail(
-            "--drop", "must leave a column with values to learn from", ", ".join(request.drop) or "a table without one"
-        )
+        given = ", ".join(request.drop) or "a table without one"
+        fail("--drop", "must leave a column with values to learn from", given)
     return tuple(columns), frame, left_out
 
 
@@ -279,19 +259,17 @@ def _check_folder(folder: Path, resume: bool) -> None:
 
 def _check_same(path: Path, config: dict[str, Any]) -> None:
     """Check that a resumed fit has the same rows and options, except for its budget."""
-    try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        before = {key: stored["config"][key] for key in config}
-    except (ValueError, LookupError, TypeError) as error:
-        hint = "Choose another --out to start a new fit."
-        fail(str(path), "must describe a fit of this version", f"another file or damaged ({error!r:.60})", hint)
     hint = "Choose another --out for another fit."
-    for key, value in config.items():
-        if key == "sha256" and value != before[key]:
-            fail("DATA", f"must be the table of the fit in {path.parent}", "another table", hint)
-        if value != before[key]:
-            rule = f"must be {json.dumps(before[key])}, as in the fit in {path.parent}"
-            fail(f"--{key.replace('_', '-')}", rule, json.dumps(value), hint)
+    try:
+        before = json.loads(path.read_text(encoding="utf-8"))["config"]
+        changed = [key for key in config if config[key] != before[key]]
+    except (ValueError, LookupError, TypeError) as error:
+        fail(str(path), "must describe a fit of this version", f"another file or damaged ({error!r:.60})", hint)
+    if "sha256" in changed:
+        fail("DATA", f"must be the table of the fit in {path.parent}", "another table", hint)
+    for key in changed:
+        rule = f"must be {json.dumps(before[key])}, as in the fit in {path.parent}"
+        fail(f"--{key.replace('_', '-')}", rule, json.dumps(config[key]), hint)
 
 
 def introduce(plan: FitPlan, say: Say) -> None:
@@ -328,7 +306,7 @@ class Result:
     """Scores of the test rows, positive above 0, or one per class."""
     seconds: float
     """Time to choose the settings and to train."""
-    scorer: Scorer = field(repr=False)
+    trained: Any = field(repr=False)
     cut: float
     """The threshold, already subtracted from ``test``."""
 
@@ -351,16 +329,12 @@ class Outcome:
 def alone(folder: Path) -> Iterator[None]:
     """Keep other processes from working in the same folder; the lock file stays, because removing it is a race."""
     folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / ".lock", timeout=0)
     try:
-        lock.acquire()
+        with FileLock(folder / ".lock", timeout=0):
+            yield
     except Timeout:
         hint = "Wait for it, or choose another --out."
         fail("--out", "must be a folder in which no other fit is running", f"{folder}, in which one is", hint)
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def carry_out(plan: FitPlan, say: Say) -> Outcome:
@@ -371,7 +345,7 @@ def carry_out(plan: FitPlan, say: Say) -> Outcome:
     stored = read_trials(folder / TRIALS)
     results = {method.name: _choose(plan, method, data, test, stored, say) for method in plan.methods}
     # The validation rows choose; the test rows only judge. Trees cannot be stored as plain numbers.
-    storable = [result for result in results.values() if isinstance(result.scorer, Network)]
+    storable = [result for result in results.values() if isinstance(result.trained, Network)]
     saved = max(storable, key=lambda result: result.validation)
     model = _model(plan, encoder, data, saved)
     scores = {name: torch.from_numpy(result.test) for name, result in results.items()}
@@ -410,44 +384,35 @@ def read_trials(path: Path) -> dict[str, list[dict[str, Any]]]:
 def _choose(plan: FitPlan, method: Method, data: Data, test: Any, stored: dict[str, Any], say: Say) -> Result:
     """Try the settings of a method, except those that were tried before; each is stored when it is finished."""
     trials: list[dict[str, Any]] = []
-    best, name = None, method.name
-    say(f"{name} ({method.title}): trying {len(method.settings)} settings ...")
-    for setting in method.settings:
-        trial = next((own for own in stored.get(name, []) if own["setting"] == setting), None)
+    trained: dict[int, Any] = {}
+    say(f"{method.name} ({method.title}): trying {len(method.settings)} settings ...")
+    for place, setting in enumerate(method.settings):
+        trial = next((own for own in stored.get(method.name, []) if own["setting"] == setting), None)
         if trial is None:
-            began = time.monotonic()
-            scorer = method.train(data, setting)
-            trial = {"setting": setting, "value": data.judge(scorer)[0], "seconds": round(time.monotonic() - began, 2)}
-            stored.setdefault(name, []).append(trial)
+            began, own = time.monotonic(), method.train(data, setting)
+            trial = {"setting": setting, "value": data.judge(own)[0], "seconds": round(time.monotonic() - began, 2)}
+            if all(trial["value"] > other["value"] for other in trials):
+                trained = {place: own}
+            stored.setdefault(method.name, []).append(trial)
             write_file(plan.request.folder / TRIALS, (json.dumps(stored, indent=1) + "\n").encode())
-            if best is None or trial["value"] > best[1]["value"]:
-                best = scorer, trial
             said = f"validation {plan.measure.title}: {trial['value']:.4f} ({described(setting)})"
-            say(f"[{name} {len(trials) + 1} of {len(method.settings)}] {said}")
+            say(f"[{method.name} {place + 1} of {len(method.settings)}] {said}")
         trials.append(trial)
-    winner = max(trials, key=lambda trial: trial["value"])
+    best = max(range(len(trials)), key=lambda place: trials[place]["value"])
+    setting = method.settings[best]
     # A winner that an earlier process found is trained again; the same setting always gives the same model.
-    scorer = best[0] if best is not None and best[1] is winner else method.train(data, winner["setting"])
-    value, cut = data.judge(scorer)
-    seconds = sum(own["seconds"] for own in trials)
-    return Result(
-        name, method.title, described(winner["setting"]), value, scorer.scores(test) - cut, seconds, scorer, cut
-    )
+    winner = trained[best] if best in trained else method.train(data, setting)
+    (value, cut), seconds = data.judge(winner), sum(own["seconds"] for own in trials)
+    scores = winner.decision_function(test) - cut
+    return Result(method.name, method.title, described(setting), value, scores, seconds, winner, cut)
 
 
 def _model(plan: FitPlan, encoder: Encoder, data: Data, saved: Result) -> Model:
-    assert isinstance(saved.scorer, Network)
+    assert isinstance(saved.trained, Network)
+    calibration = Calibration.of(saved.trained.decision_function(data.held[0]) - saved.cut, data.held[1])
+    about = {"method": saved.name, "trained": saved.title, "data": plan.request.data.name}
     return Model(
-        encoder=encoder,
-        network=saved.scorer,
-        cut=saved.cut,
-        calibration=Calibration.of(saved.scorer.scores(data.held[0]) - saved.cut, data.held[1]),
-        labels=plan.target.labels,
-        target=plan.target.name,
-        metric=plan.measure.name,
-        method=saved.name,
-        trained=saved.title,
-        data=plan.request.data.name,
+        encoder, saved.trained, saved.cut, calibration, plan.target.labels, plan.target.name, plan.measure.name, **about
     )
 
 
@@ -470,19 +435,15 @@ def _predictions(plan: FitPlan, results: list[Result]) -> Iterator[bytes]:
 
 
 def _summary(outcome: Outcome) -> dict[str, Any]:
+    test, methods = outcome.comparison.test, {}
+    for name, own in outcome.results.items():
+        about = {"settings": own.setting, "seconds": round(own.seconds, 1), "validation": own.validation}
+        methods[name] = about | {"test": asdict(test[name])}
     return {
         "finished": datetime.now(UTC).replace(microsecond=0).isoformat(),
         "seconds": round(outcome.seconds, 1),
         "saved": outcome.saved,
-        "methods": {
-            name: {
-                "settings": result.setting,
-                "seconds": round(result.seconds, 1),
-                "validation": result.validation,
-                "test": asdict(outcome.comparison.test[name]),
-            }
-            for name, result in outcome.results.items()
-        },
+        "methods": methods,
         "ahead_of_saved": {name: asdict(ahead) for name, ahead in outcome.comparison.ahead.items()},
     }
 

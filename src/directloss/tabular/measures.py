@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from directloss._checks import fail, near
+from directloss._checks import check_flips, fail, near
 from directloss._registry import as_task, meant, measured, split_name
 from directloss.integrations._cut import best_cut
 from directloss.metrics import accuracy
@@ -116,12 +116,9 @@ def get_measure(name: str, flips: str = "") -> Measure:
 
 
 def read_flips(text: str) -> tuple[float, float]:
-    """``0.2``, or ``0.1,0.3`` for negatives and positives; each from 0 to below 0.5."""
+    """``0.2``, or ``0.1,0.3`` for negatives and positives."""
     try:
         rates = [float(word) for word in text.split(",")] if text.strip() else [0.0]
     except ValueError:
-        rates = []
-    if len(rates) not in (1, 2) or not all(0 <= rate < 0.5 for rate in rates):
-        hint = "0.2 if a fifth of the labels is wrong, 0.1,0.3 for a tenth of the negatives and three of the positives."
-        fail("--flips", "must be a share from 0 to below 0.5, or one for each label", text, hint)
-    return rates[0], rates[-1]
+        fail("--flips", "must be a share of wrong labels, such as 0.2, or 0.1,0.3 for negatives and positives", text)
+    return check_flips(rates[0] if len(rates) == 1 else rates, "--flips")

@@ -8,9 +8,9 @@ and epochs. For both, the best epoch on the validation rows is kept.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,14 +40,6 @@ Scores = npt.NDArray[np.float64]
 Setting = Mapping[str, Any]
 
 
-class Scorer(Protocol):
-    """A trained method."""
-
-    def scores(self, x: X) -> Scores:
-        """One score per row, higher for the positive label, or one per class."""
-        ...
-
-
 @dataclass(frozen=True)
 class Data:
     """Encoded rows of all parts with their labels."""
@@ -69,9 +61,9 @@ class Data:
         steps_each = len(self.train[1]) // BATCH if self.batch else 0
         return self.epochs or (max(FEWEST, STEPS // steps_each) if steps_each else EPOCHS)
 
-    def judge(self, scorer: Scorer) -> tuple[float, float]:
+    def judge(self, trained: Any) -> tuple[float, float]:
         """The validation metric at the best threshold, and that threshold."""
-        scores, target = torch.from_numpy(scorer.scores(self.held[0])), torch.from_numpy(self.held[1])
+        scores, target = torch.from_numpy(trained.decision_function(self.held[0])), torch.from_numpy(self.held[1])
         cut = self.measure.cut(scores, target)
         return float(self.measure.value(scores - cut, target)), cut
 
@@ -83,7 +75,7 @@ class Network:
     layers: tuple[tuple[X, X], ...]
     """Weight ``(in, out)`` and bias ``(out,)`` of each layer."""
 
-    def scores(self, x: X) -> Scores:
+    def decision_function(self, x: X) -> Scores:
         """Scores in float64, so that they do not depend on which rows are scored together."""
         return np.concatenate([self._some(x[start : start + BLOCK]) for start in range(0, len(x), BLOCK)])
 
@@ -97,71 +89,51 @@ class Network:
 
 def train_direct(data: Data, setting: Setting) -> Network:
     """Train a network on the metric."""
-    flips: Any = {"flips": data.measure.flips} if any(data.measure.flips) else {}
+    hidden, rates = tuple(setting["hidden"]), {key: setting[key] for key in ("learning_rate", "weight_decay")}
     estimator = DirectLossClassifier(
-        data.measure.task,
-        model=tuple(setting["hidden"]),
-        learning_rate=setting["learning_rate"],
-        weight_decay=setting["weight_decay"],
-        epochs=data.passes,
-        batch_size=data.batch,
+        data.measure.task, model=hidden, **rates, epochs=data.passes, batch_size=data.batch, flips=data.measure.flips,
         random_state=data.seed,
-        **flips,
-    )
+    )  # fmt: skip
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DirectLossWarning)  # a batch without a rare class is normal
         estimator.fit(*data.train, eval_set=data.held)
     linear = [layer for layer in estimator.network_.modules() if isinstance(layer, nn.Linear)]
-    weights = ((layer.weight.detach().numpy(), layer.bias.detach().numpy()) for layer in linear)
-    return Network(tuple((_float32(weight.T), _float32(bias)) for weight, bias in weights))
+    return _network((layer.weight.detach().numpy().T, layer.bias.detach().numpy()) for layer in linear)
 
 
-def _float32(numbers: Any) -> X:
-    return np.array(numbers, dtype=np.float32)
+def _network(layers: Iterable[tuple[Any, Any]]) -> Network:
+    """A copy of the weights in float32."""
+    return Network(tuple((np.array(weight, np.float32), np.array(bias, np.float32)) for weight, bias in layers))
 
 
 def train_with_cross_entropy(data: Data, setting: Setting) -> Network:
     """Train a network of the same layers with cross-entropy; the best epoch on the validation rows is kept."""
     x, y = data.train
     network = MLPClassifier(
-        tuple(setting["hidden"]),
-        learning_rate_init=setting["learning_rate"],
-        alpha=setting["alpha"],
-        batch_size=data.batch or len(y),
-        random_state=data.seed,
-    )
+        tuple(setting["hidden"]), learning_rate_init=setting["learning_rate"], alpha=setting["alpha"],
+        batch_size=data.batch or len(y), random_state=data.seed,
+    )  # fmt: skip
     best, reached = None, -np.inf
     every = max(1, data.passes // LOOKS)
     for epoch in range(1, data.passes + 1):
         network.partial_fit(x, y, classes=np.unique(y))
         if epoch % every == 0 or epoch == data.passes:
-            own = Network(tuple(zip(map(_float32, network.coefs_), map(_float32, network.intercepts_), strict=True)))
+            own = _network(zip(network.coefs_, network.intercepts_, strict=True))
             if (value := data.judge(own)[0]) > reached:
                 best, reached = own, value
     assert best is not None
     return best
 
 
-@dataclass(frozen=True)
-class Estimator:
-    """A fitted estimator of scikit-learn's kind."""
-
-    fitted: Any
-
-    def scores(self, x: X) -> Scores:
-        """Log-odds, or one per class."""
-        return np.asarray(self.fitted.decision_function(x), dtype=np.float64)
-
-
 def train_logistic(data: Data, setting: Setting) -> Network:
     """Logistic regression, which is a network without hidden layers."""
     fitted = LogisticRegression(max_iter=1000, **setting).fit(*data.train)
-    return Network(((_float32(fitted.coef_.T), _float32(fitted.intercept_)),))
+    return _network([(fitted.coef_.T, fitted.intercept_)])
 
 
-def train_boosting(data: Data, setting: Setting) -> Estimator:
+def train_boosting(data: Data, setting: Setting) -> HistGradientBoostingClassifier:
     """Gradient boosting."""
-    return Estimator(HistGradientBoostingClassifier(random_state=data.seed, **setting).fit(*data.train))
+    return HistGradientBoostingClassifier(random_state=data.seed, **setting).fit(*data.train)
 
 
 @dataclass(frozen=True)
@@ -170,20 +142,18 @@ class Method:
 
     name: str
     title: str
-    train: Callable[[Data, Setting], Scorer]
+    train: Callable[[Data, Setting], Any]
+    """Returns something with a `decision_function`: a score per row, higher for the positive label, or per class."""
     settings: tuple[Setting, ...]
 
 
+RATES: tuple[Setting, ...] = ({"C": 1.0}, {"C": 0.1}, {"C": 0.01}, {"C": 10.0})
+TREES: tuple[Setting, ...] = (
+    {}, {"learning_rate": 0.05, "max_iter": 200}, {"max_leaf_nodes": 15, "l2_regularization": 1.0},
+)  # fmt: skip
 BASELINES = {
-    "logistic": Method(
-        "logistic", "LogisticRegression", train_logistic, ({"C": 1.0}, {"C": 0.1}, {"C": 0.01}, {"C": 10.0})
-    ),
-    "hist": Method(
-        "hist",
-        "HistGradientBoosting",
-        train_boosting,
-        ({}, {"learning_rate": 0.05, "max_iter": 200}, {"max_leaf_nodes": 15, "l2_regularization": 1.0}),
-    ),
+    "logistic": Method("logistic", "LogisticRegression", train_logistic, RATES),
+    "hist": Method("hist", "HistGradientBoosting", train_boosting, TREES),
 }
 SPACE: dict[str, Any] = {"hidden": [[], [64], [64, 64]], "learning_rate": loguniform(3e-3, 0.1)}
 FIRST = {"hidden": [64], "learning_rate": 0.01}
@@ -202,7 +172,9 @@ def networks(measure: Measure, trials: int, seed: int) -> tuple[Method, Method]:
 
 def _settings(decay: str, values: Any, trials: int, seed: int) -> tuple[Setting, ...]:
     drawn = ParameterSampler(SPACE | {decay: values}, trials - 1, random_state=seed)
-    plain = ({key: float(f"{value:.3g}") if key != "hidden" else value for key, value in own.items()} for own in drawn)
+    plain = (
+        {"hidden": own["hidden"]} | {key: float(f"{own[key]:.3g}") for key in ("learning_rate", decay)} for own in drawn
+    )
     return {**FIRST, decay: 0.01}, *plain
 
 

@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
-from directloss._checks import DirectLossError, fail, near, warn_once
+from directloss._checks import fail, near, warn_once
 from directloss.integrations._cut import Calibration, decided
 from directloss.tabular.columns import LARGEST, NUMBER, Values, read_column, rows, some, some_names
 from directloss.tabular.encoding import SHOWN, Encoder
@@ -29,7 +29,7 @@ from directloss.tabular.files import write_file
 from directloss.tabular.measures import Measure, get_measure
 from directloss.tabular.methods import Network, Scores, X
 
-KEY, VERSION = "directloss", 4
+KEY, VERSION = "directloss", 5
 ABOUT = ("target", "metric", "method", "trained", "data")
 """Fields of a model that the file stores as text."""
 DEEPEST = 4
@@ -117,7 +117,7 @@ class Model:
 
     def scores(self, x: X) -> Scores:
         """`decision_function` of encoded rows."""
-        return self.network.scores(x) - self.cut
+        return self.network.decision_function(x) - self.cut
 
     def score_table(self, table: Mapping[str, Values], novelty: Novelty, decimal_comma: bool = False) -> Scores:
         """`decision_function` of columns; ``novelty`` collects what training did not have."""
@@ -189,49 +189,32 @@ def load_model(path: str | Path) -> Model:
         fail("MODEL", "must be unchanged since fit wrote it", f"{path}, whose checksum does not match", hint)
     try:
         return _build(json.loads(text), arrays)
-    except (
-        DirectLossError,
-        LookupError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        OverflowError,
-        RecursionError,
-    ) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         reason = f"Reason: {str(error).splitlines()[0]:.200}" if str(error) else ""
         fail("MODEL", "must be a whole model file", f"{path}, in which something is missing or does not fit", reason)
 
 
 def _build(content: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Model:
+    """The model of a file, which must be able to score an encoded row."""
     if content["version"] != VERSION:
         fail("version", f"must be {VERSION}", repr(content["version"])[:20])
     for name, array in arrays.items():
         if array.dtype not in (np.float32, np.float64) or not (np.abs(array) <= LARGEST).all():
             fail(f"array {name!r}", f"must hold finite numbers up to {LARGEST:g}", "outside that range")
-    labels, about = tuple(content["labels"]), [content[name] for name in ABOUT]
-    if len(labels) < 2 or not all(isinstance(word, str) for word in (*labels, *about)):
+    labels, about = tuple(content["labels"]), {name: content[name] for name in ABOUT}
+    if len(labels) < 2 or not all(isinstance(word, str) for word in (*labels, *about.values())):
         fail("labels", "must be two or more words, and the rest must be text", repr(labels)[:80])
     cut, slope, bias = float(content["cut"]), float(content["slope"]), arrays["bias"]
     if not (abs(cut) <= LARGEST and 0 < slope <= LARGEST) or bias.shape != (len(labels),):
         fail("cut and calibration", f"must be finite numbers for {len(labels)} labels", f"{cut}, {slope}, {bias.shape}")
+    depth = sum(name.startswith("weight ") for name in arrays)
+    if not 1 <= depth <= DEEPEST:
+        fail("network", f"must have 1 to {DEEPEST} layers", f"one with {depth}")
+    network = Network(tuple((arrays[f"weight {k}"], arrays[f"bias {k}"]) for k in range(depth)))
     encoder = Encoder.from_list(content["columns"], arrays["mean"], arrays["factor"])
-    outputs = 1 if len(labels) == 2 else len(labels)
-    network = _read_network(arrays, len(encoder.mean), outputs)
-    own = dict(zip(ABOUT, about, strict=True))
-    get_measure(own["metric"])
-    return Model(encoder, network, cut, Calibration(slope, bias), labels, **own)
-
-
-def _read_network(arrays: Mapping[str, npt.NDArray[Any]], columns: int, outputs: int) -> Network:
-    """The layers, checked to fit each other."""
-    layers, width = [], columns
-    for place in range(sum(name.startswith("weight ") for name in arrays)):
-        weight, bias = arrays[f"weight {place}"], arrays[f"bias {place}"]
-        if weight.ndim != 2 or weight.shape[0] != width or bias.shape != weight.shape[1:]:
-            fail("network", f"must have layers that fit, the next with {width} inputs", f"{weight.shape}, {bias.shape}")
-        layers.append((weight, bias))
-        width = weight.shape[1]
-    if not 1 <= len(layers) <= DEEPEST or width != outputs:
-        rule = f"must have 1 to {DEEPEST} layers and {outputs} outputs"
-        fail("network", rule, f"one with {len(layers)} layers and {width} outputs")
-    return Network(tuple(layers))
+    model = Model(encoder, network, cut, Calibration(slope, bias), labels, **about)
+    get_measure(model.metric)
+    scores = model.scores(np.zeros((1, len(encoder.mean)), np.float32))
+    if scores.shape != ((1,) if len(labels) == 2 else (1, len(labels))) or not np.isfinite(scores).all():
+        fail("network", f"must have finite scores for {len(labels)} labels", f"{scores}"[:80])
+    return model

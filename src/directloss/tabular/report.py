@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from matplotlib import rc_context
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
@@ -42,28 +42,14 @@ def write_report(outcome: Outcome) -> Path:
     with rc_context(STYLE):
         drawn = {caption: _svg(draw(outcome)) for caption, draw in figures.items()}
     predict = shlex.join(["directloss", "predict", str(folder / MODEL), "NEW.csv", "--out", "scores.csv"])
-    page = (
-        _templates(autoescape=True)
-        .get_template("report.html.j2")
-        .render(
-            heading=f"{plan.target.name} in {plan.request.data.name}, judged by {plan.measure.title}",
-            metric=plan.measure.title,
-            verdict=verdict(outcome),
-            results=results_rows(outcome),
-            marked=[own.name for own in _ordered(outcome)].index(outcome.saved),
-            figures=drawn,
-            decisions=_decisions(outcome) if plan.measure.decides else None,
-            parts=_parts(outcome),
-            notes=plan.notes,
-            columns=_columns(outcome),
-            cuts=plan.measure.cuts,
-            group=plan.request.group,
-            flips=plan.measure.flips if any(plan.measure.flips) else None,
-            seconds=round(outcome.seconds),
-            commands=[plan.request.command(), predict],
-            versions=", ".join(f"{name} {own}" for name, own in versions().items()),
-        )
-    )
+    page = _template("report.html.j2", autoescape=True).render(
+        heading=f"{plan.target.name} in {plan.request.data.name}, judged by {plan.measure.title}",
+        plan=plan, metric=plan.measure.title, verdict=verdict(outcome), results=results_rows(outcome),
+        marked=[own.name for own in _ordered(outcome)].index(outcome.saved), figures=drawn, parts=_parts(outcome),
+        decisions=_decisions(outcome) if plan.measure.decides else None, columns=_columns(outcome),
+        seconds=round(outcome.seconds), commands=[plan.request.command(), predict],
+        versions=", ".join(f"{name} {own}" for name, own in versions().items()),
+    )  # fmt: skip
     write_file(folder / PAGE, page.encode())
     return folder / PAGE
 
@@ -75,31 +61,16 @@ def verdict(outcome: Outcome) -> list[str]:
     rivals = [own for own in _ordered(outcome) if own is not saved]
     sure = [rival for rival in rivals if ahead[rival.name].low > 0 and not plan.too_few]
     rival, level = (sure or rivals)[0], test[saved.name]
-    text = (
-        _templates(autoescape=False)
-        .get_template("verdict.txt.j2")
-        .render(
-            metric=plan.measure.title,
-            file=MODEL,
-            test=test,
-            saved=saved,
-            rival=rival,
-            gap=ahead[rival.name],
-            sure=bool(sure),
-            best=rivals[0],
-            too_few=plan.too_few,
-            equal=[own for own in results.values() if own is not saved and ahead[own.name].high >= 0],
-            constant=_constant_answer(outcome),
-            leaks=[note for note in plan.notes if LEAK in note],
-            effect=outcome.comparison.effect,
-            # The difference of two metrics, each on its own rows, varies about 1.4 times as much as one of them.
-            optimistic=saved.validation > level.value + 1.5 * (level.high - level.value),
-            validation=plan.target.counts(plan.parts["validation"]),
-            positive=plan.target.positive,
-            number=number,
-            interval=interval,
-        )
-    )
+    text = _template("verdict.txt.j2", autoescape=False).render(
+        metric=plan.measure.title, file=MODEL, test=test, saved=saved, rival=rival, gap=ahead[rival.name],
+        sure=bool(sure), best=rivals[0], too_few=plan.too_few, constant=_constant_answer(outcome),
+        equal=[own for own in results.values() if own is not saved and ahead[own.name].high >= 0],
+        leaks=[note for note in plan.notes if LEAK in note], effect=outcome.comparison.effect,
+        # The difference of two metrics, each on its own rows, varies about 1.4 times as much as one of them.
+        optimistic=saved.validation > level.value + 1.5 * (level.high - level.value),
+        validation=plan.target.counts(plan.parts["validation"]), positive=plan.target.positive, number=number,
+        interval=interval,
+    )  # fmt: skip
     return [line for line in text.splitlines() if line.strip()]
 
 
@@ -117,13 +88,10 @@ def _constant_answer(outcome: Outcome) -> tuple[str, float] | None:
     return None if beaten else (repr(best), values[best])
 
 
-def _templates(autoescape: bool) -> Environment:
-    return Environment(
-        loader=PackageLoader("directloss.tabular", ""),
-        autoescape=autoescape,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-    )
+def _template(name: str, *, autoescape: bool) -> Template:
+    loader = PackageLoader("directloss.tabular", "")
+    made = Environment(loader=loader, autoescape=autoescape, undefined=StrictUndefined, trim_blocks=True)
+    return made.get_template(name)
 
 
 def number(value: float, sign: str = "") -> str:
@@ -245,6 +213,7 @@ def draw_reliability(outcome: Outcome) -> Figure:
 
 def _legend(figure: Figure, axes: Any, across: str, up: str) -> Figure:
     axes.get_legend().remove()
+    axes.set_aspect("auto")  # scikit-learn's square leaves no room for the label of the axis
     axes.set(xlabel=across, ylabel=up)
     axes.grid(color="#e5e7eb")
     axes.spines[["top", "right"]].set_visible(False)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from sklearn.model_selection import StratifiedGroupKFold, train_test_split
 
 from directloss._checks import fail, near
+from directloss.integrations._cut import positive_class
 from directloss.tabular.columns import Values, labels_of, some
 from directloss.tabular.measures import Measure
 
@@ -20,8 +21,6 @@ CLASSES = 30
 """A column with more distinct values is a quantity, not a label."""
 FEW = 10
 """With fewer test rows of a label than this, a comparison is no better than chance."""
-USUAL_POSITIVES = {frozenset(("0", "1")): "1", frozenset(("False", "True")): "True", frozenset(("-1", "1")): "1"}
-"""Pairs of labels with a conventional positive one."""
 PARTS = ("training", "validation", "test")
 OF_REST, ENOUGH = 0.25, 100_000
 """The validation share of the rows outside the test part, and the number of validation rows that is enough."""
@@ -101,12 +100,10 @@ def _labels(counts: Counter[str], wanted: str | None) -> tuple[tuple[str, ...], 
     if len(words) > 2:
         # All other values together are the negative label.
         return (tuple(words), "") if wanted is None else ((f"not {wanted}", wanted), "as requested")
-    usual = USUAL_POSITIVES.get(frozenset(words))
-    # In a tie the alphabetically later one: yes rather than no.
-    rare = min(reversed(words), key=lambda word: counts[word])
-    positive = wanted or usual or rare
-    why = "as requested" if wanted else f"{'by convention' if usual else 'the rarer one'}; --positive changes it"
-    return (next(word for word in words if word != positive), positive), why
+    place = positive_class(words, [counts[word] for word in words], wanted)
+    rarer = counts[words[place]] < counts[words[1 - place]]
+    why = "as requested" if wanted else f"{'the rarer one' if rarer else 'by convention'}; --positive changes it"
+    return (words[1 - place], words[place]), why
 
 
 def _in_order(word: str) -> tuple[float, str]:

@@ -45,7 +45,6 @@ from directloss.tasks.ranking import (
     ReciprocalRank,
 )
 from directloss.tasks.solver import SolverTask
-from directloss.tasks.tours import Tour
 from directloss.tasks.trees import SpanningTree
 
 _ALSO = {
@@ -172,7 +171,6 @@ __all__ = [
     "SpanningTree",
     "Task",
     "TopK",
-    "Tour",
     "get",
     "names",
     "register",

@@ -5,14 +5,15 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from directloss._checks import check_finite, check_labels, check_same_shape, warn_of_probabilities
-from directloss.kernels import binary_labels
+from directloss.kernels import binary_labels, compiles, label_array
 from directloss.metrics.confusion import count
-from directloss.moves import Metric, confusion, flip_decisions
-from directloss.task import Estimate, Expected, Solve, Solved, Task
+from directloss.moves import Metric, confusion, divided, flip_decisions, flipped
+from directloss.task import Defaults, Estimate, Expected, Solve, Solved, Task
 from directloss.tasks._likelihood import of_decisions, wide
 
 ALL_YES = (
@@ -37,7 +38,6 @@ def check_decisions(scores: Tensor, target: Tensor, check_values: bool) -> None:
     if check_values:
         check_finite(scores)
         check_labels(target, hint="Leave items out with mask. For labels -1 and 1 pass target > 0.")
-        warn_of_probabilities(scores, "decisions", ALL_YES)
 
 
 class CountTask(Task):
@@ -46,13 +46,13 @@ class CountTask(Task):
     A new metric only implements `metric`; the loss is ``1 - metric``.
     """
 
-    maskable = True
-    moves = True
-    density = "logistic"
-    advised_likelihood = 0.1  # cross-entropy decides at one half, a metric of rare positives far below
-    no_flips = ""
-    no_item_weights = (
-        "with different weights the best set of decisions to flip is a knapsack problem. Leave out epsilon and sign"
+    defaults = Defaults(
+        likelihood=0.1,  # cross-entropy decides at one half, a metric of rare positives far below
+        density="logistic",
+        mask=True,
+        no_flips="",
+        no_item_weights="with different weights the best set of decisions to flip is a knapsack problem. Leave out "
+        "epsilon and sign",
     )
 
     line: ClassVar[str | None] = None
@@ -102,6 +102,12 @@ class CountTask(Task):
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
         check_decisions(scores, target, check_values)
+        if check_values:
+            self.warn(scores)
+
+    def warn(self, scores: Tensor) -> None:
+        """Warn once of scores that look like a mistake."""
+        warn_of_probabilities(scores, "decisions", ALL_YES)
 
     def counted(self, target: Tensor) -> Tensor | None:
         """Problems with at least one item."""
@@ -117,16 +123,45 @@ class CountTask(Task):
         return torch.as_tensor(flips.units(self._array_loss(flips.mistakes(P, N)), P + N), device=target.device)
 
     def expected(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected:
-        self.check(scores, target, request.check_values)
-        members = torch.stack((target == 1, target == 0))
         metric = corrected(self.metric, request.flips)
-        counted = members.any(0).any(-1) if request.padded else None
-        if not request.gradient:
-            return Expected(1 - metric(*confusion((scores > 0)[None], members, request.weight))[0], counted=counted)
-        scores, scale = wide(scores), float(request.noise.scale)
-        value, slope = flip_decisions(metric, scores, members, request.noise.uniform(scores), scale, request.weight)
+
+        def loss(*counts: Tensor) -> Tensor:
+            return 1 - metric(*counts)
+
+        if request.gradient and request.weight is None and compiles(scores):
+            value, slope = self._compiled(loss, wide(scores), target, request)
+            counted = (target >= 0).any(-1) if request.mask is not None else None
+        else:
+            self.check(scores, target, request.check_values)
+            members = torch.stack((target == 1, target == 0))
+            counted = members.any(0).any(-1) if request.mask is not None else None
+            if not request.gradient:
+                return Expected(loss(*confusion((scores > 0)[None], members, request.weight))[0], counted=counted)
+            uniform, scale = request.noise.uniform(scores), float(request.noise.scale)
+            value, slope = flip_decisions(loss, wide(scores), members, uniform, scale, request.weight)
+            if request.mask is not None:
+                slope = slope * members.any(0)
         likelihood = of_decisions(scores, target, request) if request.likelihood else None
-        return Expected(1 - value, -slope, likelihood, counted)
+        return Expected(value, slope, likelihood, counted)
+
+    def _compiled(self, metric: Metric, scores: Tensor, target: Tensor, request: Estimate) -> tuple[Tensor, Tensor]:
+        """`flip_decisions` in compiled loops."""
+        from directloss.kernels import decisions  # slow to import
+
+        self.check(scores, target, False)
+        scale, n = float(request.noise.scale), scores.shape[-1]
+        likely, uniform = torch.sigmoid(divided(scores, scale)), request.noise.uniform(scores)
+        rows, chances = (one.contiguous().numpy().reshape(-1, n) for one in (scores, likely))
+        labels, drawn = label_array(target).reshape(-1, n), uniform.numpy().reshape(-1, *rows.shape)
+        counts, slope = np.empty((4, len(drawn) + 1, len(rows))), np.empty_like(rows)
+        wrong = decisions.count_yes(rows, labels, chances, drawn, counts)
+        if request.check_values:
+            if wrong:
+                self.check(scores, target, True)
+            self.warn(scores)
+        values = flipped(metric, torch.from_numpy(counts))
+        decisions.weigh_flips(labels, chances, drawn, (values[:4] - values[2:]).numpy(), scale, slope)
+        return values[2, 0].reshape(scores.shape[:-1]), torch.from_numpy(slope).reshape(scores.shape)
 
     def fused(self, scores: Tensor, target: Tensor, request: Solve) -> Solved:
         self.check(scores, target, request.check_values)
@@ -147,8 +182,8 @@ class CountTask(Task):
             self._array_loss, self.line, self.monotone, epsilon, request.automatic, request.signs
         )
         losses, slope = flips.solve(rows, labels, draws if request.gradient else None, search)
-        found = [torch.from_numpy(losses).reshape(shape[:-1])]
-        return [*found, torch.from_numpy(slope).reshape(shape)] if request.gradient else found
+        parts = [torch.from_numpy(losses).reshape(shape[:-1])]
+        return [*parts, torch.from_numpy(slope).reshape(shape)] if request.gradient else parts
 
     def _array_loss(self, counts: Any) -> Any:
         return self.loss_of_counts(*torch.from_numpy(counts)).numpy()

@@ -65,12 +65,12 @@ STEPS = {
 def grid_edges(height: int, width: int, steps: list[tuple[int, int]]) -> Tensor:
     """All allowed steps between cells, as pairs of cell numbers; cells are numbered row by row."""
     row, column = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
-    found = [torch.empty(0, 2, dtype=torch.long)]
+    edges = [torch.empty(0, 2, dtype=torch.long)]
     for down, right in steps:
         inside = (row + down >= 0) & (row + down < height) & (column + right >= 0) & (column + right < width)
         cell = (row * width + column)[inside]
-        found.append(torch.stack([cell, cell + down * width + right], 1))
-    return torch.cat(found)
+        edges.append(torch.stack([cell, cell + down * width + right], 1))
+    return torch.cat(edges)
 
 
 def edge_pairs(edges: object, num_nodes: int | None) -> tuple[Tensor, int]:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from directloss._checks import IGNORE, check_classes, check_finite, check_tensor, fail
-from directloss.task import Task
+from directloss.task import Defaults, Task
 from directloss.tasks._likelihood import cross_entropy, wide
 
 Cost: TypeAlias = Tensor | Callable[[Tensor], Tensor] | None
@@ -26,10 +26,10 @@ Cost: TypeAlias = Tensor | Callable[[Tensor], Tensor] | None
 class LabelTask(Task):
     """The base of `Chain` and `Assignment`; subclasses implement `solve`. Outputs are labels ``(..., t)``, long."""
 
-    maskable = True
-    no_item_weights = "put the weights into cost, as a function of the target, which is just as exact"
+    defaults = Defaults(
+        mask=True, no_item_weights="put the weights into cost, as a function of the target, which is just as exact"
+    )
     event_dims = 2
-    padding_label = True
     shape_words = "(..., t, c)"
 
     def __init__(self, cost: Cost) -> None:
@@ -74,8 +74,8 @@ class LabelTask(Task):
     def score(self, scores: Tensor, output: Tensor) -> Tensor:
         """``F = 1/T * sum_t score[t, y_t]``."""
         real = output != IGNORE
-        found = wide(scores).gather(-1, output.clamp(min=0)[..., None])[..., 0]
-        return (found * real).sum(-1) / real.sum(-1).clamp(min=1)
+        chosen = wide(scores).gather(-1, output.clamp(min=0)[..., None])[..., 0]
+        return (chosen * real).sum(-1) / real.sum(-1).clamp(min=1)
 
     def costs(self, target: Tensor, like: Tensor) -> Tensor:
         """The cost of each label at each position, in the shape and type of ``like``."""
@@ -92,9 +92,7 @@ class LabelTask(Task):
         return table
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
-        self._check_labels(scores, check_tensor("target", target), check_values)
-
-    def _check_labels(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
+        target = check_tensor("target", target)
         shape, labels = tuple(scores.shape[:-1]), scores.shape[-1]
         if target.shape != shape:
             fail("target", f"must hold one label per position, shape {shape}", f"of shape {tuple(target.shape)}")
@@ -102,7 +100,7 @@ class LabelTask(Task):
             fail("cost", f"must be a matrix for the {labels} labels of scores", f"of shape {tuple(self.cost.shape)}")
         if check_values:
             check_finite(scores)
-            check_classes(target.masked_fill(target == IGNORE, 0), labels)
+            check_classes(target, labels)
             if callable(self.cost):
                 self.costs(target.long(), scores)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from directloss._checks import IGNORE
 from directloss.task import Estimate
 
 TINY = 1e-30
@@ -27,11 +26,12 @@ def of_decisions(scores: Tensor, target: Tensor, request: Estimate) -> Tensor:
     For a ranking this is more than the likelihood of its order: it also fixes the level and the scale of the scores,
     so they are logits, and the noise is in their unit.
     """
-    scores, labels, weight = wide(scores), target, request.weight
-    if request.padded and weight is None:
-        weight = target != IGNORE
+    scores, weight = wide(scores), request.weight
+    labels = target.to(scores.dtype)
+    if request.mask is not None and weight is None:
+        weight = request.mask
         labels = labels * weight
-    each = of_each_decision(scores, labels.to(scores.dtype), request.flips)
+    each = of_each_decision(scores, labels, request.flips)
     mass: int | Tensor
     if weight is None:
         positive, mass = labels.sum(-1, keepdim=True), labels.shape[-1]
@@ -43,7 +43,7 @@ def of_decisions(scores: Tensor, target: Tensor, request: Estimate) -> Tensor:
         positive, mass = (labels * weight).sum(-1, keepdim=True), weight.sum(-1, keepdim=True).clamp(min=1)
     if any(request.flips):
         positive = (positive - request.flips[0] * mass) / (1 - sum(request.flips))
-    return each * (torch.minimum(positive, mass - positive).clamp(min=1) * mass).to(each.dtype).rsqrt()
+    return each * (torch.minimum(positive, mass - positive).clamp(min=1) * mass).rsqrt()
 
 
 def of_each_decision(scores: Tensor, labels: Tensor, flips: tuple[float, float] = (0.0, 0.0)) -> Tensor:

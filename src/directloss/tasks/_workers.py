@@ -30,15 +30,15 @@ class Failure(NamedTuple):
 
 def answers(solver: Solver, problems: Sequence[Tensor]) -> list[Any] | Failure:
     """The solver's answers, or its first failure."""
-    found = []
+    outputs = []
     for place, problem in enumerate(problems):
         try:
-            found.append(solver(problem))
+            outputs.append(solver(problem))
         except DirectLossError:
             raise
         except Exception as error:  # of any kind: the user needs to know where
             return Failure(place, f"{type(error).__name__}: {error}")
-    return found
+    return outputs
 
 
 class Workers:
@@ -59,20 +59,20 @@ class Workers:
         size = 1 if self.timeout is not None else -(-len(problems) // (4 * self.processes))
         chunks = [problems[first : first + size] for first in range(0, len(problems), size)]
         executor = self._open()
-        found: list[Any] = []
+        outputs: list[Any] = []
         try:
             waiting = [executor.submit(_solve_there, chunk.numpy()) for chunk in chunks]
             for chunk in waiting:
-                found += self._result(chunk, len(found))
+                outputs += self._result(chunk, len(outputs))
         except BaseException:  # also after an interrupt no process may go on working
             self.close()
             raise
-        return found
+        return outputs
 
     def _result(self, chunk: Future[Any], first: int) -> list[Any]:
         try:
             # All earlier chunks have answered, so this one is running and gets at least the full time.
-            found = chunk.result(self.timeout)
+            outputs = chunk.result(self.timeout)
         except TimeoutError:
             hint = "Raise timeout, or give the solver a time limit of its own."
             fail(
@@ -83,9 +83,9 @@ class Workers:
             )
         except BrokenExecutor:
             fail("solver(scores)", "must answer", f"silent: its process died at problem {first} or after")
-        if isinstance(found, Failure):
-            raised(found.place + first, found.words)
-        return list(found)
+        if isinstance(outputs, Failure):
+            raised(outputs.place + first, outputs.words)
+        return list(outputs)
 
     def _open(self) -> ProcessPoolExecutor:
         if self._executor is None:
@@ -143,5 +143,5 @@ def end_with_parent() -> None:
 
 def _solve_there(chunk: Any) -> list[Any] | Failure:
     assert _here is not None
-    found = answers(_here, list(torch.from_numpy(chunk)))
-    return found if isinstance(found, Failure) else [y.numpy() if isinstance(y, Tensor) else y for y in found]
+    outputs = answers(_here, list(torch.from_numpy(chunk)))
+    return outputs if isinstance(outputs, Failure) else [y.numpy() if isinstance(y, Tensor) else y for y in outputs]

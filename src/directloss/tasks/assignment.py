@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from directloss._checks import IGNORE, check_labels, check_same_shape, check_tensor, fail
+from directloss._checks import IGNORE, check_tensor, fail
 from directloss.tasks._labels import Cost, LabelTask
 from directloss.tasks.decomposable import Decomposable, GivenCosts, check_solvable, name_of
 
@@ -23,7 +23,6 @@ class Assignment(LabelTask):
     Args:
         cost: None for 0-1, a matrix ``cost[true, predicted]`` of shape ``(c, c)``, or a function from the target
             ``(..., r)`` to costs ``(..., r, c)``.
-        indicator: whether targets are tables ``(..., r, c)`` with a single 1 in each row, instead of columns.
 
     Shapes:
         scores ``(..., r, c)`` with r <= c; target ``(..., r)``, the column of each row. ``mask`` ``(..., r)`` is False
@@ -45,11 +44,8 @@ class Assignment(LabelTask):
 
     shape_words = "(..., r, c)"
 
-    def __init__(self, *, cost: Cost = None, indicator: bool = False) -> None:
+    def __init__(self, *, cost: Cost = None) -> None:
         super().__init__(cost)
-        self.indicator = indicator
-        self.maskable = not indicator
-        self.target_dims = 2 if indicator else 1
 
     def solve(self, scores: Tensor, real: Tensor) -> Tensor:
         from scipy.optimize import linear_sum_assignment  # slow to import, and only assignments need it
@@ -70,46 +66,24 @@ class Assignment(LabelTask):
         unit = _unit(torch.maximum(scores.abs(), steps))
         return self.solve(scores * unit + sign * (steps * unit) * self.costs(target, scores), target != IGNORE)
 
-    def truth(self, target: Tensor) -> Tensor:
-        """The column of each row, from either form of the target."""
-        return target.long().argmax(-1) if self.indicator else target.long()
-
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
         _check_width(scores)
-        if self.indicator:
-            check_same_shape(target, scores)
-            if check_values:
-                check_labels(target)
-                self._check_rows(target)
-        elif check_tensor("target", target).shape == scores.shape:
-            fail(
-                "target",
-                "must hold the column of each row",
-                "a table in the shape of scores",
-                "Use Assignment(indicator=True) for such tables.",
-            )
-        self._check_labels(scores, self.truth(target) if self.indicator else target, check_values)
-        if check_values:
-            self._check_distinct(self.truth(target))
+        if check_tensor("target", target).shape == scores.shape:
+            hint = 'Use Matching(loss="missed") for such tables.'
+            fail("target", "must hold the column of each row", "a table in the shape of scores", hint)
+        super().check(scores, target, check_values)
 
-    @staticmethod
-    def _check_rows(target: Tensor) -> None:
-        marks = target.long().sum(-1)
-        if bool((marks != 1).any()):
-            where = (marks != 1).nonzero()[0].tolist()
-            fail("target", "must have a single 1 in each row", f"of {int(marks[tuple(where)])} in row {where}")
-
-    @staticmethod
-    def _check_distinct(columns: Tensor) -> None:
-        ordered = columns.sort(-1).values
+    def counted(self, target: Tensor) -> Tensor | None:
+        """Problems with at least one real row; the columns of the real rows must differ."""
+        ordered = self.truth(target).sort(-1).values
         twice = (ordered[..., 1:] == ordered[..., :-1]) & (ordered[..., 1:] != IGNORE)
         if bool(twice.any()):
             first = ordered[..., 1:][twice][0].item()
             fail("target", "must give each row a different column", f"column {first} for more than one row")
+        return super().counted(target)
 
     def __repr__(self) -> str:
-        words = (["cost=..."] if self.cost is not None else []) + (["indicator=True"] if self.indicator else [])
-        return f"Assignment({', '.join(words)})"
+        return f"Assignment({'' if self.cost is None else 'cost=...'})"
 
 
 class Matching(Decomposable):
@@ -165,7 +139,10 @@ class Matching(Decomposable):
         super().check(scores, target, check_values)
 
     def check_truth(self, target: Tensor) -> None:
-        Assignment._check_rows(target)
+        marks = target.long().sum(-1)
+        if bool((marks != 1).any()):
+            where = (marks != 1).nonzero()[0].tolist()
+            fail("target", "must have a single 1 in each row", f"of {int(marks[tuple(where)])} in row {where}")
         if bool((target.sum(-2) > 1).any()):
             fail("target", "must give each row a different column", "a column for more than one row")
 

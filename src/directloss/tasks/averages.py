@@ -7,7 +7,7 @@ from torch import Tensor
 
 from directloss._checks import IGNORE, check_choice, check_classes, check_finite, fail, precise
 from directloss.moves import choose_classes, confusion
-from directloss.task import Estimate, Expected, Task
+from directloss.task import Defaults, Estimate, Expected, Task
 from directloss.tasks._counting import CountTask
 from directloss.tasks._likelihood import wide
 
@@ -26,7 +26,7 @@ class ClassAverage(Task):
         average: ``"macro"`` for the classes that are present, all alike; ``"weighted"`` by their numbers of rows.
 
     Shapes:
-        scores ``(..., t, c)``, target ``(..., t)`` with class indices; -1 (or ``mask``) for padding.
+        scores ``(..., t, c)``, target ``(..., t)`` with class indices.
 
     Examples:
         >>> from directloss.tasks import FBeta
@@ -38,11 +38,11 @@ class ClassAverage(Task):
 
     event_dims = 2
     shape_words = "(..., t, c)"
-    maskable = True
-    padding_label = True
-    moves = True
-    no_flips = "the classes that wrong labels come from are not known"
-    no_item_weights = "give each row a weight by drawing rows accordingly"
+    defaults = Defaults(
+        mask=True,
+        no_flips="the classes that wrong labels come from are not known",
+        no_item_weights="give each row a weight by drawing rows accordingly",
+    )
 
     def __init__(self, task: CountTask, average: str = "macro") -> None:
         if not isinstance(task, CountTask):
@@ -71,15 +71,14 @@ class ClassAverage(Task):
         return members, share / share.sum(-1, keepdim=True).clamp(min=1)
 
     def expected(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected:
-        if request.weight is not None:
-            fail("weight", "must hold one weight per problem", "one per row", f"{self.no_item_weights}.".capitalize())
+        request.refuse_weight(self)
         self.check(scores, target, request.check_values)
         scores = wide(scores)
         losses, counted = self._losses(self.predict(scores), target, scores.shape[-1]), self.counted(target)
         if not request.gradient:
             return Expected(losses, counted=counted)
         members, share = self._members(target, scores.shape[-1])
-        gumbel = request.noise.perturb(scores, self.density)
+        gumbel = request.noise.perturb(scores, self.defaults.density)
         slope = choose_classes(self.task.metric, scores, gumbel.argmax(-1), members, share, float(request.noise.scale))
         likelihood = self._likelihood_slope(scores, target) if request.likelihood else None
         return Expected(losses, -slope, likelihood, counted)
@@ -103,7 +102,7 @@ class ClassAverage(Task):
             fail("target", rule, f"of shape {tuple(target.shape)}")
         if check_values:
             check_finite(scores)
-            check_classes(target.masked_fill(target == IGNORE, 0), scores.shape[-1])
+            check_classes(target, scores.shape[-1])
 
     def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
         fail("epsilon, sign", f"must be left out: {self!r} has no exact loss-augmented inference", "given")

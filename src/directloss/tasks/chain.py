@@ -54,6 +54,10 @@ class Chain(LabelTask):
     def solve(self, scores: Tensor, real: Tensor) -> Tensor:
         if self.transitions is None:
             return torch.where(real, scores.argmax(-1), IGNORE)
+        late = real[..., 1:] & ~real[..., :-1]
+        if bool(late.any()):
+            where = late.nonzero()[0].tolist()
+            fail("mask", "must have padding only at the end of each sequence", f"False right before {where}")
         between = self.transitions.detach().to(scores)
         stay = torch.arange(scores.shape[-1], device=scores.device)
         best, origins = scores[..., 0, :], []
@@ -97,13 +101,8 @@ class Chain(LabelTask):
         if self.transitions is not None and len(self.transitions) != labels:
             shape = f"of shape {tuple(self.transitions.shape)}"
             fail("transitions", f"must be a matrix for the {labels} labels of scores", shape)
-        if check_values:
-            if self.transitions is not None:
-                check_finite(self.transitions, "transitions")
-            real = target != IGNORE
-            if bool((real[..., 1:] & ~real[..., :-1]).any()):
-                where = (real[..., 1:] & ~real[..., :-1]).nonzero()[0].tolist()
-                fail("mask", "must have padding only at the end of each sequence", f"False right before {where}")
+        if check_values and self.transitions is not None:
+            check_finite(self.transitions, "transitions")
 
     def __repr__(self) -> str:
         words = [] if self.transitions is None else [f"transitions={tuple(self.transitions.shape)}"]

@@ -8,16 +8,17 @@ one with the lowest index.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from directloss._checks import check_count, check_finite, fail, precise
+from directloss._checks import check_count, check_finite, fail, precise, warn_of_probabilities
 from directloss.metrics.classification import check_class_problem, check_k, top_k_members
 from directloss.moves import expected_cost_slope
-from directloss.task import Estimate, Expected, Task
-from directloss.tasks._counting import check_decisions
+from directloss.task import Defaults, Estimate, Expected, Task
+from directloss.tasks._counting import ALL_YES, check_decisions
 from directloss.tasks._likelihood import of_classes, of_each_decision, wide
 from directloss.tasks.ranking import RecallAtK
 
@@ -37,9 +38,7 @@ class Error(Task):
     event_dims = 0
     target_dims = 0
     shape_words = "(...)"
-    moves = True
-    density = "logistic"
-    no_flips = ""
+    defaults = Defaults(density="logistic", no_flips="")
 
     def predict(self, scores: Tensor) -> Tensor:
         """Yes where the score is above 0."""
@@ -47,7 +46,7 @@ class Error(Task):
 
     def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
         """A flip costs ``|score|`` and gains epsilon if it goes in the direction of the sign."""
-        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))  # at least as precise as epsilon
+        scores = wide(scores)  # at least as precise as epsilon
         chosen = scores > 0
         right = chosen == (target == 1)
         return chosen ^ ((right if sign > 0 else ~right) & (scores.abs() < epsilon))
@@ -59,10 +58,12 @@ class Error(Task):
         return (output != (target == 1)).to(torch.float32)
 
     def score(self, scores: Tensor, output: Tensor) -> Tensor:
-        return scores.to(torch.promote_types(scores.dtype, torch.float32)) * output
+        return wide(scores) * output
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
         check_decisions(scores, target, check_values)
+        if check_values:
+            warn_of_probabilities(scores, "decisions", ALL_YES)
 
     def expected(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected:
         """Closed form: the probability of a yes is ``sigmoid(score / noise)``."""
@@ -83,8 +84,9 @@ class ClassTask(Task):
 
     target_dims = 0
     shape_words = "(..., c)"
-    moves = True
-    no_flips = "wrong labels that are spread evenly over the classes only scale the expected accuracy"
+    defaults = Defaults(
+        no_flips="wrong labels that are spread evenly over the classes only scale the expected accuracy"
+    )
     k: int = 1
     """How many classes are chosen."""
 
@@ -164,8 +166,7 @@ class TopK(ClassTask):
         tensor([0., 1.])
     """
 
-    density = "uniform"
-    advised_noise = 3.0
+    defaults = replace(ClassTask.defaults, noise=3.0, density="uniform")
 
     def __init__(self, k: int = 5) -> None:
         self.k = check_count("k", k)
@@ -211,7 +212,7 @@ class TopK(ClassTask):
     def score(self, scores: Tensor, output: Tensor | Holding) -> Tensor:
         if isinstance(output, Holding):
             output = self.predict(scores.detach().scatter(-1, output.target.long().unsqueeze(-1), torch.inf))
-        return (scores.to(torch.promote_types(scores.dtype, torch.float32)) * output).sum(-1)
+        return (wide(scores) * output).sum(-1)
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
         check_k(self.k, scores.shape[-1])

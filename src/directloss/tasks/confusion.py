@@ -12,6 +12,7 @@ A problem without positives (or negatives) has a loss like any other: it can sti
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 
 import torch
@@ -26,6 +27,10 @@ ROWS_OF_PIXELS = (
     "Each row of pixels is a set of its own, because a set is the last dimension of the scores. If an image is one "
     "set, pass dim=(-2, -1) to the loss."
 )
+
+
+WHOLE_SHARE = replace(CountTask.defaults, likelihood=1.0)
+"""Alone, precision is best with hardly any yes, and recall with no other answer."""
 
 
 class FBeta(CountTask):
@@ -52,19 +57,14 @@ class FBeta(CountTask):
 class SetTask(CountTask):
     """Overlap of two sets, which are often the foreground of images."""
 
-    def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
-        super().check(scores, target, check_values)
-        if check_values and scores.dim() >= 4:
+    def warn(self, scores: Tensor) -> None:
+        super().warn(scores)
+        if scores.dim() >= 4:
             warn_once("sets in the last dimension", ROWS_OF_PIXELS)
 
 
 class Dice(SetTask):
-    """Dice coefficient of two sets: ``L = 1 - 2 tp / (2 tp + fp + fn)``; the same number as F1.
-
-    Examples:
-        >>> Dice()
-        Dice()
-    """
+    """Dice coefficient of two sets: ``L = 1 - 2 tp / (2 tp + fp + fn)``; the same number as F1."""
 
     line = "predicted"
     metric = staticmethod(formulas.dice_of_counts)
@@ -84,50 +84,30 @@ class IoU(SetTask):
 
 
 class Precision(CountTask):
-    """Precision: ``L = 1 - tp / (tp + fp)``. Saying no to everything has precision 0 where there are positives.
+    """Precision: ``L = 1 - tp / (tp + fp)``. Saying no to everything has precision 0 where there are positives."""
 
-    Examples:
-        >>> Precision()
-        Precision()
-    """
-
-    advised_likelihood = 1.0  # alone, precision is best with hardly any yes, and recall with no other answer
+    defaults = WHOLE_SHARE
     line = "predicted"
     metric = staticmethod(formulas.precision_of_counts)
 
 
 class Recall(CountTask):
-    """Recall: ``L = 1 - tp / (tp + fn)``. Saying yes to everything has recall 1: combine it with another loss.
+    """Recall: ``L = 1 - tp / (tp + fn)``. Saying yes to everything has recall 1: combine it with another loss."""
 
-    Examples:
-        >>> Recall()
-        Recall()
-    """
-
-    advised_likelihood = 1.0
+    defaults = WHOLE_SHARE
     line = "predicted"
     metric = staticmethod(formulas.recall_of_counts)
 
 
 class BalancedAccuracy(CountTask):
-    """Balanced accuracy: ``L = 1 - (tp / (tp + fn) + tn / (tn + fp)) / 2``.
-
-    Examples:
-        >>> BalancedAccuracy()
-        BalancedAccuracy()
-    """
+    """Balanced accuracy: ``L = 1 - (tp / (tp + fn) + tn / (tn + fp)) / 2``."""
 
     line = "predicted"
     metric = staticmethod(formulas.balanced_accuracy_of_counts)
 
 
 class GMean(CountTask):
-    """Geometric mean of the two accuracies: ``L = 1 - sqrt(tp / (tp + fn) * tn / (tn + fp))``.
-
-    Examples:
-        >>> GMean()
-        GMean()
-    """
+    """Geometric mean of the two accuracies: ``L = 1 - sqrt(tp / (tp + fn) * tn / (tn + fp))``."""
 
     metric = staticmethod(formulas.g_mean_of_counts)
 
@@ -146,12 +126,7 @@ class Matthews(CountTask):
 
 
 class Kappa(CountTask):
-    """Cohen's kappa: ``L = 1 - kappa``, from 0 to 2.
-
-    Examples:
-        >>> Kappa()
-        Kappa()
-    """
+    """Cohen's kappa: ``L = 1 - kappa``, from 0 to 2."""
 
     line = "predicted"
     metric = staticmethod(formulas.kappa_of_counts)

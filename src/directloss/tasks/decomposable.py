@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from directloss._checks import check_choice, check_finite, check_labels, check_same_shape, fail
-from directloss.task import Task
+from directloss.task import Defaults, Task
 from directloss.tasks._likelihood import wide
 
 GivenCosts = Callable[[Tensor], tuple[Tensor, Tensor | float]]
@@ -67,7 +67,11 @@ class Decomposable(Task):
     computes the true output from the target if the target is not that output itself.
     """
 
-    density = "logistic"  # centred, as the level of the scores may matter
+    defaults = Defaults(
+        density="logistic",  # centred, as the level of the scores may matter
+        no_item_weights="put the weights into your loss, the function that returns the part costs, which is just as "
+        "exact",
+    )
     maximize: bool = False
     """Whether the target of ``"regret"`` holds values to maximise instead of costs."""
     problem_shape: tuple[int, ...] | None = None
@@ -186,8 +190,6 @@ class Decomposable(Task):
         task._best = Answers(REMEMBERED)
         return task
 
-    no_item_weights = "put the weights into your loss, the function that returns the part costs, which is just as exact"
-
     # ------------------------------------------------------------------ scale and companion
 
     def unit(self, scores: Tensor) -> Tensor:
@@ -283,9 +285,9 @@ class Decomposable(Task):
         return self._flat(tensor).sum(-1)
 
 
-def refuse_truth(rule: str, found: str, what: str, instead: str = "costs") -> NoReturn:
+def refuse_truth(rule: str, value: str, what: str, instead: str = "costs") -> NoReturn:
     """Raise the error for a target that marks an impossible output."""
-    fail("target", rule, found, f'For true {instead} instead of a {what}, use loss="regret".')
+    fail("target", rule, value, f'For true {instead} instead of a {what}, use loss="regret".')
 
 
 class Answers:

@@ -18,9 +18,9 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from directloss._checks import check_count, check_finite, check_no_column, fail, warn_once
+from directloss._checks import check_count, check_finite, check_no_column, check_number, fail, warn_once
 from directloss.noise import Noise
-from directloss.task import Estimate, Expected, Task
+from directloss.task import Defaults, Estimate, Expected, Task
 from directloss.tasks._likelihood import of_classes, of_each_decision, wide
 
 SLOW = 1.0
@@ -48,14 +48,14 @@ class MetricFunction(Task):
         MetricFunction(agreement)
     """
 
-    moves = True
-    eager = True
     shape_words = "(...)"
-    density = "uniform"
-    advised_noise = 3.0
-    advised_likelihood = 1.0
-    no_flips = "the counts of a function are not known, so they cannot be corrected"
-    no_item_weights = "let the function weigh its items"
+    defaults = Defaults(
+        noise=3.0,
+        density="uniform",
+        graphs=False,
+        no_flips="the counts of a function are not known, so they cannot be corrected",
+        no_item_weights="let the function weigh its items",
+    )
 
     def __init__(self, function: MetricOfScores, *, maximize: bool = True, moved: int = 32) -> None:
         if isinstance(function, type) or not callable(function):
@@ -74,8 +74,7 @@ class MetricFunction(Task):
 
     def expected(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected:
         """The loss, and an unbiased estimate of the gradient of its expectation."""
-        if request.weight is not None:
-            fail("weight", "must be left out", "given", f"{self.no_item_weights}.".capitalize())
+        request.refuse_weight(self)
         if request.check_values:
             check_finite(scores)
         losses = self.loss(scores, target)
@@ -133,11 +132,10 @@ class MetricFunction(Task):
 
     def _value(self, scores: Tensor, target: Tensor) -> Tensor:
         # The metric gets copies: whatever it writes stays with it.
-        value = torch.as_tensor(self.function(scores.clone(), target.clone()), dtype=torch.float64)
-        if value.numel() != 1 or not bool(torch.isfinite(value)):
-            found = f"of shape {tuple(value.shape)}" if value.numel() != 1 else str(value.item())
-            fail("metric(scores, target)", "must be one finite number", found)
-        return value.detach().reshape(()).cpu()
+        value = check_number(self.function(scores.clone(), target.clone())).cpu()
+        if not bool(torch.isfinite(value)):
+            fail("metric", "must return a finite number", value.item())
+        return value
 
     def _likelihood_slope(self, scores: Tensor, target: Tensor) -> Tensor | None:
         """The gradient of the mean cross-entropy, if the target holds 0 and 1 for each score, or one class per row."""

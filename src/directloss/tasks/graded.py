@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from directloss._checks import IGNORE, check_finite, check_same_shape, fail, precise
+from directloss._checks import IGNORE, check_finite, check_same_shape, precise
 from directloss.kernels import bounded, compiles, move_graded
 from directloss.metrics.graded import check_grades, check_settings, ideal, relative_gains, shared_discounts
 from directloss.metrics.ranking import DCGMetric
@@ -49,8 +50,7 @@ class GradedNDCG(ListTask):
         gain: ``"exponential"`` for ``2^grade - 1``, ``"linear"`` for the grade itself.
 
     Shapes:
-        scores ``(..., n)``; target ``(..., n)``, grades of at least 0, whole numbers or not; -1 (or ``mask``) for
-        padding.
+        scores ``(..., n)``; target ``(..., n)``, grades of at least 0, whole numbers or not.
 
     References:
         Burges et al., ICML 2005 for the metric; Le and Smola, arXiv 0704.3359, for F with a discount and its assignment
@@ -67,9 +67,11 @@ class GradedNDCG(ListTask):
         tensor([0.0000, 0.6309, 1.0000], dtype=torch.float64)
     """
 
-    padding_label = True
     judged_by = "the grades"
-    no_item_weights = 'put the weights into the grades, with gain="linear": a grade may be any number of at least 0'
+    defaults = replace(
+        ListTask.defaults,
+        no_item_weights='put the weights into the grades, with gain="linear": a grade may be any number of at least 0',
+    )
 
     def __init__(self, k: int | None = None, gain: str = "exponential") -> None:
         check_settings(k, gain)
@@ -113,19 +115,17 @@ class GradedNDCG(ListTask):
 
     def likelihood_slope(self, scores: Tensor, target: Tensor, request: Estimate) -> Tensor | None:
         """Binary cross-entropy with the relative gain of each item as its probability of a yes."""
-        gains = torch.where(target >= 0, relative_gains(target, self.gain), float(IGNORE))
-        return super().likelihood_slope(scores, gains, request._replace(padded=True))
+        return super().likelihood_slope(scores, relative_gains(target, self.gain), request)
 
     def expected(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected:
         """All items move all others: each adds one to the rank, and counts by its gain."""
-        if request.weight is not None:
-            fail("weight", "must hold one weight per problem", "one per item", f"{self.no_item_weights}.".capitalize())
+        request.refuse_weight(self)
         self.check(scores, target, request.check_values)
         losses, counted = self.loss(self.infer(scores, target), target), self.counted(target)
         if not request.gradient:
             return Expected(losses, counted=counted)
         noise, relative = request.noise, relative_gains(target, self.gain)
-        noisy, z = noise.perturb(scores, self.density), ideal(relative, self.k)[..., None]
+        noisy, z = noise.perturb(scores, self.defaults.density), ideal(relative, self.k)[..., None]
         shown = True if counted is None else counted[..., None]
         likelihood, curvature = self.likelihood_slope(scores, target, request), None
         if compiles(scores) and not request.curvature:
@@ -134,8 +134,8 @@ class GradedNDCG(ListTask):
             return Expected(losses, slope, likelihood, counted)
         real = precise(target >= 0)
         lists = Lists(torch.stack((real, torch.zeros_like(real))), self._worth, z, relative)
-        noisy = torch.where(target >= 0, noisy, -torch.inf)
-        moved = move_items(lists, scores.to(noisy.dtype), noisy, float(noise.scale), request.curvature)
+        clean, noisy = (torch.where(target >= 0, one, -torch.inf) for one in (scores.to(noisy.dtype), noisy))
+        moved = move_items(lists, clean, noisy, float(noise.scale), request.curvature)
         if moved.curvature is not None:
             curvature = -moved.curvature * shown
         return Expected(losses, bounded(-moved.slope * shown, noisy.dtype), likelihood, counted, curvature)

@@ -9,6 +9,7 @@ path.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -79,7 +80,7 @@ class ShortestPath(Decomposable):
         self.max_edges = max(nodes - 1, 1) if max_edges is None else check_count("max_edges", max_edges)
         super().__init__(loss, truth, {"off-path": self._off_path})
         if self._named is not None:  # see above: moving away from worse walks may run into cycles
-            self.advised_sign = -1
+            self.defaults = replace(self.defaults, sign=-1)
         self.num_edges = len(pairs)
         self.problem_shape = (self.num_edges,)
         self.shape_words = f"(..., {self.num_edges}), one score for each edge"
@@ -220,8 +221,8 @@ class GridPath(ShortestPath):
         broken[:, [self.source, self.goal]] |= cells[:, [self.source, self.goal]] == 0
         if bool(broken.any()):
             problem, cell = broken.nonzero()[0].tolist()
-            found = f"broken at cell {divmod(cell, self.width)} in problem {problem}"
-            refuse_truth("must mark the cells of a path from start to goal", found, "path")
+            gap = f"broken at cell {divmod(cell, self.width)} in problem {problem}"
+            refuse_truth("must mark the cells of a path from start to goal", gap, "path")
 
     def __repr__(self) -> str:
         return (

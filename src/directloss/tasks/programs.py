@@ -24,7 +24,7 @@ class IntegerProgram(SolverTask):
     Maximises ``F = sum_p score_p * y_p`` subject to ``lower <= matrix @ y <= upper`` and ``least <= y <= most``, to
     within a ten-billionth of the largest score. A
     problem takes milliseconds or more, so set ``processes`` if there are several cores. The tasks for knapsacks, paths,
-    trees and tours are a hundred times as fast.
+    and trees are a hundred times as fast.
 
     Args:
         matrix: the constraints, shape ``(constraints, parts)``, a tensor, an array or a sparse matrix.
@@ -109,16 +109,16 @@ class _Programme:
 
         costs = -scores.double().numpy()
         largest = np.abs(costs).max(initial=0.0)
-        found = milp(
+        solution = milp(
             costs * (LARGEST / largest) if largest > 0 else costs,
             integrality=self.whole,
             bounds=Bounds(self.least, self.most),
             constraints=LinearConstraint(self.matrix, self.lower, self.upper),
             options={"mip_rel_gap": 0.0} | ({} if self.timeout is None else {"time_limit": self.timeout}),
         )
-        if found.status != 0:
-            raise ArithmeticError(f"HiGHS found no best output: {found.message}")
-        y = torch.from_numpy(found.x)
+        if solution.status != 0:
+            raise ArithmeticError(f"HiGHS found no best output: {solution.message}")
+        y = torch.from_numpy(solution.x)
         whole = torch.from_numpy(self.whole)
         if bool(((y - y.round()).abs()[whole] > NEAR).any()):
             raise ArithmeticError("HiGHS returned parts that are not whole numbers")

@@ -12,7 +12,7 @@ AUC (sign +1) and AUC (both signs), otherwise a table limited to the cells that 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from directloss._checks import check_finite, check_labels, check_same_shape, fail, precise, warn_once
 from directloss._dynamo import traced
-from directloss.kernels import BINARY, LEAST, bounded, compiles, solve_rankings
+from directloss.kernels import BINARY, LEAST, bounded, compiles, largest, solve_rankings
 from directloss.metrics.ranking import (
     AveragePrecisionMetric,
     CustomMetric,
@@ -36,12 +36,13 @@ from directloss.metrics.ranking import (
     ReciprocalRankMetric,
     Relevance,
     counts,
+    losses_of,
     relevance,
     tensor_losses,
     weighted_losses,
 )
 from directloss.moves import Lists, move_items
-from directloss.task import Estimate, Expected, Solve, Solved, Task
+from directloss.task import Defaults, Estimate, Expected, Solve, Solved, Task
 from directloss.tasks._likelihood import of_decisions, wide
 from directloss.tasks.decomposable import name_of
 
@@ -60,14 +61,14 @@ class Ranking(NamedTuple):
 class ListTask(Task):
     """The base of tasks with ranked lists. Outputs, except those of `predict`, have the coefficients of F."""
 
-    maskable = True
-    moves = True
-    density = "uniform"
-    advised_noise = 3.0
-    advised_likelihood = 0.1
-    advised_sign: int | str = +1
-    no_flips = (
-        "a metric of ranks has no exact correction, and hardly needs one: it is not moved by what all items share"
+    defaults = Defaults(
+        noise=3.0,
+        likelihood=0.1,
+        sign=+1,
+        density="uniform",
+        mask=True,
+        no_flips="a metric of ranks has no exact correction, and hardly needs one: it is not moved by what all items "
+        "share",
     )
     judged_by: str
     """What F depends on besides the ranks."""
@@ -118,9 +119,10 @@ class RankingTask(ListTask):
     """
 
     judged_by = "which items are relevant"
-    no_item_weights = (
-        'there is no exact inference for ranks of weighted items. Leave out epsilon and sign, take "auc", or repeat an '
-        "item as often as its weight says"
+    defaults = replace(
+        ListTask.defaults,
+        no_item_weights="there is no exact inference for ranks of weighted items. Leave out epsilon and sign, take "
+        '"auc", or repeat an item as often as its weight says',
     )
 
     def __init__(self, metric: PositionMetric) -> None:
@@ -188,21 +190,25 @@ class RankingTask(ListTask):
         else:
             self.check(scores, target, request.check_values)
         labels = relevance(target, None if weight is None else weight.sizes)
-        counted = ((labels.P > 0) & (labels.N > 0)).squeeze(-1)
-        if weight is None:
-            losses = tensor_losses(self.metric, scores, labels)
-        else:
+        counted = labels.counted
+        if weight is not None:
             losses = weighted_losses(self.metric, scores, target, weight.sizes)
+        elif not request.gradient:
+            losses = tensor_losses(self.metric, scores, labels)
         if not request.gradient:
             return Expected(losses, counted=counted)
-        noisy = request.noise.perturb(scores, self.density)
-        if request.padded:
-            noisy = torch.where(target >= 0, noisy, -torch.inf)
+        # Where nobody checks, NaN is the largest score.
+        clean = wide(torch.nan_to_num(scores, nan=largest(scores.dtype)))
+        noisy, width = request.noise.perturb(clean, self.defaults.density), float(request.noise.scale)
+        if request.mask is not None:
+            clean, noisy = (torch.where(request.mask, one, -torch.inf) for one in (clean, noisy))
         lists = position_lists(self.metric, labels, (1.0,) if weight is None else weight.values)
-        moved = move_items(lists, scores.to(noisy.dtype), noisy, float(request.noise.scale), request.curvature)
-        shown = -counted.unsqueeze(-1).to(moved.slope.dtype)
-        bend = None if moved.curvature is None else moved.curvature * shown
-        slope = bounded(moved.slope * shown, noisy.dtype)
+        moved = move_items(lists, clean, noisy, width, request.curvature)
+        if weight is None:
+            losses = losses_of(self.metric, moved.value, labels)
+        shown = counted.unsqueeze(-1)
+        bend = None if moved.curvature is None else -moved.curvature * shown
+        slope = bounded(-moved.slope * shown, noisy.dtype)
         return Expected(losses, slope, self.likelihood_slope(scores, target, request), counted, bend)
 
     def _compiled(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected:
@@ -210,7 +216,7 @@ class RankingTask(ListTask):
         it.
         """
         noise = request.noise
-        noisy = noise.perturb(scores, self.density) if request.gradient else None
+        noisy = noise.perturb(scores, self.defaults.density) if request.gradient else None
         solved = solve_rankings(
             scores, target, self.metric.tables(target), noisy=noisy, check_values=request.check_values,
             width=float(noise.scale) if request.gradient else 0.0, padding=not request.check_values,
@@ -273,8 +279,9 @@ def _distinct(task: RankingTask, target: Tensor, weight: Tensor) -> Distinct | N
 
 def position_lists(metric: PositionMetric, labels: Relevance, weights: tuple[float, ...] = (1.0,)) -> Lists:
     """Lists of relevant and irrelevant items, as moves see them."""
-    sizes, P, N = labels
-    return Lists(sizes, partial(metric.worth, P=P, N=N), metric.normaliser(P, N, sizes.shape[-1]), weights=weights)
+    P, N = labels.totals
+    z = metric.normaliser(P, N, labels.sizes.shape[-1])
+    return Lists(labels.sizes, partial(metric.worth, P=P, N=N), z, weights=weights)
 
 
 class AveragePrecision(RankingTask):
@@ -291,6 +298,9 @@ class AveragePrecision(RankingTask):
         super().__init__(AveragePrecisionMetric())
 
 
+BOTH_SIGNS = replace(RankingTask.defaults, sign="both")
+
+
 class _AtK(RankingTask):
     """Tasks with an optional cutoff."""
 
@@ -298,16 +308,11 @@ class _AtK(RankingTask):
         super().__init__(metric)
         self.k = k
         if k is not None:  # with nothing relevant above the cutoff, no ranking is worse
-            self.advised_sign = "both"
+            self.defaults = BOTH_SIGNS
 
 
 class NDCG(_AtK):
-    """Normalised discounted cumulative gain with binary gains, over the first ``k`` ranks (all by default).
-
-    Examples:
-        >>> NDCG(10)
-        NDCG(10)
-    """
+    """Normalised discounted cumulative gain with binary gains, over the first ``k`` ranks (all by default)."""
 
     k: int | None
 
@@ -316,12 +321,7 @@ class NDCG(_AtK):
 
 
 class DCG(_AtK):
-    """Discounted cumulative gain with binary gains; the loss is the ideal value minus the value.
-
-    Examples:
-        >>> DCG(5)
-        DCG(5)
-    """
+    """Discounted cumulative gain with binary gains; the loss is the ideal value minus the value."""
 
     def __init__(self, k: int | None = None) -> None:
         super().__init__(DCGMetric(k), k)
@@ -343,8 +343,8 @@ class _AmongFirst(_AtK):
         if not request.gradient or traced():
             return
         n = target.shape[-1]
-        if request.padded and target.is_cpu:  # elsewhere, counting would wait for the device
-            n = int((target >= 0).sum(-1).max())
+        if request.mask is not None and target.is_cpu:  # elsewhere, counting would wait for the device
+            n = int(request.mask.sum(-1).max())
         if n and self.metric.structure(n)["cutoff"] == n:
             warn_once(
                 f"all among the first {self!r}",
@@ -355,50 +355,30 @@ class _AmongFirst(_AtK):
 
 
 class PrecisionAtK(_AmongFirst):
-    """The share of relevant items among the first ``k``, or in the first 1 % of the list for ``k=0.01``.
-
-    Examples:
-        >>> PrecisionAtK(5)
-        PrecisionAtK(5)
-    """
+    """The share of relevant items among the first ``k``, or in the first 1 % of the list for ``k=0.01``."""
 
     def __init__(self, k: float = 10) -> None:
         super().__init__(PrecisionAtKMetric(k), k)
 
 
 class RecallAtK(_AmongFirst):
-    """The share of the relevant items among the first ``k``, or in the first 1 % of the list for ``k=0.01``.
-
-    Examples:
-        >>> RecallAtK(5)
-        RecallAtK(5)
-    """
+    """The share of the relevant items among the first ``k``, or in the first 1 % of the list for ``k=0.01``."""
 
     def __init__(self, k: float = 10) -> None:
         super().__init__(RecallAtKMetric(k), k)
 
 
 class ReciprocalRank(RankingTask):
-    """One over the rank of the first relevant item; its mean over queries is MRR.
-
-    Examples:
-        >>> ReciprocalRank()
-        ReciprocalRank()
-    """
+    """One over the rank of the first relevant item; its mean over queries is MRR."""
 
     def __init__(self) -> None:
         super().__init__(ReciprocalRankMetric())
 
 
 class PartialAUC(RankingTask):
-    """Area under the ROC curve up to the false positive rate ``max_fpr``, divided by it.
+    """Area under the ROC curve up to the false positive rate ``max_fpr``, divided by it."""
 
-    Examples:
-        >>> PartialAUC(0.1)
-        PartialAUC(0.1)
-    """
-
-    advised_sign = "both"
+    defaults = BOTH_SIGNS
 
     def __init__(self, max_fpr: float = 0.1) -> None:
         super().__init__(PartialAUCMetric(max_fpr))
@@ -406,28 +386,18 @@ class PartialAUC(RankingTask):
 
 
 class RecallAtFPR(RankingTask):
-    """The highest recall with a false positive rate of at most ``max_fpr``: ``m(i, n) = [n <= max_fpr N]``.
+    """The highest recall with a false positive rate of at most ``max_fpr``: ``m(i, n) = [n <= max_fpr N]``."""
 
-    Examples:
-        >>> RecallAtFPR(0.01)
-        RecallAtFPR(0.01)
-    """
-
-    advised_sign = "both"
+    defaults = BOTH_SIGNS
 
     def __init__(self, max_fpr: float = 0.01) -> None:
         super().__init__(RecallAtFPRMetric(max_fpr))
 
 
 class PrecisionAtRecall(RankingTask):
-    """The precision where the recall reaches ``recall``: ``m(i, n) = i / (i + n)`` for i = ceil(recall P) alone.
+    """The precision where the recall reaches ``recall``: ``m(i, n) = i / (i + n)`` for i = ceil(recall P) alone."""
 
-    Examples:
-        >>> PrecisionAtRecall(0.9)
-        PrecisionAtRecall(0.9)
-    """
-
-    advised_sign = "both"
+    defaults = BOTH_SIGNS
 
     def __init__(self, recall: float = 0.9) -> None:
         super().__init__(PrecisionAtRecallMetric(recall))
@@ -438,10 +408,6 @@ class PositionTask(RankingTask):
 
     ``m(i, n)`` is the value of the i-th relevant item if n irrelevant ones rank above it. It gets two float64 tensors
     that broadcast against each other. For Theorem 1 (``epsilon``, ``sign``) it must not increase with n.
-
-    Examples:
-        >>> PositionTask(lambda i, n: 0.9 ** (i + n))
-        PositionTask(<lambda>)
     """
 
     def __init__(self, weight: Callable[[Tensor, Tensor], Tensor]) -> None:

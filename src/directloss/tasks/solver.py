@@ -169,22 +169,22 @@ class SolverTask(Decomposable):
                 self._try(problems, answer)
             return answer
         if self.workers is not None:
-            found: Any = self.workers.solve(problems.cpu())
+            outputs: Any = self.workers.solve(problems.cpu())
         else:
-            found = answers(self.solver, list(problems))
-            if isinstance(found, Failure):
-                self._refuse(found, problems)
+            outputs = answers(self.solver, list(problems))
+            if isinstance(outputs, Failure):
+                self._refuse(outputs, problems)
         self._tried = True
         return torch.stack(
-            [self._check(problem, y, place) for place, (problem, y) in enumerate(zip(problems, found, strict=True))]
+            [self._check(problem, y, place) for place, (problem, y) in enumerate(zip(problems, outputs, strict=True))]
         )
 
     def _ask_batch(self, problems: Tensor) -> Tensor:
-        found = answers(self.solver, [problems])
-        if isinstance(found, Failure):  # find out which problem
+        outputs = answers(self.solver, [problems])
+        if isinstance(outputs, Failure):  # find out which problem
             alone = answers(self.solver, list(problems.unsqueeze(1)))
-            self._refuse(alone if isinstance(alone, Failure) else found, problems)
-        return self._check(problems, found[0])
+            self._refuse(alone if isinstance(alone, Failure) else outputs, problems)
+        return self._check(problems, outputs[0])
 
     def _refuse(self, failure: Failure, problems: Tensor) -> NoReturn:
         shape = tuple(problems.shape if self.batched else problems.shape[1:])
@@ -198,8 +198,8 @@ class SolverTask(Decomposable):
         raised(failure.place, f"{failure.words} (it got scores of shape {shape})", hint)
 
     def _takes_one(self, problem: Tensor) -> bool:
-        found = answers(self.solver, [problem])
-        return not isinstance(found, Failure) and getattr(found[0], "shape", None) == problem.shape
+        outputs = answers(self.solver, [problem])
+        return not isinstance(outputs, Failure) and getattr(outputs[0], "shape", None) == problem.shape
 
     def _check(self, scores: Tensor, given: Any, place: int | None = None) -> Tensor:
         """An answer as a tensor, in the dtype of the scores, after checks."""

@@ -64,8 +64,8 @@ class SpanningTree(Decomposable):
         truth = target.double()
         broken = (truth.sum(-1) != self.num_nodes - 1) | (self.solve(truth) != truth).any(-1)
         if bool(broken.any()):
-            found = f"none in problem {int(broken.flatten().nonzero()[0])}"
-            refuse_truth(f"must mark a spanning tree of {self.num_nodes - 1} edges", found, "tree")
+            value = f"none in problem {int(broken.flatten().nonzero()[0])}"
+            refuse_truth(f"must mark a spanning tree of {self.num_nodes - 1} edges", value, "tree")
 
     def __repr__(self) -> str:
         return f"SpanningTree({self.num_edges} edges, num_nodes={self.num_nodes}, loss={name_of(self.criterion)})"

@@ -1,15 +1,24 @@
-"""Best round trips on the CPU, compiled by numba, one problem at a time, with the bound of Held and Karp.
+"""Round trips, by a solver of our own: a `SolverTask` around compiled branch and bound with the bound of Held and Karp.
 
-Scores and output are as in `directloss.kernels.decisions`.
+A tour of 20 nodes takes less than a tenth of a millisecond, of 30 half a millisecond, and longer if many are equally
+good.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
+import numba
 import numpy as np
+import torch
+from torch import Tensor
 
-from directloss.kernels.compiled import allocating, vectorised
+from directloss.tasks import SolverTask
+
+allocating: Any = numba.njit(cache=True)
+vectorised: Any = numba.njit(cache=True, fastmath={"reassoc", "nsz", "nnan"})
+"""For SIMD loops that find a minimum. There must be no NaN."""
 
 FREE, IN, OUT = 0, 1, 2
 ASCENTS = 30
@@ -28,6 +37,18 @@ class Tree(NamedTuple):
     """The neighbours of node 0."""
     degree: Any
     """The number of edges of each node."""
+
+
+def tour_task(nodes: int) -> SolverTask:
+    """The best round trip through all nodes, judged by its true cost."""
+    return SolverTask(partial(best_tours, nodes=nodes), loss="regret")
+
+
+def best_tours(scores: Tensor, nodes: int) -> Tensor:
+    """The pairs of nodes that the best tours use, for scores ``(b, pairs)``."""
+    used = torch.zeros(scores.shape, dtype=torch.float64)
+    tours(scores.double().contiguous().numpy(), nodes, used.numpy())
+    return used
 
 
 @allocating
