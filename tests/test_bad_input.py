@@ -136,7 +136,7 @@ WRONG_FOR_ALL: list[tuple[dict[str, Any], str, str]] = [
     ({"mask": MASK[0]}, "mask", "must have the shape of target, (2, 3), but it is of shape (3,)"),
     ({"mask": MASK.tolist()}, "mask", "must be a torch.Tensor, but it is a list"),
     # weight
-    ({"weight": torch.ones(3)}, "weight", "must hold one weight per problem, shape (2,), but it is of shape (3,)"),
+    ({"weight": torch.ones(3)}, "weight", "must hold one weight per problem, shape (2,), or per item"),
     ({"weight": torch.tensor([1.0, -2.0])}, "weight", "must be finite and not negative, but it is as low as -2.0"),
     ({"weight": torch.tensor([1.0, math.nan])}, "weight", "must be finite and not negative"),
     ({"weight": torch.tensor([1.0, 1e60], dtype=torch.float64)}, "weight", "1e+30 at its largest, but it is 1e+60"),

@@ -133,7 +133,7 @@ def warn_of_uncounted(counted: Tensor | None, under: object, why: str) -> int:
     return missing
 
 
-UNRANKED = "for a ranking: no relevant or no irrelevant item that counts"
+UNRANKED = "for a ranking: no relevant or no irrelevant item that counts; for decisions: no item that counts"
 
 
 def reduce(
@@ -198,6 +198,11 @@ def prepare(
                 shows = item_weight.ne(0)
                 mask = shows if mask is None else check_mask(mask, target.shape, "target") & shows
         else:
+            if weight.shape != batch_shape and task.target_dims:
+                one_each = (
+                    f"one weight per problem, shape {tuple(batch_shape)}, or per item, shape {tuple(target.shape)}"
+                )
+                fail("weight", f"must hold {one_each}", f"of shape {tuple(weight.shape)}")
             scores, weight, shown = weigh(scores, weight, task.event_dims, check_values)
             if task.target_dims == 0 and target.shape == shown.shape:
                 target = torch.where(shown, target, torch.zeros_like(target))
@@ -306,7 +311,9 @@ def _blank_padding(task: Task, scores: Tensor, target: Tensor, mask: Tensor) -> 
             "mask",
             f"must be left out: parts of {task!r} cannot be padding",
             "given",
-            "Leave out whole problems with weight=0.",
+            "Leave out whole problems with weight=0."
+            if scores.dim() > task.event_dims
+            else "Let the task leave them out.",
         )
     if task.target_dims == 0:
         mask = check_mask(mask, scores.shape[: scores.dim() - task.event_dims], "the problems")

@@ -115,7 +115,8 @@ def direct_loss(
             there are more than 8,192 scores in all, at least 1; and 1 for structured outputs.
         likelihood: how much of the gradient of the task's likelihood is added; ``"auto"`` is the task's constant.
         flips: the share of labels that are wrong, if known: one number, or one for the negatives and one for the
-            positives. Value and gradient are then those of the right labels, in expectation; for metrics of decisions.
+            positives. The value and the metric's gradient are then those of the right labels, in expectation, and the
+            likelihood is corrected for them; for metrics of decisions.
         epsilon: asks for Theorem 1: how far loss-augmented inference looks, a positive number or one for each problem,
             or ``"auto"``. There is then no noise and no likelihood unless they are named.
         sign: asks for Theorem 1: +1 moves away from worse outputs, -1 towards better ones, ``"both"`` is the mean of
@@ -228,6 +229,8 @@ def _inferred(problem: Problem, settings: Settings, reduction: str, check_values
         # One draw: a solver costs more than a sort.
         noise = noise._replace(scale=noise.scale if own is None else own, samples=noise.samples or 1)
     inferred = theorem.estimate(problem, epsilon, signs, noise)
+    if check_values and not bool(inferred.losses.isfinite().all()):
+        fail("task.loss", f"must return finite numbers, for {task!r}", str(inferred.losses.flatten()[:5].tolist()))
     if inferred.surrogate is None:
         return problem.reduce(inferred.losses, reduction, inferred.counted, warn=check_values)
     surrogate, share = inferred.surrogate, settings.share_for(task)

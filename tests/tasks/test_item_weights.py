@@ -231,7 +231,7 @@ def test_structured_tasks_say_why_not() -> None:
     [
         (torch.tensor([1.0, -1.0, 1.0]), "weight must be finite and not negative, but it is as low as -1.0"),
         (torch.tensor([1.0, torch.inf, 1.0]), "weight must be finite and not negative"),
-        (torch.ones(2), r"weight must hold one weight per problem, shape \(\), but it is of shape \(2,\)"),
+        (torch.ones(2), r"weight must hold one weight per problem, shape \(\), or per item.*but it is of shape \(2,\)"),
     ],
 )
 def test_wrong_weights(weight: Tensor, message: str) -> None:
