@@ -406,6 +406,15 @@ def test_a_task_must_return_one_loss_per_problem() -> None:
         dl.direct_loss(torch.randn(2, 3), torch.zeros(2, 3), Forgetful())
 
 
+def test_a_loss_that_is_not_finite_is_told_to_its_task() -> None:
+    class Broken(Hamming):
+        def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+            return super().loss(output, target) / 0
+
+    with pytest.raises(dl.DirectLossError, match=r"task.loss must return finite numbers, for .*, but it is \["):
+        dl.direct_loss(torch.randn(2, 3), torch.ones(2, 3), Broken())
+
+
 def test_targets_and_epsilons_may_carry_gradients_of_their_own() -> None:
     scores, labels = torch.tensor([0.1, 0.2]), torch.tensor([1.0, 0.0], requires_grad=True)
     assert dl.direct_loss(scores, labels, "ap", epsilon=torch.tensor(0.5, requires_grad=True)).item() == 0.5
