@@ -285,7 +285,7 @@ def test_nonlinear_score_with_parameters_of_its_own() -> None:
 
 
 def test_module_says_what_it_is() -> None:
-    assert repr(dl.DirectLoss(Pick())) == "DirectLoss(Pick(), likelihood=1.0)"
+    assert repr(dl.DirectLoss(Pick())) == "DirectLoss(Pick(), likelihood=0.0)"  # it has none
     assert (
         repr(dl.DirectLoss(Pick(), epsilon=2.0, sign=-1)) == "DirectLoss(Pick(), likelihood=0.0, epsilon=2.0, sign=-1)"
     )

@@ -243,6 +243,8 @@ class ForeignTask(Task):
             if hasattr(inner, name):
                 setattr(self, name, getattr(inner, name))
         self.defaults = replace(self.defaults, mask=False)  # it never sees padding
+        if not hasattr(inner, "likelihood"):
+            self.defaults = replace(self.defaults, likelihood=0.0)
 
     def predict(self, scores: Tensor) -> Output:
         return self.inner.predict(scores)
