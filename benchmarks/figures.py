@@ -12,7 +12,6 @@ import io
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -33,9 +32,6 @@ from directloss import plot
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 BASE = "x-ent"
-FARTHEST = 15.0
-"""Points; a lead beyond this is drawn as a triangle at the border."""
-
 WIDTH = 6.2
 """Inches; text stays readable on a phone."""
 INK, GRID = "#1f2328", "#d8dee4"
@@ -97,78 +93,42 @@ def finals(name: str) -> tuple[Record, ...]:
     return load_run(RESULTS / name).final
 
 
-def lead_over_cross_entropy(
-    records: Sequence[Record], metric: str, panels: dict[str, Callable[[Record], bool]], width: int = 2
-) -> Figure:
-    """One dot per data set and method: test AP minus that of cross-entropy, in points; the bar is the median."""
-    methods = [name for name in dict.fromkeys(record.method for record in records) if name != BASE]
-    methods.sort(key=lambda name: list(METHODS).index(_family(name)))
-    rows = -(-len(panels) // width)
-    figure = Figure((WIDTH, rows * (0.24 * len(methods) + 0.5) + 0.3), layout="constrained")
-    axes = figure.subplots(rows, width, sharex=True, sharey=True)
-    for place, (title, belongs) in zip(axes.flat, panels.items(), strict=True):
-        _leads(place, title, methods, metric, [record for record in records if belongs(record)])
-    figure.supxlabel("points of test AP, minus cross-entropy on the same data", fontsize=9.5)
-    return figure
-
-
-def _leads(place: Axes, title: str, methods: Sequence[str], metric: str, records: list[Record]) -> None:
-    """One panel of `lead_over_cross_entropy`."""
-    found: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for record in records:
-        found[record.method, str(record.group)].append(100 * record.metrics[metric])
-    for row, method in enumerate(methods):
-        leads = np.array([mean(found[method, n]) - mean(found[BASE, n]) for (of, n) in list(found) if of == method])
-        beyond = np.abs(leads) > FARTHEST
-        shown = leads.clip(-FARTHEST, FARTHEST)
-        look = {"color": METHODS[_family(method)][0], "alpha": 0.65}
-        place.scatter(shown[~beyond], np.full((~beyond).sum(), row), s=34, linewidths=0, **look)
-        for x in shown[beyond]:
-            place.plot(x, row, marker="<" if x < 0 else ">", markersize=6, **look)
-        place.plot([np.median(shown)] * 2, [row - 0.3, row + 0.3], color=look["color"], linewidth=2.5)
-    place.axvline(0, color=INK, linewidth=1)
-    place.grid(axis="x")
-    place.set_yticks(range(len(methods)), methods)
-    place.set(xlim=(-FARTHEST - 1, FARTHEST + 1), ylim=(len(methods) - 0.5, -0.5))
-    place.tick_params("y", length=0)
-    place.spines["left"].set_visible(False)
-    place.set_title(title, fontweight="bold")
-
-
-def _family(method: str) -> str:
-    """The method whose colour it gets: ``"smooth-ap"`` for ``"smooth-ap 0.01"``, ``"hinge-ap"`` for ``"hinge"``."""
-    name = method.split(" ")[0]
-    return name if name in METHODS else f"{name}-ap"
-
-
-SHORT = {
-    **{name: f"{name}-ap" for name in ("direct", "hinge", "pos", "uniloss")},
-    "smooth-ap 1": "smooth-ap",
-    "gce": "gce",
-    BASE: BASE,
-}
-"""The methods to draw from the study of the defaults, and their names in the other figures."""
+SHORT = {"direct": "direct-ap", "smooth-ap 1": "smooth-ap", "gce": "gce"}
+"""The losses of the study of the defaults that are drawn, and their names in the other figures."""
 SHOWN = 600
 """The number of training steps to draw from the study of the defaults."""
 
 
 def point() -> Figure:
-    """The default against other losses: linear model and MLP, clean and wrong labels."""
-    panels = {
-        f"{name}, {labels}": partial(_belongs, model=model, noise=noise)
-        for model, name in (("linear", "linear"), ("mlp", "network"))
-        for noise, labels in ((0.0, "clean"), (0.2, "20 % wrong"), (0.4, "40 % wrong"))
-    }
-    records = [
-        record.model_copy(update={"method": SHORT[record.method]})
-        for record in finals("defaults")
-        if str(record.group).endswith(f" / ap / {SHOWN}") and record.method in SHORT
-    ]
-    return lead_over_cross_entropy(records, "test", panels, width=3)
+    """How far each loss is ahead of cross-entropy, by the share of wrong labels: the median of the data sets."""
+    found = {(str(record.group), record.method, record.noise): record.metrics["test"] for record in finals("defaults")}
+    figure = Figure((WIDTH, 2.9), layout="constrained")
+    axes = figure.subplots(1, 2, sharey=True)
+    for place, model, title in zip(axes, ("linear", "mlp"), ("linear model", "network"), strict=True):
+        for method, name in SHORT.items():
+            leads: dict[float, list[float]] = defaultdict(list)
+            for group, of, noise in found:
+                if of == method and group.endswith(f" / {model} / ap / {SHOWN}"):
+                    leads[noise].append(100 * (found[group, of, noise] - found[group, BASE, noise]))
+            _leads(place, name, {100 * noise: leads[noise] for noise in sorted(leads)})
+        place.axhline(0, color=INK, linewidth=1.2)
+        place.annotate("cross-entropy = 0", (40, 0), (0, -4), textcoords="offset points", ha="right", va="top")
+        place.set_title(title, fontweight="bold")
+        place.set(xlabel="wrong labels in training, %", xticks=(0, 20, 40))
+        place.grid(axis="y")
+    axes[0].set_ylabel("points of test AP\nover cross-entropy")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=len(SHORT))
+    return figure
 
 
-def _belongs(record: Record, model: str, noise: float) -> bool:
-    return f" / {model} / " in str(record.group) and record.noise == noise
+def _leads(place: Axes, name: str, leads: dict[float, list[float]]) -> None:
+    """The median of one loss, and the middle half of the data sets for ours."""
+    middle, colour, ours = [float(np.median(one)) for one in leads.values()], COLOUR[name], name == "direct-ap"
+    look = {"linewidth": 2.6, "markersize": 5.5, "zorder": 3} if ours else {"linewidth": 1.4, "markersize": 3.5}
+    place.plot(list(leads), middle, color=colour, marker="o", label=name, **look)
+    if ours:
+        low, high = np.percentile(list(leads.values()), (25, 75), axis=1)
+        place.fill_between(list(leads), low, high, color=colour, alpha=0.15, linewidth=0)
 
 
 DECIDING = {
