@@ -1,0 +1,62 @@
+"""The study of street scenes: its reader, and the losses that were written from formulas."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import directloss as dl
+
+cv2 = pytest.importorskip("cv2")
+from benchmarks import camvid  # noqa: E402
+
+
+@pytest.fixture
+def scores_and_classes() -> tuple[torch.Tensor, torch.Tensor]:
+    draw = torch.Generator().manual_seed(0)
+    target = torch.randint(0, 4, (2, 9, 12), generator=draw)
+    target[0, 0] = camvid.VOID
+    return torch.randn(2, camvid.CLASSES, 9, 12, generator=draw), target
+
+
+def test_images_and_labels_are_read(tmp_path: Path) -> None:
+    for folder, shape in (("train", (360, 480, 3)), ("trainannot", (360, 480))):
+        (tmp_path / folder).mkdir()
+        pixels = np.full(shape, 255 if folder == "train" else 3, dtype=np.uint8)
+        cv2.imwrite(str(tmp_path / folder / "a.png"), pixels)
+    part = camvid.part(tmp_path, "train")
+    assert part.x.shape == (1, 3, 72, 96)
+    assert part.y.shape == (1, 72, 96)
+    assert float(part.x.max()) == 0.5
+    assert part.y.unique().tolist() == [3]
+    with pytest.raises(SystemExit, match="holds no images"):
+        camvid.part(tmp_path, "val")
+
+
+def test_lovasz_of_certain_pixels_is_one_minus_the_mean_iou(scores_and_classes: tuple[torch.Tensor, ...]) -> None:
+    scores, target = scores_and_classes
+    expected = dl.AveragedLoss("iou", ignore_index=camvid.VOID)(scores, target)
+    certain = 1e4 * torch.nn.functional.one_hot(scores.argmax(1), camvid.CLASSES).movedim(-1, 1)
+    torch.testing.assert_close(camvid.lovasz(certain, target), expected)
+
+
+@pytest.mark.parametrize("method", camvid.METHODS)
+def test_void_has_no_gradient(method: str, scores_and_classes: tuple[torch.Tensor, ...]) -> None:
+    scores, target = scores_and_classes
+    scores.requires_grad_()
+    camvid.METHODS[method](0)(scores, target).backward()
+    assert scores.grad is not None
+    assert not scores.grad[0, :, 0].any()
+    assert scores.grad[0, :, 1].any()
+
+
+def test_measures_are_those_of_the_library(scores_and_classes: tuple[torch.Tensor, ...]) -> None:
+    scores, target = scores_and_classes
+    found = camvid.measures(torch.nn.Identity(), camvid.Part(scores, target), "test")
+    value = 1 - dl.AveragedLoss("iou", ignore_index=camvid.VOID)(scores, target)
+    assert found["test"] == pytest.approx(float(value), abs=1e-6)
+    real = target != camvid.VOID
+    assert found["test accuracy"] == pytest.approx(float((scores.argmax(1) == target)[real].float().mean()))
