@@ -48,6 +48,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 METHODS: dict[str, Callable[[int], Loss]] = {
     OURS: lambda seed: dl.DirectLoss("ap", dim=0, generator=generator("noise", seed)),
     "direct, likelihood 0": lambda seed: dl.DirectLoss("ap", dim=0, likelihood=0, generator=generator("noise", seed)),
+    "direct, likelihood 1": lambda seed: dl.DirectLoss("ap", dim=0, likelihood=1, generator=generator("noise", seed)),
     BASE: lambda seed: lambda scores, target: cross_entropy(scores, target).mean(),
     "gce": lambda seed: lambda scores, target: generalised_cross_entropy(scores, target).mean(),
 }
