@@ -470,7 +470,7 @@ def test_a_failed_fit_changes_nothing() -> None:
     x, y = toy(200)
     made = BoostedClassifier("f1", first=3, then=2, params=LEAVES, random_state=0).fit(x, y)
     before = made.decision_function(x)
-    with pytest.raises(dl.DirectLossError, match="eval_set must only have labels of y"):
+    with pytest.raises(dl.DirectLossError, match="eval_set must have labels that y has"):
         made.fit(x[:, :3], np.array(list("ab"))[y], eval_set=(x[:, :3], y))
     assert list(made.classes_) == [0, 1]
     np.testing.assert_array_equal(made.decision_function(x), before)
@@ -494,7 +494,6 @@ def test_missing_library_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
         (lambda: train({}, np.zeros(3)), "data must be a lightgbm.Dataset or a xgboost.DMatrix, but it is a ndarray"),
         (lambda: train({}, lightgbm.Dataset(np.zeros((3, 1)))), "data must have labels"),
         (lambda: BoostedClassifier().fit(np.zeros((4, 1)), [0, 1, None, 1]), "without one in 1 of 4"),
-        (lambda: BoostedClassifier().fit(np.zeros((0, 1)), []), "at least two classes, but it is empty"),
         (lambda: train({}, lightgbm.Dataset(*toy(20)), first=0, then=0), "must add up to at least one round"),
         (lambda: train({}, lightgbm.Dataset(*toy(20)), validation=3), "validation must be a data set of lightgbm"),
         (lambda: train({}, lightgbm.Dataset(*toy(20)), patience=0), "patience must be a whole number"),

@@ -82,32 +82,11 @@ def best_cut(
     parts = torch.stack([mass * (target[order] == 1), mass * (target[order] != 1)])
     tp, fp = torch.nn.functional.pad(parts.cumsum(-1), (1, 0))
     metric = corrected(task.metric if isinstance(task, CountTask) else accuracy_of_counts, check_flips(flips))
-    cuts = _cuts(ranked)
+    ends = torch.cat([ranked[:1] + 2, ranked, ranked[-1:] - 2])
+    cuts = torch.where(ends[:-1] > ends[1:], (ends[:-1] + ends[1:]) / 2, torch.inf)  # infinite inside of ties
     values = torch.where(torch.isfinite(cuts), metric(tp, fp, tp[-1] - tp, fp[-1] - fp), -torch.inf)
     place = int(values.argmax())
     return float(cuts[place]), float(values[place])
-
-
-def even_cut(scores: Tensor, target: Tensor, weight: Tensor | None = None) -> float:
-    """The threshold with as many scores above it as there are positives, where precision equals recall; all ``(n,)``.
-
-    Examples:
-        >>> even_cut(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1, 0, 0]))
-        2.5
-    """
-    ranked, order = scores.double().sort(descending=True)
-    weight = torch.ones_like(ranked) if weight is None else weight
-    above = torch.cat([weight.new_zeros(1), weight[order].cumsum(0)])
-    cuts = _cuts(ranked)
-    away = torch.where(torch.isfinite(cuts), (above - weight[target == 1].sum()).abs(), torch.inf)
-    # The lowest within a millionth of the best, so that rows of negligible weight do not matter.
-    return float(cuts[(away <= away.min() + 1e-6 * above[-1]).nonzero()[-1]])
-
-
-def _cuts(ranked: Tensor) -> Tensor:
-    """The thresholds with 0, 1, ... n of the sorted scores above them; infinite inside of ties."""
-    ends = torch.cat([ranked[:1] + 2, ranked, ranked[-1:] - 2])
-    return torch.where(ends[:-1] > ends[1:], (ends[:-1] + ends[1:]) / 2, torch.inf)
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,32 @@
-"""The network of an estimator, its scores, and batches of rows."""
+"""The network of an estimator: from a table to scaled rows, batches and scores."""
 
 from __future__ import annotations
 
-import inspect
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
+from scipy import sparse
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import MissingIndicator
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.utils import _safe_indexing
 from torch import Tensor, nn
 
-from directloss._checks import fail
-from directloss.integrations._rows import ScaledRows, blocks_of
+from directloss._checks import check_finite, fail
 
+RARE = 5
+"""Categories with fewer training rows than this are grouped together."""
+MOST = 50
+"""The most columns that a column of categories becomes."""
+ENTRIES = 2**23
+"""The most numbers that are made dense, or scored, at once."""
+FARTHEST = 1e6
+"""Scaled numbers beyond this are cut off: a network that adds infinities returns NaN."""
 WIDTH = 64
 """Width of the hidden layer of ``model="mlp"``."""
 ONE_AT_A_TIME = threading.Lock()
@@ -23,34 +36,96 @@ Network = Callable[[int, int], nn.Module]
 """Makes a network from the number of columns and the number of scores per row."""
 
 
-def make_network(model: object, columns: int, outputs: int, generator: torch.Generator) -> nn.Module:
+def learn_categories(table: Any, chosen: Any) -> ColumnTransformer | None:
+    """The one-hot encoder for the columns of categories; None if there are none.
+
+    Args:
+        table: the training rows.
+        chosen: ``"from_dtype"`` for the columns of a data frame with dtype ``category``, None, or the columns as
+            indices, names, or a boolean mask.
+    """
+    frame = hasattr(table, "select_dtypes")
+    if isinstance(chosen, str) and chosen == "from_dtype":
+        chosen = [*table.select_dtypes("category")] if frame else None
+    categories, rest = None, table
+    if chosen is not None and np.size(chosen):
+        if sparse.issparse(table):
+            fail("X", "must be a dense table if categorical_features is given", "a sparse one")
+        encoder = OneHotEncoder(handle_unknown="infrequent_if_exist", min_frequency=RARE, max_categories=MOST)
+        categories = ColumnTransformer([("categories", encoder, chosen)], remainder="passthrough").fit(table)
+        rest = table.drop(columns=_safe_indexing(table, chosen, axis=1).columns) if frame else table
+    if frame and (odd := [name for name, dtype in rest.dtypes.items() if dtype.kind in "OMm"]):
+        hint = 'Turn dates into numbers, and words into X.astype("category"), or name them in categorical_features.'
+        fail("X", "must hold numbers, or columns of the type category", f"with dates or words in {odd}", hint)
+    return categories
+
+
+class Scaling:
+    """Scales columns to mean 0 and deviation 1 on the training rows; a constant column becomes 0.
+
+    A missing number (NaN) becomes the mean. Columns with missing numbers in training get a second one to mark them.
+    """
+
+    def __init__(self, table: Any) -> None:
+        self.marks = MissingIndicator(error_on_new=False).fit(table)
+        self.scaler = StandardScaler(with_mean=not sparse.issparse(table))
+        with np.errstate(all="ignore"):  # columns without numbers, or with numbers whose squares overflow
+            for block in blocks_of(table):
+                self.scaler.partial_fit(block)
+            constant = ~(self.scaler.var_ > (1e-12 * self.scaler.mean_) ** 2)
+        self.scaler.scale_[constant] = np.inf
+        self.scaler.with_mean = True  # rows are dense by then
+        self.width = len(constant) + len(self.marks.features_)
+
+    def __call__(self, rows: Any) -> Tensor:
+        """Scaled rows."""
+        rows = rows.toarray() if sparse.issparse(rows) else rows
+        with np.errstate(all="ignore"):
+            scaled = np.hstack([self.scaler.transform(rows), self.marks.transform(rows)]).clip(-FARTHEST, FARTHEST)
+        return torch.from_numpy(np.nan_to_num(scaled.astype(np.float32), copy=False))
+
+
+@dataclass(frozen=True)
+class ScaledRows:
+    """Rows of an array or a sparse matrix, made dense and scaled on access."""
+
+    table: Any
+    scaling: Scaling
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows and of columns."""
+        return self.table.shape[0], self.scaling.width
+
+    def __getitem__(self, which: Any) -> Tensor:
+        return self.scaling(self.table[which.numpy() if isinstance(which, Tensor) else which])
+
+
+def blocks_of(rows: Any) -> Iterator[Any]:
+    """The rows in blocks of at most `ENTRIES` numbers."""
+    size = max(1, ENTRIES // max(1, rows.shape[1]))
+    for start in range(0, rows.shape[0], size):
+        yield rows[start : start + size]
+
+
+def make_network(model: Any, columns: int, outputs: int, generator: torch.Generator) -> nn.Module:
     """The network for ``model``: "linear", "mlp", widths of hidden layers, or a function of columns and outputs."""
-    widths: Any = {"linear": (), "mlp": (WIDTH,)}.get(model) if isinstance(model, str) else model
+    widths = {"linear": (), "mlp": (WIDTH,)}.get(model) if isinstance(model, str) else model
     fixed = isinstance(widths, tuple | list) and all(type(width) is int and width > 0 for width in widths)
-    make: Network = (lambda *ends: layers([ends[0], *widths, ends[1]])) if fixed else _checked(model, columns, outputs)
+    if not fixed and (isinstance(model, nn.Module) or not callable(model)):
+        rule = (
+            'must be "linear", "mlp", widths of hidden layers such as (64, 32), '
+            "or a function of the numbers of columns and of outputs that returns a network"
+        )
+        hint = "Write model=lambda columns, outputs: ..., so that every fit starts from new weights."
+        fail("model", rule, f"a {type(model).__name__}" if isinstance(model, nn.Module) else repr(model), hint)
     with ONE_AT_A_TIME, torch.random.fork_rng(devices=[]):  # initial weights come from the global generator
         torch.default_generator.set_state(generator.get_state())
-        network = make(columns, outputs)
+        network = layers([columns, *widths, outputs]) if fixed else model(columns, outputs)
         generator.set_state(torch.default_generator.get_state())
     if not isinstance(network, nn.Module):
         fail("model(columns, outputs)", "must be a torch.nn.Module", f"a {type(network).__name__}")
     return network.float()
-
-
-def _checked(model: object, columns: int, outputs: int) -> Network:
-    """The model if it is a function of columns and outputs."""
-    rule = (
-        'must be "linear", "mlp", widths of hidden layers such as (64, 32), '
-        "or a function of the numbers of columns and of outputs that returns a network"
-    )
-    if isinstance(model, nn.Module) or not callable(model):
-        hint = "Write model=lambda columns, outputs: ..., so that every fit starts from new weights."
-        fail("model", rule, f"a {type(model).__name__}" if isinstance(model, nn.Module) else repr(model), hint)
-    try:
-        inspect.signature(model).bind(columns, outputs)
-    except (TypeError, ValueError) as error:
-        fail("model", rule, f"{model!r} ({error})")
-    return model
 
 
 def layers(widths: Sequence[int], bias: bool = True) -> nn.Sequential:
@@ -69,6 +144,7 @@ def scores_of(network: nn.Module, rows: Tensor, outputs: int) -> Tensor:
     if scores.shape != (len(rows), outputs):
         rule = f"must have shape {(len(rows), outputs)}, one score per row and output"
         fail("model(columns, outputs)(rows)", rule, f"of shape {tuple(scores.shape)}")
+    check_finite(scores)
     return scores
 
 
@@ -79,27 +155,27 @@ def all_scores(network: nn.Module, rows: Tensor | ScaledRows, outputs: int) -> T
     return torch.cat([scores_of(network, block, outputs) for block in blocks_of(rows)])
 
 
-def shuffled(size: int | None, labels: Tensor, generator: torch.Generator) -> Iterator[Tensor]:
-    """Item indices in stratified batches of about ``size``; one batch if ``size`` is None."""
-    count = len(labels)
+def batches(size: int | None, strata: Tensor, weight: Tensor, generator: torch.Generator) -> list[Tensor]:
+    """Item indices of an epoch, drawn by weight, in batches of about ``size`` that spread each stratum evenly; one
+    batch if ``size`` is None.
+    """
+    count = len(weight)
+    order = torch.arange(count)
+    if bool((weight != weight[0]).any()):
+        order = resampled(weight, count, float(torch.rand((), generator=generator)))
     if size is None or size >= count:
-        return iter([torch.arange(count)])
-    return iter(mixed(labels, generator).tensor_split(-(-count // size)))
-
-
-def mixed(labels: Tensor, generator: torch.Generator) -> Tensor:
-    """All item indices in random order, with each label spread evenly."""
-    places = torch.empty(len(labels))
-    for label in torch.unique(labels):
-        own = (labels == label).nonzero().squeeze(1)
+        return [order]
+    places, strata = torch.empty(count), strata[order]
+    for stratum in torch.unique(strata):
+        own = (strata == stratum).nonzero().squeeze(1)
         # Evenly spread over the whole, at random within each stretch.
         draws = torch.randperm(len(own), generator=generator) + torch.rand(len(own), generator=generator)
         places[own] = draws / len(own)
-    return places.argsort()
+    return [*order[places.argsort()].tensor_split(-(-count // size))]
 
 
 def resampled(weight: Tensor, count: int, offset: float = 0.5) -> Tensor:
-    """``count`` item indices, each item about as often as its weight says; for metrics without weights.
+    """``count`` item indices, each item about as often as its weight says.
 
     Systematic resampling: an item with k times the mean weight is drawn k times, up to rounding, which is unbiased if
     ``offset`` is uniform on (0, 1).

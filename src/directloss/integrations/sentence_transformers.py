@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from directloss._checks import check_count, fail
 from directloss._registry import as_task
 from directloss.direct import DirectLoss
-from directloss.integrations._lists import QueryLists
 from directloss.retrieval import RetrievalLoss
 from directloss.task import Task
 from directloss.tasks import NDCG, GradedNDCG
@@ -63,10 +63,10 @@ class CrossEncoderRankingLoss(_RankingLoss):
         if sizes != [len(grades) for grades in labels]:
             fail("labels", f"must be as many as documents, {sizes}", [len(grades) for grades in labels])
         pairs = [(query, text) for query, texts in zip(queries, documents, strict=True) for text in texts]
-        scores = self._scores(pairs, options)
-        lists = QueryLists.of(len(pairs), group=sizes)
-        grades = torch.cat([torch.as_tensor(each).flatten() for each in labels]).to(scores.device)
-        return self.ranking(lists.pad(scores), lists.pad(grades), lists.mask.to(scores.device))  # type: ignore[no-any-return]
+        scores = pad_sequence(self._scores(pairs, options).split(sizes), batch_first=True)
+        grades = pad_sequence([torch.as_tensor(each).flatten().float() for each in labels], batch_first=True)
+        mask = torch.arange(max(sizes)) < torch.tensor(sizes).unsqueeze(1)
+        return self.ranking(scores, grades.to(scores.device), mask.to(scores.device))  # type: ignore[no-any-return]
 
     def _scores(self, pairs: list[tuple[str, str]], options: dict[str, Any]) -> Tensor:
         size = self.at_once or len(pairs)
