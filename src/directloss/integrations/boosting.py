@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ from torch.nn.functional import one_hot
 
 from directloss._checks import (
     DirectLossWarning,
+    check_choice,
     check_count,
     check_not_negative,
     check_positive,
@@ -53,12 +55,10 @@ BUILT_IN = {
     "xgboost": {"grades": "rank:ndcg", "classes": "multi:softprob", "yes or no": "binary:logistic"},
 }
 """The built-in objective of each library, by the type of labels."""
-INVERSES: dict[str, Callable[[Array], Array]] = {
-    **dict.fromkeys(("binary", "multiclassova", "cross_entropy"), logit),
-    **dict.fromkeys(("multiclass", "poisson", "gamma", "tweedie"), np.log),
-    "cross_entropy_lambda": lambda output: np.log(np.expm1(output)),
-}
-"""From the output of LightGBM's objectives to the raw score, times ``sigmoid``."""
+FROM_OUTPUT: dict[str, Callable[[Array], Array]] = {
+    "binary": logit, "multiclass": np.log, "lambdarank": np.asarray, "rank_xendcg": np.asarray
+}  # fmt: skip
+"""From the output of LightGBM's objectives to raw scores, times ``sigmoid`` for the first."""
 
 
 class Objective:
@@ -320,24 +320,21 @@ def _library(data: Any) -> str:
 # ---------------------------------------------------------------------- first the built-in objective, then the metric
 
 
-class Boosted(NamedTuple):
+@dataclass(frozen=True)
+class Boosted:
     """A trained model and how it was found."""
 
-    booster: Any
+    booster: Any = field(repr=False)
     """The library's ``Booster`` with the chosen rounds only. Its raw scores are what the metric judges."""
     first: int
     """Number of its rounds with the built-in objective."""
     rounds: int
     """Number of all its rounds."""
-    curve: list[float]
+    curve: list[float] = field(repr=False)
     """The metric on the validation data after each round that was tried; empty without validation data."""
     threshold: float
     """For metrics of decisions, a raw score above it is a yes: the best threshold on the validation data, or on the
     training data without them. 0 for rankings, groups and more than two classes."""
-
-    def __repr__(self) -> str:
-        best = f", best={max(self.curve):.4g}" if self.curve else ""
-        return f"Boosted({self.first} + {self.rounds - self.first} rounds{best}, threshold={self.threshold:.4g})"
 
 
 def train(
@@ -395,77 +392,53 @@ def train(
         {"objective": BUILT_IN[library][labels], **params}, data, validation
     )
     evaluation = evaluation or Evaluation(metric, tuned=True)
-    model.run(None, first, evaluation, patience)
-    chosen = model.rounds
-    objective.threshold = _threshold(model.scored(), task)
-    model.run(objective, then, evaluation, patience)
-    cut = _threshold(model.scored(held=validation is not None), task)
-    return Boosted(model.booster, min(chosen, model.rounds), model.rounds, model.curve, cut)
+    rounds, best, value, curve, kept = 0, 0, -np.inf, list[float](), []
+    for own, most in ((None, first), (objective, then)):
+        if own is not None:
+            own.threshold = _threshold(model.scored(), task)
+        for done in range(1, most + 1):
+            model.grow(rounds, own)
+            rounds += 1
+            if validation is None:
+                continue
+            curve.append(evaluation.value(model.scored(held=True)))
+            if curve[-1] > value:
+                best, value = rounds, curve[-1]
+            if patience is not None and min(done, rounds - best) >= patience:
+                break
+        if 0 < best < rounds:
+            model.back_to(best, rounds)
+            rounds = best
+        kept.append(rounds)
+    threshold = _threshold(model.scored(held=validation is not None), task)
+    return Boosted(model.booster, min(kept), rounds, curve, threshold)
 
 
 def _threshold(batch: ScoredRows, task: Task) -> float:
     return batch.best_cut(task)[0] if decides(task) and batch.is_one_list else 0.0
 
 
-class _Growing:
-    """A booster that grows one round at a time and can be rolled back; one subclass for each library."""
+class _LightGBM:
+    """A booster that grows one round at a time and can be rolled back."""
 
-    booster: Any
-
-    def __init__(self, data: Any, validation: Any) -> None:
-        self.data, self.validation, self.rounds = data, validation, 0
-        self.curve: list[float] = []
-        """The metric after each round."""
-        self.best = -float("inf"), 0
-        """The highest value, and the number of rounds it took."""
-
-    def run(self, objective: Objective | None, rounds: int, evaluation: Evaluation, patience: int | None) -> None:
-        """Grow by this many rounds, or until the metric stops improving, and roll back to the best."""
-        for start in range(rounds):
-            self.grow(objective)
-            self.rounds += 1
-            if self.validation is None:
-                continue
-            self.curve.append(evaluation.value(self.scored(held=True)))
-            if self.curve[-1] > self.best[0]:
-                self.best = self.curve[-1], self.rounds
-            if patience is not None and min(start + 1, self.rounds - self.best[1]) >= patience:
-                break
-        if 0 < self.best[1] < self.rounds:
-            self.back_to(self.best[1])
-            self.rounds = self.best[1]
-
-    def grow(self, objective: Objective | None) -> None:
-        """Add a round, with the built-in objective or ours."""
-        raise NotImplementedError
-
-    def scored(self, held: bool = False) -> ScoredRows:
-        """Raw scores and labels of the training or validation data."""
-        raise NotImplementedError
-
-    def back_to(self, rounds: int) -> None:
-        """Keep only the first rounds."""
-        raise NotImplementedError
-
-
-class _LightGBM(_Growing):
     def __init__(self, params: Mapping[str, Any], data: Any, validation: Any) -> None:
-        super().__init__(data, validation)
+        self.from_output = FROM_OUTPUT[check_choice('params["objective"]', params["objective"], FROM_OUTPUT)]
+        self.sigmoid = float(params.get("sigmoid", 1.0)) if params["objective"] == "binary" else 1.0
         params = {"verbosity": -1, **params, "metric": "None"}
         self.booster = needed("lightgbm", "boosting", "lightgbm").Booster(params, data)
         if validation is not None:
             self.booster.add_valid(validation, "validation")
-        text = self.booster.model_to_string(num_iteration=1)
-        self.output = text.partition("\nobjective=")[2].partition("\n")[0].split()
 
-    def grow(self, objective: Objective | None) -> None:
+    def grow(self, rounds: int, objective: Objective | None) -> None:
+        """Add a round, with the built-in objective or ours."""
         if objective is None:
             self.booster.update()
         else:  # the first time, LightGBM passes what `scored` has just seen, still the output of its own objective
             self.booster.update(fobj=lambda predictions, data: objective(self._raw(predictions), data))
-            self.output = ["raw"]
+            self.from_output, self.sigmoid = np.asarray, 1.0
 
     def scored(self, held: bool = False) -> ScoredRows:
+        """Raw scores and labels of the training or validation data."""
         seen: list[ScoredRows] = []
 
         def look(predictions: Array, data: Any) -> tuple[str, float, bool]:
@@ -478,30 +451,31 @@ class _LightGBM(_Growing):
 
     def _raw(self, predictions: Array) -> Array:
         """Raw scores: as long as its own objective is in use, LightGBM shows what it makes of them."""
-        name, *options = self.output
-        if name not in INVERSES:
+        if self.from_output is np.asarray:
             return predictions
-        sigmoid = float(next((text.removeprefix("sigmoid:") for text in options if text.startswith("sigmoid:")), 1.0))
-        most = 1 - np.finfo(float).epsneg if INVERSES[name] is logit else None
-        return np.asarray(INVERSES[name](np.clip(predictions, np.finfo(float).tiny, most)) / sigmoid)
+        bounds = np.finfo(float).tiny, 1 - np.finfo(float).epsneg
+        return self.from_output(np.clip(predictions, *bounds)) / self.sigmoid
 
-    def back_to(self, rounds: int) -> None:
-        for _ in range(self.rounds - rounds):
+    def back_to(self, rounds: int, grown: int) -> None:
+        """Keep only the first rounds of those grown."""
+        for _ in range(grown - rounds):
             self.booster.rollback_one_iter()
 
 
-class _XGBoost(_Growing):
+class _XGBoost:
+    """The same with XGBoost."""
+
     def __init__(self, params: Mapping[str, Any], data: Any, validation: Any) -> None:
-        super().__init__(data, validation)
+        self.data, self.validation = data, validation
         cache = [data] if validation is None else [data, validation]
         self.booster = needed("xgboost", "boosting", "xgboost").Booster(params, cache)
 
-    def grow(self, objective: Objective | None) -> None:
-        self.booster.update(self.data, self.rounds, fobj=objective)
+    def grow(self, rounds: int, objective: Objective | None) -> None:
+        self.booster.update(self.data, rounds, fobj=objective)
 
     def scored(self, held: bool = False) -> ScoredRows:
         data = self.validation if held else self.data
         return ScoredRows.of(self.booster.predict(data, output_margin=True), data)
 
-    def back_to(self, rounds: int) -> None:
+    def back_to(self, rounds: int, grown: int) -> None:
         self.booster = self.booster[:rounds]
