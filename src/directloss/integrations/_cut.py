@@ -131,6 +131,12 @@ class Calibration:
         best = minimize(objective, np.eye(classes + 1)[0], jac=True, bounds=bounds, method="L-BFGS-B").x
         return cls(float(best[0]) / spread, best[1:])
 
+    @property
+    def threshold(self) -> Any:
+        """What to subtract from the scores so that the most probable class has the highest one, or one above 0."""
+        cuts = -self.bias / self.slope
+        return cuts if len(cuts) > 2 else float(cuts[1] - cuts[0])
+
     def __call__(self, scores: Array) -> Array:
         """Probabilities ``(n, c)``."""
         return np.asarray(softmax(self.slope * _by_class(scores) + self.bias, axis=1))

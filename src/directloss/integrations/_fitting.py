@@ -110,7 +110,7 @@ def blocks_of(rows: Any) -> Iterator[Any]:
 
 def make_network(model: Any, columns: int, outputs: int, generator: torch.Generator) -> nn.Module:
     """The network for ``model``: "linear", "mlp", widths of hidden layers, or a function of columns and outputs."""
-    widths = {"linear": (), "mlp": (WIDTH,)}.get(model) if isinstance(model, str) else model
+    widths: Any = {"linear": (), "mlp": (WIDTH,)}.get(model) if isinstance(model, str) else model
     fixed = isinstance(widths, tuple | list) and all(type(width) is int and width > 0 for width in widths)
     if not fixed and (isinstance(model, nn.Module) or not callable(model)):
         rule = (
@@ -137,11 +137,11 @@ def layers(widths: Sequence[int], bias: bool = True) -> nn.Sequential:
 
 
 def scores_of(network: nn.Module, rows: Tensor, outputs: int) -> Tensor:
-    """Scores ``(n, outputs)`` of rows ``(n, columns)``; with one output, networks may also return ``(n,)``."""
+    """Scores ``(n, outputs)`` of rows ``(n, columns)``, or ``(n,)`` of one output."""
     scores: Tensor = network(rows)
-    if outputs == 1 and scores.shape == (len(rows),):
-        scores = scores.unsqueeze(-1)
-    if scores.shape != (len(rows), outputs):
+    if outputs == 1 and scores.shape == (len(rows), 1):
+        scores = scores.squeeze(1)
+    if scores.shape != (len(rows), outputs)[: 1 if outputs == 1 else 2]:
         rule = f"must have shape {(len(rows), outputs)}, one score per row and output"
         fail("model(columns, outputs)(rows)", rule, f"of shape {tuple(scores.shape)}")
     check_finite(scores)

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from scipy.special import logit
 from torch import Tensor
@@ -33,17 +32,16 @@ from directloss._checks import (
     check_positive,
     fail,
     remembering,
-    warn_once,
 )
 from directloss._problem import Problem, prepare
 from directloss.averaging import margins
-from directloss.integrations._cut import best_cut, decides, row_task
+from directloss.direct import scaled
+from directloss.integrations._cut import Array, best_cut, decides, row_task
 from directloss.integrations._needs import needed
 from directloss.noise import Noise
 from directloss.task import Estimate, Task, moving
 from directloss.tasks import NDCG, GradedNDCG
 
-Array = npt.NDArray[Any]
 SAMPLES = 16
 """Draws of noise per round; they are cheap compared with growing a tree."""
 WEIGHTS = 64
@@ -114,40 +112,33 @@ class Objective:
     def __call__(self, first: Any, second: Any, sample_weight: Any = None, group: Any = None) -> tuple[Array, Array]:
         """Gradient and curvature, from predictions and a data set, or from labels and predictions."""
         rows = ScoredRows.of(first, second, sample_weight, group)
-        generator = torch.Generator().manual_seed(self.seed + 7919 * self.calls)
+        noise = Noise(self.noise, self.samples, torch.Generator().manual_seed(self.seed + 7919 * self.calls))
         self.calls += 1
         scores = torch.from_numpy(rows.scores - self.threshold).double().requires_grad_()
-        gradient, curvature, counts = torch.zeros_like(scores), torch.zeros_like(scores), [0, 0]
+        gradient, curvature = torch.zeros_like(scores), torch.zeros_like(scores)
         with remembering(self._told):
             for problem in rows.problems(self.task, scores):
-                slope, bend, counted = self._derivatives(problem, Noise(self.noise, self.samples, generator))
+                slope, bend = self._derivatives(problem, noise)
                 gradient += torch.autograd.grad(problem.scores, scores, slope, retain_graph=True)[0]
                 curvature += torch.autograd.grad(problem.scores, scores, bend)[0]
-                if counted is not None:
-                    counts = [counts[0] + int((~counted).sum()), counts[1] + counted.numel()]
-            if counts[0]:
-                warn_once("idle", f"{counts[0]} of {counts[1]} lists have nothing to rank under {self.task!r}.")
         return _bounded(gradient.numpy(), curvature.numpy(), self.noise)
 
-    def _derivatives(self, problem: Problem, noise: Noise) -> tuple[Tensor, Tensor, Tensor | None]:
-        """First and second derivative of each problem's loss, and which problems count."""
+    def _derivatives(self, problem: Problem, noise: Noise) -> tuple[Tensor, Tensor]:
+        """First and second derivative of each problem's loss."""
         task, scores, weight = problem.task, problem.scores.detach(), problem.item_weight
         if weight is not None and not decides(task) and (distinct := len(np.unique(weight))) > WEIGHTS:
             rule = f"must have at most {WEIGHTS} distinct values for the rows of a ranking"
             fail("weight", rule, f"{distinct} of them", "Round them, or draw rows in proportion to their weights.")
-        share = task.defaults.likelihood if isinstance(self.likelihood, str) else self.likelihood
         expected = _expected(problem, scores, noise, gradient=True)
+        problem.warn_of_uncounted(expected.counted)
+        share = task.defaults.likelihood if isinstance(self.likelihood, str) else self.likelihood
         slope, bend, added = expected.slope, expected.curvature, share * expected.likelihood
         if bend is None:
-            yes = (torch.sigmoid if task.defaults.density == "logistic" else lambda s: torch.softmax(s, -1))(
-                scores / self.noise
-            )
+            logits = scores / self.noise
+            yes = torch.sigmoid(logits) if task.defaults.density == "logistic" else logits.softmax(-1)
             bend = slope * (1 - 2 * yes) / self.noise
-        slope, bend = slope + added, bend + added.abs()  # p (1 - p) <= |p - y|
-        if problem.weight is not None:
-            mass = problem.weight.reshape(problem.weight.shape + (1,) * task.event_dims)
-            slope, bend = slope * mass, bend * mass
-        return slope, bend, expected.counted
+        mass = 1.0 if problem.weight is None else problem.weight
+        return scaled(slope + added, mass), scaled(bend + added.abs(), mass)  # p (1 - p) <= |p - y|
 
     def __repr__(self) -> str:
         return f"Objective({self.task!r})"
@@ -155,13 +146,11 @@ class Objective:
 
 def _expected(problem: Problem, scores: Tensor, noise: Noise, *, gradient: bool) -> Any:
     """The task's own estimate of loss and, if wanted, gradient, likelihood and curvature."""
-    mover = moving(problem.task)
-    assert mover is not None
     request = Estimate(
         noise, gradient, gradient, problem.item_weight, mask=problem.mask, check_values=problem.check_values,
         curvature=gradient,
     )  # fmt: skip
-    return mover.expected(scores, problem.target, request)
+    return problem.task.expected(scores, problem.target, request)  # type: ignore[attr-defined]
 
 
 def _bounded(gradient: Array, curvature: Array, noise: float) -> tuple[Array, Array]:
@@ -191,7 +180,7 @@ class Evaluation:
 
     def __init__(self, metric: str | Task = "ap", *, tuned: bool = False) -> None:
         self.task = boosted_task(metric)
-        self.tuned = tuned and decides(self.task)
+        self.tuned = tuned
         self.name = metric if isinstance(metric, str) else type(metric).__name__
 
     def __call__(self, first: Any, second: Any, sample_weight: Any = None, group: Any = None) -> Any:
@@ -205,8 +194,8 @@ class Evaluation:
 
     def value(self, rows: ScoredRows) -> float:
         """The weighted mean over the problems that count; NaN if none does."""
-        if self.tuned and rows.is_one_list:
-            return rows.best_cut(self.task)[1]
+        if self.tuned and (best := rows.best_cut(self.task)) is not None:
+            return best[1]
         total, mass = 0.0, 0.0
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DirectLossWarning)  # the objective warns
@@ -217,9 +206,6 @@ class Evaluation:
                 share = share if judged.counted is None else share * judged.counted
                 total, mass = total + float((share * values).sum()), mass + float(share.sum())
         return total / mass if mass else float("nan")
-
-    def __repr__(self) -> str:
-        return f"Evaluation({self.task!r})"
 
 
 class ScoredRows(NamedTuple):
@@ -253,13 +239,10 @@ class ScoredRows(NamedTuple):
             fail("group", f"must hold sizes with {len(labels)} rows in total", f"{sizes.sum()} in total")
         return cls(scores, labels, weight, sizes)
 
-    @property
-    def is_one_list(self) -> bool:
-        """Whether there is one score per row and no groups."""
-        return self.scores.ndim == 1 and self.sizes is None
-
-    def best_cut(self, task: Task) -> tuple[float, float]:
-        """The best threshold over all rows for a metric of decisions, and the metric there."""
+    def best_cut(self, task: Task) -> tuple[float, float] | None:
+        """The best threshold and the metric there, for decisions with one score per row and no groups."""
+        if not decides(task) or self.scores.ndim == 2 or self.sizes is not None:
+            return None
         weight = None if self.weight is None else torch.from_numpy(self.weight)
         return best_cut(torch.from_numpy(self.scores), torch.from_numpy(self.labels), task, weight)
 
@@ -346,7 +329,6 @@ def train(
     first: int = 100,
     then: int = 200,
     patience: int | None = 50,
-    evaluation: Evaluation | None = None,
     **settings: Any,
 ) -> Boosted:
     """Boost with the built-in objective, then with the metric; validation data choose the rounds of both.
@@ -365,7 +347,6 @@ def train(
         first: maximum number of rounds with the built-in objective.
         then: maximum number of rounds with the metric.
         patience: rounds without progress on the validation data after which each phase ends; None for no limit.
-        evaluation: the measure on the validation data; ``Evaluation(metric, tuned=True)`` by default.
         settings: settings of `Objective`: ``noise``, ``samples``, ``likelihood``, ``seed``.
     """
     if "num_class" not in params:
@@ -391,11 +372,11 @@ def train(
     model = (_LightGBM if library == "lightgbm" else _XGBoost)(
         {"objective": BUILT_IN[library][labels], **params}, data, validation
     )
-    evaluation = evaluation or Evaluation(metric, tuned=True)
+    evaluation = Evaluation(metric, tuned=True)
     rounds, best, value, curve, kept = 0, 0, -np.inf, list[float](), []
     for own, most in ((None, first), (objective, then)):
         if own is not None:
-            own.threshold = _threshold(model.scored(), task)
+            own.threshold = (model.scored().best_cut(task) or (0.0,))[0]
         for done in range(1, most + 1):
             model.grow(rounds, own)
             rounds += 1
@@ -410,12 +391,8 @@ def train(
             model.back_to(best, rounds)
             rounds = best
         kept.append(rounds)
-    threshold = _threshold(model.scored(held=validation is not None), task)
+    threshold = (model.scored(held=validation is not None).best_cut(task) or (0.0,))[0]
     return Boosted(model.booster, min(kept), rounds, curve, threshold)
-
-
-def _threshold(batch: ScoredRows, task: Task) -> float:
-    return batch.best_cut(task)[0] if decides(task) and batch.is_one_list else 0.0
 
 
 class _LightGBM:

@@ -82,31 +82,28 @@ class BoostedClassifier(MetricClassifier, BaseEstimator):  # type: ignore[misc]
 
     def _learn_classes(self, y: Array) -> None:
         super()._learn_classes(y)
-        if len(self.classes_) == 2 and self._by_class:
+        if len(self.classes_) == 2 and self._task.event_dims > self._task.target_dims:
             fail("metric", "must be a metric of yes or no for two classes", repr(self._task))
-        self._by_class = len(self.classes_) > 2  # the scores are those of a softmax, whatever the metric
 
     def _train(self, part: Part, held: Part | None, seed: int) -> None:
         library = check_choice("library", self.library, BUILT_IN)
         module = needed(library, type(self).__name__, library)
-        parts = [(one.rows, one.target.reshape(-1), one.factor) for one in (part, held) if one is not None]
+        parts = [(one.rows, one.target, one.factor) for one in (part, held) if one is not None]
         if library == "lightgbm":
             data = module.Dataset(*parts[0][:2], weight=parts[0][2])
             other = data.create_valid(*parts[1][:2], weight=parts[1][2])
         else:
             data, other = (module.DMatrix(X, y, weight=weight, enable_categorical=True) for X, y, weight in parts)
-        params = {"seed": seed, **({"num_class": len(self.classes_)} if self._by_class else {}), **(self.params or {})}
+        many = {"num_class": len(self.classes_)} if len(self.classes_) > 2 else {}
         self.boosted_ = train(
-            params, data, self.metric, validation=other, first=self.first, then=self.then, patience=self.patience,
-            noise=self.noise, seed=seed,
+            {"seed": seed, **many, **(self.params or {})}, data, self.metric, validation=other, first=self.first,
+            then=self.then, patience=self.patience, noise=self.noise, seed=seed,
         )  # fmt: skip
         self.n_iter_ = self.boosted_.rounds
 
     def _scores(self, rows: Any) -> Array:
         booster = self.boosted_.booster
         if self.library == "lightgbm":
-            scores = booster.predict(rows, raw_score=True)
-        else:
-            data = needed("xgboost", type(self).__name__, "xgboost").DMatrix(rows, enable_categorical=True)
-            scores = booster.predict(data, output_margin=True)
-        return np.asarray(scores).reshape(len(scores), -1)
+            return np.asarray(booster.predict(rows, raw_score=True))
+        data = needed("xgboost", type(self).__name__, "xgboost").DMatrix(rows, enable_categorical=True)
+        return np.asarray(booster.predict(data, output_margin=True))

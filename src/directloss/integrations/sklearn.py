@@ -21,6 +21,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_array, check_random_state, check_X_y
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
+from torch.nn import functional as F
 
 from directloss._checks import check_count, check_labels, check_not_negative, check_positive, fail, warn_once
 from directloss._registry import as_task
@@ -72,9 +73,10 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
         if not 0 < self.validation_fraction < 1:
             fail("validation_fraction", "must be a share of the rows, between 0 and 1", repr(self.validation_fraction))
 
-    def _read_rows(self, X: Any, y: Any = "no_validation", *, reset: bool = False, **checks: Any) -> Any:
+    def _read(self, X: Any, y: Any = "no_validation", *, reset: bool = False, **checks: Any) -> Any:
         """Checked rows with one-hot categories, and checked labels if there are any."""
         if reset:
+            self._check_settings()
             self._categories = _fitting.learn_categories(X, self.categorical_features)
         if self._categories is None:
             return validate_data(self, X, y, reset=reset, **ROWS, **checks)
@@ -92,56 +94,50 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
         lazy = sparse.issparse(table) or self.batch_size is not None
         return rows if lazy else torch.cat(list(_fitting.blocks_of(rows)))
 
+    def _scores(self, rows: Any) -> Array:
+        return all_scores(self.network_, ScaledRows(rows, self.scaling_), self.outputs_).numpy()
+
+    def _loss_settings(self, generator: torch.Generator) -> dict[str, Any]:
+        settings = {name: getattr(self, name) for name in ("noise", "likelihood", "epsilon", "sign")}
+        # Values are checked already, and a batch without a rare class is no reason to warn.
+        return {**settings, "generator": generator, "check_values": False}
+
     def _descend(
         self,
-        task: Task,
-        generator: torch.Generator,
-        epoch_batches: Callable[[], list[Tensor]],
-        batch_of: Callable[[Tensor], tuple[Tensor, ...]],
+        loss_fn: DirectLoss,
+        epoch: Callable[[], list[Tensor]],
+        inputs: Callable[[Tensor], tuple[Tensor, ...]],
         measure: Callable[[], float] | None,
-        **settings: Any,
     ) -> None:
-        """Train the network by AdamW, and keep the weights of the best epoch.
-
-        Args:
-            task: what the loss is of.
-            generator: generator of the noise.
-            epoch_batches: the batches of an epoch, as indices.
-            batch_of: the arguments of the loss for a batch.
-            measure: the metric on the held-out rows, if there are any.
-            settings: more settings of `DirectLoss`.
+        """Train the network by AdamW on the batches of each epoch, with the loss of their inputs, and keep the weights
+        of the epoch with the highest measure.
         """
-        loss_fn = DirectLoss(
-            task, noise=self.noise, likelihood=self.likelihood, epsilon=self.epsilon, sign=self.sign,
-            generator=generator, **settings,
-            check_values=False,  # they are checked, and a batch without a rare class is no reason to warn
-        )  # fmt: skip
         optimizer = torch.optim.AdamW(self.network_.parameters(), self.learning_rate, weight_decay=self.weight_decay)
         falling = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1 - epoch / self.epochs)
         self.loss_curve_, self.validation_curve_, self.best_epoch_ = list[float](), dict[int, float](), self.epochs
         best: dict[str, Tensor] = {}
-        for epoch in range(1, self.epochs + 1):
+        for number in range(1, self.epochs + 1):
             self.network_.train()
             losses = []
-            for batch in epoch_batches():
+            for batch in epoch():
                 optimizer.zero_grad()
-                loss = loss_fn(*batch_of(batch))
+                loss = loss_fn(*inputs(batch))
                 loss.backward()
                 optimizer.step()
                 losses.append(float(loss.detach()))
             falling.step()
             self.loss_curve_.append(sum(losses) / len(losses))
-            if epoch % max(1, self.epochs // LOOKS) and epoch < self.epochs:
+            if number % max(1, self.epochs // LOOKS) and number < self.epochs:
                 continue
-            line = f"epoch {epoch} of {self.epochs}: loss {self.loss_curve_[-1]:.4f}"
+            line = f"epoch {number} of {self.epochs}: loss {self.loss_curve_[-1]:.4f}"
             if measure is not None:
-                self.validation_curve_[epoch] = value = measure()
+                self.validation_curve_[number] = value = measure()
                 line += f", metric on validation rows {value:.4f}"
                 if not best or value > self.validation_curve_[self.best_epoch_]:
-                    self.best_epoch_, best = epoch, {k: one.clone() for k, one in self.network_.state_dict().items()}
+                    self.best_epoch_, best = number, {k: one.clone() for k, one in self.network_.state_dict().items()}
             if self.verbose:
                 print(line, flush=True)
-            if self.early_stopping and epoch - self.best_epoch_ >= self.n_iter_no_change:
+            if self.early_stopping and number - self.best_epoch_ >= self.n_iter_no_change:
                 break
         if best:
             self.network_.load_state_dict(best)
@@ -160,15 +156,13 @@ class DirectLossClassifier(MetricClassifier, NetworkEstimator):
 
     It standardises the columns and accepts raw data, sparse tables, missing numbers (NaN) and columns of categories.
 
-    `predict` returns the positive class where `decision_function` is above 0. Metrics of decisions (``"f1"``,
-    ``"iou"``, ``"mcc"``, ``"accuracy"`` ...) learn that threshold. A ranking (``"ap"``, ``"auc"``, ``"ndcg"`` ...) has
-    none, so one is set afterwards: as many rows lie above it as are positive, so precision equals recall.
-    `predict_proba` is calibrated and does not follow that threshold.
+    `predict` returns the second class where `decision_function` is above 0. Metrics of decisions (``"f1"``, ``"iou"``,
+    ``"mcc"``, ``"accuracy"`` ...) learn that threshold. A ranking (``"ap"``, ``"auc"``, ``"ndcg"`` ...) does not say
+    what to predict, so `predict` returns the most probable class.
 
-    With more than two classes, a metric of two classes is averaged over each class against the rest. A ranking does not
-    say which of several classes to predict, so `predict` returns the most probable one. ``"accuracy"``, ``"topk@k"``
-    and `directloss.tasks.CostMatrix` are metrics of many classes by themselves. Labels ``(n, labels)`` of 0 and 1 are a
-    multilabel problem: the metric is averaged over labels.
+    With more than two classes, a metric of decisions is the mean over the classes of the predicted ones, as macro F1,
+    and a ranking the mean over each class against the rest. ``"accuracy"``, ``"topk@k"`` and
+    `directloss.tasks.CostMatrix` are metrics of many classes by themselves.
 
     With held-out rows (``eval_set`` of `fit`, or ``early_stopping``), the weights of the best epoch are kept, and
     threshold and probabilities are set there.
@@ -202,8 +196,8 @@ class DirectLossClassifier(MetricClassifier, NetworkEstimator):
     Attributes:
         classes_: the labels in sorted order. A positive `decision_function` means the second of two, whatever
             ``pos_label`` is.
-        threshold_: the score of the network above which the metric's positive class is predicted; one per output if
-            there are several. `decision_function` is 0 there.
+        threshold_: the score of the network above which the metric's positive class is predicted, where
+            `decision_function` is 0; for a ranking of more than two classes, what is subtracted from each score.
         network_: the trained `torch.nn.Module`; it takes standardised columns.
         loss_curve_: the metric's loss on the training rows, by epoch.
         validation_curve_: the metric on the held-out rows after some of the epochs; empty without such rows.
@@ -222,55 +216,39 @@ class DirectLossClassifier(MetricClassifier, NetworkEstimator):
     class_weight: Mapping[Any, float] | str | None = None
     pos_label: Any = None
 
-    def _read(self, X: Any, y: Any = "no_validation", *, reset: bool = False) -> Any:
-        if not reset:
-            return self._read_rows(X)
-        self._check_settings()
-        return self._read_rows(X, y, reset=True, multi_output=True)
-
     def _held_share(self) -> float | None:
         return self.validation_fraction if self.early_stopping else None
 
     def _train(self, part: Part, held: Part | None, seed: int) -> None:
-        generator = torch.Generator().manual_seed(seed)
-        target, factor = torch.from_numpy(part.target), torch.from_numpy(part.factor)
-        self._make_network(part.rows, len(self.classes_) if self._by_class else target.shape[1], generator)
-        rows, held_rows = self._scaled(part.rows), None if held is None else self._scaled(held.rows)
-        strata = torch.from_numpy(np.unique(part.target.squeeze(), axis=0, return_inverse=True)[1].reshape(-1))
-        dim = 0 if self._task.event_dims == 1 and not self._by_class else None
+        task, generator, count = self._task, torch.Generator().manual_seed(seed), len(self.classes_)
+        of_classes = task.event_dims > task.target_dims
+        one_vs_rest = count > 2 and not of_classes
+        dim = 0 if one_vs_rest else None
+        self._make_network(part.rows, count if count > 2 or of_classes else 1, generator)
+        rows, codes, factor = self._scaled(part.rows), torch.from_numpy(part.target), torch.from_numpy(part.factor)
 
-        def measure() -> float:
-            """The metric, at the best thresholds if it needs them."""
-            assert held is not None
-            scores, wanted = all_scores(self.network_, held_rows, self.outputs_), torch.from_numpy(held.target)
-            if decides(self._task):
-                cuts = held.best_cuts(scores.numpy(), self._task, self.flips)
-                return sum(value for _, value in cuts) / self.outputs_
+        def target(codes: Tensor) -> Tensor:
+            return F.one_hot(codes, count) if one_vs_rest else codes
+
+        def measure(held: Part) -> float:
+            """The metric, at the best threshold if it needs one."""
+            scores, wanted = torch.from_numpy(self._scores(held.rows)), torch.from_numpy(held.target)
+            if decides(task):
+                return held.best_cut(scores.numpy(), task, self.flips)[1]
             if held.factor.std():
                 copies = resampled(torch.from_numpy(held.factor), COPIES * len(wanted))
                 scores, wanted = scores[copies], wanted[copies]
-            value = mean_metric(scores, wanted, self._task, dim=dim)
+            value = mean_metric(scores, target(wanted), task, dim=dim)
             if math.isnan(value):
                 fail("eval_set or validation_fraction", "must give rows of both labels", "of one label only")
             return value
 
         self._descend(
-            self._task,
-            generator,
-            lambda: batches(self.batch_size, strata, factor, generator),
-            lambda batch: (scores_of(self.network_, rows[batch], self.outputs_), target[batch]),
-            None if held is None else measure,
-            flips=self.flips,
-            dim=dim,
+            DirectLoss(task, flips=self.flips, dim=dim, **self._loss_settings(generator)),
+            lambda: batches(self.batch_size, codes, factor, generator),
+            lambda batch: (scores_of(self.network_, rows[batch], self.outputs_), target(codes[batch])),
+            None if held is None else lambda: measure(held),
         )
-
-    def _scores(self, rows: Any) -> Array:
-        return all_scores(self.network_, ScaledRows(rows, self.scaling_), self.outputs_).numpy()
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_label = True
-        return tags
 
 
 class QueryLists(NamedTuple):
@@ -283,33 +261,23 @@ class QueryLists(NamedTuple):
     grades: Tensor
 
     @classmethod
-    def of(cls, relevance: Any, group: Any = None, qid: Any = None) -> QueryLists:
-        """The lists of these rows: by the sizes of consecutive lists, by a name per row, or one list of all.
+    def of(cls, relevance: Any, qid: Any = None) -> QueryLists:
+        """The lists of rows with the same name; all rows are one list if they have none.
 
         Examples:
-            >>> QueryLists.of([1, 0, 0, 2, 3], qid=["b", "a", "b", "b", "a"]).grades
+            >>> QueryLists.of([1, 0, 0, 2, 3], ["b", "a", "b", "b", "a"]).grades
             tensor([[0., 3., 0.],
                     [1., 0., 2.]], dtype=torch.float64)
         """
         grades = torch.from_numpy(np.asarray(relevance, np.float64))
-        if group is not None and qid is not None:
-            fail("group", "must be left out if qid is given", "given as well")
-        count = len(grades)
-        if group is None and qid is None and count > ONE_LIST:
-            hint = f"Pass qid, the name of each row's list, or group=[{count}] if one list is meant."
-            warn_once("one list", f"All {count} rows are ranked as one list: neither group nor qid is given. {hint}")
-        names = np.zeros(count, np.int64) if qid is None else np.asarray(qid)
-        if group is not None:
-            sizes = np.asarray(group)
-            if sizes.ndim != 1 or sizes.dtype.kind not in "iu" or (sizes < 1).any() or sizes.sum() != count:
-                told = f", with {sizes.sum()} rows in total" if sizes.dtype.kind in "iu" else ""
-                shown = np.array2string(sizes, threshold=6, separator=", ")
-                fail("group", f"must hold the sizes of lists with {count} rows in total, each at least 1", shown + told)
-            names = np.repeat(np.arange(len(sizes)), sizes)
-        if names.shape != (count,):
-            fail("qid", f"must have one entry for each of the {count} rows", f"of shape {names.shape}")
+        if qid is None and (count := len(grades)) > ONE_LIST:
+            hint = f"Pass qid, the name of each row's list, or qid=np.zeros({count}) if one list is meant."
+            warn_once("one list", f"All {count} rows are ranked as one list: qid is not given. {hint}")
+        names = np.zeros(len(grades), np.int64) if qid is None else np.asarray(qid)
+        if names.shape != grades.shape:
+            fail("qid", f"must have one entry for each of the {len(grades)} rows", f"of shape {names.shape}")
         if missing := int((names != names).sum()) + sum(name is None for name in names if names.dtype == object):
-            fail("qid", "must name the list of each row", f"missing (NaN or None) in {missing} of {count} rows")
+            fail("qid", "must name the list of each row", f"missing (NaN or None) in {missing} of {len(grades)} rows")
         _, owner, sizes = np.unique(names, return_inverse=True, return_counts=True)
         mask = torch.arange(int(sizes.max())) < torch.from_numpy(sizes).unsqueeze(1)
         place = torch.zeros(mask.shape, dtype=torch.long)
@@ -320,9 +288,9 @@ class QueryLists(NamedTuple):
         """Some of these lists."""
         return QueryLists(*(each[which] for each in self))
 
-    def metric(self, scores: Tensor, task: Task) -> float:
-        """The mean metric over the lists that have something to rank, for scores ``(rows, 1)``."""
-        padded = torch.where(self.mask, scores.squeeze(1)[self.place], 0)
+    def metric(self, scores: Array, task: Task) -> float:
+        """The mean metric over the lists that have something to rank, for the score of each row."""
+        padded = torch.where(self.mask, torch.from_numpy(scores)[self.place], 0)
         return mean_metric(padded, self.grades, task, mask=self.mask)
 
 
@@ -330,9 +298,8 @@ class QueryLists(NamedTuple):
 class DirectLossRanker(NetworkEstimator):
     """Learning to rank: trains the order of the scores in each list on the metric.
 
-    Rows with the same ``qid`` are one list, or ``group`` gives the sizes of consecutive lists. Without either, all rows
-    are one list, with a warning above 1,000 rows. NDCG takes grades of relevance, any numbers of at least 0, with gains
-    ``2^grade - 1``; the other rankings take 0 and 1.
+    Rows with the same ``qid`` are one list. Without it, all rows are one list, with a warning above 1,000 rows. NDCG
+    takes grades of relevance, any numbers of at least 0, with gains ``2^grade - 1``; the other rankings take 0 and 1.
 
     Parameters and training are those of `DirectLossClassifier`; ``batch_size`` counts lists.
 
@@ -346,43 +313,30 @@ class DirectLossRanker(NetworkEstimator):
 
     metric: str | Task = "ndcg"
 
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        group: Any = None,
-        qid: Any = None,
-        *,
-        eval_set: Any = None,
-        eval_group: Any = None,
-        eval_qid: Any = None,
-    ) -> Self:
+    def fit(self, X: Any, y: Any, qid: Any = None, *, eval_set: Any = None, eval_qid: Any = None) -> Self:
         """Train on rows ``(n, columns)`` with relevance ``(n,)``.
 
         Args:
             X: rows.
             y: relevance of each row.
-            group: sizes of consecutive lists; without ``group`` and ``qid``, all rows are one list.
-            qid: the name of each row's list.
+            qid: the name of each row's list; without it, all rows are one list.
             eval_set: a pair of rows and relevance that chooses the epoch.
-            eval_group: ``group`` of ``eval_set``.
             eval_qid: ``qid`` of ``eval_set``.
         """
-        return fit_copy(self, X, y, group, qid, eval_set, eval_group, eval_qid)  # type: ignore[no-any-return]
+        return fit_copy(self, X, y, qid, eval_set, eval_qid)  # type: ignore[no-any-return]
 
-    def _fit(self, X: Any, y: Any, group: Any, qid: Any, eval_set: Any, eval_group: Any, eval_qid: Any) -> None:
-        self._check_settings()
+    def _fit(self, X: Any, y: Any, qid: Any, eval_set: Any, eval_qid: Any) -> None:
         task = self._ranking_task()
-        table, relevance = self._read_rows(X, y, reset=True, ensure_min_samples=2, y_numeric=True)
+        table, relevance = self._read(X, y, reset=True, ensure_min_samples=2, y_numeric=True)
         if (relevance < 0).any():
             fail("y", "must hold grades of relevance, at least 0", relevance.min())
         if not isinstance(task, GradedNDCG):
             check_labels(torch.from_numpy(np.asarray(relevance)), hint="Only ndcg takes grades.")
-        lists, held, held_table = QueryLists.of(relevance, group, qid), None, table
+        lists, held, held_table = QueryLists.of(relevance, qid), None, table
         generator = torch.Generator().manual_seed(int(check_random_state(self.random_state).randint(2**31 - 1)))
         if eval_set is not None:
             held_X, wanted, _ = validation_rows(eval_set)
-            held_table, held = self._read_rows(held_X), QueryLists.of(wanted, eval_group, eval_qid)
+            held_table, held = self._read(held_X), QueryLists.of(wanted, eval_qid)
         elif self.early_stopping:
             size = max(1, round(self.validation_fraction * len(lists.mask)))
             if size == len(lists.mask):
@@ -392,31 +346,26 @@ class DirectLossRanker(NetworkEstimator):
         self._make_network(table, 1, generator)
         rows, alike = self._scaled(table), torch.ones(len(lists.mask))
 
-        def batch_of(which: Tensor) -> tuple[Tensor, ...]:
+        def inputs(which: Tensor) -> tuple[Tensor, ...]:
             some = lists.take(which)
             scores = scores_of(self.network_, rows[some.place[some.mask]], 1)
             return torch.zeros(some.mask.shape).masked_scatter(some.mask, scores), some.grades, some.mask
 
         self._descend(
-            task,
-            generator,
+            DirectLoss(task, **self._loss_settings(generator)),
             lambda: batches(self.batch_size, alike, alike, generator),
-            batch_of,
+            inputs,
             None if held is None else lambda: held.metric(self._scores(held_table), task),
         )
-
-    def _scores(self, table: Any) -> Tensor:
-        return all_scores(self.network_, ScaledRows(table, self.scaling_), 1)
 
     def predict(self, X: Any) -> Array:
         """The score of each row: within a list, higher is more relevant."""
         check_is_fitted(self)
-        return self._scores(self._read_rows(X)).squeeze(1).numpy()
+        return self._scores(self._read(X))
 
-    def score(self, X: Any, y: Any, group: Any = None, qid: Any = None) -> float:
+    def score(self, X: Any, y: Any, qid: Any = None) -> float:
         """The mean metric over the lists that have something to rank; NaN if none has."""
-        scores = torch.from_numpy(self.predict(X)).unsqueeze(1)
-        return QueryLists.of(y, group, qid).metric(scores, self._ranking_task())
+        return QueryLists.of(y, qid).metric(self.predict(X), self._ranking_task())
 
     def _ranking_task(self) -> Task:
         task = as_task(self.metric, "metric")
