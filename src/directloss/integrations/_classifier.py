@@ -29,14 +29,12 @@ class Part(NamedTuple):
     target: Array
     """The class index ``(n,)``, or 1 for the positive one of two classes."""
     weight: Array
-    """``(n,)``, without class weights."""
-    factor: Array
     """``(n,)``, with class weights."""
 
     def best_cut(self, scores: Array, task: Task, flips: Any) -> tuple[float, float]:
         """The best threshold for a metric of decisions, and the metric there, for scores ``(n,)``."""
-        given, target, factor = (torch.from_numpy(each) for each in (scores, self.target, self.factor))
-        return best_cut(given, target, task, factor, flips)
+        given, target, weight = (torch.from_numpy(each) for each in (scores, self.target, self.weight))
+        return best_cut(given, target, task, weight, flips)
 
 
 def weighted_rows(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Array]:
@@ -140,8 +138,8 @@ class MetricClassifier(ClassifierMixin):  # type: ignore[misc]
         if not (good := np.isin(y, self.classes_)).all():
             fail("eval_set", f"must have labels that y has, such as {self.classes_[0]}", y[~good][0])
         codes = np.searchsorted(self.classes_, y)
-        factor = weight if self.class_weight is None else weight * compute_sample_weight(self.class_weight, y)
-        return Part(rows, 1 - codes if self._swapped else codes, weight, factor)
+        weight = weight * compute_sample_weight(self.class_weight, y)
+        return Part(rows, 1 - codes if self._swapped else codes, weight)
 
     def _set_threshold(self, judge: Part, held: bool) -> None:
         """Set threshold and probabilities on held-out rows, or on the training rows if there are none.
@@ -149,29 +147,22 @@ class MetricClassifier(ClassifierMixin):  # type: ignore[misc]
         A metric of decisions has its best threshold, or the one it has learned. For a ranking, the most probable class
         is predicted, and for a metric of classes the one with the highest score.
         """
-        scores, ranks = (
-            self._scores(judge.rows),
-            not decides(self._task) and self._task.event_dims == self._task.target_dims,
-        )
+        scores, task = self._scores(judge.rows), self._task
+        ranks = not decides(task) and task.event_dims == task.target_dims
         # Without held-out rows, accuracy and the like have learned to choose the most probable class.
-        biased = held or self.class_weight is not None or ranks or isinstance(self._task, CountTask)
+        biased = held or ranks or isinstance(task, CountTask)
         self._calibration = Calibration.of(scores, judge.target, judge.weight, biased=biased)
-        self.threshold_: Any = 0.0
-        if held and decides(self._task):
-            self.threshold_ = judge.best_cut(scores, self._task, self.flips)[0]
-        elif ranks:
-            self.threshold_ = Calibration.of(scores, judge.target, judge.factor).threshold
-
-    def _decisions(self, scores: Array) -> Array:
-        scores = scores - self.threshold_
-        if scores.ndim == 2 and len(self.classes_) == 2:
-            return np.asarray(scores[:, 1] - scores[:, 0])
-        return -scores if self._swapped else scores
+        self.threshold_: Any = self._calibration.threshold if ranks else 0.0
+        if held and decides(task):
+            self.threshold_ = judge.best_cut(scores, task, self.flips)[0]
 
     def decision_function(self, X: Any) -> Array:
         """The score of the second class, ``(n,)``, above 0 for yes; or of each class, ``(n, classes)``."""
         check_is_fitted(self)
-        return self._decisions(self._scores(self._read(X)))
+        scores = self._scores(self._read(X)) - self.threshold_
+        if scores.ndim == 2 and len(self.classes_) == 2:
+            return np.asarray(scores[:, 1] - scores[:, 0])
+        return -scores if self._swapped else scores
 
     def predict(self, X: Any) -> Array:
         """The label of each row."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -37,13 +36,7 @@ Network = Callable[[int, int], nn.Module]
 
 
 def learn_categories(table: Any, chosen: Any) -> ColumnTransformer | None:
-    """The one-hot encoder for the columns of categories; None if there are none.
-
-    Args:
-        table: the training rows.
-        chosen: ``"from_dtype"`` for the columns of a data frame with dtype ``category``, None, or the columns as
-            indices, names, or a boolean mask.
-    """
+    """The one-hot encoder for the chosen columns; None if there are none."""
     frame = hasattr(table, "select_dtypes")
     if isinstance(chosen, str) and chosen == "from_dtype":
         chosen = [*table.select_dtypes("category")] if frame else None
@@ -85,27 +78,11 @@ class Scaling:
         return torch.from_numpy(np.nan_to_num(scaled.astype(np.float32), copy=False))
 
 
-@dataclass(frozen=True)
-class ScaledRows:
-    """Rows of an array or a sparse matrix, made dense and scaled on access."""
-
-    table: Any
-    scaling: Scaling
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Number of rows and of columns."""
-        return self.table.shape[0], self.scaling.width
-
-    def __getitem__(self, which: Any) -> Tensor:
-        return self.scaling(self.table[which.numpy() if isinstance(which, Tensor) else which])
-
-
-def blocks_of(rows: Any) -> Iterator[Any]:
+def blocks_of(table: Any) -> Iterator[Any]:
     """The rows in blocks of at most `ENTRIES` numbers."""
-    size = max(1, ENTRIES // max(1, rows.shape[1]))
-    for start in range(0, rows.shape[0], size):
-        yield rows[start : start + size]
+    size = max(1, ENTRIES // max(1, table.shape[1]))
+    for start in range(0, table.shape[0], size):
+        yield table[start : start + size]
 
 
 def make_network(model: Any, columns: int, outputs: int, generator: torch.Generator) -> nn.Module:
@@ -146,13 +123,6 @@ def scores_of(network: nn.Module, rows: Tensor, outputs: int) -> Tensor:
         fail("model(columns, outputs)(rows)", rule, f"of shape {tuple(scores.shape)}")
     check_finite(scores)
     return scores
-
-
-@torch.no_grad()
-def all_scores(network: nn.Module, rows: Tensor | ScaledRows, outputs: int) -> Tensor:
-    """The scores of many rows in evaluation mode, computed in blocks."""
-    network.eval()
-    return torch.cat([scores_of(network, block, outputs) for block in blocks_of(rows)])
 
 
 def batches(size: int | None, strata: Tensor, weight: Tensor, generator: torch.Generator) -> list[Tensor]:

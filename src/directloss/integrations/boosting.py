@@ -1,14 +1,12 @@
 """Gradient boosting on the metric, with LightGBM or XGBoost: an objective, an evaluation, and a recipe that uses both.
 
-Boosting asks its objective for a gradient and a curvature per score. The gradient is that of `directloss.DirectLoss`:
-the expected metric, and a share of the likelihood. The curvature is the second difference of the same move,
+The gradient is that of `directloss.DirectLoss`. The curvature is the second difference of the same move,
 
     [L(s_d + h) - 2 L(s_d) + L(s_d - h)] / h^2            for rankings
     L'(s_d) (1 - 2 p) / noise                             for decisions and classes of probability p
 
-A leaf is the sum of gradients over the sum of curvatures, which must be positive and not too small: no row gets less
-than its gradient over the noise, so that no leaf moves a score by more than the noise, and none less than `FLAT` times
-the mean.
+bounded from below: by the gradient over the noise, so that no leaf moves a score by more than the noise, and by `FLAT`
+times the mean.
 """
 
 from __future__ import annotations

@@ -88,12 +88,14 @@ class BoostedClassifier(MetricClassifier, BaseEstimator):  # type: ignore[misc]
     def _train(self, part: Part, held: Part | None, seed: int) -> None:
         library = check_choice("library", self.library, BUILT_IN)
         module = needed(library, type(self).__name__, library)
-        parts = [(one.rows, one.target, one.factor) for one in (part, held) if one is not None]
+        assert held is not None
         if library == "lightgbm":
-            data = module.Dataset(*parts[0][:2], weight=parts[0][2])
-            other = data.create_valid(*parts[1][:2], weight=parts[1][2])
+            data = module.Dataset(part.rows, part.target, weight=part.weight)
+            other = data.create_valid(held.rows, held.target, weight=held.weight)
         else:
-            data, other = (module.DMatrix(X, y, weight=weight, enable_categorical=True) for X, y, weight in parts)
+            data, other = (
+                module.DMatrix(one.rows, one.target, weight=one.weight, enable_categorical=True) for one in (part, held)
+            )
         many = {"num_class": len(self.classes_)} if len(self.classes_) > 2 else {}
         self.boosted_ = train(
             {"seed": seed, **many, **(self.params or {})}, data, self.metric, validation=other, first=self.first,

@@ -29,7 +29,7 @@ from directloss.direct import DirectLoss, mean_metric
 from directloss.integrations import _fitting
 from directloss.integrations._classifier import MetricClassifier, Part, fit_copy, validation_rows
 from directloss.integrations._cut import Array, Flips, decides
-from directloss.integrations._fitting import ScaledRows, Scaling, all_scores, batches, resampled, scores_of
+from directloss.integrations._fitting import batches, blocks_of, resampled, scores_of
 from directloss.task import Task
 from directloss.tasks import NDCG, CountTask, GradedNDCG
 
@@ -84,34 +84,37 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
         rows = self._categories.transform(X)
         return check_array(rows, **ROWS) if isinstance(y, str) else check_X_y(rows, y, **ROWS, **checks)
 
-    def _make_network(self, table: Any, outputs: int, generator: torch.Generator) -> None:
-        self.scaling_, self.outputs_ = Scaling(table), outputs
-        self.network_ = _fitting.make_network(self.model, self.scaling_.width, outputs, generator)
+    def _make_network(self, table: Any, outputs: int, generator: torch.Generator) -> Callable[[Tensor], Tensor]:
+        """Scaling and network for a table; returns the scores of rows by their indices, for training.
 
-    def _scaled(self, table: Any) -> Tensor | ScaledRows:
-        """Scaled rows: all at once if they are trained on at once, otherwise on access."""
-        rows = ScaledRows(table, self.scaling_)
-        lazy = sparse.issparse(table) or self.batch_size is not None
-        return rows if lazy else torch.cat(list(_fitting.blocks_of(rows)))
+        Rows are scaled all at once if they are trained on at once, otherwise when they are needed.
+        """
+        scaling, self.outputs_ = _fitting.Scaling(table), outputs
+        self.scaling_ = scaling
+        self.network_ = network = _fitting.make_network(self.model, scaling.width, outputs, generator)
+        if sparse.issparse(table) or self.batch_size is not None:
+            return lambda which: scores_of(network, scaling(table[which.numpy()]), outputs)
+        rows = torch.cat([scaling(block) for block in blocks_of(table)])
+        return lambda which: scores_of(network, rows[which], outputs)
 
-    def _scores(self, rows: Any) -> Array:
-        return all_scores(self.network_, ScaledRows(rows, self.scaling_), self.outputs_).numpy()
+    @torch.no_grad()
+    def _scores(self, table: Any) -> Array:
+        self.network_.eval()
+        blocks = [scores_of(self.network_, self.scaling_(block), self.outputs_) for block in blocks_of(table)]
+        return torch.cat(blocks).numpy()
 
-    def _loss_settings(self, generator: torch.Generator) -> dict[str, Any]:
-        settings = {name: getattr(self, name) for name in ("noise", "likelihood", "epsilon", "sign")}
+    def _loss_fn(self, task: Task, generator: torch.Generator, **settings: Any) -> DirectLoss:
+        settings |= {name: getattr(self, name) for name in ("noise", "likelihood", "epsilon", "sign")}
         # Values are checked already, and a batch without a rare class is no reason to warn.
-        return {**settings, "generator": generator, "check_values": False}
+        return DirectLoss(task, **settings, generator=generator, check_values=False)
 
     def _descend(
         self,
-        loss_fn: DirectLoss,
         epoch: Callable[[], list[Tensor]],
-        inputs: Callable[[Tensor], tuple[Tensor, ...]],
+        loss_of: Callable[[Tensor], Tensor],
         measure: Callable[[], float] | None,
     ) -> None:
-        """Train the network by AdamW on the batches of each epoch, with the loss of their inputs, and keep the weights
-        of the epoch with the highest measure.
-        """
+        """Train the network by AdamW on the batches of each epoch, and keep the weights of the best measure, if any."""
         optimizer = torch.optim.AdamW(self.network_.parameters(), self.learning_rate, weight_decay=self.weight_decay)
         falling = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1 - epoch / self.epochs)
         self.loss_curve_, self.validation_curve_, self.best_epoch_ = list[float](), dict[int, float](), self.epochs
@@ -121,7 +124,7 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
             losses = []
             for batch in epoch():
                 optimizer.zero_grad()
-                loss = loss_fn(*inputs(batch))
+                loss = loss_of(batch)
                 loss.backward()
                 optimizer.step()
                 losses.append(float(loss.detach()))
@@ -224,8 +227,9 @@ class DirectLossClassifier(MetricClassifier, NetworkEstimator):
         of_classes = task.event_dims > task.target_dims
         one_vs_rest = count > 2 and not of_classes
         dim = 0 if one_vs_rest else None
-        self._make_network(part.rows, count if count > 2 or of_classes else 1, generator)
-        rows, codes, factor = self._scaled(part.rows), torch.from_numpy(part.target), torch.from_numpy(part.factor)
+        scores_at = self._make_network(part.rows, count if count > 2 or of_classes else 1, generator)
+        codes, weight = torch.from_numpy(part.target), torch.from_numpy(part.weight)
+        loss_fn = self._loss_fn(task, generator, flips=self.flips, dim=dim)
 
         def target(codes: Tensor) -> Tensor:
             return F.one_hot(codes, count) if one_vs_rest else codes
@@ -235,8 +239,8 @@ class DirectLossClassifier(MetricClassifier, NetworkEstimator):
             scores, wanted = torch.from_numpy(self._scores(held.rows)), torch.from_numpy(held.target)
             if decides(task):
                 return held.best_cut(scores.numpy(), task, self.flips)[1]
-            if held.factor.std():
-                copies = resampled(torch.from_numpy(held.factor), COPIES * len(wanted))
+            if held.weight.std():
+                copies = resampled(torch.from_numpy(held.weight), COPIES * len(wanted))
                 scores, wanted = scores[copies], wanted[copies]
             value = mean_metric(scores, target(wanted), task, dim=dim)
             if math.isnan(value):
@@ -244,9 +248,8 @@ class DirectLossClassifier(MetricClassifier, NetworkEstimator):
             return value
 
         self._descend(
-            DirectLoss(task, flips=self.flips, dim=dim, **self._loss_settings(generator)),
-            lambda: batches(self.batch_size, codes, factor, generator),
-            lambda batch: (scores_of(self.network_, rows[batch], self.outputs_), target(codes[batch])),
+            lambda: batches(self.batch_size, codes, weight, generator),
+            lambda batch: loss_fn(scores_at(batch), target(codes[batch])),
             None if held is None else lambda: measure(held),
         )
 
@@ -343,18 +346,18 @@ class DirectLossRanker(NetworkEstimator):
                 fail("validation_fraction", "must leave lists to train with", f"{self.validation_fraction} of {size}")
             aside, rest = torch.randperm(len(lists.mask), generator=generator).tensor_split([size])
             lists, held = lists.take(rest), lists.take(aside)
-        self._make_network(table, 1, generator)
-        rows, alike = self._scaled(table), torch.ones(len(lists.mask))
+        scores_at, alike = self._make_network(table, 1, generator), torch.ones(len(lists.mask))
 
-        def inputs(which: Tensor) -> tuple[Tensor, ...]:
+        loss_fn = self._loss_fn(task, generator)
+
+        def loss_of(which: Tensor) -> Tensor:
             some = lists.take(which)
-            scores = scores_of(self.network_, rows[some.place[some.mask]], 1)
-            return torch.zeros(some.mask.shape).masked_scatter(some.mask, scores), some.grades, some.mask
+            scores = torch.zeros(some.mask.shape).masked_scatter(some.mask, scores_at(some.place[some.mask]))
+            return loss_fn(scores, some.grades, some.mask)
 
         self._descend(
-            DirectLoss(task, **self._loss_settings(generator)),
             lambda: batches(self.batch_size, alike, alike, generator),
-            inputs,
+            loss_of,
             None if held is None else lambda: held.metric(self._scores(held_table), task),
         )
 
