@@ -455,14 +455,6 @@ def test_weights_count_where_rounds_and_threshold_are_chosen(library: str, metri
     assert (made.predict(x) == truth).mean() > 0.85
 
 
-def test_rows_of_weight_zero_are_not_looked_at() -> None:
-    x, y = toy(300)
-    labels = np.where(np.arange(300) < 250, y.astype(float), np.nan)
-    made = BoostedClassifier("f1", first=5, then=5, params=LEAVES, random_state=0)
-    one = clone(made).fit(x, labels, (np.arange(300) < 250).astype(float)).decision_function(x)
-    np.testing.assert_array_equal(one, clone(made).fit(x[:250], y[:250]).decision_function(x))
-
-
 def test_a_failed_fit_changes_nothing() -> None:
     x, y = toy(200)
     made = BoostedClassifier("f1", first=3, then=2, params=LEAVES, random_state=0).fit(x, y)

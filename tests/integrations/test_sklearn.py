@@ -189,6 +189,10 @@ def test_the_best_cut_is_the_best_of_all() -> None:
             values = [1 - float(task.loss(task.predict(scores - other), target).double().mean()) for other in cuts]
             assert value == pytest.approx(max(values), abs=1e-6)
             assert 1 - float(task.loss(task.predict(scores - cut), target).double().mean()) == pytest.approx(value)
+            copies = torch.randint(0, 4, (12,), generator=draw)
+            weighted = best_cut(scores, target, task, copies.double())[1]
+            alike = best_cut(scores.repeat_interleave(copies), target.repeat_interleave(copies), task)[1]
+            assert weighted == pytest.approx(alike)
 
 
 def test_verbose_prints_how_the_training_goes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -390,18 +394,6 @@ def test_weights_count_where_held_out_rows_choose(metric: str) -> None:
         fitted = DirectLossClassifier(metric, early_stopping=True, random_state=0)
         fitted.fit(X[:800], y[:800], sample_weight=weight[:800], **more)
         assert (fitted.predict(X) == truth).mean() > 0.8  # about 30 of the held-out rows count
-
-
-def test_rows_of_weight_zero_are_as_if_they_were_not_there() -> None:
-    X, y = imbalanced()
-    weight = (np.arange(len(y)) % 2).astype(float)
-    spoiled = np.where(weight[:, None] > 0, X, np.inf)
-    labels = np.where(weight > 0, y.astype(float), np.nan)
-    one = DirectLossClassifier(**SHORT).fit(spoiled, labels, sample_weight=weight)
-    other = DirectLossClassifier(**SHORT).fit(X[1::2], y[1::2])
-    np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))
-    with pytest.raises(ValueError, match="Sample weights must contain at least one non-zero"):
-        DirectLossClassifier(**SHORT).fit(X, y, sample_weight=0 * weight)
 
 
 def test_the_positive_class_can_be_chosen() -> None:

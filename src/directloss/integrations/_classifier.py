@@ -8,13 +8,12 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
-from scipy import sparse
 from sklearn.base import ClassifierMixin
 from sklearn.model_selection import train_test_split
-from sklearn.utils import _safe_indexing, check_random_state, column_or_1d
+from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, _num_samples, check_consistent_length, check_is_fitted
+from sklearn.utils.validation import _check_sample_weight, check_consistent_length, check_is_fitted
 
 from directloss._checks import check_flips, fail
 from directloss.integrations._cut import Array, Calibration, best_cut, decided, decides, positive_class, row_task
@@ -37,27 +36,14 @@ class Part(NamedTuple):
         return best_cut(given, target, task, weight, flips)
 
 
-def weighted_rows(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Array]:
-    """Rows, labels and weights without the rows of weight 0, whose content is not looked at."""
-    check_consistent_length(X, y, sample_weight)
-    if sample_weight is None:
-        return X, y, np.ones(_num_samples(X))
-    blank = np.empty((_num_samples(X), 0))
-    weight: Array = _check_sample_weight(sample_weight, blank, dtype=np.float64, ensure_non_negative=True)
-    if (weight > 0).all():
-        return X, y, weight
-    kept = np.flatnonzero(weight)
-    X = X.tocsr() if sparse.issparse(X) else X
-    return _safe_indexing(X, kept), _safe_indexing(y, kept), weight[kept]
-
-
-def validation_rows(eval_set: Any) -> tuple[Any, Any, Array]:
-    """Validation rows, labels and weights from ``(X, y)``, ``(X, y, weight)``, or a list of one of them."""
+def validation_rows(eval_set: Any) -> tuple[Any, Any, Any]:
+    """Validation rows, labels and weights, if any, from ``(X, y)``, ``(X, y, weight)``, or a list of one of them."""
     if isinstance(eval_set, list) and len(eval_set) == 1:
         eval_set = eval_set[0]
     if not isinstance(eval_set, tuple | list) or len(eval_set) not in (2, 3):
         fail("eval_set", "must be rows and labels, (X, y), or with weights, (X, y, w)", f"a {type(eval_set).__name__}")
-    return weighted_rows(eval_set[0], eval_set[1], eval_set[2] if len(eval_set) == 3 else None)
+    check_consistent_length(*eval_set)
+    return eval_set[0], eval_set[1], eval_set[2] if len(eval_set) == 3 else None
 
 
 def fit_copy(estimator: Any, *data: Any) -> Any:
@@ -91,22 +77,21 @@ class MetricClassifier(ClassifierMixin):  # type: ignore[misc]
         Args:
             X: rows: an array, a sparse matrix or a data frame.
             y: labels.
-            sample_weight: weight of each row, in training and wherever held-out rows choose; rows of weight 0 are
-                ignored altogether.
+            sample_weight: weight of each row, in training and wherever held-out rows choose.
             eval_set: rows, labels and perhaps weights, ``(X, y)`` or ``(X, y, w)``, that choose when training ends,
                 and the threshold.
         """
         return fit_copy(self, X, y, sample_weight, eval_set)  # type: ignore[no-any-return]
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, eval_set: Any) -> None:
-        X, y, weight = weighted_rows(X, y, sample_weight)
+        check_consistent_length(X, y, sample_weight)
         rows, y = self._read(X, y, reset=True)
         self._learn_classes(y)
         seed, share = int(check_random_state(self.random_state).randint(2**31 - 1)), self._held_share()
-        part, held = self._part(rows, y, weight), None
+        part, held = self._part(rows, y, sample_weight), None
         if eval_set is not None:
-            X, wanted, held_weight = validation_rows(eval_set)
-            held = self._part(self._read(X), wanted, held_weight)
+            X, y, sample_weight = validation_rows(eval_set)
+            held = self._part(self._read(X), y, sample_weight)
         elif share is not None:
             split = train_test_split(*part, test_size=share, stratify=part.target, random_state=seed)
             part, held = Part(*split[::2]), Part(*split[1::2])
@@ -133,13 +118,13 @@ class MetricClassifier(ClassifierMixin):  # type: ignore[misc]
         # Whether the positive class is the first of two; a metric of classes has a score for each of them.
         self._swapped = two and not of_classes and not positive_class(self.classes_, counts, self.pos_label)
 
-    def _part(self, rows: Any, y: Any, weight: Array) -> Part:
+    def _part(self, rows: Any, y: Any, sample_weight: Any) -> Part:
         y = column_or_1d(y)
+        weight = _check_sample_weight(sample_weight, y[:, None], dtype=np.float64, ensure_non_negative=True)
         if not (good := np.isin(y, self.classes_)).all():
             fail("eval_set", f"must have labels that y has, such as {self.classes_[0]}", y[~good][0])
         codes = np.searchsorted(self.classes_, y)
-        weight = weight * compute_sample_weight(self.class_weight, y)
-        return Part(rows, 1 - codes if self._swapped else codes, weight)
+        return Part(rows, 1 - codes if self._swapped else codes, weight * compute_sample_weight(self.class_weight, y))
 
     def _set_threshold(self, judge: Part, held: bool) -> None:
         """Set threshold and probabilities on held-out rows, or on the training rows if there are none.
@@ -162,7 +147,7 @@ class MetricClassifier(ClassifierMixin):  # type: ignore[misc]
         scores = self._scores(self._read(X)) - self.threshold_
         if scores.ndim == 2 and len(self.classes_) == 2:
             return np.asarray(scores[:, 1] - scores[:, 0])
-        return -scores if self._swapped else scores
+        return np.asarray(-scores if self._swapped else scores)
 
     def predict(self, X: Any) -> Array:
         """The label of each row."""

@@ -54,12 +54,7 @@ def positive_class(classes: Any, counts: Any, chosen: Any = None) -> int:
 
 
 def decided(scores: Array) -> npt.NDArray[np.int64]:
-    """The index of each row's predicted class: the second above 0, or the one with the highest score.
-
-    Examples:
-        >>> decided(np.array([0.5, -1.0])), decided(np.array([[0.1, 0.3, 0.2]]))
-        (array([1, 0]), array([1]))
-    """
+    """The index of each row's predicted class: the second above 0, or the one with the highest score."""
     return scores.argmax(1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
 
 
@@ -70,12 +65,6 @@ def best_cut(
 
     ``task`` is an `Error` or a `CountTask`. Rows count by ``weight``; ``flips``, the share of wrong labels, corrects
     the counts. In a tie the highest threshold wins.
-
-    Examples:
-        >>> from directloss.tasks import get
-        >>> scores, labels = torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1, 0, 1])
-        >>> best_cut(scores, labels, get("f1")), best_cut(scores, labels, get("f1"), torch.tensor([1.0, 9.0, 1.0]))
-        ((0.0, 0.8), (2.5, 0.6666666666666666))
     """
     ranked, order = scores.double().sort(descending=True, stable=True)
     mass = torch.ones_like(ranked) if weight is None else weight[order].double() / weight.double().mean()
@@ -102,15 +91,7 @@ class Calibration:
 
     @classmethod
     def of(cls, scores: Array, codes: Array, weight: Array | None = None, *, biased: bool = True) -> Calibration:
-        """The calibration of maximum likelihood for rows of these classes; the bias is 0 unless ``biased``.
-
-        Examples:
-            >>> draw = np.random.default_rng(0)
-            >>> logits = draw.normal(size=4000)
-            >>> codes = (draw.random(4000) < 1 / (1 + np.exp(-logits))).astype(int)
-            >>> bool(abs(5 * Calibration.of(5 * logits + 1, codes).slope - 1) < 0.1)
-            True
-        """
+        """The calibration of maximum likelihood for rows of these classes; the bias is 0 unless ``biased``."""
         scores = _by_class(scores)
         spread, classes = float(scores.std()) or 1.0, scores.shape[1]
         weight = np.ones(len(codes)) if weight is None else weight

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from scipy import sparse
 from sklearn.base import BaseEstimator
+from sklearn.model_selection import train_test_split
 from sklearn.utils import check_array, check_random_state, check_X_y
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
@@ -125,7 +126,7 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
             for batch in epoch():
                 optimizer.zero_grad()
                 loss = loss_of(batch)
-                loss.backward()
+                loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
                 losses.append(float(loss.detach()))
             falling.step()
@@ -265,13 +266,7 @@ class QueryLists(NamedTuple):
 
     @classmethod
     def of(cls, relevance: Any, qid: Any = None) -> QueryLists:
-        """The lists of rows with the same name; all rows are one list if they have none.
-
-        Examples:
-            >>> QueryLists.of([1, 0, 0, 2, 3], ["b", "a", "b", "b", "a"]).grades
-            tensor([[0., 3., 0.],
-                    [1., 0., 2.]], dtype=torch.float64)
-        """
+        """The lists of rows with the same name; all rows are one list if they have none."""
         grades = torch.from_numpy(np.asarray(relevance, np.float64))
         if qid is None and (count := len(grades)) > ONE_LIST:
             hint = f"Pass qid, the name of each row's list, or qid=np.zeros({count}) if one list is meant."
@@ -336,24 +331,22 @@ class DirectLossRanker(NetworkEstimator):
         if not isinstance(task, GradedNDCG):
             check_labels(torch.from_numpy(np.asarray(relevance)), hint="Only ndcg takes grades.")
         lists, held, held_table = QueryLists.of(relevance, qid), None, table
-        generator = torch.Generator().manual_seed(int(check_random_state(self.random_state).randint(2**31 - 1)))
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         if eval_set is not None:
             held_X, wanted, _ = validation_rows(eval_set)
             held_table, held = self._read(held_X), QueryLists.of(wanted, eval_qid)
         elif self.early_stopping:
-            size = max(1, round(self.validation_fraction * len(lists.mask)))
-            if size == len(lists.mask):
-                fail("validation_fraction", "must leave lists to train with", f"{self.validation_fraction} of {size}")
-            aside, rest = torch.randperm(len(lists.mask), generator=generator).tensor_split([size])
-            lists, held = lists.take(rest), lists.take(aside)
-        scores_at, alike = self._make_network(table, 1, generator), torch.ones(len(lists.mask))
-
-        loss_fn = self._loss_fn(task, generator)
+            numbers = np.arange(len(lists.mask))
+            split = train_test_split(numbers, test_size=self.validation_fraction, random_state=seed)
+            lists, held = (lists.take(torch.from_numpy(some)) for some in split)
+        generator, alike = torch.Generator().manual_seed(seed), torch.ones(len(lists.mask))
+        scores_at, loss_fn = self._make_network(table, 1, generator), self._loss_fn(task, generator)
 
         def loss_of(which: Tensor) -> Tensor:
             some = lists.take(which)
             scores = torch.zeros(some.mask.shape).masked_scatter(some.mask, scores_at(some.place[some.mask]))
-            return loss_fn(scores, some.grades, some.mask)
+            loss: Tensor = loss_fn(scores, some.grades, some.mask)
+            return loss
 
         self._descend(
             lambda: batches(self.batch_size, alike, alike, generator),
