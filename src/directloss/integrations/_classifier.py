@@ -7,7 +7,6 @@ from copy import copy
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import torch
 from sklearn.base import ClassifierMixin
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state, column_or_1d
@@ -29,11 +28,6 @@ class Part(NamedTuple):
     """The class index ``(n,)``, or 1 for the positive one of two classes."""
     weight: Array
     """``(n,)``, with class weights."""
-
-    def best_cut(self, scores: Array, task: Task, flips: Any) -> tuple[float, float]:
-        """The best threshold for a metric of decisions, and the metric there, for scores ``(n,)``."""
-        given, target, weight = (torch.from_numpy(each) for each in (scores, self.target, self.weight))
-        return best_cut(given, target, task, weight, flips)
 
 
 def validation_rows(eval_set: Any) -> tuple[Any, Any, Any]:
@@ -139,7 +133,7 @@ class MetricClassifier(ClassifierMixin):  # type: ignore[misc]
         self._calibration = Calibration.of(scores, judge.target, judge.weight, biased=biased)
         self.threshold_: Any = self._calibration.threshold if ranks else 0.0
         if held and decides(task):
-            self.threshold_ = judge.best_cut(scores, task, self.flips)[0]
+            self.threshold_ = best_cut(scores, judge.target, task, judge.weight, self.flips)[0]
 
     def decision_function(self, X: Any) -> Array:
         """The score of the second class, ``(n,)``, above 0 for yes; or of each class, ``(n, classes)``."""

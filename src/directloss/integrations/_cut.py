@@ -10,7 +10,6 @@ import numpy.typing as npt
 import torch
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
-from torch import Tensor
 
 from directloss._checks import check_flips, fail
 from directloss._registry import as_task
@@ -58,17 +57,16 @@ def decided(scores: Array) -> npt.NDArray[np.int64]:
     return scores.argmax(1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
 
 
-def best_cut(
-    scores: Tensor, target: Tensor, task: Task, weight: Tensor | None = None, flips: Flips = 0.0
-) -> tuple[float, float]:
-    """The threshold with the highest metric, and that metric; scores ``(n,)`` above it mean yes, labels are ``(n,)``.
+def best_cut(scores: Any, target: Any, task: Task, weight: Any = None, flips: Flips = 0.0) -> tuple[float, float]:
+    """The threshold with the highest metric, and that metric, of tensors or arrays ``(n,)``; scores above it mean yes.
 
     ``task`` is an `Error` or a `CountTask`. Rows count by ``weight``; ``flips``, the share of wrong labels, corrects
     the counts. In a tie the highest threshold wins.
     """
-    ranked, order = scores.double().sort(descending=True, stable=True)
-    mass = torch.ones_like(ranked) if weight is None else weight[order].double() / weight.double().mean()
-    parts = torch.stack([mass * (target[order] == 1), mass * (target[order] != 1)])
+    ranked, order = torch.as_tensor(scores).double().sort(descending=True, stable=True)
+    positive = torch.as_tensor(target)[order] == 1
+    mass = torch.ones_like(ranked) if weight is None else torch.as_tensor(weight).double()[order]
+    parts = torch.stack([mass * positive, mass * ~positive]) / mass.mean()
     tp, fp = torch.nn.functional.pad(parts.cumsum(-1), (1, 0))
     metric = corrected(task.metric if isinstance(task, CountTask) else accuracy_of_counts, check_flips(flips))
     ends = torch.cat([ranked[:1] + 2, ranked, ranked[-1:] - 2])

@@ -60,12 +60,9 @@ FROM_OUTPUT: dict[str, Callable[[Array], Array]] = {
 class Objective:
     """A metric as the custom objective of LightGBM and XGBoost.
 
-    One object fits all four calls: ``lightgbm.train({"objective": objective, ...}, data)``,
-    ``xgboost.train(params, data, obj=objective)``, and ``objective=`` of the estimators of both. Labels, weights
-    and groups are those of the data.
-
-    Gradient and curvature are scaled so that the mean curvature is 1. Regularisation by curvature (``reg_lambda``,
-    ``min_child_weight``) then counts items, and the learning rate means the same for every metric.
+    One object fits ``lightgbm.train``, ``xgboost.train`` and the estimators of both. Labels, weights and groups are
+    those of the data. Gradient and curvature are scaled so that the mean curvature is 1: regularisation by curvature
+    (``reg_lambda``, ``min_child_weight``) then counts items, and the learning rate means the same for every metric.
 
     Args:
         metric: name of a ranking or of a metric of decisions (``"ap"``, ``"ndcg@10"``, ``"f1"``, ``"accuracy"`` ...),
@@ -241,8 +238,7 @@ class ScoredRows(NamedTuple):
         """The best threshold and the metric there, for decisions with one score per row and no groups."""
         if not decides(task) or self.scores.ndim == 2 or self.sizes is not None:
             return None
-        weight = None if self.weight is None else torch.from_numpy(self.weight)
-        return best_cut(torch.from_numpy(self.scores), torch.from_numpy(self.labels), task, weight)
+        return best_cut(self.scores, self.labels, task, self.weight)
 
     def problems(self, task: Task, scores: Tensor) -> Iterator[Problem]:
         """The problems of the task, in a few batches; their scores are taken from ``scores``, differentiably."""

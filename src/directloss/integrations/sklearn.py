@@ -29,7 +29,7 @@ from directloss._registry import as_task
 from directloss.direct import DirectLoss, mean_metric
 from directloss.integrations import _fitting
 from directloss.integrations._classifier import MetricClassifier, Part, fit_copy, validation_rows
-from directloss.integrations._cut import Array, Flips, decides
+from directloss.integrations._cut import Array, Flips, best_cut, decides
 from directloss.integrations._fitting import batches, blocks_of, resampled, scores_of
 from directloss.task import Task
 from directloss.tasks import NDCG, CountTask, GradedNDCG
@@ -239,7 +239,7 @@ class DirectLossClassifier(MetricClassifier, NetworkEstimator):
             """The metric, at the best threshold if it needs one."""
             scores, wanted = torch.from_numpy(self._scores(held.rows)), torch.from_numpy(held.target)
             if decides(task):
-                return held.best_cut(scores.numpy(), task, self.flips)[1]
+                return best_cut(scores, wanted, task, held.weight, self.flips)[1]
             if held.weight.std():
                 copies = resampled(torch.from_numpy(held.weight), COPIES * len(wanted))
                 scores, wanted = scores[copies], wanted[copies]
