@@ -113,21 +113,18 @@ def test_many_classes(metric: Any) -> None:
     assert (fitted.predict(X) == names).mean() > (0.8 if metric in ("ap", "f1", "error") else 0.9)
 
 
-@pytest.mark.parametrize("metric", ["accuracy", dl.tasks.CostMatrix(1 - torch.eye(2))], ids=repr)
-def test_two_classes_with_a_metric_of_many(metric: Any) -> None:
+def test_two_classes_with_a_metric_of_many() -> None:
     X, y = load_breast_cancer(return_X_y=True)
-    fitted = DirectLossClassifier(metric, epochs=60, learning_rate=0.1, random_state=0).fit(X, y)
+    fitted = DirectLossClassifier("accuracy", epochs=60, learning_rate=0.1, random_state=0).fit(X, y)
     assert fitted.decision_function(X).shape == (569,)
     assert fitted.score(X, y) > 0.95
+    with pytest.raises(dl.DirectLossError, match="metric must be a metric of yes or no for two classes"):
+        DirectLossClassifier(dl.tasks.CostMatrix(1 - torch.eye(2))).fit(X, y)
 
 
-def test_batches_and_networks_of_ones_own() -> None:
+def test_batches_and_hidden_layers() -> None:
     X, y = imbalanced()
-
-    def wide(columns: int, outputs: int) -> nn.Module:
-        return nn.Sequential(nn.Linear(columns, 8), nn.Tanh(), nn.Linear(8, outputs), nn.Flatten(0))
-
-    for model in ("mlp", wide):
+    for model in ("mlp", (16, 8)):
         fitted = DirectLossClassifier("ap", model=model, batch_size=500, **SHORT).fit(X, y)
         assert average_precision_score(y, fitted.decision_function(X)) > 5 * y.mean()
 
@@ -279,10 +276,9 @@ def test_a_default_one_hot_encoder_and_its_grid_search() -> None:
     assert found.fit(frame[["town"]].astype(str), y).best_score_ > 2 * y.mean()
 
 
-@pytest.mark.parametrize("chosen", ["from_dtype", ["town"], [0], [True, False]])
-def test_categories_and_gaps_as_gradient_boosting_takes_them(chosen: Any) -> None:
+def test_categories_and_gaps_as_gradient_boosting_takes_them() -> None:
     (frame, y), (unseen, wanted) = people(), people(seed=1)
-    fitted = DirectLossClassifier("ap", categorical_features=chosen, random_state=0).fit(frame, y)
+    fitted = DirectLossClassifier("ap", random_state=0).fit(frame, y)
     boosted = HistGradientBoostingClassifier(random_state=0).fit(frame, y)
     ours = average_precision_score(wanted, fitted.decision_function(unseen))
     assert ours > average_precision_score(wanted, boosted.predict_proba(unseen)[:, 1]) - 0.05
@@ -316,15 +312,6 @@ def test_labels_have_no_gaps() -> None:
     labels[3] = None
     with pytest.raises(dl.DirectLossError, match="y must have a label for each row, but it is without one in 1 of 40"):
         DirectLossClassifier().fit(frame, labels)
-
-
-@pytest.mark.parametrize("chosen", [[2], ["city"], [True], 0.5])
-def test_wrong_categories(chosen: Any) -> None:
-    frame, y = people(40)
-    with pytest.raises((ValueError, IndexError)):
-        DirectLossClassifier(categorical_features=chosen).fit(frame, y)
-    with pytest.raises(dl.DirectLossError, match="X must be a dense table"):
-        DirectLossClassifier(categorical_features=[0]).fit(sparse.csr_array(X3), Y3)
 
 
 @pytest.mark.parametrize("metric", ["ap", "f1", "accuracy"])
@@ -529,11 +516,9 @@ X3, Y3 = np.arange(12.0).reshape(6, 2), np.array([0, 1, 0, 1, 0, 1])
         ({"n_iter_no_change": 0}, "n_iter_no_change must be a whole number of at least 1"),
         ({"validation_fraction": 1.0}, "validation_fraction must be a share of the rows, between 0 and 1"),
         ({"batch_size": 0}, "batch_size must be a whole number of at least 1"),
-        ({"model": "deep"}, 'model must be "linear", "mlp", widths of hidden layers'),
-        ({"model": (8, 0)}, 'model must be "linear", "mlp", widths of hidden layers'),
-        ({"model": nn.Linear(2, 1)}, "model must be .* but it is a Linear. Write model=lambda"),
-        ({"model": lambda columns, outputs: 3}, r"model\(columns, outputs\) must be a torch.nn.Module"),
-        ({"model": lambda columns, outputs: nn.Linear(columns, 7)}, r"must have shape \(6, 1\)"),
+        ({"model": "deep"}, 'model must be "linear", "mlp", or widths of hidden layers'),
+        ({"model": (8, 0)}, 'model must be "linear", "mlp", or widths of hidden layers'),
+        ({"model": nn.Linear(2, 1)}, "model must be .* For a network of your own use skorch"),
         ({"epsilon": 0.0}, "epsilon must be positive"),
         ({"sign": 3}, r"sign must be \+1"),
         ({"pos_label": "yes"}, "pos_label must be one of two classes, but it is 'yes'"),

@@ -108,9 +108,11 @@ class MetricClassifier(ClassifierMixin):  # type: ignore[misc]
         task = row_task(self.metric, one_score=two)
         if decides(task) and not two:
             task = ClassAverage(task) if isinstance(task, CountTask) else Accuracy()
-        self._task, of_classes = task, task.event_dims > task.target_dims
-        # Whether the positive class is the first of two; a metric of classes has a score for each of them.
-        self._swapped = two and not of_classes and not positive_class(self.classes_, counts, self.pos_label)
+        if two and task.event_dims > task.target_dims:
+            hint = "For costs of two classes, use accuracy with weights."
+            fail("metric", "must be a metric of yes or no for two classes", repr(task), hint)
+        self._task = task
+        self._swapped = two and not positive_class(self.classes_, counts, self.pos_label)
 
     def _part(self, rows: Any, y: Any, sample_weight: Any) -> Part:
         y = column_or_1d(y)
@@ -139,8 +141,6 @@ class MetricClassifier(ClassifierMixin):  # type: ignore[misc]
         """The score of the second class, ``(n,)``, above 0 for yes; or of each class, ``(n, classes)``."""
         check_is_fitted(self)
         scores = self._scores(self._read(X)) - self.threshold_
-        if scores.ndim == 2 and len(self.classes_) == 2:
-            return np.asarray(scores[:, 1] - scores[:, 0])
         return np.asarray(-scores if self._swapped else scores)
 
     def predict(self, X: Any) -> Array:

@@ -1,56 +1,52 @@
-"""The network of an estimator: from a table to scaled rows, batches and scores."""
+"""What the estimators with a network share: from a table to scaled rows, batches, scores, and the training."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 from scipy import sparse
+from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import MissingIndicator
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
-from sklearn.utils import _safe_indexing
+from sklearn.utils import check_array, check_X_y
+from sklearn.utils.validation import validate_data
 from torch import Tensor, nn
 
-from directloss._checks import check_finite, fail
+from directloss._checks import check_count, check_finite, check_not_negative, check_positive, fail
+from directloss.direct import DirectLoss
+from directloss.integrations._cut import Array
+from directloss.task import Task
 
-RARE = 5
-"""Categories with fewer training rows than this are grouped together."""
-MOST = 50
-"""The most columns that a column of categories becomes."""
+ROWS = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
+"""Validation of `X`."""
+LOOKS = 25
+"""How often training measures the held-out rows, if there are any."""
 ENTRIES = 2**23
 """The most numbers that are made dense, or scored, at once."""
 FARTHEST = 1e6
 """Scaled numbers beyond this are cut off: a network that adds infinities returns NaN."""
-WIDTH = 64
-"""Width of the hidden layer of ``model="mlp"``."""
 ONE_AT_A_TIME = threading.Lock()
 """For the global generator of random numbers, which all threads share."""
 
-Network = Callable[[int, int], nn.Module]
-"""Makes a network from the number of columns and the number of scores per row."""
 
-
-def learn_categories(table: Any, chosen: Any) -> ColumnTransformer | None:
-    """The one-hot encoder for the chosen columns; None if there are none."""
-    frame = hasattr(table, "select_dtypes")
-    if isinstance(chosen, str) and chosen == "from_dtype":
-        chosen = [*table.select_dtypes("category")] if frame else None
-    categories, rest = None, table
-    if chosen is not None and np.size(chosen):
-        if sparse.issparse(table):
-            fail("X", "must be a dense table if categorical_features is given", "a sparse one")
-        encoder = OneHotEncoder(handle_unknown="infrequent_if_exist", min_frequency=RARE, max_categories=MOST)
-        categories = ColumnTransformer([("categories", encoder, chosen)], remainder="passthrough").fit(table)
-        rest = table.drop(columns=_safe_indexing(table, chosen, axis=1).columns) if frame else table
-    if frame and (odd := [name for name, dtype in rest.dtypes.items() if dtype.kind in "OMm"]):
-        hint = 'Turn dates into numbers, and words into X.astype("category"), or name them in categorical_features.'
+def learn_categories(table: Any) -> ColumnTransformer | None:
+    """The one-hot encoder for the columns of a data frame with dtype ``category``; None if there are none."""
+    if not hasattr(table, "select_dtypes"):
+        return None
+    chosen = [*table.select_dtypes("category")]
+    if odd := [name for name, dtype in table.dtypes.items() if dtype.kind in "OMm" and name not in chosen]:
+        hint = 'Turn dates into numbers, and words into X.astype("category").'
         fail("X", "must hold numbers, or columns of the type category", f"with dates or words in {odd}", hint)
-    return categories
+    encoder = OneHotEncoder(handle_unknown="infrequent_if_exist", min_frequency=5, max_categories=50)
+    encoding = ColumnTransformer([("categories", encoder, chosen)], remainder="passthrough")
+    return encoding.fit(table) if chosen else None
 
 
 class Scaling:
@@ -86,23 +82,16 @@ def blocks_of(table: Any) -> Iterator[Any]:
 
 
 def make_network(model: Any, columns: int, outputs: int, generator: torch.Generator) -> nn.Module:
-    """The network for ``model``: "linear", "mlp", widths of hidden layers, or a function of columns and outputs."""
-    widths: Any = {"linear": (), "mlp": (WIDTH,)}.get(model) if isinstance(model, str) else model
-    fixed = isinstance(widths, tuple | list) and all(type(width) is int and width > 0 for width in widths)
-    if not fixed and (isinstance(model, nn.Module) or not callable(model)):
-        rule = (
-            'must be "linear", "mlp", widths of hidden layers such as (64, 32), '
-            "or a function of the numbers of columns and of outputs that returns a network"
-        )
-        hint = "Write model=lambda columns, outputs: ..., so that every fit starts from new weights."
-        fail("model", rule, f"a {type(model).__name__}" if isinstance(model, nn.Module) else repr(model), hint)
+    """The network for ``model``: "linear", "mlp", or widths of hidden layers."""
+    widths: Any = {"linear": (), "mlp": (64,)}.get(model) if isinstance(model, str) else model
+    if not isinstance(widths, tuple | list) or not all(type(width) is int and width > 0 for width in widths):
+        rule = 'must be "linear", "mlp", or widths of hidden layers such as (64, 32)'
+        fail("model", rule, repr(model), "For a network of your own use skorch.")
     with ONE_AT_A_TIME, torch.random.fork_rng(devices=[]):  # initial weights come from the global generator
         torch.default_generator.set_state(generator.get_state())
-        network = layers([columns, *widths, outputs]) if fixed else model(columns, outputs)
+        network = layers([columns, *widths, outputs])
         generator.set_state(torch.default_generator.get_state())
-    if not isinstance(network, nn.Module):
-        fail("model(columns, outputs)", "must be a torch.nn.Module", f"a {type(network).__name__}")
-    return network.float()
+    return network
 
 
 def layers(widths: Sequence[int], bias: bool = True) -> nn.Sequential:
@@ -113,16 +102,11 @@ def layers(widths: Sequence[int], bias: bool = True) -> nn.Sequential:
     return nn.Sequential(*parts[:-1])
 
 
-def scores_of(network: nn.Module, rows: Tensor, outputs: int) -> Tensor:
+def scores_of(network: nn.Module, rows: Tensor) -> Tensor:
     """Scores ``(n, outputs)`` of rows ``(n, columns)``, or ``(n,)`` of one output."""
     scores: Tensor = network(rows)
-    if outputs == 1 and scores.shape == (len(rows), 1):
-        scores = scores.squeeze(1)
-    if scores.shape != (len(rows), outputs)[: 1 if outputs == 1 else 2]:
-        rule = f"must have shape {(len(rows), outputs)}, one score per row and output"
-        fail("model(columns, outputs)(rows)", rule, f"of shape {tuple(scores.shape)}")
     check_finite(scores)
-    return scores
+    return scores.squeeze(1) if scores.shape[1] == 1 else scores
 
 
 def batches(size: int | None, strata: Tensor, weight: Tensor, generator: torch.Generator) -> list[Tensor]:
@@ -156,3 +140,110 @@ def resampled(weight: Tensor, count: int, offset: float = 0.5) -> Tensor:
     """
     places = (torch.arange(count, dtype=torch.float64) + offset) / count
     return torch.searchsorted(weight.cumsum(0) / weight.sum(), places).clamp(max=len(weight) - 1)
+
+
+@dataclass(eq=False, repr=False)
+class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
+    """What both estimators share: the parameters, and a network from rows to scores."""
+
+    metric: str | Task = "ap"
+    _: KW_ONLY
+    model: str | Sequence[int] = "linear"
+    epochs: int = 200
+    learning_rate: float = 0.03
+    weight_decay: float = 0.01
+    batch_size: int | None = None
+    noise: float | str | None = "auto"
+    likelihood: float | str = "auto"
+    epsilon: float | None = None
+    sign: int | str | None = None
+    early_stopping: bool = False
+    validation_fraction: float = 0.1
+    n_iter_no_change: int = 40
+    verbose: bool | int = False
+    random_state: Any = None
+
+    def _check_settings(self) -> None:
+        for name in ("epochs", "n_iter_no_change", *([] if self.batch_size is None else ["batch_size"])):
+            check_count(name, getattr(self, name))
+        check_positive("learning_rate", self.learning_rate)
+        check_not_negative("weight_decay", self.weight_decay)
+        if not 0 < self.validation_fraction < 1:
+            fail("validation_fraction", "must be a share of the rows, between 0 and 1", repr(self.validation_fraction))
+
+    def _read(self, X: Any, y: Any = "no_validation", *, reset: bool = False, **checks: Any) -> Any:
+        """Checked rows with one-hot categories, and checked labels if there are any."""
+        if reset:
+            self._check_settings()
+            self._categories = learn_categories(X)
+        if self._categories is None:
+            return validate_data(self, X, y, reset=reset, **ROWS, **checks)
+        validate_data(self, X, reset=reset, skip_check_array=True)
+        rows = self._categories.transform(X)
+        return check_array(rows, **ROWS) if isinstance(y, str) else check_X_y(rows, y, **ROWS, **checks)
+
+    def _make_network(self, table: Any, outputs: int, generator: torch.Generator) -> Callable[[Tensor], Tensor]:
+        """Scaling and network for a table; returns the scores of rows by their indices, for training.
+
+        Rows are scaled all at once if they are trained on at once, otherwise when they are needed.
+        """
+        self.scaling_ = scaling = Scaling(table)
+        self.network_ = network = make_network(self.model, scaling.width, outputs, generator)
+        if sparse.issparse(table) or self.batch_size is not None:
+            return lambda which: scores_of(network, scaling(table[which.numpy()]))
+        rows = torch.cat([scaling(block) for block in blocks_of(table)])
+        return lambda which: scores_of(network, rows[which])
+
+    @torch.no_grad()
+    def _scores(self, table: Any) -> Array:
+        self.network_.eval()
+        return torch.cat([scores_of(self.network_, self.scaling_(block)) for block in blocks_of(table)]).numpy()
+
+    def _loss_fn(self, task: Task, generator: torch.Generator, **settings: Any) -> DirectLoss:
+        settings |= {name: getattr(self, name) for name in ("noise", "likelihood", "epsilon", "sign")}
+        # Values are checked already, and a batch without a rare class is no reason to warn.
+        return DirectLoss(task, **settings, generator=generator, check_values=False)
+
+    def _descend(
+        self,
+        epoch: Callable[[], list[Tensor]],
+        loss_of: Callable[[Tensor], Tensor],
+        measure: Callable[[], float] | None,
+    ) -> None:
+        """Train the network by AdamW on the batches of each epoch, and keep the weights of the best measure, if any."""
+        optimizer = torch.optim.AdamW(self.network_.parameters(), self.learning_rate, weight_decay=self.weight_decay)
+        falling = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1 - epoch / self.epochs)
+        self.loss_curve_, self.validation_curve_, self.best_epoch_ = list[float](), dict[int, float](), self.epochs
+        best: dict[str, Tensor] = {}
+        for number in range(1, self.epochs + 1):
+            self.network_.train()
+            losses = []
+            for batch in epoch():
+                optimizer.zero_grad()
+                loss = loss_of(batch)
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+                losses.append(float(loss.detach()))
+            falling.step()
+            self.loss_curve_.append(sum(losses) / len(losses))
+            if number % max(1, self.epochs // LOOKS) and number < self.epochs:
+                continue
+            line = f"epoch {number} of {self.epochs}: loss {self.loss_curve_[-1]:.4f}"
+            if measure is not None:
+                self.validation_curve_[number] = value = measure()
+                line += f", metric on validation rows {value:.4f}"
+                if not best or value > self.validation_curve_[self.best_epoch_]:
+                    self.best_epoch_, best = number, {k: one.clone() for k, one in self.network_.state_dict().items()}
+            if self.verbose:
+                print(line, flush=True)
+            if self.early_stopping and number - self.best_epoch_ >= self.n_iter_no_change:
+                break
+        if best:
+            self.network_.load_state_dict(best)
+        self.n_iter_ = len(self.loss_curve_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = True
+        return tags

@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import column_or_1d
 from sklearn.utils.validation import validate_data
 
-from directloss._checks import check_choice, fail
+from directloss._checks import check_choice
 from directloss.integrations._classifier import MetricClassifier, Part
 from directloss.integrations._cut import Array
 from directloss.integrations.boosting import BUILT_IN, train
@@ -79,11 +79,6 @@ class BoostedClassifier(MetricClassifier, BaseEstimator):  # type: ignore[misc]
 
     def _held_share(self) -> float:
         return self.validation
-
-    def _learn_classes(self, y: Array) -> None:
-        super()._learn_classes(y)
-        if len(self.classes_) == 2 and self._task.event_dims > self._task.target_dims:
-            fail("metric", "must be a metric of yes or no for two classes", repr(self._task))
 
     def _train(self, part: Part, held: Part | None, seed: int) -> None:
         library = check_choice("library", self.library, BUILT_IN)

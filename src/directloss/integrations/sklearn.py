@@ -9,156 +9,39 @@ from directloss.integrations._needs import needed
 
 needed("sklearn", __name__, "scikit-learn")
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
-from scipy import sparse
-from sklearn.base import BaseEstimator
 from sklearn.model_selection import train_test_split
-from sklearn.utils import check_array, check_random_state, check_X_y
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 from torch.nn import functional as F
 
-from directloss._checks import check_count, check_labels, check_not_negative, check_positive, fail, warn_once
+from directloss._checks import check_labels, fail, warn_once
 from directloss._registry import as_task
-from directloss.direct import DirectLoss, mean_metric
-from directloss.integrations import _fitting
+from directloss.direct import mean_metric
 from directloss.integrations._classifier import MetricClassifier, Part, fit_copy, validation_rows
 from directloss.integrations._cut import Array, Flips, best_cut, decides
-from directloss.integrations._fitting import batches, blocks_of, resampled, scores_of
+from directloss.integrations._fitting import NetworkEstimator, batches, resampled
 from directloss.task import Task
 from directloss.tasks import NDCG, CountTask, GradedNDCG
 
-ROWS = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
-"""Validation of `X`."""
 ONE_LIST = 1_000
 """With more rows than this, a list of all rows is more likely a forgotten ``qid``."""
-LOOKS = 25
-"""How often training measures the held-out rows, if there are any."""
 COPIES = 8
 """Held-out rows are repeated by weight for metrics without weights: this often, if they have the mean weight."""
-
-
-@dataclass(eq=False, repr=False)
-class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
-    """What both estimators share: the parameters, and a network from rows to scores."""
-
-    metric: str | Task = "ap"
-    _: KW_ONLY
-    model: str | Sequence[int] | _fitting.Network = "linear"
-    epochs: int = 200
-    learning_rate: float = 0.03
-    weight_decay: float = 0.01
-    batch_size: int | None = None
-    noise: float | str | None = "auto"
-    likelihood: float | str = "auto"
-    epsilon: float | None = None
-    sign: int | str | None = None
-    categorical_features: Any = "from_dtype"
-    early_stopping: bool = False
-    validation_fraction: float = 0.1
-    n_iter_no_change: int = 40
-    verbose: bool | int = False
-    random_state: Any = None
-
-    def _check_settings(self) -> None:
-        for name in ("epochs", "n_iter_no_change", *([] if self.batch_size is None else ["batch_size"])):
-            check_count(name, getattr(self, name))
-        check_positive("learning_rate", self.learning_rate)
-        check_not_negative("weight_decay", self.weight_decay)
-        if not 0 < self.validation_fraction < 1:
-            fail("validation_fraction", "must be a share of the rows, between 0 and 1", repr(self.validation_fraction))
-
-    def _read(self, X: Any, y: Any = "no_validation", *, reset: bool = False, **checks: Any) -> Any:
-        """Checked rows with one-hot categories, and checked labels if there are any."""
-        if reset:
-            self._check_settings()
-            self._categories = _fitting.learn_categories(X, self.categorical_features)
-        if self._categories is None:
-            return validate_data(self, X, y, reset=reset, **ROWS, **checks)
-        validate_data(self, X, reset=reset, skip_check_array=True)
-        rows = self._categories.transform(X)
-        return check_array(rows, **ROWS) if isinstance(y, str) else check_X_y(rows, y, **ROWS, **checks)
-
-    def _make_network(self, table: Any, outputs: int, generator: torch.Generator) -> Callable[[Tensor], Tensor]:
-        """Scaling and network for a table; returns the scores of rows by their indices, for training.
-
-        Rows are scaled all at once if they are trained on at once, otherwise when they are needed.
-        """
-        scaling, self.outputs_ = _fitting.Scaling(table), outputs
-        self.scaling_ = scaling
-        self.network_ = network = _fitting.make_network(self.model, scaling.width, outputs, generator)
-        if sparse.issparse(table) or self.batch_size is not None:
-            return lambda which: scores_of(network, scaling(table[which.numpy()]), outputs)
-        rows = torch.cat([scaling(block) for block in blocks_of(table)])
-        return lambda which: scores_of(network, rows[which], outputs)
-
-    @torch.no_grad()
-    def _scores(self, table: Any) -> Array:
-        self.network_.eval()
-        blocks = [scores_of(self.network_, self.scaling_(block), self.outputs_) for block in blocks_of(table)]
-        return torch.cat(blocks).numpy()
-
-    def _loss_fn(self, task: Task, generator: torch.Generator, **settings: Any) -> DirectLoss:
-        settings |= {name: getattr(self, name) for name in ("noise", "likelihood", "epsilon", "sign")}
-        # Values are checked already, and a batch without a rare class is no reason to warn.
-        return DirectLoss(task, **settings, generator=generator, check_values=False)
-
-    def _descend(
-        self,
-        epoch: Callable[[], list[Tensor]],
-        loss_of: Callable[[Tensor], Tensor],
-        measure: Callable[[], float] | None,
-    ) -> None:
-        """Train the network by AdamW on the batches of each epoch, and keep the weights of the best measure, if any."""
-        optimizer = torch.optim.AdamW(self.network_.parameters(), self.learning_rate, weight_decay=self.weight_decay)
-        falling = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1 - epoch / self.epochs)
-        self.loss_curve_, self.validation_curve_, self.best_epoch_ = list[float](), dict[int, float](), self.epochs
-        best: dict[str, Tensor] = {}
-        for number in range(1, self.epochs + 1):
-            self.network_.train()
-            losses = []
-            for batch in epoch():
-                optimizer.zero_grad()
-                loss = loss_of(batch)
-                loss.backward()  # type: ignore[no-untyped-call]
-                optimizer.step()
-                losses.append(float(loss.detach()))
-            falling.step()
-            self.loss_curve_.append(sum(losses) / len(losses))
-            if number % max(1, self.epochs // LOOKS) and number < self.epochs:
-                continue
-            line = f"epoch {number} of {self.epochs}: loss {self.loss_curve_[-1]:.4f}"
-            if measure is not None:
-                self.validation_curve_[number] = value = measure()
-                line += f", metric on validation rows {value:.4f}"
-                if not best or value > self.validation_curve_[self.best_epoch_]:
-                    self.best_epoch_, best = number, {k: one.clone() for k, one in self.network_.state_dict().items()}
-            if self.verbose:
-                print(line, flush=True)
-            if self.early_stopping and number - self.best_epoch_ >= self.n_iter_no_change:
-                break
-        if best:
-            self.network_.load_state_dict(best)
-        self.n_iter_ = len(self.loss_curve_)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.input_tags.allow_nan = True
-        return tags
 
 
 @dataclass(eq=False, repr=False)
 class DirectLossClassifier(MetricClassifier, NetworkEstimator):
     """A classifier trained on the metric that judges it: a linear model or a small network with `DirectLoss`.
 
-    It standardises the columns and accepts raw data, sparse tables, missing numbers (NaN) and columns of categories.
+    It standardises the columns and accepts raw data, sparse tables, missing numbers (NaN), and data frames with columns
+    of dtype ``category``.
 
     `predict` returns the second class where `decision_function` is above 0. Metrics of decisions (``"f1"``, ``"iou"``,
     ``"mcc"``, ``"accuracy"`` ...) learn that threshold. A ranking (``"ap"``, ``"auc"``, ``"ndcg"`` ...) does not say
@@ -173,8 +56,7 @@ class DirectLossClassifier(MetricClassifier, NetworkEstimator):
 
     Args:
         metric: name of a task (`directloss.tasks.names` lists them) or a task object.
-        model: ``"linear"``, ``"mlp"`` (one hidden layer of 64), widths of hidden layers such as ``(64, 32)``, or a
-            function of the numbers of columns and of outputs that returns a `torch.nn.Module`.
+        model: ``"linear"``, ``"mlp"`` (one hidden layer of 64), or widths of hidden layers such as ``(64, 32)``.
         epochs: number of passes over the rows.
         learning_rate: the learning rate of AdamW at the start; it falls to zero.
         weight_decay: weight decay of AdamW.
@@ -186,8 +68,6 @@ class DirectLossClassifier(MetricClassifier, NetworkEstimator):
             of decisions with two classes; training, threshold and probabilities are corrected for it.
         epsilon: see `directloss.DirectLoss`.
         sign: see `directloss.DirectLoss`.
-        categorical_features: columns of categories: ``"from_dtype"`` for those of a data frame with dtype
-            ``category``; or column indices, names, a boolean mask, or None.
         early_stopping: whether training ends when the metric of held-out rows stops improving.
         validation_fraction: the share of the rows held out for early stopping if `fit` has no ``eval_set``.
         n_iter_no_change: epochs without a better value before early stopping.
@@ -225,10 +105,9 @@ class DirectLossClassifier(MetricClassifier, NetworkEstimator):
 
     def _train(self, part: Part, held: Part | None, seed: int) -> None:
         task, generator, count = self._task, torch.Generator().manual_seed(seed), len(self.classes_)
-        of_classes = task.event_dims > task.target_dims
-        one_vs_rest = count > 2 and not of_classes
+        one_vs_rest = count > 2 and task.event_dims == task.target_dims
         dim = 0 if one_vs_rest else None
-        scores_at = self._make_network(part.rows, count if count > 2 or of_classes else 1, generator)
+        scores_at = self._make_network(part.rows, count if count > 2 else 1, generator)
         codes, weight = torch.from_numpy(part.target), torch.from_numpy(part.weight)
         loss_fn = self._loss_fn(task, generator, flips=self.flips, dim=dim)
 
@@ -244,7 +123,7 @@ class DirectLossClassifier(MetricClassifier, NetworkEstimator):
                 copies = resampled(torch.from_numpy(held.weight), COPIES * len(wanted))
                 scores, wanted = scores[copies], wanted[copies]
             value = mean_metric(scores, target(wanted), task, dim=dim)
-            if math.isnan(value):
+            if np.isnan(value):
                 fail("eval_set or validation_fraction", "must give rows of both labels", "of one label only")
             return value
 
