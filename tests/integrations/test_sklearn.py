@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import pickle
-import re
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -28,7 +27,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
 import directloss as dl
-from directloss.integrations._cut import best_cut
+from directloss.integrations._cut import best_cut, positive_class
 from directloss.integrations.sklearn import DirectLossClassifier, DirectLossRanker
 
 SHORT = {"epochs": 20, "learning_rate": 0.1, "random_state": 0}
@@ -190,15 +189,6 @@ def test_the_best_cut_is_the_best_of_all() -> None:
             weighted = best_cut(scores, target, task, copies.double())[1]
             alike = best_cut(scores.repeat_interleave(copies), target.repeat_interleave(copies), task)[1]
             assert weighted == pytest.approx(alike)
-
-
-def test_verbose_prints_how_the_training_goes(capsys: pytest.CaptureFixture[str]) -> None:
-    DirectLossClassifier("ap", epochs=4, verbose=1, random_state=0).fit(X3, Y3, eval_set=(X3, Y3))
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 4
-    assert re.fullmatch(r"epoch 1 of 4: loss \d\.\d+, metric on validation rows \d\.\d+", lines[0])
-    DirectLossClassifier("ap", epochs=2, random_state=0).fit(X3, Y3)
-    assert not capsys.readouterr().out
 
 
 @pytest.mark.parametrize("given", [False, True])
@@ -381,6 +371,13 @@ def test_weights_count_where_held_out_rows_choose(metric: str) -> None:
         fitted = DirectLossClassifier(metric, early_stopping=True, random_state=0)
         fitted.fit(X[:800], y[:800], sample_weight=weight[:800], **more)
         assert (fitted.predict(X) == truth).mean() > 0.8  # about 30 of the held-out rows count
+
+
+@pytest.mark.parametrize("labels", [[0, 1], [-1, 1], [False, True], ["False", "True"], [0.0, 1.0]])
+def test_one_or_true_is_positive_however_frequent(labels: list[Any]) -> None:
+    assert positive_class(labels, [1, 9]) == 1
+    assert positive_class(labels, [1, 9], labels[0]) == 0
+    assert positive_class(["a", "b"], [1, 9]) == 0
 
 
 def test_the_positive_class_can_be_chosen() -> None:

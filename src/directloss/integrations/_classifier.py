@@ -27,7 +27,6 @@ class Part(NamedTuple):
     target: Array
     """The class index ``(n,)``, or 1 for the positive one of two classes."""
     weight: Array
-    """``(n,)``, with class weights."""
 
 
 def validation_rows(eval_set: Any) -> tuple[Any, Any, Any]:

@@ -21,8 +21,6 @@ from directloss.tasks._counting import corrected
 Array = npt.NDArray[Any]
 TRUTH = {"false": "0", "true": "1", "0.0": "0", "1.0": "1", "-1.0": "-1"}
 """Other spellings of 0, 1 and -1."""
-Flips = float | tuple[float, float]
-"""The share of wrong labels: one number, or one for negatives and one for positives."""
 
 
 def row_task(metric: str | Task, one_score: bool = False) -> Task:
@@ -53,7 +51,7 @@ def decided(scores: Array) -> npt.NDArray[np.int64]:
     return scores.argmax(1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
 
 
-def best_cut(scores: Any, target: Any, task: Task, weight: Any = None, flips: Flips = 0.0) -> tuple[float, float]:
+def best_cut(scores: Any, target: Any, task: Task, weight: Any = None, flips: Any = 0.0) -> tuple[float, float]:
     """The threshold with the highest metric, and that metric, of tensors or arrays ``(n,)``; scores above it mean yes.
 
     ``task`` is an `Error` or a `CountTask`. Rows count by ``weight``; ``flips``, the share of wrong labels, corrects

@@ -160,7 +160,6 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
     early_stopping: bool = False
     validation_fraction: float = 0.1
     n_iter_no_change: int = 40
-    verbose: bool | int = False
     random_state: Any = None
 
     def _check_settings(self) -> None:
@@ -183,10 +182,7 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
         return check_array(rows, **ROWS) if isinstance(y, str) else check_X_y(rows, y, **ROWS, **checks)
 
     def _make_network(self, table: Any, outputs: int, generator: torch.Generator) -> Callable[[Tensor], Tensor]:
-        """Scaling and network for a table; returns the scores of rows by their indices, for training.
-
-        Rows are scaled all at once if they are trained on at once, otherwise when they are needed.
-        """
+        """Scaling and network for a table; returns the scores of rows by index. Batches are scaled when needed."""
         self.scaling_ = scaling = Scaling(table)
         self.network_ = network = make_network(self.model, scaling.width, outputs, generator)
         if sparse.issparse(table) or self.batch_size is not None:
@@ -226,16 +222,11 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
                 losses.append(float(loss.detach()))
             falling.step()
             self.loss_curve_.append(sum(losses) / len(losses))
-            if number % max(1, self.epochs // LOOKS) and number < self.epochs:
+            if measure is None or (number % max(1, self.epochs // LOOKS) and number < self.epochs):
                 continue
-            line = f"epoch {number} of {self.epochs}: loss {self.loss_curve_[-1]:.4f}"
-            if measure is not None:
-                self.validation_curve_[number] = value = measure()
-                line += f", metric on validation rows {value:.4f}"
-                if not best or value > self.validation_curve_[self.best_epoch_]:
-                    self.best_epoch_, best = number, {k: one.clone() for k, one in self.network_.state_dict().items()}
-            if self.verbose:
-                print(line, flush=True)
+            self.validation_curve_[number] = value = measure()
+            if not best or value > self.validation_curve_[self.best_epoch_]:
+                self.best_epoch_, best = number, {k: one.clone() for k, one in self.network_.state_dict().items()}
             if self.early_stopping and number - self.best_epoch_ >= self.n_iter_no_change:
                 break
         if best:

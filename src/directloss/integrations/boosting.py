@@ -438,8 +438,8 @@ class _XGBoost:
 
     def __init__(self, params: Mapping[str, Any], data: Any, validation: Any) -> None:
         self.data, self.validation = data, validation
-        cache = [data] if validation is None else [data, validation]
-        self.booster = needed("xgboost", "boosting", "xgboost").Booster(params, cache)
+        known = [each for each in (data, validation) if each is not None]
+        self.booster = needed("xgboost", "boosting", "xgboost").Booster(params, known)
 
     def grow(self, rounds: int, objective: Objective | None) -> None:
         self.booster.update(self.data, rounds, fobj=objective)

@@ -1,8 +1,4 @@
-"""PyTorch Lightning: log the metric of the whole validation set. The loss needs nothing: return it in `training_step`.
-
-The mean of a metric over batches is not the metric: AP, F1 and most others couple all items. So the scores of an epoch
-are collected and the metric is computed once.
-"""
+"""PyTorch Lightning: the metric of the whole validation set, which is not the mean of the metric over batches."""
 
 from __future__ import annotations
 

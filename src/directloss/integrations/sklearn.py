@@ -25,15 +25,13 @@ from directloss._checks import check_labels, fail, warn_once
 from directloss._registry import as_task
 from directloss.direct import mean_metric
 from directloss.integrations._classifier import MetricClassifier, Part, fit_copy, validation_rows
-from directloss.integrations._cut import Array, Flips, best_cut, decides
+from directloss.integrations._cut import Array, best_cut, decides
 from directloss.integrations._fitting import NetworkEstimator, batches, resampled
 from directloss.task import Task
 from directloss.tasks import NDCG, CountTask, GradedNDCG
 
 ONE_LIST = 1_000
 """With more rows than this, a list of all rows is more likely a forgotten ``qid``."""
-COPIES = 8
-"""Held-out rows are repeated by weight for metrics without weights: this often, if they have the mean weight."""
 
 
 @dataclass(eq=False, repr=False)
@@ -74,7 +72,6 @@ class DirectLossClassifier(MetricClassifier, NetworkEstimator):
         class_weight: weights of the classes, as a mapping, or ``"balanced"``.
         pos_label: the positive class of the metric, of two; by default, as in ``directloss fit``, 1 or True, otherwise
             the rarer one. Name it if two words are about equally frequent: which is rarer may differ between folds.
-        verbose: whether to print the loss and the metric of held-out rows, about 25 times.
         random_state: seed of initial weights, batches and noise.
 
     Attributes:
@@ -96,7 +93,7 @@ class DirectLossClassifier(MetricClassifier, NetworkEstimator):
         (300,)
     """
 
-    flips: Flips = 0.0
+    flips: float | tuple[float, float] = 0.0
     class_weight: Mapping[Any, float] | str | None = None
     pos_label: Any = None
 
@@ -120,7 +117,7 @@ class DirectLossClassifier(MetricClassifier, NetworkEstimator):
             if decides(task):
                 return best_cut(scores, wanted, task, held.weight, self.flips)[1]
             if held.weight.std():
-                copies = resampled(torch.from_numpy(held.weight), COPIES * len(wanted))
+                copies = resampled(torch.from_numpy(held.weight), 8 * len(wanted))  # a row of mean weight 8 times
                 scores, wanted = scores[copies], wanted[copies]
             value = mean_metric(scores, target(wanted), task, dim=dim)
             if np.isnan(value):
