@@ -145,6 +145,14 @@ def test_groups_are_lists_of_their_own() -> None:
     assert Evaluation("ndcg@3").value(ScoredRows(scores, grades, None, SIZES)) == pytest.approx(np.mean(each))
 
 
+@pytest.mark.filterwarnings("ignore::directloss.DirectLossWarning")
+def test_groups_of_one_row_have_nothing_to_rank() -> None:
+    scores, labels = np.array([0.1, 0.3, 0.2, 0.4, 0.5]), np.array([1, 0, 1, 0, 1])
+    alone, sizes = ScoredRows(scores[:3], labels[:3]), np.array([3, 1, 1])
+    assert Evaluation("ap").value(ScoredRows(scores, labels, None, sizes)) == Evaluation("ap").value(alone)
+    assert not Objective("ap", likelihood=0)(labels, scores, None, sizes)[0][3:].any()
+
+
 def test_a_group_without_weight_has_no_gradient() -> None:
     scores, grades = grouped()
     weight = np.array([1.0, 0.0, 1.0, 2.0, 1.0, 1.0])

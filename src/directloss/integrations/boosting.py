@@ -269,7 +269,7 @@ def _by_length(sizes: Array, weight: Tensor | None) -> Iterator[tuple[Tensor, Te
     power = torch.frexp(lengths.double()).exponent
     for one in torch.unique(power):
         some = (power == one).nonzero().squeeze(1)
-        place = torch.arange(int(lengths[some].max()))
+        place = torch.arange(max(2, int(lengths[some].max())))  # lists of one row alone would be refused
         mask = place < lengths[some, None]
         rows = torch.where(mask, starts[some, None] + place, 0)
         yield rows, mask, None if weight is None else weight[some] if len(weight) == len(sizes) else weight[rows] * mask
