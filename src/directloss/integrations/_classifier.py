@@ -35,7 +35,7 @@ def validation_rows(eval_set: Any) -> tuple[Any, Any, Any]:
         eval_set = eval_set[0]
     if not isinstance(eval_set, tuple | list) or len(eval_set) not in (2, 3):
         fail("eval_set", "must be rows and labels, (X, y), or with weights, (X, y, w)", f"a {type(eval_set).__name__}")
-    check_consistent_length(*eval_set)
+    check_consistent_length(*eval_set[:2])
     return eval_set[0], eval_set[1], eval_set[2] if len(eval_set) == 3 else None
 
 
@@ -77,7 +77,7 @@ class MetricClassifier(ClassifierMixin):  # type: ignore[misc]
         return fit_copy(self, X, y, sample_weight, eval_set)  # type: ignore[no-any-return]
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, eval_set: Any) -> None:
-        check_consistent_length(X, y, sample_weight)
+        check_consistent_length(X, y)
         rows, y = self._read(X, y, reset=True)
         self._learn_classes(y)
         seed, share = int(check_random_state(self.random_state).randint(2**31 - 1)), self._held_share()

@@ -46,7 +46,8 @@ class BoostedClassifier(MetricClassifier, BaseEstimator):  # type: ignore[misc]
     Attributes:
         classes_: the labels in sorted order. A positive `decision_function` means the second of two.
         boosted_: the ``Boosted`` of the training: booster, rounds and validation curve.
-        threshold_: for two classes, the raw score above which the positive class is predicted; zeros for more.
+        threshold_: for two classes, the raw score above which the positive class is predicted; for a ranking of more,
+            what is subtracted from each score.
         n_iter_: number of rounds kept.
         n_features_in_: number of columns; ``feature_names_in_`` has their names, if they have any.
     """
