@@ -9,10 +9,32 @@ import warnings
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from directloss.integrations.lightning import DirectLossModule, WholeMetric
+import directloss as dl
+from directloss.integrations.lightning import WholeMetric
+
+
+class Ranker(pl.LightningModule):
+    """Train on AP. Evaluation steps return scores and target, which `WholeMetric` collects."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = nn.Sequential(nn.Linear(10, 32), nn.ReLU(), nn.Linear(32, 1), nn.Flatten(0))
+        self.loss_fn = dl.DirectLoss("ap")
+
+    def training_step(self, batch: list[Tensor]) -> Tensor:
+        """The loss of a batch."""
+        return self.loss_fn(self.network(batch[0]), batch[1])
+
+    def validation_step(self, batch: list[Tensor]) -> dict[str, Tensor]:
+        """What `WholeMetric` needs."""
+        return {"scores": self.network(batch[0]), "target": batch[1]}
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """AdamW."""
+        return torch.optim.AdamW(self.parameters(), 0.01)
 
 
 def main() -> None:
@@ -25,8 +47,7 @@ def main() -> None:
     train = DataLoader(TensorDataset(x[:2000], y[:2000]), batch_size=500, shuffle=True)
     val = DataLoader(TensorDataset(x[2000:], y[2000:]), batch_size=64)
 
-    network = nn.Sequential(nn.Linear(10, 32), nn.ReLU(), nn.Linear(32, 1), nn.Flatten(0))
-    module = DirectLossModule(network, "ap", learning_rate=0.01)
+    module = Ranker()
     keep = ModelCheckpoint(monitor="val_ap", mode="max")
     trainer = pl.Trainer(
         max_epochs=40, callbacks=[WholeMetric("ap"), keep], accelerator="cpu", logger=False, enable_progress_bar=False

@@ -1,22 +1,65 @@
 """sentence-transformers: a tiny cross-encoder trained on NDCG and a tiny bi-encoder trained on MRR, from scratch.
 
+Both losses are for the trainers of the package, too: ``CrossEncoderTrainer(model, loss=CrossEncoderLoss(model))`` and
+``SentenceTransformerTrainer(model, loss=BiEncoderLoss(model))``.
+
 python examples/sentence_ranking.py
 """
 
 import random
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 from transformers import BertConfig, BertForSequenceClassification, BertModel, PreTrainedTokenizerFast
 
-from directloss.integrations.sentence_transformers import BiEncoderRankingLoss, CrossEncoderRankingLoss
+import directloss as dl
 
 TOPICS = [[f"t{topic}w{word}" for word in range(4)] for topic in range(8)]
 SPECIAL = ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]
+
+
+class CrossEncoderLoss(nn.Module):
+    """NDCG of the documents of each query. Columns as for `LambdaLoss`: query, list of documents, list of grades."""
+
+    def __init__(self, model: CrossEncoder, k: int = 10) -> None:
+        super().__init__()
+        self.model, self.ranking = model, dl.DirectLoss(dl.tasks.GradedNDCG(k))
+
+    def forward(self, inputs: list[Any], labels: list[Tensor], **options: Any) -> Tensor:
+        """The mean loss over the queries of a batch."""
+        queries, documents = inputs
+        sizes = [len(texts) for texts in documents]
+        pairs = [(query, text) for query, texts in zip(queries, documents, strict=True) for text in texts]
+        features = self.model.preprocess(pairs, **options)
+        features = {name: each.to(self.model.device) for name, each in features.items() if isinstance(each, Tensor)}
+        scores = pad_sequence(self.model(features)["scores"].flatten().float().split(sizes), batch_first=True)
+        grades = pad_sequence([each.float() for each in labels], batch_first=True).to(scores.device)
+        mask = torch.arange(max(sizes)) < torch.tensor(sizes).unsqueeze(1)
+        return self.ranking(scores, grades, mask.to(scores.device))
+
+
+class BiEncoderLoss(nn.Module):
+    """MRR of the documents of the batch for each anchor. Columns as for `MultipleNegativesRankingLoss`: anchor,
+    positive, and any number of negatives.
+    """
+
+    def __init__(self, model: SentenceTransformer) -> None:
+        super().__init__()
+        self.model, self.ranking = model, dl.RetrievalLoss("mrr")
+
+    def forward(self, sentence_features: list[dict[str, Tensor]], labels: Any = None) -> Tensor:
+        """The mean loss over the anchors of a batch."""
+        anchors, *documents = (self.model(features)["sentence_embedding"] for features in sentence_features)
+        number = torch.arange(len(anchors), device=anchors.device)
+        names = torch.cat([number, *(torch.full_like(number, -1) for _ in documents[1:])])  # -1 for negatives
+        return self.ranking(anchors, number, ref_emb=torch.cat(documents), ref_labels=names)
 
 
 def saved(folder: Path, kind: type, **more: int) -> str:
@@ -45,7 +88,7 @@ def text(topic: int, draw: random.Random) -> str:
 def cross_encoder(folder: Path, draw: random.Random) -> tuple[float, float]:
     """Rank lists of two to six documents; topic 0 is more relevant than topic 1, the others are irrelevant."""
     model = CrossEncoder(saved(folder, BertForSequenceClassification, num_labels=1), device="cpu")
-    loss_fn = CrossEncoderRankingLoss(model, "ndcg@3")
+    loss_fn = CrossEncoderLoss(model, k=3)
     optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
     values = []
     for _ in range(40):
@@ -64,7 +107,7 @@ def cross_encoder(folder: Path, draw: random.Random) -> tuple[float, float]:
 def bi_encoder(folder: Path, draw: random.Random) -> tuple[float, float]:
     """Match questions on topics 0 to 3 with answers on topics 4 to 7; the other answers are the negatives."""
     model = SentenceTransformer(saved(folder, BertModel), device="cpu")
-    loss_fn = BiEncoderRankingLoss(model, "mrr")
+    loss_fn = BiEncoderLoss(model)
     optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
     values = []
     for _ in range(40):

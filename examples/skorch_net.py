@@ -10,7 +10,11 @@ from skorch import NeuralNetBinaryClassifier
 from torch import nn
 
 import directloss as dl
-from directloss.integrations.skorch import two_classes
+
+
+def two_classes(scores: torch.Tensor) -> torch.Tensor:
+    """Scores as shares of two classes: a score above 0 means the second, which skorch cannot know."""
+    return torch.stack([torch.zeros_like(scores), scores], 1).softmax(1)
 
 
 class Scorer(nn.Sequential):

@@ -33,7 +33,7 @@ def test_an_integration_loads_its_own() -> None:
     assert {"sklearn"} <= loaded_by("import directloss.integrations.sklearn") <= {"sklearn", "pandas"}
 
 
-@pytest.mark.parametrize("name", ["boosting", "transformers", "sentence_transformers"])
+@pytest.mark.parametrize("name", ["boosting", "transformers"])
 def test_an_integration_waits_for_its_library(name: str) -> None:
     """These know the library by what it hands them."""
     assert loaded_by(f"import directloss.integrations.{name}") == set()

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import directloss as dl
-from directloss.integrations.lightning import DirectLossModule, WholeMetric, gathered
+from directloss.integrations.lightning import WholeMetric, gathered
 
 # What Lightning itself says about PyTorch's newest version, about workers and about logging.
 pytestmark = pytest.mark.filterwarnings("ignore:::lightning", "ignore::FutureWarning", "ignore:.*many workers.*")
@@ -38,8 +38,28 @@ def loader(batch: int = 32, count: int = 300) -> DataLoader[Any]:
     return DataLoader(TensorDataset(*data(count)), batch_size=batch)
 
 
-def scorer() -> nn.Module:
-    return nn.Sequential(nn.Linear(6, 1), nn.Flatten(0))
+class Module(pl.LightningModule):
+    """As a user writes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network, self.loss_fn = nn.Sequential(nn.Linear(6, 1), nn.Flatten(0)), dl.DirectLoss("ap")
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.network(x)
+
+    def training_step(self, batch: Any) -> Tensor:
+        loss = self.loss_fn(self(batch[0]), batch[1])
+        self.log("train_loss", loss)
+        return loss
+
+    def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> Any:
+        return {"scores": self(batch[0]), "target": batch[1]}
+
+    test_step = validation_step
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(self.parameters(), 0.05)
 
 
 def trainer(*callbacks: Any, epochs: int = 2) -> pl.Trainer:
@@ -48,7 +68,7 @@ def trainer(*callbacks: Any, epochs: int = 2) -> pl.Trainer:
 
 
 def test_logs_the_metric_of_the_whole_set_not_the_mean_of_batches() -> None:
-    module = DirectLossModule(scorer())
+    module = Module()
     x, y = data()
     callback = WholeMetric("ap")
     run = trainer(callback)
@@ -64,7 +84,7 @@ def test_logs_the_metric_of_the_whole_set_not_the_mean_of_batches() -> None:
 
 def test_trains_and_can_be_monitored() -> None:
     torch.manual_seed(0)
-    module = DirectLossModule(scorer(), dl.DirectLoss("ap"), learning_rate=0.05)
+    module = Module()
     run = trainer(WholeMetric("ap"), EarlyStopping("val_ap", mode="max", patience=20), epochs=8)
     before = run.validate(module, loader(), verbose=False)[0]["val_ap"]
     run.fit(module, loader(100), loader())
@@ -72,17 +92,8 @@ def test_trains_and_can_be_monitored() -> None:
     assert 0 <= run.callback_metrics["train_loss"] <= 1
 
 
-def test_outputs_with_a_last_dimension_of_one() -> None:
-    x, y = data()
-    module = DirectLossModule(nn.Linear(6, 1), "f1")
-    trainer(epochs=1).fit(module, loader(100))
-    found = trainer(WholeMetric("ap")).validate(module, loader(), verbose=False)[0]["val_ap"]
-    with torch.no_grad():
-        assert found == pytest.approx(average_precision_score(y, module(x).squeeze(1)), abs=1e-5)
-
-
 def test_several_loaders_are_kept_apart() -> None:
-    module = DirectLossModule(scorer())
+    module = Module()
     run = trainer(WholeMetric("ap"))
     run.validate(module, [loader(), loader(count=120)], verbose=False)
     for number, count in enumerate((300, 120)):
@@ -100,7 +111,7 @@ def test_the_sanity_check_logs_nothing() -> None:
             values.append(len(scores))
             return super().value(scores, target)
 
-    trainer(Counting("ap"), epochs=1).fit(DirectLossModule(scorer()), loader(100), loader())
+    trainer(Counting("ap"), epochs=1).fit(Module(), loader(100), loader())
     assert values == [300]
 
 
@@ -115,7 +126,7 @@ def test_the_sanity_check_logs_nothing() -> None:
     ids=["name", "task", "function", "named"],
 )
 def test_kinds_of_metrics(callback: WholeMetric, name: str) -> None:
-    found = trainer(callback).validate(DirectLossModule(scorer()), loader(), verbose=False)
+    found = trainer(callback).validate(Module(), loader(), verbose=False)
     assert list(found[0]) == [f"val_{name}"]
     assert 0 <= found[0][f"val_{name}"] <= 1
 
@@ -127,21 +138,19 @@ def test_multi_label_ranks_the_samples_of_each_class() -> None:
 
 
 def test_a_step_that_returns_something_else_is_refused() -> None:
-    class Other(DirectLossModule):
+    class Other(Module):
         def validation_step(self, batch: Any, batch_idx: int) -> Any:
             return {"loss": torch.zeros(())}
 
     with pytest.raises(
         dl.DirectLossError, match=r"validation_step must be a dict with .* it is a dict with \['loss'\]"
     ):
-        trainer(WholeMetric()).validate(Other(scorer()), loader(), verbose=False)
+        trainer(WholeMetric()).validate(Other(), loader(), verbose=False)
 
 
 def test_bad_settings() -> None:
     with pytest.raises(dl.DirectLossError, match="metric must be a known name"):
         WholeMetric("acuracy")
-    with pytest.raises(dl.DirectLossError, match="learning_rate must be positive"):
-        DirectLossModule(scorer(), learning_rate=0.0)
 
 
 def test_scores_of_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:

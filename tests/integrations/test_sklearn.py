@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import pickle
-import re
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -21,13 +20,14 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score, brier_score_loss, f1_score, ndcg_score
 from sklearn.model_selection import GridSearchCV, GroupKFold, StratifiedKFold, cross_val_score
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
 import directloss as dl
-from directloss.integrations._cut import best_cut
+from directloss.integrations._cut import best_cut, positive_class
 from directloss.integrations.sklearn import DirectLossClassifier, DirectLossRanker
 
 SHORT = {"epochs": 20, "learning_rate": 0.1, "random_state": 0}
@@ -84,11 +84,14 @@ def test_training_improves_the_metric_and_tells_it() -> None:
 
 
 @pytest.mark.parametrize("metric", ["ap", "auc", "ndcg@20"])
-def test_a_ranking_is_cut_where_precision_equals_recall(metric: str) -> None:
+@pytest.mark.parametrize("early", [False, True])
+def test_a_ranking_predicts_the_most_probable_class(metric: str, early: bool) -> None:
     X, y = imbalanced()
-    fitted = DirectLossClassifier(metric, **SHORT).fit(X, y)
-    assert fitted.predict(X).sum() == y.sum()
-    assert ((fitted.decision_function(X) > 0) == fitted.predict(X)).all()
+    for labels in (y, y + (X[:, 0] > 1060)):
+        fitted = DirectLossClassifier(metric, early_stopping=early, **SHORT).fit(X, labels)
+        np.testing.assert_array_equal(fitted.predict(X), fitted.predict_proba(X).argmax(1))
+    fitted.set_params(class_weight="balanced").fit(X, y)
+    assert fitted.predict(X).mean() > 3 * y.mean()
 
 
 def test_decisions_are_those_of_the_network() -> None:
@@ -109,21 +112,18 @@ def test_many_classes(metric: Any) -> None:
     assert (fitted.predict(X) == names).mean() > (0.8 if metric in ("ap", "f1", "error") else 0.9)
 
 
-@pytest.mark.parametrize("metric", ["accuracy", dl.tasks.CostMatrix(1 - torch.eye(2))], ids=repr)
-def test_two_classes_with_a_metric_of_many(metric: Any) -> None:
+def test_two_classes_with_a_metric_of_many() -> None:
     X, y = load_breast_cancer(return_X_y=True)
-    fitted = DirectLossClassifier(metric, epochs=60, learning_rate=0.1, random_state=0).fit(X, y)
+    fitted = DirectLossClassifier("accuracy", epochs=60, learning_rate=0.1, random_state=0).fit(X, y)
     assert fitted.decision_function(X).shape == (569,)
     assert fitted.score(X, y) > 0.95
+    with pytest.raises(dl.DirectLossError, match="metric must be a metric of yes or no for two classes"):
+        DirectLossClassifier(dl.tasks.CostMatrix(1 - torch.eye(2))).fit(X, y)
 
 
-def test_batches_and_networks_of_ones_own() -> None:
+def test_batches_and_hidden_layers() -> None:
     X, y = imbalanced()
-
-    def wide(columns: int, outputs: int) -> nn.Module:
-        return nn.Sequential(nn.Linear(columns, 8), nn.Tanh(), nn.Linear(8, outputs), nn.Flatten(0))
-
-    for model in ("mlp", wide):
+    for model in ("mlp", (16, 8)):
         fitted = DirectLossClassifier("ap", model=model, batch_size=500, **SHORT).fit(X, y)
         assert average_precision_score(y, fitted.decision_function(X)) > 5 * y.mean()
 
@@ -185,15 +185,10 @@ def test_the_best_cut_is_the_best_of_all() -> None:
             values = [1 - float(task.loss(task.predict(scores - other), target).double().mean()) for other in cuts]
             assert value == pytest.approx(max(values), abs=1e-6)
             assert 1 - float(task.loss(task.predict(scores - cut), target).double().mean()) == pytest.approx(value)
-
-
-def test_verbose_prints_how_the_training_goes(capsys: pytest.CaptureFixture[str]) -> None:
-    DirectLossClassifier("ap", epochs=4, verbose=1, random_state=0).fit(X3, Y3, eval_set=(X3, Y3))
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 4
-    assert re.fullmatch(r"epoch 1 of 4: loss \d\.\d+, metric on validation rows \d\.\d+", lines[0])
-    DirectLossClassifier("ap", epochs=2, random_state=0).fit(X3, Y3)
-    assert not capsys.readouterr().out
+            copies = torch.randint(0, 4, (12,), generator=draw)
+            weighted = best_cut(scores, target, task, copies.double())[1]
+            alike = best_cut(scores.repeat_interleave(copies), target.repeat_interleave(copies), task)[1]
+            assert weighted == pytest.approx(alike)
 
 
 @pytest.mark.parametrize("given", [False, True])
@@ -271,10 +266,9 @@ def test_a_default_one_hot_encoder_and_its_grid_search() -> None:
     assert found.fit(frame[["town"]].astype(str), y).best_score_ > 2 * y.mean()
 
 
-@pytest.mark.parametrize("chosen", ["from_dtype", ["town"], [0], [True, False]])
-def test_categories_and_gaps_as_gradient_boosting_takes_them(chosen: Any) -> None:
+def test_categories_and_gaps_as_gradient_boosting_takes_them() -> None:
     (frame, y), (unseen, wanted) = people(), people(seed=1)
-    fitted = DirectLossClassifier("ap", categorical_features=chosen, random_state=0).fit(frame, y)
+    fitted = DirectLossClassifier("ap", random_state=0).fit(frame, y)
     boosted = HistGradientBoostingClassifier(random_state=0).fit(frame, y)
     ours = average_precision_score(wanted, fitted.decision_function(unseen))
     assert ours > average_precision_score(wanted, boosted.predict_proba(unseen)[:, 1]) - 0.05
@@ -310,32 +304,12 @@ def test_labels_have_no_gaps() -> None:
         DirectLossClassifier().fit(frame, labels)
 
 
-@pytest.mark.parametrize("chosen", [[2], ["city"], [True], 0.5])
-def test_wrong_categories(chosen: Any) -> None:
-    frame, y = people(40)
-    with pytest.raises((ValueError, IndexError)):
-        DirectLossClassifier(categorical_features=chosen).fit(frame, y)
-    with pytest.raises(dl.DirectLossError, match="X must be a dense table"):
-        DirectLossClassifier(categorical_features=[0]).fit(sparse.csr_array(X3), Y3)
-
-
-@pytest.mark.parametrize("metric", ["ap", "f1", "accuracy", "auc"])
-def test_multilabel_targets(metric: str) -> None:
+@pytest.mark.parametrize("metric", ["ap", "f1", "accuracy"])
+def test_several_labels_per_row_by_a_classifier_for_each(metric: str) -> None:
     X, Y = make_multilabel_classification(300, n_classes=4, random_state=0)
-    fitted = DirectLossClassifier(metric, epochs=60, learning_rate=0.1, random_state=0).fit(X, Y)
-    assert fitted.predict(X).shape == fitted.decision_function(X).shape == fitted.predict_proba(X).shape == (300, 4)
-    assert ((fitted.decision_function(X) > 0) == fitted.predict(X)).all()
+    fitted = OneVsRestClassifier(DirectLossClassifier(metric, epochs=60, learning_rate=0.1, random_state=0)).fit(X, Y)
+    assert fitted.decision_function(X).shape == fitted.predict_proba(X).shape == (300, 4)
     assert (fitted.predict(X) == Y).mean() > 0.8
-    alone = DirectLossClassifier(metric, epochs=60, learning_rate=0.1, random_state=0).fit(X, Y, eval_set=(X, Y))
-    assert (alone.predict(sparse.csr_array(X)) == Y).mean() > 0.8
-    thin = DirectLossClassifier(metric, epochs=60, learning_rate=0.1, random_state=0).fit(X, sparse.csr_matrix(Y))
-    np.testing.assert_array_equal(thin.predict(X), fitted.predict(X))
-
-
-def test_a_label_that_all_or_none_have_is_no_trouble() -> None:
-    Y = np.column_stack([Y3, np.ones(6, int), np.zeros(6, int)])
-    fitted = DirectLossClassifier("ap", **SHORT).fit(X3, Y)
-    assert (fitted.predict(X3)[:, 1:] == [1, 0]).all()
 
 
 # ---------------------------------------------------------------------- probabilities and weights
@@ -396,19 +370,14 @@ def test_weights_count_where_held_out_rows_choose(metric: str) -> None:
     for more in ({}, given):
         fitted = DirectLossClassifier(metric, early_stopping=True, random_state=0)
         fitted.fit(X[:800], y[:800], sample_weight=weight[:800], **more)
-        assert (fitted.predict(X) == truth).mean() > 0.85
+        assert (fitted.predict(X) == truth).mean() > 0.8  # about 30 of the held-out rows count
 
 
-def test_rows_of_weight_zero_are_as_if_they_were_not_there() -> None:
-    X, y = imbalanced()
-    weight = (np.arange(len(y)) % 2).astype(float)
-    spoiled = np.where(weight[:, None] > 0, X, np.inf)
-    labels = np.where(weight > 0, y.astype(float), np.nan)
-    one = DirectLossClassifier(**SHORT).fit(spoiled, labels, sample_weight=weight)
-    other = DirectLossClassifier(**SHORT).fit(X[1::2], y[1::2])
-    np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))
-    with pytest.raises(ValueError, match="Sample weights must contain at least one non-zero"):
-        DirectLossClassifier(**SHORT).fit(X, y, sample_weight=0 * weight)
+@pytest.mark.parametrize("labels", [[0, 1], [-1, 1], [False, True], ["False", "True"], [0.0, 1.0]])
+def test_one_or_true_is_positive_however_frequent(labels: list[Any]) -> None:
+    assert positive_class(labels, [1, 9]) == 1
+    assert positive_class(labels, [1, 9], labels[0]) == 0
+    assert positive_class(["a", "b"], [1, 9]) == 0
 
 
 def test_the_positive_class_can_be_chosen() -> None:
@@ -439,7 +408,7 @@ def test_known_flips_correct_threshold_and_probabilities() -> None:
         fitted.fit(X[:2000], wrong[:2000])
         values.append(f1_score(y[2000:], fitted.predict(X[2000:])))
         shares.append(fitted.predict_proba(X[2000:])[:, 1].mean())
-    assert min(values) > 0.75  # the worst decision rule, all yes, has 0.2
+    assert values[1] > max(0.75, values[0])  # the worst decision rule, all yes, has 0.2
     assert shares[0] == pytest.approx(wrong.mean(), abs=0.03)
     assert shares[1] == pytest.approx(y.mean(), abs=0.03)
     with pytest.raises(dl.DirectLossError, match="flips must be 0 for more than two classes"):
@@ -454,7 +423,6 @@ def test_class_weights() -> None:
             "accuracy", epochs=60, learning_rate=0.1, class_weight=weight, random_state=0
         ).fit(X, y)
         recall[str(weight)] = fitted.predict(X)[y == 1].mean()
-        assert abs(fitted.predict_proba(X)[:, 1].mean() - y.mean()) < 0.02  # probabilities stay true
     assert recall["None"] + 0.2 < recall["balanced"] <= recall["{0: 1.0, 1: 100.0}"]
 
 
@@ -491,14 +459,12 @@ def test_the_ranker_keeps_the_best_epoch_and_stops_early() -> None:
     assert aside.score(X, y, qid=qid) > 0.75
 
 
-def test_order_of_rows_and_way_of_naming_lists_do_not_matter() -> None:
+def test_order_of_rows_and_names_of_lists_do_not_matter() -> None:
     X, y, qid = searches()
     plain = {**SHORT, "epsilon": 1.0}  # without noise, whose draws would follow the order of the rows
-    by_size = DirectLossRanker(**plain).fit(X, y, group=[12] * 40).predict(X)
     by_name = DirectLossRanker(**plain).fit(X, y, qid=qid).predict(X)
     order = np.random.default_rng(0).permutation(len(y))
     mixed = DirectLossRanker(**plain).fit(X[order], y[order], qid=np.char.mod("q%03d", qid[order])).predict(X)
-    np.testing.assert_array_equal(by_size, by_name)
     # A column that is constant in each list moves whole lists, by rounding alone: the order is in the differences.
     inside = [scores.reshape(40, 12) - scores.reshape(40, 12).mean(1, keepdims=True) for scores in (by_name, mixed)]
     np.testing.assert_allclose(*inside, atol=1e-4)
@@ -515,10 +481,10 @@ def test_ranker_with_yes_or_no(metric: Any) -> None:
 def test_many_rows_without_lists_are_one_list_with_a_warning() -> None:
     X, y, _ = searches(lists=100)
     ranker = DirectLossRanker("ap", epochs=1, random_state=0)
-    with pytest.warns(dl.DirectLossWarning, match=r"All 1200 rows are ranked as one list: .* group=\[1200\]") as found:
+    with pytest.warns(dl.DirectLossWarning, match=r"All 1200 rows are ranked as one list: qid is not") as found:
         ranker.fit(X, y >= 2)
     assert len(found) == 1
-    np.testing.assert_array_equal(ranker.predict(X), clone(ranker).fit(X, y >= 2, group=[1200]).predict(X))
+    np.testing.assert_array_equal(ranker.predict(X), clone(ranker).fit(X, y >= 2, qid=np.zeros(1200)).predict(X))
     ranker.fit(X[:1000], y[:1000] >= 2)  # a list of this length is common
 
 
@@ -546,14 +512,10 @@ X3, Y3 = np.arange(12.0).reshape(6, 2), np.array([0, 1, 0, 1, 0, 1])
         ({"weight_decay": -1}, "weight_decay must be a finite number of at least 0, but it is -1"),
         ({"n_iter_no_change": 0}, "n_iter_no_change must be a whole number of at least 1"),
         ({"validation_fraction": 1.0}, "validation_fraction must be a share of the rows, between 0 and 1"),
-        ({"early_stopping": True, "validation_fraction": 0.99}, "validation_fraction must leave rows to train with"),
         ({"batch_size": 0}, "batch_size must be a whole number of at least 1"),
-        ({"model": "deep"}, 'model must be "linear", "mlp", widths of hidden layers'),
-        ({"model": (8, 0)}, 'model must be "linear", "mlp", widths of hidden layers'),
-        ({"model": nn.Linear(2, 1)}, "model must be .* but it is a Linear. Write model=lambda"),
-        ({"model": lambda: None}, r"model must be .* \(too many positional arguments"),
-        ({"model": lambda columns, outputs: 3}, r"model\(columns, outputs\) must be a torch.nn.Module"),
-        ({"model": lambda columns, outputs: nn.Linear(columns, 7)}, r"must have shape \(6, 1\)"),
+        ({"model": "deep"}, 'model must be "linear", "mlp", or widths of hidden layers'),
+        ({"model": (8, 0)}, 'model must be "linear", "mlp", or widths of hidden layers'),
+        ({"model": nn.Linear(2, 1)}, "model must be .* For a network of your own use skorch"),
         ({"epsilon": 0.0}, "epsilon must be positive"),
         ({"sign": 3}, r"sign must be \+1"),
         ({"pos_label": "yes"}, "pos_label must be one of two classes, but it is 'yes'"),
@@ -569,10 +531,6 @@ def test_bad_settings(settings: dict[str, Any], message: str) -> None:
     [
         ({"eval_set": X3}, r"eval_set must be rows and labels, \(X, y\), .*but it is a ndarray"),
         ({"eval_set": (X3, Y3 + 1)}, "eval_set must have labels that y has, such as 0, but it is 2"),
-        (
-            {"eval_set": (X3, Y3[:3])},
-            r"eval_set must have labels of shape \(6,\) for its rows, but it is of shape \(3,\)",
-        ),
         ({"eval_set": (X3, 0 * Y3)}, "eval_set or validation_fraction must give rows of both labels"),
     ],
 )
@@ -582,19 +540,13 @@ def test_bad_validation_rows(more: dict[str, Any], message: str) -> None:
 
 
 def test_labels_of_several_kinds_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"Unknown label type|must hold one label"):
+    with pytest.raises(ValueError, match="y should be a 1d array"):
         DirectLossClassifier(epochs=2).fit(X3, np.column_stack([Y3, Y3 + 1]))
-    with pytest.raises(dl.DirectLossError, match="metric must be a metric of yes or no"):
-        DirectLossClassifier("topk@2", epochs=2).fit(X3, np.column_stack([Y3, 1 - Y3]))
 
 
 @pytest.mark.parametrize(
     ("lists", "message"),
     [
-        ({"group": [3, 3], "qid": [0] * 6}, "group must be left out if qid is given"),
-        ({"group": [3, 4]}, "group must hold the sizes of lists with 6 rows in total"),
-        ({"group": [6, 0]}, "group must hold the sizes"),
-        ({"group": [3.0, 3.0]}, "group must hold the sizes"),
         ({"qid": [0, 1]}, "qid must have one entry for each of the 6 rows"),
         ({"qid": [0, 0, 0, 1, np.nan, np.nan]}, "qid must name the list of each row, .* in 2 of 6 rows"),
         ({"qid": np.array(["a", "a", "a", "b", "b", None])}, "qid must name the list of each row, .* in 1 of 6 rows"),

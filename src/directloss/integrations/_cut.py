@@ -10,7 +10,6 @@ import numpy.typing as npt
 import torch
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
-from torch import Tensor
 
 from directloss._checks import check_flips, fail
 from directloss._registry import as_task
@@ -22,8 +21,6 @@ from directloss.tasks._counting import corrected
 Array = npt.NDArray[Any]
 TRUTH = {"false": "0", "true": "1", "0.0": "0", "1.0": "1", "-1.0": "-1"}
 """Other spellings of 0, 1 and -1."""
-Flips = float | tuple[float, float]
-"""The share of wrong labels: one number, or one for negatives and one for positives."""
 
 
 def row_task(metric: str | Task, one_score: bool = False) -> Task:
@@ -42,10 +39,6 @@ def decides(task: Task) -> bool:
 def positive_class(classes: Any, counts: Any, chosen: Any = None) -> int:
     """The index of the positive one of two classes, which are in order: the one that is ``chosen``; otherwise 1 or true
     by convention; otherwise the rarer one, or the second in a tie.
-
-    Examples:
-        >>> positive_class([0, 1], [1, 9]), positive_class(["False", "True"], [1, 9]), positive_class("ab", [1, 9])
-        (1, 1, 0)
     """
     if chosen is not None:
         return list(classes).index(chosen)
@@ -54,60 +47,27 @@ def positive_class(classes: Any, counts: Any, chosen: Any = None) -> int:
 
 
 def decided(scores: Array) -> npt.NDArray[np.int64]:
-    """The index of each row's predicted class: the second above 0, or the one with the highest score.
-
-    Examples:
-        >>> decided(np.array([0.5, -1.0])), decided(np.array([[0.1, 0.3, 0.2]]))
-        (array([1, 0]), array([1]))
-    """
+    """The index of each row's predicted class: the second above 0, or the one with the highest score."""
     return scores.argmax(1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
 
 
-def best_cut(
-    scores: Tensor, target: Tensor, task: Task, weight: Tensor | None = None, flips: Flips = 0.0
-) -> tuple[float, float]:
-    """The threshold with the highest metric, and that metric; scores ``(n,)`` above it mean yes, labels are ``(n,)``.
+def best_cut(scores: Any, target: Any, task: Task, weight: Any = None, flips: Any = 0.0) -> tuple[float, float]:
+    """The threshold with the highest metric, and that metric, of tensors or arrays ``(n,)``; scores above it mean yes.
 
     ``task`` is an `Error` or a `CountTask`. Rows count by ``weight``; ``flips``, the share of wrong labels, corrects
     the counts. In a tie the highest threshold wins.
-
-    Examples:
-        >>> from directloss.tasks import get
-        >>> scores, labels = torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1, 0, 1])
-        >>> best_cut(scores, labels, get("f1")), best_cut(scores, labels, get("f1"), torch.tensor([1.0, 9.0, 1.0]))
-        ((0.0, 0.8), (2.5, 0.6666666666666666))
     """
-    ranked, order = scores.double().sort(descending=True, stable=True)
-    mass = torch.ones_like(ranked) if weight is None else weight[order].double() / weight.double().mean()
-    parts = torch.stack([mass * (target[order] == 1), mass * (target[order] != 1)])
+    ranked, order = torch.as_tensor(scores).double().sort(descending=True, stable=True)
+    positive = torch.as_tensor(target)[order] == 1
+    mass = torch.ones_like(ranked) if weight is None else torch.as_tensor(weight).double()[order]
+    parts = torch.stack([mass * positive, mass * ~positive]) / mass.mean()
     tp, fp = torch.nn.functional.pad(parts.cumsum(-1), (1, 0))
     metric = corrected(task.metric if isinstance(task, CountTask) else accuracy_of_counts, check_flips(flips))
-    cuts = _cuts(ranked)
+    ends = torch.cat([ranked[:1] + 2, ranked, ranked[-1:] - 2])
+    cuts = torch.where(ends[:-1] > ends[1:], (ends[:-1] + ends[1:]) / 2, torch.inf)  # infinite inside of ties
     values = torch.where(torch.isfinite(cuts), metric(tp, fp, tp[-1] - tp, fp[-1] - fp), -torch.inf)
     place = int(values.argmax())
     return float(cuts[place]), float(values[place])
-
-
-def even_cut(scores: Tensor, target: Tensor, weight: Tensor | None = None) -> float:
-    """The threshold with as many scores above it as there are positives, where precision equals recall; all ``(n,)``.
-
-    Examples:
-        >>> even_cut(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1, 0, 0]))
-        2.5
-    """
-    ranked, order = scores.double().sort(descending=True)
-    weight = torch.ones_like(ranked) if weight is None else weight
-    above = torch.cat([weight.new_zeros(1), weight[order].cumsum(0)])
-    cuts = _cuts(ranked)
-    away = torch.where(torch.isfinite(cuts), (above - weight[target == 1].sum()).abs(), torch.inf)
-    # The lowest within a millionth of the best, so that rows of negligible weight do not matter.
-    return float(cuts[(away <= away.min() + 1e-6 * above[-1]).nonzero()[-1]])
-
-
-def _cuts(ranked: Tensor) -> Tensor:
-    """The thresholds with 0, 1, ... n of the sorted scores above them; infinite inside of ties."""
-    ends = torch.cat([ranked[:1] + 2, ranked, ranked[-1:] - 2])
-    return torch.where(ends[:-1] > ends[1:], (ends[:-1] + ends[1:]) / 2, torch.inf)
 
 
 @dataclass(frozen=True)
@@ -123,15 +83,7 @@ class Calibration:
 
     @classmethod
     def of(cls, scores: Array, codes: Array, weight: Array | None = None, *, biased: bool = True) -> Calibration:
-        """The calibration of maximum likelihood for rows of these classes; the bias is 0 unless ``biased``.
-
-        Examples:
-            >>> draw = np.random.default_rng(0)
-            >>> logits = draw.normal(size=4000)
-            >>> codes = (draw.random(4000) < 1 / (1 + np.exp(-logits))).astype(int)
-            >>> bool(abs(5 * Calibration.of(5 * logits + 1, codes).slope - 1) < 0.1)
-            True
-        """
+        """The calibration of maximum likelihood for rows of these classes; the bias is 0 unless ``biased``."""
         scores = _by_class(scores)
         spread, classes = float(scores.std()) or 1.0, scores.shape[1]
         weight = np.ones(len(codes)) if weight is None else weight
@@ -151,6 +103,12 @@ class Calibration:
         bounds = [(1e-3, None), *[(None, None) if biased else (0.0, 0.0)] * classes]
         best = minimize(objective, np.eye(classes + 1)[0], jac=True, bounds=bounds, method="L-BFGS-B").x
         return cls(float(best[0]) / spread, best[1:])
+
+    @property
+    def threshold(self) -> Any:
+        """What to subtract from the scores so that the most probable class has the highest one, or one above 0."""
+        cuts = -self.bias / self.slope
+        return cuts if len(cuts) > 2 else float(cuts[1] - cuts[0])
 
     def __call__(self, scores: Array) -> Array:
         """Probabilities ``(n, c)``."""

@@ -1,24 +1,22 @@
 """Gradient boosting on the metric, with LightGBM or XGBoost: an objective, an evaluation, and a recipe that uses both.
 
-Boosting asks its objective for a gradient and a curvature per score. The gradient is that of `directloss.DirectLoss`:
-the expected metric, and a share of the likelihood. The curvature is the second difference of the same move,
+The gradient is that of `directloss.DirectLoss`. The curvature is the second difference of the same move,
 
     [L(s_d + h) - 2 L(s_d) + L(s_d - h)] / h^2            for rankings
     L'(s_d) (1 - 2 p) / noise                             for decisions and classes of probability p
 
-A leaf is the sum of gradients over the sum of curvatures, which must be positive and not too small: no row gets less
-than its gradient over the noise, so that no leaf moves a score by more than the noise, and none less than `FLAT` times
-the mean.
+bounded from below: by the gradient over the noise, so that no leaf moves a score by more than the noise, and by `FLAT`
+times the mean.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from scipy.special import logit
 from torch import Tensor
@@ -26,22 +24,22 @@ from torch.nn.functional import one_hot
 
 from directloss._checks import (
     DirectLossWarning,
+    check_choice,
     check_count,
     check_not_negative,
     check_positive,
     fail,
     remembering,
-    warn_once,
 )
 from directloss._problem import Problem, prepare
 from directloss.averaging import margins
-from directloss.integrations._cut import best_cut, decides, row_task
+from directloss.direct import scaled
+from directloss.integrations._cut import Array, best_cut, decides, row_task
 from directloss.integrations._needs import needed
 from directloss.noise import Noise
 from directloss.task import Estimate, Task, moving
 from directloss.tasks import NDCG, GradedNDCG
 
-Array = npt.NDArray[Any]
 SAMPLES = 16
 """Draws of noise per round; they are cheap compared with growing a tree."""
 WEIGHTS = 64
@@ -53,23 +51,18 @@ BUILT_IN = {
     "xgboost": {"grades": "rank:ndcg", "classes": "multi:softprob", "yes or no": "binary:logistic"},
 }
 """The built-in objective of each library, by the type of labels."""
-INVERSES: dict[str, Callable[[Array], Array]] = {
-    **dict.fromkeys(("binary", "multiclassova", "cross_entropy"), logit),
-    **dict.fromkeys(("multiclass", "poisson", "gamma", "tweedie"), np.log),
-    "cross_entropy_lambda": lambda output: np.log(np.expm1(output)),
-}
-"""From the output of LightGBM's objectives to the raw score, times ``sigmoid``."""
+FROM_OUTPUT: dict[str, Callable[[Array], Array]] = {
+    "binary": logit, "multiclass": np.log, "lambdarank": np.asarray, "rank_xendcg": np.asarray
+}  # fmt: skip
+"""From the output of LightGBM's objectives to raw scores, times ``sigmoid`` for the first."""
 
 
 class Objective:
     """A metric as the custom objective of LightGBM and XGBoost.
 
-    One object fits all four calls: ``lightgbm.train({"objective": objective, ...}, data)``,
-    ``xgboost.train(params, data, obj=objective)``, and ``objective=`` of the estimators of both. Labels, weights
-    and groups are those of the data.
-
-    Gradient and curvature are scaled so that the mean curvature is 1. Regularisation by curvature (``reg_lambda``,
-    ``min_child_weight``) then counts items, and the learning rate means the same for every metric.
+    One object fits ``lightgbm.train``, ``xgboost.train`` and the estimators of both. Labels, weights and groups are
+    those of the data. Gradient and curvature are scaled so that the mean curvature is 1: regularisation by curvature
+    (``reg_lambda``, ``min_child_weight``) then counts items, and the learning rate means the same for every metric.
 
     Args:
         metric: name of a ranking or of a metric of decisions (``"ap"``, ``"ndcg@10"``, ``"f1"``, ``"accuracy"`` ...),
@@ -114,40 +107,33 @@ class Objective:
     def __call__(self, first: Any, second: Any, sample_weight: Any = None, group: Any = None) -> tuple[Array, Array]:
         """Gradient and curvature, from predictions and a data set, or from labels and predictions."""
         rows = ScoredRows.of(first, second, sample_weight, group)
-        generator = torch.Generator().manual_seed(self.seed + 7919 * self.calls)
+        noise = Noise(self.noise, self.samples, torch.Generator().manual_seed(self.seed + 7919 * self.calls))
         self.calls += 1
         scores = torch.from_numpy(rows.scores - self.threshold).double().requires_grad_()
-        gradient, curvature, counts = torch.zeros_like(scores), torch.zeros_like(scores), [0, 0]
+        gradient, curvature = torch.zeros_like(scores), torch.zeros_like(scores)
         with remembering(self._told):
             for problem in rows.problems(self.task, scores):
-                slope, bend, counted = self._derivatives(problem, Noise(self.noise, self.samples, generator))
+                slope, bend = self._derivatives(problem, noise)
                 gradient += torch.autograd.grad(problem.scores, scores, slope, retain_graph=True)[0]
                 curvature += torch.autograd.grad(problem.scores, scores, bend)[0]
-                if counted is not None:
-                    counts = [counts[0] + int((~counted).sum()), counts[1] + counted.numel()]
-            if counts[0]:
-                warn_once("idle", f"{counts[0]} of {counts[1]} lists have nothing to rank under {self.task!r}.")
         return _bounded(gradient.numpy(), curvature.numpy(), self.noise)
 
-    def _derivatives(self, problem: Problem, noise: Noise) -> tuple[Tensor, Tensor, Tensor | None]:
-        """First and second derivative of each problem's loss, and which problems count."""
+    def _derivatives(self, problem: Problem, noise: Noise) -> tuple[Tensor, Tensor]:
+        """First and second derivative of each problem's loss."""
         task, scores, weight = problem.task, problem.scores.detach(), problem.item_weight
         if weight is not None and not decides(task) and (distinct := len(np.unique(weight))) > WEIGHTS:
             rule = f"must have at most {WEIGHTS} distinct values for the rows of a ranking"
             fail("weight", rule, f"{distinct} of them", "Round them, or draw rows in proportion to their weights.")
-        share = task.defaults.likelihood if isinstance(self.likelihood, str) else self.likelihood
         expected = _expected(problem, scores, noise, gradient=True)
+        problem.warn_of_uncounted(expected.counted)
+        share = task.defaults.likelihood if isinstance(self.likelihood, str) else self.likelihood
         slope, bend, added = expected.slope, expected.curvature, share * expected.likelihood
         if bend is None:
-            yes = (torch.sigmoid if task.defaults.density == "logistic" else lambda s: torch.softmax(s, -1))(
-                scores / self.noise
-            )
+            logits = scores / self.noise
+            yes = torch.sigmoid(logits) if task.defaults.density == "logistic" else logits.softmax(-1)
             bend = slope * (1 - 2 * yes) / self.noise
-        slope, bend = slope + added, bend + added.abs()  # p (1 - p) <= |p - y|
-        if problem.weight is not None:
-            mass = problem.weight.reshape(problem.weight.shape + (1,) * task.event_dims)
-            slope, bend = slope * mass, bend * mass
-        return slope, bend, expected.counted
+        mass = 1.0 if problem.weight is None else problem.weight
+        return scaled(slope + added, mass), scaled(bend + added.abs(), mass)  # p (1 - p) <= |p - y|
 
     def __repr__(self) -> str:
         return f"Objective({self.task!r})"
@@ -155,13 +141,11 @@ class Objective:
 
 def _expected(problem: Problem, scores: Tensor, noise: Noise, *, gradient: bool) -> Any:
     """The task's own estimate of loss and, if wanted, gradient, likelihood and curvature."""
-    mover = moving(problem.task)
-    assert mover is not None
     request = Estimate(
         noise, gradient, gradient, problem.item_weight, mask=problem.mask, check_values=problem.check_values,
         curvature=gradient,
     )  # fmt: skip
-    return mover.expected(scores, problem.target, request)
+    return problem.task.expected(scores, problem.target, request)  # type: ignore[attr-defined]
 
 
 def _bounded(gradient: Array, curvature: Array, noise: float) -> tuple[Array, Array]:
@@ -191,7 +175,7 @@ class Evaluation:
 
     def __init__(self, metric: str | Task = "ap", *, tuned: bool = False) -> None:
         self.task = boosted_task(metric)
-        self.tuned = tuned and decides(self.task)
+        self.tuned = tuned
         self.name = metric if isinstance(metric, str) else type(metric).__name__
 
     def __call__(self, first: Any, second: Any, sample_weight: Any = None, group: Any = None) -> Any:
@@ -205,8 +189,8 @@ class Evaluation:
 
     def value(self, rows: ScoredRows) -> float:
         """The weighted mean over the problems that count; NaN if none does."""
-        if self.tuned and rows.is_one_list:
-            return rows.best_cut(self.task)[1]
+        if self.tuned and (best := rows.best_cut(self.task)) is not None:
+            return best[1]
         total, mass = 0.0, 0.0
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DirectLossWarning)  # the objective warns
@@ -217,9 +201,6 @@ class Evaluation:
                 share = share if judged.counted is None else share * judged.counted
                 total, mass = total + float((share * values).sum()), mass + float(share.sum())
         return total / mass if mass else float("nan")
-
-    def __repr__(self) -> str:
-        return f"Evaluation({self.task!r})"
 
 
 class ScoredRows(NamedTuple):
@@ -253,15 +234,11 @@ class ScoredRows(NamedTuple):
             fail("group", f"must hold sizes with {len(labels)} rows in total", f"{sizes.sum()} in total")
         return cls(scores, labels, weight, sizes)
 
-    @property
-    def is_one_list(self) -> bool:
-        """Whether there is one score per row and no groups."""
-        return self.scores.ndim == 1 and self.sizes is None
-
-    def best_cut(self, task: Task) -> tuple[float, float]:
-        """The best threshold over all rows for a metric of decisions, and the metric there."""
-        weight = None if self.weight is None else torch.from_numpy(self.weight)
-        return best_cut(torch.from_numpy(self.scores), torch.from_numpy(self.labels), task, weight)
+    def best_cut(self, task: Task) -> tuple[float, float] | None:
+        """The best threshold and the metric there, for decisions with one score per row and no groups."""
+        if not decides(task) or self.scores.ndim == 2 or self.sizes is not None:
+            return None
+        return best_cut(self.scores, self.labels, task, self.weight)
 
     def problems(self, task: Task, scores: Tensor) -> Iterator[Problem]:
         """The problems of the task, in a few batches; their scores are taken from ``scores``, differentiably."""
@@ -292,7 +269,7 @@ def _by_length(sizes: Array, weight: Tensor | None) -> Iterator[tuple[Tensor, Te
     power = torch.frexp(lengths.double()).exponent
     for one in torch.unique(power):
         some = (power == one).nonzero().squeeze(1)
-        place = torch.arange(int(lengths[some].max()))
+        place = torch.arange(max(2, int(lengths[some].max())))  # lists of one row alone would be refused
         mask = place < lengths[some, None]
         rows = torch.where(mask, starts[some, None] + place, 0)
         yield rows, mask, None if weight is None else weight[some] if len(weight) == len(sizes) else weight[rows] * mask
@@ -320,24 +297,21 @@ def _library(data: Any) -> str:
 # ---------------------------------------------------------------------- first the built-in objective, then the metric
 
 
-class Boosted(NamedTuple):
+@dataclass(frozen=True)
+class Boosted:
     """A trained model and how it was found."""
 
-    booster: Any
+    booster: Any = field(repr=False)
     """The library's ``Booster`` with the chosen rounds only. Its raw scores are what the metric judges."""
     first: int
     """Number of its rounds with the built-in objective."""
     rounds: int
     """Number of all its rounds."""
-    curve: list[float]
+    curve: list[float] = field(repr=False)
     """The metric on the validation data after each round that was tried; empty without validation data."""
     threshold: float
     """For metrics of decisions, a raw score above it is a yes: the best threshold on the validation data, or on the
     training data without them. 0 for rankings, groups and more than two classes."""
-
-    def __repr__(self) -> str:
-        best = f", best={max(self.curve):.4g}" if self.curve else ""
-        return f"Boosted({self.first} + {self.rounds - self.first} rounds{best}, threshold={self.threshold:.4g})"
 
 
 def train(
@@ -349,7 +323,6 @@ def train(
     first: int = 100,
     then: int = 200,
     patience: int | None = 50,
-    evaluation: Evaluation | None = None,
     **settings: Any,
 ) -> Boosted:
     """Boost with the built-in objective, then with the metric; validation data choose the rounds of both.
@@ -368,7 +341,6 @@ def train(
         first: maximum number of rounds with the built-in objective.
         then: maximum number of rounds with the metric.
         patience: rounds without progress on the validation data after which each phase ends; None for no limit.
-        evaluation: the measure on the validation data; ``Evaluation(metric, tuned=True)`` by default.
         settings: settings of `Objective`: ``noise``, ``samples``, ``likelihood``, ``seed``.
     """
     if "num_class" not in params:
@@ -394,78 +366,50 @@ def train(
     model = (_LightGBM if library == "lightgbm" else _XGBoost)(
         {"objective": BUILT_IN[library][labels], **params}, data, validation
     )
-    evaluation = evaluation or Evaluation(metric, tuned=True)
-    model.run(None, first, evaluation, patience)
-    chosen = model.rounds
-    objective.threshold = _threshold(model.scored(), task)
-    model.run(objective, then, evaluation, patience)
-    cut = _threshold(model.scored(held=validation is not None), task)
-    return Boosted(model.booster, min(chosen, model.rounds), model.rounds, model.curve, cut)
-
-
-def _threshold(batch: ScoredRows, task: Task) -> float:
-    return batch.best_cut(task)[0] if decides(task) and batch.is_one_list else 0.0
-
-
-class _Growing:
-    """A booster that grows one round at a time and can be rolled back; one subclass for each library."""
-
-    booster: Any
-
-    def __init__(self, data: Any, validation: Any) -> None:
-        self.data, self.validation, self.rounds = data, validation, 0
-        self.curve: list[float] = []
-        """The metric after each round."""
-        self.best = -float("inf"), 0
-        """The highest value, and the number of rounds it took."""
-
-    def run(self, objective: Objective | None, rounds: int, evaluation: Evaluation, patience: int | None) -> None:
-        """Grow by this many rounds, or until the metric stops improving, and roll back to the best."""
-        for start in range(rounds):
-            self.grow(objective)
-            self.rounds += 1
-            if self.validation is None:
+    evaluation = Evaluation(metric, tuned=True)
+    rounds, best, value, curve, kept = 0, 0, -np.inf, list[float](), []
+    for own, most in ((None, first), (objective, then)):
+        if own is not None:
+            own.threshold = (model.scored().best_cut(task) or (0.0,))[0]
+        for done in range(1, most + 1):
+            model.grow(rounds, own)
+            rounds += 1
+            if validation is None:
                 continue
-            self.curve.append(evaluation.value(self.scored(held=True)))
-            if self.curve[-1] > self.best[0]:
-                self.best = self.curve[-1], self.rounds
-            if patience is not None and min(start + 1, self.rounds - self.best[1]) >= patience:
+            curve.append(evaluation.value(model.scored(held=True)))
+            if curve[-1] > value:
+                best, value = rounds, curve[-1]
+            if patience is not None and min(done, rounds - best) >= patience:
                 break
-        if 0 < self.best[1] < self.rounds:
-            self.back_to(self.best[1])
-            self.rounds = self.best[1]
-
-    def grow(self, objective: Objective | None) -> None:
-        """Add a round, with the built-in objective or ours."""
-        raise NotImplementedError
-
-    def scored(self, held: bool = False) -> ScoredRows:
-        """Raw scores and labels of the training or validation data."""
-        raise NotImplementedError
-
-    def back_to(self, rounds: int) -> None:
-        """Keep only the first rounds."""
-        raise NotImplementedError
+        if 0 < best < rounds:
+            model.back_to(best, rounds)
+            rounds = best
+        kept.append(rounds)
+    threshold = (model.scored(held=validation is not None).best_cut(task) or (0.0,))[0]
+    return Boosted(model.booster, min(kept), rounds, curve, threshold)
 
 
-class _LightGBM(_Growing):
+class _LightGBM:
+    """A booster that grows one round at a time and can be rolled back."""
+
     def __init__(self, params: Mapping[str, Any], data: Any, validation: Any) -> None:
-        super().__init__(data, validation)
+        self.from_output = FROM_OUTPUT[check_choice('params["objective"]', params["objective"], FROM_OUTPUT)]
+        self.sigmoid = float(params.get("sigmoid", 1.0)) if params["objective"] == "binary" else 1.0
         params = {"verbosity": -1, **params, "metric": "None"}
         self.booster = needed("lightgbm", "boosting", "lightgbm").Booster(params, data)
         if validation is not None:
             self.booster.add_valid(validation, "validation")
-        text = self.booster.model_to_string(num_iteration=1)
-        self.output = text.partition("\nobjective=")[2].partition("\n")[0].split()
 
-    def grow(self, objective: Objective | None) -> None:
+    def grow(self, rounds: int, objective: Objective | None) -> None:
+        """Add a round, with the built-in objective or ours."""
         if objective is None:
             self.booster.update()
         else:  # the first time, LightGBM passes what `scored` has just seen, still the output of its own objective
             self.booster.update(fobj=lambda predictions, data: objective(self._raw(predictions), data))
-            self.output = ["raw"]
+            self.from_output, self.sigmoid = np.asarray, 1.0
 
     def scored(self, held: bool = False) -> ScoredRows:
+        """Raw scores and labels of the training or validation data."""
         seen: list[ScoredRows] = []
 
         def look(predictions: Array, data: Any) -> tuple[str, float, bool]:
@@ -478,30 +422,31 @@ class _LightGBM(_Growing):
 
     def _raw(self, predictions: Array) -> Array:
         """Raw scores: as long as its own objective is in use, LightGBM shows what it makes of them."""
-        name, *options = self.output
-        if name not in INVERSES:
+        if self.from_output is np.asarray:
             return predictions
-        sigmoid = float(next((text.removeprefix("sigmoid:") for text in options if text.startswith("sigmoid:")), 1.0))
-        most = 1 - np.finfo(float).epsneg if INVERSES[name] is logit else None
-        return np.asarray(INVERSES[name](np.clip(predictions, np.finfo(float).tiny, most)) / sigmoid)
+        bounds = np.finfo(float).tiny, 1 - np.finfo(float).epsneg
+        return self.from_output(np.clip(predictions, *bounds)) / self.sigmoid
 
-    def back_to(self, rounds: int) -> None:
-        for _ in range(self.rounds - rounds):
+    def back_to(self, rounds: int, grown: int) -> None:
+        """Keep only the first rounds of those grown."""
+        for _ in range(grown - rounds):
             self.booster.rollback_one_iter()
 
 
-class _XGBoost(_Growing):
-    def __init__(self, params: Mapping[str, Any], data: Any, validation: Any) -> None:
-        super().__init__(data, validation)
-        cache = [data] if validation is None else [data, validation]
-        self.booster = needed("xgboost", "boosting", "xgboost").Booster(params, cache)
+class _XGBoost:
+    """The same with XGBoost."""
 
-    def grow(self, objective: Objective | None) -> None:
-        self.booster.update(self.data, self.rounds, fobj=objective)
+    def __init__(self, params: Mapping[str, Any], data: Any, validation: Any) -> None:
+        self.data, self.validation = data, validation
+        known = [each for each in (data, validation) if each is not None]
+        self.booster = needed("xgboost", "boosting", "xgboost").Booster(params, known)
+
+    def grow(self, rounds: int, objective: Objective | None) -> None:
+        self.booster.update(self.data, rounds, fobj=objective)
 
     def scored(self, held: bool = False) -> ScoredRows:
         data = self.validation if held else self.data
         return ScoredRows.of(self.booster.predict(data, output_margin=True), data)
 
-    def back_to(self, rounds: int) -> None:
+    def back_to(self, rounds: int, grown: int) -> None:
         self.booster = self.booster[:rounds]

@@ -1,8 +1,4 @@
-"""PyTorch Lightning: train on the metric, and log its value on the whole validation set.
-
-The mean of a metric over batches is not the metric: AP, F1 and most others couple all items. So the scores of an epoch
-are collected and the metric is computed once.
-"""
+"""PyTorch Lightning: the metric of the whole validation set, which is not the mean of the metric over batches."""
 
 from __future__ import annotations
 
@@ -16,72 +12,23 @@ from typing import Any
 import torch
 import torch.distributed
 from lightning.pytorch import Callback, LightningModule, Trainer
-from torch import Tensor, nn
+from torch import Tensor
 
-from directloss._checks import check_positive, fail
+from directloss._checks import fail
 from directloss._registry import as_task
-from directloss.direct import DirectLoss, mean_metric
+from directloss.direct import mean_metric
 from directloss.task import Task
 
 Metric = str | Task | Callable[[Tensor, Tensor], Tensor | float]
 
 
-class DirectLossModule(LightningModule):
-    """Train a network on a metric; batches are pairs of inputs and target.
-
-    Evaluation steps return ``{"scores": ..., "target": ...}``, which `WholeMetric` collects. It also works with your
-    own modules if their steps return the same.
-
-    Args:
-        network: returns the scores of a batch; ``(n, 1)`` is taken as ``(n,)`` if the target is.
-        loss_fn: name of a task, for `DirectLoss` with its defaults; or any loss of scores and target,
-            such as ``DirectLoss("ap", likelihood=0.3)``.
-        learning_rate: learning rate of AdamW; override ``configure_optimizers`` for anything else.
-    """
-
-    def __init__(
-        self, network: nn.Module, loss_fn: str | Callable[[Tensor, Tensor], Tensor] = "ap", learning_rate: float = 1e-3
-    ) -> None:
-        super().__init__()
-        self.network = network
-        self.loss_fn = DirectLoss(loss_fn) if isinstance(loss_fn, str) else loss_fn
-        self.learning_rate = check_positive("learning_rate", learning_rate)
-
-    def forward(self, inputs: Any) -> Tensor:
-        """The scores of a batch."""
-        scores: Tensor = self.network(inputs)
-        return scores
-
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """The loss, whose value is the metric's loss on this batch, logged as ``train_loss``."""
-        scores, target = self._scored(batch)
-        loss: Tensor = self.loss_fn(scores, target)
-        self.log("train_loss", loss, prog_bar=True, batch_size=len(target))
-        return loss
-
-    def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> dict[str, Tensor]:
-        """Scores and target, for `WholeMetric` to collect."""
-        scores, target = self._scored(batch)
-        return {"scores": scores, "target": target}
-
-    test_step = validation_step
-
-    def _scored(self, batch: Any) -> tuple[Tensor, Tensor]:
-        inputs, target = batch
-        scores = self(inputs)
-        return scores.squeeze(-1) if scores.shape == (*target.shape, 1) else scores, target
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        """AdamW."""
-        return torch.optim.AdamW(self.parameters(), self.learning_rate)
-
-
 class WholeMetric(Callback):
     """Log a metric of the whole validation or test set as ``val_NAME`` and ``test_NAME``.
 
-    With several loaders, each has its own, named as Lightning does: ``val_NAME/dataloader_idx_0`` and so on.
-    ``EarlyStopping`` and ``ModelCheckpoint`` can monitor it. Scores are gathered from all processes; items that a
-    distributed sampler repeats to fill the last batch count each time.
+    Validation and test steps return ``{"scores": ..., "target": ...}``, which it collects from all processes; items
+    that a distributed sampler repeats to fill the last batch count each time. With several loaders, each has its own
+    value, named as Lightning does: ``val_NAME/dataloader_idx_0`` and so on. ``EarlyStopping`` and ``ModelCheckpoint``
+    can monitor it.
 
     Args:
         metric: name of a task, a task (its metric is logged, NaN if nothing counts), or a function of all scores and

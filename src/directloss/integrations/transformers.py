@@ -51,7 +51,9 @@ class TrainerLoss:
         if labels is None:
             hint = 'Name it in TrainingArguments(label_names=["..."]).'
             fail("labels", "must be a column of the data", "missing", hint)
-        scores, target, mask = arranged(self.task, logits_of(outputs), labels)
+        logits = outputs["logits"] if hasattr(outputs, "keys") else outputs
+        logits = logits[0] if isinstance(logits, tuple) else logits
+        scores, target, mask = arranged(self.task, check_tensor("logits", logits), labels)
         loss: Tensor = self.loss_fn(scores, target, mask)
         if num_items_in_batch is None:
             return loss
@@ -81,12 +83,6 @@ class TrainerMetric:
         predictions = predictions[0] if isinstance(predictions, tuple) else predictions
         scores, target, mask = arranged(self.task, torch.as_tensor(predictions).float(), torch.as_tensor(labels))
         return {self.name: mean_metric(scores, target, self.task, mask=mask)}
-
-
-def logits_of(outputs: Any) -> Tensor:
-    """The scores in the output of a model: a dictionary with "logits", or a tuple that starts with them."""
-    logits = outputs["logits"] if hasattr(outputs, "keys") else outputs[0] if isinstance(outputs, tuple) else outputs
-    return check_tensor("logits", logits)
 
 
 def arranged(task: Task, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
