@@ -24,8 +24,8 @@ from directloss._gradient import with_gradient_times
 
 Gather: TypeAlias = "bool | dist.ProcessGroup"
 """True for all processes, a process group for its members, False for this process only."""
-Forms = dict[str, tuple[torch.dtype, torch.Size]]
-"""Dtype and shape of each tensor that a process has."""
+Forms = dict[str, tuple[str, torch.Size]]
+"""Of each tensor of a process, what must be the same on all, in words; and the shape."""
 
 
 @outside_graphs
@@ -167,31 +167,27 @@ def _forms(tensors: Mapping[str, Tensor | None]) -> Forms | str:
                 fail(argument, f"{rule}, because the processes are joined along it", f"of shape {tuple(shape)}")
     except DirectLossError as error:
         return str(error)
-    return {name: (part.dtype, part.shape) for name, part in given.items()}
+    return {name: (_words(part), part.shape) for name, part in given.items()}
+
+
+def _words(part: Tensor) -> str:
+    """Dtype and shape, without the size of the first dimension."""
+    return f"{part.dtype} of shape ({', '.join(['n', *map(str, part.shape[1:])]) if part.dim() else ''})"
 
 
 def _agreed(told: list[Forms | str]) -> list[Forms]:
-    """The forms of all processes, which may only differ in the first dimension; the same error is raised on each."""
+    """The forms of all processes, unless they do not fit together; then the same error is raised on each."""
     forms: list[Forms] = []
     for rank, one in enumerate(told):
         if isinstance(one, str):
             raise DirectLossError(f"On process {rank}: {one}")
         forms.append(one)
-    for rank, one in enumerate(forms):
         for argument in {**forms[0], **one}:
-            (first, words), (other, other_words) = _type(forms[0], argument), _type(one, argument)
+            first, other = (given[argument][0] if argument in given else "missing" for given in (forms[0], one))
             if other != first:
                 rule = "must have the same type and shape on all processes, except for the first dimension"
-                fail(argument, rule, f"{words} on process 0 and {other_words} on process {rank}")
+                fail(argument, rule, f"{first} on process 0 and {other} on process {rank}")
     return forms
-
-
-def _type(forms: Forms, argument: str) -> tuple[object, str]:
-    """What must be the same on all processes, and the form in words."""
-    if argument not in forms:
-        return None, "missing"
-    dtype, shape = forms[argument]
-    return (dtype, len(shape), shape[1:]), f"{dtype} of shape {tuple(shape)}"
 
 
 def _gathered(part: Tensor, shapes: list[torch.Size], group: dist.ProcessGroup | None) -> list[Tensor]:

@@ -13,14 +13,6 @@ from importlib.metadata import PackageNotFoundError, requires, version
 
 import directloss
 
-EXTRAS = {
-    "fit": "the commands fit and predict",
-    "boosting": "boosted trees",
-    "transformers": "Hugging Face Trainer",
-    "integrations": "scikit-learn, Lightning, skorch, Accelerate and the two before",
-    "dev": "working on directloss itself",
-}
-"""The extras to report, and what they are for."""
 BY_HAND = [0.5, -0.111111, 0.111111]
 """Value and gradient of the test loss."""
 
@@ -42,22 +34,20 @@ def diagnose() -> Iterator[tuple[str, bool]]:
     except PackageNotFoundError:
         yield "The package's metadata is missing, so versions are unknown: pip install directloss", True
         lines = []
-    missing: dict[str, list[str]] = {}
+    missing: dict[str, list[str]] = {"": []}
     for name, extra in dict.fromkeys(map(parse, lines)):  # a package may be listed twice, with different markers
         found = installed(name)
-        if not found:
-            missing.setdefault(extra, []).append(name)
+        missing.setdefault(extra, []).extend([] if found else [name])
         if not extra:
             yield f"{name} {found or 'is missing'}", bool(found)
-    if missing.get(""):
+    if missing[""]:
         yield f"Not usable: pip install {' '.join(missing[''])}", False
         return
     yield from probes()
-    for extra, purpose in EXTRAS.items():
-        state = "complete"
-        if extra in missing:
-            state = f"{', '.join(missing[extra])} missing: pip install 'directloss[{extra}]'"
-        yield f"extra {extra} ({purpose}): {state}", True
+    for extra, names in missing.items():
+        if extra not in ("", "dev", "docs"):
+            state = f"{', '.join(names)} missing: pip install 'directloss[{extra}]'" if names else "complete"
+            yield f"extra {extra}: {state}", True
 
 
 def parse(line: str) -> tuple[str, str]:

@@ -73,29 +73,31 @@ def step(
     if names is not None and len(names) != len(scores):
         fail("names", f"must have one name for each of the {len(scores)} items", f"of length {len(names)}")
     loss_fn: Loss = loss if callable(loss) and not isinstance(loss, Task) else partial(direct_loss, task=loss)
-    before, slope = _gradient(loss_fn, scores, target)
+    leaf = scores.clone().requires_grad_()
+    with torch.enable_grad():
+        before: Any = loss_fn(leaf, target)
+        if not isinstance(before, Tensor) or before.numel() != 1 or not before.requires_grad:
+            fail("loss", "must return one number with a gradient", before, 'Try reduction="mean".')
+        (slope,) = torch.autograd.grad(before, leaf)
     if rate is None:
         longest, reach = float(slope.abs().max()), float(scores.max() - scores.min()) or 1.0
         rate = ARROW * reach / longest if longest else 1.0
     moved = scores - check_positive("rate", rate) * slope
     with torch.no_grad():
-        after = float(loss_fn(moved, target))
+        after = loss_fn(moved, target)
 
     order = scores.argsort(descending=True, stable=True)
     rank = torch.arange(1, len(scores) + 1)
     x, shift, relevant = scores[order].cpu(), (moved - scores)[order].cpu(), target[order].cpu() > 0
-    ax = _axes(ax, height=max(2.4, 0.9 + 0.24 * min(len(scores), FEW)))
+    ax = _axes(ax, "x", height=max(2.4, 0.9 + 0.24 * min(len(scores), FEW)))
     goes = shift != 0
     ax.quiver(
-        x[goes], rank[goes], shift[goes], torch.zeros(int(goes.sum())), relevant[goes].logical_not().long(),
-        cmap=_needed("matplotlib.colors").ListedColormap(COLOURS[:2]), clim=(0, 1),
+        x[goes], rank[goes], shift[goes], torch.zeros(int(goes.sum())),
+        color=[COLOURS[0] if right else COLOURS[1] for right in relevant[goes].tolist()],
         angles="xy", scale_units="xy", scale=1, width=0.005, minlength=0,
     )  # fmt: skip
-    for items, colour, face, label in (
-        (relevant, COLOURS[0], COLOURS[0], "relevant"),
-        (~relevant, COLOURS[1], "white", "irrelevant"),
-    ):
-        ax.plot(x[items], rank[items], "o", color=colour, markerfacecolor=face, label=label, zorder=3)
+    ax.plot(x[relevant], rank[relevant], "o", color=COLOURS[0], label="relevant", zorder=3)
+    ax.plot(x[~relevant], rank[~relevant], "o", color=COLOURS[1], markerfacecolor="white", label="irrelevant", zorder=3)
     if len(scores) <= FEW:
         called = rank.tolist() if names is None else [names[place] for place in order.tolist()]
         ax.set_yticks(rank, [str(name) for name in called])
@@ -103,8 +105,9 @@ def step(
     room = 0.05 * float(ends.max() - ends.min()) or 1.0
     ax.set(xlabel="score", ylabel="rank", ylim=(len(scores) + 0.6, 0.4))
     ax.set_xlim(float(ends.min()) - room, float(ends.max()) + room)
-    ax.set_title(f"loss {before:.3f}, after the step {after:.3f}")
-    return _finished(ax, "x")
+    ax.set_title(f"loss {before.item():.3f}, after the step {after.item():.3f}")
+    ax.legend(frameon=False)
+    return ax
 
 
 def landscape(
@@ -158,24 +161,14 @@ def landscape(
             curve.append(float(direct_loss(lists, labels, task)))
         curves.append(curve)
 
-    ax = _axes(ax)
+    ax = _axes(ax, "y")
     for place, (scale, curve) in enumerate(zip(scales, curves, strict=True)):
         look: dict[str, Any] = {"color": COLOURS[place % len(COLOURS)], "linestyle": DASHES[place % len(DASHES)]}
         ax.plot(moved.cpu(), curve, **look, linewidth=2, label=f"noise {scale:g}" if scale else "no noise")
     ax.axvline(float(scores[item]), color="0.5", linewidth=1, linestyle=(0, (1, 3)), label="now")
     ax.set(xlabel=f"score of item {item}", ylabel="expected loss" if any(scales) else "loss")
-    return _finished(ax, "y")
-
-
-def _gradient(loss: Loss, scores: Tensor, target: Tensor) -> tuple[float, Tensor]:
-    """The value of the loss, and its gradient with respect to the scores."""
-    leaf = scores.clone().requires_grad_()
-    with torch.enable_grad():
-        value: Any = loss(leaf, target)
-        if not isinstance(value, Tensor) or value.numel() != 1 or not value.requires_grad:
-            fail("loss", "must return one number with a gradient", value, 'Try reduction="mean".')
-        (slope,) = torch.autograd.grad(value, leaf)
-    return float(value.detach()), slope
+    ax.legend(frameon=False)
+    return ax
 
 
 def _one_list(scores: object) -> Tensor:
@@ -187,22 +180,13 @@ def _one_list(scores: object) -> Tensor:
     return scores.float() if scores.dtype.itemsize < 4 else scores
 
 
-def _needed(module: str) -> Any:
-    return needed(module, "directloss.plot", "matplotlib")
-
-
-def _axes(ax: Axes | None, height: float = 3.4) -> Axes:
-    """The axes to draw on, without top and right spines."""
-    if ax is not None and not isinstance(ax, _needed("matplotlib.axes").Axes):
+def _axes(ax: Axes | None, grid: Literal["x", "y"], height: float = 3.4) -> Axes:
+    """The axes to draw on, with lines along one axis, and without top and right spines."""
+    module = partial(needed, user="directloss.plot", install="matplotlib")
+    if ax is not None and not isinstance(ax, module("matplotlib.axes").Axes):
         fail("ax", "must be a matplotlib.axes.Axes", f"a {type(ax).__name__}", "Create one with plt.subplots().")
-    place: Axes = ax or _needed("matplotlib.pyplot").subplots(figsize=(6.0, height), layout="constrained")[1]
+    place: Axes = ax or module("matplotlib.pyplot").subplots(figsize=(6.0, height), layout="constrained")[1]
     place.spines[["top", "right"]].set_visible(False)
     place.set_axisbelow(True)
+    place.grid(axis=grid, linewidth=0.6, alpha=0.5)
     return place
-
-
-def _finished(ax: Axes, axis: Literal["x", "y"]) -> Axes:
-    """The axes with a grid and a legend."""
-    ax.grid(axis=axis, linewidth=0.6, alpha=0.5)
-    ax.legend(frameon=False)
-    return ax

@@ -137,8 +137,8 @@ def test_doctor_names_what_is_missing_and_the_cure(
     monkeypatch.setattr(doctor, "requires", lambda name: listed)
     assert doctor.main() == 0
     said = capsys.readouterr().out
-    assert "fit and predict): nothere missing: pip install 'directloss[fit]'" in said
-    assert "itself): complete" in said
+    assert "extra fit: nothere missing: pip install 'directloss[fit]'" in said
+    assert "extra more: complete" in said
     monkeypatch.setattr(doctor, "requires", lambda name: ["torch>=2.4", "nothere"])
     assert doctor.main() == 1
     assert capsys.readouterr().out.endswith("nothere is missing\nNot usable: pip install nothere\n")
