@@ -132,7 +132,7 @@ def test_doctor_names_what_is_missing_and_the_cure(
         "torch>=2.4",
         "nothere>=2; extra == 'fit'",
         "nothere<9; extra == 'fit'",
-        "directloss[fit]; extra == 'dev'",
+        "directloss[fit]; extra == 'more'",
     ]
     monkeypatch.setattr(doctor, "requires", lambda name: listed)
     assert doctor.main() == 0
