@@ -96,14 +96,13 @@ class Differences(Comparisons):
         return torch.cat([rows, self.constants.to(rows.dtype).expand(*rows.shape[:-1], -1)], -1)
 
     def values(self, scores: Tensor) -> Tensor:
-        """See `Comparisons.values`."""
         both = self._with_constants(scores)
         return both.index_select(0, self.left) - both.index_select(0, self.right)
 
     def differing(self, rows: Tensor, here: Tensor) -> Blocks:
-        """See `Comparisons.differing`; rows are transposed, so that each score is one contiguous piece."""
         from directloss.kernels import pairs  # imported lazily: numba is slow to import
 
+        # Transposed, so that each score is one contiguous piece.
         columns = self._with_constants(rows).T.contiguous().numpy()
         left, right = (part.numpy().view(np.uint64) for part in (self.left, self.right))
         units, step = np.array([0, 1], columns.dtype), max(1, BLOCK // max(1, len(rows)))
@@ -115,14 +114,11 @@ class Differences(Comparisons):
             yield some, block
 
     def pull(self, scores: Tensor, slopes: Tensor) -> Tensor:
-        """See `Comparisons.pull`."""
         both = torch.zeros(self.items + len(self.constants), dtype=scores.dtype).index_add_(0, self.left, slopes)
         return both.index_add_(0, self.right, slopes, alpha=-1)[: self.items]
 
     def flipped(self, rows: Tensor, which: Tensor) -> Tensor:
         """Both scores move to their middle and a little past it; a score moves past its constant."""
-        if not len(rows):
-            return rows
         left, right, row = self.left[which], self.right[which], torch.arange(len(rows))
         alone, both = right >= self.items, self._with_constants(rows)
         now = both[row, left] - both[row, right]
@@ -133,7 +129,6 @@ class Differences(Comparisons):
         return both[:, : self.items]
 
     def take(self, which: Tensor) -> Differences:
-        """See `Comparisons.take`."""
         return Differences(self.left[which], self.right[which], self.items, self.constants)
 
     def random(self, scores: Tensor, k: int, generator: torch.Generator) -> Tensor:
@@ -160,24 +155,21 @@ class General(Comparisons):
         self.function, self.count = function, count
 
     def values(self, scores: Tensor) -> Tensor:
-        """See `Comparisons.values`."""
         return self.function(scores)
 
     def differing(self, rows: Tensor, here: Tensor) -> Blocks:
-        """See `Comparisons.differing`; calls the function once per row."""
         yield slice(None), torch.stack([(self.function(row) > 0) != here for row in rows], -1).to(rows.dtype)
 
     def pull(self, scores: Tensor, slopes: Tensor) -> Tensor:
-        """See `Comparisons.pull`."""
         with torch.enable_grad():
             free = scores.detach().requires_grad_()
             return torch.autograd.grad(self.function(free), free, slopes)[0]
 
     def flipped(self, rows: Tensor, which: Tensor) -> Tensor:
-        """A step along the gradient of the comparison: to the zero of its linearisation, and a little past it."""
         return torch.stack([self._step(row, j) for row, j in zip(rows, which.tolist(), strict=True)])
 
     def _step(self, scores: Tensor, which: int) -> Tensor:
+        """A step along the gradient of the comparison: to the zero of its linearisation, and a little past it."""
         with torch.enable_grad():
             free = scores.detach().requires_grad_()
             value = self.function(free)[which]
@@ -190,7 +182,6 @@ class General(Comparisons):
         return scores - (step + torch.where(step > 0, beyond, -beyond)) * slope
 
     def take(self, which: Tensor) -> General:
-        """See `Comparisons.take`."""
         return General(lambda scores: self.function(scores)[which], which.numel())
 
 
@@ -209,8 +200,10 @@ def ranked_pairs(lists: Tensor, relevance: Tensor) -> tuple[Tensor, Tensor]:
         (tensor([1, 1]), tensor([0, 2]))
     """
     levels = torch.unique(relevance[~relevance.isnan()])
-    if len(levels) <= 2:  # without a table of n x n, which heatmaps cannot afford
-        return _two_levels(lists, relevance == levels[-1], relevance == levels[0]) if len(levels) == 2 else _no_pairs()
+    if len(levels) < 2:
+        return torch.empty(0, dtype=torch.long), torch.empty(0, dtype=torch.long)
+    if len(levels) == 2:  # without a table of n x n, which heatmaps cannot afford
+        return _two_levels(lists, relevance == levels[1], relevance == levels[0])
     found = [(row > row[:, None]).T.nonzero(as_tuple=True) for row in relevance]
     pairs = [(index[left], index[right]) for index, (left, right) in zip(lists, found, strict=True)]
     left, right = (torch.cat(part) for part in zip(*pairs, strict=True))
@@ -221,10 +214,6 @@ def all_pairs(lists: Tensor) -> tuple[Tensor, Tensor]:
     """All pairs within each list."""
     left, right = torch.triu_indices(lists.shape[1], lists.shape[1], 1)
     return lists[:, left].flatten(), lists[:, right].flatten()
-
-
-def _no_pairs() -> tuple[Tensor, Tensor]:
-    return torch.empty(0, dtype=torch.long), torch.empty(0, dtype=torch.long)
 
 
 def _two_levels(lists: Tensor, high: Tensor, low: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ Value and gradient are computed on the CPU, without autograd, and handed to it a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -32,9 +32,9 @@ from directloss._dynamo import transformed
 from directloss._gradient import attach_first, fetch
 from directloss._loss import LossModule, named_places
 from directloss._problem import UNRANKED, Dim, arrange, blank, reduce, weigh
-from directloss._uniloss.anchors import Anchoring, Anchors, as_anchoring
+from directloss._uniloss.anchors import Anchoring, as_anchoring
 from directloss._uniloss.interpolation import Interpolation, Places, as_interpolation
-from directloss._uniloss.refactoring import Automatic, Bound, Refactored, as_refactored, in_words, shape_of
+from directloss._uniloss.refactoring import Automatic, Bound, Refactored, as_refactored, flat_best
 from directloss._uniloss.target import likelihood_slope
 from directloss.distributed import Gather
 
@@ -51,104 +51,6 @@ TOLERANCE = 1e-6
 SHARE = 1.0
 """``likelihood="auto"``, chosen with the interpolation by ``python -m benchmarks.interpolation_study``."""
 INTERPOLATION = "inverse-distance"
-
-
-def uniloss(
-    scores: Tensor,
-    target: Tensor,
-    metric: str | Metric | Refactored,
-    *,
-    maximize: bool = True,
-    likelihood: float | str = "auto",
-    anchors: int | Anchoring = 16,
-    interpolation: str | Interpolation = INTERPOLATION,
-    fraction: float = 1.0,
-    generator: torch.Generator | None = None,
-    value: str = "metric",
-    best_scores: BestScores | None = None,
-    batch_dims: int = 0,
-    reduction: str = "mean",
-    mask: Tensor | None = None,
-    dim: Dim | None = None,
-    weight: Tensor | None = None,
-    check_values: bool = True,
-) -> Tensor:
-    """The loss of a metric, with the gradient of the relaxed metric.
-
-    The value is ``1 - metric`` of the scores, or the metric itself if lower is better. The gradient is that of an
-    interpolation of the metric between anchors, Eq. (5) of the paper, plus a share of the likelihood's. A problem
-    with nothing to compare, or whose metric is NaN, has loss 0 and gradient 0, does not count in the mean, and logs a
-    warning.
-
-    Args:
-        scores: the outputs of the network; logits, not probabilities, because a sigmoid is applied to their
-            differences.
-        target: the second argument of the metric.
-        metric: ``metric(scores, target) -> scalar``, a `Refactoring`, or a name: ``"ap"``, ``"accuracy"``, ``"pckh"``,
-            ``"f1"``, ``"ndcg@10"`` and the other names of `directloss.tasks` with a metric.
-        maximize: False for a metric where lower is better.
-        likelihood: how much of the gradient of the mean cross-entropy is added, if the target holds binary labels in
-            the shape of the scores, or class indices; in units of the metric's range over the anchors. 0 for none.
-        anchors: how many of each kind (good, nearby, bad), or an `Anchoring`.
-        interpolation: ``"inverse-distance"``, the paper's, ``"distance-spline"``, or an `Interpolation`.
-        fraction: the share of the comparisons relaxed in each step, chosen at random.
-        generator: the source of all random choices, on the CPU; torch's global one by default.
-        value: ``"metric"``, or ``"interpolated"`` for the value of the interpolation.
-        best_scores: ``best_scores(scores, target)`` returns scores with the best possible metric; needed only for
-            targets that are neither labels in the shape of the scores nor class indices.
-        batch_dims: how many leading dimensions of ``scores`` and ``target`` number separate problems, for a metric
-            function whose problem has several dimensions; otherwise use ``dim``.
-        reduction: ``"mean"``, ``"sum"`` or ``"none"`` over the problems.
-        mask: True for real entries, False for padding; in the shape of ``target``.
-        dim: the dimension (or dimensions) of ``scores`` that hold the items of one problem. By default the last one for
-            a named metric of items, and all of them for a metric function.
-        weight: the weight of each problem, in the shape of the unreduced losses.
-        check_values: whether to check for NaN and wrong labels.
-
-    Returns:
-        A scalar, or one loss per problem for ``reduction="none"``.
-
-    References:
-        Liu, Wang, Deng: UniLoss: Unified Surrogate Loss by Adaptive Interpolation, ECCV 2020, Sec. 3.
-
-    Examples:
-        >>> scores = torch.tensor([2.0, 1.0, 0.0], requires_grad=True)
-        >>> loss = uniloss(scores, torch.tensor([0, 1, 0]), "ap", generator=torch.Generator().manual_seed(0))
-        >>> loss.item()
-        0.5
-        >>> loss.backward()
-        >>> scores.grad[1] < 0  # the relevant item should rise
-        tensor(True)
-    """
-    module = UniLoss(
-        metric, maximize=maximize, likelihood=likelihood, anchors=anchors, interpolation=interpolation,
-        fraction=fraction, generator=generator, value=value, best_scores=best_scores, batch_dims=batch_dims,
-        reduction=reduction, dim=dim, check_values=check_values,
-    )  # fmt: skip
-    result: Tensor = module(scores, target, mask, weight)
-    return result
-
-
-@dataclass(frozen=True)
-class Relaxed:
-    """One relaxed problem: what its loss is made of."""
-
-    value: float
-    """The interpolated metric."""
-    metric: float
-    """The true metric."""
-    anchors: Anchors
-    comparisons: int
-    """How many comparisons were relaxed."""
-    gradient: Tensor
-    """Of the interpolated metric, with respect to the flattened scores."""
-
-
-class ProblemLoss(NamedTuple):
-    """The loss of one problem and its gradient."""
-
-    loss: float
-    slope: Tensor
 
 
 class Batch(NamedTuple):
@@ -172,7 +74,39 @@ class Batch(NamedTuple):
 
 
 class UniLoss(LossModule):
-    """`uniloss` as a module, with the same arguments, and ``gather`` as in `DirectLoss`.
+    """The loss of a metric, with the gradient of the relaxed metric.
+
+    The value is ``1 - metric`` of the scores, or the metric itself if lower is better. The gradient is that of an
+    interpolation of the metric between anchors, Eq. (5) of the paper, plus a share of the likelihood's. A problem
+    with nothing to compare, or whose metric is NaN, has loss 0 and gradient 0, does not count in the mean, and logs a
+    warning.
+
+    Scores are the outputs of the network; logits, not probabilities, because a sigmoid is applied to their
+    differences. The target is the second argument of the metric.
+
+    Args:
+        metric: ``metric(scores, target) -> scalar``, a `Refactoring`, or a name: ``"ap"``, ``"accuracy"``, ``"pckh"``,
+            ``"f1"``, ``"ndcg@10"`` and the other names of `directloss.tasks` with a metric.
+        maximize: False for a metric where lower is better.
+        likelihood: how much of the gradient of the mean cross-entropy is added, if the target holds binary labels in
+            the shape of the scores, or class indices; in units of the metric's range over the anchors. 0 for none.
+        anchors: how many of each kind (good, nearby, bad), or an `Anchoring`.
+        interpolation: ``"inverse-distance"``, the paper's, ``"distance-spline"``, or an `Interpolation`.
+        fraction: the share of the comparisons relaxed in each step, chosen at random.
+        generator: the source of all random choices, on the CPU; torch's global one by default.
+        value: ``"metric"``, or ``"interpolated"`` for the value of the interpolation.
+        best_scores: ``best_scores(scores, target)`` returns scores with the best possible metric; needed only for
+            targets that are neither labels in the shape of the scores nor class indices.
+        batch_dims: how many leading dimensions of ``scores`` and ``target`` number separate problems, for a metric
+            function whose problem has several dimensions; otherwise use ``dim``.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"`` over the problems.
+        dim: the dimension (or dimensions) of ``scores`` that hold the items of one problem. By default the last one for
+            a named metric of items, and all of them for a metric function.
+        check_values: whether to check for NaN and wrong labels.
+        gather: True joins the batches of all processes; see `DirectLoss`.
+
+    References:
+        Liu, Wang, Deng: UniLoss: Unified Surrogate Loss by Adaptive Interpolation, ECCV 2020, Sec. 3.
 
     Examples:
         >>> loss_fn = UniLoss("accuracy", generator=torch.Generator().manual_seed(0))
@@ -222,17 +156,19 @@ class UniLoss(LossModule):
             raise DirectLossError(NO_TRANSFORM)
         batch = self._batch(scores, target, mask, weight)
         needed = batch.scores.requires_grad and torch.is_grad_enabled()
-        found = [
-            self._solve(*problem, needed) if shown else None
-            for problem, shown in zip(batch.problems(), batch.shown, strict=True)
-        ]
-        values = [0.0 if one is None else one.loss for one in found]
+        values, slopes, counts = [], [], []
+        for (one, labels, real), shown in zip(batch.problems(), batch.shown, strict=True):
+            solved = self._solve(one, labels, real, needed) if shown else None
+            value, slope = (0.0, torch.zeros_like(one)) if solved is None else solved
+            values.append(value)
+            slopes.append(slope)
+            counts.append(solved is not None or not shown)
         losses = batch.scores.detach().new_tensor(values).reshape(batch.shape)
         if needed:
-            nothing = torch.zeros(batch.scores.shape[len(batch.shape) :], dtype=batch.scores.dtype)
-            slopes = torch.stack([nothing if one is None else one.slope for one in found])
-            losses = attach_first(losses, batch.scores, slopes.reshape(batch.scores.shape).to(batch.scores.device))
-        return reduce(losses, self.reduction, batch.weight, _counted(found, batch), self.refactored, WITHOUT_LOSS)
+            gradient = torch.stack(slopes).reshape(batch.scores.shape)
+            losses = attach_first(losses, batch.scores, gradient.to(batch.scores.device))
+        counted = None if all(counts) else torch.tensor(counts, device=losses.device).reshape(batch.shape)
+        return reduce(losses, self.reduction, batch.weight, counted, self.refactored, WITHOUT_LOSS)
 
     def places(self, dims: int) -> tuple[int, ...]:
         return named_places(self.dim, self._event_dims(dims), dims)
@@ -240,11 +176,6 @@ class UniLoss(LossModule):
     def _source(self, scores: Tensor) -> torch.Generator:
         """Anchors are drawn on the CPU, wherever the scores are."""
         return self.generator if self.generator is not None else torch.default_generator
-
-    def relax(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> list[Relaxed | None]:
-        """The relaxation of each problem, for inspection; None for a problem without a loss."""
-        bound = [self._bind(*self._shown(*problem)) for problem in self._batch(scores, target, mask).problems()]
-        return [None if problem is None else self._relaxed(problem) for problem in bound]
 
     def explain(self, scores: Tensor, target: Tensor) -> str:
         """What the metric compares, in words, for the first problem."""
@@ -297,60 +228,53 @@ class UniLoss(LossModule):
             fail("batch_dims", rule, self.batch_dims)
         return known
 
-    def _shown(self, scores: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """A problem without its padding."""
-        return (scores, target) if mask is None else self.refactored.hide(scores, target, mask)
-
     # ------------------------------------------------------------------ one problem
 
-    def _solve(self, scores: Tensor, target: Tensor, mask: Tensor | None, needed: bool) -> ProblemLoss | None:
+    @torch.no_grad()
+    def _solve(self, scores: Tensor, target: Tensor, mask: Tensor | None, needed: bool) -> tuple[float, Tensor] | None:
         """The loss of one problem, and its gradient if that is needed; None if it has none."""
-        shown, labels = self._shown(scores, target, mask)
-        problem = self._bind(shown, labels)
+        shown, labels = (scores, target) if mask is None else self.refactored.hide(scores, target, mask)
+        problem = self.refactored.bind(shown, labels) if shown.numel() else None
         if problem is None:
             return None
+        if self.best_scores is not None:
+            problem = replace(problem, best_scores=flat_best(self.best_scores, shown, labels))
         if not needed and self.value == "metric":
-            return ProblemLoss(1 - problem.now if self.maximize else problem.now, scores)
-        relaxed = self._relaxed(problem)
-        metric = relaxed.metric if self.value == "metric" else relaxed.value
-        loss = 1 - metric if self.maximize else metric
-        slope = (-relaxed.gradient if self.maximize else relaxed.gradient).reshape(shown.shape)
+            return self._as_loss(problem.now), scores
+        value, gradient, unit = self._relaxed(problem)
+        slope = (-gradient if self.maximize else gradient).reshape(shown.shape)
         likely = likelihood_slope(shown, labels) if self.likelihood and self.refactored.likely else None
         if likely is not None:
-            low, high = torch.aminmax(relaxed.anchors.values)
-            slope = slope + self.likelihood * float(high - low) * likely
+            slope = slope + self.likelihood * unit * likely
         if mask is not None and shown.shape != scores.shape:
             whole = torch.zeros_like(scores)
             (whole if mask.shape == scores.shape[: mask.dim()] else whole.movedim(1, -1))[mask] = slope
             slope = whole
-        return ProblemLoss(loss, slope)
+        return self._as_loss(problem.now if self.value == "metric" else value), slope
 
-    @torch.no_grad()
-    def _bind(self, scores: Tensor, target: Tensor) -> Bound | None:
-        problem = self.refactored.bind(scores, target) if scores.numel() else None
-        if problem is None or self.best_scores is None:
-            return problem
-        best = self.best_scores(scores, target)
-        if shape_of(best) != scores.shape:
-            rule = f"must return scores of shape {tuple(scores.shape)}"
-            fail("best_scores(scores, target)", rule, in_words(best))
-        return replace(problem, best_scores=best.detach().to(scores.dtype).flatten())
+    def _as_loss(self, metric: float) -> float:
+        return 1 - metric if self.maximize else metric
 
-    @torch.no_grad()
-    def _relaxed(self, problem: Bound) -> Relaxed:
-        """The relaxed problem, with its gradient."""
+    def _relaxed(self, problem: Bound) -> tuple[float, Tensor, float]:
+        """The interpolated metric, its gradient in the flattened scores, and its range over the anchors."""
         self._check_best(problem)
         generator, comparisons = self._source(problem.scores), problem.comparisons
         if self.fraction < 1:
             count = max(1, round(self.fraction * comparisons.count))
             comparisons = comparisons.take(torch.randperm(comparisons.count, generator=generator)[:count])
         anchors = self.anchoring.draw(problem, comparisons, generator)
-        if anchors.flat:
-            self._warn_of_flatness(anchors.values, problem.now)
+        low, high = (float(end) for end in torch.aminmax(anchors.values))
+        if low == high and problem.now != (1 if self.maximize else 0):
+            warn_once(
+                "flat",
+                f"{self.refactored!r} is {problem.now:g} at the current scores and {low:g} at all "
+                f"{len(anchors.values)} anchors, so this problem has no gradient. If other scores have a better "
+                "value, pass best_scores=function(scores, target) that returns them, or more anchors (anchors=64); "
+                "otherwise there is nothing to learn.",
+            )
         places = Places(comparisons.values(problem.scores), anchors.differing, len(anchors.values))
-        value, slopes = self.interpolation.with_slopes(places.squared, anchors.values.numpy(), places.between)
-        gradient = comparisons.pull(problem.scores, places.pull(slopes))
-        return Relaxed(value, problem.now, anchors, comparisons.count, gradient)
+        value, slopes = self.interpolation(places.squared, anchors.values.numpy(), places.between)
+        return value, comparisons.pull(problem.scores, places.pull(slopes)), high - low
 
     def _check_best(self, problem: Bound) -> None:
         """Check that the best scores are not worse than the current ones."""
@@ -365,23 +289,6 @@ class UniLoss(LossModule):
                 f"Pass maximize={not self.maximize} if {'lower' if self.maximize else 'higher'} is better; otherwise "
                 "pass best_scores=function(scores, target), because the target does not tell what is best.",
             )
-
-    def _warn_of_flatness(self, values: Tensor, now: float) -> None:
-        """Warn that all anchors have the same value, unless nothing is left to learn."""
-        if now != (1 if self.maximize else 0):
-            warn_once(
-                "flat",
-                f"{self.refactored!r} is {now:g} at the current scores and {float(values[0]):g} at all {len(values)} "
-                "anchors, so this problem has no gradient. If other scores have a better value, pass "
-                "best_scores=function(scores, target) that returns them, or more anchors (anchors=64); otherwise "
-                "there is nothing to learn.",
-            )
-
-
-def _counted(found: list[ProblemLoss | None], batch: Batch) -> Tensor | None:
-    """Which problems have a loss, or no weight; None if all do."""
-    counts = [one is not None or not shown for one, shown in zip(found, batch.shown, strict=True)]
-    return None if all(counts) else torch.tensor(counts, device=batch.scores.device).reshape(batch.shape)
 
 
 def _check_maximize(maximize: object) -> bool:
@@ -411,3 +318,38 @@ def _check_fraction(fraction: object) -> float:
     if isinstance(fraction, bool) or not isinstance(fraction, Real) or not 0 < float(fraction) <= 1:
         fail("fraction", "must be a share of the comparisons, above 0 and at most 1", repr(fraction))
     return float(fraction)
+
+
+def uniloss(
+    scores: Tensor,
+    target: Tensor,
+    metric: str | Metric | Refactored,
+    *,
+    mask: Tensor | None = None,
+    weight: Tensor | None = None,
+    **options: Any,
+) -> Tensor:
+    """`UniLoss` as a function.
+
+    Args:
+        scores: the outputs of the network; logits, not probabilities.
+        target: the second argument of the metric.
+        metric: as `UniLoss` takes it.
+        mask: True for real entries, False for padding; in the shape of ``target``.
+        weight: the weight of each problem, in the shape of the unreduced losses.
+        options: the other arguments of `UniLoss`, such as ``maximize``, ``likelihood``, ``dim`` or ``reduction``.
+
+    Returns:
+        A scalar, or one loss per problem for ``reduction="none"``.
+
+    Examples:
+        >>> scores = torch.tensor([2.0, 1.0, 0.0], requires_grad=True)
+        >>> loss = uniloss(scores, torch.tensor([0, 1, 0]), "ap", generator=torch.Generator().manual_seed(0))
+        >>> loss.item()
+        0.5
+        >>> loss.backward()
+        >>> scores.grad[1] < 0  # the relevant item should rise
+        tensor(True)
+    """
+    loss: Tensor = UniLoss(metric, **options)(scores, target, mask, weight)
+    return loss

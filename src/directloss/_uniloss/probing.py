@@ -34,7 +34,7 @@ USUAL = ((0.0,), (0.5,))
 """Thresholds that are tried before any search."""
 
 Order = tuple[int, ...] | None
-"""The dimensions along which scores are compared: () for no pairs, None for unknown."""
+"""The dimensions along which scores are compared: () for no pairs, None if unknown, or for a constant."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,25 @@ class Finding:
     order: Order
     """Pairs of scores that differ in these dimensions only."""
     thresholds: tuple[float, ...] = ()
-    equals: bool = True
+    equals: bool = False
     """Whether pairs of equal relevance matter."""
     constant: bool = False
     """Whether no change of the scores changed the value."""
+
+    def in_words(self, name: str, dims: int, count: int) -> str:
+        """One sentence about a metric with this name."""
+        if self.order is None:
+            why = "constant for all scores tried" if self.constant else "neither an order nor thresholds alone"
+            return f"{name}: {why}; the {count:,} pairs that the target orders stand for its comparisons."
+        parts = []
+        if self.order:
+            along = f"pairs along dimension ({', '.join(map(str, self.order))})"
+            which = "all pairs of scores" if len(self.order) == dims else along
+            parts.append(which + ("" if self.equals else " of different relevance"))
+        if self.thresholds:
+            levels = ", ".join(f"{level:g}" for level in self.thresholds[:4])
+            parts.append(f"each score with {levels}" + (" ..." if len(self.thresholds) > 4 else ""))
+        return f"{name} compares {' and '.join(parts)}: {count:,} comparisons relaxed. Tested on fresh scores."
 
 
 class Probe:
@@ -222,8 +237,8 @@ class Probe:
 
     # ------------------------------------------------------------------ search
 
-    def find(self, tried_first: Sequence[tuple[float, ...]] = ()) -> Finding | None:
-        """What the metric compares; None if that is neither an order nor thresholds."""
+    def find(self, tried_first: Sequence[tuple[float, ...]] = ()) -> Finding:
+        """What the metric compares."""
         if self._level():
             return Finding(None, constant=True)
         if self.holds(None, ()):
@@ -233,10 +248,8 @@ class Probe:
                 return self._finding(thresholds)
         if self.is_smooth():
             raise SmoothMetric
-        if self.shifts_freely():
-            return None
-        searched = self._search()
-        return None if searched is None else self._finding(searched)
+        searched = None if self.shifts_freely() else self._search()
+        return Finding(None) if searched is None else self._finding(searched)
 
     def _finding(self, thresholds: tuple[float, ...], skip: bool = False) -> Finding:
         """The fewest pairs that suffice beside the thresholds."""
