@@ -68,7 +68,15 @@ class Anchoring:
         move = self._move if self.unit == "score" else self._flip
         nearby = move(problem.scores[None], self.nearby, comparisons, generator)
         rows = torch.cat([good, nearby, comparisons.random(problem.scores, self.bad, generator)])
-        measured = check_numbers(problem.measure(torch.cat([rows, best])))
+        measured = problem.measure(torch.cat([rows, best]))
+        wrong = measured[~measured.isfinite()]
+        if len(wrong):
+            fail(
+                "metric",
+                "must be a finite number for all scores",
+                f"{float(wrong[0])} for {len(wrong)} of the anchors",
+                "Give 0 / 0 a value inside the metric, for example with clamp(min=1) in the denominator.",
+            )
         values, top = measured[: len(rows)], measured[len(rows) :]
         if bool((values == values[0]).all()) and bool((top != values[0]).any()):
             # The surface would be flat. The best scores are better than those one flip away, as for an exact match:
@@ -118,15 +126,3 @@ def choose(k: int, flips: int, among: int, generator: torch.Generator) -> Tensor
         taken = (chosen == new).any(-1, keepdim=True)
         chosen = torch.cat([chosen, torch.where(taken, last, new)], -1)
     return chosen
-
-
-def check_numbers(values: Tensor) -> Tensor:
-    """Check that the metric is finite at every anchor."""
-    if not bool(torch.isfinite(values).all()):
-        fail(
-            "metric",
-            "must be a finite number for all scores",
-            f"{float(values[~torch.isfinite(values)][0])} for {int((~torch.isfinite(values)).sum())} of the anchors",
-            "Give 0 / 0 a value inside the metric, for example with clamp(min=1) in the denominator.",
-        )
-    return values

@@ -58,7 +58,7 @@ class Comparisons(ABC):
         """
         half = torch.rand((k + 1) // 2, scores.numel(), generator=generator, dtype=scores.dtype)
         part = (2 * half - 1) * (math.sqrt(3) * spread(scores))
-        return middle(scores) + torch.cat([part, -part])[:k]
+        return float(scores.double().mean()) + torch.cat([part, -part])[:k]
 
 
 class Differences(Comparisons):
@@ -123,7 +123,7 @@ class Differences(Comparisons):
         alone, both = right >= self.items, self._with_constants(rows)
         now = both[row, left] - both[row, right]
         beyond = BEYOND * spread(rows)
-        step = now + torch.where(now > 0, beyond, -beyond)
+        step = now + torch.where(now > 0, beyond, -beyond).to(now.dtype)
         both[row, left] -= torch.where(alone, step, step / 2)
         both[row, right] += step / 2
         return both[:, : self.items]
@@ -140,7 +140,8 @@ class Differences(Comparisons):
         where, level = self.left[alone], self.constants.to(scores.dtype)[self.right[alone] - self.items]
         total = torch.zeros_like(scores).index_add_(0, where, level)
         number = torch.zeros_like(scores).index_add_(0, where, torch.ones_like(level))
-        return drawn + torch.where(number > 0, total / number.clamp(min=1) - middle(scores), 0.0)
+        middle = float(scores.double().mean())
+        return drawn + torch.where(number > 0, total / number.clamp(min=1) - middle, 0.0)
 
 
 class General(Comparisons):
@@ -179,7 +180,7 @@ class General(Comparisons):
             return scores
         step = value.detach() / square
         beyond = BEYOND * spread(scores) / square.sqrt()
-        return scores - (step + torch.where(step > 0, beyond, -beyond)) * slope
+        return scores - (step + (beyond if step > 0 else -beyond)) * slope
 
     def take(self, which: Tensor) -> General:
         return General(lambda scores: self.function(scores)[which], which.numel())
@@ -230,16 +231,6 @@ def _two_levels(lists: Tensor, high: Tensor, low: Tensor) -> tuple[Tensor, Tenso
 # ---------------------------------------------------------------------- the scale of scores
 
 
-def spread(scores: Tensor) -> Tensor:
+def spread(scores: Tensor) -> float:
     """A scale of the scores that is never zero: their standard deviation, or one if all are equal."""
-    deviation = scores.std(correction=0)
-    if not math.isfinite(float(deviation)):  # the squares of very large scores overflow
-        peak = scores.abs().amax()
-        return spread(scores / peak) * peak
-    return deviation if float(deviation) > 0 else torch.ones_like(deviation)
-
-
-def middle(scores: Tensor) -> Tensor:
-    """The mean, even if the sum of very large scores overflows."""
-    mean = scores.mean()
-    return mean if math.isfinite(float(mean)) else (scores / scores.numel()).sum()
+    return float(scores.double().std(correction=0)) or 1.0  # squares of large scores need double precision

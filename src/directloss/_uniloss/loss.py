@@ -305,7 +305,7 @@ def _check_likelihood(likelihood: object) -> float:
 
 def _check_size(scores: Tensor) -> None:
     """Check that scores are finite, and so small that their differences, and those of anchors, are."""
-    most = torch.finfo(torch.promote_types(scores.dtype, torch.float32)).max / 1024
+    most = min(torch.finfo(torch.promote_types(scores.dtype, torch.float32)).max / 1024, 1e150)
     low, high = (float(end) for end in torch.aminmax(scores.detach()))
     if not -most <= low <= high <= most:  # NaN fails as well
         check_finite(scores)

@@ -74,20 +74,17 @@ class BoundMetric:
 
     def _test_stack(self, rows: Tensor) -> bool:
         """Whether two different rows in one call have the values that they have in two."""
-        alone = [self._one(rows[0])]
-        for row in rows[1:4]:
-            alone.append(self._one(row))
-            if alone[-1] != alone[0]:
-                break
-        if alone[-1] == alone[0]:
+        first = self._one(rows[0])
+        others = ((row, self._one(row)) for row in rows[1:4])
+        row, other = next((pair for pair in others if pair[1] != first), (None, first))
+        if row is None:
             return False  # they cannot be told apart
         try:
-            at_once: object = self._stack(torch.stack([rows[0], rows[len(alone) - 1]]))
+            at_once: object = self._stack(torch.stack([rows[0], row]))
         except Exception:  # whatever a metric raises for an unknown shape
             return False
-        if not isinstance(at_once, Tensor) or at_once.shape != (2,):
-            return False
-        return bool(torch.allclose(at_once.double(), torch.stack([alone[0], alone[-1]])))
+        fits = isinstance(at_once, Tensor) and at_once.shape == (2,)
+        return fits and bool(torch.allclose(at_once.double(), torch.stack([first, other])))
 
 
 def value_of(metric: Callable[..., Any], scores: Tensor, target: Tensor) -> Tensor:
@@ -183,9 +180,6 @@ class Stateless:
                 return self._own.compute()
             finally:
                 self._own.reset()
-
-    def __repr__(self) -> str:
-        return f"{self.__name__}()"
 
 
 def _alone() -> bool:

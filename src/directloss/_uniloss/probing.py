@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, cycle
 from typing import Any
 
 import numpy as np
@@ -101,17 +101,20 @@ class Probe:
             starts.append(best.double().numpy().ravel())
         self.bases = [self.redraw(row, self.groups(None), (centre,)) for row in starts]
         self.values = self.of(self.bases)
-        self.constant = all(_same(value, self.values[0]) for value in self.values)
-
-    def _level(self) -> bool:
-        """Whether the metric seems to be constant."""
-        rows = [self.redraw(base, self.groups(()), ()) for base in self.bases]
-        return self.constant and all(_same(value, self.values[0]) for value in self.of(rows))
 
     def of(self, rows: Sequence[Any]) -> list[float]:
         """The metric of rows."""
         found: list[float] = self.measure(torch.from_numpy(np.stack(rows)).to(self.dtype)).tolist()
         return found
+
+    def stays(self, rows: Sequence[Any]) -> bool:
+        """Whether the value stays: rows are changed scores, of the first start, the second ..., and again."""
+        return all(_same(*pair) for pair in zip(self.of(rows), cycle(self.values), strict=False))
+
+    def _level(self) -> bool:
+        """Whether the metric seems to be constant."""
+        rows = [self.redraw(base, self.groups(()), ()) for base in self.bases]
+        return all(_same(value, self.values[0]) for value in self.values) and self.stays(rows)
 
     # ------------------------------------------------------------------ redrawing
 
@@ -184,8 +187,7 @@ class Probe:
         """Whether the metric depends on nothing but this order and these thresholds."""
         group = self.groups(order)
         twice = (False, True) * (1 if self.size > FEW else 2) if thresholds else (False,) * 2
-        rows = [self.redraw(base, group, thresholds, tight) for tight in twice for base in self.bases]
-        return all(_same(*pair) for pair in zip(self.of(rows), self.values * len(twice), strict=True))
+        return self.stays([self.redraw(base, group, thresholds, tight) for tight in twice for base in self.bases])
 
     def matters(self, threshold: float) -> bool:
         """Whether scores that cross the threshold, and nothing else, change the value, for some scores."""
@@ -213,11 +215,9 @@ class Probe:
 
     def shifts_freely(self) -> bool:
         """Whether the value stays if all scores along some dimension move together: then it has no thresholds."""
-        for dims in self._orders():
-            group = self.groups(dims)
-            moves = [self.draw.uniform(0.2, 1.0, self.size)[group] * (self.high - self.low) for _ in self.bases]
-            rows = [base + move for base, move in zip(self.bases, moves, strict=True)]
-            if all(_same(*pair) for pair in zip(self.of(rows), self.values, strict=True)):
+        width = self.high - self.low
+        for group in map(self.groups, self._orders()):
+            if self.stays([base + width * self.draw.uniform(0.2, 1.0, self.size)[group] for base in self.bases]):
                 return True
         return False
 
@@ -227,13 +227,8 @@ class Probe:
             return False
         _, level = np.unique(self.relevance, return_inverse=True)
         cell = self.groups(order) * (int(level.max()) + 1) + level
-        home = np.argsort(cell, kind="stable")
-        rows = []
-        for base in self.bases:
-            mixed = np.empty(self.size)
-            mixed[home] = base[np.lexsort((self.draw.random(self.size), cell))]
-            rows.append(mixed)
-        return all(_same(*pair) for pair in zip(self.of(rows), self.values, strict=True))
+        home = np.argsort(np.argsort(cell, kind="stable"))
+        return self.stays([base[np.lexsort((self.draw.random(self.size), cell))][home] for base in self.bases])
 
     # ------------------------------------------------------------------ search
 

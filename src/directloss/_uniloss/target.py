@@ -35,12 +35,11 @@ def ideal_scores(scores: Tensor, target: Tensor) -> Tensor | None:
         labels = torch.unique(labels, return_inverse=True)[1].reshape(labels.shape).double()
     fixed = scores.detach()
     direction = torch.where(labels == 0, -1.0, labels.clamp(min=0)).nan_to_num(0.0).to(fixed.dtype)
-    peak = fixed.abs().amax()
-    most = torch.finfo(fixed.dtype).max
-    if float(peak) > most**0.5:  # the ideal scores may overflow: keep the order on a smaller scale
-        shrink = most / 4 / (float(peak) * (2 * float(direction.abs().amax()) + 1))
-        fixed, peak = fixed * min(1.0, shrink), peak * min(1.0, shrink)
-    return fixed + (2 * peak + 1) * direction
+    peak = float(fixed.abs().amax())
+    reach = peak * (2 * float(direction.abs().amax()) + 1)
+    # Very large scores keep their order on a smaller scale, so that the ideal ones do not overflow.
+    shrink = min(1.0, torch.finfo(fixed.dtype).max / 4 / reach) if reach else 1.0
+    return shrink * fixed + (2 * shrink * peak + 1) * direction
 
 
 def relevance_of(scores: Tensor, target: Tensor) -> Tensor | None:
