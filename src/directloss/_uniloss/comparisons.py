@@ -52,13 +52,14 @@ class Comparisons(ABC):
         """Only the comparisons ``which``, an index tensor."""
 
     def random(self, scores: Tensor, k: int, generator: torch.Generator) -> Tensor:
-        """Random rows ``(k, m)`` with the mean and the deviation of the scores.
-
-        The second half mirrors the first, which cancels some of the randomness.
-        """
+        """Random rows ``(k, m)`` with the deviation of the scores; the second half mirrors the first."""
         half = torch.rand((k + 1) // 2, scores.numel(), generator=generator, dtype=scores.dtype)
         part = (2 * half - 1) * (math.sqrt(3) * spread(scores))
-        return float(scores.double().mean()) + torch.cat([part, -part])[:k]
+        return self.middle(scores) + torch.cat([part, -part])[:k]
+
+    def middle(self, scores: Tensor) -> float:
+        """The mean of random scores: that of the current ones, or of the constants that they are compared with."""
+        return float(scores.double().mean())
 
 
 class Differences(Comparisons):
@@ -131,17 +132,8 @@ class Differences(Comparisons):
     def take(self, which: Tensor) -> Differences:
         return Differences(self.left[which], self.right[which], self.items, self.constants)
 
-    def random(self, scores: Tensor, k: int, generator: torch.Generator) -> Tensor:
-        """Random rows; those of scores that meet constants are centred on the mean of these."""
-        drawn = super().random(scores, k, generator)
-        if not len(self.constants):
-            return drawn
-        alone = self.right >= self.items
-        where, level = self.left[alone], self.constants.to(scores.dtype)[self.right[alone] - self.items]
-        total = torch.zeros_like(scores).index_add_(0, where, level)
-        number = torch.zeros_like(scores).index_add_(0, where, torch.ones_like(level))
-        middle = float(scores.double().mean())
-        return drawn + torch.where(number > 0, total / number.clamp(min=1) - middle, 0.0)
+    def middle(self, scores: Tensor) -> float:
+        return float(self.constants.double().mean()) if len(self.constants) else super().middle(scores)
 
 
 class General(Comparisons):
@@ -205,10 +197,8 @@ def ranked_pairs(lists: Tensor, relevance: Tensor) -> tuple[Tensor, Tensor]:
         return torch.empty(0, dtype=torch.long), torch.empty(0, dtype=torch.long)
     if len(levels) == 2:  # without a table of n x n, which heatmaps cannot afford
         return _two_levels(lists, relevance == levels[1], relevance == levels[0])
-    found = [(row > row[:, None]).T.nonzero(as_tuple=True) for row in relevance]
-    pairs = [(index[left], index[right]) for index, (left, right) in zip(lists, found, strict=True)]
-    left, right = (torch.cat(part) for part in zip(*pairs, strict=True))
-    return left, right
+    which, left, right = (relevance[:, :, None] > relevance[:, None]).nonzero(as_tuple=True)
+    return lists[which, left], lists[which, right]
 
 
 def all_pairs(lists: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,10 +7,10 @@ Value and gradient are computed on the CPU, without autograd, and handed to it a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -53,24 +53,8 @@ SHARE = 1.0
 INTERPOLATION = "inverse-distance"
 
 
-class Batch(NamedTuple):
-    """The problems of a batch, with the dimensions of one problem last."""
-
-    scores: Tensor
-    target: Tensor
-    mask: Tensor | None
-    weight: Tensor | None
-    shape: torch.Size
-    """The shape of the losses."""
-    shown: list[bool]
-    """Which problems have a weight."""
-
-    def problems(self) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
-        """Scores, target and mask of each problem, on the CPU and without gradients."""
-        lead, count = len(self.shape), self.shape.numel()
-        given = [self.scores.detach(), self.target, *([] if self.mask is None else [self.mask])]
-        scores, target, *mask = (part.reshape(count, *part.shape[lead:]) for part in fetch(given))
-        return zip(scores, target, mask[0] if mask else [None] * count, strict=True)
+Problem = tuple[Tensor, Tensor, Tensor | None, bool]
+"""Scores, target and mask of one problem, on the CPU and without gradients; and whether it has a weight."""
 
 
 class UniLoss(LossModule):
@@ -134,7 +118,9 @@ class UniLoss(LossModule):
     ) -> None:
         super().__init__(reduction, dim, check_values, gather)
         self.refactored = as_refactored(metric)
-        self.maximize = _check_maximize(maximize)
+        if not isinstance(maximize, bool):
+            fail("maximize", "must be True or False", repr(maximize))
+        self.maximize = maximize
         self.likelihood = _check_likelihood(likelihood)
         self.anchoring = as_anchoring(anchors, self.refactored.unit)
         self.interpolation = as_interpolation(interpolation)
@@ -154,21 +140,21 @@ class UniLoss(LossModule):
         """See `uniloss`."""
         if transformed():
             raise DirectLossError(NO_TRANSFORM)
-        batch = self._batch(scores, target, mask, weight)
-        needed = batch.scores.requires_grad and torch.is_grad_enabled()
+        scores, weight, problems = self._problems(scores, target, mask, weight)
+        needed = scores.requires_grad and torch.is_grad_enabled()
         values, slopes, counts = [], [], []
-        for (one, labels, real), shown in zip(batch.problems(), batch.shown, strict=True):
+        for one, labels, real, shown in problems:
             solved = self._solve(one, labels, real, needed) if shown else None
             value, slope = (0.0, torch.zeros_like(one)) if solved is None else solved
             values.append(value)
             slopes.append(slope)
             counts.append(solved is not None or not shown)
-        losses = batch.scores.detach().new_tensor(values).reshape(batch.shape)
+        shape = scores.shape[: scores.dim() - problems[0][0].dim()]
+        losses = scores.detach().new_tensor(values).reshape(shape)
         if needed:
-            gradient = torch.stack(slopes).reshape(batch.scores.shape)
-            losses = attach_first(losses, batch.scores, gradient.to(batch.scores.device))
-        counted = None if all(counts) else torch.tensor(counts, device=losses.device).reshape(batch.shape)
-        return reduce(losses, self.reduction, batch.weight, counted, self.refactored, WITHOUT_LOSS)
+            losses = attach_first(losses, scores, torch.stack(slopes).reshape(scores.shape).to(scores.device))
+        counted = None if all(counts) else torch.tensor(counts, device=losses.device).reshape(shape)
+        return reduce(losses, self.reduction, weight, counted, self.refactored, WITHOUT_LOSS)
 
     def places(self, dims: int) -> tuple[int, ...]:
         return named_places(self.dim, self._event_dims(dims), dims)
@@ -179,8 +165,8 @@ class UniLoss(LossModule):
 
     def explain(self, scores: Tensor, target: Tensor) -> str:
         """What the metric compares, in words, for the first problem."""
-        first, labels, _ = next(self._batch(scores, target).problems())
-        problem = self.refactored.bind(first, labels)
+        _, _, problems = self._problems(scores, target)
+        problem = self.refactored.bind(*problems[0][:2])
         return f"{self.refactored!r}: nothing to compare." if problem is None else problem.words
 
     def extra_repr(self) -> str:
@@ -192,14 +178,18 @@ class UniLoss(LossModule):
 
     # ------------------------------------------------------------------ from a batch to problems
 
-    def _batch(self, scores: Tensor, target: Tensor, mask: Tensor | None = None, weight: Tensor | None = None) -> Batch:
+    def _problems(
+        self, scores: Tensor, target: Tensor, mask: Tensor | None = None, weight: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None, list[Problem]]:
+        """Scores with the dimensions of one problem last, the weights of the problems, and the problems."""
         metric = self.refactored
         if isinstance(metric, Automatic):
             check_no_column(scores, target)
         events = self._event_dims(check_scores(scores, metric.least_dims, metric.shape_words).dim())
         scores, target, mask, weight = arrange(metric, events, scores, target, mask, weight, self.dim)
         lead = scores.dim() - events
-        shape, shown = scores.shape[:lead], None
+        shape = scores.shape[:lead]
+        shown = torch.ones(shape, dtype=torch.bool)
         if target.shape[:lead] != shape:
             fail("target", f"must begin with the batch dimensions {tuple(shape)}", tuple(target.shape))
         if weight is not None:
@@ -213,8 +203,10 @@ class UniLoss(LossModule):
             metric.check(scores, target)
         if scores.dtype in (torch.float16, torch.bfloat16):
             scores = scores.float()
-        marks = [True] * shape.numel() if shown is None else shown.flatten().tolist()
-        return Batch(scores, target, mask, weight, shape, marks)
+        given = [scores.detach(), target, shown, *([] if mask is None else [mask])]
+        ones, labels, marks, *masks = (part.reshape(shape.numel(), *part.shape[lead:]) for part in fetch(given))
+        real = masks[0] if masks else [None] * len(ones)
+        return scores, weight, list(zip(ones, labels, real, marks.tolist(), strict=True))
 
     def _event_dims(self, dims: int) -> int:
         """How many of the last dimensions of the scores hold one problem, once ``dim`` is moved there."""
@@ -289,12 +281,6 @@ class UniLoss(LossModule):
                 f"Pass maximize={not self.maximize} if {'lower' if self.maximize else 'higher'} is better; otherwise "
                 "pass best_scores=function(scores, target), because the target does not tell what is best.",
             )
-
-
-def _check_maximize(maximize: object) -> bool:
-    if not isinstance(maximize, bool):
-        fail("maximize", "must be True or False", repr(maximize))
-    return maximize
 
 
 def _check_likelihood(likelihood: object) -> float:

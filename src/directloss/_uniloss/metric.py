@@ -94,27 +94,26 @@ def value_of(metric: Callable[..., Any], scores: Tensor, target: Tensor) -> Tens
     except DirectLossError:
         raise
     except Exception as error:
-        mismatch = _mismatch(metric) if isinstance(error, TypeError) else None
         raise DirectLossError(
-            mismatch
-            or f"metric must accept scores of shape {tuple(scores.shape)} and target of shape {tuple(target.shape)}, "
+            f"metric must accept scores of shape {tuple(scores.shape)} and target of shape {tuple(target.shape)}, "
             f"but {name_of(metric)} raised {type(error).__name__}: {error}"
         ) from error
     return check_number(result)
 
 
-def _mismatch(metric: Callable[..., Any]) -> str | None:
-    """Why a metric cannot be called with scores and target; None if its signature allows it, or is unknown."""
+def check_metric(metric: object) -> None:
+    """Check that a metric can be called with scores and target, as far as its signature is known."""
+    if not callable(metric):
+        hint = "It is called as metric(scores, target) and returns one number."
+        fail("metric", "must be a function", f"a {type(metric).__name__}", hint)
     try:
         inspect.signature(metric).bind(None, None)
     except TypeError as problem:
-        return (
-            f"metric must be callable as metric(scores, target), but {name_of(metric)} is not ({problem}). Set its "
-            f"other arguments with functools.partial({name_of(metric)}, ...)."
-        )
+        name = name_of(metric)
+        hint = f"Set its other arguments with functools.partial({name}, ...)."
+        fail("metric", "must be callable as metric(scores, target)", f"{name} ({problem})", hint)
     except ValueError:
         pass
-    return None
 
 
 def name_of(metric: Any) -> str:

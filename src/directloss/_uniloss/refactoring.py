@@ -17,7 +17,6 @@ from torch import Tensor
 from directloss._checks import (
     DirectLossError,
     check_labels,
-    check_number,
     check_same_shape,
     check_tensor,
     fail,
@@ -26,7 +25,7 @@ from directloss._checks import (
 )
 from directloss._registry import get, meant, measured, split_name
 from directloss._uniloss.comparisons import Comparisons, Differences, General, all_pairs, ranked_pairs
-from directloss._uniloss.metric import BoundMetric, name_of, stateless
+from directloss._uniloss.metric import BoundMetric, check_metric, name_of, stateless
 from directloss._uniloss.probing import Finding, Probe, SmoothMetric
 from directloss._uniloss.target import class_dim, ideal_scores, relevance_of
 from directloss.metrics.classification import check_class_problem
@@ -122,15 +121,11 @@ class Refactoring(Refactored):
             return self.value(self.comparisons(scores, target) > 0, target)
 
     def bind(self, scores: Tensor, target: Tensor) -> Bound:
-        shape, flat = scores.shape, scores.flatten()
-        comparisons = General(lambda flat: self.comparisons(flat.reshape(shape), target), self._count(scores, target))
-
-        def measure(rows: Tensor) -> Tensor:
-            return torch.stack([check_number(self(row.reshape(shape), target.clone())) for row in rows])
-
-        words = f"comparisons written by hand: {comparisons.count:,}."
-        best = flat_best(self.best_scores, scores, target)
-        return Bound(flat, comparisons, measure, measure(flat[None]).item(), best, words)
+        shape, count = scores.shape, self._count(scores, target)
+        comparisons = General(lambda flat: self.comparisons(flat.reshape(shape), target), count)
+        measure, best = BoundMetric(self, shape, target), flat_best(self.best_scores, scores, target)
+        words = f"comparisons written by hand: {count:,}."
+        return Bound(scores.flatten(), comparisons, measure, measure.one(scores), best, words)
 
     def _count(self, scores: Tensor, target: Tensor) -> int:
         """How many comparisons there are, after checking what the user returned."""
@@ -192,10 +187,8 @@ class Automatic(Refactored):
     """
 
     def __init__(self, metric: Any, event_dims: int | None = None) -> None:
-        if not callable(metric):
-            hint = "It is called as metric(scores, target) and returns one number."
-            fail("metric", "must be a function", f"a {type(metric).__name__}", hint)
         self.metric, self.event_dims = stateless(metric), event_dims
+        check_metric(self.metric)
         self._tried_first: tuple[float, ...] = ()
         """Thresholds found before: only a guess, which saves the search if it passes the same tests."""
 
@@ -308,10 +301,8 @@ class PaperMetric(Refactored):
     def bind(self, scores: Tensor, target: Tensor) -> Bound | None:
         flat, relevance = scores.flatten(), relevance_of(scores, target)
         assert relevance is not None
-        relevance = torch.where(relevance < 0, torch.nan, relevance)
-        order = tuple(range(scores.dim() - self.list_dims, scores.dim()))
-        lists = _lists(torch.arange(scores.numel()).reshape(scores.shape), order)
-        comparisons = Differences(*ranked_pairs(lists, _lists(relevance, order)), scores.numel())
+        known = Finding(tuple(range(scores.dim() - self.list_dims, scores.dim())))
+        comparisons = _comparisons(known, scores, target, torch.where(relevance < 0, torch.nan, relevance))
         if comparisons.count == 0:
             return None
 
@@ -405,7 +396,7 @@ def by_name(name: str) -> Refactored:
         >>> by_name("ap"), by_name("ndcg@10")
         (AveragePrecisionPairs(), Automatic(ndcg))
     """
-    base, named = name.strip().lower().partition("@")[0], measured()
+    (base, number), named = split_name("metric", name), measured()
     if base not in named and base not in BY_HAND:
         known = sorted({*BY_HAND, *named})
         fail(
@@ -414,7 +405,6 @@ def by_name(name: str) -> Refactored:
             repr(name),
             f"{near(meant(base) or base, known)} Known: {', '.join(known)}; or pass the metric's function.".strip(),
         )
-    _, number = split_name("metric", name)
     if base in BY_HAND and number is None:
         return BY_HAND[base]
     found = named.get(base)
