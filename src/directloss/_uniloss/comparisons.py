@@ -1,14 +1,13 @@
 """Step 1 of UniLoss, c = f(scores, target): what a metric compares. Liu, Wang, Deng (ECCV 2020), Sec. 3.3.
 
 The scores of one problem are flattened to ``m`` numbers. A comparison is a differentiable function of them, and the
-metric depends only on its sign, the binary. Nearly all metrics compare two scores, or a score with a constant:
-`Differences`. A user's refactoring may compare anything: `General`.
+metric depends only on its sign, the binary. A user's refactoring may compare anything. Nearly all metrics compare two
+scores, or a score with a constant, which is much faster: `Differences`.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -25,31 +24,51 @@ BEYOND = 1e-3
 """How far a flipped comparison goes past zero, as a share of the spread of the scores."""
 
 
-class Comparisons(ABC):
-    """The ``l`` comparisons of one problem, as a function of its ``m`` flattened scores."""
+class Comparisons:
+    """The ``l`` comparisons of one problem, as a differentiable function of its ``m`` flattened scores.
 
-    count: int
-    """How many there are: ``l``."""
+    Args:
+        function: takes scores ``(m,)`` and returns comparisons ``(l,)``.
+        count: how many it returns, ``l``.
+    """
 
-    @abstractmethod
+    def __init__(self, function: Callable[[Tensor], Tensor], count: int) -> None:
+        self.function, self.count = function, count
+
     def values(self, scores: Tensor) -> Tensor:
         """The comparisons, shape ``(m,)`` to ``(l,)``."""
+        return self.function(scores)
 
-    @abstractmethod
     def differing(self, rows: Tensor, here: Tensor) -> Blocks:
         """Where the binaries of rows of scores ``(k, m)`` differ from the binaries ``here``, boolean ``(l,)``."""
+        yield slice(None), torch.stack([(self.values(row) > 0) != here for row in rows], -1).to(rows.dtype)
 
-    @abstractmethod
     def pull(self, scores: Tensor, slopes: Tensor) -> Tensor:
         """The gradient ``(m,)`` with respect to the scores, from that with respect to the comparisons ``(l,)``."""
+        with torch.enable_grad():
+            free = scores.detach().requires_grad_()
+            return torch.autograd.grad(self.values(free), free, slopes)[0]
 
-    @abstractmethod
     def flipped(self, rows: Tensor, which: Tensor) -> Tensor:
         """The rows ``(k, m)``, moved as little as possible to change the sign of comparison ``which[i]`` in row i."""
+        return torch.stack([self._flipped_one(row, j) for row, j in zip(rows, which.tolist(), strict=True)])
 
-    @abstractmethod
+    def _flipped_one(self, scores: Tensor, which: int) -> Tensor:
+        """A step along the gradient of the comparison: to the zero of its linearisation, and a little past it."""
+        with torch.enable_grad():
+            free = scores.detach().requires_grad_()
+            value = self.values(free)[which]
+            (slope,) = torch.autograd.grad(value, free)
+        square = slope.square().sum()
+        if not bool(square > 0):
+            return scores
+        step = value.detach() / square
+        beyond = BEYOND * spread(scores) / square.sqrt()
+        return scores - (step + (beyond if step > 0 else -beyond)) * slope
+
     def take(self, which: Tensor) -> Comparisons:
         """Only the comparisons ``which``, an index tensor."""
+        return Comparisons(lambda scores: self.values(scores)[which], which.numel())
 
     def random(self, scores: Tensor, k: int, generator: torch.Generator) -> Tensor:
         """Random rows ``(k, m)`` with the deviation of the scores; the second half mirrors the first."""
@@ -78,9 +97,8 @@ class Differences(Comparisons):
     """
 
     def __init__(self, left: Tensor, right: Tensor, items: int, constants: Tensor | None = None) -> None:
-        self.left, self.right, self.items = left, right, items
+        self.left, self.right, self.items, self.count = left, right, items, left.numel()
         self.constants = torch.empty(0) if constants is None else constants
-        self.count = left.numel()
 
     @classmethod
     def of(cls, pairs: tuple[Tensor, Tensor], items: int, thresholds: Tensor) -> Differences:
@@ -134,48 +152,6 @@ class Differences(Comparisons):
 
     def middle(self, scores: Tensor) -> float:
         return float(self.constants.double().mean()) if len(self.constants) else super().middle(scores)
-
-
-class General(Comparisons):
-    """Comparisons of any form, given by a differentiable function of the flattened scores.
-
-    Args:
-        function: takes scores ``(m,)`` and returns comparisons ``(l,)``.
-        count: how many it returns.
-    """
-
-    def __init__(self, function: Callable[[Tensor], Tensor], count: int) -> None:
-        self.function, self.count = function, count
-
-    def values(self, scores: Tensor) -> Tensor:
-        return self.function(scores)
-
-    def differing(self, rows: Tensor, here: Tensor) -> Blocks:
-        yield slice(None), torch.stack([(self.function(row) > 0) != here for row in rows], -1).to(rows.dtype)
-
-    def pull(self, scores: Tensor, slopes: Tensor) -> Tensor:
-        with torch.enable_grad():
-            free = scores.detach().requires_grad_()
-            return torch.autograd.grad(self.function(free), free, slopes)[0]
-
-    def flipped(self, rows: Tensor, which: Tensor) -> Tensor:
-        return torch.stack([self._step(row, j) for row, j in zip(rows, which.tolist(), strict=True)])
-
-    def _step(self, scores: Tensor, which: int) -> Tensor:
-        """A step along the gradient of the comparison: to the zero of its linearisation, and a little past it."""
-        with torch.enable_grad():
-            free = scores.detach().requires_grad_()
-            value = self.function(free)[which]
-            (slope,) = torch.autograd.grad(value, free)
-        square = slope.square().sum()
-        if not bool(square > 0):
-            return scores
-        step = value.detach() / square
-        beyond = BEYOND * spread(scores) / square.sqrt()
-        return scores - (step + (beyond if step > 0 else -beyond)) * slope
-
-    def take(self, which: Tensor) -> General:
-        return General(lambda scores: self.function(scores)[which], which.numel())
 
 
 # ---------------------------------------------------------------------- pairs

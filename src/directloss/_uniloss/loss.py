@@ -163,6 +163,7 @@ class UniLoss(LossModule):
         """Anchors are drawn on the CPU, wherever the scores are."""
         return self.generator if self.generator is not None else torch.default_generator
 
+    @torch.no_grad()
     def explain(self, scores: Tensor, target: Tensor) -> str:
         """What the metric compares, in words, for the first problem."""
         _, _, problems = self._problems(scores, target)

@@ -34,22 +34,20 @@ class BoundMetric:
     def __call__(self, rows: Tensor) -> Tensor:
         """Values in float64."""
         rows = rows.reshape(-1, *self.shape)
-        with torch.no_grad():
-            if self._stacks is None and len(rows) > 2:
-                self._stacks = self._test_stack(rows)
-            if self._stacks:
-                values: Tensor = self._stack(rows).double()
-                return values
-            return torch.stack([self._one(row) for row in rows])
+        if self._stacks is None and len(rows) > 2:
+            self._stacks = self._test_stack(rows)
+        if self._stacks:
+            values: Tensor = self._stack(rows).double()
+            return values
+        return torch.stack([self._one(row) for row in rows])
 
     def one(self, scores: Tensor) -> float:
         """The value of one row, with the metric's own checks, after checking that it is the same twice."""
-        with torch.no_grad():
-            began = time.perf_counter()
-            value = value_of(self.metric, scores.reshape(self.shape), self.target)
-            between = time.perf_counter()
-            again = self._one(scores.reshape(self.shape))
-            took = min(between - began, time.perf_counter() - between)  # a busy machine delays one of them
+        began = time.perf_counter()
+        value = value_of(self.metric, scores.reshape(self.shape), self.target)
+        between = time.perf_counter()
+        again = self._one(scores.reshape(self.shape))
+        took = min(between - began, time.perf_counter() - between)  # a busy machine delays one of them
         if not torch.equal(value, again) and not bool(value.isnan() & again.isnan()):
             fail(
                 "metric",
@@ -83,8 +81,9 @@ class BoundMetric:
             at_once: object = self._stack(torch.stack([rows[0], row]))
         except Exception:  # whatever a metric raises for an unknown shape
             return False
-        fits = isinstance(at_once, Tensor) and at_once.shape == (2,)
-        return fits and bool(torch.allclose(at_once.double(), torch.stack([first, other])))
+        if not isinstance(at_once, Tensor) or at_once.shape != (2,):
+            return False
+        return bool(torch.allclose(at_once.double(), torch.stack([first, other])))
 
 
 def value_of(metric: Callable[..., Any], scores: Tensor, target: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from directloss._checks import (
     warn_once,
 )
 from directloss._registry import get, meant, measured, split_name
-from directloss._uniloss.comparisons import Comparisons, Differences, General, all_pairs, ranked_pairs
+from directloss._uniloss.comparisons import Comparisons, Differences, all_pairs, ranked_pairs
 from directloss._uniloss.metric import BoundMetric, check_metric, name_of, stateless
 from directloss._uniloss.probing import Finding, Probe, SmoothMetric
 from directloss._uniloss.target import class_dim, ideal_scores, relevance_of
@@ -122,7 +122,7 @@ class Refactoring(Refactored):
 
     def bind(self, scores: Tensor, target: Tensor) -> Bound:
         shape, count = scores.shape, self._count(scores, target)
-        comparisons = General(lambda flat: self.comparisons(flat.reshape(shape), target), count)
+        comparisons = Comparisons(lambda flat: self.comparisons(flat.reshape(shape), target), count)
         measure, best = BoundMetric(self, shape, target), flat_best(self.best_scores, scores, target)
         words = f"comparisons written by hand: {count:,}."
         return Bound(scores.flatten(), comparisons, measure, measure.one(scores), best, words)

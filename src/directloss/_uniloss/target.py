@@ -60,14 +60,14 @@ def likelihood_slope(scores: Tensor, target: Tensor) -> Tensor | None:
     """The gradient of the mean cross-entropy of binary labels in the shape of the scores, or of class indices; None if
     the target is neither.
     """
-    labels = relevance_of(scores, target)
-    if labels is None:
-        return None
     if target.shape == scores.shape:
-        binary = bool(((labels == 0) | (labels == 1)).all())
-        return (torch.sigmoid(scores) - labels.to(scores.dtype)) / scores.numel() if binary else None
-    away = torch.softmax(scores, class_dim(scores.shape, target)) - labels.to(scores.dtype)
-    return away.nan_to_num(0.0) / (target >= 0).sum().clamp(min=1)
+        binary = bool(((target == 0) | (target == 1)).all())
+        return (torch.sigmoid(scores) - target.to(scores.dtype)) / scores.numel() if binary else None
+    place, labels = class_dim(scores.shape, target), relevance_of(scores, target)
+    if place is None or labels is None:
+        return None
+    away = (torch.softmax(scores, place) - labels.to(scores.dtype)).nan_to_num(0.0)
+    return away / (target >= 0).sum().clamp(min=1)
 
 
 def class_dim(shape: torch.Size, target: Tensor) -> int | None:
