@@ -69,8 +69,8 @@ class Anchoring:
         nearby = move(problem.scores[None], self.nearby, comparisons, generator)
         rows = torch.cat([good, nearby, comparisons.random(problem.scores, self.bad, generator)])
         measured = problem.measure(torch.cat([rows, best]))
-        wrong = measured[~measured.isfinite()]
-        if len(wrong):
+        if not bool(measured.isfinite().all()):
+            wrong = measured[~measured.isfinite()]
             fail(
                 "metric",
                 "must be a finite number for all scores",
@@ -120,8 +120,9 @@ def as_anchoring(anchors: int | Anchoring, unit: str = "comparison") -> Anchorin
 
 def choose(k: int, flips: int, among: int, generator: torch.Generator) -> Tensor:
     """``(k, flips)`` random numbers below ``among``, distinct within each row, by Floyd's algorithm."""
-    chosen = torch.empty(k, 0, dtype=torch.long)
-    for last in range(max(0, among - flips), among):
+    first = among - min(flips, among) + 1
+    chosen = torch.randint(first, (k, 1), generator=generator)
+    for last in range(first, among):
         new = torch.randint(last + 1, (k, 1), generator=generator)
         taken = (chosen == new).any(-1, keepdim=True)
         chosen = torch.cat([chosen, torch.where(taken, last, new)], -1)

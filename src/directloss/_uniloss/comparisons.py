@@ -64,7 +64,7 @@ class Comparisons:
             return scores
         step = value.detach() / square
         beyond = BEYOND * spread(scores) / square.sqrt()
-        return scores - (step + (beyond if step > 0 else -beyond)) * slope
+        return scores - (step + torch.where(step > 0, beyond, -beyond)) * slope
 
     def take(self, which: Tensor) -> Comparisons:
         """Only the comparisons ``which``, an index tensor."""
@@ -103,6 +103,8 @@ class Differences(Comparisons):
     @classmethod
     def of(cls, pairs: tuple[Tensor, Tensor], items: int, thresholds: Tensor) -> Differences:
         """Pairs ``(left, right)``, and each of the scores with each of the thresholds."""
+        if not len(thresholds):
+            return cls(*pairs, items)
         levels = torch.arange(items, items + len(thresholds)).repeat_interleave(items)
         every = torch.arange(items).repeat(len(thresholds))
         left, right = (torch.cat(parts) for parts in zip(pairs, (every, levels), strict=True))
@@ -142,7 +144,7 @@ class Differences(Comparisons):
         alone, both = right >= self.items, self._with_constants(rows)
         now = both[row, left] - both[row, right]
         beyond = BEYOND * spread(rows)
-        step = now + torch.where(now > 0, beyond, -beyond).to(now.dtype)
+        step = now + torch.where(now > 0, beyond, -beyond)
         both[row, left] -= torch.where(alone, step, step / 2)
         both[row, right] += step / 2
         return both[:, : self.items]
@@ -197,6 +199,7 @@ def _two_levels(lists: Tensor, high: Tensor, low: Tensor) -> tuple[Tensor, Tenso
 # ---------------------------------------------------------------------- the scale of scores
 
 
-def spread(scores: Tensor) -> float:
+def spread(scores: Tensor) -> Tensor:
     """A scale of the scores that is never zero: their standard deviation, or one if all are equal."""
-    return float(scores.double().std(correction=0)) or 1.0  # squares of large scores need double precision
+    deviation = scores.double().std(correction=0).to(scores.dtype)  # squares of large scores need double precision
+    return deviation if float(deviation) > 0 else torch.ones_like(deviation)

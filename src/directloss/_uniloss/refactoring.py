@@ -260,13 +260,13 @@ class Automatic(Refactored):
 
 def _comparisons(finding: Finding, scores: Tensor, target: Tensor, relevance: Tensor | None) -> Differences:
     """The comparisons of a finding; if that has no order, the pairs that the target orders."""
-    classes = class_dim(scores.shape, target) if target.shape != scores.shape else None
-    order = finding.order
+    order, labels = finding.order, target.shape == scores.shape
     if order is None:
+        classes = None if labels else class_dim(scores.shape, target)
         order = tuple(range(scores.dim())) if classes is None else (classes,)
     lists = _lists(torch.arange(scores.numel()).reshape(scores.shape), order)
     # Pairs of two wrong classes are dropped even if the metric depends on them: they have no best sign.
-    if order and relevance is not None and (classes is not None or not finding.equals):
+    if order and relevance is not None and not (labels and finding.equals):
         left, right = ranked_pairs(lists, _lists(relevance, order))
     else:
         left, right = all_pairs(lists)
