@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from directloss._checks import check_choice, check_positive, fail
+from directloss._checks import check_choice, check_positive
 from directloss._uniloss.comparisons import Blocks
 
 Array = NDArray[np.float64]
@@ -75,9 +75,6 @@ class DistanceSpline(Interpolation):
     They sum to zero, so the surface stays bounded. For Hamming distances the system always has one solution, and there
     is nothing to tune.
 
-    Args:
-        power: the exponent of the distance, between 0 and 2.
-
     Examples:
         >>> between = lambda: np.array([[0.0, 4.0], [4.0, 0.0]])
         >>> value, slopes = DistanceSpline()(np.array([0.25, 2.25]), np.array([0.0, 1.0]), between)
@@ -85,26 +82,19 @@ class DistanceSpline(Interpolation):
         0.25
     """
 
-    power: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.power < 2:
-            fail("power", "must lie between 0 and 2", self.power)
-
     def __call__(self, squared: Array, values: Array, between: Callable[[], Array]) -> tuple[float, Array]:
         solution = self._solve(between(), values)
         coefficients, constant = solution[:-1], solution[-1]
-        hit = squared <= 0
-        distance = np.where(hit, 0.0, squared) ** (self.power / 2)
-        slopes = np.where(hit, 0.0, distance / np.where(hit, 1.0, squared)) * coefficients
-        return float(constant - distance @ coefficients), -0.5 * self.power * slopes
+        distance = np.sqrt(np.maximum(squared, 0.0))
+        slopes = np.divide(-0.5 * coefficients, distance, out=np.zeros_like(distance), where=distance > 0)
+        return float(constant - distance @ coefficients), slopes
 
     def _solve(self, between: Array, values: Array) -> Array:
         """The coefficients and, last, the constant: one system of ``k + 1`` equations."""
         k = len(values)
         # Anchors in one place share their mean value; they may differ if only some comparisons are relaxed.
         same = (between <= 0).astype(np.float64)
-        distance = between ** (self.power / 2)
+        distance = np.sqrt(between)
         system, right = np.ones((k + 1, k + 1)), np.append(same @ values / same.sum(-1), 0.0)
         # Equal anchors would make the system singular; this much on the diagonal changes no significant digit.
         system[:k, :k] = np.eye(k) * (1e-7 * max(distance.mean(), 1e-7)) - distance
