@@ -232,17 +232,17 @@ class Probe:
 
     # ------------------------------------------------------------------ search
 
-    def find(self, tried_first: Sequence[tuple[float, ...]] = ()) -> Finding:
-        """What the metric compares."""
+    def find(self, tried_first: tuple[float, ...]) -> Finding | None:
+        """What the metric compares, after trying some thresholds first; None if it depends on the scores' values."""
         if self._level():
             return Finding(None, constant=True)
         if self.holds(None, ()):
             return self._finding((), skip=True)
-        for thresholds in dict.fromkeys((*tried_first, *USUAL)):
+        for thresholds in dict.fromkeys((tried_first, *USUAL)):
             if thresholds and self.holds(None, thresholds) and all(map(self.matters, thresholds)):
                 return self._finding(thresholds)
         if self.is_smooth():
-            raise SmoothMetric
+            return None
         searched = None if self.shifts_freely() else self._search()
         return Finding(None) if searched is None else self._finding(searched)
 
@@ -305,10 +305,6 @@ class Probe:
             row[low] = (left + right) / 2
             left, right = (row[low], right) if _same(self.of([row])[0], value) else (left, row[low])
         return float(0.0 if abs(row[low]) < CLOSE else row[low])
-
-
-class SmoothMetric(Exception):
-    """The value depends on the scores themselves."""
 
 
 def _same(value: float, other: float, tolerance: float = CLOSE) -> bool:

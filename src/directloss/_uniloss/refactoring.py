@@ -26,7 +26,7 @@ from directloss._checks import (
 from directloss._registry import get, meant, measured, split_name
 from directloss._uniloss.comparisons import Comparisons, Differences, all_pairs, ranked_pairs
 from directloss._uniloss.metric import BoundMetric, check_metric, name_of, stateless
-from directloss._uniloss.probing import Finding, Probe, SmoothMetric
+from directloss._uniloss.probing import Finding, Probe
 from directloss._uniloss.target import class_dim, ideal_scores, relevance_of
 from directloss.metrics.classification import check_class_problem
 from directloss.metrics.ranking import average_precision
@@ -238,14 +238,13 @@ class Automatic(Refactored):
                 "All scores lie between 0 and 1. UniLoss takes logits: its anchors leave that range, and the metric "
                 "may then treat them as logits. Pass the logits, before sigmoid or softmax.",
             )
-        try:
-            finding = probe.find((self._tried_first,))
-        except SmoothMetric:
+        finding = probe.find(self._tried_first)
+        if finding is None:
             raise DirectLossError(
                 f"metric must depend on scores only through comparisons, but {name} also depends on their values: "
                 "small changes of the scores change it. If it is differentiable, it needs no UniLoss; train on it "
                 "directly."
-            ) from None
+            )
         if finding.order is None and not finding.constant:
             warn_once(
                 f"unknown comparisons {name}",
