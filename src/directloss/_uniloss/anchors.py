@@ -32,6 +32,8 @@ class Anchors:
     """Where their binaries differ from given ones, block by block."""
     values: Tensor
     """The metric, float64 ``(k,)``."""
+    best: float | None = None
+    """The metric of the best scores; None if no anchors lie around them."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class Anchoring:
             # The surface would be flat. The best scores are better than those one flip away, as for an exact match:
             # they replace them, which would hide them.
             rows, values = torch.cat([best, rows[self.good :]]), torch.cat([top, values[self.good :]])
-        return Anchors(partial(comparisons.differing, rows), values)
+        return Anchors(partial(comparisons.differing, rows), values, float(top[0]) if self.good else None)
 
     def best(self, problem: Bound) -> Tensor:
         """The best scores ``(m,)``."""

@@ -250,12 +250,12 @@ class UniLoss(LossModule):
 
     def _relaxed(self, problem: Bound) -> tuple[float, Tensor, float]:
         """The interpolated metric, its gradient in the flattened scores, and its range over the anchors."""
-        self._check_best(problem)
         generator, comparisons = self._source(problem.scores), problem.comparisons
         if self.fraction < 1:
             count = max(1, round(self.fraction * comparisons.count))
             comparisons = comparisons.take(torch.randperm(comparisons.count, generator=generator)[:count])
         anchors = self.anchoring.draw(problem, comparisons, generator)
+        self._check_best(anchors.best, problem.now)
         low, high = (float(end) for end in torch.aminmax(anchors.values))
         if low == high and problem.now != (1 if self.maximize else 0):
             warn_once(
@@ -269,12 +269,9 @@ class UniLoss(LossModule):
         value, slopes = self.interpolation(places.squared, anchors.values.numpy(), places.between)
         return value, comparisons.pull(problem.scores, places.pull(slopes)), high - low
 
-    def _check_best(self, problem: Bound) -> None:
+    def _check_best(self, best: float | None, now: float) -> None:
         """Check that the best scores are not worse than the current ones."""
-        if problem.best_scores is None:
-            return
-        best, now = problem.measure(problem.best_scores[None]).item(), problem.now
-        if (best < now - TOLERANCE) if self.maximize else (best > now + TOLERANCE):
+        if best is not None and (now - best if self.maximize else best - now) > TOLERANCE:
             fail(
                 "best_scores",
                 f"must have a metric at least as good as that of the current scores, {now:g}",
