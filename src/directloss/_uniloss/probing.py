@@ -33,16 +33,13 @@ MOST = 64
 USUAL = ((0.0,), (0.5,))
 """Thresholds that are tried before any search."""
 
-Order = tuple[int, ...] | None
-"""The dimensions along which scores are compared: () for no pairs, None if unknown, or for a constant."""
-
 
 @dataclass(frozen=True)
 class Finding:
     """What a metric compares."""
 
-    order: Order
-    """Pairs of scores that differ in these dimensions only."""
+    order: tuple[int, ...] | None
+    """Pairs of scores that differ in these dimensions only; () for no pairs, None if unknown, or for a constant."""
     thresholds: tuple[float, ...] = ()
     equals: bool = False
     """Whether pairs of equal relevance matter."""
@@ -79,7 +76,7 @@ class Probe:
         self, measure: Callable[[Tensor], Tensor], scores: Tensor, best: Tensor | None, relevance: Tensor | None
     ) -> None:
         self.measure, self.shape, self.dtype = measure, scores.shape, scores.dtype
-        self.size = scores.numel()
+        self.size, self.every = scores.numel(), tuple(range(scores.dim()))
         self.draw = np.random.default_rng(0)  # every problem is tested with the same draws
         self.relevance = None if relevance is None else relevance.numpy().ravel()
         flat = scores.double().numpy().ravel()
@@ -99,7 +96,7 @@ class Probe:
         starts = [flat, *(self.draw.random(self.size) - 0.5 + centre for _ in range(1 if self.size > FEW else 3))]
         if best is not None:
             starts.append(best.double().numpy().ravel())
-        self.bases = [self.redraw(row, self.groups(None), (centre,)) for row in starts]
+        self.bases = [self.redraw(row, self.groups(self.every), (centre,)) for row in starts]
         self.values = self.of(self.bases)
 
     def of(self, rows: Sequence[Any]) -> list[float]:
@@ -118,11 +115,9 @@ class Probe:
 
     # ------------------------------------------------------------------ redrawing
 
-    def groups(self, order: Order) -> Any:
-        """A number for each score, equal for scores that are compared; None compares all."""
+    def groups(self, order: tuple[int, ...]) -> Any:
+        """A number for each score, equal for scores that are compared."""
         numbers = np.arange(self.size).reshape(self.shape)
-        if order is None:
-            return np.zeros(self.size, np.int64)
         first = tuple(0 if dim in order else slice(None) for dim in range(len(self.shape)))
         kept = numbers[first].reshape([1 if dim in order else n for dim, n in enumerate(self.shape)])
         return np.broadcast_to(kept, self.shape).ravel()
@@ -183,7 +178,7 @@ class Probe:
 
     # ------------------------------------------------------------------ tests
 
-    def holds(self, order: Order, thresholds: Sequence[float]) -> bool:
+    def holds(self, order: tuple[int, ...], thresholds: Sequence[float]) -> bool:
         """Whether the metric depends on nothing but this order and these thresholds."""
         group = self.groups(order)
         twice = (False, True) * (1 if self.size > FEW else 2) if thresholds else (False,) * 2
@@ -221,7 +216,7 @@ class Probe:
                 return True
         return False
 
-    def swaps_freely(self, order: Order) -> bool:
+    def swaps_freely(self, order: tuple[int, ...]) -> bool:
         """Whether scores of equal relevance may be exchanged within their group."""
         if self.relevance is None:
             return False
@@ -236,22 +231,20 @@ class Probe:
         """What the metric compares, after trying some thresholds first; None if it depends on the scores' values."""
         if self._level():
             return Finding(None, constant=True)
-        if self.holds(None, ()):
-            return self._finding((), skip=True)
+        if self.holds(self.every, ()):
+            return self._finding(())
         for thresholds in dict.fromkeys((tried_first, *USUAL)):
-            if thresholds and self.holds(None, thresholds) and all(map(self.matters, thresholds)):
+            if thresholds and self.holds(self.every, thresholds) and all(map(self.matters, thresholds)):
                 return self._finding(thresholds)
         if self.is_smooth():
             return None
         searched = None if self.shifts_freely() else self._search()
         return Finding(None) if searched is None else self._finding(searched)
 
-    def _finding(self, thresholds: tuple[float, ...], skip: bool = False) -> Finding:
+    def _finding(self, thresholds: tuple[float, ...]) -> Finding:
         """The fewest pairs that suffice beside the thresholds."""
-        every = tuple(range(len(self.shape)))
-        for order in ((), *self._orders()):
-            if order == every or (not (skip and not order) and self.holds(order, thresholds)):
-                break
+        orders: list[tuple[int, ...]] = [*([()] if thresholds else []), *self._orders()]
+        order = next(order for order in orders if order == self.every or self.holds(order, thresholds))
         return Finding(order, thresholds, equals=bool(order) and not self.swaps_freely(order))
 
     def _orders(self) -> Iterator[tuple[int, ...]]:
@@ -264,7 +257,7 @@ class Probe:
             if size == 1 or part == tuple(dims[-size:])
         ]
         yield from sorted(some, key=lambda part: np.prod([self.shape[dim] for dim in part]))
-        yield tuple(range(len(self.shape)))
+        yield self.every
 
     def _search(self) -> tuple[float, ...] | None:
         """All thresholds, one by one; None if there are too many, or none that is the same everywhere."""
@@ -284,7 +277,7 @@ class Probe:
     def _ends(self, thresholds: list[float]) -> tuple[Any, Any] | None:
         """Two rows with the same order, on the same sides of the thresholds, and different values."""
         for tight in (False, True, False, True):
-            rows = [self.redraw(base, self.groups(None), thresholds, tight) for base in self.bases]
+            rows = [self.redraw(base, self.groups(self.every), thresholds, tight) for base in self.bases]
             for base, row, value, other in zip(self.bases, rows, self.values, self.of(rows), strict=True):
                 if not _same(value, other):
                     return base, row
