@@ -8,7 +8,7 @@ import random
 import time
 import warnings
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import numpy as np
@@ -495,6 +495,17 @@ def test_wrong_metrics(name: str) -> None:
     metric, words = WRONG[name]
     with pytest.raises(DirectLossError, match=words):
         uniloss(draw(N), LABELS, metric)
+
+
+def test_a_decorator_may_add_arguments() -> None:
+    def above(scores: Tensor, target: Tensor, level: float) -> Tensor:
+        return ((scores > level) == (target == 1)).float().mean()
+
+    @wraps(above)
+    def decorated(scores: Tensor, target: Tensor) -> Tensor:
+        return above(scores, target, 0.0)
+
+    assert "each score with 0: 12" in UniLoss(decorated).explain(draw(N), LABELS)
 
 
 def test_the_metrics_own_exception_is_kept() -> None:

@@ -106,7 +106,7 @@ def check_metric(metric: object) -> None:
         hint = "It is called as metric(scores, target) and returns one number."
         fail("metric", "must be a function", f"a {type(metric).__name__}", hint)
     try:
-        inspect.signature(metric).bind(None, None)
+        inspect.signature(metric, follow_wrapped=False).bind(None, None)  # a decorator may add arguments itself
     except TypeError as problem:
         name = name_of(metric)
         hint = f"Set its other arguments with functools.partial({name}, ...)."
