@@ -383,8 +383,8 @@ LABELS = torch.tensor([0, 1, 0, 0, 1, 0, 0, 1])
 """The list of the plots in the API reference."""
 
 
-def _page(drawing: Callable[[Axes], object], width: float = WIDTH, height: float = 3.0) -> Figure:
-    figure = Figure((width, height), layout="constrained")
+def _page(drawing: Callable[[Axes], object]) -> Figure:
+    figure = Figure((WIDTH, 3.0), layout="constrained")
     drawing(figure.subplots())
     return figure
 
@@ -397,21 +397,6 @@ def plot_step() -> Figure:
 def plot_landscape() -> Figure:
     draw = torch.Generator().manual_seed(0)
     return _page(lambda ax: plot.landscape(SCORES, LABELS, "ap", item=4, generator=draw, ax=ax))
-
-
-def plot_precision_recall() -> Figure:
-    torch.manual_seed(0)
-    labels = (torch.rand(300) < 0.2).long()
-    scores = {name: torch.randn(300) + gap * labels for name, gap in (("before", 0.8), ("after", 2.0))}
-    return _page(lambda ax: plot.precision_recall(scores, labels, ax=ax))
-
-
-def plot_reliability() -> Figure:
-    torch.manual_seed(0)
-    logits = torch.randn(2000)
-    happened = (torch.rand(2000) < torch.sigmoid(logits)).long()
-    said = {"logits times 3": torch.sigmoid(3 * logits), "as they are": torch.sigmoid(logits)}
-    return _page(lambda ax: plot.reliability(said, happened, bins=8, ax=ax), width=4.2, height=4.0)
 
 
 def gains() -> Figure:
@@ -432,9 +417,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "speed": speed,
     "noise": noise,
     "plot-step": plot_step,
-    "plot-precision-recall": plot_precision_recall,
     "plot-landscape": plot_landscape,
-    "plot-reliability": plot_reliability,
 }
 
 

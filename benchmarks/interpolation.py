@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -95,15 +94,9 @@ def values_around(problem: Bound, metric: str, surface: Interpolation, source: t
         # Comparisons so large that their sigmoid is 0 or 1.
         far = torch.where(bits, 1e3, -1e3).to(problem.scores.dtype)
         seen = [Places(row, anchors.differing, len(anchors.values)) for row in far]
-        squared = torch.stack([torch.from_numpy(places.squared) for places in seen])
-        guess = surface(squared, anchors.values, partial(between, seen[0]))
-        found.append(torch.stack([guess, decide(metric, problem.comparisons, bits)]))
+        guess = [surface(places.squared, anchors.values.numpy(), seen[0].between)[0] for places in seen]
+        found.append(torch.stack([torch.tensor(guess, dtype=torch.float64), decide(metric, problem.comparisons, bits)]))
     return torch.stack(found)
-
-
-def between(places: Places) -> Tensor:
-    """Distances among the anchors."""
-    return torch.from_numpy(places.between())
 
 
 def flipped(present: Tensor, flips: int, source: torch.Generator) -> Tensor:

@@ -12,7 +12,9 @@
 # What the gradient of a metric does to a ranking, in four plots.
 
 # %%
+import matplotlib.pyplot as plt
 import torch
+from sklearn.metrics import PrecisionRecallDisplay
 
 import directloss as dl
 
@@ -67,13 +69,15 @@ relevant = (relevance > relevance.quantile(0.9)).long()
 model = torch.nn.Linear(20, 1)
 loss_fn = dl.DirectLoss("ap")
 optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
-before = model(features).squeeze(1)
+before = model(features).squeeze(1).detach()
 for _ in range(100):
     loss = loss_fn(model(features).squeeze(1), relevant)
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-after = model(features).squeeze(1)
+after = model(features).squeeze(1).detach()
 
 # %%
-ax = dl.plot.precision_recall({"before": before, "after": after}, relevant)
+_, ax = plt.subplots()
+for name, ranked in {"before": before, "after": after}.items():
+    PrecisionRecallDisplay.from_predictions(relevant.numpy(), ranked.numpy(), name=name, ax=ax)

@@ -13,9 +13,12 @@
 # the images of one digit should rank first.
 
 # %%
+import matplotlib.pyplot as plt
 import torch
+from sklearn.calibration import CalibrationDisplay
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import PrecisionRecallDisplay
 from sklearn.model_selection import train_test_split
 
 import directloss as dl
@@ -75,7 +78,9 @@ for name, labels in {"clean": y_train, "wrong": y_wrong}.items():
 # Precision and recall on the test images, whose labels are correct:
 
 # %%
-ax = dl.plot.precision_recall(found["wrong"], y_test)
+_, ax = plt.subplots()
+for loss, scores in found["wrong"].items():
+    PrecisionRecallDisplay.from_predictions(y_test.numpy(), scores.numpy(), name=loss, ax=ax)
 
 # %% [markdown]
 # ## Probabilities
@@ -87,10 +92,10 @@ ax = dl.plot.precision_recall(found["wrong"], y_test)
 scores = found["wrong"]["direct loss"]
 half = len(scores) // 2
 platt = LogisticRegression().fit(scores[:half, None].numpy(), y_test[:half].numpy())
-calibrated = torch.as_tensor(platt.predict_proba(scores[half:, None].numpy())[:, 1])
-shares = {"raw": torch.sigmoid(scores[half:]), "calibrated": calibrated}
-ax = dl.plot.reliability(shares, y_test[half:], bins=5)
-_ = ax.legend(loc="upper left")
+calibrated = platt.predict_proba(scores[half:, None].numpy())[:, 1]
+_, ax = plt.subplots()
+for name, shares in {"raw": torch.sigmoid(scores[half:]).numpy(), "calibrated": calibrated}.items():
+    CalibrationDisplay.from_predictions(y_test[half:].numpy(), shares, n_bins=5, name=name, ax=ax)
 
 # %% [markdown]
 # One digit and one draw of wrong labels are only an illustration. [Other losses](../evidence-peers.md) compares losses

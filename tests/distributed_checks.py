@@ -330,7 +330,7 @@ YES_NO = torch.tensor([1, 0])
     ("no labels", lambda: (FINE, on_last(None, YES_NO)), "On process {rank}: target must be a torch.Tensor"),
     ("number", lambda: (torch.tensor(1.0), torch.tensor(1)), "On process 0: scores must have a first dimension"),
     ("mask of one", lambda: (FINE, YES_NO, on_last(YES_NO > 0, None)), "mask must have the same type and shape on all"),
-    ("types", lambda: (on_last(FINE.double(), FINE), YES_NO), "torch.float32 of shape (2,) on process 0 and torch.fl"),
+    ("types", lambda: (on_last(FINE.double(), FINE), YES_NO), "torch.float32 of shape (n) on process 0 and torch.fl"),
     (
         "shapes",
         lambda: (on_last(FINE[None], FINE), on_last(YES_NO[None], YES_NO)),

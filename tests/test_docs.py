@@ -195,9 +195,7 @@ def test_site_shows_the_example_of_every_public_name(site: Path) -> None:
             assert example.source.splitlines()[0] in shown, f"{name}: {example.source}"
 
 
-@pytest.mark.parametrize(
-    "name", ["robustness", "regrets", "boosting", "letor", "crowd", "speed", "plot-step", "plot-reliability"]
-)
+@pytest.mark.parametrize("name", ["robustness", "regrets", "boosting", "letor", "crowd", "speed", "plot-step"])
 def test_figures_are_drawn_from_what_is_committed(name: str, tmp_path: Path) -> None:
     from benchmarks.figures import draw
 

@@ -47,7 +47,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "memory": {"_checks", "_dynamo", "_gradient"},
     "doctor": {"__init__", "kernels"},
     "averaging": {"_checks", "_dynamo", "_loss", "direct", "distributed", "task", "tasks"},
-    "retrieval": {"_checks", "_dynamo", "_loss", "_registry", "direct", "distributed", "task"},
+    "retrieval": {"_checks", "_dynamo", "_loss", "_registry", "direct", "distributed", "memory", "task"},
 }  # fmt: skip
 LIBRARY = set(MAY_IMPORT)
 MAY_IMPORT["__init__"] = LIBRARY | {"plot", "tabular"}  # plot and tabular (directloss.load) when they are used

@@ -167,3 +167,11 @@ def test_bad_input_is_refused_and_not_remembered(scores: Tensor, target: Tensor,
 def test_the_size_is_a_positive_whole_number(size: object) -> None:
     with pytest.raises(dl.DirectLossError, match="size must be a whole number of at least 1"):
         dl.ScoreMemory(size)  # type: ignore[arg-type]
+
+
+def test_a_state_of_an_earlier_version_loads() -> None:
+    memory = dl.ScoreMemory(4)
+    memory.load_state_dict({"_extra_state": {"scores": torch.tensor([3.0, 1.0]), "target": torch.tensor([1, 0])}})
+    assert memory(torch.zeros(1), torch.ones(1))[0].tolist() == [0.0, 3.0, 1.0]
+    memory.load_state_dict({"_extra_state": {"scores": None, "target": None}})
+    assert len(memory) == 0

@@ -56,27 +56,6 @@ def test_step_of_a_loss_that_moves_nothing_has_no_arrows() -> None:
     assert len(arrows.U) == 0
 
 
-def area(line: Any) -> float:
-    x, y = torch.as_tensor(line.get_xdata()), torch.as_tensor(line.get_ydata())
-    return float((x.diff() * y[1:]).sum())
-
-
-def test_area_below_precision_recall_is_ap(generator: torch.Generator) -> None:
-    labels = (torch.rand(60, generator=generator) < 0.3).long()
-    scores = {name: torch.randn(60, generator=generator) for name in ("before", "after")}
-    ax = dl.plot.precision_recall(scores, labels)
-    for line, (name, values) in zip(ax.lines, scores.items(), strict=False):
-        ap = float(dl.metrics.average_precision(values, labels))
-        assert line.get_drawstyle() == "steps-pre"
-        assert area(line) == pytest.approx(ap, abs=1e-6)
-        assert line.get_label() == f"{name}, AP {ap:.3f}"
-
-
-def test_equal_scores_are_one_point_of_precision_recall() -> None:
-    curve = dl.plot.precision_recall(torch.zeros(4), torch.tensor([1, 0, 0, 0])).lines[0]
-    assert curve.get_xydata().tolist() == [[0.0, 0.25], [1.0, 0.25]]
-
-
 def test_landscape_without_noise_is_the_loss_and_with_noise_its_mean() -> None:
     ax = dl.plot.landscape(SCORES, LABELS, "ap", item=3, noise=(0.0, 0.5), points=21, samples=4000)
     steps, smooth, now = ax.lines
@@ -94,32 +73,9 @@ def test_landscape_without_noise_is_the_loss_and_with_noise_its_mean() -> None:
     assert float(heights[-1]) == pytest.approx(float(expected), abs=0.02)  # 4,000 draws: three deviations
 
 
-def test_landscape_in_pieces_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    def heights() -> list[float]:
-        draws = torch.Generator().manual_seed(0)
-        options: dict[str, Any] = {"noise": [0.5], "points": 5, "samples": 7, "generator": draws}
-        return list(dl.plot.landscape(SCORES, LABELS, **options).lines[0].get_ydata())
-
-    whole = heights()
-    monkeypatch.setattr("directloss.plot.AT_ONCE", 60)
-    assert heights() == pytest.approx(whole, abs=1e-9)
-
-
-def test_reliability_bins_and_intervals() -> None:
-    probabilities = torch.tensor([0.1, 0.3, 0.9, 1.0, 0.8, 0.8])
-    ax = dl.plot.reliability(probabilities, torch.tensor([0, 1, 1, 1, 1, 0]), bins=2)
-    marks, _, (bars,) = ax.containers[0]
-    torch.testing.assert_close(torch.as_tensor(marks.get_xydata()), torch.tensor([[0.2, 0.5], [0.875, 0.75]]).double())
-    assert ax.containers[0].get_label() == f"ECE {(2 * 0.3 + 4 * 0.125) / 6:.3f}"
-    low, high = bars.get_segments()[1][:, 1]
-    assert (low, high) == (pytest.approx(0.3006, abs=1e-3), pytest.approx(0.9544, abs=1e-3))  # Wilson, 3 of 4
-
-
 DRAWINGS: dict[str, Callable[[Any], Any]] = {
     "step": lambda ax: dl.plot.step(SCORES, LABELS, bce, ax=ax),
-    "precision_recall": lambda ax: dl.plot.precision_recall(SCORES, LABELS, ax=ax),
     "landscape": lambda ax: dl.plot.landscape(SCORES, LABELS, noise=[0], points=3, ax=ax),
-    "reliability": lambda ax: dl.plot.reliability(SCORES.sigmoid(), LABELS, ax=ax),
 }
 
 
@@ -147,16 +103,11 @@ def test_every_picture_has_labels_and_draws_where_it_is_told(name: str) -> None:
         (lambda: dl.plot.step(SCORES, LABELS, lambda scores, _: scores), "loss must return one number"),
         (lambda: dl.plot.step(SCORES, LABELS, "app"), '"?ap"?'),
         (lambda: dl.plot.step(SCORES, LABELS, bce, ax="here"), "ax must be a matplotlib.axes.Axes"),
-        (lambda: dl.plot.precision_recall({}, LABELS), "scores must hold at least one list"),
-        (lambda: dl.plot.precision_recall(SCORES, 2 * LABELS), "target must hold only 0 or 1"),
-        (lambda: dl.plot.precision_recall(SCORES, 0 * LABELS), "target must have a relevant item"),
         (lambda: dl.plot.landscape(SCORES, LABELS, item=5), "item must be the index of a score"),
         (lambda: dl.plot.landscape(SCORES, LABELS, item=-1), "item must be a whole number"),
         (lambda: dl.plot.landscape(SCORES, LABELS, noise=()), "noise must have at least one scale"),
         (lambda: dl.plot.landscape(SCORES, LABELS, noise=(-1,)), "noise must be a finite number of at least 0"),
         (lambda: dl.plot.landscape(SCORES, LABELS, points=1), "points must be a whole number of at least 2"),
-        (lambda: dl.plot.reliability(SCORES, LABELS), "probabilities must lie between 0 and 1"),
-        (lambda: dl.plot.reliability(SCORES.sigmoid(), LABELS, bins=0), "bins must be a whole number"),
     ],
 )
 def test_bad_input(call: Callable[[], Any], words: str) -> None:
@@ -172,7 +123,7 @@ sys.modules["matplotlib"] = None
 import torch, directloss as dl
 assert dl.plot.step
 try:
-    dl.plot.reliability(torch.tensor([0.5]), torch.tensor([1]))
+    dl.plot.landscape(torch.tensor([0.5, 0.0]), torch.tensor([1, 0]))
 except ImportError as error:
     print(error)
 """

@@ -91,26 +91,30 @@ class AveragedLoss(LossModule):
     ) -> Tensor:
         """The loss of a batch on this process; ``weight`` is ignored: the average sets the class weights."""
         scores, target = _check_shapes(scores, target)
+        shown = self._shown(target, mask)
+        if shown is not None:
+            target = torch.where(shown, target, torch.zeros_like(target))
         of_classes = target.dim() < scores.dim() and scores.shape[1] > 1
+        if target.dim() < scores.dim() and self.check_values and not traced():
+            _check_classes(target, max(scores.shape[1], 2))
         if of_classes and self.by_class is not None:
-            return self._loss_of_classes(self.by_class, scores, target, self._shown(target, mask))
-        scores, wanted, shown = self._decisions(scores, target, mask)
-        scores, wanted = self._problems(scores), self._problems(wanted)
-        shown = None if shown is None else self._problems(shown)
+            return self._loss_of_classes(self.by_class, scores, target, shown)
+        if target.dim() < scores.dim():
+            target = _one_hot(target, scores.shape[1]) if of_classes else target.unsqueeze(1)
+            shown = None if shown is None else shown.unsqueeze(1).expand_as(scores)
+        if of_classes and self.each.task.defaults.density == "logistic":
+            scores = margins(scores)
+        wanted, shown = self._problems(target), None if shown is None else self._problems(shown)
         share = self._weight(wanted if shown is None else wanted * shown, of_classes)
-        value: Tensor = self.each(scores, wanted, mask=shown, weight=share)
+        value: Tensor = self.each(self._problems(scores), wanted, mask=shown, weight=share)
         return value
 
     def _loss_of_classes(self, loss: TaskLoss, scores: Tensor, target: Tensor, shown: Tensor | None) -> Tensor:
         """The loss of one class per sample or pixel, whose expected metric is known exactly."""
+        _check_whole(target)
         keep = 1 if self.average == "samples_macro" else 0
         rows = scores.movedim(1, -1)
         rows = rows.unsqueeze(keep) if rows.dim() == 2 and keep else rows.flatten(keep, -2)
-        if shown is not None:
-            target = torch.where(shown, target, torch.zeros_like(target))
-        if self.check_values and not traced():
-            _check_classes(target, scores.shape[1])
-        _check_whole(target)
         weight = None
         if keep and target.dim() > 1:  # the mean is over all classes of all samples, of which some samples have more
             wanted = _one_hot(target, scores.shape[1])
@@ -131,29 +135,11 @@ class AveragedLoss(LossModule):
 
     def _weight(self, wanted: Tensor, of_classes: bool) -> Tensor | None:
         """The weight of each class, or of each class of each sample; None if all are equal."""
-        if self.average == "weighted" or (self.average == "macro" and of_classes):
-            counts = wanted.sum(0).to(torch.float64)
-            return counts if self.average == "weighted" else (counts > 0).to(torch.float64)
-        if self.average == "samples_macro" and of_classes:
-            return wanted.any(-1).to(torch.float64)
+        if self.average == "weighted":
+            return wanted.sum(0).to(torch.float64)
+        if of_classes and self.average in ("macro", "samples_macro"):
+            return wanted.any(0 if self.average == "macro" else -1).to(torch.float64)
         return None
-
-    def _decisions(self, scores: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Scores, labels 0 and 1, and which of them count, all ``(n, c, ...)``."""
-        shown = self._shown(target, mask)
-        if shown is not None:
-            target = torch.where(shown, target, torch.zeros_like(target))
-        if target.dim() == scores.dim():
-            return scores, target, shown
-        if shown is not None:
-            shown = shown.unsqueeze(1).expand_as(scores)
-        if self.check_values and not traced():
-            _check_classes(target, max(scores.shape[1], 2))
-        if scores.shape[1] == 1:
-            return scores, target.unsqueeze(1), shown
-        decides = self.each.task.defaults.density == "logistic"
-        wanted = _one_hot(target, scores.shape[1])
-        return margins(scores) if decides else scores, wanted, shown
 
     def _problems(self, values: Tensor) -> Tensor:
         """Values ``(n, c, ...)`` grouped by problem."""

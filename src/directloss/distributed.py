@@ -24,8 +24,8 @@ from directloss._gradient import with_gradient_times
 
 Gather: TypeAlias = "bool | dist.ProcessGroup"
 """True for all processes, a process group for its members, False for this process only."""
-Form = tuple[torch.dtype, torch.Size]
-Forms = dict[str, Form]
+Forms = dict[str, tuple[str, torch.Size]]
+"""Of each tensor of a process, what must be the same on all, in words; and the shape."""
 
 
 @outside_graphs
@@ -67,7 +67,7 @@ class Shards:
     """The tensors of all processes, by argument and rank."""
 
     parts: Mapping[str, list[Tensor]]
-    first_draws: Tensor | None
+    first_draws: Tensor
     """The state of the first process's random generator."""
 
     def join(self, argument: str) -> Any:
@@ -84,7 +84,10 @@ class Shards:
 
 @outside_graphs
 def exchange(
-    tensors: Mapping[str, Tensor | None], gather: Gather, draws: torch.Generator | None = None, loss: str = ""
+    tensors: Mapping[str, Tensor | None],
+    gather: Gather,
+    draws: torch.Generator = torch.default_generator,
+    loss: str = "",
 ) -> Shards | None:
     """All-gather the tensors of all processes; None if there is only this one. ``"scores"`` carry gradients.
 
@@ -96,16 +99,17 @@ def exchange(
         fail("gather", "must be False inside the transforms of torch.func", gather)
     group = None if gather is True else gather
     rank, size = dist.get_rank(group), dist.get_world_size(group)
-    mine = (_forms_of(tensors), loss, draws.get_state() if draws is not None and rank == 0 else None)
     told: list[Any] = [None] * size
-    dist.all_gather_object(told, mine, group=group)
+    dist.all_gather_object(told, (_forms(tensors), loss, draws.get_state() if rank == 0 else None), group=group)
     forms = _agreed([forms for forms, _, _ in told])
-    other = next((other for other, (_, name, _) in enumerate(told) if name != told[0][1]), None)
-    if other is not None:
-        losses = f"{told[0][1]} on process 0 and {told[other][1]} on process {other}"
-        fail("loss", "must be the same on all processes, which compute it on the joined batch", losses)
-    parts = _gathered(tensors, forms, group)
-    parts["scores"][rank] = with_gradient_times(tensors["scores"], size)  # type: ignore[arg-type]
+    for other, (_, name, _) in enumerate(told):
+        if name != told[0][1]:
+            losses = f"{told[0][1]} on process 0 and {name} on process {other}"
+            fail("loss", "must be the same on all processes, which compute it on the joined batch", losses)
+    scores: Any = tensors["scores"]
+    given = {name: part.detach().to(scores.device) for name, part in tensors.items() if part is not None}
+    parts = {name: _gathered(part, [one[name][1] for one in forms], group) for name, part in given.items()}
+    parts["scores"][rank] = with_gradient_times(scores, size)
     return Shards(parts, told[0][2])
 
 
@@ -129,17 +133,15 @@ def failing_together(gather: Gather) -> Iterator[None]:
 
 
 @contextmanager
-def drawing_from(generator: torch.Generator, state: Tensor | None) -> Iterator[None]:
+def drawing_from(generator: torch.Generator, state: Tensor) -> Iterator[None]:
     """Draw the same numbers as the first process; the other generators are restored afterwards."""
-    if state is None or not dist.is_initialized() or torch.equal(generator.get_state(), state):
-        yield
-        return
     own = generator.get_state()
     generator.set_state(state)
     try:
         yield
     finally:
-        generator.set_state(own)
+        if not torch.equal(own, state):
+            generator.set_state(own)
 
 
 def check_gather(gather: object) -> Gather:
@@ -150,11 +152,8 @@ def check_gather(gather: object) -> Gather:
     return gather
 
 
-# ---------------------------------------------------------------------- agreeing on shapes
-
-
-def _forms_of(tensors: Mapping[str, Tensor | None]) -> Forms | str:
-    """Dtype and shape of each tensor, or an error message."""
+def _forms(tensors: Mapping[str, Tensor | None]) -> Forms | str:
+    """The forms of this process, or an error message."""
     try:
         scores = check_tensor("scores", tensors["scores"])
         if scores.dim() == 0:
@@ -168,58 +167,34 @@ def _forms_of(tensors: Mapping[str, Tensor | None]) -> Forms | str:
                 fail(argument, f"{rule}, because the processes are joined along it", f"of shape {tuple(shape)}")
     except DirectLossError as error:
         return str(error)
-    return {name: (part.dtype, part.shape) for name, part in given.items()}
+    return {name: (_words(part), part.shape) for name, part in given.items()}
+
+
+def _words(part: Tensor) -> str:
+    """Dtype and shape, without the size of the first dimension."""
+    return f"{part.dtype} of shape ({', '.join(['n', *map(str, part.shape[1:])]) if part.dim() else ''})"
 
 
 def _agreed(told: list[Forms | str]) -> list[Forms]:
-    """The forms of all processes, which may only differ in the first dimension; the same error is raised on each."""
+    """The forms of all processes, unless they do not fit together; then the same error is raised on each."""
     forms: list[Forms] = []
     for rank, one in enumerate(told):
         if isinstance(one, str):
             raise DirectLossError(f"On process {rank}: {one}")
         forms.append(one)
-    for rank, one in enumerate(forms):
         for argument in {**forms[0], **one}:
-            first, form = forms[0].get(argument), one.get(argument)
-            if _type(form) != _type(first):
+            first, other = (given[argument][0] if argument in given else "missing" for given in (forms[0], one))
+            if other != first:
                 rule = "must have the same type and shape on all processes, except for the first dimension"
-                fail(argument, rule, f"{_words(first)} on process 0 and {_words(form)} on process {rank}")
+                fail(argument, rule, f"{first} on process 0 and {other} on process {rank}")
     return forms
 
 
-def _type(form: Form | None) -> tuple[Any, ...] | None:
-    return None if form is None else (form[0], len(form[1]), form[1][1:])
-
-
-def _words(form: Form | None) -> str:
-    return "missing" if form is None else f"{form[0]} of shape {tuple(form[1])}"
-
-
-# ---------------------------------------------------------------------- one gather of bytes
-
-
-def _gathered(
-    tensors: Mapping[str, Tensor | None], forms: list[Forms], group: dist.ProcessGroup | None
-) -> dict[str, list[Tensor]]:
-    """All tensors of all processes, sent as bytes, which every backend supports, padded to the longest."""
-    given = [part for part in tensors.values() if part is not None]
-    device = given[0].device
-    packed = torch.cat([part.detach().to(device).contiguous().view(-1).view(torch.uint8) for part in given])
-    buffer = torch.zeros(max(sum(_bytes(one)) for one in forms), dtype=torch.uint8, device=device)
-    buffer[: len(packed)] = packed
-    received = [torch.empty_like(buffer) for _ in forms]
-    if len(buffer):
-        dist.all_gather(received, buffer, group=group)
-    unpacked = [_unpacked(one, its) for one, its in zip(received, forms, strict=True)]
-    return {name: [one[name] for one in unpacked] for name in forms[0]}
-
-
-def _unpacked(buffer: Tensor, forms: Forms) -> dict[str, Tensor]:
-    sizes = _bytes(forms)
-    pieces = torch.split(buffer[: sum(sizes)], sizes)
-    together = zip(forms.items(), pieces, strict=True)
-    return {name: piece.clone().view(dtype).view(shape) for (name, (dtype, shape)), piece in together}
-
-
-def _bytes(forms: Forms) -> list[int]:
-    return [dtype.itemsize * shape.numel() for dtype, shape in forms.values()]
+def _gathered(part: Tensor, shapes: list[torch.Size], group: dist.ProcessGroup | None) -> list[Tensor]:
+    """A tensor of each process, sent as bytes, which every backend supports, padded to the longest."""
+    sent = part.new_zeros(max(shape.numel() for shape in shapes))
+    sent[: part.numel()] = part.flatten()
+    received = [torch.empty_like(sent) for _ in shapes]
+    if len(sent):
+        dist.all_gather([one.view(torch.uint8) for one in received], sent.view(torch.uint8), group=group)
+    return [one[: shape.numel()].view(shape) for one, shape in zip(received, shapes, strict=True)]

@@ -10,96 +10,63 @@ import re
 import time
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, requires, version
-from typing import NamedTuple
 
 import directloss
-
-EXTRAS = {
-    "fit": "the commands fit and predict",
-    "boosting": "boosted trees",
-    "transformers": "Hugging Face Trainer",
-    "integrations": "scikit-learn, Lightning, skorch, Accelerate and the two before",
-    "dev": "working on directloss itself",
-}
-"""The extras to report, and what they are for."""
-
 
 BY_HAND = [0.5, -0.111111, 0.111111]
 """Value and gradient of the test loss."""
 
 
-class Need(NamedTuple):
-    """A package that directloss or one of its extras needs."""
-
-    name: str
-    least: str
-    extra: str
-
-    @property
-    def installed(self) -> str:
-        """The installed version; empty if there is none."""
-        try:
-            return version(self.name)
-        except PackageNotFoundError:
-            return ""
-
-    @property
-    def trouble(self) -> str:
-        """What is wrong with it; empty if nothing."""
-        if not self.installed:
-            return f"{self.name} is missing"
-        if numbers(self.installed) < numbers(self.least):
-            return f"{self.name} {self.installed} is older than {self.least}"
-        return ""
-
-
-def numbers(text: str) -> tuple[int, ...]:
-    """A version as comparable numbers.
-
-    Examples:
-        >>> numbers("2.13.0+cpu") > numbers("2.4")
-        True
-    """
-    return tuple(int(part) for part in re.findall(r"\d+", text.partition("+")[0]))
-
-
-def parse(lines: list[str]) -> list[Need]:
-    """The requirements listed in a package's metadata.
-
-    Examples:
-        >>> parse(["torch<3,>=2.4", "pandas>=2; extra == 'fit'"])
-        [Need(name='torch', least='2.4', extra=''), Need(name='pandas', least='2', extra='fit')]
-    """
-    needs = []
-    for line in lines:
-        package, _, marker = line.partition(";")
-        name = re.match(r"[\w.-]+", package)
-        least = re.search(r">=\s*([\d.]+)", package)
-        extra = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", marker)
-        if name is not None and name[0] != "directloss":
-            needs.append(Need(name[0], least[1] if least else "", extra[1] if extra else ""))
-    return needs
-
-
-def diagnose() -> tuple[list[str], bool]:
-    """Lines about this machine, and whether the losses work."""
-    lines = [f"directloss {directloss.__version__} on Python {platform.python_version()}, {platform.platform()}"]
-    try:
-        needs = parse(requires("directloss") or [])
-    except PackageNotFoundError:
-        needs = []
-        lines.append("The package's metadata is missing, so versions are unknown: pip install directloss")
-    own = [need for need in needs if not need.extra]
-    lines += [f"{need.name} {need.installed}" if not need.trouble else need.trouble for need in own]
-    troubles = [need for need in own if need.trouble]
-    if troubles:
-        lines.append(f"Not usable: pip install --upgrade {' '.join(need.name for need in troubles)}")
-        return lines, False
+def main() -> int:
+    """Print the diagnosis; the exit code is 1 where the losses do not work."""
     works = True
-    for line, well in probes():
-        lines.append(line)
+    for line, well in diagnose():
+        print(line, flush=True)
         works &= well
-    return [*lines, *extras(needs)], works
+    return 0 if works else 1
+
+
+def diagnose() -> Iterator[tuple[str, bool]]:
+    """Lines about this machine, and whether what they tell lets the losses work."""
+    yield f"directloss {directloss.__version__} on Python {platform.python_version()}, {platform.platform()}", True
+    try:
+        lines = requires("directloss") or []
+    except PackageNotFoundError:
+        yield "The package's metadata is missing, so versions are unknown: pip install directloss", True
+        lines = []
+    missing: dict[str, list[str]] = {"": []}
+    for name, extra in dict.fromkeys(map(parse, lines)):  # a package may be listed twice, with different markers
+        found = installed(name)
+        missing.setdefault(extra, []).extend([] if found else [name])
+        if not extra:
+            yield f"{name} {found or 'is missing'}", bool(found)
+    if missing[""]:
+        yield f"Not usable: pip install {' '.join(missing[''])}", False
+        return
+    yield from probes()
+    for extra, names in missing.items():
+        if extra not in ("", "dev", "docs"):
+            state = f"{', '.join(names)} missing: pip install 'directloss[{extra}]'" if names else "complete"
+            yield f"extra {extra}: {state}", True
+
+
+def parse(line: str) -> tuple[str, str]:
+    """The package and the extra of a requirement in a package's metadata.
+
+    Examples:
+        >>> parse("torch<3,>=2.4"), parse("pandas>=2; extra == 'fit'")
+        (('torch', ''), ('pandas', 'fit'))
+    """
+    extra = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", line)
+    return re.split(r"[^\w.-]", line, maxsplit=1)[0], extra[1] if extra else ""
+
+
+def installed(name: str) -> str:
+    """The installed version of a package; empty if there is none."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
 
 
 def probes() -> Iterator[tuple[str, bool]]:
@@ -132,19 +99,3 @@ def _try(backend: str) -> list[float]:
         loss.backward()  # type: ignore[no-untyped-call]
     assert scores.grad is not None
     return [round(float(number), 6) for number in (loss.detach(), *scores.grad[1:])]
-
-
-def extras(needs: list[Need]) -> Iterator[str]:
-    """One line per extra: complete, or what is missing and how to install it."""
-    for extra, purpose in EXTRAS.items():
-        # An extra may list a package twice, with different markers.
-        missing = dict.fromkeys(need.trouble for need in needs if need.extra == extra and need.trouble)
-        state = f"{'; '.join(missing)}: pip install 'directloss[{extra}]'" if missing else "complete"
-        yield f"extra {extra} ({purpose}): {state}"
-
-
-def main() -> int:
-    """Print the diagnosis; the exit code is 1 where the losses do not work."""
-    lines, works = diagnose()
-    print("\n".join(lines))
-    return 0 if works else 1

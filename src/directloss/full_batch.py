@@ -113,24 +113,21 @@ def _second_pass(
     again = chunks()
     for scores, labels, gradient in first:
         item = next(again, None)
-        if item is None or item[1].shape != labels.shape or not _equal(item[1].to(labels), labels):
+        if item is None or item[1].shape != labels.shape or not _same(item[1].to(labels), labels):
             _refuse_changes()
         with torch.enable_grad():
             repeated = _scores(model, item[0], len(labels), device)
-        if not _same(repeated.detach(), scores):
+        if not _same(repeated.detach(), scores, SAME):
             _refuse_changes()
         repeated.backward(gradient)  # type: ignore[no-untyped-call]
     if next(again, None) is not None:
         _refuse_changes()
 
 
-def _same(repeated: Tensor, expected: Tensor) -> bool:
-    scale = float(expected.abs().max()) if expected.numel() else 0.0
-    return torch.allclose(repeated, expected, rtol=SAME, atol=SAME * scale, equal_nan=True)
-
-
-def _equal(repeated: Tensor, expected: Tensor) -> bool:
-    return torch.allclose(repeated, expected, rtol=0, atol=0, equal_nan=True)  # a label may be NaN where it is missing
+def _same(repeated: Tensor, expected: Tensor, tolerance: float = 0.0) -> bool:
+    """Whether two tensors are equal; NaN equals NaN, because a label may be missing."""
+    scale = float(expected.abs().max()) if tolerance and expected.numel() else 0.0
+    return torch.allclose(repeated, expected, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
 
 
 def _refuse_changes() -> NoReturn:

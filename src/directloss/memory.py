@@ -17,7 +17,62 @@ from directloss._dynamo import outside_graphs
 from directloss._gradient import with_gradient_times
 
 
-class ScoreMemory(nn.Module):
+FORMER = {"items": "scores", "labels": "target"}
+"""What the parts of a state were called in checkpoints of earlier versions."""
+
+
+class RecentItems(nn.Module):
+    """The newest ``size`` items of earlier batches, without gradients, and their labels; part of the ``state_dict``."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+        self._stored: tuple[Tensor, Tensor] | None = None
+
+    def joined(self, items: Tensor, labels: Tensor, argument: str) -> tuple[Tensor, Tensor]:
+        """The batch followed by the stored items, and their labels in a dtype that holds both."""
+        if self._stored is None:
+            return items, labels
+        earlier, names = self._stored
+        if earlier.shape[1:] != items.shape[1:]:
+            shape = ", ".join(["n", *map(str, earlier.shape[1:])])
+            rule, hint = (
+                f"must have the shape ({shape}) of earlier batches",
+                "Use one memory per network, or clear() it.",
+            )
+            fail(argument, rule, f"of shape {tuple(items.shape)}", hint)
+        return torch.cat((items, earlier.to(items))), torch.cat((labels, names.to(labels.device)))
+
+    def store(self, items: Tensor, labels: Tensor) -> None:
+        """Replace what is stored by the first ``size`` items."""
+        self._stored = items[: self.size].detach().clone(), labels[: self.size].clone()
+
+    def clear(self) -> None:
+        """Forget everything, for example when the data changes."""
+        self._stored = None
+
+    def __len__(self) -> int:
+        return 0 if self._stored is None else len(self._stored[0])
+
+    def __bool__(self) -> bool:
+        return True  # like any module, also while empty: `if memory:` asks whether there is one
+
+    def get_extra_state(self) -> dict[str, Tensor]:
+        """The stored items, for a ``state_dict``."""
+        return {} if self._stored is None else {"items": self._stored[0], "labels": self._stored[1]}
+
+    def set_extra_state(self, state: Any) -> None:
+        """Restore the items from a ``state_dict``, the newest if there are more than ``size``."""
+        self.clear()
+        items, labels = (state.get(name, state.get(former)) for name, former in FORMER.items())
+        if items is not None:
+            self.store(items, labels)
+
+    def extra_repr(self) -> str:
+        return f"{len(self)} of {self.size} items"
+
+
+class ScoreMemory(RecentItems):
     """Append detached scores and labels of recent batches to those of the current one.
 
     ``loss_fn(*memory(scores, target))`` ranks the current batch among up to ``size`` items of earlier batches. Use it
@@ -52,11 +107,8 @@ class ScoreMemory(nn.Module):
     """
 
     def __init__(self, size: int = 1024, *, check_values: bool = True) -> None:
-        super().__init__()
-        self.size = check_count("size", size)
+        super().__init__(check_count("size", size))
         self.check_values = check_values
-        self._scores: Tensor | None = None
-        self._target: Tensor | None = None
 
     @outside_graphs
     def forward(self, scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -67,43 +119,7 @@ class ScoreMemory(nn.Module):
             return scores, target
         if self.check_values:
             check_finite(scores)
-        old_scores, old_target = self._recalled(scores, target)
-        joined = torch.cat((with_gradient_times(scores, 1 + len(old_scores) / len(scores)), old_scores))
-        labels = torch.cat((target, old_target))
-        self._scores, self._target = joined[: self.size].detach().clone(), labels[: self.size].clone()
+        factor = 1 + len(self) / len(scores)
+        joined, labels = self.joined(with_gradient_times(scores, factor), target, "scores")
+        self.store(joined, labels)
         return joined, labels
-
-    def clear(self) -> None:
-        """Forget everything, for example when the data changes."""
-        self._scores = self._target = None
-
-    def __len__(self) -> int:
-        return 0 if self._scores is None else len(self._scores)
-
-    def __bool__(self) -> bool:
-        return True  # like any module, also while empty: `if memory:` asks whether there is one
-
-    def _recalled(self, scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """The stored items, on the device of the batch; labels in their own dtype, which that of the batch may lack."""
-        if self._scores is None or self._target is None:
-            return scores[:0].detach(), target[:0]
-        if self._scores.shape[1:] != scores.shape[1:]:
-            fail(
-                "scores",
-                f"must have the shape ({', '.join(['n', *map(str, self._scores.shape[1:])])}) of earlier batches",
-                f"of shape {tuple(scores.shape)}",
-                "Use one memory per kind of scores, or clear() it.",
-            )
-        return self._scores.to(scores), self._target.to(target.device)
-
-    def get_extra_state(self) -> dict[str, Tensor | None]:
-        """The stored items, for a ``state_dict``."""
-        return {"scores": self._scores, "target": self._target}
-
-    def set_extra_state(self, state: Any) -> None:
-        """Restore the items from a ``state_dict``, the newest if there are more than ``size``."""
-        kept = (state["scores"], state["target"])
-        self._scores, self._target = (None if one is None else one[: self.size] for one in kept)
-
-    def extra_repr(self) -> str:
-        return f"{len(self)} of {self.size} items"

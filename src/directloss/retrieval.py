@@ -29,6 +29,7 @@ from directloss._loss import LossModule
 from directloss._registry import as_task
 from directloss.direct import DirectLoss
 from directloss.distributed import Gather
+from directloss.memory import RecentItems
 from directloss.task import Estimate, Task
 
 Similarity = Callable[[Tensor, Tensor], Tensor]
@@ -83,8 +84,7 @@ class RetrievalLoss(LossModule):
         self.generator = self.ranking.generator
         self.scale = check_positive("scale", scale)
         self.similarity = similarity or cosine
-        self.memory = check_count("memory", memory, least=0)
-        self._earlier: tuple[Tensor, Tensor] | None = None
+        self.memory = RecentItems(check_count("memory", memory, least=0))
 
     @outside_graphs
     def forward(  # type: ignore[override]
@@ -97,37 +97,37 @@ class RetrievalLoss(LossModule):
     ) -> Tensor:
         """The mean loss over the queries of the batch."""
         with remembering(self._told):
-            if self.gather is not False and (indices_tuple, ref_emb) == (None, None):
-                return self._gathered_loss(embeddings, labels, None, None)
-            if self.gather is not False:
+            if self.gather is False:
+                return self.loss(embeddings, labels, None, None, indices_tuple, ref_emb, ref_labels)
+            if (indices_tuple, ref_emb) != (None, None):
                 fail("gather", "must be False where indices_tuple or ref_emb is given", self.gather)
-            return self._loss(embeddings, labels, indices_tuple, ref_emb, ref_labels)
+            return self._gathered_loss(embeddings, labels, None, None)
 
     def loss(
-        self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, **changed: Any
-    ) -> Tensor:
-        """The loss of embeddings and labels."""
-        return self._loss(scores, target, None, None, None)
-
-    def _loss(
         self,
-        embeddings: Tensor,
-        labels: Tensor,
-        pairs: Sequence[Tensor] | None,
-        others: Tensor | None,
-        other_labels: Tensor | None,
+        scores: Tensor,
+        target: Tensor,
+        mask: Tensor | None,
+        weight: Tensor | None,
+        pairs: Sequence[Tensor] | None = None,
+        others: Tensor | None = None,
+        other_labels: Tensor | None = None,
+        **changed: Any,
     ) -> Tensor:
-        self._check("embeddings", embeddings, "labels", labels)
-        if others is None:
-            candidates, names, own = *self._with_earlier(embeddings, labels), True
-        else:
-            candidates, names, own = others, self._check("ref_emb", others, "ref_labels", other_labels), False
+        """The loss of embeddings (``scores``) and labels (``target``)."""
+        embeddings, labels = scores, self._check("embeddings", scores, "labels", target)
+        candidates, names = embeddings, labels
+        remembers = others is None and self.training and self.memory.size > 0
+        if others is not None:
+            candidates, names = others, self._check("ref_emb", others, "ref_labels", other_labels)
+        elif remembers:
+            candidates, names = self.memory.joined(embeddings, labels, "embeddings")
         scores = self.scale * self.similarity(embeddings, candidates)
-        mask = _allowed(scores, own, pairs)
-        target = (labels[:, None] == names).long()
-        if own and self.training and self.memory:
-            self._earlier = candidates[: self.memory].detach().clone(), names[: self.memory].clone()
-        loss: Tensor = self.ranking(torch.where(mask, scores, 0.0), target, mask)
+        allowed = _allowed(scores, others is None, pairs)
+        if remembers:
+            self.memory.store(candidates, names)
+        relevant = (labels[:, None] == names).long()
+        loss: Tensor = self.ranking(torch.where(allowed, scores, 0.0), relevant, allowed)
         return loss
 
     def _check(self, argument: str, embeddings: Any, of_labels: str, labels: Any) -> Tensor:
@@ -140,27 +140,8 @@ class RetrievalLoss(LossModule):
             check_finite(embeddings, argument)
         return names
 
-    def _with_earlier(self, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """The batch followed by the memory."""
-        if self._earlier is None or not self.training:
-            return embeddings, labels
-        earlier, names = self._earlier
-        if earlier.shape[1] != embeddings.shape[1]:
-            rule = f"must have {earlier.shape[1]} columns, like those in the memory"
-            fail("embeddings", rule, f"of shape {tuple(embeddings.shape)}", "Create a new loss for another network.")
-        return torch.cat((embeddings, earlier.to(embeddings))), torch.cat((labels, names.to(labels.device)))
-
-    def get_extra_state(self) -> dict[str, Tensor]:
-        """The memory, for a ``state_dict``."""
-        return {} if self._earlier is None else {"embeddings": self._earlier[0], "labels": self._earlier[1]}
-
-    def set_extra_state(self, state: Any) -> None:
-        """Restore the memory from a ``state_dict``, the newest if there are more than ``memory``."""
-        kept = state and self.memory
-        self._earlier = (state["embeddings"][:kept], state["labels"][:kept]) if kept else None
-
     def extra_repr(self) -> str:
-        return f"scale={self.scale:g}" + (f", memory={self.memory}" if self.memory else "")
+        return f"scale={self.scale:g}"
 
 
 def cosine(queries: Tensor, candidates: Tensor) -> Tensor:

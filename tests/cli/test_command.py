@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 import torch
 
@@ -126,17 +125,23 @@ def test_doctor_says_that_all_is_well(capsys: pytest.CaptureFixture[str]) -> Non
         assert part in said
 
 
-def test_doctor_names_what_is_missing_and_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
-    listed = ["torch>=2.4", "nothere>=2; extra == 'fit'", "numpy>=999; extra == 'integrations'"]
+def test_doctor_names_what_is_missing_and_the_cure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listed = [
+        "torch>=2.4",
+        "nothere>=2; extra == 'fit'",
+        "nothere<9; extra == 'fit'",
+        "directloss[fit]; extra == 'more'",
+    ]
     monkeypatch.setattr(doctor, "requires", lambda name: listed)
-    lines, works = doctor.diagnose()
-    assert works
-    assert "nothere is missing: pip install 'directloss[fit]'" in "\n".join(lines)
-    assert f"numpy {np.__version__} is older than 999: pip install 'directloss[integrations]'" in "\n".join(lines)
-    monkeypatch.setattr(doctor, "requires", lambda name: ["torch>=99", "nothere"])
-    lines, works = doctor.diagnose()
-    assert not works
-    assert lines[-1] == "Not usable: pip install --upgrade torch nothere"
+    assert doctor.main() == 0
+    said = capsys.readouterr().out
+    assert "extra fit: nothere missing: pip install 'directloss[fit]'" in said
+    assert "extra more: complete" in said
+    monkeypatch.setattr(doctor, "requires", lambda name: ["torch>=2.4", "nothere"])
+    assert doctor.main() == 1
+    assert capsys.readouterr().out.endswith("nothere is missing\nNot usable: pip install nothere\n")
 
 
 def test_doctor_tells_of_kernels_that_fail(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

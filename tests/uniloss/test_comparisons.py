@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from directloss._uniloss import comparisons as module
-from directloss._uniloss.comparisons import Comparisons, Differences, General, all_pairs, ranked_pairs
+from directloss._uniloss.comparisons import Comparisons, Differences, all_pairs, ranked_pairs
 
 SCORES = torch.randn(10, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
@@ -21,7 +21,7 @@ KINDS: dict[str, Comparisons] = {
     "thresholds": Differences.of(
         (torch.tensor([0, 3]), torch.tensor([1, 2])), 10, torch.tensor([0.3, -0.8], dtype=torch.float64)
     ),
-    "general": General(_function, 4),
+    "general": Comparisons(_function, 4),
 }
 EVERY = pytest.mark.parametrize("kind", KINDS)
 

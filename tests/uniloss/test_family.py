@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -49,16 +51,19 @@ def test_value_with_less_is_better() -> None:
 
 
 class Squashed(dl.relaxation.Interpolation):
-    """Whose last operation keeps its result for the backward pass."""
+    """The sigmoid of minus the mean squared distance."""
 
-    def __call__(self, squared: Tensor, values: Tensor, between: object) -> Tensor:
-        return torch.sigmoid(-squared.mean())
+    def __call__(self, squared: Any, values: Any, between: object) -> tuple[float, Any]:
+        value = 1 / (1 + np.exp(squared.mean()))
+        return value, np.full_like(squared, -value * (1 - value) / len(squared))
 
 
-def test_the_value_does_not_disturb_an_interpolation_of_ones_own() -> None:
+def test_an_interpolation_of_ones_own() -> None:
     value, slope = found(SCORES[0], LABELS[0], right, interpolation=Squashed())
-    _, expected = found(SCORES[0], LABELS[0], right, interpolation=Squashed(), value="interpolated")
+    surface, expected = found(SCORES[0], LABELS[0], right, interpolation=Squashed(), value="interpolated")
     assert value.item() == pytest.approx(1 - right(SCORES[0], LABELS[0]).item())
+    assert 0.5 < surface.item() < 1
+    assert bool(slope.any())
     assert torch.equal(slope, expected)
 
 

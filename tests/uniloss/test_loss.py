@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from dataclasses import replace
 
 import pytest
 import torch
@@ -53,49 +54,50 @@ def test_gradient_against_finite_differences(named: Problem, options: dict[str, 
     """Anchors are held fixed, as they are within one step: only the relaxed part is differentiated."""
     name, scores, target = named
     loss, gradient = _loss_and_gradient(scores, target, name, value="interpolated", likelihood=0, **options)
-    loss_fn = UniLoss(name, generator=_seeded(), likelihood=0, **options)  # type: ignore[arg-type]
-    (relaxed,) = loss_fn.relax(scores, target)
-    bound = loss_fn.refactored.bind(scores, target)
-    assert relaxed is not None
+    loss_fn = UniLoss(name, **options)  # type: ignore[arg-type]
+    bound, draw = loss_fn.refactored.bind(scores, target), _seeded()
     assert bound is not None
     comparisons = bound.comparisons
+    if loss_fn.best_scores is not None:
+        bound = replace(bound, best_scores=loss_fn.best_scores(scores, target).flatten())
     if "fraction" in options:
-        kept = torch.randperm(comparisons.count, generator=_seeded())[: round(0.4 * comparisons.count)]
+        kept = torch.randperm(comparisons.count, generator=draw)[: round(0.4 * comparisons.count)]
         comparisons = comparisons.take(kept)
+    drawn = loss_fn.anchoring.draw(bound, comparisons, draw)
     nothing = torch.zeros(comparisons.count, dtype=torch.bool)
-    anchors = torch.cat([part for _, part in relaxed.anchors.differing(nothing)]).T
-    between = (anchors[:, None] != anchors).sum(-1).double()
+    anchors = torch.cat([part for _, part in drawn.differing(nothing)]).T
+    between = (anchors[:, None] != anchors).sum(-1).double().numpy()
 
-    def value(flat: Tensor) -> Tensor:
+    def value(flat: Tensor) -> float:
         squared = (torch.sigmoid(comparisons.values(flat)) - anchors).square().sum(-1)
-        surface = loss_fn.interpolation(squared, relaxed.anchors.values, lambda: between)
+        surface, _ = loss_fn.interpolation(squared.numpy(), drawn.values.numpy(), lambda: between)
         return surface if options.get("maximize") is False else 1 - surface
 
-    assert loss.item() == pytest.approx(value(scores.flatten()).item())
+    assert loss.item() == pytest.approx(value(scores.flatten()))
     step = 1e-6
     for item in range(0, scores.numel(), 7):
         bump = torch.zeros(scores.numel(), dtype=scores.dtype)
         bump[item] = step
         slope = (value(scores.flatten() + bump) - value(scores.flatten() - bump)) / (2 * step)
-        assert gradient.flatten()[item].item() == pytest.approx(slope.item(), abs=1e-8)
+        assert gradient.flatten()[item].item() == pytest.approx(slope, abs=1e-8)
 
 
 def test_values_of_anchors_are_plain_calls_of_the_metric(named: Problem) -> None:
     """Good ones are one flip from the best, nearby ones flip something."""
     name, scores, target = named
-    (relaxed,) = UniLoss(name, generator=_seeded(), anchors=Anchoring(8, 6, 4)).relax(scores, target)
-    bound = UniLoss(name).refactored.bind(scores, target)
-    assert relaxed is not None
+    loss_fn = UniLoss(name)
+    bound = loss_fn.refactored.bind(scores, target)
     assert bound is not None
-    ones = torch.ones(relaxed.comparisons, dtype=torch.bool)
-    wrong = sum(part.sum(0) for _, part in relaxed.anchors.differing(ones))
+    anchors = Anchoring(8, 6, 4, unit=loss_fn.anchoring.unit).draw(bound, bound.comparisons, _seeded())
+    ones = torch.ones(bound.comparisons.count, dtype=torch.bool)
+    wrong = sum(part.sum(0) for _, part in anchors.differing(ones))
     here = bound.comparisons.values(bound.scores) > 0
-    flips = sum(part.sum(0) for _, part in relaxed.anchors.differing(here))
+    flips = sum(part.sum(0) for _, part in anchors.differing(here))
     assert isinstance(wrong, Tensor)
     assert isinstance(flips, Tensor)
     assert wrong[:8].tolist() == [1] * 8
     assert bool((flips[8:14] > 0).all())
-    assert relaxed.anchors.values[:8].min() > max(bound.now, *relaxed.anchors.values[8:].tolist()) - 1e-9
+    assert anchors.values[:8].min() > max(bound.now, *anchors.values[8:].tolist()) - 1e-9
 
 
 @pytest.mark.parametrize(("name", "metric"), [("ap", dl.metrics.average_precision), ("accuracy", dl.metrics.accuracy)])
@@ -148,9 +150,10 @@ def _entropy_slope(scores: Tensor, target: Tensor, metric: str) -> Tensor:
 def test_a_share_of_the_likelihood_is_added_to_the_gradient_alone(metric: str) -> None:
     scores, target = problem("accuracy" if metric == "accuracy" else "ap")
     (pure, without), (value, twice) = (_loss_and_gradient(scores, target, metric, likelihood=share) for share in (0, 2))
-    (relaxed,) = UniLoss(metric, generator=_seeded()).relax(scores, target)
-    assert relaxed is not None
-    unit = (relaxed.anchors.values.max() - relaxed.anchors.values.min()).item()
+    bound = UniLoss(metric).refactored.bind(scores, target)
+    assert bound is not None
+    values = Anchoring().draw(bound, bound.comparisons, _seeded()).values
+    unit = (values.max() - values.min()).item()
     assert value == pure
     torch.testing.assert_close(twice - without, 2 * unit * _entropy_slope(scores, target, metric))
     usual = _loss_and_gradient(scores, target, metric)[1]
@@ -447,7 +450,7 @@ BAD = [
     ),
     (
         {"metric": Refactoring(lambda s, t: s, lambda b, t: b)},
-        r"value\(binaries, target\) must return a tensor with one number, but it is of shape \(4,\)",
+        r"metric must return one number, but it is a tensor of shape \(4,\)",
     ),
     ({"target": LABELS * 2}, r"target must hold only 0 or 1, but it is 2 at index \[0\]\. Relevance is binary"),
     ({"target": -LABELS}, r"target must hold only 0 or 1, but it is -1"),

@@ -32,11 +32,8 @@ class Anchors:
     """Where their binaries differ from given ones, block by block."""
     values: Tensor
     """The metric, float64 ``(k,)``."""
-
-    @property
-    def flat(self) -> bool:
-        """Whether all values are equal, so that their interpolation is flat."""
-        return bool((self.values == self.values[0]).all())
+    best: float | None = None
+    """The metric of the best scores; None if no anchors lie around them."""
 
 
 @dataclass(frozen=True)
@@ -68,15 +65,26 @@ class Anchoring:
 
     def draw(self, problem: Bound, comparisons: Comparisons, generator: torch.Generator) -> Anchors:
         """Draw anchors for a problem, of which ``comparisons`` are relaxed in this step."""
-        best = self.best(problem) if self.good else problem.scores[:0]
-        rows = self.rows(problem, best, comparisons, generator)
-        measured = check_numbers(problem.measure(torch.cat([rows, best[None]]) if self.good else rows))
-        values, top = measured[: len(rows)], measured[-1]
-        if self.good and bool((values == values[0]).all()) and bool(top != values[0]):
+        best = self.best(problem)[None] if self.good else problem.scores[None][:0]
+        good = self._flip(best, self.good, comparisons, generator)
+        move = self._move if self.unit == "score" else self._flip
+        nearby = move(problem.scores[None], self.nearby, comparisons, generator)
+        rows = torch.cat([good, nearby, comparisons.random(problem.scores, self.bad, generator)])
+        measured = problem.measure(torch.cat([rows, best]))
+        if not bool(measured.isfinite().all()):
+            wrong = measured[~measured.isfinite()]
+            fail(
+                "metric",
+                "must be a finite number for all scores",
+                f"{float(wrong[0])} for {len(wrong)} of the anchors",
+                "Give 0 / 0 a value inside the metric, for example with clamp(min=1) in the denominator.",
+            )
+        values, top = measured[: len(rows)], measured[len(rows) :]
+        if bool((values == values[0]).all()) and bool((top != values[0]).any()):
             # The surface would be flat. The best scores are better than those one flip away, as for an exact match:
             # they replace them, which would hide them.
-            rows, values = torch.cat([best[None], rows[self.good :]]), torch.cat([top[None], values[self.good :]])
-        return Anchors(partial(comparisons.differing, rows), values)
+            rows, values = torch.cat([best, rows[self.good :]]), torch.cat([top, values[self.good :]])
+        return Anchors(partial(comparisons.differing, rows), values, float(top[0]) if self.good else None)
 
     def best(self, problem: Bound) -> Tensor:
         """The best scores ``(m,)``."""
@@ -89,25 +97,18 @@ class Anchoring:
             )
         return problem.best_scores
 
-    def rows(self, problem: Bound, best: Tensor, comparisons: Comparisons, generator: torch.Generator) -> Tensor:
-        """The anchors as scores ``(k, m)``."""
-        good = self._flip(best, self.good, comparisons, generator) if self.good else problem.scores[None, :][:0]
-        move = self._move if self.unit == "score" else self._flip
-        nearby = move(problem.scores, self.nearby, comparisons, generator)
-        return torch.cat([good, nearby, comparisons.random(problem.scores, self.bad, generator)])
-
     def _flip(self, base: Tensor, k: int, comparisons: Comparisons, generator: torch.Generator) -> Tensor:
-        """``k`` rows with some comparisons of the base flipped."""
+        """``k`` rows with some comparisons of the base ``(1, m)`` flipped."""
         rows = base.repeat(k, 1)
-        for which in choose(k, self.flips, comparisons.count, generator).T:
+        for which in choose(k, self.flips, comparisons.count, generator).T if k else ():
             rows = comparisons.flipped(rows, which)
         return rows
 
     def _move(self, base: Tensor, k: int, comparisons: Comparisons, generator: torch.Generator) -> Tensor:
-        """``k`` rows with some scores moved: a low one above the top, a high one below the bottom."""
+        """``k`` rows with some scores of the base moved: a low one above the top, a high one below the bottom."""
         items = choose(k, self.flips, base.numel(), generator)
         beyond = BEYOND * spread(base)
-        to = torch.where(base[items] <= base.median(), base.max() + beyond, base.min() - beyond)
+        to = torch.where(base[0, items] <= base.median(), base.max() + beyond, base.min() - beyond)
         return base.repeat(k, 1).scatter_(1, items, to)
 
 
@@ -120,28 +121,11 @@ def as_anchoring(anchors: int | Anchoring, unit: str = "comparison") -> Anchorin
 
 
 def choose(k: int, flips: int, among: int, generator: torch.Generator) -> Tensor:
-    """``(k, flips)`` random numbers below ``among``, distinct within each row."""
-    flips = min(flips, among)
-    chosen = torch.randint(among, (k, flips), generator=generator)
-    if flips == 1:
-        return chosen
-    if 4 * flips * flips > among:
-        return torch.stack([torch.randperm(among, generator=generator)[:flips] for _ in range(k)] or [chosen[0]])
-    while True:  # equal numbers are rare here, and redrawing a row costs less than a permutation of all numbers
-        ordered = chosen.sort(-1).values
-        again = (ordered[:, 1:] == ordered[:, :-1]).any(-1)
-        if not bool(again.any()):
-            return chosen
-        chosen[again] = torch.randint(among, (int(again.sum()), flips), generator=generator)
-
-
-def check_numbers(values: Tensor) -> Tensor:
-    """Check that the metric is finite at every anchor."""
-    if not bool(torch.isfinite(values).all()):
-        fail(
-            "metric",
-            "must be a finite number for all scores",
-            f"{float(values[~torch.isfinite(values)][0])} for {int((~torch.isfinite(values)).sum())} of the anchors",
-            "Give 0 / 0 a value inside the metric, for example with clamp(min=1) in the denominator.",
-        )
-    return values
+    """``(k, flips)`` random numbers below ``among``, distinct within each row, by Floyd's algorithm."""
+    first = among - min(flips, among) + 1
+    chosen = torch.randint(first, (k, 1), generator=generator)
+    for last in range(first, among):
+        new = torch.randint(last + 1, (k, 1), generator=generator)
+        taken = (chosen == new).any(-1, keepdim=True)
+        chosen = torch.cat([chosen, torch.where(taken, last, new)], -1)
+    return chosen

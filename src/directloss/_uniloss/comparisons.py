@@ -1,14 +1,13 @@
 """Step 1 of UniLoss, c = f(scores, target): what a metric compares. Liu, Wang, Deng (ECCV 2020), Sec. 3.3.
 
 The scores of one problem are flattened to ``m`` numbers. A comparison is a differentiable function of them, and the
-metric depends only on its sign, the binary. Nearly all metrics compare two scores, or a score with a constant:
-`Differences`. A user's refactoring may compare anything: `General`.
+metric depends only on its sign, the binary. A user's refactoring may compare anything. Nearly all metrics compare two
+scores, or a score with a constant, which is much faster: `Differences`.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -25,40 +24,61 @@ BEYOND = 1e-3
 """How far a flipped comparison goes past zero, as a share of the spread of the scores."""
 
 
-class Comparisons(ABC):
-    """The ``l`` comparisons of one problem, as a function of its ``m`` flattened scores."""
+class Comparisons:
+    """The ``l`` comparisons of one problem, as a differentiable function of its ``m`` flattened scores.
 
-    count: int
-    """How many there are: ``l``."""
+    Args:
+        function: takes scores ``(m,)`` and returns comparisons ``(l,)``.
+        count: how many it returns, ``l``.
+    """
 
-    @abstractmethod
+    def __init__(self, function: Callable[[Tensor], Tensor], count: int) -> None:
+        self.function, self.count = function, count
+
     def values(self, scores: Tensor) -> Tensor:
         """The comparisons, shape ``(m,)`` to ``(l,)``."""
+        return self.function(scores)
 
-    @abstractmethod
     def differing(self, rows: Tensor, here: Tensor) -> Blocks:
         """Where the binaries of rows of scores ``(k, m)`` differ from the binaries ``here``, boolean ``(l,)``."""
+        yield slice(None), torch.stack([(self.values(row) > 0) != here for row in rows], -1).to(rows.dtype)
 
-    @abstractmethod
     def pull(self, scores: Tensor, slopes: Tensor) -> Tensor:
         """The gradient ``(m,)`` with respect to the scores, from that with respect to the comparisons ``(l,)``."""
+        with torch.enable_grad():
+            free = scores.detach().requires_grad_()
+            return torch.autograd.grad(self.values(free), free, slopes)[0]
 
-    @abstractmethod
     def flipped(self, rows: Tensor, which: Tensor) -> Tensor:
         """The rows ``(k, m)``, moved as little as possible to change the sign of comparison ``which[i]`` in row i."""
+        return torch.stack([self._flipped_one(row, j) for row, j in zip(rows, which.tolist(), strict=True)])
 
-    @abstractmethod
+    def _flipped_one(self, scores: Tensor, which: int) -> Tensor:
+        """A step along the gradient of the comparison: to the zero of its linearisation, and a little past it."""
+        with torch.enable_grad():
+            free = scores.detach().requires_grad_()
+            value = self.values(free)[which]
+            (slope,) = torch.autograd.grad(value, free)
+        square = slope.square().sum()
+        if not bool(square > 0):
+            return scores
+        step = value.detach() / square
+        beyond = BEYOND * spread(scores) / square.sqrt()
+        return scores - (step + torch.where(step > 0, beyond, -beyond)) * slope
+
     def take(self, which: Tensor) -> Comparisons:
         """Only the comparisons ``which``, an index tensor."""
+        return Comparisons(lambda scores: self.values(scores)[which], which.numel())
 
     def random(self, scores: Tensor, k: int, generator: torch.Generator) -> Tensor:
-        """Random rows ``(k, m)`` with the mean and the deviation of the scores.
-
-        The second half mirrors the first, which cancels some of the randomness.
-        """
+        """Random rows ``(k, m)`` with the deviation of the scores; the second half mirrors the first."""
         half = torch.rand((k + 1) // 2, scores.numel(), generator=generator, dtype=scores.dtype)
         part = (2 * half - 1) * (math.sqrt(3) * spread(scores))
-        return middle(scores) + torch.cat([part, -part])[:k]
+        return self.middle(scores) + torch.cat([part, -part])[:k]
+
+    def middle(self, scores: Tensor) -> float:
+        """The mean of random scores: that of the current ones, or of the constants that they are compared with."""
+        return float(scores.double().mean())
 
 
 class Differences(Comparisons):
@@ -77,13 +97,14 @@ class Differences(Comparisons):
     """
 
     def __init__(self, left: Tensor, right: Tensor, items: int, constants: Tensor | None = None) -> None:
-        self.left, self.right, self.items = left, right, items
+        self.left, self.right, self.items, self.count = left, right, items, left.numel()
         self.constants = torch.empty(0) if constants is None else constants
-        self.count = left.numel()
 
     @classmethod
     def of(cls, pairs: tuple[Tensor, Tensor], items: int, thresholds: Tensor) -> Differences:
         """Pairs ``(left, right)``, and each of the scores with each of the thresholds."""
+        if not len(thresholds):
+            return cls(*pairs, items)
         levels = torch.arange(items, items + len(thresholds)).repeat_interleave(items)
         every = torch.arange(items).repeat(len(thresholds))
         left, right = (torch.cat(parts) for parts in zip(pairs, (every, levels), strict=True))
@@ -96,14 +117,13 @@ class Differences(Comparisons):
         return torch.cat([rows, self.constants.to(rows.dtype).expand(*rows.shape[:-1], -1)], -1)
 
     def values(self, scores: Tensor) -> Tensor:
-        """See `Comparisons.values`."""
         both = self._with_constants(scores)
         return both.index_select(0, self.left) - both.index_select(0, self.right)
 
     def differing(self, rows: Tensor, here: Tensor) -> Blocks:
-        """See `Comparisons.differing`; rows are transposed, so that each score is one contiguous piece."""
         from directloss.kernels import pairs  # imported lazily: numba is slow to import
 
+        # Transposed, so that each score is one contiguous piece.
         columns = self._with_constants(rows).T.contiguous().numpy()
         left, right = (part.numpy().view(np.uint64) for part in (self.left, self.right))
         units, step = np.array([0, 1], columns.dtype), max(1, BLOCK // max(1, len(rows)))
@@ -115,14 +135,11 @@ class Differences(Comparisons):
             yield some, block
 
     def pull(self, scores: Tensor, slopes: Tensor) -> Tensor:
-        """See `Comparisons.pull`."""
         both = torch.zeros(self.items + len(self.constants), dtype=scores.dtype).index_add_(0, self.left, slopes)
         return both.index_add_(0, self.right, slopes, alpha=-1)[: self.items]
 
     def flipped(self, rows: Tensor, which: Tensor) -> Tensor:
         """Both scores move to their middle and a little past it; a score moves past its constant."""
-        if not len(rows):
-            return rows
         left, right, row = self.left[which], self.right[which], torch.arange(len(rows))
         alone, both = right >= self.items, self._with_constants(rows)
         now = both[row, left] - both[row, right]
@@ -133,65 +150,10 @@ class Differences(Comparisons):
         return both[:, : self.items]
 
     def take(self, which: Tensor) -> Differences:
-        """See `Comparisons.take`."""
         return Differences(self.left[which], self.right[which], self.items, self.constants)
 
-    def random(self, scores: Tensor, k: int, generator: torch.Generator) -> Tensor:
-        """Random rows; those of scores that meet constants are centred on the mean of these."""
-        drawn = super().random(scores, k, generator)
-        if not len(self.constants):
-            return drawn
-        alone = self.right >= self.items
-        where, level = self.left[alone], self.constants.to(scores.dtype)[self.right[alone] - self.items]
-        total = torch.zeros_like(scores).index_add_(0, where, level)
-        number = torch.zeros_like(scores).index_add_(0, where, torch.ones_like(level))
-        return drawn + torch.where(number > 0, total / number.clamp(min=1) - middle(scores), 0.0)
-
-
-class General(Comparisons):
-    """Comparisons of any form, given by a differentiable function of the flattened scores.
-
-    Args:
-        function: takes scores ``(m,)`` and returns comparisons ``(l,)``.
-        count: how many it returns.
-    """
-
-    def __init__(self, function: Callable[[Tensor], Tensor], count: int) -> None:
-        self.function, self.count = function, count
-
-    def values(self, scores: Tensor) -> Tensor:
-        """See `Comparisons.values`."""
-        return self.function(scores)
-
-    def differing(self, rows: Tensor, here: Tensor) -> Blocks:
-        """See `Comparisons.differing`; calls the function once per row."""
-        yield slice(None), torch.stack([(self.function(row) > 0) != here for row in rows], -1).to(rows.dtype)
-
-    def pull(self, scores: Tensor, slopes: Tensor) -> Tensor:
-        """See `Comparisons.pull`."""
-        with torch.enable_grad():
-            free = scores.detach().requires_grad_()
-            return torch.autograd.grad(self.function(free), free, slopes)[0]
-
-    def flipped(self, rows: Tensor, which: Tensor) -> Tensor:
-        """A step along the gradient of the comparison: to the zero of its linearisation, and a little past it."""
-        return torch.stack([self._step(row, j) for row, j in zip(rows, which.tolist(), strict=True)])
-
-    def _step(self, scores: Tensor, which: int) -> Tensor:
-        with torch.enable_grad():
-            free = scores.detach().requires_grad_()
-            value = self.function(free)[which]
-            (slope,) = torch.autograd.grad(value, free)
-        square = slope.square().sum()
-        if not bool(square > 0):
-            return scores
-        step = value.detach() / square
-        beyond = BEYOND * spread(scores) / square.sqrt()
-        return scores - (step + torch.where(step > 0, beyond, -beyond)) * slope
-
-    def take(self, which: Tensor) -> General:
-        """See `Comparisons.take`."""
-        return General(lambda scores: self.function(scores)[which], which.numel())
+    def middle(self, scores: Tensor) -> float:
+        return float(self.constants.double().mean()) if len(self.constants) else super().middle(scores)
 
 
 # ---------------------------------------------------------------------- pairs
@@ -209,22 +171,18 @@ def ranked_pairs(lists: Tensor, relevance: Tensor) -> tuple[Tensor, Tensor]:
         (tensor([1, 1]), tensor([0, 2]))
     """
     levels = torch.unique(relevance[~relevance.isnan()])
-    if len(levels) <= 2:  # without a table of n x n, which heatmaps cannot afford
-        return _two_levels(lists, relevance == levels[-1], relevance == levels[0]) if len(levels) == 2 else _no_pairs()
-    found = [(row > row[:, None]).T.nonzero(as_tuple=True) for row in relevance]
-    pairs = [(index[left], index[right]) for index, (left, right) in zip(lists, found, strict=True)]
-    left, right = (torch.cat(part) for part in zip(*pairs, strict=True))
-    return left, right
+    if len(levels) < 2:
+        return torch.empty(0, dtype=torch.long), torch.empty(0, dtype=torch.long)
+    if len(levels) == 2:  # without a table of n x n, which heatmaps cannot afford
+        return _two_levels(lists, relevance == levels[1], relevance == levels[0])
+    which, left, right = (relevance[:, :, None] > relevance[:, None]).nonzero(as_tuple=True)
+    return lists[which, left], lists[which, right]
 
 
 def all_pairs(lists: Tensor) -> tuple[Tensor, Tensor]:
     """All pairs within each list."""
     left, right = torch.triu_indices(lists.shape[1], lists.shape[1], 1)
     return lists[:, left].flatten(), lists[:, right].flatten()
-
-
-def _no_pairs() -> tuple[Tensor, Tensor]:
-    return torch.empty(0, dtype=torch.long), torch.empty(0, dtype=torch.long)
 
 
 def _two_levels(lists: Tensor, high: Tensor, low: Tensor) -> tuple[Tensor, Tensor]:
@@ -243,14 +201,5 @@ def _two_levels(lists: Tensor, high: Tensor, low: Tensor) -> tuple[Tensor, Tenso
 
 def spread(scores: Tensor) -> Tensor:
     """A scale of the scores that is never zero: their standard deviation, or one if all are equal."""
-    deviation = scores.std(correction=0)
-    if not math.isfinite(float(deviation)):  # the squares of very large scores overflow
-        peak = scores.abs().amax()
-        return spread(scores / peak) * peak
+    deviation = scores.double().std(correction=0).to(scores.dtype)  # squares of large scores need double precision
     return deviation if float(deviation) > 0 else torch.ones_like(deviation)
-
-
-def middle(scores: Tensor) -> Tensor:
-    """The mean, even if the sum of very large scores overflows."""
-    mean = scores.mean()
-    return mean if math.isfinite(float(mean)) else (scores / scores.numel()).sum()

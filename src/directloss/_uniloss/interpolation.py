@@ -9,37 +9,30 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from directloss._checks import check_choice, check_positive, fail
+from directloss._checks import check_choice, check_positive
 from directloss._uniloss.comparisons import Blocks
+
+Array = NDArray[np.float64]
 
 
 class Interpolation(ABC):
-    """A function through the values of the anchors, differentiable in the squared distances."""
+    """A function through the values of the anchors, and its derivatives."""
 
     @abstractmethod
-    def __call__(self, squared: Tensor, values: Tensor, between: Callable[[], Tensor]) -> Tensor:
-        """The interpolated value, a scalar.
+    def __call__(self, squared: Array, values: Array, between: Callable[[], Array]) -> tuple[float, Array]:
+        """The interpolated value, and its derivatives ``(k,)`` with respect to the squared distances.
 
         Args:
-            squared: squared distances ``(..., k)`` to the anchors.
+            squared: squared distances ``(k,)`` to the anchors, float64.
             values: the metric ``(k,)`` at the anchors.
             between: returns the squared distances ``(k, k)`` among the anchors.
         """
-
-    def with_slopes(self, squared: Any, values: Any, between: Callable[[], Any]) -> tuple[float, Any]:
-        """The same for float64 arrays, with its derivatives with respect to the squared distances; by autograd unless
-        overridden.
-        """
-        with torch.enable_grad():
-            free = torch.from_numpy(squared).requires_grad_()
-            value = self(free, torch.from_numpy(values), lambda: torch.from_numpy(between()))
-            return value.item(), torch.autograd.grad(value, free)[0].numpy()
 
 
 @dataclass(frozen=True)
@@ -52,8 +45,9 @@ class InverseDistance(Interpolation):
         power: the exponent of the distance; 1 in the paper.
 
     Examples:
-        >>> InverseDistance()(torch.tensor([1.0, 4.0]), torch.tensor([0.0, 1.0]), lambda: None)
-        tensor(0.3333)
+        >>> value, slopes = InverseDistance()(np.array([1.0, 4.0]), np.array([0.0, 1.0]), lambda: None)
+        >>> round(value, 4)
+        0.3333
     """
 
     power: float = 1.0
@@ -61,20 +55,11 @@ class InverseDistance(Interpolation):
     def __post_init__(self) -> None:
         check_positive("power", self.power)
 
-    def __call__(self, squared: Tensor, values: Tensor, between: Callable[[], Tensor]) -> Tensor:
-        """See `Interpolation.__call__`."""
-        hit = squared <= 0
-        # Relative to the nearest, so that powers of long distances do not underflow.
-        nearest = squared.detach().amin(-1, keepdim=True).clamp(min=torch.finfo(squared.dtype).tiny)
-        far = (nearest / torch.where(hit, torch.ones_like(squared), squared)) ** (self.power / 2)
-        weight = torch.where(hit.any(-1, keepdim=True), hit.to(squared.dtype), far)
-        return (weight * values).sum(-1) / weight.sum(-1)
-
-    def with_slopes(self, squared: Any, values: Any, between: Callable[[], Any]) -> tuple[float, Any]:
-        """See `Interpolation.with_slopes`."""
+    def __call__(self, squared: Array, values: Array, between: Callable[[], Array]) -> tuple[float, Array]:
         hit = squared <= 0
         if hit.any():
             return float(values[hit].mean()), np.zeros_like(squared)
+        # Relative to the nearest, so that powers of long distances do not underflow.
         weight = (squared.min() / squared) ** (self.power / 2)
         weight /= weight.sum()
         value = float(weight @ values)
@@ -90,45 +75,26 @@ class DistanceSpline(Interpolation):
     They sum to zero, so the surface stays bounded. For Hamming distances the system always has one solution, and there
     is nothing to tune.
 
-    Args:
-        power: the exponent of the distance, between 0 and 2.
-
     Examples:
-        >>> between = lambda: torch.tensor([[0.0, 4.0], [4.0, 0.0]])
-        >>> DistanceSpline()(torch.tensor([0.25, 2.25]), torch.tensor([0.0, 1.0]), between)
-        tensor(0.2500)
+        >>> between = lambda: np.array([[0.0, 4.0], [4.0, 0.0]])
+        >>> value, slopes = DistanceSpline()(np.array([0.25, 2.25]), np.array([0.0, 1.0]), between)
+        >>> round(value, 4)
+        0.25
     """
 
-    power: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.power < 2:
-            fail("power", "must lie between 0 and 2", self.power)
-
-    def __call__(self, squared: Tensor, values: Tensor, between: Callable[[], Tensor]) -> Tensor:
-        """See `Interpolation.__call__`."""
-        found = self._solve(between().double().cpu().numpy(), values.detach().double().cpu().numpy())
-        solution = torch.from_numpy(found).to(squared)
-        hit = squared <= 0
-        distance = torch.where(hit, torch.zeros_like(squared), torch.where(hit, 1.0, squared) ** (self.power / 2))
-        interpolated: Tensor = solution[-1] - distance @ solution[:-1]
-        return interpolated
-
-    def with_slopes(self, squared: Any, values: Any, between: Callable[[], Any]) -> tuple[float, Any]:
-        """See `Interpolation.with_slopes`."""
+    def __call__(self, squared: Array, values: Array, between: Callable[[], Array]) -> tuple[float, Array]:
         solution = self._solve(between(), values)
         coefficients, constant = solution[:-1], solution[-1]
-        hit = squared <= 0
-        distance = np.where(hit, 0.0, squared) ** (self.power / 2)
-        slopes = np.where(hit, 0.0, distance / np.where(hit, 1.0, squared)) * coefficients
-        return float(constant - distance @ coefficients), -0.5 * self.power * slopes
+        distance = np.sqrt(np.maximum(squared, 0.0))
+        slopes = np.divide(-0.5 * coefficients, distance, out=np.zeros_like(distance), where=distance > 0)
+        return float(constant - distance @ coefficients), slopes
 
-    def _solve(self, between: Any, values: Any) -> Any:
+    def _solve(self, between: Array, values: Array) -> Array:
         """The coefficients and, last, the constant: one system of ``k + 1`` equations."""
         k = len(values)
         # Anchors in one place share their mean value; they may differ if only some comparisons are relaxed.
         same = (between <= 0).astype(np.float64)
-        distance = between ** (self.power / 2)
+        distance = np.sqrt(between)
         system, right = np.ones((k + 1, k + 1)), np.append(same @ values / same.sum(-1), 0.0)
         # Equal anchors would make the system singular; this much on the diagonal changes no significant digit.
         system[:k, :k] = np.eye(k) * (1e-7 * max(distance.mean(), 1e-7)) - distance
@@ -173,7 +139,7 @@ class Places:
             squared += ((1 - 2 * self.off[some]) @ differs).double()
         self.squared = squared.numpy()
 
-    def between(self) -> Any:
+    def between(self) -> Array:
         """Hamming distances ``(k, k)`` among the anchors, float64."""
         shared = np.zeros((len(self.squared),) * 2)
         for _, differs in self._differing(self.here):  # counts of a block are exact in single precision
@@ -181,7 +147,7 @@ class Places:
         ones = shared.diagonal()
         return ones[:, None] + ones - 2 * shared
 
-    def pull(self, slopes: Any) -> Tensor:
+    def pull(self, slopes: Array) -> Tensor:
         """The gradient with respect to the comparisons, from that with respect to the squared distances."""
         weight = torch.from_numpy(slopes).to(self.off.dtype)
         mixed = torch.empty_like(self.off)

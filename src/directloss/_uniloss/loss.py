@@ -7,10 +7,10 @@ Value and gradient are computed on the CPU, without autograd, and handed to it a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,9 +32,9 @@ from directloss._dynamo import transformed
 from directloss._gradient import attach_first, fetch
 from directloss._loss import LossModule, named_places
 from directloss._problem import UNRANKED, Dim, arrange, blank, reduce, weigh
-from directloss._uniloss.anchors import Anchoring, Anchors, as_anchoring
+from directloss._uniloss.anchors import Anchoring, as_anchoring
 from directloss._uniloss.interpolation import Interpolation, Places, as_interpolation
-from directloss._uniloss.refactoring import Automatic, Bound, Refactored, as_refactored, in_words, shape_of
+from directloss._uniloss.refactoring import Automatic, Bound, Refactored, as_refactored, flat_best
 from directloss._uniloss.target import likelihood_slope
 from directloss.distributed import Gather
 
@@ -53,26 +53,11 @@ SHARE = 1.0
 INTERPOLATION = "inverse-distance"
 
 
-def uniloss(
-    scores: Tensor,
-    target: Tensor,
-    metric: str | Metric | Refactored,
-    *,
-    maximize: bool = True,
-    likelihood: float | str = "auto",
-    anchors: int | Anchoring = 16,
-    interpolation: str | Interpolation = INTERPOLATION,
-    fraction: float = 1.0,
-    generator: torch.Generator | None = None,
-    value: str = "metric",
-    best_scores: BestScores | None = None,
-    batch_dims: int = 0,
-    reduction: str = "mean",
-    mask: Tensor | None = None,
-    dim: Dim | None = None,
-    weight: Tensor | None = None,
-    check_values: bool = True,
-) -> Tensor:
+Problem = tuple[Tensor, Tensor, Tensor | None, bool]
+"""Scores, target and mask of one problem, on the CPU and without gradients; and whether it has a weight."""
+
+
+class UniLoss(LossModule):
     """The loss of a metric, with the gradient of the relaxed metric.
 
     The value is ``1 - metric`` of the scores, or the metric itself if lower is better. The gradient is that of an
@@ -80,10 +65,10 @@ def uniloss(
     with nothing to compare, or whose metric is NaN, has loss 0 and gradient 0, does not count in the mean, and logs a
     warning.
 
+    Scores are the outputs of the network; logits, not probabilities, because a sigmoid is applied to their
+    differences. The target is the second argument of the metric.
+
     Args:
-        scores: the outputs of the network; logits, not probabilities, because a sigmoid is applied to their
-            differences.
-        target: the second argument of the metric.
         metric: ``metric(scores, target) -> scalar``, a `Refactoring`, or a name: ``"ap"``, ``"accuracy"``, ``"pckh"``,
             ``"f1"``, ``"ndcg@10"`` and the other names of `directloss.tasks` with a metric.
         maximize: False for a metric where lower is better.
@@ -99,80 +84,13 @@ def uniloss(
         batch_dims: how many leading dimensions of ``scores`` and ``target`` number separate problems, for a metric
             function whose problem has several dimensions; otherwise use ``dim``.
         reduction: ``"mean"``, ``"sum"`` or ``"none"`` over the problems.
-        mask: True for real entries, False for padding; in the shape of ``target``.
         dim: the dimension (or dimensions) of ``scores`` that hold the items of one problem. By default the last one for
             a named metric of items, and all of them for a metric function.
-        weight: the weight of each problem, in the shape of the unreduced losses.
         check_values: whether to check for NaN and wrong labels.
-
-    Returns:
-        A scalar, or one loss per problem for ``reduction="none"``.
+        gather: True joins the batches of all processes; see `DirectLoss`.
 
     References:
         Liu, Wang, Deng: UniLoss: Unified Surrogate Loss by Adaptive Interpolation, ECCV 2020, Sec. 3.
-
-    Examples:
-        >>> scores = torch.tensor([2.0, 1.0, 0.0], requires_grad=True)
-        >>> loss = uniloss(scores, torch.tensor([0, 1, 0]), "ap", generator=torch.Generator().manual_seed(0))
-        >>> loss.item()
-        0.5
-        >>> loss.backward()
-        >>> scores.grad[1] < 0  # the relevant item should rise
-        tensor(True)
-    """
-    module = UniLoss(
-        metric, maximize=maximize, likelihood=likelihood, anchors=anchors, interpolation=interpolation,
-        fraction=fraction, generator=generator, value=value, best_scores=best_scores, batch_dims=batch_dims,
-        reduction=reduction, dim=dim, check_values=check_values,
-    )  # fmt: skip
-    result: Tensor = module(scores, target, mask, weight)
-    return result
-
-
-@dataclass(frozen=True)
-class Relaxed:
-    """One relaxed problem: what its loss is made of."""
-
-    value: float
-    """The interpolated metric."""
-    metric: float
-    """The true metric."""
-    anchors: Anchors
-    comparisons: int
-    """How many comparisons were relaxed."""
-    gradient: Tensor
-    """Of the interpolated metric, with respect to the flattened scores."""
-
-
-class ProblemLoss(NamedTuple):
-    """The loss of one problem and its gradient."""
-
-    loss: float
-    slope: Tensor
-
-
-class Batch(NamedTuple):
-    """The problems of a batch, with the dimensions of one problem last."""
-
-    scores: Tensor
-    target: Tensor
-    mask: Tensor | None
-    weight: Tensor | None
-    shape: torch.Size
-    """The shape of the losses."""
-    shown: list[bool]
-    """Which problems have a weight."""
-
-    def problems(self) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
-        """Scores, target and mask of each problem, on the CPU and without gradients."""
-        lead, count = len(self.shape), self.shape.numel()
-        given = [self.scores.detach(), self.target, *([] if self.mask is None else [self.mask])]
-        scores, target, *mask = (part.reshape(count, *part.shape[lead:]) for part in fetch(given))
-        return zip(scores, target, mask[0] if mask else [None] * count, strict=True)
-
-
-class UniLoss(LossModule):
-    """`uniloss` as a module, with the same arguments, and ``gather`` as in `DirectLoss`.
 
     Examples:
         >>> loss_fn = UniLoss("accuracy", generator=torch.Generator().manual_seed(0))
@@ -200,7 +118,9 @@ class UniLoss(LossModule):
     ) -> None:
         super().__init__(reduction, dim, check_values, gather)
         self.refactored = as_refactored(metric)
-        self.maximize = _check_maximize(maximize)
+        if not isinstance(maximize, bool):
+            fail("maximize", "must be True or False", repr(maximize))
+        self.maximize = maximize
         self.likelihood = _check_likelihood(likelihood)
         self.anchoring = as_anchoring(anchors, self.refactored.unit)
         self.interpolation = as_interpolation(interpolation)
@@ -220,19 +140,21 @@ class UniLoss(LossModule):
         """See `uniloss`."""
         if transformed():
             raise DirectLossError(NO_TRANSFORM)
-        batch = self._batch(scores, target, mask, weight)
-        needed = batch.scores.requires_grad and torch.is_grad_enabled()
-        found = [
-            self._solve(*problem, needed) if shown else None
-            for problem, shown in zip(batch.problems(), batch.shown, strict=True)
-        ]
-        values = [0.0 if one is None else one.loss for one in found]
-        losses = batch.scores.detach().new_tensor(values).reshape(batch.shape)
+        scores, weight, problems = self._problems(scores, target, mask, weight)
+        needed = scores.requires_grad and torch.is_grad_enabled()
+        values, slopes, counts = [], [], []
+        for one, labels, real, shown in problems:
+            solved = self._solve(one, labels, real, needed) if shown else None
+            value, slope = (0.0, torch.zeros_like(one)) if solved is None else solved
+            values.append(value)
+            slopes.append(slope)
+            counts.append(solved is not None or not shown)
+        shape = scores.shape[: scores.dim() - problems[0][0].dim()]
+        losses = scores.detach().new_tensor(values).reshape(shape)
         if needed:
-            nothing = torch.zeros(batch.scores.shape[len(batch.shape) :], dtype=batch.scores.dtype)
-            slopes = torch.stack([nothing if one is None else one.slope for one in found])
-            losses = attach_first(losses, batch.scores, slopes.reshape(batch.scores.shape).to(batch.scores.device))
-        return reduce(losses, self.reduction, batch.weight, _counted(found, batch), self.refactored, WITHOUT_LOSS)
+            losses = attach_first(losses, scores, torch.stack(slopes).reshape(scores.shape).to(scores.device))
+        counted = None if all(counts) else torch.tensor(counts, device=losses.device).reshape(shape)
+        return reduce(losses, self.reduction, weight, counted, self.refactored, WITHOUT_LOSS)
 
     def places(self, dims: int) -> tuple[int, ...]:
         return named_places(self.dim, self._event_dims(dims), dims)
@@ -241,15 +163,11 @@ class UniLoss(LossModule):
         """Anchors are drawn on the CPU, wherever the scores are."""
         return self.generator if self.generator is not None else torch.default_generator
 
-    def relax(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> list[Relaxed | None]:
-        """The relaxation of each problem, for inspection; None for a problem without a loss."""
-        bound = [self._bind(*self._shown(*problem)) for problem in self._batch(scores, target, mask).problems()]
-        return [None if problem is None else self._relaxed(problem) for problem in bound]
-
+    @torch.no_grad()
     def explain(self, scores: Tensor, target: Tensor) -> str:
         """What the metric compares, in words, for the first problem."""
-        first, labels, _ = next(self._batch(scores, target).problems())
-        problem = self.refactored.bind(first, labels)
+        _, _, problems = self._problems(scores, target)
+        problem = self.refactored.bind(*problems[0][:2])
         return f"{self.refactored!r}: nothing to compare." if problem is None else problem.words
 
     def extra_repr(self) -> str:
@@ -261,14 +179,18 @@ class UniLoss(LossModule):
 
     # ------------------------------------------------------------------ from a batch to problems
 
-    def _batch(self, scores: Tensor, target: Tensor, mask: Tensor | None = None, weight: Tensor | None = None) -> Batch:
+    def _problems(
+        self, scores: Tensor, target: Tensor, mask: Tensor | None = None, weight: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None, list[Problem]]:
+        """Scores with the dimensions of one problem last, the weights of the problems, and the problems."""
         metric = self.refactored
         if isinstance(metric, Automatic):
             check_no_column(scores, target)
         events = self._event_dims(check_scores(scores, metric.least_dims, metric.shape_words).dim())
         scores, target, mask, weight = arrange(metric, events, scores, target, mask, weight, self.dim)
         lead = scores.dim() - events
-        shape, shown = scores.shape[:lead], None
+        shape = scores.shape[:lead]
+        shown = torch.ones(shape, dtype=torch.bool)
         if target.shape[:lead] != shape:
             fail("target", f"must begin with the batch dimensions {tuple(shape)}", tuple(target.shape))
         if weight is not None:
@@ -282,8 +204,10 @@ class UniLoss(LossModule):
             metric.check(scores, target)
         if scores.dtype in (torch.float16, torch.bfloat16):
             scores = scores.float()
-        marks = [True] * shape.numel() if shown is None else shown.flatten().tolist()
-        return Batch(scores, target, mask, weight, shape, marks)
+        given = [scores.detach(), target, shown, *([] if mask is None else [mask])]
+        ones, labels, marks, *masks = (part.reshape(shape.numel(), *part.shape[lead:]) for part in fetch(given))
+        real = masks[0] if masks else [None] * len(ones)
+        return scores, weight, list(zip(ones, labels, real, marks.tolist(), strict=True))
 
     def _event_dims(self, dims: int) -> int:
         """How many of the last dimensions of the scores hold one problem, once ``dim`` is moved there."""
@@ -297,67 +221,57 @@ class UniLoss(LossModule):
             fail("batch_dims", rule, self.batch_dims)
         return known
 
-    def _shown(self, scores: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """A problem without its padding."""
-        return (scores, target) if mask is None else self.refactored.hide(scores, target, mask)
-
     # ------------------------------------------------------------------ one problem
 
-    def _solve(self, scores: Tensor, target: Tensor, mask: Tensor | None, needed: bool) -> ProblemLoss | None:
+    @torch.no_grad()
+    def _solve(self, scores: Tensor, target: Tensor, mask: Tensor | None, needed: bool) -> tuple[float, Tensor] | None:
         """The loss of one problem, and its gradient if that is needed; None if it has none."""
-        shown, labels = self._shown(scores, target, mask)
-        problem = self._bind(shown, labels)
+        shown, labels = (scores, target) if mask is None else self.refactored.hide(scores, target, mask)
+        problem = self.refactored.bind(shown, labels) if shown.numel() else None
         if problem is None:
             return None
+        if self.best_scores is not None:
+            problem = replace(problem, best_scores=flat_best(self.best_scores, shown, labels))
         if not needed and self.value == "metric":
-            return ProblemLoss(1 - problem.now if self.maximize else problem.now, scores)
-        relaxed = self._relaxed(problem)
-        metric = relaxed.metric if self.value == "metric" else relaxed.value
-        loss = 1 - metric if self.maximize else metric
-        slope = (-relaxed.gradient if self.maximize else relaxed.gradient).reshape(shown.shape)
+            return self._as_loss(problem.now), scores
+        value, gradient, unit = self._relaxed(problem)
+        slope = (-gradient if self.maximize else gradient).reshape(shown.shape)
         likely = likelihood_slope(shown, labels) if self.likelihood and self.refactored.likely else None
         if likely is not None:
-            low, high = torch.aminmax(relaxed.anchors.values)
-            slope = slope + self.likelihood * float(high - low) * likely
+            slope = slope + self.likelihood * unit * likely
         if mask is not None and shown.shape != scores.shape:
             whole = torch.zeros_like(scores)
             (whole if mask.shape == scores.shape[: mask.dim()] else whole.movedim(1, -1))[mask] = slope
             slope = whole
-        return ProblemLoss(loss, slope)
+        return self._as_loss(problem.now if self.value == "metric" else value), slope
 
-    @torch.no_grad()
-    def _bind(self, scores: Tensor, target: Tensor) -> Bound | None:
-        problem = self.refactored.bind(scores, target) if scores.numel() else None
-        if problem is None or self.best_scores is None:
-            return problem
-        best = self.best_scores(scores, target)
-        if shape_of(best) != scores.shape:
-            rule = f"must return scores of shape {tuple(scores.shape)}"
-            fail("best_scores(scores, target)", rule, in_words(best))
-        return replace(problem, best_scores=best.detach().to(scores.dtype).flatten())
+    def _as_loss(self, metric: float) -> float:
+        return 1 - metric if self.maximize else metric
 
-    @torch.no_grad()
-    def _relaxed(self, problem: Bound) -> Relaxed:
-        """The relaxed problem, with its gradient."""
-        self._check_best(problem)
+    def _relaxed(self, problem: Bound) -> tuple[float, Tensor, float]:
+        """The interpolated metric, its gradient in the flattened scores, and its range over the anchors."""
         generator, comparisons = self._source(problem.scores), problem.comparisons
         if self.fraction < 1:
             count = max(1, round(self.fraction * comparisons.count))
             comparisons = comparisons.take(torch.randperm(comparisons.count, generator=generator)[:count])
         anchors = self.anchoring.draw(problem, comparisons, generator)
-        if anchors.flat:
-            self._warn_of_flatness(anchors.values, problem.now)
+        self._check_best(anchors.best, problem.now)
+        low, high = (float(end) for end in torch.aminmax(anchors.values))
+        if low == high and problem.now != (1 if self.maximize else 0):
+            warn_once(
+                "flat",
+                f"{self.refactored!r} is {problem.now:g} at the current scores and {low:g} at all "
+                f"{len(anchors.values)} anchors, so this problem has no gradient. If other scores have a better "
+                "value, pass best_scores=function(scores, target) that returns them, or more anchors (anchors=64); "
+                "otherwise there is nothing to learn.",
+            )
         places = Places(comparisons.values(problem.scores), anchors.differing, len(anchors.values))
-        value, slopes = self.interpolation.with_slopes(places.squared, anchors.values.numpy(), places.between)
-        gradient = comparisons.pull(problem.scores, places.pull(slopes))
-        return Relaxed(value, problem.now, anchors, comparisons.count, gradient)
+        value, slopes = self.interpolation(places.squared, anchors.values.numpy(), places.between)
+        return value, comparisons.pull(problem.scores, places.pull(slopes)), high - low
 
-    def _check_best(self, problem: Bound) -> None:
+    def _check_best(self, best: float | None, now: float) -> None:
         """Check that the best scores are not worse than the current ones."""
-        if problem.best_scores is None:
-            return
-        best, now = problem.measure(problem.best_scores[None]).item(), problem.now
-        if (best < now - TOLERANCE) if self.maximize else (best > now + TOLERANCE):
+        if best is not None and (now - best if self.maximize else best - now) > TOLERANCE:
             fail(
                 "best_scores",
                 f"must have a metric at least as good as that of the current scores, {now:g}",
@@ -365,29 +279,6 @@ class UniLoss(LossModule):
                 f"Pass maximize={not self.maximize} if {'lower' if self.maximize else 'higher'} is better; otherwise "
                 "pass best_scores=function(scores, target), because the target does not tell what is best.",
             )
-
-    def _warn_of_flatness(self, values: Tensor, now: float) -> None:
-        """Warn that all anchors have the same value, unless nothing is left to learn."""
-        if now != (1 if self.maximize else 0):
-            warn_once(
-                "flat",
-                f"{self.refactored!r} is {now:g} at the current scores and {float(values[0]):g} at all {len(values)} "
-                "anchors, so this problem has no gradient. If other scores have a better value, pass "
-                "best_scores=function(scores, target) that returns them, or more anchors (anchors=64); otherwise "
-                "there is nothing to learn.",
-            )
-
-
-def _counted(found: list[ProblemLoss | None], batch: Batch) -> Tensor | None:
-    """Which problems have a loss, or no weight; None if all do."""
-    counts = [one is not None or not shown for one, shown in zip(found, batch.shown, strict=True)]
-    return None if all(counts) else torch.tensor(counts, device=batch.scores.device).reshape(batch.shape)
-
-
-def _check_maximize(maximize: object) -> bool:
-    if not isinstance(maximize, bool):
-        fail("maximize", "must be True or False", repr(maximize))
-    return maximize
 
 
 def _check_likelihood(likelihood: object) -> float:
@@ -398,7 +289,7 @@ def _check_likelihood(likelihood: object) -> float:
 
 def _check_size(scores: Tensor) -> None:
     """Check that scores are finite, and so small that their differences, and those of anchors, are."""
-    most = torch.finfo(torch.promote_types(scores.dtype, torch.float32)).max / 1024
+    most = min(torch.finfo(torch.promote_types(scores.dtype, torch.float32)).max / 1024, 1e150)
     low, high = (float(end) for end in torch.aminmax(scores.detach()))
     if not -most <= low <= high <= most:  # NaN fails as well
         check_finite(scores)
@@ -411,3 +302,38 @@ def _check_fraction(fraction: object) -> float:
     if isinstance(fraction, bool) or not isinstance(fraction, Real) or not 0 < float(fraction) <= 1:
         fail("fraction", "must be a share of the comparisons, above 0 and at most 1", repr(fraction))
     return float(fraction)
+
+
+def uniloss(
+    scores: Tensor,
+    target: Tensor,
+    metric: str | Metric | Refactored,
+    *,
+    mask: Tensor | None = None,
+    weight: Tensor | None = None,
+    **options: Any,
+) -> Tensor:
+    """`UniLoss` as a function.
+
+    Args:
+        scores: the outputs of the network; logits, not probabilities.
+        target: the second argument of the metric.
+        metric: as `UniLoss` takes it.
+        mask: True for real entries, False for padding; in the shape of ``target``.
+        weight: the weight of each problem, in the shape of the unreduced losses.
+        options: the other arguments of `UniLoss`, such as ``maximize``, ``likelihood``, ``dim`` or ``reduction``.
+
+    Returns:
+        A scalar, or one loss per problem for ``reduction="none"``.
+
+    Examples:
+        >>> scores = torch.tensor([2.0, 1.0, 0.0], requires_grad=True)
+        >>> loss = uniloss(scores, torch.tensor([0, 1, 0]), "ap", generator=torch.Generator().manual_seed(0))
+        >>> loss.item()
+        0.5
+        >>> loss.backward()
+        >>> scores.grad[1] < 0  # the relevant item should rise
+        tensor(True)
+    """
+    loss: Tensor = UniLoss(metric, **options)(scores, target, mask, weight)
+    return loss

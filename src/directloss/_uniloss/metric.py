@@ -34,22 +34,20 @@ class BoundMetric:
     def __call__(self, rows: Tensor) -> Tensor:
         """Values in float64."""
         rows = rows.reshape(-1, *self.shape)
-        with torch.no_grad():
-            if self._stacks is None and len(rows) > 2:
-                self._stacks = self._test_stack(rows)
-            if self._stacks:
-                values: Tensor = self._stack(rows).double()
-                return values
-            return torch.stack([self._one(row) for row in rows])
+        if self._stacks is None and len(rows) > 2:
+            self._stacks = self._test_stack(rows)
+        if self._stacks:
+            values: Tensor = self._stack(rows).double()
+            return values
+        return torch.stack([self._one(row) for row in rows])
 
     def one(self, scores: Tensor) -> float:
         """The value of one row, with the metric's own checks, after checking that it is the same twice."""
-        with torch.no_grad():
-            began = time.perf_counter()
-            value = value_of(self.metric, scores.reshape(self.shape), self.target)
-            between = time.perf_counter()
-            again = self._one(scores.reshape(self.shape))
-            took = min(between - began, time.perf_counter() - between)  # a busy machine delays one of them
+        began = time.perf_counter()
+        value = value_of(self.metric, scores.reshape(self.shape), self.target)
+        between = time.perf_counter()
+        again = self._one(scores.reshape(self.shape))
+        took = min(between - began, time.perf_counter() - between)  # a busy machine delays one of them
         if not torch.equal(value, again) and not bool(value.isnan() & again.isnan()):
             fail(
                 "metric",
@@ -74,20 +72,18 @@ class BoundMetric:
 
     def _test_stack(self, rows: Tensor) -> bool:
         """Whether two different rows in one call have the values that they have in two."""
-        alone = [self._one(rows[0])]
-        for row in rows[1:4]:
-            alone.append(self._one(row))
-            if alone[-1] != alone[0]:
-                break
-        if alone[-1] == alone[0]:
+        first = self._one(rows[0])
+        others = ((row, self._one(row)) for row in rows[1:4])
+        row, other = next((pair for pair in others if pair[1] != first), (None, first))
+        if row is None:
             return False  # they cannot be told apart
         try:
-            at_once: object = self._stack(torch.stack([rows[0], rows[len(alone) - 1]]))
+            at_once: object = self._stack(torch.stack([rows[0], row]))
         except Exception:  # whatever a metric raises for an unknown shape
             return False
         if not isinstance(at_once, Tensor) or at_once.shape != (2,):
             return False
-        return bool(torch.allclose(at_once.double(), torch.stack([alone[0], alone[-1]])))
+        return bool(torch.allclose(at_once.double(), torch.stack([first, other])))
 
 
 def value_of(metric: Callable[..., Any], scores: Tensor, target: Tensor) -> Tensor:
@@ -97,27 +93,26 @@ def value_of(metric: Callable[..., Any], scores: Tensor, target: Tensor) -> Tens
     except DirectLossError:
         raise
     except Exception as error:
-        mismatch = _mismatch(metric) if isinstance(error, TypeError) else None
         raise DirectLossError(
-            mismatch
-            or f"metric must accept scores of shape {tuple(scores.shape)} and target of shape {tuple(target.shape)}, "
+            f"metric must accept scores of shape {tuple(scores.shape)} and target of shape {tuple(target.shape)}, "
             f"but {name_of(metric)} raised {type(error).__name__}: {error}"
         ) from error
     return check_number(result)
 
 
-def _mismatch(metric: Callable[..., Any]) -> str | None:
-    """Why a metric cannot be called with scores and target; None if its signature allows it, or is unknown."""
+def check_metric(metric: object) -> None:
+    """Check that a metric can be called with scores and target, as far as its signature is known."""
+    if not callable(metric):
+        hint = "It is called as metric(scores, target) and returns one number."
+        fail("metric", "must be a function", f"a {type(metric).__name__}", hint)
     try:
-        inspect.signature(metric).bind(None, None)
+        inspect.signature(metric, follow_wrapped=False).bind(None, None)  # a decorator may add arguments itself
     except TypeError as problem:
-        return (
-            f"metric must be callable as metric(scores, target), but {name_of(metric)} is not ({problem}). Set its "
-            f"other arguments with functools.partial({name_of(metric)}, ...)."
-        )
+        name = name_of(metric)
+        hint = f"Set its other arguments with functools.partial({name}, ...)."
+        fail("metric", "must be callable as metric(scores, target)", f"{name} ({problem})", hint)
     except ValueError:
         pass
-    return None
 
 
 def name_of(metric: Any) -> str:
@@ -183,9 +178,6 @@ class Stateless:
                 return self._own.compute()
             finally:
                 self._own.reset()
-
-    def __repr__(self) -> str:
-        return f"{self.__name__}()"
 
 
 def _alone() -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, cycle
 from typing import Any
 
 import numpy as np
@@ -33,21 +33,33 @@ MOST = 64
 USUAL = ((0.0,), (0.5,))
 """Thresholds that are tried before any search."""
 
-Order = tuple[int, ...] | None
-"""The dimensions along which scores are compared: () for no pairs, None for unknown."""
-
 
 @dataclass(frozen=True)
 class Finding:
     """What a metric compares."""
 
-    order: Order
-    """Pairs of scores that differ in these dimensions only."""
+    order: tuple[int, ...] | None
+    """Pairs of scores that differ in these dimensions only; () for no pairs, None if unknown, or for a constant."""
     thresholds: tuple[float, ...] = ()
-    equals: bool = True
+    equals: bool = False
     """Whether pairs of equal relevance matter."""
     constant: bool = False
     """Whether no change of the scores changed the value."""
+
+    def in_words(self, name: str, dims: int, count: int) -> str:
+        """One sentence about a metric with this name."""
+        if self.order is None:
+            why = "constant for all scores tried" if self.constant else "neither an order nor thresholds alone"
+            return f"{name}: {why}; the {count:,} pairs that the target orders stand for its comparisons."
+        parts = []
+        if self.order:
+            along = f"pairs along dimension ({', '.join(map(str, self.order))})"
+            which = "all pairs of scores" if len(self.order) == dims else along
+            parts.append(which + ("" if self.equals else " of different relevance"))
+        if self.thresholds:
+            levels = ", ".join(f"{level:g}" for level in self.thresholds[:4])
+            parts.append(f"each score with {levels}" + (" ..." if len(self.thresholds) > 4 else ""))
+        return f"{name} compares {' and '.join(parts)}: {count:,} comparisons relaxed. Tested on fresh scores."
 
 
 class Probe:
@@ -64,7 +76,7 @@ class Probe:
         self, measure: Callable[[Tensor], Tensor], scores: Tensor, best: Tensor | None, relevance: Tensor | None
     ) -> None:
         self.measure, self.shape, self.dtype = measure, scores.shape, scores.dtype
-        self.size = scores.numel()
+        self.size, self.every = scores.numel(), tuple(range(scores.dim()))
         self.draw = np.random.default_rng(0)  # every problem is tested with the same draws
         self.relevance = None if relevance is None else relevance.numpy().ravel()
         flat = scores.double().numpy().ravel()
@@ -84,27 +96,28 @@ class Probe:
         starts = [flat, *(self.draw.random(self.size) - 0.5 + centre for _ in range(1 if self.size > FEW else 3))]
         if best is not None:
             starts.append(best.double().numpy().ravel())
-        self.bases = [self.redraw(row, self.groups(None), (centre,)) for row in starts]
+        self.bases = [self.redraw(row, self.groups(self.every), (centre,)) for row in starts]
         self.values = self.of(self.bases)
-        self.constant = all(_same(value, self.values[0]) for value in self.values)
-
-    def _level(self) -> bool:
-        """Whether the metric seems to be constant."""
-        rows = [self.redraw(base, self.groups(()), ()) for base in self.bases]
-        return self.constant and all(_same(value, self.values[0]) for value in self.of(rows))
 
     def of(self, rows: Sequence[Any]) -> list[float]:
         """The metric of rows."""
         found: list[float] = self.measure(torch.from_numpy(np.stack(rows)).to(self.dtype)).tolist()
         return found
 
+    def stays(self, rows: Sequence[Any]) -> bool:
+        """Whether the value stays: rows are changed scores, of the first start, the second ..., and again."""
+        return all(_same(*pair) for pair in zip(self.of(rows), cycle(self.values), strict=False))
+
+    def _level(self) -> bool:
+        """Whether the metric seems to be constant."""
+        rows = [self.redraw(base, self.groups(()), ()) for base in self.bases]
+        return all(_same(value, self.values[0]) for value in self.values) and self.stays(rows)
+
     # ------------------------------------------------------------------ redrawing
 
-    def groups(self, order: Order) -> Any:
-        """A number for each score, equal for scores that are compared; None compares all."""
+    def groups(self, order: tuple[int, ...]) -> Any:
+        """A number for each score, equal for scores that are compared."""
         numbers = np.arange(self.size).reshape(self.shape)
-        if order is None:
-            return np.zeros(self.size, np.int64)
         first = tuple(0 if dim in order else slice(None) for dim in range(len(self.shape)))
         kept = numbers[first].reshape([1 if dim in order else n for dim, n in enumerate(self.shape)])
         return np.broadcast_to(kept, self.shape).ravel()
@@ -165,12 +178,11 @@ class Probe:
 
     # ------------------------------------------------------------------ tests
 
-    def holds(self, order: Order, thresholds: Sequence[float]) -> bool:
+    def holds(self, order: tuple[int, ...], thresholds: Sequence[float]) -> bool:
         """Whether the metric depends on nothing but this order and these thresholds."""
         group = self.groups(order)
         twice = (False, True) * (1 if self.size > FEW else 2) if thresholds else (False,) * 2
-        rows = [self.redraw(base, group, thresholds, tight) for tight in twice for base in self.bases]
-        return all(_same(*pair) for pair in zip(self.of(rows), self.values * len(twice), strict=True))
+        return self.stays([self.redraw(base, group, thresholds, tight) for tight in twice for base in self.bases])
 
     def matters(self, threshold: float) -> bool:
         """Whether scores that cross the threshold, and nothing else, change the value, for some scores."""
@@ -198,52 +210,41 @@ class Probe:
 
     def shifts_freely(self) -> bool:
         """Whether the value stays if all scores along some dimension move together: then it has no thresholds."""
-        for dims in self._orders():
-            group = self.groups(dims)
-            moves = [self.draw.uniform(0.2, 1.0, self.size)[group] * (self.high - self.low) for _ in self.bases]
-            rows = [base + move for base, move in zip(self.bases, moves, strict=True)]
-            if all(_same(*pair) for pair in zip(self.of(rows), self.values, strict=True)):
+        width = self.high - self.low
+        for group in map(self.groups, self._orders()):
+            if self.stays([base + width * self.draw.uniform(0.2, 1.0, self.size)[group] for base in self.bases]):
                 return True
         return False
 
-    def swaps_freely(self, order: Order) -> bool:
+    def swaps_freely(self, order: tuple[int, ...]) -> bool:
         """Whether scores of equal relevance may be exchanged within their group."""
         if self.relevance is None:
             return False
         _, level = np.unique(self.relevance, return_inverse=True)
         cell = self.groups(order) * (int(level.max()) + 1) + level
-        home = np.argsort(cell, kind="stable")
-        rows = []
-        for base in self.bases:
-            mixed = np.empty(self.size)
-            mixed[home] = base[np.lexsort((self.draw.random(self.size), cell))]
-            rows.append(mixed)
-        return all(_same(*pair) for pair in zip(self.of(rows), self.values, strict=True))
+        home = np.argsort(np.argsort(cell, kind="stable"))
+        return self.stays([base[np.lexsort((self.draw.random(self.size), cell))][home] for base in self.bases])
 
     # ------------------------------------------------------------------ search
 
-    def find(self, tried_first: Sequence[tuple[float, ...]] = ()) -> Finding | None:
-        """What the metric compares; None if that is neither an order nor thresholds."""
+    def find(self, tried_first: tuple[float, ...]) -> Finding | None:
+        """What the metric compares, after trying some thresholds first; None if it depends on the scores' values."""
         if self._level():
             return Finding(None, constant=True)
-        if self.holds(None, ()):
-            return self._finding((), skip=True)
-        for thresholds in dict.fromkeys((*tried_first, *USUAL)):
-            if thresholds and self.holds(None, thresholds) and all(map(self.matters, thresholds)):
+        if self.holds(self.every, ()):
+            return self._finding(())
+        for thresholds in dict.fromkeys((tried_first, *USUAL)):
+            if thresholds and self.holds(self.every, thresholds) and all(map(self.matters, thresholds)):
                 return self._finding(thresholds)
         if self.is_smooth():
-            raise SmoothMetric
-        if self.shifts_freely():
             return None
-        searched = self._search()
-        return None if searched is None else self._finding(searched)
+        searched = None if self.shifts_freely() else self._search()
+        return Finding(None) if searched is None else self._finding(searched)
 
-    def _finding(self, thresholds: tuple[float, ...], skip: bool = False) -> Finding:
+    def _finding(self, thresholds: tuple[float, ...]) -> Finding:
         """The fewest pairs that suffice beside the thresholds."""
-        every = tuple(range(len(self.shape)))
-        for order in ((), *self._orders()):
-            if order == every or (not (skip and not order) and self.holds(order, thresholds)):
-                break
+        orders: list[tuple[int, ...]] = [*([()] if thresholds else []), *self._orders()]
+        order = next(order for order in orders if order == self.every or self.holds(order, thresholds))
         return Finding(order, thresholds, equals=bool(order) and not self.swaps_freely(order))
 
     def _orders(self) -> Iterator[tuple[int, ...]]:
@@ -256,7 +257,7 @@ class Probe:
             if size == 1 or part == tuple(dims[-size:])
         ]
         yield from sorted(some, key=lambda part: np.prod([self.shape[dim] for dim in part]))
-        yield tuple(range(len(self.shape)))
+        yield self.every
 
     def _search(self) -> tuple[float, ...] | None:
         """All thresholds, one by one; None if there are too many, or none that is the same everywhere."""
@@ -276,7 +277,7 @@ class Probe:
     def _ends(self, thresholds: list[float]) -> tuple[Any, Any] | None:
         """Two rows with the same order, on the same sides of the thresholds, and different values."""
         for tight in (False, True, False, True):
-            rows = [self.redraw(base, self.groups(None), thresholds, tight) for base in self.bases]
+            rows = [self.redraw(base, self.groups(self.every), thresholds, tight) for base in self.bases]
             for base, row, value, other in zip(self.bases, rows, self.values, self.of(rows), strict=True):
                 if not _same(value, other):
                     return base, row
@@ -297,10 +298,6 @@ class Probe:
             row[low] = (left + right) / 2
             left, right = (row[low], right) if _same(self.of([row])[0], value) else (left, row[low])
         return float(0.0 if abs(row[low]) < CLOSE else row[low])
-
-
-class SmoothMetric(Exception):
-    """The value depends on the scores themselves."""
 
 
 def _same(value: float, other: float, tolerance: float = CLOSE) -> bool:

@@ -16,21 +16,18 @@ from torch import Tensor
 
 from directloss._checks import (
     DirectLossError,
-    check_choice,
-    check_finite,
     check_labels,
     check_same_shape,
-    check_scores,
     check_tensor,
     fail,
     near,
     warn_once,
 )
 from directloss._registry import get, meant, measured, split_name
-from directloss._uniloss.comparisons import Comparisons, Differences, General, all_pairs, ranked_pairs
-from directloss._uniloss.metric import BoundMetric, name_of, stateless
-from directloss._uniloss.probing import Finding, Probe, SmoothMetric
-from directloss._uniloss.target import class_dims, ideal_scores, relevance_of
+from directloss._uniloss.comparisons import Comparisons, Differences, all_pairs, ranked_pairs
+from directloss._uniloss.metric import BoundMetric, check_metric, name_of, stateless
+from directloss._uniloss.probing import Finding, Probe
+from directloss._uniloss.target import class_dim, ideal_scores, relevance_of
 from directloss.metrics.classification import check_class_problem
 from directloss.metrics.ranking import average_precision
 
@@ -113,10 +110,10 @@ class Refactoring(Refactored):
     best_scores: Callable[[Tensor, Tensor], Tensor | None] = ideal_scores
 
     def __post_init__(self) -> None:
-        for name, words in FUNCTIONS.items():
+        for name, of in (("comparisons", "scores"), ("value", "binaries"), ("best_scores", "scores")):
             given = getattr(self, name)
             if not callable(given):
-                fail(name, f"must be a function of {words}", f"a {type(given).__name__}")
+                fail(name, f"must be a function of {of} and target", f"a {type(given).__name__}")
 
     def __call__(self, scores: Tensor, target: Tensor) -> Tensor:
         """The metric itself: g(h(f(scores, target)))."""
@@ -124,27 +121,19 @@ class Refactoring(Refactored):
             return self.value(self.comparisons(scores, target) > 0, target)
 
     def bind(self, scores: Tensor, target: Tensor) -> Bound:
-        """See `Refactored.bind`."""
-        shape = scores.shape
-        comparisons = General(lambda flat: self.comparisons(flat.reshape(shape), target), self._count(scores, target))
-        best = self.best_scores(scores, target)
-        if best is not None and shape_of(best) != shape:
-            fail("best_scores(scores, target)", f"must return scores of shape {tuple(shape)}", in_words(best))
-
-        def measure(rows: Tensor) -> Tensor:
-            return torch.stack([self._scalar(self(row.reshape(shape), target.clone())) for row in rows])
-
-        flat = scores.flatten()
-        words = f"comparisons written by hand: {comparisons.count:,}."
-        return Bound(flat, comparisons, measure, measure(flat[None]).item(), _flat(best), words)
+        shape, count = scores.shape, self._count(scores, target)
+        comparisons = Comparisons(lambda flat: self.comparisons(flat.reshape(shape), target), count)
+        measure, best = BoundMetric(self, shape, target), flat_best(self.best_scores, scores, target)
+        words = f"comparisons written by hand: {count:,}."
+        return Bound(scores.flatten(), comparisons, measure, measure.one(scores), best, words)
 
     def _count(self, scores: Tensor, target: Tensor) -> int:
         """How many comparisons there are, after checking what the user returned."""
         what = "comparisons(scores, target)"
         with torch.enable_grad():
-            first = self.comparisons(scores.detach().requires_grad_(), target)
-        if shape_of(first) is None or first.dim() != 1 or first.numel() == 0:
-            fail(what, "must return a tensor of shape (l,), not empty", in_words(first))
+            first = check_tensor(what, self.comparisons(scores.detach().requires_grad_(), target))
+        if first.dim() != 1 or first.numel() == 0:
+            fail(what, "must return a tensor of shape (l,), not empty", f"of shape {tuple(first.shape)}")
         if not first.requires_grad:
             fail(
                 what,
@@ -152,8 +141,8 @@ class Refactoring(Refactored):
                 f"a tensor of {first.dtype} without gradient",
                 "Return numbers such as differences of scores, not their signs: those are taken for you.",
             )
-        if bool(first.isnan().any()):
-            unknown = first.isnan()
+        unknown = first.isnan()
+        if bool(unknown.any()):
             fail(
                 "comparisons",
                 "must be numbers",
@@ -162,17 +151,16 @@ class Refactoring(Refactored):
             )
         return first.numel()
 
-    def _scalar(self, value: Tensor) -> Tensor:
-        if shape_of(value) is None or value.numel() != 1:
-            fail("value(binaries, target)", "must return a tensor with one number", in_words(value))
-        return value.reshape(()).detach().double()
 
-
-FUNCTIONS = {
-    "comparisons": "scores and target",
-    "value": "binaries and target",
-    "best_scores": "scores and target",
-}
+def flat_best(best_scores: Callable[[Tensor, Tensor], Tensor | None], scores: Tensor, target: Tensor) -> Tensor | None:
+    """The best scores of a problem, flattened; None if the function does not know them."""
+    best = best_scores(scores, target)
+    if best is None:
+        return None
+    if check_tensor("best_scores(scores, target)", best).shape != scores.shape:
+        rule = f"must return scores of shape {tuple(scores.shape)}"
+        fail("best_scores(scores, target)", rule, f"of shape {tuple(best.shape)}")
+    return best.detach().to(scores.dtype).flatten()
 
 
 # ---------------------------------------------------------------------- found in a metric
@@ -182,12 +170,11 @@ class Automatic(Refactored):
     """Any metric function, refactored by probing it; see `directloss._uniloss.probing`.
 
     The metric must be deterministic, return one number, and depend on scores only through comparisons. Scores should
-    be logits.
+    be logits. Pairs of equal relevance are dropped if the metric does not depend on them, and those of two wrong
+    classes always.
 
     Args:
         metric: ``metric(scores, target)`` returns one number; or an object with ``reset``, ``update``, ``compute``.
-        prune: "auto" drops pairs of equal relevance if the metric does not depend on them, and those of two wrong
-            classes; True always drops them, False never.
         event_dims: how many of the last dimensions of scores are one problem; None for all.
 
     Examples:
@@ -199,13 +186,9 @@ class Automatic(Refactored):
         0.5
     """
 
-    def __init__(self, metric: Any, prune: bool | str = "auto", event_dims: int | None = None) -> None:
-        if not callable(metric):
-            hint = "It is called as metric(scores, target) and returns one number."
-            fail("metric", "must be a function", f"a {type(metric).__name__}", hint)
-        if not isinstance(prune, bool):
-            check_choice("prune", prune, ("auto",))
-        self.metric, self.prune, self.event_dims = stateless(metric), prune, event_dims
+    def __init__(self, metric: Any, event_dims: int | None = None) -> None:
+        self.metric, self.event_dims = stateless(metric), event_dims
+        check_metric(self.metric)
         self._tried_first: tuple[float, ...] = ()
         """Thresholds found before: only a guess, which saves the search if it passes the same tests."""
 
@@ -213,35 +196,29 @@ class Automatic(Refactored):
         return f"Automatic({name_of(self.metric)})"
 
     def bind(self, scores: Tensor, target: Tensor) -> Bound | None:
-        """See `Refactored.bind`."""
-        scores, target = check_scores(scores, 0, "(...)").detach(), check_tensor("target", target)
-        check_finite(scores)
+        name, scores = name_of(self.metric), scores.detach()
         measure = BoundMetric(self.metric, scores.shape, target)
         now = measure.one(scores)
         if now != now:
             return None
         best, relevance = ideal_scores(scores, target), relevance_of(scores, target)
         finding = self._find(measure, scores, best, relevance)
-        if (
-            finding is not None
-            and finding.constant
-            and (relevance is None or bool((relevance == relevance.flatten()[0]).all()))
-        ):
+        if finding.constant and relevance is None:
             return None
-        comparisons = self._comparisons(finding, scores, target, relevance)
+        comparisons = _comparisons(finding, scores, target, relevance)
         if comparisons.count == 0:
             return None
         if comparisons.count > MANY:
             warn_once(
-                f"many comparisons {name_of(self.metric)}",
-                f"{name_of(self.metric)} makes {comparisons.count:,} comparisons of {scores.numel():,} scores, about a "
-                f"second per {MANY:,}. A smaller batch makes fewer; fraction=0.1 relaxes a tenth of them.",
+                f"many comparisons {name}",
+                f"{name} makes {comparisons.count:,} comparisons of {scores.numel():,} scores, about a second per "
+                f"{MANY:,}. A smaller batch makes fewer; fraction=0.1 relaxes a tenth of them.",
             )
-        words = _in_words(finding, name_of(self.metric), scores.shape, comparisons.count)
-        return Bound(scores.flatten(), comparisons, measure, now, _flat(best), words)
+        words = finding.in_words(name, scores.dim(), comparisons.count)
+        return Bound(scores.flatten(), comparisons, measure, now, None if best is None else best.flatten(), words)
 
     def hide(self, scores: Tensor, target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Refactored.hide`; only lists of labels, or of items with one class each, can be padded."""
+        """Only lists of labels, or of items with one class each, can be padded."""
         if mask.dim() != 1:
             fail(
                 "mask",
@@ -253,184 +230,140 @@ class Automatic(Refactored):
 
     def _find(
         self, measure: Callable[[Tensor], Tensor], scores: Tensor, best: Tensor | None, relevance: Tensor | None
-    ) -> Finding | None:
-        probe = Probe(measure, scores, best, relevance)
+    ) -> Finding:
+        name, probe = name_of(self.metric), Probe(measure, scores, best, relevance)
         if probe.bounded:
             warn_once(
-                f"probabilities {name_of(self.metric)}",
+                f"probabilities {name}",
                 "All scores lie between 0 and 1. UniLoss takes logits: its anchors leave that range, and the metric "
                 "may then treat them as logits. Pass the logits, before sigmoid or softmax.",
             )
-        try:
-            finding = probe.find((self._tried_first,))
-        except SmoothMetric:
-            raise DirectLossError(
-                f"metric must depend on scores only through comparisons, but {name_of(self.metric)} also depends on "
-                "their values: small changes of the scores change it. If it is differentiable, it needs no UniLoss; "
-                "train on it directly."
-            ) from None
+        finding = probe.find(self._tried_first)
         if finding is None:
-            warn_once(
-                f"unknown comparisons {name_of(self.metric)}",
-                f"{name_of(self.metric)} depends neither on an order of scores nor on thresholds alone (it may compare "
-                "probabilities of softmax across rows, or differences with a margin). UniLoss relaxes the pairs of "
-                "scores that the target orders instead, with the metric's own values at the anchors.",
+            raise DirectLossError(
+                f"metric must depend on scores only through comparisons, but {name} also depends on their values: "
+                "small changes of the scores change it. If it is differentiable, it needs no UniLoss; train on it "
+                "directly."
             )
-        elif finding.thresholds:
+        if finding.order is None and not finding.constant:
+            warn_once(
+                f"unknown comparisons {name}",
+                f"{name} depends neither on an order of scores nor on thresholds alone (it may compare probabilities "
+                "of softmax across rows, or differences with a margin). UniLoss relaxes the pairs of scores that the "
+                "target orders instead, with the metric's own values at the anchors.",
+            )
+        if finding.thresholds:
             self._tried_first = finding.thresholds
         return finding
 
-    def _comparisons(
-        self, finding: Finding | None, scores: Tensor, target: Tensor, relevance: Tensor | None
-    ) -> Differences:
-        """The comparisons of a finding; without one, the pairs that the target orders."""
-        thresholds = torch.tensor(() if finding is None else finding.thresholds, dtype=torch.float64)
-        classes = class_dims(scores.shape, target) if target.shape != scores.shape else []
-        order = None if finding is None else finding.order
-        if order is None:
-            order = (classes[0],) if classes else tuple(range(scores.dim()))
-        if not order:
-            return Differences.of(all_pairs(torch.empty(0, 1, dtype=torch.long)), scores.numel(), thresholds)
-        lists = _lists(torch.arange(scores.numel()).reshape(scores.shape), order)
-        dropped = self.prune
-        if dropped == "auto":
-            # Pairs of two wrong classes are dropped even if the metric depends on them: they have no best sign.
-            dropped = finding is None or finding.constant or not finding.equals or bool(classes)
-        if relevance is None or not dropped:
-            return Differences.of(_oriented(all_pairs(lists), relevance), scores.numel(), thresholds)
-        return Differences.of(ranked_pairs(lists, _lists(relevance, order)), scores.numel(), thresholds)
+
+def _comparisons(finding: Finding, scores: Tensor, target: Tensor, relevance: Tensor | None) -> Differences:
+    """The comparisons of a finding; if that has no order, the pairs that the target orders."""
+    order, labels = finding.order, target.shape == scores.shape
+    if order is None:
+        classes = None if labels else class_dim(scores.shape, target)
+        order = tuple(range(scores.dim())) if classes is None else (classes,)
+    lists = _lists(torch.arange(scores.numel()).reshape(scores.shape), order)
+    # Pairs of two wrong classes are dropped even if the metric depends on them: they have no best sign.
+    if order and relevance is not None and not (labels and finding.equals):
+        left, right = ranked_pairs(lists, _lists(relevance, order))
+    else:
+        left, right = all_pairs(lists)
+        if relevance is not None:  # the more relevant score on the left
+            swap = relevance.flatten()[left] < relevance.flatten()[right]
+            left, right = torch.where(swap, right, left), torch.where(swap, left, right)
+    return Differences.of((left, right), scores.numel(), torch.tensor(finding.thresholds, dtype=torch.float64))
 
 
 def _lists(values: Tensor, order: tuple[int, ...]) -> Tensor:
     """A tensor in the shape of the scores as lists ``(b, n)`` along some dimensions."""
     last = values.movedim(order, tuple(range(-len(order), 0)))
-    return last.flatten(-len(order)).reshape(-1, last.shape[-len(order) :].numel())
-
-
-def _oriented(pairs: tuple[Tensor, Tensor], relevance: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Pairs with the more relevant score on the left."""
-    if relevance is None:
-        return pairs
-    left, right = pairs
-    swap = relevance.flatten()[left] < relevance.flatten()[right]
-    return torch.where(swap, right, left), torch.where(swap, left, right)
-
-
-def _in_words(finding: Finding | None, name: str, shape: torch.Size, count: int) -> str:
-    """What was found, in one sentence."""
-    if finding is None or finding.constant:
-        why = "constant for all scores tried" if finding else "neither an order nor thresholds alone"
-        return f"{name}: {why}; the {count:,} pairs that the target orders stand for its comparisons."
-    parts = []
-    if finding.order:
-        which = "all pairs of scores" if len(finding.order) == len(shape) else f"pairs along dimension {finding.order}"
-        parts.append(which.replace(",)", ")") + ("" if finding.equals else " of different relevance"))
-    if finding.thresholds:
-        levels = ", ".join(f"{level:g}" for level in finding.thresholds[:4])
-        parts.append(f"each score with {levels}" + (" ..." if len(finding.thresholds) > 4 else ""))
-    return f"{name} compares {' and '.join(parts)}: {count:,} comparisons relaxed. Tested on fresh scores."
+    return last.reshape(-1, last.shape[last.dim() - len(order) :].numel())
 
 
 # ---------------------------------------------------------------------- the paper's metrics
 
 
-class PairRefactoring(Refactored):
-    """Lists of relevant and irrelevant scores, in which the relevant ones should win."""
+class PaperMetric(Refactored):
+    """A metric that compares each relevant score of a list, labelled 1, with each irrelevant one, labelled 0."""
+
+    list_dims = 1
+    """How many of the last dimensions of scores are a list."""
+
+    @abstractmethod
+    def metric(self, rows: Tensor, target: Tensor) -> Tensor:
+        """The metric of scores ``(k, ...)`` for the target of one problem: shape ``(k,)``."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
 
-    @abstractmethod
-    def lists(self, scores: Tensor, target: Tensor) -> Tensor:
-        """Labels 1, 0 or -1 (neither) of each score, as lists ``(b, n)`` of the flattened scores."""
-
-    @abstractmethod
-    def plain(self, rows: Tensor, labels: Tensor) -> Tensor:
-        """The metric of scores ``(k, b, n)`` with labels ``(b, n)``: shape ``(k,)``."""
-
     def bind(self, scores: Tensor, target: Tensor) -> Bound | None:
-        """See `Refactored.bind`."""
-        labels = self.lists(scores, target)
-        places = torch.arange(labels.numel()).reshape(labels.shape)
-        relevance = torch.where(labels < 0, torch.nan, labels.double())
-        comparisons = Differences(*ranked_pairs(places, relevance), labels.numel())
+        flat, relevance = scores.flatten(), relevance_of(scores, target)
+        assert relevance is not None
+        known = Finding(tuple(range(scores.dim() - self.list_dims, scores.dim())))
+        comparisons = _comparisons(known, scores, target, torch.where(relevance < 0, torch.nan, relevance))
         if comparisons.count == 0:
             return None
-        flat, best = scores.flatten(), ideal_scores(scores.reshape(labels.shape), labels)
 
         def measure(rows: Tensor) -> Tensor:
-            return self.plain(rows.reshape(len(rows), *labels.shape), labels).double()
+            return self.metric(rows.reshape(-1, *scores.shape), target).double()
 
         words = f"{self!r}, written by hand: {comparisons.count:,} comparisons."
-        return Bound(flat, comparisons, measure, measure(flat[None]).item(), _flat(best), words)
+        best = flat_best(ideal_scores, scores, target)
+        return Bound(flat, comparisons, measure, measure(flat[None]).item(), best, words)
 
 
-class AccuracyPairs(PairRefactoring):
+class AccuracyPairs(PaperMetric):
     """Multi-class accuracy: the right class beats each other class, Eq. (8)."""
 
     event_dims = 2
     shape_words = "(..., n, c)"
 
     def check(self, scores: Tensor, target: Tensor) -> None:
-        """Check that the target holds one class index per row of scores."""
         if scores.shape[-1] < 2:
             fail("scores", "must have at least two classes in the last dimension", f"of shape {tuple(scores.shape)}")
         check_class_problem(scores, target)
 
-    def lists(self, scores: Tensor, target: Tensor) -> Tensor:
-        """Each item is a list of classes."""
-        return torch.zeros(scores.shape, dtype=torch.int8).scatter_(-1, target.long()[:, None], 1)
-
-    def plain(self, rows: Tensor, labels: Tensor) -> Tensor:
-        """The share of items whose best class is the right one."""
-        return (rows.argmax(-1) == labels.argmax(-1)).to(rows.dtype).mean(-1)
+    def metric(self, rows: Tensor, target: Tensor) -> Tensor:
+        return (rows.argmax(-1) == target).to(rows.dtype).mean(-1)
 
 
-class AveragePrecisionPairs(PairRefactoring):
+class AveragePrecisionPairs(PaperMetric):
     """Average precision: relevant items above irrelevant ones, Sec. 4.2."""
 
     event_dims = 1
 
     def check(self, scores: Tensor, target: Tensor) -> None:
-        """Check that labels are 0 or 1; padding has been set to 0."""
         check_same_shape(target, scores)
         check_labels(target, (0, 1), "Relevance is binary; for grades use metric='graded_ndcg'.")
 
-    def lists(self, scores: Tensor, target: Tensor) -> Tensor:
-        """All items are one list."""
-        return target[None].to(torch.int8)
-
-    def plain(self, rows: Tensor, labels: Tensor) -> Tensor:
-        """Average precision, with the library's rule for ties."""
-        return average_precision(rows[:, 0], labels.expand(len(rows), -1))
+    def metric(self, rows: Tensor, target: Tensor) -> Tensor:
+        return average_precision(rows, target.expand(len(rows), -1))
 
 
-class KeypointPairs(PairRefactoring):
+class KeypointPairs(PaperMetric):
     """PCKh: some pixel near the keypoint beats all other pixels, Sec. 4.3.
 
     Scores are heatmaps ``(..., h, w)``; the target, in their shape, is 1 within the radius around the true keypoint,
     0 outside, and -1 for pixels to ignore. All heatmaps are one problem.
     """
 
-    least_dims = 2
+    least_dims = list_dims = 2
     shape_words = "(..., h, w)"
     unit = "score"
     likely = False  # a heatmap has one keypoint, not one in each near pixel
 
     def check(self, scores: Tensor, target: Tensor) -> None:
-        """Check the labels of the pixels."""
         check_same_shape(target, scores)
         check_labels(target, (0, 1, -1), "1 is near the keypoint, 0 is not, and -1 is ignored.")
 
-    def lists(self, scores: Tensor, target: Tensor) -> Tensor:
-        """Each heatmap is a list of pixels."""
-        return target.reshape(-1, target.shape[-2] * target.shape[-1]).to(torch.int8)
-
-    def plain(self, rows: Tensor, labels: Tensor) -> Tensor:
-        """The share of heatmaps whose highest pixel is relevant, among those with both kinds of pixels."""
+    def metric(self, rows: Tensor, target: Tensor) -> Tensor:
+        """The share of heatmaps whose highest pixel is near, among those with pixels of both kinds."""
+        labels = target.reshape(-1, target.shape[-2:].numel())
         kept = (labels == 1).any(-1) & (labels == 0).any(-1)
-        best = torch.where(labels[kept] < 0, -torch.inf, rows[:, kept]).argmax(-1)
-        hit = labels[kept].expand(len(rows), -1, -1).gather(-1, best[..., None])[..., 0] == 1
+        pixels = rows.reshape(len(rows), *labels.shape)[:, kept]
+        best = torch.where(labels[kept] < 0, -torch.inf, pixels).argmax(-1)
+        hit = labels[kept].expand_as(pixels).gather(-1, best[..., None])[..., 0] == 1
         return hit.to(rows.dtype).mean(-1)
 
     def hide(self, scores: Tensor, target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -462,7 +395,7 @@ def by_name(name: str) -> Refactored:
         >>> by_name("ap"), by_name("ndcg@10")
         (AveragePrecisionPairs(), Automatic(ndcg))
     """
-    base, named = name.strip().lower().partition("@")[0], measured()
+    (base, number), named = split_name("metric", name), measured()
     if base not in named and base not in BY_HAND:
         known = sorted({*BY_HAND, *named})
         fail(
@@ -471,7 +404,6 @@ def by_name(name: str) -> Refactored:
             repr(name),
             f"{near(meant(base) or base, known)} Known: {', '.join(known)}; or pass the metric's function.".strip(),
         )
-    _, number = split_name("metric", name)
     if base in BY_HAND and number is None:
         return BY_HAND[base]
     found = named.get(base)
@@ -479,18 +411,3 @@ def by_name(name: str) -> Refactored:
         fail("metric", f"takes no number: {base!r} stands alone", repr(name))
     get(name)  # fails here if the number is not allowed, rather than at the first call
     return Automatic(found.function(number), event_dims=found.event_dims)
-
-
-def _flat(scores: Tensor | None) -> Tensor | None:
-    return None if scores is None else scores.detach().flatten()
-
-
-def shape_of(value: object) -> torch.Size | None:
-    """The shape of what a user's function returned, or None if it is not a tensor."""
-    return value.shape if isinstance(value, Tensor) else None
-
-
-def in_words(value: object) -> str:
-    """What a user's function returned, for error messages."""
-    shape = shape_of(value)
-    return f"a {type(value).__name__}" if shape is None else f"of shape {tuple(shape)}"
