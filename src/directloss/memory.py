@@ -16,7 +16,6 @@ from directloss._checks import check_count, check_finite, check_same_shape, chec
 from directloss._dynamo import outside_graphs
 from directloss._gradient import with_gradient_times
 
-
 FORMER = {"items": "scores", "labels": "target"}
 """What the parts of a state were called in checkpoints of earlier versions."""
 
