@@ -8,7 +8,7 @@ and epochs. For both, the best epoch on the validation rows is kept.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +22,9 @@ from sklearn.model_selection import ParameterSampler
 from sklearn.neural_network import MLPClassifier
 from torch import nn
 
-from directloss._checks import DirectLossWarning, check_choice
+from directloss._checks import DirectLossWarning
 from directloss.integrations.sklearn import DirectLossClassifier
+from directloss.tabular.columns import Codes, Floats
 from directloss.tabular.measures import Measure
 
 EPOCHS, LARGE, BATCH, STEPS, FEWEST = 200, 20_000, 2_048, 1_000, 2
@@ -35,17 +36,15 @@ BLOCK = 2**16
 CROSS_ENTROPY = "x-ent"
 
 X = npt.NDArray[np.float32]
-Y = npt.NDArray[np.int64]
-Scores = npt.NDArray[np.float64]
 Setting = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Data:
-    """Encoded rows of all parts with their labels."""
+    """Encoded training and validation rows with their labels."""
 
-    train: tuple[X, Y]
-    held: tuple[X, Y]
+    train: tuple[X, Codes]
+    held: tuple[X, Codes]
     measure: Measure
     seed: int
     epochs: int | None = None
@@ -58,8 +57,8 @@ class Data:
     @property
     def passes(self) -> int:
         """Epochs of a training."""
-        steps_each = len(self.train[1]) // BATCH if self.batch else 0
-        return self.epochs or (max(FEWEST, STEPS // steps_each) if steps_each else EPOCHS)
+        usual = max(FEWEST, STEPS // (len(self.train[1]) // self.batch)) if self.batch else EPOCHS
+        return self.epochs or usual
 
     def judge(self, trained: Any) -> tuple[float, float]:
         """The validation metric at the best threshold, and that threshold."""
@@ -72,19 +71,29 @@ class Data:
 class Network:
     """Weights of a network with ReLU between its layers, which `model` can store."""
 
-    layers: tuple[tuple[X, X], ...]
+    layers: Sequence[tuple[npt.NDArray[Any], npt.NDArray[Any]]]
     """Weight ``(in, out)`` and bias ``(out,)`` of each layer."""
 
-    def decision_function(self, x: X) -> Scores:
+    def decision_function(self, x: X) -> Floats:
         """Scores in float64, so that they do not depend on which rows are scored together."""
         return np.concatenate([self._some(x[start : start + BLOCK]) for start in range(0, len(x), BLOCK)])
 
-    def _some(self, x: X) -> Scores:
+    def _some(self, x: X) -> Floats:
         values = x.astype(np.float64)
         for place, (weight, bias) in enumerate(self.layers):
             values = np.maximum(values, 0) if place else values
             values = values @ weight.astype(np.float64) + bias
-        return values[:, 0] if values.shape[1] == 1 else values
+        return values.squeeze(1)
+
+    def above(self, cut: float) -> Network:
+        """The network whose scores are positive above a threshold."""
+        *layers, (weight, bias) = self.layers
+        return Network([*layers, (weight, bias - np.float64(cut))])
+
+
+def _network(layers: Iterable[tuple[Any, Any]]) -> Network:
+    """A copy of the weights in float32."""
+    return Network([(np.array(weight, np.float32), np.array(bias, np.float32)) for weight, bias in layers])
 
 
 def train_direct(data: Data, setting: Setting) -> Network:
@@ -101,11 +110,6 @@ def train_direct(data: Data, setting: Setting) -> Network:
     return _network((layer.weight.detach().numpy().T, layer.bias.detach().numpy()) for layer in linear)
 
 
-def _network(layers: Iterable[tuple[Any, Any]]) -> Network:
-    """A copy of the weights in float32."""
-    return Network(tuple((np.array(weight, np.float32), np.array(bias, np.float32)) for weight, bias in layers))
-
-
 def train_with_cross_entropy(data: Data, setting: Setting) -> Network:
     """Train a network of the same layers with cross-entropy; the best epoch on the validation rows is kept."""
     x, y = data.train
@@ -113,16 +117,14 @@ def train_with_cross_entropy(data: Data, setting: Setting) -> Network:
         tuple(setting["hidden"]), learning_rate_init=setting["learning_rate"], alpha=setting["alpha"],
         batch_size=data.batch or len(y), random_state=data.seed,
     )  # fmt: skip
-    best, reached = None, -np.inf
+    found = []
     every = max(1, data.passes // LOOKS)
     for epoch in range(1, data.passes + 1):
         network.partial_fit(x, y, classes=np.unique(y))
         if epoch % every == 0 or epoch == data.passes:
             own = _network(zip(network.coefs_, network.intercepts_, strict=True))
-            if (value := data.judge(own)[0]) > reached:
-                best, reached = own, value
-    assert best is not None
-    return best
+            found.append((data.judge(own)[0], own))
+    return max(found, key=lambda one: one[0])[1]
 
 
 def train_logistic(data: Data, setting: Setting) -> Network:
@@ -143,45 +145,31 @@ class Method:
     name: str
     title: str
     train: Callable[[Data, Setting], Any]
-    """Returns something with a `decision_function`: a score per row, higher for the positive label, or per class."""
+    """Returns something with a `decision_function`: a score per row, higher for the positive label."""
     settings: tuple[Setting, ...]
 
 
-RATES: tuple[Setting, ...] = ({"C": 1.0}, {"C": 0.1}, {"C": 0.01}, {"C": 10.0})
-TREES: tuple[Setting, ...] = (
-    {}, {"learning_rate": 0.05, "max_iter": 200}, {"max_leaf_nodes": 15, "l2_regularization": 1.0},
-)  # fmt: skip
-BASELINES = {
-    "logistic": Method("logistic", "LogisticRegression", train_logistic, RATES),
-    "hist": Method("hist", "HistGradientBoosting", train_boosting, TREES),
-}
-SPACE: dict[str, Any] = {"hidden": [[], [64], [64, 64]], "learning_rate": loguniform(3e-3, 0.1)}
-FIRST = {"hidden": [64], "learning_rate": 0.01}
-"""The first setting to try; the others are drawn at random."""
+def methods(measure: Measure, trials: int, seed: int) -> tuple[Method, ...]:
+    """The network trained on the metric, the one trained with cross-entropy, and the models to compare them with."""
 
+    def settings(decay: str, most: float) -> tuple[Setting, ...]:
+        """One that is fixed, and others that are drawn at random."""
+        space = {"hidden": [[], [64], [64, 64]], "learning_rate": loguniform(3e-3, 0.1), decay: loguniform(1e-4, most)}
+        found = [{"hidden": [64], "learning_rate": 0.01, decay: 0.01}]
+        for own in ParameterSampler(space, trials - 1, random_state=seed):
+            rates = {key: float(f"{own[key]:.3g}") for key in ("learning_rate", decay)}
+            found.append({"hidden": own["hidden"]} | rates)
+        return tuple(found)
 
-def networks(measure: Measure, trials: int, seed: int) -> tuple[Method, Method]:
-    """The network trained on the metric and the one trained with cross-entropy, with the same number of settings."""
+    rates = tuple({"C": rate} for rate in (1.0, 0.1, 0.01, 10.0))
+    trees = {}, {"learning_rate": 0.05, "max_iter": 200}, {"max_leaf_nodes": 15, "l2_regularization": 1.0}
+    title = f"network trained on {measure.title}"
     return (
-        Method(f"direct-{measure.name}", f"network trained on {measure.title}", train_direct,
-               _settings("weight_decay", loguniform(1e-4, 1.0), trials, seed)),
-        Method(CROSS_ENTROPY, "network trained with cross-entropy", train_with_cross_entropy,
-               _settings("alpha", loguniform(1e-4, 10.0), trials, seed)),
-    )  # fmt: skip
-
-
-def _settings(decay: str, values: Any, trials: int, seed: int) -> tuple[Setting, ...]:
-    drawn = ParameterSampler(SPACE | {decay: values}, trials - 1, random_state=seed)
-    plain = (
-        {"hidden": own["hidden"]} | {key: float(f"{own[key]:.3g}") for key in ("learning_rate", decay)} for own in drawn
+        Method(f"direct-{measure.name}", title, train_direct, settings("weight_decay", 1.0)),
+        Method(CROSS_ENTROPY, "network trained with cross-entropy", train_with_cross_entropy, settings("alpha", 10.0)),
+        Method("logistic", "LogisticRegression", train_logistic, rates),
+        Method("hist", "HistGradientBoosting", train_boosting, trees),
     )
-    return {**FIRST, decay: 0.01}, *plain
-
-
-def parse_baselines(text: str) -> tuple[Method, ...]:
-    """``all``, ``none``, or names."""
-    names = {"all": [*BASELINES], "none": []}.get(text, [word.strip() for word in text.split(",")])
-    return tuple(BASELINES[check_choice("--baselines", name, BASELINES)] for name in names)
 
 
 def described(setting: Setting) -> str:
