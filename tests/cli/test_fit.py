@@ -49,7 +49,7 @@ def test_the_end_says_what_came_out_and_where_it_is(finished: Finished) -> None:
     _, folder, result = finished
     text = " ".join(result.output.split())
     assert "rows.csv: 300 rows, 5 columns (3 numeric, 1 categorical, 1 date)." in text
-    assert "'yes' is positive (the rarer one; --positive changes it), 33.0% of the rows" in text
+    assert "'yes' is positive (--positive changes it), 33.0% of the rows" in text
     assert "Split: 180 training (59 positive), 60 validation (20 positive), 60 test (20 positive) rows." in text
     assert "direct-ap (network trained on AP): trying 2 settings ..." in text
     assert re.search(r"\[x-ent 2 of 2\] validation AP: 0\.\d{4} \(", text)
@@ -219,7 +219,7 @@ def test_predict_overwrites_nothing_by_accident(finished: Finished, tmp_path: Pa
     os.mkfifo(device)
     for other in (device, Path("/dev/null"), tmp_path):
         refused = call("predict", folder / "model.safetensors", data, "--out", other, "--force")
-        assert "--out must be a regular file" in refused.output
+        assert "must be a regular file" in refused.output
     assert device.is_fifo()
     assert Path("/dev/null").is_char_device()
     other = tmp_path / "letter.csv"
@@ -257,7 +257,7 @@ def test_predict_warns_of_categories_that_training_did_not_have(
     model = finished[1] / "model.safetensors"
     result = call("predict", model, write(tmp_path, "n.csv", frame), "--out", tmp_path / "p.csv")
     assert result.exit_code == 0, result.output
-    warning = "too rarely: 'colour' in 7 rows (such as 'purple', 'teal'), 'a' in 1 row (such as a missing value).\n"
+    warning = "too rarely: 7 in 'colour' (such as 'purple', 'teal'), 1 in 'a' (such as a missing value).\n"
     assert result.output.count("Warning") == result.output.count(warning) == 1
 
 
@@ -519,8 +519,8 @@ BAD: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
     ),
     "unknown target": (GOOD, ["--target", "outcom", "--metric", "ap"], "Did you mean 'outcome'?"),
     "unknown metric": (GOOD, ["--target", "outcome", "--metric", "accurcy"], "Did you mean 'accuracy'"),
-    "no trials": (GOOD, [*ASK, "--trials", "0"], "--trials must be a whole number of at least 1"),
-    "negative seed": (GOOD, [*ASK, "--seed", "-1"], "--seed must be a whole number from 0"),
+    "no trials": (GOOD, [*ASK, "--trials", "0"], "Invalid value for '--trials'"),
+    "negative seed": (GOOD, [*ASK, "--seed", "-1"], "Invalid value for '--seed'"),
     "unknown drop": (GOOD, [*ASK, "--drop", "nois"], "Did you mean 'noise'?"),
     "target dropped": (GOOD, [*ASK, "--drop", "outcome"], "--drop must not name the target"),
     "unknown categorical": (GOOD, [*ASK, "--categorical", "zip"], "--categorical must name columns of t.csv"),
@@ -561,12 +561,12 @@ BAD: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
     "ragged, where": (text("t.csv", "a,outcome\n1,2\n1,2,3\n"), ASK, "Expected 2 columns, got 3"),
     "longer than its header": (text("t.csv", 'a,outcome\n"1\n",2,3\n1,2,3\n'), ASK, "Expected 2 columns, got 3"),
     "too wide": (wide, ASK, "DATA must have at most 10,000 columns, but it is"),
-    "a long header": (long_header, ASK, "DATA must have a first line of at most 4 MB"),
+    "a long header": (long_header, ASK, "DATA must be a whole csv file"),
     "svmlight": (text("t.svm", "1 1:2\n"), ASK, "DATA must be a file of a known kind"),
     "bad flips": (GOOD, ["--target", "outcome", "--metric", "f1", "--flips", "0.6"], "--flips must be a share of"),
     "flips of a ranking": (GOOD, [*ASK, "--flips", "0.1"], "--flips must be left out for a ranking"),
     "a synonym": (GOOD, ["--target", "outcome", "--metric", "average_precision"], "Did you mean 'ap'?"),
-    "no rows": (GOOD, [*ASK, "--rows", "0"], "--rows must be a whole number of at least 1"),
+    "no rows": (GOOD, [*ASK, "--rows", "0"], "Invalid value for '--rows'"),
     "no metric": (GOOD, ["--target", "outcome"], "Missing option '--metric'"),
     "metric without k": (GOOD, ["--target", "outcome", "--metric", "recall"], "Write recall@10 for the first 10"),
     "metric of lists": (GOOD, ["--target", "outcome", "--metric", "mrr"], "It averages over many lists, and a table"),
@@ -629,7 +629,7 @@ PREDICT_BAD: dict[str, tuple[Callable[[Path], Path], str]] = {
         lambda folder: write(folder, "t.csv", nine().assign(a=["x"] + [1] * 8)),
         "column 'a' must hold numbers, as in training, but it is a column with 'x'",
     ),
-    "infinite": (lambda folder: write(folder, "t.csv", nine().assign(a=np.inf)), "infinite or larger ones in 9 rows"),
+    "infinite": (lambda folder: write(folder, "t.csv", nine().assign(a=np.inf)), "infinite or larger ones, 9 of them"),
     "empty": (text("t.csv", ""), "DATA must have rows"),
 }
 

@@ -187,7 +187,7 @@ BAD_ROWS: dict[str, tuple[Any, str]] = {
     "a number in a date": (lambda f: f.assign(day=3.5), "column 'day' must hold dates, as in training"),
     "text in a date": (lambda f: f.assign(day="soon"), "column 'day' must hold dates, as in training"),
     "a word among dates": (lambda f: f.assign(day=["2024-01-02", "soon", *f.day[2:]]), "it is a column with 'soon'"),
-    "infinite": (lambda f: f.assign(x=np.inf), "column 'x' must have finite numbers.*larger ones in 60 rows"),
+    "infinite": (lambda f: f.assign(x=np.inf), "column 'x' must have finite numbers.*larger ones, 60 of them"),
     "too large": (lambda f: f.assign(x=1e31), "column 'x' must have finite numbers"),
     "lists": (lambda f: f.assign(word=[(1, 2)] * 60), "column 'word' must hold numbers, words or dates"),
 }
@@ -222,13 +222,13 @@ def test_gaps_and_columns_that_training_did_not_have_are_noted(model: Model) -> 
     rows, novelty = frame().assign(x=[None] + [1.0] * 59, more=1), Novelty()
     assert model.check_names(list(rows.columns)) == ["more"]
     assert np.isfinite(model.score_table(rows, novelty)).all()
-    assert novelty.warning.endswith("or too rarely: 'x' in 1 row (such as a missing value).")
+    assert novelty.warning.endswith("or too rarely: 1 in 'x' (such as a missing value).")
 
 
 def test_unseen_categories_are_named_in_one_warning(model: Model) -> None:
     words = [*(["new"] * 3), *(f"w{k}" for k in range(5))]
     rows = frame().assign(word=[*words, *frame().word[len(words) :]])
-    message = r"do not have, or too rarely: 'word' in 8 rows \(such as 'new', 'w0', 'w1'\)\.$"
+    message = r"do not have, or too rarely: 8 in 'word' \(such as 'new', 'w0', 'w1'\)\.$"
     with pytest.warns(dl.DirectLossWarning, match=message) as found:
         model.predict(rows)
     assert len(found) == 1

@@ -18,8 +18,7 @@ from directloss.tabular.files import csv_bytes, write_file
 from directloss.tabular.measures import OFFERED, Measure, get_measure
 from directloss.tabular.methods import Data, methods
 from directloss.tabular.reading import open_table, read_sample
-from directloss.tabular.suspicions import suspicions
-from directloss.tabular.target import Target, read_target, split
+from directloss.tabular.target import Target, read_target, split, suspicions
 from tests.tabular.tables import rows, write
 
 # ---------------------------------------------------------------------- reading
@@ -130,20 +129,9 @@ def told(**columns: Any) -> list[str]:
     return suspicions(frame, y, ("no", "yes"))
 
 
-def test_what_is_suspicious_is_said() -> None:
-    draw = np.random.default_rng(0)
-    twice = draw.normal(size=30)
-    found = told(
-        number=range(100, 130),
-        name=[f"person {k}" for k in range(30)],
-        a=twice,
-        b=twice,
-        good=[0, 1, 2] * 10,
-        flat=["x"] * 30,
-        even=[1.5] * 30,
-    )
-    assert [sentence.split("'")[1] for sentence in found] == ["number", "name", "b", "flat"]
-    assert found[-1] == "Columns 'flat', 'even' have the same value in every row."
+def test_identifiers_are_said() -> None:
+    found = told(number=range(100, 130), name=[f"person {k}" for k in range(30)], good=[0, 1, 2] * 10, flat=["x"] * 30)
+    assert [sentence.split("'")[1] for sentence in found] == ["number", "name"]
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,29 @@ from __future__ import annotations
 import sys
 from importlib.metadata import entry_points
 
-from directloss.cli import fit, predict, tasks  # in the order of the help
+import typer
+
+from directloss.cli import fit, predict
 from directloss.cli.app import app
 
-__all__ = ["app", "fit", "main", "predict", "tasks"]
+__all__ = ["app", "fit", "main", "predict"]
+
+
+@app.command("tasks")
+def tasks() -> None:
+    """List the metrics that a network can be trained on, one line each."""
+    from directloss.tasks import summaries
+
+    for name, summary in summaries().items():
+        typer.echo(f"{name:<22}{summary}")
+
+
+@app.command("doctor")
+def doctor() -> None:
+    """Check the installation: versions, whether the losses work, and how to install what is missing."""
+    from directloss.doctor import main
+
+    raise typer.Exit(main())
 
 
 def main() -> None:

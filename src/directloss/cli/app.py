@@ -1,4 +1,4 @@
-"""The frame of the command: help, version, and errors without a traceback.
+"""The frame of the command: help, and errors without a traceback.
 
 Exit codes: 0 success, 1 a bug in directloss, 2 bad input, 130 interrupted with Ctrl-C.
 """
@@ -9,14 +9,11 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, NoReturn
+from typing import Any, NoReturn
 
 import typer
-from rich.console import Console
-from rich.text import Text
 from typer.core import TyperGroup
 
-import directloss
 from directloss._errors import DirectLossError
 
 BAD_INPUT, INTERRUPTED = 2, 130
@@ -32,11 +29,6 @@ def resumable(command: str) -> Iterator[None]:
     except OSError as error:
         error.add_note(f"Finished work is saved; once the problem is solved, continue with:\n  {command}")
         raise
-
-
-def say(line: str) -> None:
-    """Print one line as it is: no colours for paths and numbers, no wrapping."""
-    Console().print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 class Commands(TyperGroup):
@@ -64,37 +56,22 @@ class Commands(TyperGroup):
 
 
 def _stop(message: str, code: int = BAD_INPUT) -> NoReturn:
-    """Print a message on standard error, in red if it is an error and colours are possible, and exit."""
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
-    console.print(Text.assemble(("Error: ", "bold red") if code == BAD_INPUT else "", message))
+    typer.echo(typer.style("Error: ", fg="red", bold=True) * (code == BAD_INPUT) + message, err=True)
     raise typer.Exit(code) from None
 
 
+HELP = """Train networks on the metric they are judged by, and reproduce the papers behind it.
+
+Your own table: **directloss fit DATA --target COLUMN --metric ap**
+
+The papers, in a clone of the repository: **pip install ./repro**, then **directloss list**
+"""
 app = typer.Typer(
     name="directloss",
     cls=Commands,
+    help=HELP,
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"directloss {directloss.__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def frame(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
-    ] = False,
-) -> None:
-    """Train networks on the metric they are judged by, and reproduce the papers behind it.
-
-    Your own table: **directloss fit DATA --target COLUMN --metric ap**
-
-    The papers, in a clone of the repository: **pip install ./repro**, then **directloss list**
-    """

@@ -7,15 +7,15 @@ from typing import Annotated
 
 import typer
 
-from directloss.cli.app import app, resumable, say
+from directloss.cli.app import app, resumable
 
 KINDS = "CSV (also .gz, .xz) or Parquet"
 EXAMPLE = "Example: directloss fit patients.csv --target outcome --metric ap"
 
 
-def option(text: str, default: str | bool = False) -> typer.models.OptionInfo:
-    """An option with its help, and what to show as its default."""
-    info: typer.models.OptionInfo = typer.Option(help=text, show_default=default)
+def option(text: str, default: str | bool = False, **bounds: int) -> typer.models.OptionInfo:
+    """An option with its help, what to show as its default, and perhaps ``min`` and ``max``."""
+    info: typer.models.OptionInfo = typer.Option(help=text, show_default=default, **bounds)
     return info
 
 
@@ -36,10 +36,14 @@ def fit(
     ] = "",
     drop: Annotated[str, option("Columns to leave out, comma-separated.")] = "",
     categorical: Annotated[str, option("Numeric columns to read as categories, such as postcodes.")] = "",
-    rows: Annotated[int | None, option("Rows to learn from, drawn at random.", "all, up to 20 million cells")] = None,
-    trials: Annotated[int, option("Settings to try per network.", True)] = 8,
-    epochs: Annotated[int | None, option("Epochs per training run.", "200, fewer for large tables")] = None,
-    seed: Annotated[int, option("Random seed of the split and of the initial weights.", True)] = 0,
+    rows: Annotated[
+        int | None, option("Rows to learn from, drawn at random.", "all, up to 20 million cells", min=1)
+    ] = None,
+    trials: Annotated[int, option("Settings to try per network.", True, min=1)] = 8,
+    epochs: Annotated[int | None, option("Epochs per training run.", "200, fewer for large tables", min=1)] = None,
+    seed: Annotated[
+        int, option("Random seed of the split and of the initial weights.", True, min=0, max=2**31 - 1)
+    ] = 0,
     out: Annotated[Path | None, option("Folder for the results.", "runs/fit-DATA, numbered if it exists")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the fit in the folder.")] = False,
 ) -> None:
@@ -53,14 +57,14 @@ def fit(
     from directloss.tabular.fitting import MODEL, FitRequest, carry_out, make_plan
 
     request = FitRequest(**options)
-    plan = make_plan(request, say)
+    plan = make_plan(request, typer.echo)
     # And here: bad options or data are reported without it.
     from directloss.tabular.report import results_lines, verdict, write_report
 
     request.folder.mkdir(parents=True, exist_ok=True)
-    with resumable(request.command(resume=True)):
-        outcome = carry_out(plan, say)
+    with resumable(request.command("--resume")):
+        outcome = carry_out(plan, typer.echo)
         page = write_report(outcome)
     places = f"Report: {page}", f"Model: {request.folder / MODEL} ({outcome.saved})"
     for line in ("", *verdict(outcome), "", *results_lines(outcome), "", *places):
-        say(line)
+        typer.echo(line)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from directloss._errors import fail
-from directloss.cli.app import app, say
+from directloss.cli.app import app
 from directloss.cli.fit import KINDS, option
 
 EXAMPLE = "Example: directloss predict runs/fit-patients/model.safetensors new.csv --keep id --out scores.csv"
@@ -38,8 +38,6 @@ def predict(
     path = out if out is not None else Path(f"{data.name.split('.')[0]}-predictions.csv")
     if path.resolve() in (data.resolve(), model.resolve()):
         fail("--out", "must differ from the data and the model", path)
-    if path.exists() and not path.is_file():
-        fail("--out", "must be a regular file", f"{path}, which is a folder or a device")
     if path.exists() and not force:
         fail("--out", "must be a new file", f"{path}, which exists", "Add --force to overwrite it.")
     loaded, table, kept = load_model(model), open_table(data), words(keep)
@@ -74,4 +72,4 @@ def predict(
     cut = f"; the decision is {yes} above 0, the best threshold on the validation rows" if metric.decides else ""
     means = f"Higher scores favour {yes}{cut}. The probability of {yes} is calibrated on the validation rows."
     for line in (*told, f"{scored} {means}", f"Predictions: {path}"):
-        say(line)
+        typer.echo(line)

@@ -137,15 +137,6 @@ class Column:
         """How many numbers it becomes."""
         return len(self.words) + {NUMBER: 1, CATEGORY: 0, DATE: len(PARTS)}[self.kind]
 
-    @property
-    def story(self) -> str:
-        """How it becomes numbers, in words."""
-        if self.kind == CATEGORY:
-            return f"category, {len(self.words)} of them: {some_names([word or '(missing)' for word in self.words])}"
-        read = f" (read as {self.format})" if self.format else ""
-        gaps = "; gaps are filled with the mean and marked" if self.words else ""
-        return f"number{gaps}" if self.kind == NUMBER else f"date{read}, as {', '.join(PARTS)}{gaps}"
-
     def read(self, values: Values, decimal_comma: bool = False) -> Values:
         """The values of rows; raises if they are of another kind."""
         return self.convert(tidy(values, self.name, self.kind == CATEGORY, decimal_comma))
@@ -165,7 +156,7 @@ class Column:
             fail(f"column {self.name!r}", f"must hold {self.kind}s, as in training", what)
         if self.kind == NUMBER and (large := int((found.abs() >= LARGEST).sum())):
             rule, what = f"must have finite numbers of at most {LARGEST:.0e}", "a column with infinite or larger ones"
-            fail(f"column {self.name!r}", rule, f"{what} in {rows(large)}", "Replace them.")
+            fail(f"column {self.name!r}", rule, f"{what}, {large:,} of them", "Replace them.")
         return found
 
     def _dates(self, values: Values) -> Values:
@@ -270,11 +261,6 @@ def encode(columns: Sequence[Column], frame: Frame) -> npt.NDArray[np.float32]:
 def words(text: str) -> list[str]:
     """``a, b`` as two words."""
     return [word.strip() for word in text.split(",") if word.strip()]
-
-
-def rows(count: int) -> str:
-    """``1 row``, ``12 rows``."""
-    return f"{count:,} {'row' if count == 1 else 'rows'}"
 
 
 def some(words: Sequence[str], most: int = 10) -> str:

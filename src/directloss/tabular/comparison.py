@@ -34,9 +34,6 @@ class IntervalEstimate:
     low: float
     high: float
 
-    def __neg__(self) -> IntervalEstimate:
-        return IntervalEstimate(-self.value, -self.high, -self.low)
-
 
 @dataclass(frozen=True)
 class Comparison:

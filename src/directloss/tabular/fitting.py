@@ -20,7 +20,7 @@ import pyarrow as pa
 import torch
 
 import directloss
-from directloss._checks import check_count, fail
+from directloss._checks import fail
 from directloss.integrations._cut import Calibration
 from directloss.tabular.columns import (
     TITLES,
@@ -41,12 +41,9 @@ from directloss.tabular.measures import Measure, get_measure
 from directloss.tabular.methods import CROSS_ENTROPY, Data, Method, Network, described, methods
 from directloss.tabular.model import Model
 from directloss.tabular.reading import Table, check_columns, open_table, read_sample
-from directloss.tabular.suspicions import suspicions
-from directloss.tabular.target import Target, read_target, split
+from directloss.tabular.target import Target, read_target, split, suspicions
 
 RUN, MODEL, PREDICTIONS = "run.json", "model.safetensors", "predictions.csv"
-MANY = 500
-"""From this many columns on, looking at them takes seconds."""
 FEW = 10
 """With fewer test rows of a label than this, a comparison is no better than chance."""
 SAME = ("target", "group", "flips", "drop", "categorical", "rows", "seed", "epochs")
@@ -86,14 +83,11 @@ class FitRequest:
             last, folder = folder, Path("runs") / f"fit-{name}-{number}"
         return last if self.resume else folder
 
-    def command(self, resume: bool = False) -> str:
+    def command(self, *more: str) -> str:
         """The command that makes this request."""
-        given = ["directloss", "fit", str(self.data), "--metric", self.metric]
-        for option in fields(self):
-            value = getattr(self, option.name)
-            if value != option.default and option.name not in ("data", "metric", "out", "resume"):
-                given += [f"--{option.name.replace('_', '-')}", *([str(value)] if value is not True else [])]
-        return shlex.join([*given, "--out", str(self.folder), *(["--resume"] if resume else [])])
+        changed = [own.name for own in fields(self)[1:-2] if getattr(self, own.name) != own.default]
+        options = [word for name in changed for word in (f"--{name}", str(getattr(self, name)))]
+        return shlex.join(["directloss", "fit", str(self.data), *options, "--out", str(self.folder), *more])
 
 
 @dataclass(frozen=True)
@@ -135,17 +129,10 @@ class FitPlan:
 
 def make_plan(request: FitRequest, say: Say = lambda line: None) -> FitPlan:
     """Check everything that can be checked before the first trial, and say what was found; write nothing."""
-    for option in ("trials", "epochs", "rows"):
-        if (value := getattr(request, option)) is not None:
-            check_count(f"--{option}", value)
-    if not 0 <= request.seed < 2**31:
-        fail("--seed", "must be a whole number from 0 to 2147483647", request.seed)
     measure, table = get_measure(request.metric, request.flips), open_table(request.data)
     _check_names(request, table)
     _check_folder(request)
     sample, rows, total = read_sample(table, request.rows, request.seed, say)
-    if len(table.names) > MANY:
-        say(f"Looking at {len(table.names):,} columns ...")
     target = read_target(sample[request.target].to_pandas(), request.target, request.positive)
     group, groups = request.group, None
     if group:
@@ -156,7 +143,12 @@ def make_plan(request: FitRequest, say: Say = lambda line: None) -> FitPlan:
     with request.data.open("rb") as file:
         config = {"data": hashlib.file_digest(file, "sha256").hexdigest()}
     config |= {"positive": target.labels[1], "metric": measure.name} | {key: getattr(request, key) for key in SAME}
-    run = {"command": request.command(), "versions": versions(), "config": config}
+    versions = {name: version(name) for name in ("numpy", "torch", "scikit-learn")}
+    run = {
+        "command": request.command(),
+        "versions": {"directloss": directloss.__version__, **versions},
+        "config": config,
+    }
     run["trials"] = _read_trials(request.folder / RUN, config) if request.resume else {}
     plan = FitPlan(request, measure, target, rows, parts, groups, *found, list(table.notes), run)
     _introduce(plan, total, say)
@@ -169,7 +161,8 @@ def _introduce(plan: FitPlan, total: int, say: Say) -> None:
     counts = ", ".join(f"{kinds.count(kind)} {title}" for kind, title in TITLES.items() if kind in kinds)
     say(f"{plan.request.data.name}: {total:,} rows, {len(kinds)} columns ({counts}).")
     share = target.y[known].mean()
-    say(f"Target {target.name!r}: {target.labels[1]!r} is positive ({target.why}), {share:.1%} of the rows.")
+    told = f"{target.labels[1]!r} is positive{'' if plan.request.positive else ' (--positive changes it)'}"
+    say(f"Target {target.name!r}: {told}, {share:.1%} of the rows.")
     sizes = [f"{len(own):,} {part} ({plan.labels(part).sum():,} positive)" for part, own in plan.parts.items()]
     say(f"Split: {', '.join(sizes)} rows.")
     if len(plan.rows) < total:
@@ -238,10 +231,7 @@ def _read_trials(path: Path, config: dict[str, Any]) -> dict[str, dict[str, list
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
         changed = [key for key in config if config[key] != stored["config"][key]]
-        trials = {
-            name: {key: [float(value), float(seconds)] for key, (value, seconds) in own.items()}
-            for name, own in stored["trials"].items()
-        }
+        trials: dict[str, dict[str, list[float]]] = stored["trials"]
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         fail(str(path), "must describe a fit of this version", f"another file or damaged ({error!r:.60})", hint)
     if "data" in changed:
@@ -267,9 +257,8 @@ class Result:
     """Scores of the test rows, positive above 0."""
     seconds: float
     """Time to choose the settings and to train."""
-    trained: Any = field(repr=False)
-    cut: float
-    """The threshold, already subtracted from ``test``."""
+    network: Network | None = field(repr=False)
+    """What a model file can store, with the same scores; not trees."""
 
 
 @dataclass(frozen=True)
@@ -303,12 +292,12 @@ def carry_out(plan: FitPlan, say: Say) -> Outcome:
     data, test = Data(train, held, plan.measure, request.seed, request.epochs), encode(columns, part("test"))
     tried = methods(plan.measure, request.trials, request.seed)
     results = {method.name: _choose(plan, method, data, test, say) for method in tried}
-    # The validation rows choose; the test rows only judge. Trees cannot be stored as plain numbers.
-    storable = [result for result in results.values() if isinstance(result.trained, Network)]
-    saved = max(storable, key=lambda result: result.validation)
-    network = saved.trained.above(saved.cut)
-    calibration = Calibration.of(network.decision_function(held[0]), held[1])
-    model = Model(columns, network, calibration, plan.target.labels, plan.target.name, plan.measure.name, saved.title)
+    # The validation rows choose; the test rows only judge.
+    saved = max((own for own in results.values() if own.network), key=lambda own: own.validation)
+    assert saved.network is not None
+    calibration = Calibration.of(saved.network.decision_function(held[0]), held[1])
+    about = plan.target.labels, plan.target.name, plan.measure.name, saved.title
+    model = Model(columns, saved.network, calibration, *about)
     comparison = compare(
         plan.measure, {name: torch.from_numpy(result.test) for name, result in results.items()},
         torch.from_numpy(plan.labels("test")), saved.name, (tried[0].name, CROSS_ENTROPY), request.seed,
@@ -341,7 +330,8 @@ def _choose(plan: FitPlan, method: Method, data: Data, test: Any, say: Say) -> R
     # A winner that an earlier process found is trained again; the same setting always gives the same model.
     winner = trained[best] if best in trained else method.train(data, settings[best])
     (value, cut), seconds = data.judge(winner), sum(trials[told][1] for told in settings)
-    return Result(method.name, method.title, best, value, winner.decision_function(test) - cut, seconds, winner, cut)
+    network = winner.above(cut) if isinstance(winner, Network) else None
+    return Result(method.name, method.title, best, value, winner.decision_function(test) - cut, seconds, network)
 
 
 def _predictions(plan: FitPlan, results: dict[str, Result]) -> pd.DataFrame:
@@ -353,9 +343,3 @@ def _predictions(plan: FitPlan, results: dict[str, Result]) -> pd.DataFrame:
 
 def _write_run(plan: FitPlan) -> None:
     write_file(plan.request.folder / RUN, (json.dumps(plan.run, indent=2, allow_nan=False) + "\n").encode())
-
-
-def versions() -> dict[str, str]:
-    """The versions that produced the numbers."""
-    names = ("numpy", "torch", "scikit-learn")
-    return {"directloss": directloss.__version__, **{name: version(name) for name in names}}

@@ -98,9 +98,8 @@ def _network(layers: Iterable[tuple[Any, Any]]) -> Network:
 
 def train_direct(data: Data, setting: Setting) -> Network:
     """Train a network on the metric."""
-    hidden, rates = tuple(setting["hidden"]), {key: setting[key] for key in ("learning_rate", "weight_decay")}
     estimator = DirectLossClassifier(
-        data.measure.task, model=hidden, **rates, epochs=data.passes, batch_size=data.batch, flips=data.measure.flips,
+        data.measure.task, **setting, epochs=data.passes, batch_size=data.batch, flips=data.measure.flips,
         random_state=data.seed,
     )  # fmt: skip
     with warnings.catch_warnings():
@@ -112,15 +111,11 @@ def train_direct(data: Data, setting: Setting) -> Network:
 
 def train_with_cross_entropy(data: Data, setting: Setting) -> Network:
     """Train a network of the same layers with cross-entropy; the best epoch on the validation rows is kept."""
-    x, y = data.train
-    network = MLPClassifier(
-        tuple(setting["hidden"]), learning_rate_init=setting["learning_rate"], alpha=setting["alpha"],
-        batch_size=data.batch or len(y), random_state=data.seed,
-    )  # fmt: skip
+    network = MLPClassifier(**setting, batch_size=data.batch or len(data.train[1]), random_state=data.seed)
     found = []
     every = max(1, data.passes // LOOKS)
     for epoch in range(1, data.passes + 1):
-        network.partial_fit(x, y, classes=np.unique(y))
+        network.partial_fit(*data.train, classes=[0, 1])
         if epoch % every == 0 or epoch == data.passes:
             own = _network(zip(network.coefs_, network.intercepts_, strict=True))
             found.append((data.judge(own)[0], own))
@@ -146,30 +141,30 @@ class Method:
     title: str
     train: Callable[[Data, Setting], Any]
     """Returns something with a `decision_function`: a score per row, higher for the positive label."""
-    settings: tuple[Setting, ...]
+    settings: list[Setting]
 
 
-def methods(measure: Measure, trials: int, seed: int) -> tuple[Method, ...]:
+def methods(measure: Measure, trials: int, seed: int) -> list[Method]:
     """The network trained on the metric, the one trained with cross-entropy, and the models to compare them with."""
 
-    def settings(decay: str, most: float) -> tuple[Setting, ...]:
-        """One that is fixed, and others that are drawn at random."""
-        space = {"hidden": [[], [64], [64, 64]], "learning_rate": loguniform(3e-3, 0.1), decay: loguniform(1e-4, most)}
-        found = [{"hidden": [64], "learning_rate": 0.01, decay: 0.01}]
+    def settings(hidden: str, rate: str, decay: str, most: float) -> list[Setting]:
+        """One that is fixed, and others that are drawn at random; all are parameters of the estimator."""
+        space = {hidden: [[], [64], [64, 64]], rate: loguniform(3e-3, 0.1), decay: loguniform(1e-4, most)}
+        found: list[Setting] = [{hidden: [64], rate: 0.01, decay: 0.01}]
         for own in ParameterSampler(space, trials - 1, random_state=seed):
-            rates = {key: float(f"{own[key]:.3g}") for key in ("learning_rate", decay)}
-            found.append({"hidden": own["hidden"]} | rates)
-        return tuple(found)
+            found.append({hidden: own[hidden]} | {key: float(f"{own[key]:.3g}") for key in (rate, decay)})
+        return found
 
-    rates = tuple({"C": rate} for rate in (1.0, 0.1, 0.01, 10.0))
-    trees = {}, {"learning_rate": 0.05, "max_iter": 200}, {"max_leaf_nodes": 15, "l2_regularization": 1.0}
-    title = f"network trained on {measure.title}"
-    return (
-        Method(f"direct-{measure.name}", title, train_direct, settings("weight_decay", 1.0)),
-        Method(CROSS_ENTROPY, "network trained with cross-entropy", train_with_cross_entropy, settings("alpha", 10.0)),
-        Method("logistic", "LogisticRegression", train_logistic, rates),
+    direct = settings("model", "learning_rate", "weight_decay", 1.0)
+    cross_entropy = settings("hidden_layer_sizes", "learning_rate_init", "alpha", 10.0)
+    trees: list[Setting] = [{}, {"learning_rate": 0.05, "max_iter": 200}]
+    trees += [{"max_leaf_nodes": 15, "l2_regularization": 1.0}]
+    return [
+        Method(f"direct-{measure.name}", f"network trained on {measure.title}", train_direct, direct),
+        Method(CROSS_ENTROPY, "network trained with cross-entropy", train_with_cross_entropy, cross_entropy),
+        Method("logistic", "LogisticRegression", train_logistic, [{"C": rate} for rate in (1.0, 0.1, 0.01, 10.0)]),
         Method("hist", "HistGradientBoosting", train_boosting, trees),
-    )
+    ]
 
 
 def described(setting: Setting) -> str:

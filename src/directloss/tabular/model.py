@@ -23,7 +23,7 @@ from safetensors.numpy import save as save_arrays
 
 from directloss._checks import fail, near, warn_once
 from directloss.integrations._cut import Calibration, decided
-from directloss.tabular.columns import HIGHEST, Column, Floats, Frame, encode, rows, some, some_names
+from directloss.tabular.columns import HIGHEST, Column, Floats, Frame, encode, some, some_names
 from directloss.tabular.files import write_file
 from directloss.tabular.measures import Measure, get_measure
 from directloss.tabular.methods import Network
@@ -47,9 +47,7 @@ class Novelty:
     @property
     def warning(self) -> str:
         """A sentence about them; empty if there are none."""
-        told = [
-            f"{name!r} in {rows(own)} (such as {', '.join(self.examples[name])})" for name, own in self.counts.items()
-        ]
+        told = [f"{own:,} in {name!r} (such as {', '.join(self.examples[name])})" for name, own in self.counts.items()]
         return f"Values that the training rows do not have, or too rarely: {some(told)}." if told else ""
 
 
@@ -184,9 +182,9 @@ def _build(content: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -
     if not 0 < slope < np.inf or bias.shape != (2,) or not np.isfinite(bias).all():
         fail("calibration", "must have a slope above 0 and a bias for each label", f"{slope}, {bias}"[:80])
     layers = [(arrays[f"weight {place}"], arrays[f"bias {place}"]) for place in range(len(arrays) // 2)]
-    bound = Network([(np.abs(weight), np.abs(bias)) for weight, bias in layers])
+    furthest = np.full((1, sum(column.width for column in columns)), HIGHEST, np.float32)
     with np.errstate(over="ignore", invalid="ignore"):
-        highest = bound.decision_function(np.full((1, sum(column.width for column in columns)), HIGHEST, np.float32))
-    if highest.shape != (1,) or not np.isfinite(highest).all():
-        fail("network", "must have one finite score for any row", f"up to {highest}"[:80])
+        bound = Network([(np.abs(weight), np.abs(bias)) for weight, bias in layers]).decision_function(furthest)
+    if bound.shape != (1,) or not np.isfinite(bound).all():
+        fail("network", "must have one finite score for any row", f"up to {bound}"[:80])
     return Model(columns, Network(layers), Calibration(slope, bias), labels, **about)

@@ -7,9 +7,7 @@ does not open `.xz` and ignores ``batch_readahead`` for CSV.
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
 import lzma
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -30,19 +28,16 @@ from directloss.tabular.columns import some
 PACKINGS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 SUFFIXES = {".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".pq": "parquet"}
 NO_HEADER = "The first line of a CSV file must hold the names of its columns."
-HEADER = 2**22
-"""The most bytes of a header line."""
 COLUMNS = 10_000
 """The most columns of a table: each takes some milliseconds, in the checks as in the encoding."""
 BATCH_BYTES = 2**22
-"""Bytes of a CSV file per batch; pyarrow reads 32 times as many ahead."""
+"""Bytes of a CSV file per batch, and the most of its header line; pyarrow reads 32 times as many ahead."""
 BATCH_ROWS = 2**16
 """Rows per batch of a Parquet file."""
 CELLS = 20_000_000
 """The most cells, rows times columns, to learn from; larger tables are sampled by row."""
 MANY = 10**6
 """Rows between two lines of progress."""
-WORDS = pa.dictionary(pa.int32(), pa.string())
 
 
 @dataclass(frozen=True)
@@ -105,7 +100,7 @@ def _plain_errors(path: Path, format: str) -> Iterator[None]:
     """Turn the many errors of the readers into one sentence. Our own errors and disk errors pass through."""
     try:
         yield
-    except (gzip.BadGzipFile, EOFError, lzma.LZMAError, UnicodeDecodeError, pa.ArrowException, csv.Error) as error:
+    except (gzip.BadGzipFile, EOFError, lzma.LZMAError, UnicodeDecodeError, pa.ArrowException) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         if isinstance(error, UnicodeDecodeError) or "invalid UTF8 data" in reason:
             fail("DATA", "must be text in UTF-8", f"{path}, which is not", f"Save it as UTF-8. Reason: {reason:.200}")
@@ -117,29 +112,24 @@ def _open_csv(path: Path) -> Table:
         file: IO[bytes] = PACKINGS.get(path.suffix.lower(), open)(path, mode="rb")
         return file
 
+    def read(file: IO[bytes], **options: Any) -> arrow_csv.CSVStreamingReader:
+        layout = arrow_csv.ParseOptions(delimiter=separator, newlines_in_values=True)
+        return arrow_csv.open_csv(file, arrow_csv.ReadOptions(block_size=BATCH_BYTES, **options), layout, conversion)
+
     with unpacked() as file:
-        start = file.read(HEADER)
-    if len(start) == HEADER and b"\n" not in start:
-        fail("DATA", f"must have a first line of at most {HEADER >> 20} MB", f"{path}, whose first line is longer")
-    lines = start[: start.rfind(b"\n") + 1] or start
-    text = lines.decode("utf-8-sig")
-    separator = max(",\t;", key=text.partition("\n")[0].count)  # the most frequent one in the header
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
-    names = [name.strip() for name in next(reader, [])]
-    skipped = reader.line_num
-    used = names[1:] if names[:1] == [""] else names
+        first = file.readline(BATCH_BYTES).decode(errors="replace")
+    separator = max(",\t;", key=first.count)  # the most frequent one in the header
+    conversion = arrow_csv.ConvertOptions()
+    with unpacked() as file, read(file, use_threads=False) as reader:
+        names = [name.strip() for name in reader.schema.names]
+    used = names[1:] if names[0] == "" else names
     note = f"The first column of {path.name} has no name; it is taken for row numbers and left out."
+    types = dict.fromkeys(names, pa.dictionary(pa.int32(), pa.string()))
+    conversion = arrow_csv.ConvertOptions(column_types=types, null_values=[], include_columns=used)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        with unpacked() as file:
-            yield from arrow_csv.open_csv(
-                file,
-                arrow_csv.ReadOptions(column_names=names, skip_rows=skipped, block_size=BATCH_BYTES),
-                arrow_csv.ParseOptions(delimiter=separator, newlines_in_values=True),
-                arrow_csv.ConvertOptions(
-                    column_types=dict.fromkeys(names, WORDS), null_values=[], include_columns=used
-                ),
-            )
+        with unpacked() as file, read(file, column_names=names, skip_rows_after_names=1) as reader:
+            yield from reader
 
     return Table(path, "csv", used, batches, separator != ",", () if used is names else (note,))
 

@@ -19,24 +19,20 @@ from directloss import plot
 from directloss.tabular.comparison import IntervalEstimate
 from directloss.tabular.files import write_file
 from directloss.tabular.fitting import MODEL, Outcome
-from directloss.tabular.suspicions import LEAK
+from directloss.tabular.target import LEAK
 
 PAGE = "report.html"
-SCORES = "Every method on the same test rows."
-CURVES = "Precision and recall on the test rows, at every threshold."
-SHARES = "Calibration of the saved model on the test rows: how often what it calls 80 % likely happens."
 STYLE: Any = {"font.size": 9, "svg.fonttype": "none", "svg.hashsalt": "directloss", "font.family": "sans-serif"}
 
 
 def write_report(outcome: Outcome) -> Path:
     """Write report.html; returns its path."""
     plan, path = outcome.plan, outcome.plan.request.folder / PAGE
-    captions = {SCORES: draw_scores, CURVES: draw_curves, SHARES: draw_reliability}
     predict = ["directloss", "predict", str(path.with_name(MODEL)), "NEW.csv", "--out", "scores.csv"]
     chosen = outcome.results[outcome.saved].test > 0
     page = _render(
         "report.html.j2", outcome, verdict=verdict(outcome), confusion=confusion_matrix(plan.labels("test"), chosen),
-        figures={caption: _svg(draw, outcome) for caption, draw in captions.items()},
+        figures=[_svg(draw, outcome) for draw in (draw_scores, draw_curves, draw_reliability)],
         commands=[plan.request.command(), shlex.join(predict)],
     )  # fmt: skip
     write_file(path, page.encode())
@@ -60,12 +56,7 @@ def verdict(outcome: Outcome) -> list[str]:
 
 def results_lines(outcome: Outcome) -> list[str]:
     """The results for a terminal of 80 columns; the networks have the names that the search printed."""
-    lines = [f"{'method':<22}{'validation':<12}{'test':<8}{'lead over saved':<28}time"]
-    for own in outcome.ranked:
-        name, ahead = own.name if own.title.startswith("network") else own.title, outcome.comparison.ahead.get(own.name)
-        lead, test = "(saved)" if ahead is None else span(ahead), number(outcome.comparison.test[own.name].value)
-        lines.append(f"{name:<22}{number(own.validation):<12}{test:<8}{lead:<28}{seconds(own.seconds)}")
-    return lines
+    return _render("results.txt.j2", outcome).splitlines()
 
 
 def _constant_answer(outcome: Outcome) -> tuple[str, float] | None:
@@ -86,8 +77,7 @@ def _render(template: str, outcome: Outcome, **more: Any) -> str:
     return environment.get_template(template).render(
         outcome=outcome, plan=plan, metric=plan.measure.title, saved=outcome.results[outcome.saved], file=MODEL,
         test=comparison.test, ahead=comparison.ahead, effect=comparison.effect, number=number, span=span,
-        interval=lambda estimate: f"95 % interval {number(estimate.low)} to {number(estimate.high)}", seconds=seconds,
-        **more,
+        seconds=seconds, **more,
     )  # fmt: skip
 
 
