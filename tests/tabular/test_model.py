@@ -15,7 +15,7 @@ from safetensors.numpy import load, save
 
 import directloss as dl
 from directloss.integrations._cut import Calibration
-from directloss.tabular.columns import find_column, learn_columns
+from directloss.tabular.columns import find_column, learn
 from directloss.tabular.methods import Network
 from directloss.tabular.model import Model, Novelty, _digest, load_model
 
@@ -30,7 +30,7 @@ def frame() -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def model() -> Model:
     found = {name: find_column(frame()[name], name, False, False) for name in frame()}
-    columns = learn_columns([own for own, _ in found.values()], {name: own for name, (_, own) in found.items()})
+    columns = learn([own for own, _ in found.values()], {name: own for name, (_, own) in found.items()})
     draw = np.random.default_rng(0)
     sizes = [(sum(column.width for column in columns), 4), (4, 1)]
     layers = [(draw.normal(size=own).astype(np.float32), draw.normal(size=own[1]).astype(np.float32)) for own in sizes]

@@ -12,12 +12,12 @@ import torch
 
 from directloss import DirectLossError
 from directloss.tabular import reading
-from directloss.tabular.columns import CATEGORY, DATE, NUMBER, Column, encode, find_column, learn_columns
+from directloss.tabular.columns import CATEGORY, DATE, NUMBER, Column, encode, find_column, learn
 from directloss.tabular.comparison import compare, draws
-from directloss.tabular.files import csv_bytes, write_file
+from directloss.tabular.files import write_file
 from directloss.tabular.measures import OFFERED, Measure, get_measure
 from directloss.tabular.methods import Data, methods
-from directloss.tabular.reading import open_table, read_sample
+from directloss.tabular.reading import csv_bytes, open_table, read_sample
 from directloss.tabular.target import Target, read_target, split, suspicions
 from tests.tabular.tables import rows, write
 
@@ -54,11 +54,8 @@ def test_a_sample_is_random_bounded_and_in_order(tmp_path: Path, monkeypatch: py
     frame.to_csv(tmp_path / "t.csv", index=False)
     monkeypatch.setattr(reading, "BATCH_BYTES", 4_000)
     table = open_table(tmp_path / "t.csv")
-    monkeypatch.setattr(reading, "MANY", 10_000)
-    said: list[str] = []
-    sample, places, total = read_sample(table, 1_000, 0, said.append)
+    sample, places, total = read_sample(table, 1_000, 0)
     assert (len(places), total, sample.num_rows) == (1_000, 20_000, 1_000)
-    assert len(said) == 2
     assert (np.diff(places) > 0).all()
     np.testing.assert_array_equal(sample["row"].to_pandas().astype(int), places)
     assert abs(places.mean() - 10_000) < 4 * 5_774 / 1_000**0.5
@@ -219,7 +216,7 @@ def test_groups_stay_together() -> None:
 def learned(frame: pd.DataFrame) -> tuple[list[Column], dict[str, Any]]:
     found = {name: find_column(frame[name], name, False, False) for name in frame}
     values = {name: own for name, (_, own) in found.items()}
-    return learn_columns([column for column, _ in found.values()], values), values
+    return learn([column for column, _ in found.values()], values), values
 
 
 def test_numbers_categories_and_dates_become_numbers() -> None:
@@ -320,7 +317,7 @@ def test_the_bootstrap_is_paired_and_about_right() -> None:
     """For accuracy the spread is known: sqrt(p (1 - p) / n)."""
     target = torch.arange(400) % 2
     scores = torch.where(torch.arange(400) % 5 == 0, -1.0, 1.0) * (2 * target - 1)  # 80 % right
-    found = compare(Measure("accuracy"), {"a": scores, "b": 7 * scores, "c": -scores}, target, "a", ("c", "b"), 0)
+    found = compare(Measure("accuracy"), {"c": -scores, "b": 7 * scores, "a": scores}, target, "a", 0)
     spread = (0.8 * 0.2 / 400) ** 0.5
     assert found.test["a"].value == pytest.approx(0.8)
     assert found.test["a"].low == pytest.approx(0.8 - 1.96 * spread, abs=0.007)

@@ -13,9 +13,9 @@ KINDS = "CSV (also .gz, .xz) or Parquet"
 EXAMPLE = "Example: directloss fit patients.csv --target outcome --metric ap"
 
 
-def option(text: str, default: str | bool = False, **bounds: int) -> typer.models.OptionInfo:
-    """An option with its help, what to show as its default, and perhaps ``min`` and ``max``."""
-    info: typer.models.OptionInfo = typer.Option(help=text, show_default=default, **bounds)
+def option(text: str, default: str | bool = False, least: int | None = None) -> typer.models.OptionInfo:
+    """An option with its help, what to show as its default, and the least number that it takes."""
+    info: typer.models.OptionInfo = typer.Option(help=text, show_default=default, min=least)
     return info
 
 
@@ -37,13 +37,11 @@ def fit(
     drop: Annotated[str, option("Columns to leave out, comma-separated.")] = "",
     categorical: Annotated[str, option("Numeric columns to read as categories, such as postcodes.")] = "",
     rows: Annotated[
-        int | None, option("Rows to learn from, drawn at random.", "all, up to 20 million cells", min=1)
+        int | None, option("Rows to learn from, drawn at random.", "all, up to 20 million cells", 1)
     ] = None,
-    trials: Annotated[int, option("Settings to try per network.", True, min=1)] = 8,
-    epochs: Annotated[int | None, option("Epochs per training run.", "200, fewer for large tables", min=1)] = None,
-    seed: Annotated[
-        int, option("Random seed of the split and of the initial weights.", True, min=0, max=2**31 - 1)
-    ] = 0,
+    trials: Annotated[int, option("Settings to try per network.", True, 1)] = 8,
+    epochs: Annotated[int | None, option("Epochs per training run.", "200, fewer for large tables", 1)] = None,
+    seed: Annotated[int, typer.Option(help="Seed of split and initial weights.", min=0, max=2**31 - 1)] = 0,
     out: Annotated[Path | None, option("Folder for the results.", "runs/fit-DATA, numbered if it exists")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the fit in the folder.")] = False,
 ) -> None:

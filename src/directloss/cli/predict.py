@@ -31,9 +31,10 @@ def predict(
     import pandas as pd
 
     from directloss.tabular.columns import some_names, words
-    from directloss.tabular.files import csv_bytes, write_file
+    from directloss.tabular.files import write_file
+    from directloss.tabular.measures import get_measure
     from directloss.tabular.model import Novelty, load_model
-    from directloss.tabular.reading import check_columns, open_table
+    from directloss.tabular.reading import check_columns, csv_bytes, open_table
 
     path = out if out is not None else Path(f"{data.name.split('.')[0]}-predictions.csv")
     if path.resolve() in (data.resolve(), model.resolve()):
@@ -45,7 +46,7 @@ def predict(
     if clash := {"row", "score", "probability", "decision"} & set(kept):
         fail("--keep", "must name columns other than those that predict writes", repr(min(clash)))
     extra = [name for name in loaded.check_names(table.names) if name not in kept]
-    novelty, done = Novelty(), 0
+    metric, novelty, done = get_measure(loaded.metric), Novelty(), 0
 
     def lines() -> Iterator[bytes]:
         nonlocal done
@@ -56,8 +57,8 @@ def predict(
             scores = loaded.score_table(values, novelty, table.decimal_comma)
             columns["score"] = scores.astype("float32")
             columns["probability"] = loaded.calibration(scores)[:, 1].astype("float32")
-            if loaded.measure.decides:
-                columns["decision"] = loaded.decisions(scores)
+            if metric.decides:
+                columns["decision"] = [loaded.labels[int(score > 0)] for score in scores]
             yield csv_bytes(pd.DataFrame(columns), head=not done)
             done += batch.num_rows
 
@@ -67,7 +68,7 @@ def predict(
         told.append(f"Note: Ignored columns that training did not have: {some_names(extra)}.")
     if novelty.warning:
         told.append(f"Warning: {novelty.warning}")
-    yes, metric = repr(loaded.labels[1]), loaded.measure
+    yes = repr(loaded.labels[1])
     scored = f"Scored {done:,} rows with the {loaded.trained}, which had the best validation {metric.title} in fit."
     cut = f"; the decision is {yes} above 0, the best threshold on the validation rows" if metric.decides else ""
     means = f"Higher scores favour {yes}{cut}. The probability of {yes} is calibrated on the validation rows."

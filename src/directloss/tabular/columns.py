@@ -11,6 +11,7 @@ import shlex
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,9 +53,6 @@ Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
 
 
-# ---------------------------------------------------------------------- values
-
-
 def tidy(values: Values, name: str, as_words: bool = False, decimal_comma: bool = False) -> Values:
     """A column as float64, as datetime64 without time zone, or, in any case with ``as_words``, as categories.
 
@@ -75,7 +73,7 @@ def tidy(values: Values, name: str, as_words: bool = False, decimal_comma: bool 
     codes, distinct = pd.factorize(values)
     words = [word_of(value, decimal_comma) for value in distinct]
     known = pd.Index(dict.fromkeys(word for word in words if word not in GAPS), dtype=object)
-    places = np.append(known.get_indexer(words), -1)  # -1 is the last
+    places = np.append(known.get_indexer(pd.Index(words, dtype=object)), -1)  # -1 is the last
     return pd.Series(pd.Categorical.from_codes(places[codes], known))
 
 
@@ -103,9 +101,6 @@ def by_category(values: Values, convert: Callable[[Any], Any]) -> Values:
 def numbers_of(values: Values) -> Values:
     """Categories as numbers; NaN if a word is none."""
     return by_category(values, lambda words: pd.to_numeric(words, errors="coerce").astype(np.float64))
-
-
-# ---------------------------------------------------------------------- columns
 
 
 @dataclass(frozen=True)
@@ -146,22 +141,18 @@ class Column:
         if self.kind == CATEGORY:
             return values
         if isinstance(values.dtype, pd.CategoricalDtype):
-            found = numbers_of(values) if self.kind == NUMBER else self._dates(values)
+            dates = partial(_dates, format=self.format or "ISO8601")
+            found = numbers_of(values) if self.kind == NUMBER else by_category(values, dates)
         elif (values.dtype.kind == "M") == (self.kind == DATE):
             found = values
         else:
             found = pd.Series(pd.NaT if self.kind == DATE else np.nan, index=values.index)
         if len(odd := values[found.isna() & values.notna()]):
-            what = f"a column with {odd.iloc[0]!r}"
-            fail(f"column {self.name!r}", f"must hold {self.kind}s, as in training", what)
-        if self.kind == NUMBER and (large := int((found.abs() >= LARGEST).sum())):
-            rule, what = f"must have finite numbers of at most {LARGEST:.0e}", "a column with infinite or larger ones"
-            fail(f"column {self.name!r}", rule, f"{what}, {large:,} of them", "Replace them.")
+            fail(f"column {self.name!r}", f"must hold {self.kind}s, as in training", f"a column with {odd.iloc[0]!r}")
+        if self.kind == NUMBER and (large := found[found.abs() >= LARGEST]).size:
+            what = f"a column with infinite or larger ones, {large.size:,} of them"
+            fail(f"column {self.name!r}", f"must have finite numbers of at most {LARGEST:.0e}", what, "Replace them.")
         return found
-
-    def _dates(self, values: Values) -> Values:
-        format = self.format or "ISO8601"
-        return by_category(values, lambda words: _dates(words, format))
 
     def learn(self, values: Values, most: int) -> Column:
         """The column with words, mean and factor of training rows; at most ``most`` words."""
@@ -180,7 +171,7 @@ class Column:
     def encode(self, values: Values) -> Floats:
         """Standardised numbers ``(n, width)``."""
         standardised = (self._numbers(values) - np.array(self.mean)) * np.array(self.factor)
-        return np.nan_to_num(np.clip(standardised, -HIGHEST, HIGHEST))
+        return np.asarray(np.nan_to_num(np.clip(standardised, -HIGHEST, HIGHEST)))
 
     def unseen(self, values: Values) -> Values:
         """The values that training did not have, or too rarely; of numbers and dates only missing ones count."""
@@ -189,12 +180,13 @@ class Column:
     def _numbers(self, values: Values) -> Floats:
         marks = self._places(values)[:, None] == np.arange(len(self.words))
         if self.kind == CATEGORY:
-            return marks.astype(np.float64)
+            return np.asarray(marks, np.float64)
         if self.kind == NUMBER:
             return np.column_stack([values, marks])
         days, dates = (values - pd.Timestamp(0)) / pd.Timedelta(days=1), values.dt
         hour = dates.hour + dates.minute / 60
-        return np.column_stack([np.floor(days), dates.month, dates.day, dates.day_of_week, hour, marks])
+        parts = [np.floor(days), dates.month, dates.day, dates.day_of_week, hour]
+        return np.column_stack([*parts, marks])
 
     def _places(self, values: Values) -> Codes:
         """The place of each row's category in ``words``, -1 for another; -2 for a number or date."""
@@ -202,7 +194,7 @@ class Column:
         if self.kind != CATEGORY:
             return np.where(values.isna(), gap, -2)
         places = pd.Index(self.words, dtype=object).get_indexer(values.cat.categories)
-        return np.append(places, gap)[values.cat.codes]  # -1 is the last
+        return np.asarray(np.append(places, gap)[values.cat.codes])  # -1 is the last
 
 
 def find_column(values: Values, name: str, as_words: bool, decimal_comma: bool) -> tuple[Column, Values]:
@@ -217,10 +209,7 @@ def find_column(values: Values, name: str, as_words: bool, decimal_comma: bool) 
         elif numeric.mean() >= MOSTLY:
             odd = values[present][~numeric]
             found = f"a column in which {len(odd)} of {len(numeric)} values are not: {some_names(odd.unique()[:3])}"
-            typed = shlex.quote(name)
-            hint = (
-                f"Fix the values (an empty cell is a missing number), or add --categorical {typed} or --drop {typed}."
-            )
+            hint = f"Fix the values (an empty cell is a missing number), or add --categorical {shlex.quote(name)}."
             fail(f"column {name!r}", "must hold numbers throughout", found, hint)
         elif not numeric.any() and (format := date_format(values.cat.categories)):
             column = Column(name, DATE, format)
@@ -242,7 +231,7 @@ def _dates(words: Sequence[str], format: str) -> Any:
     return pd.to_datetime(pd.Index(words), format=format, utc=True, errors="coerce").tz_localize(None)
 
 
-def learn_columns(columns: Sequence[Column], frame: Frame) -> list[Column]:
+def learn(columns: Sequence[Column], frame: Frame) -> list[Column]:
     """Columns that can `encode`, learned from training rows."""
     count, wide = len(next(iter(frame.values()))), sum(column.kind == CATEGORY for column in columns)
     most = int(np.clip(ENCODED / count / max(1, wide), 4, MOST))

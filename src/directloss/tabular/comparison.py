@@ -43,19 +43,13 @@ class Comparison:
     ahead: dict[str, IntervalEstimate]
     """For each other method, its metric minus that of the saved one."""
     effect: IntervalEstimate
-    """The metric of the network trained on it minus that of the network trained with cross-entropy."""
+    """The metric of the first network, trained on it, minus that of the second, trained with cross-entropy."""
 
 
 def compare(
-    measure: Measure,
-    scores: Mapping[str, Tensor],
-    target: Tensor,
-    saved: str,
-    networks: tuple[str, str],
-    seed: int,
-    groups: Codes | None = None,
+    measure: Measure, scores: Mapping[str, Tensor], target: Tensor, saved: str, seed: int, groups: Codes | None = None
 ) -> Comparison:
-    """Measure all methods on the rows and on the same resamples of them."""
+    """Measure all methods on the rows and on the same resamples of them; the first two are the networks."""
     values: dict[str, list[float]] = {name: [] for name in scores}
     for rows in itertools.chain([torch.arange(len(target))[None]], draws(target, seed, groups)):
         for name, own in scores.items():
@@ -66,7 +60,7 @@ def compare(
         return IntervalEstimate(float(value), *np.quantile(drawn, [0.025, 0.975]).tolist())
 
     ahead = {name: estimate(name, saved) for name in scores if name != saved}
-    return Comparison({name: estimate(name) for name in scores}, ahead, estimate(*networks))
+    return Comparison({name: estimate(name) for name in scores}, ahead, estimate(*list(scores)[:2]))
 
 
 def draws(target: Tensor, seed: int, groups: Codes | None = None) -> Iterator[Tensor]:

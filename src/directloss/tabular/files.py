@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from directloss._errors import fail
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-FORMULA = re.compile(r"[=@\t\r]|[+-](?!\d*\.?\d+([eE][+-]?\d+)?\Z)")
-"""Spreadsheet programs take a cell that starts like this for a formula; signed numbers are none."""
 
 
 @contextmanager
@@ -46,22 +38,3 @@ def write_file(path: Path, content: bytes | Iterable[bytes]) -> None:
         file.writelines([content] if isinstance(content, bytes) else content)
         file.flush()
         os.fsync(file.fileno())
-
-
-def csv_bytes(frame: pd.DataFrame, head: bool = True) -> bytes:
-    """A CSV file, or more lines of one.
-
-    Text that a spreadsheet program would run as a formula is prefixed with an apostrophe.
-
-    Examples:
-        >>> import pandas as pd
-        >>> csv_bytes(pd.DataFrame({"score": ["-1.5"], "name": ["=1+1"]}))
-        b"score,name\\n-1.5,'=1+1\\n"
-    """
-    text = frame.select_dtypes(exclude="number")
-    frame = frame.assign(**{name: text[name].map(_harmless) for name in text}).rename(columns=_harmless)
-    return frame.to_csv(index=False, header=head, lineterminator="\n").encode()
-
-
-def _harmless(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and FORMULA.match(value) else value

@@ -10,37 +10,25 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import sklearn
 import torch
 
 import directloss
 from directloss._checks import fail
 from directloss.integrations._cut import Calibration
-from directloss.tabular.columns import (
-    TITLES,
-    Codes,
-    Column,
-    Floats,
-    Values,
-    encode,
-    find_column,
-    learn_columns,
-    some,
-    tidy,
-    words,
-)
+from directloss.tabular.columns import TITLES, Codes, Column, Floats, Values, encode, find_column, learn, tidy, words
 from directloss.tabular.comparison import Comparison, compare
-from directloss.tabular.files import csv_bytes, write_file
+from directloss.tabular.files import write_file
 from directloss.tabular.measures import Measure, get_measure
-from directloss.tabular.methods import CROSS_ENTROPY, Data, Method, Network, described, methods
+from directloss.tabular.methods import Data, Method, Network, described, methods
 from directloss.tabular.model import Model
-from directloss.tabular.reading import Table, check_columns, open_table, read_sample
+from directloss.tabular.reading import Table, check_columns, csv_bytes, open_table, read_sample
 from directloss.tabular.target import Target, read_target, split, suspicions
 
 RUN, MODEL, PREDICTIONS = "run.json", "model.safetensors", "predictions.csv"
@@ -119,9 +107,8 @@ class FitPlan:
     def too_few(self) -> str:
         """Which label has too few test rows to compare methods; empty if none has."""
         counts = np.bincount(self.labels("test"), minlength=2)
-        have = "has" if counts.min() == 1 else "have"
-        told = f"only {counts.min()} of {counts.sum()} test rows {have} {self.target.labels[counts.argmin()]!r}"
-        return told if counts.min() < FEW else ""
+        label = self.target.labels[counts.argmin()]
+        return f"{label!r} in only {counts.min()} of {counts.sum()} test rows" if counts.min() < FEW else ""
 
 
 # ---------------------------------------------------------------------- checks
@@ -132,24 +119,21 @@ def make_plan(request: FitRequest, say: Say = lambda line: None) -> FitPlan:
     measure, table = get_measure(request.metric, request.flips), open_table(request.data)
     _check_names(request, table)
     _check_folder(request)
-    sample, rows, total = read_sample(table, request.rows, request.seed, say)
+    say(f"Reading {request.data.name} ...")
+    sample, rows, total = read_sample(table, request.rows, request.seed)
     target = read_target(sample[request.target].to_pandas(), request.target, request.positive)
-    group, groups = request.group, None
-    if group:
-        groups = tidy(sample[group].to_pandas(), group, as_words=True).cat.codes.to_numpy()
+    groups = None
+    if request.group:
+        groups = tidy(sample[request.group].to_pandas(), request.group, as_words=True).cat.codes.to_numpy()
     parts = split(target.y, request.seed, groups)
     measure.check_rows(min(map(len, parts.values())))
     found = _read_columns(request, table, sample)
     with request.data.open("rb") as file:
         config = {"data": hashlib.file_digest(file, "sha256").hexdigest()}
     config |= {"positive": target.labels[1], "metric": measure.name} | {key: getattr(request, key) for key in SAME}
-    versions = {name: version(name) for name in ("numpy", "torch", "scikit-learn")}
-    run = {
-        "command": request.command(),
-        "versions": {"directloss": directloss.__version__, **versions},
-        "config": config,
-    }
-    run["trials"] = _read_trials(request.folder / RUN, config) if request.resume else {}
+    versions = {"directloss": directloss.__version__, "torch": torch.__version__, "sklearn": sklearn.__version__}
+    trials = _read_trials(request.folder / RUN, config) if request.resume else {}
+    run = {"command": request.command(), "versions": versions, "config": config, "trials": trials}
     plan = FitPlan(request, measure, target, rows, parts, groups, *found, list(table.notes), run)
     _introduce(plan, total, say)
     return plan
@@ -160,9 +144,9 @@ def _introduce(plan: FitPlan, total: int, say: Say) -> None:
     target, kinds, known = plan.target, [column.kind for column in plan.columns], np.flatnonzero(plan.target.y >= 0)
     counts = ", ".join(f"{kinds.count(kind)} {title}" for kind, title in TITLES.items() if kind in kinds)
     say(f"{plan.request.data.name}: {total:,} rows, {len(kinds)} columns ({counts}).")
-    share = target.y[known].mean()
-    told = f"{target.labels[1]!r} is positive{'' if plan.request.positive else ' (--positive changes it)'}"
-    say(f"Target {target.name!r}: {told}, {share:.1%} of the rows.")
+    hint = "" if plan.request.positive else " (--positive changes it)"
+    share = f"{target.y[known].mean():.1%} of the rows"
+    say(f"Target {target.name!r}: {target.labels[1]!r} is positive{hint}, {share}.")
     sizes = [f"{len(own):,} {part} ({plan.labels(part).sum():,} positive)" for part, own in plan.parts.items()]
     say(f"Split: {', '.join(sizes)} rows.")
     if len(plan.rows) < total:
@@ -180,8 +164,6 @@ def _introduce(plan: FitPlan, total: int, say: Say) -> None:
 
 def _check_names(request: FitRequest, table: Table) -> None:
     """Check all columns that the request names."""
-    if not request.target:
-        fail("--target", "must name the column to predict", "not given", f"Columns: {some(table.names, 12)}.")
     check_columns("--target", [request.target], table)
     named = {"--drop": words(request.drop), "--categorical": words(request.categorical)}
     named["--group"] = [request.group] if request.group else []
@@ -270,7 +252,6 @@ class Outcome:
     saved: str
     model: Model
     comparison: Comparison
-    seconds: float
 
     @property
     def ranked(self) -> list[Result]:
@@ -280,14 +261,14 @@ class Outcome:
 
 def carry_out(plan: FitPlan, say: Say) -> Outcome:
     """Search, train, compare, and write the model and the predictions; can be resumed if it is interrupted."""
-    began, folder, request = time.monotonic(), plan.request.folder, plan.request
+    folder, request = plan.request.folder, plan.request
     _check_folder(request)  # again, because another fit may have begun in it
     _write_run(plan)
 
     def part(name: str) -> dict[str, Values]:
         return {own: values.iloc[plan.parts[name]] for own, values in plan.frame.items()}
 
-    columns = learn_columns(plan.columns, part("training"))
+    columns = learn(plan.columns, part("training"))
     train, held = ((encode(columns, part(name)), plan.labels(name)) for name in ("training", "validation"))
     data, test = Data(train, held, plan.measure, request.seed, request.epochs), encode(columns, part("test"))
     tried = methods(plan.measure, request.trials, request.seed)
@@ -300,16 +281,15 @@ def carry_out(plan: FitPlan, say: Say) -> Outcome:
     model = Model(columns, saved.network, calibration, *about)
     comparison = compare(
         plan.measure, {name: torch.from_numpy(result.test) for name, result in results.items()},
-        torch.from_numpy(plan.labels("test")), saved.name, (tried[0].name, CROSS_ENTROPY), request.seed,
+        torch.from_numpy(plan.labels("test")), saved.name, request.seed,
         None if plan.groups is None else plan.groups[plan.parts["test"]],
     )  # fmt: skip
     model.save(folder / MODEL)
     write_file(folder / PREDICTIONS, csv_bytes(_predictions(plan, results)))
-    outcome = Outcome(plan, results, saved.name, model, comparison, round(time.monotonic() - began, 1))
     chosen = {name: {"settings": own.setting, "validation": own.validation} for name, own in results.items()}
-    plan.run.update({"saved": saved.name, "seconds": outcome.seconds, "chosen": chosen} | asdict(comparison))
+    plan.run.update({"saved": saved.name, "chosen": chosen} | asdict(comparison))
     _write_run(plan)
-    return outcome
+    return Outcome(plan, results, saved.name, model, comparison)
 
 
 def _choose(plan: FitPlan, method: Method, data: Data, test: Any, say: Say) -> Result:

@@ -33,7 +33,6 @@ LOOKS = 25
 """How often the validation rows are looked at during a training."""
 BLOCK = 2**16
 """Rows that are scored at once."""
-CROSS_ENTROPY = "x-ent"
 
 X = npt.NDArray[np.float32]
 Setting = Mapping[str, Any]
@@ -76,14 +75,13 @@ class Network:
 
     def decision_function(self, x: X) -> Floats:
         """Scores in float64, so that they do not depend on which rows are scored together."""
-        return np.concatenate([self._some(x[start : start + BLOCK]) for start in range(0, len(x), BLOCK)])
-
-    def _some(self, x: X) -> Floats:
-        values = x.astype(np.float64)
-        for place, (weight, bias) in enumerate(self.layers):
-            values = np.maximum(values, 0) if place else values
-            values = values @ weight.astype(np.float64) + bias
-        return values.squeeze(1)
+        scores = []
+        for start in range(0, len(x), BLOCK):
+            values = x[start : start + BLOCK].astype(np.float64)
+            for place, (weight, bias) in enumerate(self.layers):
+                values = (np.maximum(values, 0) if place else values) @ weight.astype(np.float64) + bias
+            scores.append(values.squeeze(1))
+        return np.concatenate(scores)
 
     def above(self, cut: float) -> Network:
         """The network whose scores are positive above a threshold."""
@@ -161,7 +159,7 @@ def methods(measure: Measure, trials: int, seed: int) -> list[Method]:
     trees += [{"max_leaf_nodes": 15, "l2_regularization": 1.0}]
     return [
         Method(f"direct-{measure.name}", f"network trained on {measure.title}", train_direct, direct),
-        Method(CROSS_ENTROPY, "network trained with cross-entropy", train_with_cross_entropy, cross_entropy),
+        Method("x-ent", "network trained with cross-entropy", train_with_cross_entropy, cross_entropy),
         Method("logistic", "LogisticRegression", train_logistic, [{"C": rate} for rate in (1.0, 0.1, 0.01, 10.0)]),
         Method("hist", "HistGradientBoosting", train_boosting, trees),
     ]
@@ -169,5 +167,4 @@ def methods(measure: Measure, trials: int, seed: int) -> list[Method]:
 
 def described(setting: Setting) -> str:
     """``learning_rate=0.05, max_iter=200``."""
-    told = (f"{key}={value:.3g}" if isinstance(value, float) else f"{key}={value}" for key, value in setting.items())
-    return ", ".join(told) or "default settings"
+    return ", ".join(f"{key}={value}" for key, value in setting.items()) or "default settings"

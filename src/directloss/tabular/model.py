@@ -25,7 +25,7 @@ from directloss._checks import fail, near, warn_once
 from directloss.integrations._cut import Calibration, decided
 from directloss.tabular.columns import HIGHEST, Column, Floats, Frame, encode, some, some_names
 from directloss.tabular.files import write_file
-from directloss.tabular.measures import Measure, get_measure
+from directloss.tabular.measures import get_measure
 from directloss.tabular.methods import Network
 
 KEY, VERSION = "directloss", 6
@@ -70,11 +70,6 @@ class Model:
         about = f"metric={self.metric!r}, trained={self.trained!r}, target={self.target!r}"
         return f"Model({about}, columns={len(self.columns)}, labels=({some_names(self.labels)}))"
 
-    @property
-    def measure(self) -> Measure:
-        """The metric."""
-        return get_measure(self.metric)
-
     def decision_function(self, frame: Any) -> Floats:
         """The score of each row, above 0 for the positive label; warns about values not seen in training."""
         if not isinstance(frame, pd.DataFrame):
@@ -91,16 +86,11 @@ class Model:
 
     def predict(self, frame: pd.DataFrame) -> npt.NDArray[Any]:
         """The label of each row, as written in the training table."""
-        return self.decisions(self.decision_function(frame))
+        return np.array(self.labels).take(decided(self.decision_function(frame)))
 
     def predict_proba(self, frame: pd.DataFrame) -> Floats:
         """The probability of each of ``labels``, ``(n, 2)``, calibrated on the validation rows."""
         return self.calibration(self.decision_function(frame))
-
-    def decisions(self, scores: Floats) -> npt.NDArray[Any]:
-        """`predict` of scores."""
-        labels: npt.NDArray[Any] = np.array(self.labels)[decided(scores)]
-        return labels
 
     def score_table(self, table: Frame, novelty: Novelty, decimal_comma: bool = False) -> Floats:
         """`decision_function` of columns; ``novelty`` collects what training did not have."""
@@ -127,7 +117,7 @@ class Model:
         content = {name: getattr(self, name) for name in ABOUT} | {"version": VERSION, "labels": self.labels}
         content |= {"slope": self.calibration.slope, "bias": self.calibration.bias.tolist()}
         content |= {"columns": [asdict(column) for column in self.columns]}
-        text, arrays = json.dumps(content, allow_nan=False), {}
+        text, arrays = json.dumps(content, allow_nan=False), dict[str, npt.NDArray[Any]]()
         for place, (weight, bias) in enumerate(self.network.layers):
             arrays |= {f"weight {place}": np.ascontiguousarray(weight), f"bias {place}": bias}
         # One entry, because the order of several in the file would be random.
@@ -142,8 +132,7 @@ def load_model(path: str | Path) -> Model:
     """Read and check a model file; raises `DirectLossError` if it is not one."""
     path = Path(path)
     if not path.is_file():
-        rule = "must be a model file, such as the model.safetensors that fit writes"
-        fail("MODEL", rule, f"{path}, which is not a file")
+        fail("MODEL", "must be a model file, such as model.safetensors of fit", f"{path}, which is not a file")
     raw = path.read_bytes()
     try:
         arrays = load_arrays(raw)

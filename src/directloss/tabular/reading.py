@@ -1,4 +1,4 @@
-"""Readers: CSV and Parquet files as batches of rows, and a sample of them that fits into memory.
+"""CSV and Parquet files as batches of rows, a sample of them that fits into memory, and rows as CSV.
 
 A file is never held in memory as a whole. In a batch, a CSV column is a dictionary of text, so each distinct value is
 examined once, not once per row. pyarrow's streaming reader is used because `pyarrow.dataset`, which reads Parquet,
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 from pyarrow import dataset, parquet
@@ -36,8 +38,8 @@ BATCH_ROWS = 2**16
 """Rows per batch of a Parquet file."""
 CELLS = 20_000_000
 """The most cells, rows times columns, to learn from; larger tables are sampled by row."""
-MANY = 10**6
-"""Rows between two lines of progress."""
+FORMULA = re.compile(r"[=@\t\r]|[+-](?!\d*\.?\d+([eE][+-]?\d+)?\Z)")
+"""Spreadsheet programs take a cell that starts like this for a formula; signed numbers are none."""
 
 
 @dataclass(frozen=True)
@@ -147,35 +149,35 @@ def _open_parquet(path: Path) -> Table:
     return Table(path, "parquet", [str(name) for name in schema.names], batches)
 
 
-def read_sample(
-    table: Table, most: int | None, seed: int, say: Callable[[str], None] = lambda line: None
-) -> tuple[pa.Table, npt.NDArray[np.int64], int]:
+def read_sample(table: Table, most: int | None, seed: int) -> tuple[pa.Table, npt.NDArray[np.int64], int]:
     """Rows drawn at random, their indices in the file, and the number of all rows; in the order of the file.
 
-    At most ``most`` rows, by default as many as `CELLS` allows, each with the same probability; in one pass. Each row
-    draws a number, and those with the lowest numbers are kept.
+    At most ``most`` rows, by default as many as `CELLS` allows. The file is read twice, first to count its rows.
     """
-    most = most or max(1, CELLS // len(table.names))
-    draw, total = np.random.default_rng(seed), 0
-    kept, drawn, rows = [], np.empty(0), np.empty(0, np.int64)
-    limit = 1.0
-
-    def keep_lowest() -> None:
-        nonlocal kept, drawn, rows, limit
-        limit = float(np.partition(drawn, most - 1)[most - 1])
-        low = drawn <= limit
-        kept, drawn, rows = pa.Table.from_batches(kept).filter(pa.array(low)).to_batches(), drawn[low], rows[low]
-
+    total = sum(batch.num_rows for batch in table.batches())
+    count = min(total, most or max(1, CELLS // len(table.names)))
+    rows = np.sort(np.random.default_rng(seed).choice(total, count, replace=False))
+    kept, start = list[pa.RecordBatch](), 0
     for batch in table.batches():
-        numbers = draw.random(batch.num_rows)
-        low = numbers <= limit
-        kept.append(batch.filter(pa.array(low)))
-        drawn, rows = np.append(drawn, numbers[low]), np.append(rows, total + np.flatnonzero(low))
-        total += batch.num_rows
-        if total // MANY > (total - batch.num_rows) // MANY:
-            say(f"Reading {table.path.name}: {total:,} rows")
-        if len(drawn) > 2 * most:
-            keep_lowest()
-    if len(drawn) > most:
-        keep_lowest()
+        first, last = np.searchsorted(rows, [start, start + batch.num_rows])
+        kept.append(batch.take(pa.array(rows[first:last] - start)))
+        start += batch.num_rows
     return pa.Table.from_batches(kept), rows, total
+
+
+def csv_bytes(frame: pd.DataFrame, head: bool = True) -> bytes:
+    """A CSV file, or more lines of one.
+
+    Text that a spreadsheet program would run as a formula is prefixed with an apostrophe.
+
+    Examples:
+        >>> csv_bytes(pd.DataFrame({"score": ["-1.5"], "name": ["=1+1"]}))
+        b"score,name\\n-1.5,'=1+1\\n"
+    """
+    for name in frame.select_dtypes(exclude="number"):
+        frame = frame.assign(**{str(name): frame[name].map(_harmless)})
+    return frame.rename(columns=_harmless).to_csv(index=False, header=head, lineterminator="\n").encode()
+
+
+def _harmless(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and FORMULA.match(value) else value

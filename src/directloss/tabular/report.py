@@ -32,7 +32,7 @@ def write_report(outcome: Outcome) -> Path:
     chosen = outcome.results[outcome.saved].test > 0
     page = _render(
         "report.html.j2", outcome, verdict=verdict(outcome), confusion=confusion_matrix(plan.labels("test"), chosen),
-        figures=[_svg(draw, outcome) for draw in (draw_scores, draw_curves, draw_reliability)],
+        figures=[_svg(draw, outcome) for draw in (draw_curves, draw_reliability)],
         commands=[plan.request.command(), shlex.join(predict)],
     )  # fmt: skip
     write_file(path, page.encode())
@@ -73,11 +73,10 @@ def _constant_answer(outcome: Outcome) -> tuple[str, float] | None:
 def _render(template: str, outcome: Outcome, **more: Any) -> str:
     loader, escape = PackageLoader("directloss.tabular", ""), ".html" in template
     environment = Environment(loader=loader, autoescape=escape, undefined=StrictUndefined, trim_blocks=True)
-    plan, comparison = outcome.plan, outcome.comparison
+    plan = outcome.plan
     return environment.get_template(template).render(
         outcome=outcome, plan=plan, metric=plan.measure.title, saved=outcome.results[outcome.saved], file=MODEL,
-        test=comparison.test, ahead=comparison.ahead, effect=comparison.effect, number=number, span=span,
-        seconds=seconds, **more,
+        **vars(outcome.comparison), number=number, span=span, **more,
     )  # fmt: skip
 
 
@@ -89,24 +88,6 @@ def number(value: float, sign: str = "") -> str:
 def span(lead: IntervalEstimate) -> str:
     """A difference with its interval."""
     return f"{number(lead.value, '+')} ({number(lead.low)} to {number(lead.high)})"
-
-
-def seconds(value: float) -> str:
-    """``12.3 s`` or ``4.5 min``."""
-    return f"{value:.1f} s" if value < 100 else f"{value / 60:.1f} min"
-
-
-def draw_scores(outcome: Outcome, axes: Any) -> None:
-    """Test metrics with their intervals, next to validation metrics."""
-    ordered = outcome.ranked[::-1]
-    places, test = range(len(ordered)), [outcome.comparison.test[own.name] for own in ordered]
-    axes.hlines(places, [own.low for own in test], [own.high for own in test], lw=2)
-    axes.plot([own.value for own in test], places, "o", ms=7)
-    axes.plot([own.validation for own in ordered], places, "o", mfc="white", ms=6)
-    axes.set_yticks(places, [own.title for own in ordered])
-    axes.set_xlabel(f"{outcome.plan.measure.title}: test (filled, with 95 % interval) and validation (hollow)")
-    axes.grid(axis="x", linewidth=0.6, alpha=0.5)
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def draw_curves(outcome: Outcome, axes: Any) -> None:

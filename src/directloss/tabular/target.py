@@ -119,6 +119,6 @@ def _leak(values: Values, codes: Codes, y: Codes, labels: Sequence[str]) -> str:
 def _looks_like_id(name: str, values: Values) -> bool:
     """Whether a column of values that hardly repeat holds words, or whole numbers that are named or count up."""
     if values.dtype.kind != "f":
-        return values.dtype.kind != "M"
+        return bool(values.dtype.kind != "M")
     named = name.lower().replace("_", " ").split()[-1:] in (["id"], ["index"], ["key"], ["nr"])
     return bool((values % 1 == 0).all()) and (named or bool((values.diff()[1:] > 0).all()))
