@@ -45,12 +45,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
 # ---------------------------------------------------------------------- what goes well
 
 
-def test_version() -> None:
-    result = call("--version")
-    assert result.exit_code == 0
-    assert result.output == f"directloss {directloss.__version__}\n"
-
-
 @pytest.mark.parametrize("command", [[], ["reproduce"], ["report"], ["list"]])
 def test_help_is_there_for_everything(command: list[str]) -> None:
     result = call(*command, "--help")
