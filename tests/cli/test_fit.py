@@ -510,7 +510,7 @@ BAD: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
     "no xz": (text("t.csv.xz", b"a,b\n"), ASK, "DATA must be a whole csv file"),
     "no parquet": (text("t.parquet", "hello"), ASK, "DATA must be a whole parquet file"),
     "same name twice": (text("t.csv", "a,a,outcome\n1,2,3\n"), ASK, "must have a unique name for each column"),
-    "no header": (text("t.csv", "5,5,yes\n1,2,no\n"), ASK, "The first line of a CSV file must hold the names"),
+    "no header": (text("t.csv", "5,5,yes\n1,2,no\n"), ASK, "A CSV file needs a header line."),
     "nameless column": (text("t.csv", "a,,outcome\n1,2,3\n"), ASK, "with a column without a name"),
     "no target": (
         GOOD,

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from pandas.api.extensions import take
 from pandas.tseries.api import guess_datetime_format
 
 from directloss._checks import fail
@@ -94,8 +95,7 @@ def word_of(value: Any, decimal_comma: bool = False) -> str:
 
 def by_category(values: Values, convert: Callable[[Any], Any]) -> Values:
     """Convert categories, each once; gaps stay gaps."""
-    converted = pd.Series(convert(values.cat.categories))
-    return converted.reindex(values.cat.codes).reset_index(drop=True)
+    return pd.Series(take(np.asarray(convert(values.cat.categories)), values.cat.codes, allow_fill=True))
 
 
 def numbers_of(values: Values) -> Values:
@@ -147,10 +147,10 @@ class Column:
             found = values
         else:
             found = pd.Series(pd.NaT if self.kind == DATE else np.nan, index=values.index)
-        if len(odd := values[found.isna() & values.notna()]):
+        if found is not values and len(odd := values[found.isna() & values.notna()]):
             fail(f"column {self.name!r}", f"must hold {self.kind}s, as in training", f"a column with {odd.iloc[0]!r}")
-        if self.kind == NUMBER and (large := found[found.abs() >= LARGEST]).size:
-            what = f"a column with infinite or larger ones, {large.size:,} of them"
+        if self.kind == NUMBER and (large := np.count_nonzero(np.abs(found.to_numpy()) >= LARGEST)):
+            what = f"a column with infinite or larger ones, {large:,} of them"
             fail(f"column {self.name!r}", f"must have finite numbers of at most {LARGEST:.0e}", what, "Replace them.")
         return found
 
@@ -162,10 +162,12 @@ class Column:
         else:
             words = [GAP] if values.isna().any() else []
         column = replace(self, words=tuple(words))
-        numbers = pd.DataFrame(column._numbers(values))
-        mean, spread = numbers.mean().fillna(0.0), numbers.std(ddof=0)
-        varied = spread > 1e-9 * numbers.abs().max()  # what rounding leaves of a constant is less
-        factor = (1 / spread).where(varied, 0.0)
+        numbers = column._numbers(values)
+        count = np.maximum(1, np.isfinite(numbers).sum(0))
+        mean = np.nansum(numbers, 0) / count
+        spread = np.sqrt(np.nansum((numbers - mean) ** 2, 0) / count)
+        varied = spread > 1e-9 * np.abs(np.nan_to_num(numbers)).max(0)  # what rounding leaves of a constant is less
+        factor = np.where(varied, 1 / np.where(varied, spread, 1.0), 0.0)
         return replace(column, mean=tuple(mean.tolist()), factor=tuple(factor.tolist()))
 
     def encode(self, values: Values) -> Floats:
@@ -185,8 +187,7 @@ class Column:
             return np.column_stack([values, marks])
         days, dates = (values - pd.Timestamp(0)) / pd.Timedelta(days=1), values.dt
         hour = dates.hour + dates.minute / 60
-        parts = [np.floor(days), dates.month, dates.day, dates.day_of_week, hour]
-        return np.column_stack([*parts, marks])
+        return np.column_stack([np.floor(days), dates.month, dates.day, dates.day_of_week, hour, marks])
 
     def _places(self, values: Values) -> Codes:
         """The place of each row's category in ``words``, -1 for another; -2 for a number or date."""

@@ -29,7 +29,6 @@ from directloss.tabular.columns import some
 
 PACKINGS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 SUFFIXES = {".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".pq": "parquet"}
-NO_HEADER = "The first line of a CSV file must hold the names of its columns."
 COLUMNS = 10_000
 """The most columns of a table: each takes some milliseconds, in the checks as in the encoding."""
 BATCH_BYTES = 2**22
@@ -85,7 +84,7 @@ def open_table(path: Path) -> Table:
         fail("DATA", f"must have at most {COLUMNS:,} columns", f"{path} with {len(table.names):,}", hint)
     if twice := [name for name, count in Counter(table.names).items() if count > 1 or not name]:
         found = f"{path} with {twice[0]!r} twice" if twice[0] else f"{path} with a column without a name"
-        fail("DATA", "must have a unique name for each column", found, NO_HEADER)
+        fail("DATA", "must have a unique name for each column", found, "A CSV file needs a header line.")
     return table
 
 
