@@ -356,8 +356,13 @@ def test_every_method_learns_and_is_reproducible(metric: str) -> None:
 
 
 def test_formulas_are_made_harmless_and_numbers_are_left_alone() -> None:
-    content = pd.DataFrame({"score": [-1.5, 2.0], "label": ['=HYPERLINK("x")', "+cmd"], "=name": ["-1.5", "+.5e3"]})
-    assert csv_bytes(content).decode() == 'score,label,\'=name\n-1.5,"\'=HYPERLINK(""x"")",-1.5\n2.0,\'+cmd,+.5e3\n'
+    content = pd.DataFrame(
+        {"score": [-1.5, 2.0], "label": ['=HYPERLINK("x")', "+cmd"], "=name": ["-1.5", "+.5e3"], "self": "x"}
+    )
+    assert (
+        csv_bytes(content).decode()
+        == 'score,label,\'=name,self\n-1.5,"\'=HYPERLINK(""x"")",-1.5,x\n2.0,\'+cmd,+.5e3,x\n'
+    )
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

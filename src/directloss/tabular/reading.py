@@ -173,9 +173,8 @@ def csv_bytes(frame: pd.DataFrame, head: bool = True) -> bytes:
         >>> csv_bytes(pd.DataFrame({"score": ["-1.5"], "name": ["=1+1"]}))
         b"score,name\\n-1.5,'=1+1\\n"
     """
-    for name in frame.select_dtypes(exclude="number"):
-        frame = frame.assign(**{str(name): frame[name].map(_harmless)})
-    return frame.rename(columns=_harmless).to_csv(index=False, header=head, lineterminator="\n").encode()
+    kept = {_harmless(name): own if own.dtype.kind in "iuf" else own.map(_harmless) for name, own in frame.items()}
+    return pd.DataFrame(kept).to_csv(index=False, header=head, lineterminator="\n").encode()
 
 
 def _harmless(value: Any) -> Any:
