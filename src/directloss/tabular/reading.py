@@ -7,7 +7,9 @@ does not open `.xz` and ignores ``batch_readahead`` for CSV.
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import lzma
 import re
 from collections import Counter
@@ -101,7 +103,7 @@ def _plain_errors(path: Path, format: str) -> Iterator[None]:
     """Turn the many errors of the readers into one sentence. Our own errors and disk errors pass through."""
     try:
         yield
-    except (gzip.BadGzipFile, EOFError, lzma.LZMAError, UnicodeDecodeError, pa.ArrowException) as error:
+    except (gzip.BadGzipFile, EOFError, lzma.LZMAError, UnicodeDecodeError, pa.ArrowException, csv.Error) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         if isinstance(error, UnicodeDecodeError) or "invalid UTF8 data" in reason:
             fail("DATA", "must be text in UTF-8", f"{path}, which is not", f"Save it as UTF-8. Reason: {reason:.200}")
@@ -113,24 +115,23 @@ def _open_csv(path: Path) -> Table:
         file: IO[bytes] = PACKINGS.get(path.suffix.lower(), open)(path, mode="rb")
         return file
 
-    def read(file: IO[bytes], **options: Any) -> arrow_csv.CSVStreamingReader:
-        layout = arrow_csv.ParseOptions(delimiter=separator, newlines_in_values=True)
-        return arrow_csv.open_csv(file, arrow_csv.ReadOptions(block_size=BATCH_BYTES, **options), layout, conversion)
-
     with unpacked() as file:
-        first = file.readline(BATCH_BYTES).decode(errors="replace")
-    separator = max(",\t;", key=first.count)  # the most frequent one in the header
-    conversion = arrow_csv.ConvertOptions()
-    with unpacked() as file, read(file, use_threads=False) as reader:
-        names = [name.strip() for name in reader.schema.names]
-    used = names[1:] if names[0] == "" else names
+        start = file.read(BATCH_BYTES)
+    text = (start[: start.rfind(b"\n") + 1] or start).decode("utf-8-sig")
+    separator = max(",\t;", key=text.partition("\n")[0].count)  # the most frequent one in the header
+    names = [name.strip() for name in next(csv.reader(io.StringIO(text, newline=""), delimiter=separator), [])]
+    used = names[1:] if names[:1] == [""] else names
     note = f"The first column of {path.name} has no name; it is taken for row numbers and left out."
     types = dict.fromkeys(names, pa.dictionary(pa.int32(), pa.string()))
-    conversion = arrow_csv.ConvertOptions(column_types=types, null_values=[], include_columns=used)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        with unpacked() as file, read(file, column_names=names, skip_rows_after_names=1) as reader:
-            yield from reader
+        with unpacked() as file:
+            yield from arrow_csv.open_csv(
+                file,
+                arrow_csv.ReadOptions(column_names=names, skip_rows_after_names=1, block_size=BATCH_BYTES),
+                arrow_csv.ParseOptions(delimiter=separator, newlines_in_values=True),
+                arrow_csv.ConvertOptions(column_types=types, null_values=[], include_columns=used),
+            )
 
     return Table(path, "csv", used, batches, separator != ",", () if used is names else (note,))
 
