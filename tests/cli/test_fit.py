@@ -20,7 +20,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from filelock import FileLock
 from typer.testing import Result
 
 import directloss
@@ -50,17 +49,22 @@ def test_the_end_says_what_came_out_and_where_it_is(finished: Finished) -> None:
     _, folder, result = finished
     text = " ".join(result.output.split())
     assert "rows.csv: 300 rows, 5 columns (3 numeric, 1 categorical, 1 date)." in text
-    assert "'yes' is positive (the rarer one; --positive changes it), 33.0% of the rows" in text
+    assert "'yes' is positive (--positive changes it), 33.0% of the rows" in text
     assert "Split: 180 training (59 positive), 60 validation (20 positive), 60 test (20 positive) rows." in text
     assert "direct-ap (network trained on AP): trying 2 settings ..." in text
     assert re.search(r"\[x-ent 2 of 2\] validation AP: 0\.\d{4} \(", text)
     assert "Training on AP instead of cross-entropy" in text
-    table = result.output[result.output.index("\nmethod ") :].splitlines()[1:5]
-    assert {line.split()[0] for line in table[1:]} == {"direct-ap", "x-ent", "LogisticRegression"}
+    table = result.output[result.output.index("\nmethod ") :].splitlines()[1:6]
+    assert {line.split()[0] for line in table[1:]} == {
+        "direct-ap",
+        "x-ent",
+        "LogisticRegression",
+        "HistGradientBoosting",
+    }
     assert max(map(len, table)) <= 80
     assert sum("(saved)" in line for line in table) == 1
-    names = {"model.safetensors", "predictions.csv", "report.html", "run.json", "trials.json"}
-    assert {path.name for path in folder.iterdir()} - {".lock"} == names
+    names = {"model.safetensors", "predictions.csv", "report.html", "run.json"}
+    assert {path.name for path in folder.iterdir()} == names
 
 
 def test_numbers_follow_from_the_predictions(finished: Finished) -> None:
@@ -69,15 +73,15 @@ def test_numbers_follow_from_the_predictions(finished: Finished) -> None:
     assert table["outcome"].tolist() == pd.read_csv(data)["outcome"].iloc[table["row"] - 1].tolist()
     y = torch.tensor((table["outcome"] == "yes").to_numpy()).long()
     info = json.loads((folder / "run.json").read_text())
-    assert list(info["methods"]) == ["direct-ap", "x-ent", "logistic"]
+    assert list(info["test"]) == ["direct-ap", "x-ent", "logistic", "hist"]
     values = {}
-    for name, method in info["methods"].items():
+    for name, test in info["test"].items():
         values[name] = float(metrics.average_precision(torch.tensor(table[f"score {name}"].to_numpy()), y))
-        assert method["test"]["value"] == pytest.approx(values[name], abs=1e-6)
-        assert method["test"]["low"] <= values[name] <= method["test"]["high"]
-    for name, ahead in info["ahead_of_saved"].items():
+        assert test["value"] == pytest.approx(values[name], abs=1e-6)
+        assert test["low"] <= values[name] <= test["high"]
+    for name, ahead in info["ahead"].items():
         assert ahead["value"] == pytest.approx(values[name] - values[info["saved"]], abs=1e-6)
-    assert info["saved"] == max(info["methods"], key=lambda name: info["methods"][name]["validation"])
+    assert info["saved"] == max(list(values)[:3], key=lambda name: info["chosen"][name]["validation"])
 
 
 def test_the_report_has_what_one_asks_for(finished: Finished) -> None:
@@ -92,7 +96,7 @@ def test_the_report_has_what_one_asks_for(finished: Finished) -> None:
         "MLPClassifier",
     ):
         assert words in page
-    assert page.count("<svg") == 3
+    assert page.count("<svg") == 2
     assert not re.search(r"(src|href)=.?(https?:|//)|@import|<script", page), "the page needs no other file"
     assert "directloss predict" in page
 
@@ -215,7 +219,7 @@ def test_predict_overwrites_nothing_by_accident(finished: Finished, tmp_path: Pa
     os.mkfifo(device)
     for other in (device, Path("/dev/null"), tmp_path):
         refused = call("predict", folder / "model.safetensors", data, "--out", other, "--force")
-        assert "--out must be a regular file" in refused.output
+        assert "must be a regular file" in refused.output
     assert device.is_fifo()
     assert Path("/dev/null").is_char_device()
     other = tmp_path / "letter.csv"
@@ -253,9 +257,8 @@ def test_predict_warns_of_categories_that_training_did_not_have(
     model = finished[1] / "model.safetensors"
     result = call("predict", model, write(tmp_path, "n.csv", frame), "--out", tmp_path / "p.csv")
     assert result.exit_code == 0, result.output
-    warning = "do not have, or too rarely: 'colour' in 7 rows (such as 'purple', 'teal').\n"
+    warning = "too rarely: 7 in 'colour' (such as 'purple', 'teal'), 1 in 'a' (such as a missing value).\n"
     assert result.output.count("Warning") == result.output.count(warning) == 1
-    assert "Note: Gaps filled with the median, in columns without gaps in training: a (1 row).\n" in result.output
 
 
 @pytest.mark.parametrize(
@@ -264,12 +267,12 @@ def test_predict_warns_of_categories_that_training_did_not_have(
         ("t.parquet", "mcc", ["--positive", "no", "--group", "noise"]),
         ("t.csv.xz", "accuracy", ["--categorical", "noise", "--drop", "b"]),
         ("t.tsv", "ndcg@10", ["--rows", "200"]),
-        ("t.csv", "f1", ["--test-share", "0.3", "--seed", "3"]),
+        ("t.csv", "f1", ["--seed", "3"]),
     ],
 )
 def test_every_format_and_kind_of_metric(tmp_path: Path, name: str, metric: str, options: list[str]) -> None:
     data, out = write(tmp_path, name), tmp_path / "run"
-    small = ["--target", "outcome", "--trials", 1, "--epochs", 4, "--baselines", "none"]
+    small = ["--target", "outcome", "--trials", 1, "--epochs", 4]
     result = call("fit", data, "--metric", metric, *small, *options, "--out", out)
     assert result.exit_code == 0, result.output
     predicted = tmp_path / "p.csv"
@@ -286,36 +289,9 @@ def test_every_format_and_kind_of_metric(tmp_path: Path, name: str, metric: str,
         y = torch.tensor((fitted.iloc[:, 1] == positive).to_numpy()).long()
         sides = torch.tensor((kept == positive).to_numpy()).float() - 0.5
         function = {"f1": metrics.f_beta, "mcc": metrics.matthews, "accuracy": metrics.binary_accuracy}[metric]
-        assert info["methods"][info["saved"]]["test"]["value"] == pytest.approx(float(function(sides, y)), abs=1e-6)
+        assert info["test"][info["saved"]]["value"] == pytest.approx(float(function(sides, y)), abs=1e-6)
     else:
         assert "Everything below is about 200 of 300 rows, drawn at random" in result.output
-
-
-def test_several_classes_by_accuracy(tmp_path: Path) -> None:
-    frame = rows().assign(outcome=lambda f: np.select([f["a"] > 0.5, f["colour"] == "red"], ["up", "red"], "=rest"))
-    data, out = write(tmp_path, "t.csv", frame), tmp_path / "run"
-    words = ["--metric", "accuracy", "--target", "outcome", "--trials", 1, "--epochs", 60]
-    result = call("fit", data, *words, "--out", out)
-    assert result.exit_code == 0, result.output
-    assert "Target 'outcome': 3 classes, " in result.output
-    info, fitted = json.loads((out / "run.json").read_text()), pd.read_csv(out / "predictions.csv")
-    for name, method in info["methods"].items():
-        share = (fitted[f"decision {name}"] == fitted["outcome"]).mean()
-        assert method["test"]["value"] == pytest.approx(share)
-        assert method["test"]["low"] <= share <= method["test"]["high"]
-        assert share > 0.7, "the most frequent class alone has about a third"
-    page = (out / "report.html").read_text()
-    assert "Decisions of the saved model" in page
-    assert page.count("<svg") == 2
-    told = call("predict", out / "model.safetensors", data, "--out", tmp_path / "p.csv")
-    assert "need not be the most probable class" in told.output
-    table, loaded = pd.read_csv(tmp_path / "p.csv"), directloss.load(out / "model.safetensors")
-    shares = table[[f"probability {label}" for label in loaded.labels]].to_numpy()
-    np.testing.assert_allclose(shares, loaded.predict_proba(frame), rtol=1e-4)
-    np.testing.assert_allclose(shares.sum(1), 1, rtol=1e-5)
-    assert table["decision"].tolist() == [label.replace("=", "'=") for label in loaded.predict(frame)]
-    decided = table.set_index("row")["decision"].loc[fitted["row"]].tolist()
-    assert decided == fitted[f"decision {info['saved']}"].tolist()
 
 
 def test_wrong_labels_that_are_known_to_be_wrong(tmp_path: Path) -> None:
@@ -328,7 +304,7 @@ def test_wrong_labels_that_are_known_to_be_wrong(tmp_path: Path) -> None:
     reached = {}
     for name, options in {"taken": [], "corrected": ["--flips", "0.25"]}.items():
         out = tmp_path / name
-        words = ["--target", "y", "--metric", "f1", "--trials", 1, "--epochs", 60, "--baselines", "logistic"]
+        words = ["--target", "y", "--metric", "f1", "--trials", 1, "--epochs", 60]
         result = call("fit", data, *words, *options, "--out", out)
         assert result.exit_code == 0, result.output
         table = pd.read_csv(out / "predictions.csv")
@@ -340,19 +316,17 @@ def test_wrong_labels_that_are_known_to_be_wrong(tmp_path: Path) -> None:
     assert "25% of the negatives and" in (tmp_path / "corrected" / "report.html").read_text()
 
 
-def test_a_file_without_header_and_rows_without_label(tmp_path: Path) -> None:
+def test_rows_without_label_are_left_out(tmp_path: Path) -> None:
     frame = rows(120)
     frame.loc[::12, "outcome"] = None
-    data, out = tmp_path / "t.csv", tmp_path / "run"
-    frame.to_csv(data, index=False, header=False)
-    result = call("fit", data, "--no-header", "--target", "c5", "--metric", "f1", *FAST, "--out", out)
+    data, out = write(tmp_path, "t.csv", frame), tmp_path / "run"
+    result = call("fit", data, "--target", "outcome", "--metric", "f1", *FAST, "--out", out)
     assert result.exit_code == 0, result.output
-    assert "Note: 10 of 120 rows have no 'c5' and are left out." in result.output
-    assert "Note: Too few test rows to tell methods apart: only 7 of 22 test rows have 'yes'." in result.output
-    assert "Too few rows to choose by: only 7 of 22 test rows have 'yes'." in result.output
-    assert "--no-header" in json.loads((out / "run.json").read_text())["command"]
+    assert "Note: 10 of 120 rows have no 'outcome' and are left out." in result.output
+    assert "Note: Too few test rows to tell methods apart: 'yes' in only 8 of 22 test rows." in result.output
+    assert "Too few rows to choose by: 'yes' in only 8 of 22 test rows." in result.output
     assert not set(pd.read_csv(out / "predictions.csv")["row"]) & set(range(1, 121, 12))
-    assert call("predict", out / "model.safetensors", data, "--no-header", "--out", tmp_path / "p.csv").exit_code == 0
+    assert call("predict", out / "model.safetensors", data, "--out", tmp_path / "p.csv").exit_code == 0
     assert len(pd.read_csv(tmp_path / "p.csv")) == 120
 
 
@@ -374,7 +348,7 @@ def test_missing_numbers_are_filled_and_marked(tmp_path: Path) -> None:
     result = call("fit", data, *ASK, *FAST, "--out", out)
     assert result.exit_code == 0, result.output
     page = (out / "report.html").read_text()
-    assert "<td>number; gaps are filled with the median and marked</td><td>12</td>" in page
+    assert "<td>number; gaps are filled with the mean and marked</td><td>12</td>" in page
     assert "<td>left out: it has no values</td>" in page
 
 
@@ -413,24 +387,23 @@ def test_a_torn_model_does_not_stop_a_fit_from_going_on(finished: Finished) -> N
     assert (folder / "model.safetensors").read_bytes() == good
 
 
-def test_torn_trials_are_named(finished: Finished, tmp_path: Path) -> None:
+def test_a_torn_file_of_trials_is_named(finished: Finished) -> None:
     data, folder, _ = finished
-    whole = (folder / "trials.json").read_bytes()
-    for content in (whole[:50], b"[1]", b'{"x-ent": [{"setting": {}}]}'):
-        (folder / "trials.json").write_bytes(content)
+    whole = (folder / "run.json").read_bytes()
+    for content in (whole[:50], b"[1]", b'{"config": {}}'):
+        (folder / "run.json").write_bytes(content)
         result = call("fit", data, *ASK, *FAST, "--out", folder, "--resume")
         assert result.exit_code == 2, result.output
-        assert "must list the trials of a fit" in result.output
-    (folder / "trials.json").write_bytes(whole)
+        assert "must describe a fit of this version" in result.output
+    (folder / "run.json").write_bytes(whole)
 
 
-def test_two_at_once_in_a_folder_are_told_so(finished: Finished) -> None:
-    data, folder, _ = finished
-    with FileLock(folder / ".lock"):
-        result = call("fit", data, *ASK, *FAST, "--out", folder, "--resume")
-    assert result.exit_code == 2
-    assert "--out must be a folder in which no other fit is running" in result.output
-    assert call("fit", data, *ASK, *FAST, "--out", folder, "--resume").exit_code == 0
+def test_the_later_of_two_fits_in_a_folder_is_refused(tmp_path: Path) -> None:
+    request = FitRequest(write(tmp_path, "t.csv"), "ap", target="outcome", trials=1, epochs=2, out=tmp_path / "run")
+    first, second = make_plan(request), make_plan(request)
+    carry_out(first, lambda line: None)
+    with pytest.raises(directloss.DirectLossError, match="--out must be a new or empty folder"):
+        carry_out(second, lambda line: None)
 
 
 @pytest.mark.parametrize(
@@ -439,7 +412,7 @@ def test_two_at_once_in_a_folder_are_told_so(finished: Finished) -> None:
         (["--metric", "auc"], '--metric must be "ap", as in the fit in'),
         (["--seed", "3"], "--seed must be 0, as in the fit in"),
         (["--positive", "no"], '--positive must be "yes", as in the fit in'),
-        (["--drop", "a"], "--drop must be [], as in the fit in"),
+        (["--drop", "a"], '--drop must be "", as in the fit in'),
     ],
 )
 def test_a_fit_does_not_go_on_with_other_questions(finished: Finished, words: list[str], message: str) -> None:
@@ -526,7 +499,7 @@ def long_header(folder: Path) -> Path:
 GOOD = table()
 BAD: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
     "no such file": (lambda folder: folder / "none.csv", ASK, "DATA must be a file that exists"),
-    "folder": (lambda folder: (folder / "d.csv").mkdir() or folder / "d.csv", ASK, "which is a folder or a device"),
+    "folder": (lambda folder: (folder / "d.csv").mkdir() or folder / "d.csv", ASK, "DATA must be a file that exists"),
     "unknown kind": (text("t.xlsx", "x"), ASK, "DATA must be a file of a known kind"),
     "packed parquet": (text("t.parquet.gz", "x"), ASK, "DATA must be a file of a known kind"),
     "empty": (text("t.csv", ""), ASK, "DATA must have rows, but it is an empty file"),
@@ -537,31 +510,29 @@ BAD: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
     "no xz": (text("t.csv.xz", b"a,b\n"), ASK, "DATA must be a whole csv file"),
     "no parquet": (text("t.parquet", "hello"), ASK, "DATA must be a whole parquet file"),
     "same name twice": (text("t.csv", "a,a,outcome\n1,2,3\n"), ASK, "must have a unique name for each column"),
-    "no header": (text("t.csv", "5,5,yes\n1,2,no\n"), ASK, "If the first line is not a header, add --no-header"),
-    "nameless column": (text("t.csv", "a,,outcome\n1,2,3\n"), ASK, "without a name for column 2"),
+    "no header": (text("t.csv", "5,5,yes\n1,2,no\n"), ASK, "A CSV file needs a header line."),
+    "nameless column": (text("t.csv", "a,,outcome\n1,2,3\n"), ASK, "with a column without a name"),
     "no target": (
         GOOD,
         ["--metric", "ap"],
-        "--target must name the column to predict, but it is not given. Columns: a, b",
+        "--target must name columns of t.csv, but it is ''. Columns: a, b",
     ),
     "unknown target": (GOOD, ["--target", "outcom", "--metric", "ap"], "Did you mean 'outcome'?"),
     "unknown metric": (GOOD, ["--target", "outcome", "--metric", "accurcy"], "Did you mean 'accuracy'"),
-    "bad share": (GOOD, [*ASK, "--test-share", "0.9"], "--test-share must be a share from 0.05 to 0.5"),
-    "no share": (GOOD, [*ASK, "--test-share", "nan"], "--test-share must be a share from 0.05 to 0.5, but it is nan"),
-    "no trials": (GOOD, [*ASK, "--trials", "0"], "--trials must be a whole number of at least 1"),
-    "negative seed": (GOOD, [*ASK, "--seed", "-1"], "--seed must be a whole number from 0"),
+    "no trials": (GOOD, [*ASK, "--trials", "0"], "Invalid value for '--trials'"),
+    "negative seed": (GOOD, [*ASK, "--seed", "-1"], "Invalid value for '--seed'"),
     "unknown drop": (GOOD, [*ASK, "--drop", "nois"], "Did you mean 'noise'?"),
     "target dropped": (GOOD, [*ASK, "--drop", "outcome"], "--drop must not name the target"),
-    "unknown categorical": (GOOD, [*ASK, "--categorical", "zip"], "--categorical must name columns of the data"),
-    "unknown positive": (GOOD, [*ASK, "--positive", "maybe"], "--positive must be 'no' or 'yes'"),
+    "unknown categorical": (GOOD, [*ASK, "--categorical", "zip"], "--categorical must name columns of t.csv"),
+    "unknown positive": (GOOD, [*ASK, "--positive", "maybe"], "--positive must be one of 'no', 'yes'"),
     "one class": (table(outcome="yes"), ASK, "target 'outcome' must have two values, but it is 'yes' in every row"),
     "three classes": (
         table(outcome=np.arange(60) % 3),
         ASK,
-        "target 'outcome' must have two values for --metric ap, but it is a column with 3: '0', '1', '2'. "
-        "--positive VALUE tells one value from all others. For all classes at once: --metric accuracy.",
+        "target 'outcome' must have two values, but it is a column with 3: '0', '1', '2'. "
+        "--positive VALUE tells one value from all others.",
     ),
-    "continuous target": (table(outcome=np.arange(60) / 7), ASK, "If it is a quantity, turn it into yes or no first"),
+    "continuous target": (table(outcome=np.arange(60) / 7), ASK, "Turn a quantity into yes or no first"),
     "a sheet": (text("t.xlsx", b"PK"), ASK, "Save a table as .csv with a header line"),
     "short line": (text("t.csv", "a,b,outcome\n1,2,3\n\n1,2\n"), ASK, "Expected 3 columns, got 2"),
     "not utf-8, far down": (
@@ -590,35 +561,29 @@ BAD: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
     "ragged, where": (text("t.csv", "a,outcome\n1,2\n1,2,3\n"), ASK, "Expected 2 columns, got 3"),
     "longer than its header": (text("t.csv", 'a,outcome\n"1\n",2,3\n1,2,3\n'), ASK, "Expected 2 columns, got 3"),
     "too wide": (wide, ASK, "DATA must have at most 10,000 columns, but it is"),
-    "a long header": (long_header, ASK, "DATA must have a first line of at most 4 MB"),
+    "a long header": (long_header, ASK, "DATA must have at most 10,000 columns"),
     "svmlight": (text("t.svm", "1 1:2\n"), ASK, "DATA must be a file of a known kind"),
     "bad flips": (GOOD, ["--target", "outcome", "--metric", "f1", "--flips", "0.6"], "--flips must be a share of"),
     "flips of a ranking": (GOOD, [*ASK, "--flips", "0.1"], "--flips must be left out for a ranking"),
-    "flips of classes": (
-        table(outcome=np.arange(60) % 3),
-        ["--target", "outcome", "--metric", "accuracy", "--flips", "0.1"],
-        "--flips must be left out for more than two classes",
-    ),
     "a synonym": (GOOD, ["--target", "outcome", "--metric", "average_precision"], "Did you mean 'ap'?"),
-    "no rows": (GOOD, [*ASK, "--rows", "0"], "--rows must be a whole number of at least 1"),
+    "no rows": (GOOD, [*ASK, "--rows", "0"], "Invalid value for '--rows'"),
     "no metric": (GOOD, ["--target", "outcome"], "Missing option '--metric'"),
     "metric without k": (GOOD, ["--target", "outcome", "--metric", "recall"], "Write recall@10 for the first 10"),
     "metric of lists": (GOOD, ["--target", "outcome", "--metric", "mrr"], "It averages over many lists, and a table"),
-    "metric of classes": (GOOD, ["--target", "outcome", "--metric", "topk@2"], "must be a metric of yes-or-no targets"),
+    "metric of classes": (GOOD, ["--target", "outcome", "--metric", "topk@2"], "of yes-or-no targets"),
     "metric of quantities": (
         GOOD,
         ["--target", "outcome", "--metric", "rmse"],
-        "--metric must be a metric of yes-or-no targets, but it is 'rmse'. Choose ap, auc",
+        "--metric must be a metric of one list of yes-or-no targets, but it is 'rmse'. Choose ap, auc",
     ),
-    "metric of graphs": (GOOD, ["--target", "outcome", "--metric", "chain"], "must be a metric of yes-or-no targets"),
+    "metric of graphs": (GOOD, ["--target", "outcome", "--metric", "chain"], "of yes-or-no targets"),
     "more than there is": (
         GOOD,
         ["--target", "outcome", "--metric", "precision@500"],
-        "--metric must look at no more than the 36 training rows, but it is 'precision@500'",
+        "--metric must look at no more than 12 rows, as many as the smallest part has, but it is precision@500",
     ),
     "bad k": (GOOD, ["--target", "outcome", "--metric", "ndcg@x"], "--metric must have a number after '@'"),
-    "unknown baseline": (GOOD, [*ASK, "--baselines", "tree"], "--baselines must be one of"),
-    "unknown group": (GOOD, [*ASK, "--group", "nois"], "--group must name columns of the data"),
+    "unknown group": (GOOD, [*ASK, "--group", "nois"], "--group must name columns of t.csv"),
     "target as group": (GOOD, [*ASK, "--group", "outcome"], "--group must not name the target"),
     "all dropped": (GOOD, [*ASK, "--drop", "a,b,noise,colour"], "--drop must leave a column with values to learn from"),
     "nothing but gaps": (
@@ -636,11 +601,6 @@ BAD: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
         ASK,
         "column 'a' must hold numbers, words or dates",
     ),
-    "no header of parquet": (
-        lambda folder: write(folder, "t.parquet"),
-        [*ASK, "--no-header"],
-        "--no-header must be left out unless DATA is a CSV file",
-    ),
     "target alone": (lambda folder: write(folder, "t.csv", rows(60)[["outcome"]]), ASK, "must leave a column"),
 }
 
@@ -656,6 +616,25 @@ def test_bad_input_is_refused_and_leaves_nothing_behind(tmp_path: Path, name: st
     assert not (tmp_path / "run").exists()
 
 
+def test_the_process_ends_with_the_code_of_bad_input(tmp_path: Path) -> None:
+    """Readers may have threads of their own, which must not abort it."""
+    command = [
+        sys.executable,
+        "-m",
+        "directloss",
+        "fit",
+        str(write(tmp_path, "t.csv")),
+        "--target",
+        "x",
+        "--metric",
+        "ap",
+    ]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith("Error: --target must name columns of t.csv, but it is 'x'.")
+
+
 def nine() -> pd.DataFrame:
     return rows(9).assign(day="2024-03-01")
 
@@ -669,7 +648,7 @@ PREDICT_BAD: dict[str, tuple[Callable[[Path], Path], str]] = {
         lambda folder: write(folder, "t.csv", nine().assign(a=["x"] + [1] * 8)),
         "column 'a' must hold numbers, as in training, but it is a column with 'x'",
     ),
-    "infinite": (lambda folder: write(folder, "t.csv", nine().assign(a=np.inf)), "infinite or larger ones in 9 rows"),
+    "infinite": (lambda folder: write(folder, "t.csv", nine().assign(a=np.inf)), "infinite or larger ones, 9 of them"),
     "empty": (text("t.csv", ""), "DATA must have rows"),
 }
 
@@ -695,7 +674,7 @@ def test_predict_refuses_what_is_no_model(tmp_path: Path) -> None:
 def test_predict_refuses_columns_that_it_cannot_keep(finished: Finished, tmp_path: Path) -> None:
     data = write(tmp_path, "t.csv", nine().assign(score=1))
     for words, message in (
-        ("colr", "--keep must name columns of the data"),
+        ("colr", "--keep must name columns of t.csv"),
         ("score", "--keep must name columns other"),
     ):
         result = call("predict", finished[1] / "model.safetensors", data, "--keep", words, "--out", tmp_path / "p.csv")

@@ -13,7 +13,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src"
 OTHERS = (
-    "accelerate", "lightgbm", "lightning", "skrub", "pandas", "pytorch_metric_learning", "sentence_transformers",
+    "accelerate", "lightgbm", "lightning", "pandas", "pytorch_metric_learning", "sentence_transformers",
     "sklearn", "skorch", "tensorboard", "torchmetrics", "transformers", "xgboost",
 )  # fmt: skip
 

@@ -27,7 +27,6 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 import directloss
-from directloss.cli.app import ORDER
 from tests.repro.tiny import OPTIONS, RUNS, stored
 
 
@@ -46,24 +45,11 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
 # ---------------------------------------------------------------------- what goes well
 
 
-def test_version() -> None:
-    result = call("--version")
-    assert result.exit_code == 0
-    assert result.output == f"directloss {directloss.__version__}\n"
-
-
 @pytest.mark.parametrize("command", [[], ["reproduce"], ["report"], ["list"]])
 def test_help_is_there_for_everything(command: list[str]) -> None:
     result = call(*command, "--help")
     assert result.exit_code == 0
     assert "Usage:" in result.output
-
-
-def test_commands_stand_in_the_order_in_which_one_meets_them() -> None:
-    lines = call("--help").output.split("Commands")[1].splitlines()
-    found = [words[1] for line in lines if len(words := line.split()) > 2 and words[1] in ORDER]
-    assert found == [name for name in ORDER if name in found]
-    assert {"list", "reproduce", "report"} <= set(found)
 
 
 COMPLETIONS: list[tuple[str, list[str]]] = [

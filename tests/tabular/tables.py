@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from directloss.cli import app
 
-FAST = ["--trials", 2, "--epochs", 8, "--baselines", "logistic"]
+FAST = ["--trials", 2, "--epochs", 8]
 
 
 def call(*words: object) -> Result:

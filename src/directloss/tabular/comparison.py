@@ -7,14 +7,16 @@ the best of several methods.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
+import pandas as pd
 import torch
 from torch import Tensor
 
+from directloss.tabular.columns import Codes
 from directloss.tabular.measures import Measure
 
 RESAMPLES, FEWEST = 1_000, 200
@@ -32,15 +34,6 @@ class IntervalEstimate:
     low: float
     high: float
 
-    @classmethod
-    def of(cls, value: float, drawn: Tensor) -> IntervalEstimate:
-        """The interval between the 2.5 % and 97.5 % quantiles."""
-        low, high = torch.quantile(drawn.double(), torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
-        return cls(value, low, high)
-
-    def __neg__(self) -> IntervalEstimate:
-        return IntervalEstimate(-self.value, -self.high, -self.low)
-
 
 @dataclass(frozen=True)
 class Comparison:
@@ -49,53 +42,38 @@ class Comparison:
     test: dict[str, IntervalEstimate]
     ahead: dict[str, IntervalEstimate]
     """For each other method, its metric minus that of the saved one."""
-    effect: IntervalEstimate | None = None
-    """The metric of the network trained on it minus that of the network trained with cross-entropy."""
+    effect: IntervalEstimate
+    """The metric of the first network, trained on it, minus that of the second, trained with cross-entropy."""
 
 
 def compare(
-    measure: Measure,
-    scores: Mapping[str, Tensor],
-    target: Tensor,
-    saved: str,
-    seed: int,
-    groups: npt.NDArray[np.int64] | None = None,
-    pair: tuple[str, str] | None = None,
+    measure: Measure, scores: Mapping[str, Tensor], target: Tensor, saved: str, seed: int, groups: Codes | None = None
 ) -> Comparison:
-    """Measure all methods; ``pair`` names two of them to be compared as well."""
-    drawn: dict[str, list[Tensor]] = {name: [] for name in scores}
-    for rows in draws(target, seed, groups):
+    """Measure all methods on the rows and on the same resamples of them; the first two are the networks."""
+    values: dict[str, list[float]] = {name: [] for name in scores}
+    for rows in itertools.chain([torch.arange(len(target))[None]], draws(target, seed, groups)):
         for name, own in scores.items():
-            drawn[name].append(measure.value(own[rows], target[rows]).double())
-    spread = {name: torch.cat(values) for name, values in drawn.items()}
-    values = {name: float(measure.value(own, target)) for name, own in scores.items()}
+            values[name] += measure.value(own[rows], target[rows]).tolist()
 
-    def gap(name: str, other: str) -> IntervalEstimate:
-        return IntervalEstimate.of(values[name] - values[other], spread[name] - spread[other])
+    def estimate(name: str, other: str | None = None) -> IntervalEstimate:
+        value, *drawn = np.subtract(values[name], 0 if other is None else values[other])
+        return IntervalEstimate(float(value), *np.quantile(drawn, [0.025, 0.975]).tolist())
 
-    test = {name: IntervalEstimate.of(values[name], spread[name]) for name in scores}
-    return Comparison(test, {name: gap(name, saved) for name in scores if name != saved}, gap(*pair) if pair else None)
+    ahead = {name: estimate(name, saved) for name in scores if name != saved}
+    return Comparison({name: estimate(name) for name in scores}, ahead, estimate(*list(scores)[:2]))
 
 
-def draws(target: Tensor, seed: int, groups: npt.NDArray[np.int64] | None = None) -> Iterator[Tensor]:
-    """Row indices ``(b, n)`` in blocks; with groups, one resample at a time, because their sizes differ."""
+def draws(target: Tensor, seed: int, groups: Codes | None = None) -> Iterator[Tensor]:
+    """The row indices of resamples, some at a time ``(b, n)``; with groups one, because their sizes differ."""
     n, draw = len(target), np.random.default_rng(seed)
     count = max(FEWEST, min(RESAMPLES, WORK // n))
-    if groups is not None:
-        _, owner = np.unique(groups, return_inverse=True)
-        members = np.split(np.argsort(owner, kind="stable"), np.cumsum(np.bincount(owner))[:-1])
-        for _ in range(count):
-            own = np.concatenate([members[k] for k in draw.integers(len(members), size=len(members))])
-            yield _both_labels(torch.from_numpy(own)[None], target)
-        return
-    block = max(1, min(count, BLOCK // n))
-    for start in range(0, count, block):
-        yield _both_labels(torch.from_numpy(draw.integers(n, size=(min(block, count - start), n))), target)
-
-
-def _both_labels(rows: Tensor, target: Tensor) -> Tensor:
-    """Put a row of a missing label into a resample: AP needs both, and skipping the resample would bias more."""
-    for label in (0, 1):
-        lacking = ~(target[rows] == label).any(1)
-        rows[lacking, label] = (target == label).nonzero()[0, 0]
-    return rows
+    members = [] if groups is None else list(pd.Series(groups).groupby(groups).indices.values())
+    block = 1 if members else max(1, min(count, BLOCK // n))
+    for _ in range(0, count, block):
+        if members:
+            rows = np.concatenate([members[place] for place in draw.integers(len(members), size=len(members))])[None]
+        else:
+            rows = draw.integers(n, size=(block, n))
+        for label in (0, 1):  # AP needs both, and skipping a resample without one would bias more
+            rows[~(target.numpy()[rows] == label).any(1), label] = int((target == label).nonzero()[0])
+        yield torch.from_numpy(rows)

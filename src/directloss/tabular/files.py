@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from directloss._errors import fail
-
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""Spreadsheet programs take a cell that starts with one of these for a formula."""
 
 
 @contextmanager
@@ -45,28 +38,3 @@ def write_file(path: Path, content: bytes | Iterable[bytes]) -> None:
         file.writelines([content] if isinstance(content, bytes) else content)
         file.flush()
         os.fsync(file.fileno())
-
-
-def csv_bytes(columns: Mapping[str, Sequence[Any]], head: bool = True) -> bytes:
-    """A CSV file, or more lines of one.
-
-    Text that a spreadsheet program would run as a formula is prefixed with an apostrophe.
-
-    Examples:
-        >>> csv_bytes({"score": ["-1.5"], "name": ["=1+1"]})
-        b"score,name\\n-1.5,'=1+1\\n"
-    """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    if head:
-        writer.writerow(_harmless(columns))
-    writer.writerows(zip(*(_harmless(column) for column in columns.values()), strict=True))
-    return text.getvalue().encode()
-
-
-def _harmless(values: Iterable[Any]) -> list[Any]:
-    return [f"'{value}" if isinstance(value, str) and _formula(value) else value for value in values]
-
-
-def _formula(text: str) -> bool:
-    return text.startswith(FORMULA) and not re.fullmatch(r"[+-]\d*\.?\d+([eE][+-]?\d+)?", text)

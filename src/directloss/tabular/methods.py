@@ -8,7 +8,7 @@ and epochs. For both, the best epoch on the validation rows is kept.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +22,9 @@ from sklearn.model_selection import ParameterSampler
 from sklearn.neural_network import MLPClassifier
 from torch import nn
 
-from directloss._checks import DirectLossWarning, check_choice
+from directloss._checks import DirectLossWarning
 from directloss.integrations.sklearn import DirectLossClassifier
+from directloss.tabular.columns import Codes, Floats
 from directloss.tabular.measures import Measure
 
 EPOCHS, LARGE, BATCH, STEPS, FEWEST = 200, 20_000, 2_048, 1_000, 2
@@ -32,20 +33,17 @@ LOOKS = 25
 """How often the validation rows are looked at during a training."""
 BLOCK = 2**16
 """Rows that are scored at once."""
-CROSS_ENTROPY = "x-ent"
 
 X = npt.NDArray[np.float32]
-Y = npt.NDArray[np.int64]
-Scores = npt.NDArray[np.float64]
 Setting = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Data:
-    """Encoded rows of all parts with their labels."""
+    """Encoded training and validation rows with their labels."""
 
-    train: tuple[X, Y]
-    held: tuple[X, Y]
+    train: tuple[X, Codes]
+    held: tuple[X, Codes]
     measure: Measure
     seed: int
     epochs: int | None = None
@@ -58,8 +56,8 @@ class Data:
     @property
     def passes(self) -> int:
         """Epochs of a training."""
-        steps_each = len(self.train[1]) // BATCH if self.batch else 0
-        return self.epochs or (max(FEWEST, STEPS // steps_each) if steps_each else EPOCHS)
+        usual = max(FEWEST, STEPS // (len(self.train[1]) // self.batch)) if self.batch else EPOCHS
+        return self.epochs or usual
 
     def judge(self, trained: Any) -> tuple[float, float]:
         """The validation metric at the best threshold, and that threshold."""
@@ -72,26 +70,34 @@ class Data:
 class Network:
     """Weights of a network with ReLU between its layers, which `model` can store."""
 
-    layers: tuple[tuple[X, X], ...]
+    layers: Sequence[tuple[npt.NDArray[Any], npt.NDArray[Any]]]
     """Weight ``(in, out)`` and bias ``(out,)`` of each layer."""
 
-    def decision_function(self, x: X) -> Scores:
+    def decision_function(self, x: X) -> Floats:
         """Scores in float64, so that they do not depend on which rows are scored together."""
-        return np.concatenate([self._some(x[start : start + BLOCK]) for start in range(0, len(x), BLOCK)])
+        scores = []
+        for start in range(0, len(x), BLOCK):
+            values = x[start : start + BLOCK].astype(np.float64)
+            for place, (weight, bias) in enumerate(self.layers):
+                values = (np.maximum(values, 0) if place else values) @ weight.astype(np.float64) + bias
+            scores.append(values.squeeze(1))
+        return np.concatenate(scores)
 
-    def _some(self, x: X) -> Scores:
-        values = x.astype(np.float64)
-        for place, (weight, bias) in enumerate(self.layers):
-            values = np.maximum(values, 0) if place else values
-            values = values @ weight.astype(np.float64) + bias
-        return values[:, 0] if values.shape[1] == 1 else values
+    def above(self, cut: float) -> Network:
+        """The network whose scores are positive above a threshold."""
+        *layers, (weight, bias) = self.layers
+        return Network([*layers, (weight, bias - np.float64(cut))])
+
+
+def _network(layers: Iterable[tuple[Any, Any]]) -> Network:
+    """A copy of the weights in float32."""
+    return Network([(np.array(weight, np.float32), np.array(bias, np.float32)) for weight, bias in layers])
 
 
 def train_direct(data: Data, setting: Setting) -> Network:
     """Train a network on the metric."""
-    hidden, rates = tuple(setting["hidden"]), {key: setting[key] for key in ("learning_rate", "weight_decay")}
     estimator = DirectLossClassifier(
-        data.measure.task, model=hidden, **rates, epochs=data.passes, batch_size=data.batch, flips=data.measure.flips,
+        data.measure.task, **setting, epochs=data.passes, batch_size=data.batch, flips=data.measure.flips,
         random_state=data.seed,
     )  # fmt: skip
     with warnings.catch_warnings():
@@ -101,28 +107,17 @@ def train_direct(data: Data, setting: Setting) -> Network:
     return _network((layer.weight.detach().numpy().T, layer.bias.detach().numpy()) for layer in linear)
 
 
-def _network(layers: Iterable[tuple[Any, Any]]) -> Network:
-    """A copy of the weights in float32."""
-    return Network(tuple((np.array(weight, np.float32), np.array(bias, np.float32)) for weight, bias in layers))
-
-
 def train_with_cross_entropy(data: Data, setting: Setting) -> Network:
     """Train a network of the same layers with cross-entropy; the best epoch on the validation rows is kept."""
-    x, y = data.train
-    network = MLPClassifier(
-        tuple(setting["hidden"]), learning_rate_init=setting["learning_rate"], alpha=setting["alpha"],
-        batch_size=data.batch or len(y), random_state=data.seed,
-    )  # fmt: skip
-    best, reached = None, -np.inf
+    network = MLPClassifier(**setting, batch_size=data.batch or len(data.train[1]), random_state=data.seed)
+    found = []
     every = max(1, data.passes // LOOKS)
     for epoch in range(1, data.passes + 1):
-        network.partial_fit(x, y, classes=np.unique(y))
+        network.partial_fit(*data.train, classes=[0, 1])
         if epoch % every == 0 or epoch == data.passes:
             own = _network(zip(network.coefs_, network.intercepts_, strict=True))
-            if (value := data.judge(own)[0]) > reached:
-                best, reached = own, value
-    assert best is not None
-    return best
+            found.append((data.judge(own)[0], own))
+    return max(found, key=lambda one: one[0])[1]
 
 
 def train_logistic(data: Data, setting: Setting) -> Network:
@@ -143,48 +138,33 @@ class Method:
     name: str
     title: str
     train: Callable[[Data, Setting], Any]
-    """Returns something with a `decision_function`: a score per row, higher for the positive label, or per class."""
-    settings: tuple[Setting, ...]
+    """Returns something with a `decision_function`: a score per row, higher for the positive label."""
+    settings: list[Setting]
 
 
-RATES: tuple[Setting, ...] = ({"C": 1.0}, {"C": 0.1}, {"C": 0.01}, {"C": 10.0})
-TREES: tuple[Setting, ...] = (
-    {}, {"learning_rate": 0.05, "max_iter": 200}, {"max_leaf_nodes": 15, "l2_regularization": 1.0},
-)  # fmt: skip
-BASELINES = {
-    "logistic": Method("logistic", "LogisticRegression", train_logistic, RATES),
-    "hist": Method("hist", "HistGradientBoosting", train_boosting, TREES),
-}
-SPACE: dict[str, Any] = {"hidden": [[], [64], [64, 64]], "learning_rate": loguniform(3e-3, 0.1)}
-FIRST = {"hidden": [64], "learning_rate": 0.01}
-"""The first setting to try; the others are drawn at random."""
+def methods(measure: Measure, trials: int, seed: int) -> list[Method]:
+    """The network trained on the metric, the one trained with cross-entropy, and the models to compare them with."""
 
+    def settings(hidden: str, rate: str, decay: str, most: float) -> list[Setting]:
+        """One that is fixed, and others that are drawn at random; all are parameters of the estimator."""
+        space = {hidden: [[], [64], [64, 64]], rate: loguniform(3e-3, 0.1), decay: loguniform(1e-4, most)}
+        found: list[Setting] = [{hidden: [64], rate: 0.01, decay: 0.01}]
+        for own in ParameterSampler(space, trials - 1, random_state=seed):
+            found.append({hidden: own[hidden]} | {key: float(f"{own[key]:.3g}") for key in (rate, decay)})
+        return found
 
-def networks(measure: Measure, trials: int, seed: int) -> tuple[Method, Method]:
-    """The network trained on the metric and the one trained with cross-entropy, with the same number of settings."""
-    return (
-        Method(f"direct-{measure.name}", f"network trained on {measure.title}", train_direct,
-               _settings("weight_decay", loguniform(1e-4, 1.0), trials, seed)),
-        Method(CROSS_ENTROPY, "network trained with cross-entropy", train_with_cross_entropy,
-               _settings("alpha", loguniform(1e-4, 10.0), trials, seed)),
-    )  # fmt: skip
-
-
-def _settings(decay: str, values: Any, trials: int, seed: int) -> tuple[Setting, ...]:
-    drawn = ParameterSampler(SPACE | {decay: values}, trials - 1, random_state=seed)
-    plain = (
-        {"hidden": own["hidden"]} | {key: float(f"{own[key]:.3g}") for key in ("learning_rate", decay)} for own in drawn
-    )
-    return {**FIRST, decay: 0.01}, *plain
-
-
-def parse_baselines(text: str) -> tuple[Method, ...]:
-    """``all``, ``none``, or names."""
-    names = {"all": [*BASELINES], "none": []}.get(text, [word.strip() for word in text.split(",")])
-    return tuple(BASELINES[check_choice("--baselines", name, BASELINES)] for name in names)
+    direct = settings("model", "learning_rate", "weight_decay", 1.0)
+    cross_entropy = settings("hidden_layer_sizes", "learning_rate_init", "alpha", 10.0)
+    trees: list[Setting] = [{}, {"learning_rate": 0.05, "max_iter": 200}]
+    trees += [{"max_leaf_nodes": 15, "l2_regularization": 1.0}]
+    return [
+        Method(f"direct-{measure.name}", f"network trained on {measure.title}", train_direct, direct),
+        Method("x-ent", "network trained with cross-entropy", train_with_cross_entropy, cross_entropy),
+        Method("logistic", "LogisticRegression", train_logistic, [{"C": rate} for rate in (1.0, 0.1, 0.01, 10.0)]),
+        Method("hist", "HistGradientBoosting", train_boosting, trees),
+    ]
 
 
 def described(setting: Setting) -> str:
     """``learning_rate=0.05, max_iter=200``."""
-    told = (f"{key}={value:.3g}" if isinstance(value, float) else f"{key}={value}" for key, value in setting.items())
-    return ", ".join(told) or "default settings"
+    return ", ".join(f"{key}={value}" for key, value in setting.items()) or "default settings"

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,76 +23,58 @@ from safetensors.numpy import save as save_arrays
 
 from directloss._checks import fail, near, warn_once
 from directloss.integrations._cut import Calibration, decided
-from directloss.tabular.columns import LARGEST, NUMBER, Values, read_column, rows, some, some_names
-from directloss.tabular.encoding import SHOWN, Encoder
+from directloss.tabular.columns import HIGHEST, Column, Floats, Frame, encode, some, some_names
 from directloss.tabular.files import write_file
-from directloss.tabular.measures import Measure, get_measure
-from directloss.tabular.methods import Network, Scores, X
+from directloss.tabular.measures import get_measure
+from directloss.tabular.methods import Network
 
-KEY, VERSION = "directloss", 5
-ABOUT = ("target", "metric", "method", "trained", "data")
+KEY, VERSION = "directloss", 6
+ABOUT = ("target", "metric", "trained")
 """Fields of a model that the file stores as text."""
-DEEPEST = 4
-"""The most layers. With weights up to `LARGEST`, scores in float64 stay finite."""
-OLD = "It was written by an earlier version: train it again with directloss fit, or predict with that version."
+SHOWN = 3
+"""Number of unseen values that a warning names, per column."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Novelty:
-    """What rows have that the training rows did not, by column."""
+    """Values of rows that the training rows did not have, or too rarely, by column."""
 
-    gaps: Counter[str] = field(default_factory=Counter)
-    """Number of rows with a missing number, where training had none."""
-    unseen: Counter[str] = field(default_factory=Counter)
-    """Number of rows with a category that is new, or was too rare in training."""
+    counts: Counter[str] = field(default_factory=Counter)
+    """Number of rows."""
     examples: dict[str, list[str]] = field(default_factory=dict)
-    """A few of these categories."""
+    """A few of the values."""
 
     @property
     def warning(self) -> str:
-        """A sentence about unseen categories; empty if there are none."""
-        told = [
-            f"{name!r} in {rows(count)} (such as {some_names(self.examples[name])})"
-            for name, count in self.unseen.items()
-        ]
-        return f"Categories that the training rows do not have, or too rarely: {some(told)}." if told else ""
+        """A sentence about them; empty if there are none."""
+        told = [f"{own:,} in {name!r} (such as {', '.join(self.examples[name])})" for name, own in self.counts.items()]
+        return f"Values that the training rows do not have, or too rarely: {some(told)}." if told else ""
 
 
 @dataclass(frozen=True, repr=False)
 class Model:
     """A network and everything else it takes to turn a row of a table into a score and a decision."""
 
-    encoder: Encoder
+    columns: list[Column]
     network: Network
-    cut: float
-    """Scores of the network above it mean the second label."""
+    """Its scores are above 0 for the positive label."""
     calibration: Calibration
-    labels: tuple[str, ...]
-    """Negative and positive, or all classes."""
+    labels: tuple[str, str]
+    """The negative and the positive one."""
     target: str
     metric: str
-    method: str
     trained: str
     """How the network was trained, for people to read."""
-    data: str
 
     def __repr__(self) -> str:
-        about = f"metric={self.metric!r}, method={self.method!r}, target={self.target!r}"
-        return f"Model({about}, columns={len(self.encoder.columns)}, labels=({some_names(self.labels)}))"
+        about = f"metric={self.metric!r}, trained={self.trained!r}, target={self.target!r}"
+        return f"Model({about}, columns={len(self.columns)}, labels=({some_names(self.labels)}))"
 
-    @property
-    def measure(self) -> Measure:
-        """The metric."""
-        return replace(get_measure(self.metric), classes=len(self.labels))
-
-    def decision_function(self, frame: Any) -> Scores:
-        """The score of the positive label per row, above 0 for yes; only the order has a meaning.
-
-        With more than two classes, one score per class, ``(n, classes)``. Warns about categories not seen in training.
-        """
+    def decision_function(self, frame: Any) -> Floats:
+        """The score of each row, above 0 for the positive label; warns about values not seen in training."""
         if not isinstance(frame, pd.DataFrame):
             rule = "must be a pandas.DataFrame with the columns of training"
-            known = some_names([column.name for column in self.encoder.columns])
+            known = some_names([column.name for column in self.columns])
             fail("frame", rule, f"a {type(frame).__name__}", f"Columns: {known}.")
         frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
         self.check_names(list(frame.columns))
@@ -104,38 +86,26 @@ class Model:
 
     def predict(self, frame: pd.DataFrame) -> npt.NDArray[Any]:
         """The label of each row, as written in the training table."""
-        return self.decisions(self.decision_function(frame))
+        return np.array(self.labels).take(decided(self.decision_function(frame)))
 
-    def predict_proba(self, frame: pd.DataFrame) -> Scores:
-        """The probability of each of ``labels``, ``(n, labels)``, calibrated on the validation rows."""
+    def predict_proba(self, frame: pd.DataFrame) -> Floats:
+        """The probability of each of ``labels``, ``(n, 2)``, calibrated on the validation rows."""
         return self.calibration(self.decision_function(frame))
 
-    def decisions(self, scores: Scores) -> npt.NDArray[Any]:
-        """`predict` of scores."""
-        labels: npt.NDArray[Any] = np.array(self.labels)[decided(scores)]
-        return labels
-
-    def scores(self, x: X) -> Scores:
-        """`decision_function` of encoded rows."""
-        return self.network.decision_function(x) - self.cut
-
-    def score_table(self, table: Mapping[str, Values], novelty: Novelty, decimal_comma: bool = False) -> Scores:
+    def score_table(self, table: Frame, novelty: Novelty, decimal_comma: bool = False) -> Floats:
         """`decision_function` of columns; ``novelty`` collects what training did not have."""
-        frame: dict[str, Values] = {}
-        for encoding in self.encoder.encodings:
-            name = encoding.column.name
-            frame[name] = values = read_column(table[name], encoding.column, decimal_comma)
-            if encoding.column.kind == NUMBER and not encoding.marked and (gaps := int(values.isna().sum())):
-                novelty.gaps[name] += gaps
-            if len(unseen := encoding.unseen(values)):
-                novelty.unseen[name] += len(unseen)
-                words = [*novelty.examples.get(name, []), *unseen.unique()]
-                novelty.examples[name] = list(dict.fromkeys(words))[:SHOWN]
-        return self.scores(self.encoder.encode(frame))
+        frame = {own.name: own.read(table[own.name], decimal_comma) for own in self.columns}
+        for column in self.columns:
+            if len(unseen := column.unseen(frame[column.name])):
+                novelty.counts[column.name] += len(unseen)
+                words = ["a missing value" if pd.isna(value) else repr(value) for value in unseen.unique()[:SHOWN]]
+                known = novelty.examples.get(column.name, [])
+                novelty.examples[column.name] = list(dict.fromkeys([*known, *words]))[:SHOWN]
+        return self.network.decision_function(encode(self.columns, frame))
 
     def check_names(self, names: Sequence[str]) -> list[str]:
         """Check that every column of training is there; returns those that training did not have."""
-        known = [column.name for column in self.encoder.columns]
+        known = [column.name for column in self.columns]
         extra = [name for name in names if name not in known and name != self.target]
         if missing := [name for name in known if name not in names]:
             hint = near(missing[0], extra)
@@ -144,77 +114,66 @@ class Model:
 
     def save(self, path: Path) -> None:
         """Write the model file."""
-        content = json.dumps(
-            {"version": VERSION, "labels": self.labels, "cut": self.cut, "slope": self.calibration.slope}
-            | {"columns": self.encoder.to_list()}
-            | {name: getattr(self, name) for name in ABOUT},
-            allow_nan=False,
-        )
-        arrays: dict[str, npt.NDArray[Any]] = {
-            "mean": self.encoder.mean,
-            "factor": self.encoder.factor,
-            "bias": self.calibration.bias,
-        }
+        content = {name: getattr(self, name) for name in ABOUT} | {"version": VERSION, "labels": self.labels}
+        content |= {"slope": self.calibration.slope, "bias": self.calibration.bias.tolist()}
+        content |= {"columns": [asdict(column) for column in self.columns]}
+        text, arrays = json.dumps(content, allow_nan=False), dict[str, npt.NDArray[Any]]()
         for place, (weight, bias) in enumerate(self.network.layers):
-            arrays |= {f"weight {place}": weight, f"bias {place}": bias}
-        plain = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        # One entry, because their order in the file would be random.
-        write_file(path, save_arrays(plain, {KEY: _digest(content, plain) + content}))
+            arrays |= {f"weight {place}": np.ascontiguousarray(weight), f"bias {place}": bias}
+        # One entry, because the order of several in the file would be random.
+        write_file(path, save_arrays(arrays, {KEY: _digest(text, arrays) + text}))
 
 
-def _digest(content: str, arrays: Mapping[str, npt.NDArray[Any]]) -> str:
-    digest = hashlib.sha256(content.encode())
-    for name in sorted(arrays):
-        digest.update(f"{name} {arrays[name].dtype} {arrays[name].shape} ".encode() + arrays[name].tobytes())
-    return digest.hexdigest()
+def _digest(text: str, arrays: Mapping[str, npt.NDArray[Any]]) -> str:
+    return hashlib.sha256(text.encode() + save_arrays(dict(arrays))).hexdigest()
 
 
 def load_model(path: str | Path) -> Model:
     """Read and check a model file; raises `DirectLossError` if it is not one."""
     path = Path(path)
     if not path.is_file():
-        rule = "must be a model file, such as the model.safetensors that fit writes"
-        fail("MODEL", rule, f"{path}, which is not a file")
+        fail("MODEL", "must be a model file, such as model.safetensors of fit", f"{path}, which is not a file")
     raw = path.read_bytes()
-    if raw.startswith((b'{"format": "directloss model"', b"PK")):
-        fail("MODEL", f"must be of version {VERSION}", f"{path}, which is older or another file", OLD)
     try:
         arrays = load_arrays(raw)
         about = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])["__metadata__"][KEY]
     except (SafetensorError, LookupError, TypeError, ValueError, RecursionError):
-        fail("MODEL", "must be a file that directloss fit wrote", f"{path}, which is another file or damaged")
-    digest, text = about[:64], about[64:]
-    if _digest(text, arrays) != digest:
-        hint = "Copy it again from where it was written, or train it again."
+        found = f"{path}, which is another file or damaged"
+        fail(
+            "MODEL", "must be a file that directloss fit wrote", found, "Train it again if an earlier version wrote it."
+        )
+    if _digest(about[64:], arrays) != about[:64]:
+        hint = "Copy it again from where it was written, or train it again if an earlier version wrote it."
         fail("MODEL", "must be unchanged since fit wrote it", f"{path}, whose checksum does not match", hint)
     try:
-        return _build(json.loads(text), arrays)
+        return _build(json.loads(about[64:]), arrays)
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         reason = f"Reason: {str(error).splitlines()[0]:.200}" if str(error) else ""
         fail("MODEL", "must be a whole model file", f"{path}, in which something is missing or does not fit", reason)
 
 
 def _build(content: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Model:
-    """The model of a file, which must be able to score an encoded row."""
+    """The model of a file; whatever the row, its score is finite."""
     if content["version"] != VERSION:
         fail("version", f"must be {VERSION}", repr(content["version"])[:20])
-    for name, array in arrays.items():
-        if array.dtype not in (np.float32, np.float64) or not (np.abs(array) <= LARGEST).all():
-            fail(f"array {name!r}", f"must hold finite numbers up to {LARGEST:g}", "outside that range")
     labels, about = tuple(content["labels"]), {name: content[name] for name in ABOUT}
-    if len(labels) < 2 or not all(isinstance(word, str) for word in (*labels, *about.values())):
-        fail("labels", "must be two or more words, and the rest must be text", repr(labels)[:80])
-    cut, slope, bias = float(content["cut"]), float(content["slope"]), arrays["bias"]
-    if not (abs(cut) <= LARGEST and 0 < slope <= LARGEST) or bias.shape != (len(labels),):
-        fail("cut and calibration", f"must be finite numbers for {len(labels)} labels", f"{cut}, {slope}, {bias.shape}")
-    depth = sum(name.startswith("weight ") for name in arrays)
-    if not 1 <= depth <= DEEPEST:
-        fail("network", f"must have 1 to {DEEPEST} layers", f"one with {depth}")
-    network = Network(tuple((arrays[f"weight {k}"], arrays[f"bias {k}"]) for k in range(depth)))
-    encoder = Encoder.from_list(content["columns"], arrays["mean"], arrays["factor"])
-    model = Model(encoder, network, cut, Calibration(slope, bias), labels, **about)
-    get_measure(model.metric)
-    scores = model.scores(np.zeros((1, len(encoder.mean)), np.float32))
-    if scores.shape != ((1,) if len(labels) == 2 else (1, len(labels))) or not np.isfinite(scores).all():
-        fail("network", f"must have finite scores for {len(labels)} labels", f"{scores}"[:80])
-    return model
+    if len(labels) != 2 or not all(isinstance(word, str) for word in (*labels, *about.values())):
+        fail("labels", "must be two words, and the rest must be text", repr(labels)[:80])
+    get_measure(about["metric"])
+    columns = [
+        Column(**own | {key: tuple(own[key]) for key in ("words", "mean", "factor")}) for own in content["columns"]
+    ]
+    if len({column.name for column in columns}) < len(columns):
+        fail("columns", "must have different names", "a list with one twice")
+    if not all(len(column.mean) == len(column.factor) == column.width for column in columns):
+        fail("columns", "must have one mean and one factor for each number", "others")
+    slope, bias = float(content["slope"]), np.array(content["bias"], np.float64)
+    if not 0 < slope < np.inf or bias.shape != (2,) or not np.isfinite(bias).all():
+        fail("calibration", "must have a slope above 0 and a bias for each label", f"{slope}, {bias}"[:80])
+    layers = [(arrays[f"weight {place}"], arrays[f"bias {place}"]) for place in range(len(arrays) // 2)]
+    furthest = np.full((1, sum(column.width for column in columns)), HIGHEST, np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        bound = Network([(np.abs(weight), np.abs(bias)) for weight, bias in layers]).decision_function(furthest)
+    if bound.shape != (1,) or not np.isfinite(bound).all():
+        fail("network", "must have one finite score for any row", f"up to {bound}"[:80])
+    return Model(columns, Network(layers), Calibration(slope, bias), labels, **about)
