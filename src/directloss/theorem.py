@@ -43,7 +43,7 @@ class Inferred(NamedTuple):
 
 def estimate(problem: Problem, epsilon: float | Tensor | None, signs: tuple[int, ...], noise: Noise) -> Inferred:
     """Losses, with the gradient of Theorem 1 if one is needed; epsilon is automatic if it is None."""
-    problem = problem.weigh_items()
+    problem.refuse_item_weight()
     draws = cache(lambda: noise.perturb(problem.scores, problem.task.defaults.density))  # at most once
     return _fused(problem, epsilon, signs, noise, draws) or _by_methods(problem, epsilon, signs, noise, draws)
 

@@ -138,15 +138,6 @@ def test_regret_is_in_the_unit_of_the_problem() -> None:
     assert dl.direct.mean_metric(torch.eye(2)[None], costs, Matching()) == -3
 
 
-def test_parts_have_weights() -> None:
-    scores, target = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[0, 1, 0]])
-    weight = torch.tensor([[3.0, 2.0, 1.0]])
-    assert dl.direct_loss(scores, target, Choose(1, loss="hamming"), weight=weight).item() == pytest.approx(5 / 6)
-    assert dl.direct_loss(scores, target.float(), Choose(1), weight=weight).item() == 2
-    with pytest.raises(dl.DirectLossError, match="put the weights into your loss"):
-        dl.direct_loss(scores, target, Choose(1, loss=lambda t: (-t, 1.0)), weight=weight)
-
-
 def test_the_least_costs_are_solved_for_once() -> None:
     calls = []
 

@@ -327,7 +327,7 @@ def _solved(
         tables.arrays,
         compiled.Search(
             sign, tables.monotone(sign), tables.cutoff, tables.earning or tables.cutoff or n,
-            tables.convex and tables.stride == 1,
+            tables.convex,
         ),
         compiled.Step(
             inputs.epsilon, sign, tables.peak if request.automatic else 0.0,

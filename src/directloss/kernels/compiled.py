@@ -126,7 +126,7 @@ class Search(NamedTuple):
     earning: int
     """How many relevant items can gain by moving up."""
     convex: bool
-    """Whether ``m_i`` is convex and a function of the rank."""
+    """Whether ``m_i`` is convex."""
 
 
 class Step(NamedTuple):
@@ -267,7 +267,7 @@ def _choose(
     else:  # only rows that still earn something gain by moving up
         rows = np.minimum(numbers[:, RELEVANT], search.earning)
     if search.sign < 0 and search.convex:
-        words = narrow(values, predicted, factors, weights.worth, weights.u, weights.base, rows, ends)
+        words = narrow(values, predicted, factors, weights.worth, weights.u, weights.base, weights.stride, rows, ends)
     else:
         words = (((np.abs(ends - start) >> 6) + 1) * (np.arange(n) < rows[:, None])).sum(1).max()
     bits, starts, best = np.empty(words, np.int64), np.empty(n + 1, np.int64), np.empty(n + 2)
@@ -614,24 +614,25 @@ def fill_other_side(above, numbers, known):
 
 
 @kernel
-def narrow(values, predicted, factors, worth, u, base, rows, ends):
-    """How far up each relevant item can move for sign -1 and convex ``m_i``, which are functions of the rank.
+def narrow(values, predicted, factors, worth, u, base, stride, rows, ends):
+    """How far up each relevant item can move for sign -1 and convex ``m_i``.
 
     Suppose row i and some rows after it rank below fewer than c items. If they all ranked below c instead, each step
     would save at least ``b_c - a_i`` and lose at most the steepest mean slope, ``width * (m_i(0) - m_i(c)) / c``, which
-    decreases with i. So where the first exceeds the second, no optimum is below c. Returns the maximal number of words
-    for the bits of a list.
+    does not increase with i. So where the first exceeds the second, no optimum is below c. Returns the maximal number
+    of words for the bits of a list.
 
     Shapes: rows (r,) with the number of items that can move, ends (r, n).
     """
     most = 0
     for row in range(len(rows)):
-        least, words = 0, 0
+        least, words, table, heights = 0, 0, worth[row % len(worth)], u[row % len(u)]
         for i in range(rows[row]):
-            gain, at, end = SAFE * factors[row, WIDTH] * u[0, i + 1], base + i + 1, predicted[row, RELEVANT, i]
+            gain, end = SAFE * factors[row, WIDTH] * heights[i + 1], predicted[row, RELEVANT, i]
+            at = base + stride * (i + 1)
             while end > least:
                 cost = end * (values[row, IRRELEVANT, end - 1] - values[row, RELEVANT, i])
-                if cost >= gain * (worth[0, at] - worth[0, at + end]):
+                if cost >= gain * (table[at] - table[at + end]):
                     break
                 end -= 1
             ends[row, i] = least = end

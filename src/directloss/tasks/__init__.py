@@ -8,7 +8,6 @@ from directloss._registry import Measured, get, names, register, summaries
 from directloss.task import Task
 from directloss.tasks._counting import CountTask, Selection
 from directloss.tasks.assignment import Assignment, Matching
-from directloss.tasks.auc import AUC
 from directloss.tasks.averages import ClassAverage
 from directloss.tasks.chain import Chain
 from directloss.tasks.classes import Accuracy, CostMatrix, Error, TopK
@@ -31,6 +30,7 @@ from directloss.tasks.knapsack import Choose, Knapsack
 from directloss.tasks.paths import GridPath, ShortestPath
 from directloss.tasks.programs import IntegerProgram
 from directloss.tasks.ranking import (
+    AUC,
     DCG,
     NDCG,
     AveragePrecision,

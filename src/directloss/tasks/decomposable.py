@@ -10,7 +10,6 @@ the solver for prediction also solves the loss-augmented problem, with other sco
 
 from __future__ import annotations
 
-import copy
 import sys
 from abc import abstractmethod
 from collections import OrderedDict
@@ -44,20 +43,20 @@ REMEMBERED = 1 << 26
 """Bytes for the best outputs of a task's problems."""
 
 
-NamedLoss = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
-"""A share ``L = (constant + sum_p cost_p * y_p) / whole``: costs, constant and whole from the target and the part
-weights, both ``(..., parts)``. For 0/1 outputs these are sums of whole numbers, so they are exact.
+NamedLoss = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
+"""A share ``L = (constant + sum_p cost_p * y_p) / whole``: costs, constant and whole from the target ``(..., parts)``.
+For 0/1 outputs these are sums of whole numbers, so they are exact.
 """
 
 
-def hamming(t: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def hamming(t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Share of parts in which output and target differ, ``mean_p |y_p - t_p|``: 0 only for the target itself."""
-    return w * (1 - 2 * t), (w * t).sum(-1), w.sum(-1)
+    return 1 - 2 * t, t.sum(-1), t.new_full((), t.shape[-1])
 
 
-def missed(t: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def missed(t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Share of the target's parts that the output misses, ``1 - sum_p t_p y_p / sum_p t_p``; 0 for an empty target."""
-    return -w * t, (w * t).sum(-1), (w * t).sum(-1)
+    return -t, t.sum(-1), t.sum(-1)
 
 
 class Decomposable(Task):
@@ -69,8 +68,8 @@ class Decomposable(Task):
 
     defaults = Defaults(
         density="logistic",  # centred, as the level of the scores may matter
-        no_item_weights="put the weights into your loss, the function that returns the part costs, which is just as "
-        "exact",
+        no_item_weights='put the weights into the part costs: for loss="regret", into the costs of the target; '
+        "otherwise write your own loss, a function that returns the part costs",
     )
     maximize: bool = False
     """Whether the target of ``"regret"`` holds values to maximise instead of costs."""
@@ -88,7 +87,6 @@ class Decomposable(Task):
         self.criterion = loss
         self._named = named.get(loss) if isinstance(loss, str) else None
         self._make_truth = truth
-        self._weight: Tensor | None = None
         self._best = Answers(REMEMBERED)
         self._contrasts: dict[tuple[int, ...], Tensor] = {}
 
@@ -151,8 +149,7 @@ class Decomposable(Task):
             costs, _, whole = self._share(target, like)
             return (costs / whole[..., None]).expand(self._flat(like).shape).reshape(like.shape)
         if self.criterion == "regret":
-            costs = -target.to(like) if self.maximize else target.to(like)
-            return costs if self._weight is None else costs * self._weight.to(like)
+            return -target.to(like) if self.maximize else target.to(like)
         return self._given(target, like)[0]
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
@@ -180,15 +177,6 @@ class Decomposable(Task):
     def value(self, losses: Tensor, target: Tensor) -> Tensor:
         """Minus the loss, in the unit of the problem, unless the loss is a share."""
         return 1 - losses if self._named is not None else -losses
-
-    def weighted(self, weight: Tensor) -> Task | None:
-        """This task with weighted parts in its loss; scores are not weighted."""
-        if not isinstance(self.criterion, str):
-            return None
-        task = copy.copy(self)
-        task._weight = weight
-        task._best = Answers(REMEMBERED)
-        return task
 
     # ------------------------------------------------------------------ scale and companion
 
@@ -261,8 +249,7 @@ class Decomposable(Task):
         """The terms of the named loss, with 1 for a whole of 0."""
         assert self._named is not None
         t = self._flat(target.to(like))
-        weight = t.new_ones(t.shape[-1]) if self._weight is None else self._flat(self._weight.to(t))
-        costs, constant, whole = self._named(t, weight)
+        costs, constant, whole = self._named(t)
         return costs, constant, torch.where(whole > 0, whole, 1.0)
 
     def _given(self, target: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:

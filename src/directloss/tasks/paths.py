@@ -95,9 +95,9 @@ class ShortestPath(Decomposable):
         """The maximal number of parts that a walk can use."""
         return self.max_edges
 
-    def _off_path(self, t: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _off_path(self, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Steps off the true path, over the maximal number of steps."""
-        return w * (1 - t), t.new_zeros(()), t.new_full((), self.places)
+        return 1 - t, t.new_zeros(()), t.new_full((), self.places)
 
     def solve(self, scores: Tensor) -> Tensor:
         return self._used(scores.reshape(-1, self.num_edges)).reshape(scores.shape)

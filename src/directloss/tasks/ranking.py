@@ -5,7 +5,7 @@ The loss is ``1 - M`` (for DCG: ideal value minus value). The gradient of the ex
 
 For Theorem 1 a ranking is scored by F = 1/(PN) sum over pairs of y_ij (a_i - b_j) (Yue et al.; Song et al., Sec. 3).
 Inference is a sort. Loss-augmented inference is exact for both signs: O(n log n) for AP, NDCG, reciprocal rank, partial
-AUC (sign +1) and AUC (both signs), otherwise a table limited to the cells that an optimum can reach;
+AUC and AUC (sign +1), otherwise a table limited to the cells that an optimum can reach;
 `directloss.kernels` has the formulas.
 """
 
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from directloss._checks import check_finite, check_labels, check_same_shape, fail, precise, warn_once
 from directloss._dynamo import traced
-from directloss.kernels import BINARY, LEAST, bounded, compiles, largest, solve_rankings
+from directloss.kernels import BINARY, bounded, compiles, largest, solve_rankings
 from directloss.metrics.ranking import (
     AveragePrecisionMetric,
     CustomMetric,
@@ -93,23 +93,6 @@ class ListTask(Task):
         scores = wide(scores)
         return (scores * coefficients.to(scores)).sum(-1)
 
-    def fused(self, scores: Tensor, target: Tensor, request: Solve) -> Solved:
-        """For tasks whose inferences broadcast one target over all draws."""
-        self.check(scores, target, request.check_values)
-        dtype, counted = wide(scores).dtype, self.counted(target)
-        draws = scores[None] if request.noisy is None else request.noisy
-        plain = self.infer(draws if request.noisy is None else torch.cat((scores[None].to(dtype), draws)), target)
-        losses = self.loss(type(plain)(*(part[0] for part in plain)), target).to(dtype)
-        if not request.gradient:
-            return Solved(losses, None, counted)
-        step = request.epsilon * self.unit_epsilon(scores, target) if request.automatic else request.epsilon
-        steps = torch.as_tensor(step, dtype=torch.float64, device=scores.device)
-        slopes = []
-        for sign in request.signs:
-            change = self.augmented(draws, target, steps, sign).coefficients - plain.coefficients[-len(draws) :]
-            slopes.append(bounded(sign / steps[..., None].clamp(min=LEAST) * change, dtype) / len(request.signs))
-        return Solved(losses, torch.stack(slopes).sum(0).mean(0), counted)
-
 
 class RankingTask(ListTask):
     """Rank relevant items above irrelevant ones, judged by a metric of their positions.
@@ -121,8 +104,8 @@ class RankingTask(ListTask):
     judged_by = "which items are relevant"
     defaults = replace(
         ListTask.defaults,
-        no_item_weights="there is no exact inference for ranks of weighted items. Leave out epsilon and sign, take "
-        '"auc", or repeat an item as often as its weight says',
+        no_item_weights="there is no exact inference for ranks of weighted items. Leave out epsilon and sign, or "
+        "repeat an item as often as its weight says",
     )
 
     def __init__(self, metric: PositionMetric) -> None:
@@ -373,6 +356,21 @@ class ReciprocalRank(RankingTask):
 
     def __init__(self) -> None:
         super().__init__(ReciprocalRankMetric())
+
+
+class AUC(RankingTask):
+    """Area under the ROC curve: the share of pairs in the right order.
+
+    Examples:
+        >>> AUC().loss(AUC().predict(torch.tensor([3.0, 1.0, 2.0])), torch.tensor([0, 0, 1]))
+        tensor(0.5000, dtype=torch.float64)
+    """
+
+    def __init__(self) -> None:
+        super().__init__(PartialAUCMetric())
+
+    def __repr__(self) -> str:
+        return "AUC()"
 
 
 class PartialAUC(RankingTask):
