@@ -48,7 +48,7 @@ def task(optmodel: Any, **options: Any) -> SolverTask:
     Args:
         optmodel: the model. Scores are minus the predicted costs, or the predicted values if the model maximises;
             the target holds the true costs (or values) as in PyEPO.
-        options: options of `directloss.tasks.SolverTask`, such as ``processes``, ``timeout`` or another ``loss``.
+        options: options of `directloss.tasks.SolverTask`, such as another ``loss``.
     """
     solver = OptModelSolver(optmodel)
     return SolverTask(solver, **{"loss": "regret", "maximize": solver.maximizes, "batched": False, **options})

@@ -22,8 +22,7 @@ class IntegerProgram(SolverTask):
     """The best whole numbers under linear constraints: schedules, coverings, routes; solved by HiGHS via scipy.
 
     Maximises ``F = sum_p score_p * y_p`` subject to ``lower <= matrix @ y <= upper`` and ``least <= y <= most``, to
-    within a ten-billionth of the largest score. A
-    problem takes milliseconds or more, so set ``processes`` if there are several cores. The tasks for knapsacks, paths,
+    within a ten-billionth of the largest score. A problem takes milliseconds or more. The tasks for knapsacks, paths,
     and trees are a hundred times as fast.
 
     Args:
@@ -35,7 +34,7 @@ class IntegerProgram(SolverTask):
         whole: which parts are whole numbers: True for all, or one value per part.
         loss: ``"regret"``, ``"hamming"``, ``"missed"`` or a function, see `SolverTask`.
         timeout: seconds per problem; no limit by default.
-        options: ``maximize``, ``truth``, ``processes`` and ``cache`` of `SolverTask`.
+        options: ``maximize``, ``truth`` and ``cache`` of `SolverTask`.
 
     Shapes:
         scores ``(..., parts)``; target ``(..., parts)``.
@@ -64,7 +63,6 @@ class IntegerProgram(SolverTask):
     ) -> None:
         programme = _Programme(matrix, lower, upper, least, most, whole, timeout)
         zero_one = bool((programme.whole & (programme.least >= 0) & (programme.most <= 1)).all())
-        # HiGHS enforces the timeout itself.
         super().__init__(programme, loss=loss, batched=False, indicator=zero_one, **options)
         self._tried = True  # the solver is known to fit
         self.problem_shape = (programme.parts,)
@@ -76,7 +74,7 @@ class IntegerProgram(SolverTask):
 
 
 class _Programme:
-    """The solver of one problem; picklable, for other processes."""
+    """The solver of one problem."""
 
     def __init__(
         self, matrix: Any, lower: Any, upper: Any, least: Any, most: Any, whole: Any, timeout: float | None
