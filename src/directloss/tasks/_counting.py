@@ -175,7 +175,7 @@ class CountTask(Task):
 
         shape, dtype = scores.shape, torch.promote_types(scores.dtype, torch.float32)
         rows = scores.to(dtype).cpu().numpy().reshape(-1, shape[-1])
-        labels = binary_labels(target.cpu()).reshape(rows.shape)
+        labels = binary_labels(target.cpu()).numpy().reshape(rows.shape)
         draws = rows[None] if request.noisy is None else request.noisy.to(dtype).cpu().numpy().reshape(-1, *rows.shape)
         epsilon = torch.as_tensor(request.epsilon, dtype=torch.float64, device="cpu").reshape(-1).numpy()
         search = flips.FlipRequest(

@@ -369,6 +369,17 @@ class AUC(RankingTask):
     def __init__(self) -> None:
         super().__init__(PartialAUCMetric())
 
+    fused = None  # type: ignore[assignment]
+
+    def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Ranking:
+        """Pairs decide alone: sign -1 is sign +1 for the list upside down, which finds its items one by one."""
+        ranking = super().augmented(sign * scores, target, epsilon, +1)
+        if sign > 0:
+            return ranking
+        relevant, irrelevant = (count[..., None] for count in counts(target))
+        others = torch.where(target == 1, irrelevant, torch.where(target == 0, relevant, 0))
+        return _ranking(others - ranking.above, target)
+
     def __repr__(self) -> str:
         return "AUC()"
 
