@@ -1,57 +1,12 @@
-"""Directed graphs in the form that the path kernels read, and the edges of grids."""
+"""Graphs as lists of edges: those of grids, and checks of a user's."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from directloss._checks import check_count, fail
-
-
-@dataclass(frozen=True)
-class Graph:
-    """A directed graph with edges grouped by the node they lead to."""
-
-    nodes: int
-    tail: Any
-    head: Any
-    into: Any
-    """Edges sorted by head; those of node v are ``into[into_first[v] : into_first[v + 1]]``."""
-    into_first: Any
-
-    @staticmethod
-    def of(edges: Tensor, nodes: int) -> Graph:
-        """From pairs (tail, head)."""
-        tail, head = (np.ascontiguousarray(ends) for ends in edges.numpy().T)
-        into_first = np.append(0, np.bincount(head, minlength=nodes).cumsum())
-        return Graph(nodes, tail, head, np.argsort(head, kind="stable"), into_first)
-
-    @property
-    def table(self) -> Any:
-        """The adjacency matrix."""
-        from scipy.sparse import csr_array
-
-        ends = (self.tail.astype(np.int32), self.head.astype(np.int32))  # older versions of scipy need int32
-        return csr_array((np.ones(len(self.tail)), ends), shape=(self.nodes, self.nodes))
-
-    @property
-    def acyclic(self) -> bool:
-        """Whether no walk visits a node twice."""
-        from scipy.sparse.csgraph import connected_components
-
-        parts: int = connected_components(self.table, connection="strong", return_labels=False)
-        return parts == self.nodes and bool((self.tail != self.head).all())
-
-    def steps(self, source: int, goal: int) -> float:
-        """Number of edges of the shortest walk; infinite if there is none."""
-        from scipy.sparse.csgraph import dijkstra  # slow to import
-
-        return float(dijkstra(self.table, indices=source, unweighted=True)[goal])
-
 
 _STRAIGHT = [(0, 1), (1, 0), (0, -1), (-1, 0)]
 STEPS = {
@@ -71,6 +26,17 @@ def grid_edges(height: int, width: int, steps: list[tuple[int, int]]) -> Tensor:
         cell = (row * width + column)[inside]
         edges.append(torch.stack([cell, cell + down * width + right], 1))
     return torch.cat(edges)
+
+
+def acyclic(edges: Tensor, nodes: int) -> bool:
+    """Whether no walk along edges (tail, head) visits a node twice."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components  # slow to import
+
+    tail, head = edges.numpy().astype(np.int32).T  # older versions of scipy need int32
+    table = csr_array((np.ones(len(edges)), (tail, head)), shape=(nodes, nodes))
+    parts: int = connected_components(table, connection="strong", return_labels=False)
+    return parts == nodes and bool((tail != head).all())
 
 
 def edge_pairs(edges: object, num_nodes: int | None) -> tuple[Tensor, int]:

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from directloss._checks import check_choice, check_count, fail
-from directloss.tasks._graphs import STEPS, Graph, edge_pairs, grid_edges
+from directloss.tasks._graphs import STEPS, acyclic, edge_pairs, grid_edges
 from directloss.tasks.decomposable import TRIALS, Decomposable, GivenCosts, by_kernel, name_of, refuse_truth
 
 
@@ -85,8 +86,13 @@ class ShortestPath(Decomposable):
         self.problem_shape = (self.num_edges,)
         self.shape_words = f"(..., {self.num_edges}), one score for each edge"
         self.tail, self.head = pairs.unbind(1)
-        self.graph = Graph.of(pairs, nodes)
-        if self.graph.steps(source, goal) > self.max_edges:
+        head = self.head.numpy()
+        # Sorted by head: the edges into node v are entering[first[v] : first[v + 1]].
+        self._entering, self._first = (
+            np.argsort(head, kind="stable"),
+            np.append(0, np.bincount(head, minlength=nodes).cumsum()),
+        )
+        if source != goal and not self._used(-torch.ones(1, self.num_edges)).any():
             rule = f"must lead from source {source} to goal {goal} in at most {self.max_edges} steps"
             fail("edges", rule, "a graph without such a walk")
 
@@ -106,12 +112,13 @@ class ShortestPath(Decomposable):
         """How often the best walks take each edge, for edge scores ``(b, edges)``."""
         from directloss.kernels.decisions import walks  # numba is slow to import
 
-        graph = self.graph
-        return by_kernel(walks, edges, graph.into_first, graph.into, graph.tail, self.source, self.goal, self.max_edges)
+        graph = self._first, self._entering, self.tail.numpy()
+        return by_kernel(walks, edges, *graph, self.source, self.goal, self.max_edges)
 
     def trial_outputs(self, shape: tuple[int, ...]) -> Tensor:
         scores = torch.randn(TRIALS, *shape, generator=torch.Generator().manual_seed(0))
-        return self.solve(scores if self.graph.acyclic else -scores.abs())  # no walks in circles
+        forward = acyclic(torch.stack((self.tail, self.head), 1), self.num_nodes)
+        return self.solve(scores if forward else -scores.abs())  # no walks in circles
 
     def check_truth(self, target: Tensor) -> None:
         """As many edges leave each node as enter it, except one more at the source and one less at the goal."""
