@@ -159,8 +159,7 @@ def test_best_outputs_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> No
     task = Choose(2)
     for _ in range(20):
         task.truth(torch.rand(50, 12))
-    assert 10 < len(task._best) < 60
-    assert task._best.size <= 10_000
+    assert 3_000 < task._best.size <= 10_000
 
 
 @pytest.mark.parametrize("unit", [0.01, 1.0, 1000.0])

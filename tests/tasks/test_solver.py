@@ -14,7 +14,6 @@ from torch import Tensor
 
 import directloss as dl
 from directloss.tasks import SolverTask
-from directloss.tasks.decomposable import ENTRY
 from tests.oracle.structured import SETS, kruskal, positive_parts
 
 SCORES = torch.tensor([[3.0, 2.0, 1.0, 0.0], [0.0, 1.0, 2.0, 3.0]])
@@ -352,19 +351,3 @@ def test_regret_below_zero_is_suspicious() -> None:
     costs = torch.rand(9, 5)
     with pytest.warns(dl.DirectLossWarning, match="better than its own output for the true costs"):
         dl.direct_loss(MANY, costs, SolverTask(minimises, loss="regret"))
-
-
-def test_the_cache_saves_calls_and_stays_small() -> None:
-    calls = []
-
-    def solver(scores: Tensor) -> Tensor:
-        calls.append(1)
-        return (scores > 0).float()
-
-    task = SolverTask(solver, batched=False, cache=6 * (ENTRY + 5) / 2**20)
-    first = task.predict(MANY)
-    assert torch.equal(task.predict(MANY[3:]), first[3:])
-    assert len(calls) == 9
-    task.predict(MANY[:1])
-    assert len(calls) == 10
-    assert len(task._solved) == 6

@@ -10,7 +10,6 @@ the solver for prediction also solves the loss-augmented problem, with other sco
 
 from __future__ import annotations
 
-import sys
 from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -39,8 +38,8 @@ MARKED = 0.2
 implausible outputs."""
 TRIALS = 32
 """Random outputs that measure the unit of scores: it is then right to about an eighth."""
-REMEMBERED = 1 << 26
-"""Bytes for the best outputs of a task's problems."""
+REMEMBERED, ENTRY = 1 << 26, 300
+"""Bytes for the best outputs of a task's problems; those of an entry beside its output, about."""
 
 
 NamedLoss = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
@@ -87,7 +86,7 @@ class Decomposable(Task):
         self.criterion = loss
         self._named = named.get(loss) if isinstance(loss, str) else None
         self._make_truth = truth
-        self._best = Answers(REMEMBERED)
+        self._best = Answers()
         self._contrasts: dict[tuple[int, ...], Tensor] = {}
 
     @abstractmethod
@@ -278,10 +277,10 @@ def refuse_truth(rule: str, value: str, what: str, instead: str = "costs") -> No
 
 
 class Answers:
-    """The outputs of solved problems; the oldest are forgotten when all together take more than ``most`` bytes."""
+    """The outputs of solved problems; the oldest are forgotten when all together take more than `REMEMBERED` bytes."""
 
-    def __init__(self, most: int) -> None:
-        self.most, self.size = most, 0
+    def __init__(self) -> None:
+        self.size = 0
         self._outputs: OrderedDict[bytes, Any] = OrderedDict()
 
     def of(self, problems: Tensor, solve: Callable[[Tensor], Tensor]) -> Tensor:
@@ -294,27 +293,15 @@ class Answers:
         if new:
             solved = solve(problems[list(new.values())]).cpu().numpy()
             small = solved.astype(np.int8)  # most outputs are 0/1
-            solved = small if (small == solved).all() else solved
-            for key, output in zip(new, solved, strict=True):
+            for key, output in zip(new, small if (small == solved).all() else solved, strict=True):
                 outputs[key] = self._outputs[key] = output.copy()  # a view would keep the whole batch
-                self.size += _bytes(output)
-        while self.size > self.most:
-            self.size -= _bytes(self._outputs.popitem(last=False)[1])
+                self.size += ENTRY + output.nbytes
+        while self.size > REMEMBERED:
+            self.size -= ENTRY + self._outputs.popitem(last=False)[1].nbytes
         return torch.from_numpy(np.stack([outputs[key] for key in keys])).to(problems)
 
-    def __len__(self) -> int:
-        return len(self._outputs)
-
     def __reduce__(self) -> tuple[Any, ...]:
-        return Answers, (self.most,)  # a copy in another process starts empty
-
-
-ENTRY = sys.getsizeof(np.empty(0)) + 2 * sys.getsizeof(bytes(16)) + 100
-"""Bytes of an entry of `Answers` beside the output: its array, its key and its place in the table, about."""
-
-
-def _bytes(output: Any) -> int:
-    return ENTRY + int(output.nbytes)
+        return Answers, ()  # a copy in another process starts empty
 
 
 def by_kernel(kernel: Callable[..., Any], scores: Tensor, *problem: Any) -> Tensor:

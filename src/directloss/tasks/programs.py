@@ -34,7 +34,7 @@ class IntegerProgram(SolverTask):
         whole: which parts are whole numbers: True for all, or one value per part.
         loss: ``"regret"``, ``"hamming"``, ``"missed"`` or a function, see `SolverTask`.
         timeout: seconds per problem; no limit by default.
-        options: ``maximize``, ``truth`` and ``cache`` of `SolverTask`.
+        options: ``maximize`` and ``truth`` of `SolverTask`.
 
     Shapes:
         scores ``(..., parts)``; target ``(..., parts)``.

@@ -8,9 +8,9 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from directloss._checks import DirectLossError, check_count, check_not_negative, fail, warn_once
+from directloss._checks import DirectLossError, check_count, fail, warn_once
 from directloss.tasks._likelihood import wide
-from directloss.tasks.decomposable import Answers, Decomposable, GivenCosts, name_of
+from directloss.tasks.decomposable import Decomposable, GivenCosts, name_of
 
 Solver = Callable[[Tensor], Any]
 SLACK = 1e-4  # tolerated loss by float32 rounding, relative to the scores, before a solver is called wrong
@@ -37,7 +37,6 @@ class SolverTask(Decomposable):
         indicator: False for outputs that are not 0/1, such as counts or flows.
         feasible: ``feasible(y) -> bool`` for one output; an output that fails the check raises `DirectLossError`.
         truth: ``truth(target) -> y`` for your own loss, if its target is not the true output; `hinge_loss` needs it.
-        cache: megabytes of solved problems to remember, which helps if the same scores recur, as without noise.
 
     Shapes:
         scores ``(..., *problem)``; target the same, 1 for the parts of the true output, or the target of your loss.
@@ -70,7 +69,6 @@ class SolverTask(Decomposable):
         indicator: bool = True,
         feasible: Callable[[Tensor], Any] | None = None,
         truth: Callable[[Tensor], Tensor] | None = None,
-        cache: float = 0,
     ) -> None:
         if not callable(solver):
             fail("solver", "must be a function from scores to the best output", f"a {type(solver).__name__}")
@@ -82,15 +80,11 @@ class SolverTask(Decomposable):
         self.event_dims = self.target_dims = check_count("event_dims", event_dims)
         self.shape_words = "(..., " + ", ".join(f"d{place + 1}" for place in range(event_dims)) + ")"
         self.batched, self.indicator, self.feasible = batched, indicator, feasible
-        self.cache = check_not_negative("cache", cache)
-        self._solved = Answers(int(self.cache * 2**20))
         self._tried = False
 
     def solve(self, scores: Tensor) -> Tensor:
         problems = scores.reshape(-1, *scores.shape[scores.dim() - self.event_dims :])
-        if not self.cache:
-            return self._ask(problems).reshape(scores.shape)
-        return self._solved.of(problems, self._ask).reshape(scores.shape)
+        return self._ask(problems).reshape(scores.shape)
 
     def trial_outputs(self, shape: tuple[int, ...]) -> Tensor:
         try:
